@@ -1,0 +1,15 @@
+// Package value is the query language's view of BSON: typed values borrowed from raw documents, walked without
+// decoding, compared in the server's canonical order, and appended back to raw bytes.
+//
+//	raw document ──Elements──► (key, Value) ──Compare/Equal/AppendGroupKey──► answers
+//	                               │
+//	                               └─Append──► raw document
+//
+// Invariants
+//
+//  1. A Value never owns memory: Bytes point into the document it came from (or into the arena of whoever computed it).
+//     Whoever keeps a Value beyond the life of its document calls Clone.
+//  2. The zero Value is Missing: a field that is not there. Null is a value that is there. They compare as different
+//     kinds; operators that treat them alike say so themselves.
+//  3. Documents were validated at the wire's edge. Walking a broken one stops early; it never panics or reads beyond it.
+package value
