@@ -1,0 +1,71 @@
+package agg
+
+import (
+	"context"
+	"io"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Namespace is a database and a collection.
+type Namespace struct{ DB, Coll string }
+
+func (n Namespace) String() string { return n.DB + "." + n.Coll }
+
+// Query is the part of a pipeline that a host runs below it, with indexes where it can.
+type Query struct {
+	Filter []byte   // a filter without variables; nil for all
+	Sort   []byte   // a sort specification; nil for none
+	Skip   int64    // 0 for none
+	Limit  int64    // 0 for none
+	Fields []string // the top-level fields that are read above; nil for the whole document
+	// Collation is the collation document that the query runs under; nil for binary order.
+	Collation []byte
+}
+
+// Host is what stages ask of the server that runs them. A host belongs to one operation.
+type Host interface {
+	// Resolve follows a view to the collection below it; pipeline is what the view puts before, nil for a collection.
+	Resolve(ctx context.Context, ns Namespace) (on Namespace, pipeline []value.Value, err error)
+	// Find opens a cursor on a collection (never a view): for $lookup, $graphLookup, $unionWith and $merge.
+	Find(ctx context.Context, ns Namespace, q Query) (Source, error)
+	// Info gives the documents of a stage that reports on the server: $collStats, $indexStats, $currentOp,
+	// $listSessions, $planCacheStats, …: stage is its name, spec its argument.
+	Info(ctx context.Context, ns Namespace, stage string, spec value.Value) (Source, error)
+	// Writer opens the target of $out or $merge.
+	Writer(ctx context.Context, w WriteSpec) (Writer, error)
+	// Spill gives temporary files for stages that outgrow their memory; nil where the operation may not spill.
+	Spill() Spiller
+}
+
+// Spiller makes temporary files.
+type Spiller interface {
+	Create() (SpillFile, error)
+}
+
+// SpillFile is written once, then read from the start as often as asked.
+type SpillFile interface {
+	io.Writer
+	Reader() (io.ReadCloser, error)
+	Close() error
+}
+
+// WriteSpec is the target of $out or $merge as parsed.
+type WriteSpec struct {
+	Stage          string // "$out" or "$merge"
+	NS             Namespace
+	TimeSeries     []byte        // $out's timeseries options, nil without
+	On             []string      // $merge's identifying fields
+	WhenMatched    string        // replace, keepExisting, merge, fail, pipeline
+	WhenNotMatched string        // insert, discard, fail
+	Pipeline       []value.Value // for whenMatched: [pipeline]
+	Let            value.Value   // variables of that pipeline; Missing where none is given
+}
+
+// Writer takes the documents of $out or $merge. Nothing of $out is visible before Commit.
+type Writer interface {
+	// Write takes one document; let holds the values of $merge's variables, in the order of WriteSpec.Let.
+	Write(ctx context.Context, doc []byte, let []value.Value) error
+	Commit(ctx context.Context) error
+	Abort(ctx context.Context)
+}
