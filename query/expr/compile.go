@@ -1,0 +1,340 @@
+package expr
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxPathDepth is how many fields a path may have (the limit on nesting of documents).
+const maxPathDepth = 200
+
+// parseValue reads any operand: a path or variable, an operator, a literal with computed parts, or a constant.
+func parseValue(v value.Value, s *Scope) (node, error) {
+	switch v.T {
+	case value.String:
+		if b := v.Bytes(); len(b) > 0 && b[0] == '$' {
+			return parseString(string(b), s)
+		}
+	case value.Document:
+		return parseObject(v, s)
+	case value.Array:
+		return parseArray(v, s)
+	}
+	return &constant{v: v.Clone()}, nil
+}
+
+// parseString reads "$path" and "$$variable.path".
+func parseString(str string, s *Scope) (node, error) {
+	if strings.HasPrefix(str, "$$") {
+		return parseVariable(str[2:], s)
+	}
+	parts, err := SplitPath(str[1:])
+	if err != nil {
+		return nil, err
+	}
+	return pathFrom("CURRENT", parts, s)
+}
+
+func parseVariable(ref string, s *Scope) (node, error) {
+	name, rest, dotted := strings.Cut(ref, ".")
+	if err := checkVariableRead(name); err != nil {
+		return nil, err
+	}
+	var parts []string
+	if dotted {
+		var err error
+		if parts, err = SplitPath(rest); err != nil {
+			return nil, err
+		}
+	}
+	return pathFrom(name, parts, s)
+}
+
+// pathFrom resolves a variable and starts a path there.
+func pathFrom(name string, parts []string, s *Scope) (node, error) {
+	if len(parts) > maxPathDepth {
+		return nil, mongoerr.New(mongoerr.Overflow, "FieldPath is too long")
+	}
+	if def := s.find(name); def != nil {
+		if def.konst != nil {
+			return constantPath(def.konst, parts), nil
+		}
+		return &fieldPath{base: baseVar, id: def.id, name: name, parts: parts}, nil
+	}
+	switch name {
+	case "ROOT", "CURRENT":
+		return &fieldPath{base: baseRoot, name: name, parts: parts}, nil
+	}
+	k, err := systemVariable(name, s)
+	if err != nil {
+		return nil, err
+	}
+	return constantPath(k, parts), nil
+}
+
+func constantPath(k *constant, parts []string) node {
+	if len(parts) == 0 {
+		return k
+	}
+	return &constant{v: (&Frame{}).fetch(k.v, parts), shown: k.shown + "." + strings.Join(parts, ".")}
+}
+
+// systemVariable gives the value of a variable the server defines.
+func systemVariable(name string, s *Scope) (*constant, error) {
+	k := &constant{shown: "$$" + name}
+	switch name {
+	case "REMOVE":
+	case "NOW":
+		k.v = value.NewDateTime(s.env.NowMS)
+	case "CLUSTER_TIME":
+		if s.env.ClusterTime == 0 {
+			return nil, mongoerr.New(10071200, "system variable $$CLUSTER_TIME is not available in standalone mode")
+		}
+		k.v = value.NewTimestampU64(s.env.ClusterTime)
+	case "USER_ROLES":
+		if k.v = s.env.UserRoles; k.v.T == value.Missing {
+			k.v = value.NewArray(value.ArrayOf())
+		}
+	case "SEARCH_META":
+	default:
+		return nil, mongoerr.Newf(17276, "Use of undefined variable: %s", name)
+	}
+	return k, nil
+}
+
+// SplitPath checks a field path and splits it at its dots.
+func SplitPath(path string) ([]string, error) {
+	if path == "" {
+		return nil, mongoerr.New(16872, "'$' by itself is not a valid FieldPath")
+	}
+	if strings.HasSuffix(path, ".") {
+		return nil, mongoerr.New(40353, "FieldPath must not end with a '.'.")
+	}
+	parts := strings.Split(path, ".")
+	for _, p := range parts {
+		if err := checkFieldName(p); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+func checkFieldName(name string) error {
+	switch {
+	case name == "":
+		return mongoerr.New(15998, "FieldPath field names may not be empty strings.")
+	case name[0] == '$' && name != "$id" && name != "$ref" && name != "$db":
+		return mongoerr.New(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.")
+	case strings.IndexByte(name, 0) >= 0:
+		return mongoerr.New(16411, "FieldPath field names may not contain '\\0'.")
+	}
+	return nil
+}
+
+// CheckVariableName checks a name a user gives to a variable.
+func CheckVariableName(name string) error {
+	if name == "" {
+		return mongoerr.New(mongoerr.FailedToParse, "empty variable names are not allowed")
+	}
+	if name == "CURRENT" {
+		return nil
+	}
+	if c := name[0]; !(c >= 'a' && c <= 'z' || c >= 0x80) {
+		return mongoerr.Newf(mongoerr.FailedToParse, "'%s' starts with an invalid character for a user variable name", name)
+	}
+	return checkVariableTail(name)
+}
+
+func checkVariableRead(name string) error {
+	if name == "" {
+		return mongoerr.New(mongoerr.FailedToParse, "empty variable names are not allowed")
+	}
+	if c := name[0]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80) {
+		return mongoerr.Newf(mongoerr.FailedToParse, "'%s' starts with an invalid character for a variable name", name)
+	}
+	return checkVariableTail(name)
+}
+
+func checkVariableTail(name string) error {
+	for i := 1; i < len(name); i++ {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c >= 0x80) {
+			return mongoerr.Newf(mongoerr.FailedToParse, "'%s' contains an invalid character for a variable name: '%c'", name, c)
+		}
+	}
+	return nil
+}
+
+// parseObject reads an operator or a document literal.
+func parseObject(v value.Value, s *Scope) (node, error) {
+	it := value.Walk(v.Doc())
+	key, arg, ok := it.Next()
+	if ok && len(key) > 0 && key[0] == '$' {
+		if _, _, more := it.Next(); more {
+			return nil, mongoerr.Newf(15983, "an object representing an expression must have exactly one field: %s", Show(v))
+		}
+		return parseOperator(string(key), arg, s)
+	}
+	o := &object{}
+	seen := map[string]bool{}
+	for ; ok; key, arg, ok = it.Next() {
+		name := string(key)
+		if seen[name] {
+			return nil, mongoerr.Newf(16406, "duplicate field name specified in object literal: %s", Show(v))
+		}
+		seen[name] = true
+		if strings.IndexByte(name, '.') >= 0 {
+			return nil, mongoerr.New(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.")
+		}
+		if err := checkFieldName(name); err != nil {
+			return nil, err
+		}
+		n, err := parseValue(arg, s)
+		if err != nil {
+			return nil, err
+		}
+		o.keys, o.vals = append(o.keys, name), append(o.vals, n)
+	}
+	return s.fold(o, o.vals)
+}
+
+func parseArray(v value.Value, s *Scope) (node, error) {
+	a := &array{}
+	for it := value.Walk(v.Doc()); ; {
+		_, e, ok := it.Next()
+		if !ok {
+			return s.fold(a, a.elems)
+		}
+		n, err := parseValue(e, s)
+		if err != nil {
+			return nil, err
+		}
+		a.elems = append(a.elems, n)
+	}
+}
+
+func parseOperator(name string, arg value.Value, s *Scope) (node, error) {
+	op := operators[name]
+	if op == nil {
+		return nil, mongoerr.Newf(168, "Unrecognized expression '%s'", name)
+	}
+	switch {
+	case op.parse != nil:
+		return op.parse(op, arg, s)
+	case op.fields != nil:
+		return parseNamed(op, arg, s)
+	}
+	return parsePositional(op, arg, s)
+}
+
+// parsePositional reads operands given as an array, or one given by itself.
+func parsePositional(op *operator, arg value.Value, s *Scope) (node, error) {
+	c := &call{op: op}
+	if arg.T != value.Array {
+		n, err := parseValue(arg, s)
+		if err != nil {
+			return nil, err
+		}
+		c.args = []node{n}
+	} else {
+		for it := value.Walk(arg.Doc()); ; {
+			_, e, ok := it.Next()
+			if !ok {
+				break
+			}
+			n, err := parseValue(e, s)
+			if err != nil {
+				return nil, err
+			}
+			c.args = append(c.args, n)
+		}
+	}
+	if err := op.checkCount(len(c.args)); err != nil {
+		return nil, err
+	}
+	return s.newCall(c)
+}
+
+func (op *operator) checkCount(n int) error {
+	switch {
+	case n >= op.min && (op.max < 0 || n <= op.max):
+		return nil
+	case op.min == op.max:
+		return mongoerr.Newf(16020, "Expression %s takes exactly %d arguments. %d were passed in.", op.name, op.min, n)
+	case op.max < 0:
+		return mongoerr.Newf(28667, "Expression %s takes at least %d arguments. %d were passed in.", op.name, op.min, n)
+	}
+	return mongoerr.Newf(28667, "Expression %s takes at least %d arguments, and at most %d, but %d were passed in.",
+		op.name, op.min, op.max, n)
+}
+
+// parseNamed is replaced by operators whose complaints differ; most share this shape.
+func parseNamed(op *operator, arg value.Value, s *Scope) (node, error) {
+	if arg.T != value.Document {
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "%s requires an object as an argument, found: %s", op.name, arg.T.Name())
+	}
+	c := &call{op: op, args: make([]node, len(op.fields))}
+	for it := value.Walk(arg.Doc()); ; {
+		key, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		i := op.fieldIndex(key)
+		if i < 0 {
+			return nil, mongoerr.Newf(mongoerr.FailedToParse, "Unrecognized argument to %s: %s", op.name, key)
+		}
+		n, err := parseValue(v, s)
+		if err != nil {
+			return nil, err
+		}
+		c.args[i] = n
+	}
+	for i, fd := range op.fields {
+		if fd.required != 0 && c.args[i] == nil {
+			return nil, mongoerr.Newf(mongoerr.Code(fd.required), "Missing '%s' parameter to %s", fd.name, op.name)
+		}
+	}
+	return s.newCall(c)
+}
+
+func (op *operator) fieldIndex(key []byte) int {
+	for i := range op.fields {
+		if op.fields[i].name == string(key) {
+			return i
+		}
+	}
+	return -1
+}
+
+// newCall prepares a call and folds it where it can.
+func (s *Scope) newCall(c *call) (node, error) {
+	if c.op.prepare != nil {
+		if err := c.op.prepare(c, s); err != nil {
+			return nil, err
+		}
+	}
+	if c.op.volatile {
+		return c, nil
+	}
+	return s.fold(c, c.args)
+}
+
+// fold evaluates n now if all its operands are constants.
+func (s *Scope) fold(n node, args []node) (node, error) {
+	for _, a := range args {
+		if a == nil {
+			continue
+		}
+		if _, ok := a.(*constant); !ok {
+			return n, nil
+		}
+	}
+	f := Frame{env: s.env}
+	v, err := n.eval(&f)
+	if err != nil {
+		return nil, s.foldError(err)
+	}
+	return &constant{v: v}, nil
+}

@@ -1,0 +1,22 @@
+// Package expr is the aggregation expression language: parsed and folded once per operation, evaluated against raw
+// documents.
+//
+//	value ──Compile(v, scope)──► Expr (immutable tree of nodes, constants folded)
+//	                               │
+//	document ──Frame.SetRoot──► Expr.Eval(frame) ──► value.Value (borrowed, see 2)
+//
+// An expression's life: Compile tells paths, variables, literals and operators apart (parseValue, parseString,
+// parseObject); an operator's row in the registry says how its operands are read (positional, named, or by its own
+// parser) and newCall folds it where all operands are constants. Eval walks the tree; operators read operands through
+// node.eval and build arrays and documents in the Frame (begin, finish).
+//
+// Invariants
+//
+//  1. An Expr is immutable and may be shared by goroutines; a Frame belongs to one.
+//  2. A value from Eval borrows from the root document, from constants, from variables or from the frame's arena. It is
+//     valid until the next SetRoot (which reuses the arena); whoever keeps it longer calls Clone.
+//  3. Missing is what an absent field evaluates to and what $$REMOVE is; null is a value. Where an operator treats both
+//     alike it asks IsNullish.
+//  4. Time, randomness, collation and user data come from Env; nothing here reads a clock.
+//  5. Every error is a *mongoerr.Error with the code a client sees. Errors of folding carry Env.FoldContext in front.
+package expr

@@ -1,0 +1,226 @@
+package expr
+
+import (
+	"math/rand/v2"
+	"sort"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Env is what one operation gives all its expressions.
+type Env struct {
+	NowMS       int64          // $$NOW
+	ClusterTime uint64         // $$CLUSTER_TIME; 0 where there is none (a standalone server)
+	Collator    value.Collator // nil: binary comparison
+	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
+	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
+	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
+}
+
+const pipelineFoldContext = "Failed to optimize pipeline"
+
+func (e *Env) rand() float64 {
+	if e.Rand != nil {
+		return e.Rand()
+	}
+	return rand.Float64()
+}
+
+// Scope is where names of variables are looked up while compiling. Scopes made from one NewScope share their frame.
+type Scope struct {
+	env    *Env
+	parent *Scope
+	slots  *int // how many variables the frame holds
+	name   string
+	id     int
+	konst  *constant // not nil: the variable is known now
+}
+
+// NewScope starts a scope with the system variables.
+func NewScope(env *Env) *Scope {
+	if env == nil {
+		env = &Env{}
+	}
+	return &Scope{env: env, slots: new(int), id: -1}
+}
+
+// Env is the environment the scope was made with.
+func (s *Scope) Env() *Env { return s.env }
+
+// Define adds a variable to the scope, hiding an earlier one of that name; Frame.SetVar gives it values.
+func (s *Scope) Define(name string) (id int) {
+	id = *s.slots
+	*s.slots++
+	outer := *s
+	s.parent, s.name, s.id, s.konst = &outer, name, id, nil
+	return id
+}
+
+// DefineConst adds a variable whose value is known before anything is compiled (a command's `let`).
+func (s *Scope) DefineConst(name string, v value.Value) {
+	outer := *s
+	s.parent, s.name, s.id, s.konst = &outer, name, -1, &constant{v: v.Clone(), shown: "$$" + name}
+}
+
+// Nested is a scope that sees s's variables; what is defined in it is not seen in s.
+func (s *Scope) Nested() *Scope {
+	c := *s
+	return &c
+}
+
+// find looks a variable up, innermost first.
+func (s *Scope) find(name string) *Scope {
+	for ; s != nil; s = s.parent {
+		if s.name == name && (s.id >= 0 || s.konst != nil) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Metadata is what $meta reads about the document being evaluated; Missing where there is none of that kind.
+type Metadata interface {
+	Meta(kind string) value.Value
+}
+
+// Frame holds what evaluation needs: the document, the variables' values and memory for results.
+type Frame struct {
+	env     *Env
+	root    value.Value
+	vars    []value.Value
+	meta    Metadata
+	arena   []byte // results live here until the next SetRoot
+	scratch []byte // a stack of documents being built
+	key     []byte // a key being computed
+}
+
+// NewFrame makes a frame for expressions compiled in s (or scopes nested in it).
+func NewFrame(s *Scope) *Frame {
+	return &Frame{env: s.env, vars: make([]value.Value, *s.slots)}
+}
+
+// SetRoot gives the document to evaluate against and ends the life of values computed before.
+func (f *Frame) SetRoot(doc []byte) {
+	f.root = value.NewDocument(doc)
+	f.arena = f.arena[:0]
+}
+
+// Root is the document being evaluated.
+func (f *Frame) Root() []byte { return f.root.Doc() }
+
+// SetMeta gives the document's metadata.
+func (f *Frame) SetMeta(m Metadata) { f.meta = m }
+
+// SetVar gives a variable its value; it is borrowed.
+func (f *Frame) SetVar(id int, v value.Value) {
+	for id >= len(f.vars) {
+		f.vars = append(f.vars, value.Value{})
+	}
+	f.vars[id] = v
+}
+
+// Var reads a variable.
+func (f *Frame) Var(id int) value.Value {
+	if id < 0 || id >= len(f.vars) {
+		return value.Value{}
+	}
+	return f.vars[id]
+}
+
+// Expr is a compiled expression.
+type Expr struct{ n node }
+
+// Compile parses an expression and folds what is constant in it.
+func Compile(v value.Value, s *Scope) (*Expr, error) {
+	n, err := parseValue(v, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Expr{n}, nil
+}
+
+// CompilePath is Compile for a field path given without the dollar sign.
+func CompilePath(path string, s *Scope) (*Expr, error) {
+	n, err := parseString("$"+path, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Expr{n}, nil
+}
+
+// ConstantExpr is an expression that always answers v.
+func ConstantExpr(v value.Value) *Expr { return &Expr{&constant{v: v.Clone()}} }
+
+// Eval computes the expression for the frame's document. The value borrows: see the package's invariants.
+func (e *Expr) Eval(f *Frame) (value.Value, error) { return e.n.eval(f) }
+
+// Constant gives the value of an expression that does not depend on any document.
+func (e *Expr) Constant() (value.Value, bool) {
+	if c, ok := e.n.(*constant); ok {
+		return c.v, true
+	}
+	return value.Value{}, false
+}
+
+// FieldPath gives the path of an expression that only reads a field of the root document ("a.b", without dollar sign).
+func (e *Expr) FieldPath() (string, bool) {
+	if p, ok := e.n.(*fieldPath); ok && p.base == baseRoot && len(p.parts) > 0 {
+		return p.dotted(), true
+	}
+	return "", false
+}
+
+// Serialize is the expression as explain prints it.
+func (e *Expr) Serialize() value.Value { return e.n.serialize() }
+
+// Deps is what an expression reads.
+type Deps struct {
+	Paths []string // dotted paths of the root document, sorted, without doubles
+	Whole bool     // it reads the whole root document
+	Vars  []int    // ids of variables defined by the caller or by itself
+	Meta  []string // kinds of metadata
+	Rand  bool     // its value differs from call to call
+}
+
+// Deps collects what the expression reads.
+func (e *Expr) Deps() Deps {
+	var d Deps
+	seen := map[string]bool{}
+	vars := map[int]bool{}
+	e.n.visit(func(n node) {
+		switch n := n.(type) {
+		case *fieldPath:
+			switch {
+			case n.base == baseVar:
+				vars[n.id] = true
+			case len(n.parts) == 0:
+				d.Whole = true
+			default:
+				seen[n.dotted()] = true
+			}
+		case *metaNode:
+			d.Meta = append(d.Meta, n.kind)
+		case *call:
+			d.Rand = d.Rand || n.op.volatile
+		}
+	})
+	for p := range seen {
+		d.Paths = append(d.Paths, p)
+	}
+	sort.Strings(d.Paths)
+	for id := range vars {
+		d.Vars = append(d.Vars, id)
+	}
+	sort.Ints(d.Vars)
+	return d
+}
+
+// foldError adds the context of folding to an error.
+func (s *Scope) foldError(err error) error {
+	ctx := s.env.FoldContext
+	if ctx == "" {
+		ctx = pipelineFoldContext
+	}
+	return mongoerr.From(err).Prefix(ctx + " :: caused by :: ")
+}

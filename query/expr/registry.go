@@ -1,0 +1,82 @@
+package expr
+
+import (
+	"sort"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// operator is a row of the registry: how one operator reads its operands and what it computes.
+type operator struct {
+	name string
+	// Positional operands: how many. max -1 is any number.
+	min, max int
+	// Named operands, where the operator takes a document of them.
+	fields []field
+	// parse replaces both where the operator has a syntax of its own.
+	parse func(op *operator, v value.Value, s *Scope) (node, error)
+	// prepare looks at the parsed call once (compiles a constant pattern, checks a constant unit).
+	prepare func(c *call, s *Scope) error
+	eval    func(f *Frame, c *call) (value.Value, error)
+	show    func(c *call) value.Value
+	// volatile ones give another value at each call, or read what constants do not show; they are never folded.
+	volatile bool
+}
+
+// field is a named operand.
+type field struct {
+	name     string
+	required int // code of the error where it is left out; 0: optional
+}
+
+var operators = map[string]*operator{}
+
+func register(ops ...*operator) {
+	for _, op := range ops {
+		operators[op.name] = op
+	}
+}
+
+// Operators lists the names of all operators, sorted.
+func Operators() []string {
+	out := make([]string, 0, len(operators))
+	for name := range operators {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// IsOperator reports whether name (with its dollar sign) is an expression operator.
+func IsOperator(name string) bool { return operators[name] != nil }
+
+// unary makes a row for an operator of one operand.
+func unary(name string, fn func(f *Frame, v value.Value) (value.Value, error)) *operator {
+	return &operator{name: name, min: 1, max: 1, eval: func(f *Frame, c *call) (value.Value, error) {
+		v, err := c.args[0].eval(f)
+		if err != nil {
+			return v, err
+		}
+		return fn(f, v)
+	}}
+}
+
+// binary makes a row for an operator of two operands.
+func binary(name string, fn func(f *Frame, a, b value.Value) (value.Value, error)) *operator {
+	return &operator{name: name, min: 2, max: 2, eval: func(f *Frame, c *call) (value.Value, error) {
+		a, err := c.args[0].eval(f)
+		if err != nil {
+			return a, err
+		}
+		b, err := c.args[1].eval(f)
+		if err != nil {
+			return b, err
+		}
+		return fn(f, a, b)
+	}}
+}
+
+// nary makes a row for an operator that evaluates its operands itself.
+func nary(name string, min, max int, fn func(f *Frame, c *call) (value.Value, error)) *operator {
+	return &operator{name: name, min: min, max: max, eval: fn}
+}

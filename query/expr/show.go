@@ -1,0 +1,102 @@
+package expr
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Show prints a value as the server's messages do: { a: 1, b: "x" }.
+func Show(v value.Value) string {
+	var b strings.Builder
+	show(&b, v)
+	return b.String()
+}
+
+func show(b *strings.Builder, v value.Value) {
+	switch v.T {
+	case value.Missing:
+		b.WriteString("MISSING")
+	case value.Double:
+		b.WriteString(ShowDouble(v.Double()))
+	case value.Int32, value.Int64:
+		b.WriteString(strconv.FormatInt(v.Int64(), 10))
+	case value.Decimal128:
+		b.WriteString(v.DecimalString())
+	case value.String:
+		b.WriteString(`"` + v.Str() + `"`)
+	case value.Symbol, value.JavaScript:
+		b.WriteString(v.Str())
+	case value.Boolean:
+		b.WriteString(strconv.FormatBool(v.Bool()))
+	case value.DateTime:
+		b.WriteString(v.Time().Format("2006-01-02T15:04:05.000Z"))
+	case value.Timestamp:
+		t, i := v.Timestamp()
+		fmt.Fprintf(b, "Timestamp(%d, %d)", t, i)
+	case value.ObjectID:
+		b.WriteString("ObjectId('" + hex.EncodeToString(v.Bytes()) + "')")
+	case value.Binary:
+		fmt.Fprintf(b, "BinData(%d, %s)", v.Subtype(), strings.ToUpper(hex.EncodeToString(v.Bytes())))
+	case value.Regex:
+		p, o := v.Regex()
+		b.WriteString("/" + p + "/" + o)
+	case value.Document, value.Array:
+		showNested(b, v)
+	default:
+		b.WriteString(v.T.Name())
+	}
+}
+
+func showNested(b *strings.Builder, v value.Value) {
+	open, end, inner := "{", "}", ""
+	if v.T == value.Array {
+		open, end = "[", "]"
+	} else {
+		inner = " "
+	}
+	b.WriteString(open)
+	n := 0
+	for it := value.Walk(v.Doc()); ; n++ {
+		k, e, ok := it.Next()
+		if !ok {
+			break
+		}
+		if n > 0 {
+			b.WriteString(",")
+		}
+		if n > 0 || inner != "" {
+			b.WriteString(" ")
+		}
+		if v.T == value.Document {
+			b.Write(k)
+			b.WriteString(": ")
+		}
+		show(b, e)
+	}
+	if n > 0 {
+		b.WriteString(inner)
+	}
+	b.WriteString(end)
+}
+
+// ShowDouble prints a double as the server's messages do.
+func ShowDouble(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan.0"
+	case math.IsInf(f, 1):
+		return "inf.0"
+	case math.IsInf(f, -1):
+		return "-inf.0"
+	}
+	s := strconv.FormatFloat(f, 'g', 15, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}
