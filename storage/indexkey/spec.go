@@ -1,0 +1,55 @@
+package indexkey
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/keystring"
+)
+
+// Kind is what an index's key pattern makes it.
+type Kind uint8
+
+// The kinds of index. A compound index is of the kind of its one special field.
+const (
+	BTree Kind = iota
+	Hashed
+	Wildcard
+	Text
+	Sphere
+	Geo2D
+)
+
+// Field is one field of a key pattern.
+type Field struct {
+	Path string
+	Desc bool
+	Kind Kind
+}
+
+// Spec is a valid, normalised index specification.
+type Spec struct {
+	Name       string
+	KeyPattern []byte // as the client wrote it
+	Fields     []Field
+	Kind       Kind
+	Unique     bool
+	Sparse     bool
+	Hidden     bool
+	IsID       bool // {_id: 1}
+
+	PrepareUnique      bool
+	PartialFilter      []byte      // nil where there is none
+	Collation          []byte      // the complete collation document, nil for simple
+	WildcardProjection []byte      // nil where there is none
+	ExpireAfterSeconds value.Value // Missing where there is none
+	Raw                []byte      // the whole normalised specification, as listIndexes shows it
+}
+
+// Ordering gives the directions for keystring.
+func (s *Spec) Ordering() (o keystring.Ordering) {
+	for i, f := range s.Fields {
+		if f.Desc {
+			o |= 1 << uint(i)
+		}
+	}
+	return o
+}
