@@ -1,0 +1,63 @@
+package replication
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/storage"
+)
+
+// WriteConcern is what a write waits for.
+type WriteConcern struct {
+	W       int    // members; -1 stands for "majority" and is the default
+	Tag     string // a custom write concern's name, empty for none
+	J       bool   // wait for the journal (majority always does)
+	Timeout time.Duration
+}
+
+// Majority is the default write concern.
+var Majority = WriteConcern{W: -1, J: true}
+
+// Set is the replica set this node is a member of, seen by those who write.
+type Set interface {
+	// Commit orders the unit among all others, writes it and waits for what wc asks. An error with a zero timestamp
+	// means that the unit was rolled back; one with a timestamp is about the waiting only (a writeConcernError).
+	Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error)
+	// Await waits until what was committed up to ts satisfies wc (getLastError of an earlier write, a no-op write).
+	Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error
+	// IsPrimary tells whether this member accepts writes.
+	IsPrimary() bool
+	// Term is the current election term.
+	Term() int64
+	// MajorityCommitted is the newest timestamp a majority holds durably.
+	MajorityCommitted() storage.Timestamp
+}
+
+// Single is a set of one member.
+type Single struct {
+	engine *storage.Engine
+}
+
+// NewSingle makes the set of the one member that e belongs to.
+func NewSingle(e *storage.Engine) *Single { return &Single{engine: e} }
+
+var _ Set = (*Single)(nil)
+
+// Commit implements Set.
+func (s *Single) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
+	return s.engine.Commit(ctx, u, wc.J || wc.W < 0)
+}
+
+// Await implements Set.
+func (s *Single) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error {
+	return s.engine.Sync(ctx)
+}
+
+// IsPrimary implements Set.
+func (s *Single) IsPrimary() bool { return true }
+
+// Term implements Set.
+func (s *Single) Term() int64 { return 1 }
+
+// MajorityCommitted implements Set.
+func (s *Single) MajorityCommitted() storage.Timestamp { return s.engine.Durable() }

@@ -1,0 +1,116 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Timestamp is a moment of the oplog: seconds of the epoch in the upper half, an increment in the lower. Zero is none.
+type Timestamp uint64
+
+// MaxTimestamp is later than every commit.
+const MaxTimestamp Timestamp = 1<<64 - 1
+
+// TimestampOf puts a timestamp together.
+func TimestampOf(seconds, increment uint32) Timestamp {
+	return Timestamp(seconds)<<32 | Timestamp(increment)
+}
+
+// Seconds is the upper half.
+func (t Timestamp) Seconds() uint32 { return uint32(t >> 32) }
+
+// Increment is the lower half.
+func (t Timestamp) Increment() uint32 { return uint32(t) }
+
+// Value is t as BSON.
+func (t Timestamp) Value() value.Value { return value.NewTimestampU64(uint64(t)) }
+
+func (t Timestamp) String() string {
+	return fmt.Sprintf("Timestamp(%d, %d)", t.Seconds(), t.Increment())
+}
+
+// RecordID is the place of a record in its collection. Its order is byte order. It is 8 bytes (a big-endian number) for
+// ordinary collections and the oplog, where the number is the entry's timestamp, and the _id's keystring for clustered
+// collections.
+type RecordID []byte
+
+// NewRecordID makes the RecordId of an ordinary collection.
+func NewRecordID(n int64) RecordID {
+	return binary.BigEndian.AppendUint64(nil, uint64(n))
+}
+
+// Int64 is the number of a RecordId of an ordinary collection; ok is false for the RecordIds of clustered ones.
+func (r RecordID) Int64() (n int64, ok bool) {
+	if len(r) != 8 {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(r)), true
+}
+
+// Compare orders two RecordIds of one collection.
+func (r RecordID) Compare(o RecordID) int { return bytes.Compare(r, o) }
+
+// Clone copies a borrowed RecordId.
+func (r RecordID) Clone() RecordID { return append(RecordID(nil), r...) }
+
+// ScanOptions bound a scan over records. Nil bounds are open; both bounds are part of the scan.
+type ScanOptions struct {
+	Reverse bool
+	From    RecordID // the lowest RecordId, whatever the direction
+	To      RecordID // the highest
+}
+
+// OpInfo is what a write tells the oplog. The zero value is right for plain writes.
+type OpInfo struct {
+	// O is the entry's `o`: for updates the diff or the new document (nil: the new document), for deletes the document
+	// key (nil: {_id}). Inserts log the document itself.
+	O []byte
+	// O2 is the document key of an update (nil: {_id}).
+	O2 []byte
+	// StmtID is the statement's number within a retryable write; -1 where there is none. See UnitOfWork.SetSession.
+	StmtID int32
+	// Extra holds more fields of the entry, as a raw document (needsRetryImage, preImageOpTime, destinedRecipient…).
+	Extra []byte
+}
+
+// NoInfo is OpInfo for writes outside sessions.
+var NoInfo = OpInfo{StmtID: -1}
+
+// OplogEntry is an entry a caller writes itself: a noop, or a command.
+type OplogEntry struct {
+	Op     byte // 'n', 'c', or 'i', 'u', 'd' for entries that stand for writes made elsewhere
+	NS     string
+	UUID   catalog.UUID // zero: none
+	O      []byte
+	O2     []byte
+	StmtID int32 // -1: none
+	Extra  []byte
+}
+
+// CollectionSpec says how to create a collection.
+type CollectionSpec struct {
+	NS      string
+	UUID    catalog.UUID // zero: the engine makes one
+	Options []byte       // raw document, as given to create (capped, size, max, clusteredIndex, collation, validator, temp, …); nil for none
+	// IDIndexSpec is the raw spec of the _id index; nil for the default {v: 2, key: {_id: 1}, name: "_id_"}.
+	IDIndexSpec []byte
+	// NoIDIndex leaves the _id index out (autoIndexId: false on local collections).
+	NoIDIndex bool
+	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Collections of the local
+	// database always are.
+	Unreplicated bool
+}
+
+// errConflict is what a unit of work gets when it lost against another; callers retry it.
+func errConflict(what string) error {
+	return mongoerr.New(mongoerr.WriteConflict,
+		"Caused by :: Write conflict during plan execution and yielding is disabled. :: Please retry your operation or multi-document transaction."+what)
+}
+
+// ErrConflict tells whether err is a WriteConflict, which is retried.
+func ErrConflict(err error) bool { return mongoerr.CodeOf(err) == mongoerr.WriteConflict }
