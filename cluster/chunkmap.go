@@ -1,0 +1,243 @@
+package cluster
+
+import (
+	"sort"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Chunk is one range [Min, Max) of a collection's shard key space and the shard that owns it.
+type Chunk struct {
+	Min, Max   []byte // raw documents of the shard key's fields
+	Shard      string
+	Version    ChunkVersion
+	Jumbo      bool
+	OnSince    uint64 // onCurrentShardSince, 0 where unknown
+	minV, maxV []value.Value
+}
+
+// Bounds gives the decoded values of both ends, borrowed from Min and Max.
+func (c *Chunk) Bounds() (min, max []value.Value) { return c.minV, c.maxV }
+
+func (c *Chunk) decode() {
+	if c.minV == nil {
+		c.minV, c.maxV = value.Values(c.Min), value.Values(c.Max)
+	}
+}
+
+// Contains says whether a key (the values of all shard key fields) lies in the chunk.
+func (c *Chunk) Contains(key []value.Value) bool {
+	return CompareKeys(c.minV, key) <= 0 && CompareKeys(key, c.maxV) < 0
+}
+
+// CompareKeys orders two shard keys value by value; a shorter key is a prefix that sorts first.
+func CompareKeys(a, b []value.Value) int {
+	for i := range a {
+		if i == len(b) {
+			return 1
+		}
+		if r := value.Compare(a[i], b[i]); r != 0 {
+			return r
+		}
+	}
+	if len(a) < len(b) {
+		return -1
+	}
+	return 0
+}
+
+// ChunkMap is the routing table of one sharded collection: all chunks sorted by their upper bound. It is immutable.
+type ChunkMap struct {
+	UUID    [16]byte
+	Key     *ShardKeyPattern
+	Unique  bool
+	version ChunkVersion
+	chunks  []*Chunk
+	shards  map[string]ChunkVersion // highest version per shard that owns a chunk
+	ids     []string                // the keys of shards, sorted
+}
+
+// NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
+func NewChunkMap(uuid [16]byte, key *ShardKeyPattern, unique bool, generation ChunkVersion, chunks []*Chunk) (*ChunkMap, error) {
+	m := &ChunkMap{UUID: uuid, Key: key, Unique: unique, version: generation.WithCombined(0)}
+	sorted := append([]*Chunk(nil), chunks...)
+	for _, c := range sorted {
+		c.decode()
+	}
+	sort.Slice(sorted, func(i, j int) bool { return CompareKeys(sorted[i].maxV, sorted[j].maxV) < 0 })
+	return m.finish(sorted)
+}
+
+// Update returns the table with changed chunks put in place of whatever they overlap: what an incremental refresh does
+// with the chunks whose lastmod is at or past the version it holds.
+func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
+	if len(changed) == 0 {
+		return m, nil
+	}
+	for _, c := range changed {
+		c.decode()
+		if !c.Version.SameGeneration(m.version) {
+			return nil, mongoerr.Newf(mongoerr.StaleEpoch, "chunk version %s does not belong to the collection's %s", c.Version, m.version)
+		}
+	}
+	fresh := append([]*Chunk(nil), changed...)
+	// Of two changed chunks that overlap the newer one tells the truth: reads of config.chunks may see both sides of a split.
+	sort.Slice(fresh, func(i, j int) bool { return fresh[i].Version.Combined() > fresh[j].Version.Combined() })
+	kept := fresh[:0:0]
+	for _, c := range fresh {
+		if !overlapsAny(kept, c) {
+			kept = append(kept, c)
+		}
+	}
+	sort.Slice(kept, func(i, j int) bool { return CompareKeys(kept[i].maxV, kept[j].maxV) < 0 })
+	n := &ChunkMap{UUID: m.UUID, Key: m.Key, Unique: m.Unique, version: m.version.WithCombined(0)}
+	return n.finish(mergeChunks(m.chunks, kept))
+}
+
+func overlapsAny(set []*Chunk, c *Chunk) bool {
+	for _, o := range set {
+		if CompareKeys(o.minV, c.maxV) < 0 && CompareKeys(c.minV, o.maxV) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeChunks merges two sorted lists, dropping the old chunks that a new one overlaps.
+func mergeChunks(old, fresh []*Chunk) []*Chunk {
+	out := make([]*Chunk, 0, len(old)+len(fresh))
+	i := 0
+	for _, f := range fresh {
+		for i < len(old) && CompareKeys(old[i].maxV, f.minV) <= 0 {
+			out = append(out, old[i])
+			i++
+		}
+		for i < len(old) && CompareKeys(old[i].minV, f.maxV) < 0 {
+			i++
+		}
+		out = append(out, f)
+	}
+	return append(out, old[i:]...)
+}
+
+// finish checks that the chunks cover the key space and works out the versions.
+func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
+	if len(chunks) == 0 {
+		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunks")
+	}
+	if !allOfType(chunks[0].minV, value.MinKey) || !allOfType(chunks[len(chunks)-1].maxV, value.MaxKey) {
+		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not reach from MinKey to MaxKey")
+	}
+	m.chunks = chunks
+	m.shards = make(map[string]ChunkVersion, 4)
+	for i, c := range chunks {
+		if i > 0 && CompareKeys(chunks[i-1].maxV, c.minV) != 0 {
+			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "there is a gap or an overlap between two chunks")
+		}
+		if have, ok := m.shards[c.Shard]; !ok || have.Combined() < c.Version.Combined() {
+			m.shards[c.Shard] = c.Version
+		}
+		if c.Version.Combined() > m.version.Combined() {
+			m.version = c.Version
+		}
+	}
+	for id := range m.shards {
+		m.ids = append(m.ids, id)
+	}
+	sort.Strings(m.ids)
+	return m, nil
+}
+
+func allOfType(vs []value.Value, t value.Type) bool {
+	for _, v := range vs {
+		if v.T != t {
+			return false
+		}
+	}
+	return len(vs) > 0
+}
+
+// Version is the collection version: the highest of any chunk.
+func (m *ChunkMap) Version() ChunkVersion { return m.version }
+
+// ShardVersion is the highest version on one shard, or ⟨0,0⟩ of this generation where the shard owns nothing.
+func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
+	if v, ok := m.shards[shard]; ok {
+		return v
+	}
+	return m.version.WithCombined(0)
+}
+
+// Shards lists the shards that own chunks, sorted.
+func (m *ChunkMap) Shards() []string { return m.ids }
+
+// Len is the number of chunks; Chunk the i-th in key order.
+func (m *ChunkMap) Len() int           { return len(m.chunks) }
+func (m *ChunkMap) Chunk(i int) *Chunk { return m.chunks[i] }
+
+// index finds the first chunk whose upper bound lies above key.
+func (m *ChunkMap) index(key []value.Value) int {
+	lo, hi := 0, len(m.chunks)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if CompareKeys(key, m.chunks[mid].maxV) < 0 {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// Find gives the chunk that owns a full shard key. The last chunk also owns a key of MaxKey in all fields.
+func (m *ChunkMap) Find(key []value.Value) *Chunk {
+	i := m.index(key)
+	if i == len(m.chunks) {
+		i--
+	}
+	return m.chunks[i]
+}
+
+// KeyRange is an interval of shard keys, both ends given as full keys.
+type KeyRange struct {
+	Low, High []value.Value
+	HighIncl  bool
+}
+
+// ShardsFor adds to set the shards that own keys in the range.
+func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) {
+	for i := min(m.index(r.Low), len(m.chunks)-1); i < len(m.chunks); i++ {
+		c := m.chunks[i]
+		if cmp := CompareKeys(c.minV, r.High); cmp > 0 || cmp == 0 && !r.HighIncl {
+			return
+		}
+		set[c.Shard] = struct{}{}
+		if len(set) == len(m.ids) {
+			return
+		}
+	}
+}
+
+// Overlapping lists the chunks that intersect [low, high).
+func (m *ChunkMap) Overlapping(low, high []value.Value) []*Chunk {
+	var out []*Chunk
+	for i := m.index(low); i < len(m.chunks) && CompareKeys(m.chunks[i].minV, high) < 0; i++ {
+		out = append(out, m.chunks[i])
+	}
+	return out
+}
+
+// ChunksOf lists the chunks of one shard in key order.
+func (m *ChunkMap) ChunksOf(shard string) []*Chunk {
+	var out []*Chunk
+	for _, c := range m.chunks {
+		if c.Shard == shard {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Owns says whether shard owns the key: the shard's orphan filter.
+func (m *ChunkMap) Owns(shard string, key []value.Value) bool { return m.Find(key).Shard == shard }

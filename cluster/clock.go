@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Timestamps are uint64: seconds in the high half, an increment in the low one.
+
+// Timestamp joins seconds and increment.
+func Timestamp(sec, inc uint32) uint64 { return uint64(sec)<<32 | uint64(inc) }
+
+// VectorTime is one reading of all components.
+type VectorTime struct{ Cluster, Config, Topology uint64 }
+
+// VectorClock holds the three logical times of a node. Ticking is for data nodes; routers only advance.
+//
+// Where times ride: $clusterTime on every request and reply; $configTime and $topologyTime on those between nodes.
+// Without the first, causal reads break; without the second, a node reads an older routing table than one it was told
+// about; without the third, it looks for a shard it has not heard of.
+type VectorClock struct {
+	cluster, config, topology atomic.Uint64
+	maxDriftSecs              atomic.Int64
+	wall                      func() time.Time
+	keys                      atomic.Pointer[KeyRing]
+	signed                    atomic.Pointer[signature]
+}
+
+// DefaultMaxDriftSecs is maxAcceptableLogicalClockDriftSecs: one year.
+const DefaultMaxDriftSecs = 31536000
+
+// NewVectorClock makes a clock on a wall clock (nil: the machine's).
+func NewVectorClock(wall func() time.Time) *VectorClock {
+	if wall == nil {
+		wall = time.Now
+	}
+	c := &VectorClock{wall: wall}
+	c.maxDriftSecs.Store(DefaultMaxDriftSecs)
+	return c
+}
+
+// UseKeys hands over the keys that sign and verify; before it, times go out with an empty signature.
+func (c *VectorClock) UseKeys(k *KeyRing) { c.keys.Store(k) }
+
+// Keys is the ring in use, nil before UseKeys.
+func (c *VectorClock) Keys() *KeyRing { return c.keys.Load() }
+
+// SetMaxDrift changes the accepted distance of a foreign time from the wall clock.
+func (c *VectorClock) SetMaxDrift(secs int64) { c.maxDriftSecs.Store(secs) }
+
+// Now reads all components such that Cluster >= Config >= Topology.
+func (c *VectorClock) Now() VectorTime {
+	// Reading upwards keeps the order: each later read can only be of a larger component.
+	t := c.topology.Load()
+	f := c.config.Load()
+	return VectorTime{Topology: t, Config: f, Cluster: c.cluster.Load()}
+}
+
+// ClusterTime is the cluster time alone.
+func (c *VectorClock) ClusterTime() uint64 { return c.cluster.Load() }
+
+// Tick reserves n consecutive cluster times and returns the first: what an oplog needs for n entries.
+func (c *VectorClock) Tick(n uint32) uint64 {
+	if n == 0 {
+		n = 1
+	}
+	for {
+		old := c.cluster.Load()
+		first := old + 1
+		if now := uint64(c.wall().Unix()); now > old>>32 {
+			first = now<<32 | 1
+		} else if uint64(uint32(old))+uint64(n) > 1<<31-1 {
+			first = (old>>32+1)<<32 | 1 // the increment must stay a positive int32 for all drivers
+		}
+		if c.cluster.CompareAndSwap(old, first+uint64(n)-1) {
+			return first
+		}
+	}
+}
+
+// AdvanceCluster moves the cluster time on to a value from a trusted source (recovery, another node's reply).
+func (c *VectorClock) AdvanceCluster(t uint64) { advance(&c.cluster, t) }
+
+// AdvanceConfig and AdvanceTopology do the same for the others, keeping the order between them.
+func (c *VectorClock) AdvanceConfig(t uint64) {
+	advance(&c.cluster, t)
+	advance(&c.config, t)
+}
+
+func (c *VectorClock) AdvanceTopology(t uint64) {
+	c.AdvanceConfig(t)
+	advance(&c.topology, t)
+}
+
+func advance(a *atomic.Uint64, t uint64) {
+	for {
+		old := a.Load()
+		if t <= old || a.CompareAndSwap(old, t) {
+			return
+		}
+	}
+}
+
+// GossipIn takes over the times of a request or reply. clusterTime is the $clusterTime document, nil where there was
+// none. trusted is true of other nodes of the cluster, whose times need no signature.
+func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
+	if clusterTime == nil {
+		return nil
+	}
+	t := value.Lookup(clusterTime, "clusterTime")
+	if t.T != value.Timestamp {
+		if t.IsMissing() {
+			return mongoerr.New(mongoerr.NoSuchKey, "Missing expected field \"clusterTime\"")
+		}
+		return mongoerr.Newf(mongoerr.TypeMismatch, "\"clusterTime\" had the wrong type. Expected timestamp, found %s", t.T.Name())
+	}
+	when := t.TimestampU64()
+	if when <= c.cluster.Load() {
+		return nil // nothing to take over, so nothing to check: the common case costs one comparison
+	}
+	if !trusted {
+		if err := c.verify(ctx, when, value.Lookup(clusterTime, "signature")); err != nil {
+			return err
+		}
+	}
+	if limit := c.wall().Unix() + c.maxDriftSecs.Load(); int64(when>>32) > limit {
+		return mongoerr.Newf(mongoerr.ClusterTimeFailsRateLimiter,
+			"New cluster time, %d, is too far from this node's wall clock time, %d.", when>>32, c.wall().Unix())
+	}
+	c.AdvanceCluster(when)
+	return nil
+}
+
+// GossipInPlain takes over $configTime and $topologyTime of a message between nodes.
+func (c *VectorClock) GossipInPlain(body []byte) {
+	if v := value.Lookup(body, "$configTime"); v.T == value.Timestamp {
+		c.AdvanceConfig(v.TimestampU64())
+	}
+	if v := value.Lookup(body, "$topologyTime"); v.T == value.Timestamp {
+		c.AdvanceTopology(v.TimestampU64())
+	}
+}
+
+// AppendClusterTime adds a signed $clusterTime element.
+func (c *VectorClock) AppendClusterTime(dst []byte) []byte {
+	return c.appendSigned(dst, c.cluster.Load())
+}
+
+// AppendPlain adds $configTime and $topologyTime, for messages between nodes.
+func (c *VectorClock) AppendPlain(dst []byte) []byte {
+	now := c.Now()
+	dst = value.Append(dst, "$configTime", value.NewTimestampU64(now.Config))
+	return value.Append(dst, "$topologyTime", value.NewTimestampU64(now.Topology))
+}
+
+func (c *VectorClock) appendSigned(dst []byte, t uint64) []byte {
+	sig := c.signature(t)
+	dst, outer := value.BeginKey(dst, value.Document, "$clusterTime")
+	dst = value.Append(dst, "clusterTime", value.NewTimestampU64(t))
+	dst, inner := value.BeginKey(dst, value.Document, "signature")
+	dst = value.Append(dst, "hash", value.NewBinary(0, sig.hash[:]))
+	dst = value.Append(dst, "keyId", value.NewInt64(sig.keyID))
+	dst = value.End(dst, inner)
+	return value.End(dst, outer)
+}
+
+// TimestampString prints a time as the shell does.
+func TimestampString(t uint64) string { return fmt.Sprintf("Timestamp(%d, %d)", t>>32, uint32(t)) }
+
+func hashString(h []byte) string { return base64.StdEncoding.EncodeToString(h) }

@@ -1,0 +1,351 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// FailPoint is a named place in the server where a test may make something go wrong. While off, asking it costs one
+// atomic load.
+type FailPoint struct {
+	Name  string
+	state atomic.Pointer[failState] // nil while off
+
+	mu struct {
+		sync.Mutex
+		entered int64
+		changed chan struct{} // closed and replaced whenever entered grows or the mode changes
+	}
+}
+
+type failMode uint8
+
+const (
+	failAlways failMode = iota
+	failTimes
+	failSkip
+	failRandom
+)
+
+type failState struct {
+	mode  failMode
+	left  atomic.Int64 // times left, or skips left
+	prob  float64
+	data  []byte
+	value value.Value // the mode as given, for answers
+}
+
+// FailPoints is a node's registry. Points are registered by the code that asks them, plus the well-known list.
+type FailPoints struct {
+	mu struct {
+		sync.RWMutex
+		byName map[string]*FailPoint
+	}
+	failCommand *FailPoint
+	active      atomic.Int64
+}
+
+// knownFailPoints are those that drivers' suites set by name; each is asked by the code it is named after.
+var knownFailPoints = []string{
+	"failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "failAllInserts", "failAllUpdates",
+	"failAllRemoves", "failCollectionUpdates", "WTWriteConflictException", "hangAfterCollectionInserts",
+	"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
+	"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep1", "migrateThreadHangAtStep2",
+	"migrateThreadHangAtStep3", "migrateThreadHangAtStep4", "migrateThreadHangAtStep5", "suspendRangeDeletion",
+	"waitInFindBeforeMakingBatch", "getMoreHangAfterPinCursor", "hangBeforeLogOp", "slowOrphanCleanup",
+}
+
+// NewFailPoints makes a registry with the well-known points, all off.
+func NewFailPoints() *FailPoints {
+	r := &FailPoints{}
+	r.mu.byName = make(map[string]*FailPoint)
+	for _, n := range knownFailPoints {
+		r.Register(n)
+	}
+	r.failCommand = r.mu.byName["failCommand"]
+	return r
+}
+
+// Register adds a point, or finds it.
+func (r *FailPoints) Register(name string) *FailPoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.mu.byName[name]; f != nil {
+		return f
+	}
+	f := &FailPoint{Name: name}
+	f.mu.changed = make(chan struct{})
+	r.mu.byName[name] = f
+	return f
+}
+
+// Lookup finds a point by a client's spelling.
+func (r *FailPoints) Lookup(name string) (*FailPoint, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if f := r.mu.byName[name]; f != nil {
+		return f, nil
+	}
+	return nil, mongoerr.Newf(mongoerr.FailPointSetFailed, "%s not found", name)
+}
+
+// Configure is configureFailPoint: it returns how often the point had been entered before.
+func (r *FailPoints) Configure(name string, mode value.Value, data []byte) (count int64, err error) {
+	f, err := r.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	s, err := parseFailMode(mode)
+	if err != nil {
+		return 0, err
+	}
+	if s != nil {
+		s.data = append([]byte(nil), data...)
+	}
+	old := f.state.Swap(s)
+	r.active.Add(boolInt(s != nil) - boolInt(old != nil))
+	f.mu.Lock()
+	count = f.mu.entered
+	close(f.mu.changed)
+	f.mu.changed = make(chan struct{})
+	f.mu.Unlock()
+	return count, nil
+}
+
+func boolInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func parseFailMode(v value.Value) (*failState, error) {
+	s := &failState{value: v.Clone()}
+	if v.T == value.String {
+		switch v.Str() {
+		case "off":
+			return nil, nil
+		case "alwaysOn":
+			return s, nil
+		}
+		return nil, mongoerr.Newf(mongoerr.BadValue, "unknown mode: %s", v.Str())
+	}
+	if v.T != value.Document {
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "'mode' must be a string or JSON object")
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		n, isInt := e.AsInt64()
+		switch k {
+		case "times", "skip":
+			if !isInt || n < 0 {
+				return nil, mongoerr.Newf(mongoerr.BadValue, "'%s' option to 'mode' must be a non-negative integer", k)
+			}
+			if s.mode = failTimes; k == "skip" {
+				s.mode = failSkip
+			}
+			if k == "times" && n == 0 {
+				return nil, nil
+			}
+			s.left.Store(n)
+		case "activationProbability":
+			s.mode, s.prob = failRandom, e.AsFloat64()
+			if !e.T.Numeric() || s.prob < 0 || s.prob > 1 {
+				return nil, mongoerr.New(mongoerr.BadValue, "activationProbability must be between 0.0 and 1.0")
+			}
+		default:
+			return nil, mongoerr.Newf(mongoerr.BadValue, "unknown mode option: %s", k)
+		}
+		return s, nil
+	}
+	return nil, mongoerr.New(mongoerr.BadValue, "'mode' must be one of 'off', 'alwaysOn', 'times', 'skip' or 'activationProbability'")
+}
+
+// Enter asks whether the point is to act now; data is its configuration. matches may narrow that down (nil: always)
+// without counting as a hit where it says no.
+func (f *FailPoint) Enter(matches func(data []byte) bool) (data []byte, on bool) {
+	s := f.state.Load()
+	if s == nil || matches != nil && !matches(s.data) {
+		return nil, false
+	}
+	switch s.mode {
+	case failTimes:
+		left := s.left.Add(-1)
+		if left == 0 {
+			f.state.CompareAndSwap(s, nil)
+		}
+		if left < 0 {
+			return nil, false
+		}
+	case failSkip:
+		if s.left.Load() > 0 && s.left.Add(-1) >= 0 {
+			return nil, false
+		}
+	case failRandom:
+		if rand.Float64() >= s.prob {
+			return nil, false
+		}
+	}
+	f.mu.Lock()
+	f.mu.entered++
+	close(f.mu.changed)
+	f.mu.changed = make(chan struct{})
+	f.mu.Unlock()
+	return s.data, true
+}
+
+// Pause blocks while the point is on: what hang points do.
+func (f *FailPoint) Pause(ctx context.Context) error {
+	if _, on := f.Enter(nil); !on {
+		return nil
+	}
+	for {
+		f.mu.Lock()
+		ch := f.mu.changed
+		f.mu.Unlock()
+		if f.state.Load() == nil {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// WaitEntered is waitForFailPoint: it returns once the point has been entered that often in all.
+func (f *FailPoint) WaitEntered(ctx context.Context, times int64) error {
+	for {
+		f.mu.Lock()
+		n, ch := f.mu.entered, f.mu.changed
+		f.mu.Unlock()
+		if n >= times {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit")
+		}
+	}
+}
+
+// Status is the point as getParameter shows it ("failpoint.NAME"): {mode, data, timesEntered}.
+func (f *FailPoint) Status() []byte {
+	f.mu.Lock()
+	n := f.mu.entered
+	f.mu.Unlock()
+	mode, data := value.NewInt32(0), value.Doc()
+	if s := f.state.Load(); s != nil {
+		mode, data = value.NewInt32(int32(s.mode)+1), s.data
+		if data == nil {
+			data = value.Doc()
+		}
+	}
+	return value.Doc(value.F("mode", mode), value.F("data", value.NewDocument(data)), value.F("timesEntered", value.NewInt64(n)))
+}
+
+// CommandFailure is what failCommand makes of a command.
+type CommandFailure struct {
+	CloseConnection   bool
+	Block             time.Duration
+	Err               *mongoerr.Error // instead of running the command
+	WriteConcernError []byte          // added to the reply after running it
+	Labels            []string        // errorLabels to set (with HasLabels), replacing the usual ones
+	HasLabels         bool
+}
+
+// CommandSite describes the command that failCommand looks at.
+type CommandSite struct {
+	Name, NS, AppName string
+	InternalClient    bool
+	ThreadName        string
+}
+
+// FailCommand evaluates failCommand for a command; nil where it does not apply. It costs one atomic load while no fail
+// point of the node is on.
+func (r *FailPoints) FailCommand(c *CommandSite) *CommandFailure {
+	if r.active.Load() == 0 {
+		return nil
+	}
+	data, on := r.failCommand.Enter(func(data []byte) bool { return failCommandMatches(data, c) })
+	if !on {
+		return nil
+	}
+	return parseCommandFailure(data)
+}
+
+func failCommandMatches(data []byte, c *CommandSite) bool {
+	switch c.Name { // never fail the commands that would switch it off
+	case "configureFailPoint":
+		return false
+	}
+	named := false
+	for k, v := range value.Elements(data) {
+		switch k {
+		case "failCommands":
+			for _, n := range value.Values(v.Doc()) {
+				named = named || n.Str() == c.Name
+			}
+		case "failAllCommands":
+			named = named || v.Truthy()
+		case "appName":
+			if v.Str() != c.AppName {
+				return false
+			}
+		case "namespace":
+			if v.Str() != c.NS {
+				return false
+			}
+		case "threadName":
+			if v.Str() != c.ThreadName {
+				return false
+			}
+		case "failInternalCommands":
+			if v.Truthy() != c.InternalClient && c.InternalClient {
+				return false
+			}
+		}
+	}
+	if c.InternalClient && !value.Lookup(data, "failInternalCommands").Truthy() {
+		return false
+	}
+	return named
+}
+
+func parseCommandFailure(data []byte) *CommandFailure {
+	out := &CommandFailure{}
+	blocks := value.Lookup(data, "blockConnection").Truthy()
+	for k, v := range value.Elements(data) {
+		switch k {
+		case "closeConnection":
+			out.CloseConnection = v.Truthy()
+		case "blockTimeMS":
+			if ms, ok := v.AsInt64(); ok && blocks {
+				out.Block = time.Duration(ms) * time.Millisecond
+			}
+		case "errorCode":
+			code, _ := v.AsInt64()
+			out.Err = mongoerr.New(mongoerr.Code(code), "Failing command via 'failCommand' failpoint")
+		case "writeConcernError":
+			out.WriteConcernError = v.Doc()
+		case "errorLabels":
+			out.HasLabels = true
+			for _, l := range value.Values(v.Doc()) {
+				out.Labels = append(out.Labels, l.Str())
+			}
+		}
+	}
+	if out.Err != nil {
+		if extra := value.Lookup(data, "errorExtraInfo"); extra.T == value.Document {
+			out.Err = out.Err.WithDetails(extra.Doc())
+		}
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// checkDescriptor bounds automationServiceDescriptor.
+func checkDescriptor(_, v value.Value) (value.Value, error) {
+	if len(v.Bytes()) > 64 {
+		return v, mongoerr.New(mongoerr.Overflow, "Value for parameter automationServiceDescriptor must be no more than 64 bytes")
+	}
+	return v, nil
+}
+
+// logComponents is the tree of log components, by the names the log and logComponentVerbosity use.
+var logComponents = map[string][]string{
+	"": {"accessControl", "assert", "command", "control", "executor", "geo", "globalIndex", "index", "network", "processHealth",
+		"query", "queryStats", "replication", "resharding", "sharding", "storage", "streams", "write", "ftdc", "tracking",
+		"transaction", "tenantMigration", "test"},
+	"network":     {"asio", "bridge", "connectionPool"},
+	"query":       {"optimizer", "ce", "rejected"},
+	"replication": {"election", "heartbeats", "initialSync", "rollback"},
+	"sharding":    {"rangeDeleter", "shardingCatalogRefresh", "migration", "reshard", "migrationPerf"},
+	"storage":     {"journal", "recovery", "wt"},
+}
+
+func defaultLogVerbosity() []byte {
+	dst, m := value.Begin(nil)
+	dst = value.Append(dst, "verbosity", value.NewInt32(0))
+	for _, c := range logComponents[""] {
+		var inner int
+		dst, inner = value.BeginKey(dst, value.Document, c)
+		dst = value.Append(dst, "verbosity", value.NewInt32(-1))
+		for _, s := range logComponents[c] {
+			dst = value.Append(dst, s, value.NewDocument(value.Doc(value.F("verbosity", value.NewInt32(-1)))))
+		}
+		dst = value.End(dst, inner)
+	}
+	return value.End(dst, m)
+}
+
+// checkLogVerbosity merges a (possibly partial) logComponentVerbosity into the old one; unknown components are refused.
+func checkLogVerbosity(old, v value.Value) (value.Value, error) {
+	if v.T != value.Document {
+		return v, mongoerr.Newf(mongoerr.TypeMismatch, "log component verbosity is not a BSON object: %s", v.T.Name())
+	}
+	if err := checkComponents("", v.Doc()); err != nil {
+		return v, err
+	}
+	return value.NewDocument(mergeVerbosity(old.Doc(), v.Doc())), nil
+}
+
+func checkComponents(parent string, doc []byte) error {
+	for k, e := range value.Elements(doc) {
+		if k == "verbosity" {
+			if !e.T.Numeric() {
+				return mongoerr.Newf(mongoerr.BadValue, "Expected verbosity to be a number, found %s", e.T.Name())
+			}
+			continue
+		}
+		known := false
+		for _, c := range logComponents[parent] {
+			known = known || c == k
+		}
+		if !known {
+			return mongoerr.Newf(mongoerr.BadValue, "Invalid component name %s", k)
+		}
+		switch {
+		case e.T.Numeric():
+		case e.T == value.Document:
+			if err := checkComponents(k, e.Doc()); err != nil {
+				return err
+			}
+		default:
+			return mongoerr.Newf(mongoerr.BadValue, "Invalid type %s for component %s", e.T.Name(), k)
+		}
+	}
+	return nil
+}
+
+// mergeVerbosity writes the members of change over those of base; a bare number means {verbosity: number}.
+func mergeVerbosity(base, change []byte) []byte {
+	dst, m := value.Begin(nil)
+	for k, b := range value.Elements(base) {
+		c := value.Lookup(change, k)
+		switch {
+		case c.IsMissing():
+		case b.T == value.Document && c.T == value.Document:
+			b = value.NewDocument(mergeVerbosity(b.Doc(), c.Doc()))
+		case b.T == value.Document:
+			b = value.NewDocument(mergeVerbosity(b.Doc(), value.Doc(value.F("verbosity", c))))
+		default:
+			b = value.NewInt32(int32(clampToInt64(c)))
+		}
+		dst = value.Append(dst, k, b)
+	}
+	return value.End(dst, m)
+}

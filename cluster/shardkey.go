@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// KeyPart is one field of a shard key.
+type KeyPart struct {
+	Path   string
+	Hashed bool
+}
+
+// ShardKeyPattern is a parsed shard key: {a: 1}, {a: 1, "b.c": 1}, {a: "hashed"} or compound with one hashed field.
+type ShardKeyPattern struct {
+	Parts  []KeyPart
+	doc    []byte
+	hashed int // index of the hashed part, -1 where there is none
+	simple bool
+}
+
+// ParseShardKey validates a key pattern. The rules are the manual's: at least one field, values 1 or "hashed", at most
+// one hashed field, no empty path parts.
+func ParseShardKey(pattern []byte) (*ShardKeyPattern, error) {
+	k := &ShardKeyPattern{doc: append([]byte(nil), pattern...), hashed: -1, simple: true}
+	for it := value.Walk(k.doc); ; {
+		name, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		p := KeyPart{Path: string(name)}
+		if err := validPath(p.Path); err != nil {
+			return nil, err
+		}
+		n, isNum := v.AsInt64()
+		switch {
+		case isNum && n == 1:
+		case v.T == value.String && v.Str() == "hashed":
+			if k.hashed >= 0 {
+				return nil, mongoerr.New(mongoerr.BadValue, "Shard key pattern can contain at most one hashed field, and thus cannot be used")
+			}
+			p.Hashed, k.hashed = true, len(k.Parts)
+		default:
+			return nil, mongoerr.Newf(mongoerr.BadValue, "Field %s must contain a number with value 1 or the string 'hashed'", p.Path)
+		}
+		k.simple = k.simple && !strings.Contains(p.Path, ".")
+		k.Parts = append(k.Parts, p)
+	}
+	if len(k.Parts) == 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "Shard key is empty")
+	}
+	return k, nil
+}
+
+func validPath(p string) error {
+	for _, part := range strings.Split(p, ".") {
+		if part == "" {
+			return mongoerr.Newf(mongoerr.BadValue, "Field %q of the shard key contains empty parts", p)
+		}
+		if part[0] == '$' {
+			return mongoerr.Newf(mongoerr.BadValue, "Field %q of the shard key contains parts that start with '$'", p)
+		}
+	}
+	return nil
+}
+
+// Doc is the pattern as given.
+func (k *ShardKeyPattern) Doc() []byte { return k.doc }
+
+// IsHashed says that one of the fields is hashed; HashedIndex which, or -1.
+func (k *ShardKeyPattern) IsHashed() bool   { return k.hashed >= 0 }
+func (k *ShardKeyPattern) HashedIndex() int { return k.hashed }
+
+// Index finds a path among the key's fields, or -1.
+func (k *ShardKeyPattern) Index(path string) int {
+	for i := range k.Parts {
+		if k.Parts[i].Path == path {
+			return i
+		}
+	}
+	return -1
+}
+
+// Covers says that updating path may change the shard key: path is a field of the key, or an ancestor or descendant.
+func (k *ShardKeyPattern) Covers(path string) bool {
+	for i := range k.Parts {
+		p := k.Parts[i].Path
+		if p == path || strings.HasPrefix(p, path+".") || strings.HasPrefix(path, p+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// FromDocument appends to dst the values of a document's shard key, hashed where the pattern says so. A missing field
+// counts as null. A field that is an array, or lies below one, is refused.
+func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.Value, error) {
+	for i := range k.Parts {
+		v, err := lookupScalar(doc, k.Parts[i].Path)
+		if err != nil {
+			return nil, err
+		}
+		if v.T == value.Missing || v.T == value.Undefined {
+			v = value.NewNull()
+		}
+		if k.Parts[i].Hashed {
+			v = value.NewInt64(HashValue(v))
+		}
+		dst = append(dst, v)
+	}
+	return dst, nil
+}
+
+// HashParts hashes in place the part of a full key of raw values that the pattern wants hashed.
+func (k *ShardKeyPattern) HashParts(key []value.Value) {
+	if k.hashed >= 0 && k.hashed < len(key) {
+		key[k.hashed] = value.NewInt64(HashValue(key[k.hashed]))
+	}
+}
+
+// lookupScalar follows a dotted path through documents only.
+func lookupScalar(doc []byte, path string) (value.Value, error) {
+	for {
+		head, rest, dotted := strings.Cut(path, ".")
+		v := value.Lookup(doc, head)
+		if v.T == value.Array {
+			return v, mongoerr.New(mongoerr.ShardKeyNotFound, "Shard key cannot contain array values or array descendants.")
+		}
+		if !dotted {
+			return v, nil
+		}
+		if v.T != value.Document {
+			return value.Value{}, nil
+		}
+		doc, path = v.Doc(), rest
+	}
+}
+
+// Extract gives a document's shard key as a document in the pattern's order, unhashed; missing fields are null.
+func (k *ShardKeyPattern) Extract(doc []byte) ([]byte, error) {
+	dst, m := value.Begin(nil)
+	for i := range k.Parts {
+		v, err := lookupScalar(doc, k.Parts[i].Path)
+		if err != nil {
+			return nil, err
+		}
+		if v.T == value.Missing {
+			v = value.NewNull()
+		}
+		dst = value.Append(dst, k.Parts[i].Path, v)
+	}
+	return value.End(dst, m), nil
+}
+
+// KeyDoc builds a document of the pattern's fields from values, as chunk bounds are stored.
+func (k *ShardKeyPattern) KeyDoc(vals []value.Value) []byte {
+	dst, m := value.Begin(nil)
+	for i := range k.Parts {
+		dst = value.Append(dst, k.Parts[i].Path, vals[i])
+	}
+	return value.End(dst, m)
+}
+
+// GlobalMin and GlobalMax are the ends of the key space.
+func (k *ShardKeyPattern) GlobalMin() []byte {
+	return k.KeyDoc(repeated(value.NewMinKey(), len(k.Parts)))
+}
+func (k *ShardKeyPattern) GlobalMax() []byte {
+	return k.KeyDoc(repeated(value.NewMaxKey(), len(k.Parts)))
+}
+
+func repeated(v value.Value, n int) []value.Value {
+	out := make([]value.Value, n)
+	for i := range out {
+		out[i] = v
+	}
+	return out
+}
+
+// NormalizeBound turns a user's bound (fields in any numeric type, possibly a prefix of the key) into a full one: the
+// fields it leaves out become MinKey. Fields outside the key, or not in its order, are refused.
+func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
+	vals := make([]value.Value, 0, len(k.Parts))
+	i := 0
+	for it := value.Walk(bound); ; i++ {
+		name, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		if i >= len(k.Parts) || string(name) != k.Parts[i].Path {
+			return nil, mongoerr.Newf(mongoerr.BadValue, "field %s of the bound does not match the shard key", name)
+		}
+		vals = append(vals, v)
+	}
+	for len(vals) < len(k.Parts) {
+		vals = append(vals, value.NewMinKey())
+	}
+	return k.KeyDoc(vals), nil
+}
+
+// IsPrefixOfIndex says whether an index key pattern begins with the shard key, so that it can serve it.
+func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
+	it := value.Walk(index)
+	for i := range k.Parts {
+		name, v, ok := it.Next()
+		if !ok || string(name) != k.Parts[i].Path {
+			return false
+		}
+		if k.Parts[i].Hashed != (v.T == value.String && v.Str() == "hashed") {
+			return false
+		}
+		if n, num := v.AsInt64(); !k.Parts[i].Hashed && !(num && (n == 1 || n == -1)) {
+			return false
+		}
+	}
+	return true
+}
+
+// UniqueIndexAllowed says whether a unique index may exist on a collection sharded by k: its fields must begin with the
+// shard key (the _id index is unique per shard only).
+func (k *ShardKeyPattern) UniqueIndexAllowed(index []byte) bool {
+	if bytes.Equal(index, idIndexKey) {
+		return true
+	}
+	it := value.Walk(index)
+	for i := range k.Parts {
+		name, _, ok := it.Next()
+		if !ok || string(name) != k.Parts[i].Path {
+			return false
+		}
+	}
+	return !k.IsHashed()
+}
+
+var idIndexKey = value.Doc(value.F("_id", value.NewInt32(1)))
