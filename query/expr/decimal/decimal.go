@@ -1,0 +1,356 @@
+package decimal
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+const (
+	digits  = 34
+	minExp  = -6176
+	maxExp  = 6111
+	expBias = 6176
+)
+
+var ctx = apd.Context{Precision: digits, MaxExponent: 6144, MinExponent: -6143, Rounding: apd.RoundHalfEven}
+
+// D is a decimal number.
+type D = apd.Decimal
+
+// Of converts any number. Doubles are taken at 15 significant digits, as the server does when types mix.
+func Of(v value.Value) *D {
+	switch v.T {
+	case value.Int32, value.Int64:
+		return apd.New(v.Int64(), 0)
+	case value.Double:
+		return FromDouble(v.Double())
+	case value.Decimal128:
+		return decode(v)
+	}
+	return apd.New(0, 0)
+}
+
+func decode(v value.Value) *D {
+	h, l := v.Decimal128()
+	d := new(D)
+	d.Negative = h>>63 == 1
+	switch {
+	case h>>58&0x1F == 0x1F:
+		d.Form, d.Negative = apd.NaN, false
+		return d
+	case h>>58&0x1F == 0x1E:
+		d.Form = apd.Infinite
+		return d
+	case h>>61&3 == 3: // the other layout: its coefficients are out of range and mean zero
+		d.Exponent = int32(h>>47&0x3FFF) - expBias
+		return d
+	}
+	d.Exponent = int32(h>>49&0x3FFF) - expBias
+	hi := h & (1<<49 - 1)
+	if hi == 0 {
+		d.Coeff.SetUint64(l)
+		return d
+	}
+	c := new(apd.BigInt).SetUint64(hi)
+	c.Lsh(c, 64)
+	d.Coeff.Or(c, new(apd.BigInt).SetUint64(l))
+	if d.NumDigits() > digits {
+		d.Coeff.SetInt64(0)
+	}
+	return d
+}
+
+// Value rounds d to the format and encodes it.
+func Value(d *D) value.Value {
+	switch d.Form {
+	case apd.NaN, apd.NaNSignaling:
+		return value.NewDecimal128(0x1F<<58, 0)
+	case apd.Infinite:
+		return value.NewDecimal128(sign(d)|0x1E<<58, 0)
+	}
+	d = fit(d)
+	if d.Form == apd.Infinite {
+		return value.NewDecimal128(sign(d)|0x1E<<58, 0)
+	}
+	c := d.Coeff.MathBigInt()
+	lo := new(big.Int).And(c, new(big.Int).SetUint64(math.MaxUint64)).Uint64()
+	hi := new(big.Int).Rsh(c, 64).Uint64()
+	return value.NewDecimal128(sign(d)|uint64(d.Exponent+expBias)<<49|hi, lo)
+}
+
+func sign(d *D) uint64 {
+	if d.Negative {
+		return 1 << 63
+	}
+	return 0
+}
+
+// fit brings a finite number into the format's range of digits and exponents.
+func fit(d *D) *D {
+	if d.Exponent >= minExp && d.Exponent <= maxExp && d.NumDigits() <= digits {
+		return d
+	}
+	out := new(D)
+	if d.IsZero() {
+		out.Set(d)
+		out.Exponent = min(max(out.Exponent, minExp), maxExp)
+		return out
+	}
+	ctx.Round(out, d)
+	if out.Form != apd.Finite || out.Exponent <= maxExp {
+		return out
+	}
+	shift := out.Exponent - maxExp // a large exponent moves into trailing zeros
+	out.Coeff.Mul(&out.Coeff, new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(int64(shift)), nil))
+	out.Exponent = maxExp
+	return out
+}
+
+// FromDouble takes a double at 15 significant digits.
+func FromDouble(f float64) *D { return fromDouble(f, 14) }
+
+// FromDoubleExact takes a double at 34 significant digits.
+func FromDoubleExact(f float64) *D {
+	if f == math.Trunc(f) && math.Abs(f) < 1<<62 {
+		d := apd.New(int64(f), 0)
+		d.Negative = math.Signbit(f)
+		d.Coeff.Abs(&d.Coeff)
+		return d
+	}
+	d := fromDouble(f, digits-1)
+	if d.Form == apd.Finite {
+		d.Reduce(d)
+	}
+	return d
+}
+
+func fromDouble(f float64, places int) *D {
+	d := new(D)
+	switch {
+	case math.IsNaN(f):
+		d.Form = apd.NaN
+		return d
+	case math.IsInf(f, 0):
+		d.Form, d.Negative = apd.Infinite, f < 0
+		return d
+	case f == 0:
+		d.Negative = math.Signbit(f)
+		return d
+	}
+	if _, _, err := d.SetString(strconv.FormatFloat(f, 'e', places, 64)); err != nil {
+		d.Form = apd.NaN
+	}
+	return d
+}
+
+// NaN is not a number.
+func NaN() *D { return &D{Form: apd.NaN} }
+
+// Int makes a decimal of an integer.
+func Int(i int64) *D { return apd.New(i, 0) }
+
+// Float is the nearest double.
+func Float(d *D) float64 {
+	switch {
+	case d.Form == apd.Infinite && d.Negative:
+		return math.Inf(-1)
+	case d.Form == apd.Infinite:
+		return math.Inf(1)
+	case d.Form != apd.Finite:
+		return math.NaN()
+	}
+	f, _ := strconv.ParseFloat(d.String(), 64)
+	return f
+}
+
+func do2(op func(d, x, y *D) (apd.Condition, error), x, y *D) *D {
+	if isNaN(x) || isNaN(y) {
+		return NaN()
+	}
+	d := new(D)
+	_, _ = op(d, x, y) // without traps the only errors are those that leave NaN behind
+	return settle(d)
+}
+
+func do1(op func(d, x *D) (apd.Condition, error), x *D) *D {
+	if isNaN(x) {
+		return NaN()
+	}
+	d := new(D)
+	_, _ = op(d, x)
+	return settle(d)
+}
+
+func settle(d *D) *D {
+	if isNaN(d) {
+		return NaN()
+	}
+	return d
+}
+
+func isNaN(d *D) bool { return d.Form == apd.NaN || d.Form == apd.NaNSignaling }
+
+// IsNaN, IsInf tell the special values apart.
+func IsNaN(d *D) bool { return isNaN(d) }
+
+// IsInf reports an infinity of either sign.
+func IsInf(d *D) bool { return d.Form == apd.Infinite }
+
+// Add is x + y.
+func Add(x, y *D) *D { return do2(ctx.Add, x, y) }
+
+// Sub is x - y.
+func Sub(x, y *D) *D { return do2(ctx.Sub, x, y) }
+
+// Mul is x × y.
+func Mul(x, y *D) *D { return do2(ctx.Mul, x, y) }
+
+// Quo is x ÷ y.
+func Quo(x, y *D) *D {
+	d := do2(ctx.Quo, x, y)
+	if d.Form != apd.Finite || x.Form != apd.Finite || y.Form != apd.Finite || d.IsZero() {
+		return d
+	}
+	// An exact quotient takes the preferred exponent: trailing zeros beyond it go.
+	ideal := x.Exponent - y.Exponent
+	if d.Exponent >= ideal {
+		return d
+	}
+	if p := do2(ctx.Mul, d, y); p.Cmp(x) != 0 {
+		return d
+	}
+	ten, r, q := apd.NewBigInt(10), new(apd.BigInt), new(apd.BigInt)
+	for d.Exponent < ideal {
+		if q.QuoRem(&d.Coeff, ten, r); r.Sign() != 0 {
+			break
+		}
+		d.Coeff.Set(q)
+		d.Exponent++
+	}
+	return d
+}
+
+// Rem is the remainder of truncated division, with the sign of x.
+func Rem(x, y *D) *D {
+	if x.Form != apd.Finite || isNaN(y) || y.IsZero() {
+		return NaN()
+	}
+	if y.Form == apd.Infinite {
+		return new(D).Set(x)
+	}
+	// The quotient may have more digits than the format holds: integers of one exponent instead.
+	e := min(x.Exponent, y.Exponent)
+	if x.NumDigits()+int64(x.Exponent) < y.NumDigits()+int64(y.Exponent) {
+		return new(D).Set(x)
+	}
+	a, b := scaled(x, e), scaled(y, e)
+	d := &D{Exponent: e, Negative: x.Negative}
+	d.Coeff.Rem(a, b)
+	return d
+}
+
+func scaled(d *D, e int32) *apd.BigInt {
+	return new(apd.BigInt).Mul(&d.Coeff, new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(int64(d.Exponent-e)), nil))
+}
+
+// Abs is |x|.
+func Abs(x *D) *D {
+	d := new(D).Set(x)
+	d.Negative = false
+	return settle(d)
+}
+
+// Neg is -x.
+func Neg(x *D) *D {
+	d := new(D).Set(x)
+	d.Negative = !d.Negative
+	return settle(d)
+}
+
+// Rounding of Quantize.
+const (
+	HalfEven  = apd.RoundHalfEven
+	HalfUp    = apd.RoundHalfUp // ties away from zero
+	Down      = apd.RoundDown   // toward zero
+	RoundCeil = apd.RoundCeiling
+	Floor     = apd.RoundFloor
+)
+
+// Quantize rounds x to the exponent exp, and gives it exactly that exponent where the digits allow.
+func Quantize(x *D, exp int32, r apd.Rounder) *D {
+	if x.Form != apd.Finite {
+		return settle(new(D).Set(x))
+	}
+	if x.Exponent > exp && x.NumDigits()+int64(x.Exponent-exp) > digits {
+		return NaN()
+	}
+	c := ctx
+	c.Rounding = r
+	c.Precision = digits * 2
+	d := new(D)
+	_, _ = c.Quantize(d, x, exp)
+	if d.IsZero() {
+		d.Negative = x.Negative
+	}
+	return settle(d)
+}
+
+// Round rounds x to exp, leaving one alone that has no digits below it.
+func Round(x *D, exp int32, r apd.Rounder) *D {
+	if x.Form == apd.Finite && x.Exponent >= exp {
+		return new(D).Set(x)
+	}
+	return Quantize(x, exp, r)
+}
+
+// Int64 converts with rounding; ok is false where it does not fit.
+func Int64(x *D, r apd.Rounder) (i int64, ok bool) {
+	if x.Form != apd.Finite || x.NumDigits()+int64(x.Exponent) > 20 {
+		return 0, false
+	}
+	if x.NumDigits()+int64(x.Exponent) < -1 {
+		x = &D{Negative: x.Negative, Coeff: *apd.NewBigInt(1), Exponent: -2}
+	}
+	d := new(D)
+	c := ctx
+	c.Rounding, c.Precision = r, digits*2
+	if _, err := c.Quantize(d, x, 0); err != nil || d.Form != apd.Finite {
+		return 0, false
+	}
+	b := d.Coeff.MathBigInt()
+	if d.Negative {
+		b = new(big.Int).Neg(b)
+	}
+	return b.Int64(), b.IsInt64()
+}
+
+// Sqrt is the square root.
+func Sqrt(x *D) *D {
+	d := do1(ctx.Sqrt, x)
+	if d.Form != apd.Finite || d.IsZero() || x.Form != apd.Finite {
+		return d
+	}
+	// An exact root takes the preferred exponent floor(e/2).
+	ideal := int32(math.Floor(float64(x.Exponent) / 2))
+	if p := do2(ctx.Mul, d, d); p.Cmp(x) != 0 {
+		return d
+	}
+	for d.Exponent > ideal && d.NumDigits() < digits {
+		d.Coeff.Mul(&d.Coeff, apd.NewBigInt(10))
+		d.Exponent--
+	}
+	ten, r, q := apd.NewBigInt(10), new(apd.BigInt), new(apd.BigInt)
+	for d.Exponent < ideal {
+		if q.QuoRem(&d.Coeff, ten, r); r.Sign() != 0 {
+			break
+		}
+		d.Coeff.Set(q)
+		d.Exponent++
+	}
+	return d
+}
