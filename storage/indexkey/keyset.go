@@ -13,6 +13,9 @@ type KeySet struct {
 	ents []entry
 	// Multikey has a mask for each field of the key pattern: bit i is set where component i of the path held an array.
 	Multikey []uint64
+
+	stack   []cursor // of the paths being expanded
+	key, tb []byte   // the key being made
 }
 
 type entry struct{ from, key, end int }

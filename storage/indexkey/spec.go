@@ -44,12 +44,41 @@ type Spec struct {
 	Raw                []byte      // the whole normalised specification, as listIndexes shows it
 }
 
-// Ordering gives the directions for keystring.
+// Ordering gives the directions of the fields in the key, where a wildcard field is two: path, ascending, and value.
 func (s *Spec) Ordering() (o keystring.Ordering) {
-	for i, f := range s.Fields {
-		if f.Desc {
-			o |= 1 << uint(i)
+	slot := 0
+	for _, f := range s.Fields {
+		if f.Kind == Wildcard {
+			slot++
 		}
+		if f.Desc {
+			o |= 1 << uint(slot)
+		}
+		slot++
 	}
 	return o
+}
+
+// KeyFields is the number of fields in the key.
+func (s *Spec) KeyFields() int {
+	if s.Kind == Wildcard {
+		return len(s.Fields) + 1
+	}
+	return len(s.Fields)
+}
+
+func (k Kind) String() string {
+	switch k {
+	case Hashed:
+		return "hashed"
+	case Wildcard:
+		return "wildcard"
+	case Text:
+		return "text"
+	case Sphere:
+		return "2dsphere"
+	case Geo2D:
+		return "2d"
+	}
+	return "btree"
 }
