@@ -4,8 +4,10 @@ package mongoerr
 //go:generate go run ./gen
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Code is a server error code. Named ones are constants of this package; location codes (five digits and more) are
@@ -83,4 +85,62 @@ func (c Code) Name() string {
 		return n
 	}
 	return fmt.Sprintf("Location%d", int32(c))
+}
+
+// AppendReply appends the error document of a command's reply, fields in the server's order: errorLabels, ok,
+// errmsg, code, codeName, the error's own details. $clusterTime and operationTime follow; whoever signs replies adds them.
+func AppendReply(dst []byte, err error) []byte {
+	e := From(err)
+	mark := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = appendLabels(dst, e.Labels)
+	dst = append(dst, "\x01ok\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
+	dst = appendString(dst, "errmsg", e.Message)
+	dst = appendInt32(dst, "code", int32(e.Code))
+	dst = appendString(dst, "codeName", e.Code.Name())
+	if len(e.Details) > 5 {
+		dst = append(dst, e.Details[4:len(e.Details)-1]...)
+	}
+	return finish(dst, mark)
+}
+
+// AppendLegacyReply appends the error document of an OP_QUERY that is no command.
+func AppendLegacyReply(dst []byte, err error) []byte {
+	e := From(err)
+	mark := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = appendString(dst, "$err", e.Message)
+	dst = appendInt32(dst, "code", int32(e.Code))
+	dst = append(dst, "\x01ok\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
+	return finish(dst, mark)
+}
+
+func finish(dst []byte, mark int) []byte {
+	dst = append(dst, 0)
+	binary.LittleEndian.PutUint32(dst[mark:], uint32(len(dst)-mark))
+	return dst
+}
+
+func appendString(dst []byte, key, s string) []byte {
+	dst = append(append(append(dst, 0x02), key...), 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s)+1))
+	return append(append(dst, s...), 0)
+}
+
+func appendInt32(dst []byte, key string, n int32) []byte {
+	dst = append(append(append(dst, 0x10), key...), 0)
+	return binary.LittleEndian.AppendUint32(dst, uint32(n))
+}
+
+func appendLabels(dst []byte, labels []string) []byte {
+	if len(labels) == 0 {
+		return dst
+	}
+	dst = append(dst, "\x04errorLabels\x00"...)
+	mark := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i, l := range labels {
+		dst = appendString(dst, strconv.Itoa(i), l)
+	}
+	return finish(dst, mark)
 }

@@ -1,0 +1,119 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func TestPoolRoundTrips(t *testing.T) {
+	s := startEcho(t, &echo{})
+	shakes := 0
+	p := NewPool(PoolOptions{Handshake: func(ctx context.Context, cc *ClientConn) error {
+		shakes++
+		_, err := cc.RoundTrip(ctx, &Message{Body: doc("hello", 1)})
+		return err
+	}})
+	defer p.Close()
+	host := s.Addrs()[0].String()
+	for i := range int32(10) {
+		got, err := p.RoundTrip(context.Background(), host, &Message{Body: doc("find", i)})
+		if err != nil || !bytes.Equal(got.Body, doc("find", i)) {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	if st := p.Stats(); shakes != 1 || len(st) != 1 || st[0].Created != 1 || st[0].Idle != 1 || st[0].InUse != 0 {
+		t.Errorf("%d handshakes, %+v", shakes, st)
+	}
+}
+
+func TestPoolHonoursContexts(t *testing.T) {
+	e := &echo{}
+	s := startEcho(t, e)
+	p := NewPool(PoolOptions{})
+	defer p.Close()
+	host := s.Addrs()[0].String()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := p.RoundTrip(ctx, host, &Message{Body: doc("wait", 1)})
+	if mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+		t.Fatalf("past its deadline: %v", err)
+	}
+	<-e.gone // the broken connection was closed, which ended the request
+	ctx, cancel = context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	_, err = p.RoundTrip(ctx, host, &Message{Body: doc("wait", 1)})
+	if mongoerr.CodeOf(err) != mongoerr.Interrupted {
+		t.Fatalf("cancelled: %v", err)
+	}
+}
+
+func TestPoolPassesOverDeadConnections(t *testing.T) {
+	s := startEcho(t, &echo{})
+	p := NewPool(PoolOptions{})
+	defer p.Close()
+	host := s.Addrs()[0].String()
+	if _, err := p.RoundTrip(context.Background(), host, &Message{Body: doc("a", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop(0)
+	_, err := p.RoundTrip(context.Background(), host, &Message{Body: doc("a", 1)})
+	if mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+		t.Fatalf("server gone: %v", err)
+	}
+	s2, err := Listen(Options{Addrs: []string{host}}, &echo{gone: make(chan int64, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s2.Stop(0)
+	if _, err := p.RoundTrip(context.Background(), host, &Message{Body: doc("a", 1)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPoolUnderManyCallers(t *testing.T) {
+	s := startEcho(t, &echo{inline: true})
+	p := NewPool(PoolOptions{})
+	defer p.Close()
+	host := s.Addrs()[0].String()
+	var wg sync.WaitGroup
+	for g := range int32(16) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			name := "ping"
+			if g%2 == 0 {
+				name = "find"
+			}
+			for i := range int32(200) {
+				want := doc(name, g<<16|i)
+				got, err := p.RoundTrip(context.Background(), host, &Message{Body: want})
+				if err != nil || !bytes.Equal(got.Body, want) {
+					t.Errorf("%v, %v", got, err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+func TestClientCompression(t *testing.T) {
+	s := startEcho(t, &echo{})
+	cc, err := Dial(context.Background(), s.Addrs()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	for id := range CompressorID(numCompressors) {
+		cc.SetCompressor(id)
+		got, err := cc.RoundTrip(context.Background(), &Message{Body: bigDoc(5000)})
+		if err != nil || !bytes.Equal(got.Body, bigDoc(5000)) {
+			t.Fatalf("%s: %v", id, err)
+		}
+	}
+}

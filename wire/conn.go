@@ -1,0 +1,384 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ErrClosed says that the client has gone.
+var ErrClosed = errors.New("connection is closed")
+
+const (
+	maxInline      = 4 << 10   // larger frames go to a worker unseen
+	maxQueuedBytes = 256 << 20 // requests sent ahead without waiting for replies; a client past this is cut off
+	maxDirectRead  = 4 << 20   // bytes read for one connection before the loop turns to the others
+)
+
+// Conn is one client connection.
+type Conn struct {
+	// State belongs to the handler: it may be read and written by the request in work, and by Opened and Closed.
+	State any
+
+	id            int64
+	srv           *Server
+	gc            gnet.Conn
+	fd            int
+	remote, local net.Addr
+	ctx           context.Context
+	cancel        context.CancelFunc
+
+	// in is touched by the event loop only.
+	in struct {
+		buf     *buffer // a frame that has arrived in part
+		fill    int
+		backlog bool // gnet holds bytes that the socket did not take
+	}
+	queue struct {
+		mu    sync.Mutex
+		busy  bool // a request is in work; the next ones wait in jobs
+		jobs  []*job
+		bytes int
+	}
+	out struct {
+		mu      sync.Mutex
+		closed  bool
+		pending int  // writes on their way to the event loop, which come before any direct one
+		backlog bool // the same as in.backlog, for writers
+	}
+}
+
+// ID numbers the connections of a server from 1.
+func (c *Conn) ID() int64 { return c.id }
+
+// RemoteAddr is the client's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// LocalAddr is the address the client connected to.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// Context ends when the client disconnects or the server stops.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+// Done is closed when the client disconnects or the server stops.
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Close ends the connection. It may be called from any goroutine; what has been written before is still sent.
+func (c *Conn) Close() {
+	c.cancel()
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if !c.out.closed { // past that, gnet's wake-up descriptor may belong to someone else
+		_ = c.gc.Close()
+	}
+}
+
+// SendMore sends what has been appended to r as one of several replies to m, whose flags allow exhaust, and resets r
+// for the next. The reply that Handle leaves behind is the last.
+func (c *Conn) SendMore(m *Message, r *Reply) error {
+	frame := r.seal(c, m, MoreToCome)
+	err := c.write(frame, r)
+	r.Reset()
+	return err
+}
+
+// read takes what the socket has and cuts it into frames. It runs in the event loop.
+func (c *Conn) read() error {
+	if c.in.backlog && c.gc.OutboundBuffered() == 0 {
+		c.in.backlog = false
+		c.out.mu.Lock()
+		c.out.backlog = false
+		c.out.mu.Unlock()
+	}
+	for {
+		if c.in.buf == nil {
+			if err := c.cut(); err != nil || c.in.buf == nil {
+				return err
+			}
+		}
+		n, _ := c.gc.Read(c.in.buf.b[c.in.fill:])
+		c.in.fill += n
+		if err := c.readDirect(); err != nil {
+			return err
+		}
+		if c.in.fill < len(c.in.buf.b) {
+			return nil
+		}
+		frame := c.in.buf
+		c.in.buf, c.in.fill = nil, 0
+		if err := c.accept(frame); err != nil {
+			return err
+		}
+	}
+}
+
+// cut makes room for the next frame as soon as its length is known.
+func (c *Conn) cut() error {
+	if c.gc.InboundBuffered() < 4 {
+		return nil
+	}
+	head, err := c.gc.Peek(4)
+	if err != nil {
+		return nil
+	}
+	n, err := frameLength(head)
+	if err != nil {
+		return err
+	}
+	c.in.buf, c.in.fill = getBuffer(n), 0
+	return nil
+}
+
+// readDirect reads the rest of a large frame straight into its buffer, past gnet's.
+func (c *Conn) readDirect() error {
+	for turn := 0; len(c.in.buf.b)-c.in.fill >= readBuffer && turn < maxDirectRead; {
+		n, err := unix.Read(c.fd, c.in.buf.b[c.in.fill:])
+		switch {
+		case err == unix.EAGAIN:
+			return nil
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		}
+		c.in.fill += n
+		turn += n
+	}
+	return nil
+}
+
+// accept takes a whole frame into work, or puts it behind the one in work.
+func (c *Conn) accept(frame *buffer) error {
+	if c.srv.stopping.Load() {
+		frame.free()
+		return ErrClosed
+	}
+	c.srv.stats.requests.Add(1)
+	c.srv.stats.bytesIn.Add(int64(len(frame.b)))
+	j := getJob(c, frame)
+	q := &c.queue
+	q.mu.Lock()
+	if q.busy {
+		q.jobs = append(q.jobs, j)
+		q.bytes += len(frame.b)
+		over := q.bytes > maxQueuedBytes
+		q.mu.Unlock()
+		if over {
+			return frameErrorf("more than %d bytes of requests sent ahead of their replies", maxQueuedBytes)
+		}
+		return nil
+	}
+	q.busy = true
+	q.mu.Unlock()
+	if len(frame.b) <= maxInline && ReadHeader(frame.b).OpCode == OpMsg && c.inline(j) {
+		return nil
+	}
+	c.srv.workers.submit(j)
+	return nil
+}
+
+// inline tries to answer a small request in the event loop.
+func (c *Conn) inline(j *job) bool {
+	if j.parse() != nil {
+		return false
+	}
+	if !c.srv.handler.HandleInline(c, &j.msg, &j.reply) {
+		j.reply.Reset()
+		return false
+	}
+	j.finish()
+	c.queue.mu.Lock()
+	c.queue.busy = false // nothing can be queued: only the event loop queues
+	c.queue.mu.Unlock()
+	return true
+}
+
+// serve runs a request on a worker, and after it those that have queued up meanwhile.
+func (c *Conn) serve(j *job) {
+	st := &c.srv.stats
+	st.active.Add(1)
+	defer func() {
+		if st.active.Add(-1) == 0 && c.srv.stopping.Load() {
+			c.srv.signalDrained()
+		}
+	}()
+	for {
+		j.handle()
+		q := &c.queue
+		q.mu.Lock()
+		if len(q.jobs) == 0 {
+			q.busy, q.jobs = false, nil
+			q.mu.Unlock()
+			return
+		}
+		j = q.jobs[0]
+		q.jobs[0] = nil
+		q.jobs = q.jobs[1:]
+		q.bytes -= len(j.frame.b)
+		q.mu.Unlock()
+	}
+}
+
+// write sends a frame that borrows from r: at once as far as the socket takes it, the rest by the event loop, which then
+// owns the memory.
+func (c *Conn) write(frame []byte, r *Reply) error {
+	st := &c.srv.stats
+	st.bytesOut.Add(int64(len(frame)))
+	st.logicOut.Add(int64(len(r.Buf) - ReplyRoom + msgPrefixLen))
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return ErrClosed
+	}
+	if o.pending == 0 && !o.backlog {
+		n, err := writeSocket(c.fd, frame)
+		if err != nil {
+			_ = c.gc.Close()
+			return err
+		}
+		if frame = frame[n:]; len(frame) == 0 {
+			return nil
+		}
+	}
+	o.pending++
+	r.Buf, r.scratch = nil, nil
+	r.Reset()
+	return c.gc.AsyncWrite(frame, c.asyncWritten)
+}
+
+// asyncWritten runs in the event loop when it has taken a write over. What the socket did not take then is in gnet's own
+// buffer; direct writes stay off until read finds that empty, which it is when the client sends its next request.
+func (c *Conn) asyncWritten(gc gnet.Conn, err error) error {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pending--
+	if err == nil && gc.OutboundBuffered() > 0 {
+		o.backlog, c.in.backlog = true, true
+	}
+	return nil
+}
+
+// writeSocket writes without blocking and reports how much the socket took.
+func writeSocket(fd int, b []byte) (n int, err error) {
+	for n < len(b) {
+		k, err := unix.Write(fd, b[n:])
+		switch err {
+		case nil:
+			n += k
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return n, nil
+		default:
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// closed is told by the event loop, before it closes the descriptor.
+func (c *Conn) closed() {
+	c.out.mu.Lock()
+	c.out.closed = true
+	c.out.mu.Unlock()
+	c.cancel()
+	c.in.buf.free()
+	c.in.buf = nil
+}
+
+// job is one request on its way: its frame, message and reply, reused together.
+type job struct {
+	conn   *Conn
+	frame  *buffer
+	parsed bool
+	err    error // of parsing
+	msg    Message
+	reply  Reply
+}
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+func getJob(c *Conn, frame *buffer) *job {
+	j := jobs.Get().(*job)
+	j.conn, j.frame = c, frame
+	j.reply.Reset()
+	return j
+}
+
+func (j *job) parse() error {
+	if j.parsed {
+		return j.err
+	}
+	j.parsed = true
+	j.msg.frame = j.frame
+	j.err = parseFrame(&j.msg, j.frame.b)
+	j.reply.responseTo = j.msg.RequestID
+	st := &j.conn.srv.stats
+	if !j.msg.hasComp {
+		st.logicalIn.Add(int64(len(j.frame.b)))
+	} else if in := j.msg.inflated; in != nil {
+		st.logicalIn.Add(int64(len(in.b)))
+		if j.err == nil {
+			k := &st.compress[j.msg.compressor]
+			k.decompressIn.Add(int64(len(j.frame.b) - compPrefix))
+			k.decompressOut.Add(int64(len(in.b) - headerLen))
+		}
+	}
+	return j.err
+}
+
+// handle runs the request through the handler and answers it.
+func (j *job) handle() {
+	c := j.conn
+	if err := j.parse(); err != nil {
+		var fatal *FrameError
+		if errors.As(err, &fatal) {
+			c.srv.badFrame(c, err)
+			c.Close()
+			j.release()
+			return
+		}
+		j.reply.setParseError(err)
+	} else {
+		j.call()
+	}
+	j.finish()
+}
+
+// call runs the handler; a panic there is answered as an error and does not reach other clients.
+func (j *job) call() {
+	c := j.conn
+	defer func() {
+		if v := recover(); v != nil {
+			c.srv.panicked(c, &j.msg, v)
+			j.reply.SetError(mongoerr.Newf(mongoerr.InternalError, "internal error while running %q", j.msg.CommandName()))
+		}
+	}()
+	c.srv.handler.Handle(c, &j.msg, &j.reply)
+}
+
+// finish sends the reply and gives the job's memory back.
+func (j *job) finish() {
+	if j.msg.WantsReply() {
+		frame := j.reply.seal(j.conn, &j.msg, 0)
+		_ = j.conn.write(frame, &j.reply) // the client has gone: nobody is left to tell
+	}
+	j.release()
+}
+
+func (j *job) release() {
+	j.msg.release()
+	j.reply.recycle()
+	j.conn, j.frame, j.parsed, j.err = nil, nil, false, nil
+	jobs.Put(j)
+}

@@ -1,0 +1,21 @@
+// Package wire speaks MongoDB's wire protocol: it cuts frames from sockets, checks them, hands each request to a
+// Handler and writes the replies; and it is the client half that members of a cluster use between each other.
+//
+// The path of one request, by function name:
+//
+//	socket → gnet loop: handler.OnTraffic → Conn.cut (one whole frame in a pooled buffer) → Conn.accept
+//	   small OP_MSG: parseFrame → Handler.HandleInline, answered in the loop when it says so
+//	   everything else: workers.submit → Conn.serve → parseFrame → Handler.Handle
+//	→ Reply.seal (header, checksum, compression) → Conn.write → socket
+//
+// Invariants:
+//
+//  1. The event loop never blocks: what runs in it is cutting frames, HandleInline and non-blocking writes.
+//  2. Requests of one connection are handled one at a time and in order; Conn.serve takes the next frame only when the
+//     reply before it is written. Other connections never wait for it.
+//  3. A Message borrows from its frame. Frame and Message are reused once Handle returns, unless Message.Retain was
+//     called; Reply.Buf is reused always.
+//  4. The Body and every document of Seqs are valid BSON (Validate) before a Handler sees them.
+//  5. A file descriptor is written to only under Conn.out.mu and never after OnClose has taken that lock, so that a
+//     worker can write to the socket directly without ever reaching a descriptor that was closed and given out again.
+package wire

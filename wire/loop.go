@@ -1,0 +1,101 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// keepAlive is set on each connection, not by gnet's option: in v2.10.0 that one hides the error of a failed bind.
+const keepAlive = 2 * time.Minute
+
+// loop receives gnet's events. All methods but OnBoot run in an event loop, one connection always in the same.
+type loop struct {
+	srv    *Server
+	booted chan error
+}
+
+// OnBoot is called when all listeners are bound.
+func (l *loop) OnBoot(e gnet.Engine) gnet.Action {
+	l.srv.engine = e
+	l.booted <- nil
+	return gnet.None
+}
+
+// OnShutdown is called when the engine has been told to stop.
+func (l *loop) OnShutdown(gnet.Engine) {}
+
+// OnTick is never called: no ticker is asked for.
+func (l *loop) OnTick() (time.Duration, gnet.Action) { return time.Hour, gnet.None }
+
+// OnOpen makes the Conn of a new connection.
+func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
+	s := l.srv
+	if s.stopping.Load() {
+		return nil, gnet.Close
+	}
+	if n := s.stats.current.Load(); n >= int64(s.opts.MaxConnections) {
+		s.stats.rejected.Add(1)
+		return nil, gnet.Close
+	}
+	s.stats.current.Add(1)
+	s.stats.created.Add(1)
+	c := &Conn{
+		id: s.connID.Add(1), srv: s, gc: gc, fd: gc.Fd(),
+		remote: ownAddr(gc.RemoteAddr()), local: ownAddr(gc.LocalAddr()),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	gc.SetContext(c)
+	if _, tcp := c.remote.(*net.TCPAddr); tcp {
+		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is noticed later
+	}
+	s.conns.mu.Lock()
+	s.conns.all[c.id] = c
+	s.conns.mu.Unlock()
+	s.handler.Opened(c)
+	return nil, gnet.None
+}
+
+// ownAddr copies an address whose memory gnet takes back when the connection ends.
+func ownAddr(a net.Addr) net.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return &net.TCPAddr{IP: append(net.IP(nil), t.IP...), Port: t.Port, Zone: strings.Clone(t.Zone)}
+	}
+	return a
+}
+
+// OnTraffic is called when the socket has bytes.
+func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
+	c, _ := gc.Context().(*Conn)
+	if c == nil {
+		return gnet.Close
+	}
+	if err := c.read(); err != nil {
+		var bad *FrameError
+		if errors.As(err, &bad) {
+			l.srv.badFrame(c, err)
+		}
+		return gnet.Close
+	}
+	return gnet.None
+}
+
+// OnClose is called before the descriptor is closed.
+func (l *loop) OnClose(gc gnet.Conn, _ error) gnet.Action {
+	c, _ := gc.Context().(*Conn)
+	if c == nil {
+		return gnet.None
+	}
+	s := l.srv
+	c.closed()
+	s.stats.current.Add(-1)
+	s.conns.mu.Lock()
+	delete(s.conns.all, c.id)
+	s.conns.mu.Unlock()
+	s.handler.Closed(c)
+	return gnet.None
+}

@@ -1,0 +1,218 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/logging"
+	"golang.org/x/sys/unix"
+)
+
+const readBuffer = 64 << 10 // what the event loop reads at a time; one such buffer a loop
+
+// DefaultMaxConnections is how many connections a server takes when nothing else is asked for.
+const DefaultMaxConnections = 1000000
+
+// Handler answers requests.
+type Handler interface {
+	// Handle answers m by appending one document to r.Buf. It runs on a worker goroutine and may block. m and r are
+	// valid until it returns. For a message that wants no reply, r is dropped.
+	Handle(c *Conn, m *Message, r *Reply)
+	// HandleInline may answer m in the event loop, as Handle would, and then returns true. It must not block. False
+	// sends m to Handle.
+	HandleInline(c *Conn, m *Message, r *Reply) bool
+	// Opened is told of a new connection before its first request, Closed when it has gone. Both run in the event loop;
+	// a request may still be in work when Closed runs.
+	Opened(c *Conn)
+	Closed(c *Conn)
+}
+
+// Options configure a Server.
+type Options struct {
+	Addrs          []string // host:port, or the path of a UNIX socket (it begins with /); port 0 takes a free one
+	MaxConnections int      // DefaultMaxConnections when 0
+	Loops          int      // event loops; one per four cores when 0
+
+	BadFrame func(c *Conn, err error)                       // a malformed frame; the connection is being closed
+	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; an error has been answered
+}
+
+// Server accepts connections and feeds a Handler.
+type Server struct {
+	opts    Options
+	handler Handler
+	engine  gnet.Engine
+	workers *workers
+	stats   counters
+	nextID  atomic.Int32
+	connID  atomic.Int64
+	addrs   []net.Addr
+
+	stopping atomic.Bool
+	drained  chan struct{} // while stopping: the last request in work has ended
+	ended    chan struct{} // the engine has stopped
+	conns    struct {
+		mu  sync.Mutex
+		all map[int64]*Conn
+	}
+}
+
+// ErrAddressInUse is part of the error of Listen when a port is taken.
+var ErrAddressInUse = syscall.EADDRINUSE
+
+// Listen binds all addresses and starts serving; when it returns without error the ports accept.
+func Listen(opts Options, h Handler) (*Server, error) {
+	if opts.MaxConnections <= 0 {
+		opts.MaxConnections = DefaultMaxConnections
+	}
+	s := &Server{opts: opts, handler: h, drained: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.conns.all = map[int64]*Conn{}
+	s.workers = newWorkers(func(j *job) { j.conn.serve(j) })
+	protos := make([]string, len(opts.Addrs))
+	for i, a := range opts.Addrs {
+		protos[i] = protoAddr(a)
+	}
+	loop := &loop{srv: s, booted: make(chan error, 1)}
+	failed := make(chan error, 1)
+	go func() {
+		defer close(s.ended)
+		failed <- gnet.Rotate(loop, protos, s.engineOptions()...)
+	}()
+	var err error
+	select {
+	case err = <-loop.booted:
+	case err = <-failed:
+		if err == nil {
+			err = errors.New("the event loop ended at once")
+		}
+	}
+	if err != nil {
+		s.workers.close()
+		return nil, fmt.Errorf("listen on %v: %w", opts.Addrs, err)
+	}
+	if err := s.readAddrs(protos); err != nil {
+		s.Stop(0)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) engineOptions() []gnet.Option {
+	loops := s.opts.Loops
+	if loops <= 0 {
+		loops = 1
+	}
+	return []gnet.Option{
+		gnet.WithNumEventLoop(loops), gnet.WithReuseAddr(true), gnet.WithReadBufferCap(readBuffer),
+		gnet.WithLoadBalancing(gnet.LeastConnections),
+		gnet.WithLogger(quiet{}), gnet.WithLogLevel(logging.FatalLevel),
+	}
+}
+
+func protoAddr(a string) string {
+	if len(a) > 0 && a[0] == '/' {
+		return "unix://" + a
+	}
+	return "tcp://" + a
+}
+
+// readAddrs asks the listening sockets for their addresses, so that a chosen port is known.
+func (s *Server) readAddrs(protos []string) error {
+	for i, p := range protos {
+		if s.opts.Addrs[i][0] == '/' {
+			s.addrs = append(s.addrs, &net.UnixAddr{Name: s.opts.Addrs[i], Net: "unix"})
+			continue
+		}
+		fd, err := s.engine.DupListener("tcp", p[len("tcp://"):])
+		if err != nil {
+			return fmt.Errorf("address of %s: %w", p, err)
+		}
+		sa, err := unix.Getsockname(fd)
+		_ = unix.Close(fd)
+		if err != nil {
+			return os.NewSyscallError("getsockname", err)
+		}
+		switch a := sa.(type) {
+		case *unix.SockaddrInet4:
+			s.addrs = append(s.addrs, &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port})
+		case *unix.SockaddrInet6:
+			s.addrs = append(s.addrs, &net.TCPAddr{IP: append(net.IP(nil), a.Addr[:]...), Port: a.Port})
+		}
+	}
+	return nil
+}
+
+// Addrs are the addresses listened on, in the order asked for, with the ports that were chosen.
+func (s *Server) Addrs() []net.Addr { return s.addrs }
+
+// Each calls f for every open connection.
+func (s *Server) Each(f func(*Conn)) {
+	s.conns.mu.Lock()
+	all := make([]*Conn, 0, len(s.conns.all))
+	for _, c := range s.conns.all {
+		all = append(all, c)
+	}
+	s.conns.mu.Unlock()
+	for _, c := range all {
+		f(c)
+	}
+}
+
+// Stop takes no more connections, lets requests in work finish for up to wait, then cuts all connections off.
+func (s *Server) Stop(wait time.Duration) {
+	if s.stopping.Swap(true) {
+		<-s.ended
+		return
+	}
+	if s.stats.active.Load() > 0 {
+		t := time.NewTimer(wait)
+		select {
+		case <-s.drained:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	s.Each(func(c *Conn) { c.cancel() })
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { _ = s.engine.Stop(ctx) }() // it triggers the end at once, but notices it by polling only
+	<-s.ended
+	cancel()
+	s.workers.close()
+}
+
+func (s *Server) badFrame(c *Conn, err error) {
+	if s.opts.BadFrame != nil {
+		s.opts.BadFrame(c, err)
+	}
+}
+
+func (s *Server) panicked(c *Conn, m *Message, v any) {
+	if s.opts.Panicked != nil {
+		s.opts.Panicked(c, m, v, debug.Stack())
+	}
+}
+
+func (s *Server) signalDrained() {
+	select {
+	case s.drained <- struct{}{}:
+	default:
+	}
+}
+
+// quiet drops gnet's own log; what matters of it reaches Opened, Closed and BadFrame.
+type quiet struct{}
+
+func (quiet) Debugf(string, ...any) {}
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Warnf(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}

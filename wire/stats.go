@@ -1,0 +1,57 @@
+package wire
+
+import "sync/atomic"
+
+// counters are what serverStatus reports of the network.
+type counters struct {
+	current  atomic.Int64
+	created  atomic.Int64
+	rejected atomic.Int64
+	active   atomic.Int64 // connections with a request in work
+
+	bytesIn, bytesOut   atomic.Int64 // as counted on the socket
+	logicalIn, logicOut atomic.Int64 // before compression
+	requests            atomic.Int64
+	compress            [numCompressors]compressCounters
+}
+
+type compressCounters struct {
+	compressIn, compressOut     atomic.Int64
+	decompressIn, decompressOut atomic.Int64
+}
+
+// CompressStats counts bytes before and after one compressor.
+type CompressStats struct {
+	Name                        string
+	CompressIn, CompressOut     int64
+	DecompressIn, DecompressOut int64
+}
+
+// Stats is a snapshot of a server's counters.
+type Stats struct {
+	Current, Available, TotalCreated, Active, Rejected int64
+
+	BytesIn, BytesOut               int64 // as on the socket
+	LogicalBytesIn, LogicalBytesOut int64 // before compression
+	NumRequests                     int64
+	Compression                     []CompressStats
+}
+
+// Stats reads the counters; each is exact, together they are not a consistent cut.
+func (s *Server) Stats() Stats {
+	c := &s.stats
+	st := Stats{
+		Current: c.current.Load(), TotalCreated: c.created.Load(), Active: c.active.Load(), Rejected: c.rejected.Load(),
+		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
+		LogicalBytesIn: c.logicalIn.Load(), LogicalBytesOut: c.logicOut.Load(), NumRequests: c.requests.Load(),
+	}
+	st.Available = int64(s.opts.MaxConnections) - st.Current
+	for i := range c.compress {
+		k := &c.compress[i]
+		st.Compression = append(st.Compression, CompressStats{
+			Name: CompressorID(i).String(), CompressIn: k.compressIn.Load(), CompressOut: k.compressOut.Load(),
+			DecompressIn: k.decompressIn.Load(), DecompressOut: k.decompressOut.Load(),
+		})
+	}
+	return st
+}
