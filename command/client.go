@@ -1,0 +1,68 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client is who sends requests: a connection, or a router in the same process.
+type Client struct {
+	ID        int64
+	Remote    string
+	Local     string
+	InProcess bool // a node of the same process: its replies carry no times, its errors keep their internals
+	Internal  bool // a node of the cluster on a socket of its own
+	Loopback  bool
+	Started   time.Time
+
+	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil where
+	// the client cannot be answered compressed.
+	Compressors func(names []string) []string
+
+	gone atomic.Bool
+	ctx  func() context.Context
+
+	mu struct {
+		sync.Mutex
+		metadata []byte // the client document of its first hello
+		appName  string
+	}
+}
+
+// NewClient makes the client of a connection; ctx gives a context that ends with the connection and is only called by
+// operations that wait.
+func NewClient(id int64, remote, local string, ctx func() context.Context) *Client {
+	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}
+}
+
+// Context ends when the client disconnects; nil where it cannot.
+func (c *Client) Context() context.Context {
+	if c.ctx == nil {
+		return nil
+	}
+	return c.ctx()
+}
+
+// Gone marks the client as disconnected: its running operations stop at their next check.
+func (c *Client) Gone() { c.gone.Store(true) }
+
+// SetMetadata keeps the client document of the first hello; false where one was kept before.
+func (c *Client) SetMetadata(doc []byte, app string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.metadata != nil {
+		return false
+	}
+	c.mu.metadata = append([]byte(nil), doc...)
+	c.mu.appName = app
+	return true
+}
+
+// Metadata is the kept client document (nil before) and its application name.
+func (c *Client) Metadata() (doc []byte, app string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.metadata, c.mu.appName
+}

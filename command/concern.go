@@ -1,0 +1,208 @@
+package command
+
+import (
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// WriteConcern is a parsed write concern. W is a number of members or, with Majority, "majority"; Tag names a custom mode.
+type WriteConcern struct {
+	W        int
+	Majority bool
+	Tag      string
+	J        bool
+	JSet     bool
+	Timeout  time.Duration
+	Given    bool
+}
+
+// ParseWriteConcern reads a writeConcern document; nil is the default, majority.
+func ParseWriteConcern(doc []byte) (WriteConcern, error) {
+	wc := WriteConcern{Majority: true}
+	if doc == nil {
+		return wc, nil
+	}
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return wc, nil
+		}
+		wc.Given = true
+		switch string(k) {
+		case "w":
+			if err := wc.setW(v); err != nil {
+				return wc, err
+			}
+		case "j":
+			if v.T != value.Boolean && !v.T.Numeric() && v.T != value.Null {
+				return wc, wrongType("writeConcern.j", v.T, TSafeBool)
+			}
+			wc.J, wc.JSet = v.Truthy(), true
+		case "wtimeout":
+			ms, err := wtimeout(v)
+			if err != nil {
+				return wc, err
+			}
+			wc.Timeout = ms
+		case "fsync":
+			if v.T != value.Boolean && !v.T.Numeric() && v.T != value.Null {
+				return wc, wrongType("writeConcern.fsync", v.T, TSafeBool)
+			}
+			if v.Truthy() {
+				wc.J, wc.JSet = true, true
+			}
+		case "getLastError", "provenance":
+		default:
+			return wc, UnknownField("writeConcern." + string(k))
+		}
+	}
+}
+
+func wtimeout(v value.Value) (time.Duration, error) {
+	if !v.T.Numeric() {
+		if v.T == value.Null {
+			return 0, nil
+		}
+		return 0, nil // the real server takes a wtimeout of another type for none
+	}
+	ms, ok := v.AsInt64()
+	if !ok {
+		ms = clampInt64(v.AsFloat64())
+	}
+	if ms > 1<<31-1 {
+		return 0, mongoerr.New(mongoerr.FailedToParse, "wtimeout must be a number representable as int32")
+	}
+	if ms < 0 {
+		ms = 0
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func (wc *WriteConcern) setW(v value.Value) error {
+	wc.Majority = false
+	switch {
+	case v.T.Numeric():
+		n, ok := v.AsInt64()
+		if !ok {
+			n = clampInt64(v.AsFloat64())
+		}
+		if n < 0 || n > 50 {
+			return mongoerr.New(mongoerr.FailedToParse, "w has to be a non-negative number and not greater than 50")
+		}
+		wc.W = int(n)
+	case v.T == value.String:
+		if v.Str() == "majority" {
+			wc.Majority = true
+		} else {
+			wc.Tag = v.Str()
+		}
+	case v.T == value.Document:
+		return mongoerr.New(mongoerr.FailedToParse, "tagged write concern requires tags")
+	case v.T == value.Null:
+		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
+	default:
+		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
+	}
+	return nil
+}
+
+// Durable reports whether an acknowledgement has to wait for the journal: w: majority does unless j says otherwise,
+// since writeConcernMajorityJournalDefault is true.
+func (wc WriteConcern) Durable() bool {
+	if wc.JSet {
+		return wc.J || wc.Majority
+	}
+	return wc.Majority
+}
+
+// Unacknowledged is w: 0.
+func (wc WriteConcern) Unacknowledged() bool { return !wc.Majority && wc.Tag == "" && wc.W == 0 && !wc.J }
+
+// ReadConcern is a parsed read concern.
+type ReadConcern struct {
+	Level            string
+	AfterClusterTime uint64
+	AtClusterTime    uint64
+	Given            bool
+}
+
+// ParseReadConcern reads a readConcern document; nil is the default, local.
+func ParseReadConcern(doc []byte) (ReadConcern, error) {
+	var rc ReadConcern
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return rc, rc.check()
+		}
+		switch string(k) {
+		case "level":
+			if v.T == value.Null {
+				continue
+			}
+			if v.T != value.String {
+				return rc, wrongType("readConcern.level", v.T, TString)
+			}
+			rc.Level = v.Str()
+			rc.Given = true
+		case "afterClusterTime":
+			if v.T != value.Timestamp {
+				return rc, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'readConcern.afterClusterTime' is the wrong type '%s', expected type 'timestamp'", v.T.Name())
+			}
+			rc.AfterClusterTime = v.TimestampU64()
+			if rc.AfterClusterTime == 0 {
+				return rc, mongoerr.New(mongoerr.InvalidOptions, "afterClusterTime cannot be a null timestamp")
+			}
+		case "atClusterTime":
+			if v.T != value.Timestamp {
+				return rc, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'readConcern.atClusterTime' is the wrong type '%s', expected type 'timestamp'", v.T.Name())
+			}
+			rc.AtClusterTime = v.TimestampU64()
+			if rc.AtClusterTime == 0 {
+				return rc, mongoerr.New(mongoerr.InvalidOptions, "atClusterTime cannot be a null timestamp")
+			}
+		case "afterOpTime", "provenance", "$allowTransactionTableSnapshot", "$waitLastStableRecoveryTimestamp":
+		default:
+			return rc, UnknownField("readConcern." + string(k))
+		}
+	}
+}
+
+func (rc ReadConcern) check() error {
+	switch rc.Level {
+	case "", "local", "available", "majority", "linearizable", "snapshot":
+	default:
+		return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", rc.Level)
+	}
+	if rc.AtClusterTime != 0 && rc.Level != "snapshot" {
+		return mongoerr.New(mongoerr.InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot")
+	}
+	if rc.AfterClusterTime != 0 && rc.AtClusterTime != 0 {
+		return mongoerr.New(mongoerr.InvalidOptions, "Can not specify both atClusterTime and afterClusterTime in readConcern")
+	}
+	return nil
+}
+
+// checkConcerns refuses concerns on commands that cannot honour them.
+func checkConcerns(req *Request) error {
+	if req.ReadConcern != nil {
+		rc, err := ParseReadConcern(req.ReadConcern)
+		if err != nil {
+			return err
+		}
+		if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
+			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level).
+				Prefix("")
+		}
+	}
+	if req.WriteConcern != nil {
+		if !req.Spec.WriteConcern {
+			return mongoerr.New(mongoerr.InvalidOptions, "Command "+req.Spec.Name+" does not support writeConcern")
+		}
+		if _, err := ParseWriteConcern(req.WriteConcern); err != nil {
+			return err
+		}
+	}
+	return nil
+}

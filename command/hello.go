@@ -1,0 +1,224 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Limits and versions that hello and buildInfo report, and that requests are held to.
+const (
+	MaxBSONSize    = 16 * 1024 * 1024
+	MaxMessageSize = 48_000_000
+	MaxWriteBatch  = 100_000
+	MinWireVersion = 0
+	MaxWireVersion = 27
+	SessionMinutes = 30
+	Version        = "8.2.4"
+	GitVersion     = "0000000000000000000000000000000000000000"
+)
+
+// Topology is what a node says of itself in hello: a value that changes with its counter, and waiters on the change.
+type Topology struct {
+	ProcessID [12]byte
+	// Describe appends the role's own fields, those before the limits.
+	Describe func(op *Op, hello bool, dst []byte) []byte
+	// Tail appends the role's fields behind the limits.
+	Tail func(dst []byte) []byte
+
+	mu struct {
+		sync.Mutex
+		counter int64
+		changed chan struct{}
+	}
+}
+
+// NewTopology makes a topology at counter start.
+func NewTopology(processID [12]byte, start int64) *Topology {
+	t := &Topology{ProcessID: processID}
+	t.mu.counter = start
+	t.mu.changed = make(chan struct{})
+	return t
+}
+
+// Changed raises the counter: every waiting hello answers.
+func (t *Topology) Changed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.counter++
+	close(t.mu.changed)
+	t.mu.changed = make(chan struct{})
+}
+
+func (t *Topology) state() (int64, chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.counter, t.mu.changed
+}
+
+// wait holds a hello until the topology differs from what the client knows, or its time is over.
+func (t *Topology) wait(op *Op) error {
+	known, maxAwait := op.Arg("topologyVersion"), op.Arg("maxAwaitTimeMS")
+	if known.IsMissing() && maxAwait.IsMissing() {
+		return nil
+	}
+	if known.IsMissing() || maxAwait.IsMissing() {
+		return mongoerr.New(31368, "A request with 'topologyVersion' must include 'maxAwaitTimeMS', and the other way round")
+	}
+	ms, ok := maxAwait.AsInt64()
+	if !ok || ms < 0 {
+		return mongoerr.New(31373, "maxAwaitTimeMS must be a non-negative integer")
+	}
+	id := value.Lookup(known.Doc(), "processId")
+	n, _ := value.Lookup(known.Doc(), "counter").AsInt64()
+	counter, changed := t.state()
+	if id.T != value.ObjectID || id.ObjectID() != t.ProcessID || n != counter {
+		if id.T == value.ObjectID && id.ObjectID() == t.ProcessID && n > counter {
+			return mongoerr.Newf(31382, "Received a topology version with counter: %d which is greater than the server topology version counter: %d", n, counter)
+		}
+		return nil
+	}
+	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-op.Done():
+		return op.Err()
+	}
+	return nil
+}
+
+// appendVersion adds topologyVersion.
+func (t *Topology) appendVersion(dst []byte) []byte {
+	counter, _ := t.state()
+	dst, m := value.BeginKey(dst, value.Document, "topologyVersion")
+	dst = value.Append(dst, "processId", value.NewObjectID(t.ProcessID))
+	dst = value.Append(dst, "counter", value.NewInt64(counter))
+	return value.End(dst, m)
+}
+
+// HelloSpec is the row of hello and its elder spellings.
+func HelloSpec(t *Topology) Spec {
+	return Spec{
+		Name: "hello", Aliases: []string{"isMaster", "ismaster"}, Roles: All, NoAuth: true, API: true, Lenient: true,
+		Fields: []Field{
+			Opt("helloOk", TAny), Opt("client", TAny), Opt("compression", TAny), Opt("topologyVersion", TAny),
+			Opt("maxAwaitTimeMS", TAny), Opt("saslSupportedMechs", TAny), Opt("speculativeAuthenticate", TAny),
+			Opt("loadBalanced", TAny), Opt("hostInfo", TAny), Opt("internalClient", TAny), Opt("backpressure", TAny),
+		},
+		Run: func(op *Op, dst []byte) ([]byte, error) { return t.hello(op, dst) },
+	}
+}
+
+func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
+	if cl := op.Arg("client"); !cl.IsMissing() {
+		if err := keepMetadata(op, cl); err != nil {
+			return dst, err
+		}
+	}
+	if op.Bool("loadBalanced") {
+		return dst, mongoerr.New(mongoerr.LoadBalancerSupportMismatch, "The server is being accessed through a load balancer, but this driver does not have load balancing enabled")
+	}
+	if err := t.wait(op); err != nil {
+		return dst, err
+	}
+	isHello := op.Req.Name == "hello"
+	if op.Bool("helloOk") {
+		dst = value.Append(dst, "helloOk", value.NewBool(true))
+	}
+	dst = t.Describe(op, isHello, dst)
+	dst = value.Append(dst, "maxBsonObjectSize", value.NewInt32(MaxBSONSize))
+	dst = value.Append(dst, "maxMessageSizeBytes", value.NewInt32(MaxMessageSize))
+	dst = value.Append(dst, "maxWriteBatchSize", value.NewInt32(MaxWriteBatch))
+	dst = value.Append(dst, "localTime", value.NewTime(time.Now()))
+	dst = value.Append(dst, "logicalSessionTimeoutMinutes", value.NewInt32(SessionMinutes))
+	dst = value.Append(dst, "connectionId", value.NewInt32(int32(op.Client.ID)))
+	dst = value.Append(dst, "minWireVersion", value.NewInt32(MinWireVersion))
+	dst = value.Append(dst, "maxWireVersion", value.NewInt32(MaxWireVersion))
+	if t.Tail != nil {
+		dst = t.Tail(dst)
+	}
+	return op.negotiateCompression(dst), nil
+}
+
+// AppendVersion adds topologyVersion where the role's Describe wants it.
+func (t *Topology) AppendVersion(dst []byte) []byte { return t.appendVersion(dst) }
+
+// Bool is the request's flag of that name.
+func (op *Op) Bool(name string) bool { return op.Req.Bool(name) }
+
+// negotiateCompression answers the client's list with what both sides know, and switches the connection.
+func (op *Op) negotiateCompression(dst []byte) []byte {
+	want := op.Arg("compression")
+	if want.T != value.Array || op.Client.Compressors == nil {
+		return dst
+	}
+	var names []string
+	for _, v := range value.Values(want.Doc()) {
+		if v.T == value.String {
+			names = append(names, v.Str())
+		}
+	}
+	agreed := op.Client.Compressors(names)
+	if len(agreed) == 0 {
+		return dst
+	}
+	dst, m := value.BeginKey(dst, value.Array, "compression")
+	for i, n := range agreed {
+		dst = value.AppendIndex(dst, i, value.NewString(n))
+	}
+	return value.End(dst, m)
+}
+
+// keepMetadata checks and keeps the client document of a connection's first hello.
+func keepMetadata(op *Op, cl value.Value) error {
+	if cl.T != value.Document {
+		return mongoerr.New(mongoerr.TypeMismatch, "The client metadata document must be a document")
+	}
+	if len(cl.Doc()) > 512 && !op.Client.Internal {
+		return mongoerr.Newf(mongoerr.ClientMetadataDocumentTooLarge, "The client metadata document must be less then or equal to 512 bytes")
+	}
+	app, err := checkMetadata(cl.Doc())
+	if err != nil {
+		return err
+	}
+	if !op.Client.SetMetadata(cl.Doc(), app) {
+		return mongoerr.New(mongoerr.ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello")
+	}
+	return nil
+}
+
+func checkMetadata(doc []byte) (app string, err error) {
+	a := value.Lookup(doc, "application")
+	if !a.IsMissing() {
+		if a.T != value.Document {
+			return "", mongoerr.New(mongoerr.TypeMismatch, "The 'application' field is required to be a BSON document in the client metadata document")
+		}
+		if n := value.Lookup(a.Doc(), "name"); !n.IsMissing() {
+			if n.T != value.String {
+				return "", mongoerr.New(mongoerr.TypeMismatch, "The 'application.name' field must be a string in the client metadata document")
+			}
+			if app = n.Str(); len(app) > 128 {
+				return "", mongoerr.New(mongoerr.ClientMetadataAppNameTooLarge, "The 'application.name' field must be less then or equal to 128 bytes in the client metadata document")
+			}
+		}
+	}
+	for _, part := range []struct{ name, sub, sub2 string }{{"driver", "name", "version"}, {"os", "type", ""}} {
+		d := value.Lookup(doc, part.name)
+		if d.IsMissing() {
+			return "", mongoerr.Newf(mongoerr.ClientMetadataMissingField, "Missing required sub-document '%s' in the client metadata document", part.name)
+		}
+		for _, sub := range []string{part.sub, part.sub2} {
+			if sub != "" && value.Lookup(d.Doc(), sub).T != value.String {
+				return "", mongoerr.Newf(mongoerr.ClientMetadataMissingField, "Missing required field '%s' in the client metadata document", sub)
+			}
+		}
+	}
+	return app, nil
+}
+
+var _ context.Context = (*Op)(nil)

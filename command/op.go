@@ -1,0 +1,319 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Op is one running operation: its request, its deadline, and the way to kill it. It is a context.Context, so that it
+// can be handed to anything that waits; its Done channel is only made when somebody asks for it, which point
+// operations never do.
+type Op struct {
+	Req     Request
+	Service *Service
+	Client  *Client
+	ID      int32
+	Start   time.Time
+	Stats   Stats
+
+	parent   context.Context
+	parentOp *Op
+	deadline time.Time
+	killed   atomic.Int32 // the error code it was killed with
+	ticks    uint32
+
+	opTime   atomic.Uint64 // the operationTime to report
+	labels   []string
+	wcError  *mongoerr.Error
+	topLevel []byte // elements that other layers add to the reply
+
+	mu struct {
+		sync.Mutex
+		done  chan struct{}
+		stop  []func() bool
+		timer *time.Timer
+	}
+	slot *opShard
+	prev *Op
+	next *Op
+}
+
+// Stats is what the slow-operation log, the profiler and currentOp tell of an operation.
+type Stats struct {
+	NS           string
+	Type         string
+	PlanSummary  string
+	KeysExamined int64
+	DocsExamined int64
+	NReturned    int64
+	NMatched     int64
+	NModified    int64
+	NInserted    int64
+	NDeleted     int64
+	CursorID     int64
+	HasSortStage bool
+	Conflicts    int64
+	ReplyLen     int
+}
+
+// DB is the database the command was sent to.
+func (op *Op) DB() string { return op.Req.DB }
+
+// Arg is the request's argument of that name.
+func (op *Op) Arg(name string) value.Value { return op.Req.Arg(name) }
+
+// Check tells whether the operation has to stop: killed, past its deadline, or its client gone. It is cheap enough to be
+// called for each document.
+func (op *Op) Check() error {
+	if k := op.killed.Load(); k != 0 {
+		return op.killError(mongoerr.Code(k))
+	}
+	if op.ticks++; op.ticks&63 != 0 {
+		return nil
+	}
+	return op.CheckNow()
+}
+
+// CheckNow is Check without the thinning of clock reads.
+func (op *Op) CheckNow() error {
+	if k := op.killed.Load(); k != 0 {
+		return op.killError(mongoerr.Code(k))
+	}
+	if !op.deadline.IsZero() && !time.Now().Before(op.deadline) {
+		return op.killError(mongoerr.MaxTimeMSExpired)
+	}
+	if op.parentOp != nil {
+		return op.parentOp.CheckNow()
+	}
+	if op.parent != nil {
+		if err := op.parent.Err(); err != nil {
+			return contextError(err)
+		}
+	}
+	if op.Client != nil && op.Client.gone.Load() {
+		return op.killError(mongoerr.ClientDisconnect)
+	}
+	return nil
+}
+
+func contextError(err error) error {
+	if err == context.DeadlineExceeded {
+		return mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit")
+	}
+	if e, ok := err.(*mongoerr.Error); ok {
+		return e
+	}
+	return mongoerr.New(mongoerr.Interrupted, "operation was interrupted")
+}
+
+func (op *Op) killError(c mongoerr.Code) error {
+	switch c {
+	case mongoerr.MaxTimeMSExpired:
+		return mongoerr.New(c, "operation exceeded time limit")
+	case mongoerr.ClientDisconnect:
+		return mongoerr.New(c, "operation was interrupted because a client disconnected")
+	case mongoerr.InterruptedAtShutdown:
+		return mongoerr.New(c, "interrupted at shutdown")
+	case mongoerr.CursorKilled:
+		return mongoerr.New(c, "cursor was killed")
+	}
+	return mongoerr.New(c, "operation was interrupted")
+}
+
+// Kill makes the operation stop at its next check with that code.
+func (op *Op) Kill(c mongoerr.Code) {
+	if op.killed.CompareAndSwap(0, int32(c)) {
+		op.mu.Lock()
+		if op.mu.done != nil {
+			closeOnce(op.mu.done)
+		}
+		op.mu.Unlock()
+	}
+}
+
+func closeOnce(ch chan struct{}) {
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
+// Deadline implements context.Context.
+func (op *Op) Deadline() (time.Time, bool) {
+	if !op.deadline.IsZero() {
+		return op.deadline, true
+	}
+	if op.parent != nil {
+		return op.parent.Deadline()
+	}
+	return time.Time{}, false
+}
+
+// SetDeadline gives the operation a deadline of its own (getMore's awaitData time, a cursor's remaining maxTimeMS).
+func (op *Op) SetDeadline(t time.Time) {
+	if op.deadline.IsZero() || t.Before(op.deadline) {
+		op.deadline = t
+	}
+}
+
+// Done implements context.Context.
+func (op *Op) Done() <-chan struct{} {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if op.mu.done != nil {
+		return op.mu.done
+	}
+	done := make(chan struct{})
+	op.mu.done = done
+	finish := func() {
+		op.mu.Lock()
+		closeOnce(done)
+		op.mu.Unlock()
+	}
+	if op.killed.Load() != 0 {
+		close(done)
+		return done
+	}
+	if !op.deadline.IsZero() {
+		op.mu.timer = time.AfterFunc(time.Until(op.deadline), finish)
+	}
+	if op.parent != nil {
+		op.mu.stop = append(op.mu.stop, context.AfterFunc(op.parent, finish))
+	} else if op.Client != nil {
+		if cl := op.Client.Context(); cl != nil {
+			op.mu.stop = append(op.mu.stop, context.AfterFunc(cl, finish))
+		}
+	}
+	return done
+}
+
+// Err implements context.Context; the error is the one a client would see.
+func (op *Op) Err() error { return op.CheckNow() }
+
+// Value implements context.Context.
+func (op *Op) Value(key any) any {
+	if key == opKey {
+		return op
+	}
+	if op.parent != nil {
+		return op.parent.Value(key)
+	}
+	return nil
+}
+
+type ctxKey struct{}
+
+var opKey ctxKey
+
+// FromContext finds the operation that ctx is or descends from; nil if there is none.
+func FromContext(ctx context.Context) *Op {
+	if op, ok := ctx.(*Op); ok {
+		return op
+	}
+	op, _ := ctx.Value(opKey).(*Op)
+	return op
+}
+
+// release ends what Done started.
+func (op *Op) release() {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if op.mu.timer != nil {
+		op.mu.timer.Stop()
+	}
+	for _, f := range op.mu.stop {
+		f()
+	}
+	if op.mu.done != nil {
+		closeOnce(op.mu.done)
+	}
+}
+
+// AdvanceOperationTime notes the time of the last thing this operation did; it is reported as operationTime, and to the
+// operation that called this one.
+func (op *Op) AdvanceOperationTime(ts uint64) {
+	for {
+		old := op.opTime.Load()
+		if ts <= old {
+			break
+		}
+		if op.opTime.CompareAndSwap(old, ts) {
+			break
+		}
+	}
+	if op.parentOp != nil {
+		op.parentOp.AdvanceOperationTime(ts)
+	}
+}
+
+// OperationTime is what AdvanceOperationTime noted, 0 for nothing.
+func (op *Op) OperationTime() uint64 { return op.opTime.Load() }
+
+// AddLabel adds an error label to an error reply of this operation.
+func (op *Op) AddLabel(l string) { op.labels = append(op.labels, l) }
+
+// SetWriteConcernError makes the reply carry a writeConcernError; the command itself succeeded.
+func (op *Op) SetWriteConcernError(e *mongoerr.Error) { op.wcError = e }
+
+// Elapsed is the time since the operation began.
+func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }
+
+// opShard is a piece of the table of running operations.
+type opShard struct {
+	sync.Mutex
+	head *Op
+	_    [40]byte
+}
+
+const opShards = 64
+
+type opTable struct {
+	next   atomic.Int32
+	shards [opShards]opShard
+}
+
+func (t *opTable) add(op *Op) {
+	op.ID = t.next.Add(1)
+	s := &t.shards[uint32(op.ID)%opShards]
+	op.slot = s
+	s.Lock()
+	op.next = s.head
+	op.prev = nil
+	if s.head != nil {
+		s.head.prev = op
+	}
+	s.head = op
+	s.Unlock()
+}
+
+func (t *opTable) remove(op *Op) {
+	s := op.slot
+	s.Lock()
+	if op.prev != nil {
+		op.prev.next = op.next
+	} else {
+		s.head = op.next
+	}
+	if op.next != nil {
+		op.next.prev = op.prev
+	}
+	s.Unlock()
+}
+
+// each calls f with every running operation, holding its shard's lock: f must not block.
+func (t *opTable) each(f func(*Op)) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.Lock()
+		for op := s.head; op != nil; op = op.next {
+			f(op)
+		}
+		s.Unlock()
+	}
+}

@@ -1,0 +1,369 @@
+package command
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Request is a parsed command: its own arguments by the Spec's field table, and the generic ones that any command may
+// carry. Everything borrows from the message.
+type Request struct {
+	Msg  *wire.Message
+	Spec *Spec
+	Name string      // as the client spelt it
+	Cmd  value.Value // the value of the first element
+	DB   string
+	Body []byte
+
+	args []arg
+	argb [12]arg
+
+	LSID           []byte // the lsid document, nil without session
+	TxnNumber      int64
+	HasTxnNumber   bool
+	Autocommit     value.Value
+	StartTxn       bool
+	ReadConcern    []byte
+	WriteConcern   []byte
+	MaxTimeMS      int64
+	Comment        value.Value
+	ClusterTime    []byte
+	ShardVersion   []byte
+	DatabaseVer    []byte
+	ReadPreference []byte
+	API            APIArgs
+	StmtID         value.Value
+	StmtIDs        []byte
+}
+
+// APIArgs are the stable API's three arguments.
+type APIArgs struct {
+	Version           string
+	Strict            bool
+	DeprecationErrors bool
+}
+
+type arg struct {
+	field *Field
+	v     value.Value
+}
+
+// Arg is the value of a field of the command's own table, Missing where the client did not send it.
+func (r *Request) Arg(name string) value.Value {
+	for i := range r.args {
+		if r.args[i].field.Name == name {
+			return r.args[i].v
+		}
+	}
+	return value.Value{}
+}
+
+// Doc is Arg for an object or array: its raw bytes, nil where it is not there.
+func (r *Request) Doc(name string) []byte { return r.Arg(name).Doc() }
+
+// Bool is Arg for a flag; numbers count by truth.
+func (r *Request) Bool(name string) bool { return r.Arg(name).Truthy() }
+
+// BoolOr is Bool with a default where the field is not there.
+func (r *Request) BoolOr(name string, def bool) bool {
+	if v := r.Arg(name); !v.IsMissing() {
+		return v.Truthy()
+	}
+	return def
+}
+
+// Str is Arg for text.
+func (r *Request) Str(name string) string {
+	if v := r.Arg(name); v.T == value.String {
+		return v.Str()
+	}
+	return ""
+}
+
+// Int is Arg for a number, truncated; def where it is not there.
+func (r *Request) Int(name string, def int64) int64 {
+	v := r.Arg(name)
+	if v.IsMissing() {
+		return def
+	}
+	if i, ok := v.AsInt64(); ok {
+		return i
+	}
+	return clampInt64(v.AsFloat64())
+}
+
+func clampInt64(f float64) int64 {
+	switch {
+	case f != f:
+		return 0
+	case f >= 9.2233720368547758e18:
+		return 1<<63 - 1
+	case f <= -9.2233720368547758e18:
+		return -1 << 63
+	}
+	return int64(f)
+}
+
+// Coll is the command's value as a collection name, with its errors.
+func (r *Request) Coll() (string, error) {
+	if r.Cmd.T != value.String {
+		return "", mongoerr.Newf(mongoerr.BadValue, "collection name has invalid type %s", r.Cmd.T.Name())
+	}
+	name := r.Cmd.Str()
+	return name, CheckCollName(r.DB, name)
+}
+
+// NS joins database and collection.
+func (r *Request) NS(coll string) string { return r.DB + "." + coll }
+
+// CheckCollName is the check every command makes of a collection's name.
+func CheckCollName(db, coll string) error {
+	bad := coll == "" || coll[0] == '.' || strings.IndexByte(coll, 0) >= 0
+	if bad {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s.%s'", db, coll)
+	}
+	return nil
+}
+
+// CheckDBName is the check of a database's name.
+func CheckDBName(db string) error {
+	if db == "" || len(db) >= 64 || strings.ContainsAny(db, "/\\. \"$\x00") {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid database name: '%s'", db)
+	}
+	return nil
+}
+
+// Docs is a list of documents that came as an array in the body or as a document sequence behind it.
+type Docs struct {
+	raw   []byte
+	array bool
+	there bool
+}
+
+// DocList finds a list of documents by name.
+func (r *Request) DocList(name string) Docs {
+	for i := range r.Msg.Seqs {
+		if r.Msg.Seqs[i].ID == name {
+			return Docs{raw: r.Msg.Seqs[i].Docs, there: true}
+		}
+	}
+	if v := r.Arg(name); v.T == value.Array {
+		return Docs{raw: v.Doc(), array: true, there: true}
+	}
+	return Docs{}
+}
+
+// There reports whether the list was sent at all.
+func (d Docs) There() bool { return d.there }
+
+// Each calls f with every document until it returns an error; an element of an array that is no document is an error
+// that names its place.
+func (d Docs) Each(path string, f func(i int, doc []byte) error) error {
+	if d.array {
+		i := 0
+		for it := value.Walk(d.raw); ; i++ {
+			_, v, ok := it.Next()
+			if !ok {
+				return nil
+			}
+			if v.T != value.Document {
+				return wrongType(path+"."+strconv.Itoa(i), v.T, TObject)
+			}
+			if err := f(i, v.Doc()); err != nil {
+				return err
+			}
+		}
+	}
+	rest := d.raw
+	for i := 0; len(rest) >= 5; i++ {
+		v, ok := value.FromElement(value.Document, rest)
+		if !ok {
+			return mongoerr.New(mongoerr.InvalidBSON, "document sequence holds a broken document")
+		}
+		if err := f(i, v.Doc()); err != nil {
+			return err
+		}
+		rest = rest[len(v.Doc()):]
+	}
+	return nil
+}
+
+// Count is the number of documents of the list.
+func (d Docs) Count() int {
+	if d.array {
+		return value.Count(d.raw)
+	}
+	n := 0
+	for rest := d.raw; len(rest) >= 5; n++ {
+		v, ok := value.FromElement(value.Document, rest)
+		if !ok {
+			break
+		}
+		rest = rest[len(v.Doc()):]
+	}
+	return n
+}
+
+func wrongType(path string, got value.Type, want Types) error {
+	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", path, got.Name(), want)
+}
+
+// UnknownField is the error for a field that a command (or a sub-document) does not know.
+func UnknownField(path string) error {
+	return mongoerr.Newf(40415, "BSON field '%s' is an unknown field.", path)
+}
+
+// MissingField is the error for a required field that is not there.
+func MissingField(path string) error {
+	return mongoerr.Newf(40414, "BSON field '%s' is missing but a required field", path)
+}
+
+// WrongType is the error for a field of another type than its table says.
+func WrongType(path string, got value.Type, want Types) error { return wrongType(path, got, want) }
+
+// parse reads the body: the command's own fields against its table, the generic ones into place.
+func (r *Request) parse(strict bool) error {
+	it := value.Walk(r.Body)
+	key, v, ok := it.Next()
+	if !ok {
+		return mongoerr.New(mongoerr.CommandNotFound, "no such command: ''")
+	}
+	spec := r.Spec
+	r.Name, r.Cmd = string(key), v
+	r.args = r.argb[:0]
+	if spec.Namespace && v.T != value.String && !(spec.ArgTypes != 0 && spec.ArgTypes.accepts(v.T)) {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", v.T.Name())
+	}
+	if !spec.Namespace && spec.ArgTypes != 0 && !spec.ArgTypes.accepts(v.T) {
+		return wrongType(spec.Name+"."+spec.Name, v.T, spec.ArgTypes)
+	}
+	var seen uint64
+	for {
+		key, v, ok = it.Next()
+		if !ok {
+			break
+		}
+		i, known := spec.index[string(key)]
+		if known {
+			if seen&(1<<i) != 0 {
+				return mongoerr.Newf(40413, "BSON field '%s.%s' is a duplicate field", spec.Name, key)
+			}
+			seen |= 1 << i
+			if err := r.setArg(&spec.Fields[i], v); err != nil {
+				return err
+			}
+			continue
+		}
+		known, err := r.generic(key, v)
+		if err != nil {
+			return err
+		}
+		if !known && strict && !spec.Lenient {
+			return UnknownField(spec.Name + "." + string(key))
+		}
+	}
+	for i := range r.Msg.Seqs {
+		if j, ok := spec.index[r.Msg.Seqs[i].ID]; ok {
+			seen |= 1 << j
+		} else if strict && !spec.Lenient {
+			return UnknownField(spec.Name + "." + r.Msg.Seqs[i].ID)
+		}
+	}
+	for i := range spec.Fields {
+		if spec.Fields[i].Required && seen&(1<<i) == 0 {
+			return MissingField(spec.Name + "." + spec.Fields[i].Name)
+		}
+	}
+	return nil
+}
+
+func (r *Request) setArg(f *Field, v value.Value) error {
+	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 {
+		if f.Required { // optional fields sent as null count as not sent
+			return wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
+		}
+		return nil
+	}
+	if !f.Types.accepts(v.T) {
+		return wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
+	}
+	r.args = append(r.args, arg{f, v})
+	return nil
+}
+
+// generic places an argument that any command may carry; known is false for all others.
+func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
+	typed := func(t Types) error {
+		if v.T == value.Null || t.accepts(v.T) {
+			return nil
+		}
+		return wrongType(r.Spec.Name+"."+string(key), v.T, t)
+	}
+	switch string(key) {
+	case "$db":
+		if v.T != value.String {
+			return true, wrongType(r.Spec.Name+".$db", v.T, TString)
+		}
+		r.DB = v.Str()
+	case "lsid":
+		r.LSID, err = v.Doc(), typed(TObject)
+	case "txnNumber":
+		r.TxnNumber, r.HasTxnNumber = v.Int64(), true
+		err = typed(TInt)
+	case "autocommit":
+		r.Autocommit, err = v, typed(TBool)
+	case "startTransaction":
+		r.StartTxn, err = v.Truthy(), typed(TBool)
+	case "readConcern":
+		r.ReadConcern, err = v.Doc(), typed(TObject)
+	case "writeConcern":
+		r.WriteConcern, err = v.Doc(), typed(TObject)
+	case "maxTimeMS", "maxTimeMSOpOnly":
+		return true, r.setMaxTime(string(key), v)
+	case "comment":
+		r.Comment = v
+	case "$clusterTime":
+		r.ClusterTime, err = v.Doc(), typed(TObject)
+	case "shardVersion":
+		r.ShardVersion, err = v.Doc(), typed(TObject)
+	case "databaseVersion":
+		r.DatabaseVer, err = v.Doc(), typed(TObject)
+	case "$readPreference":
+		r.ReadPreference, err = v.Doc(), typed(TObject)
+	case "apiVersion":
+		r.API.Version, err = v.Str(), typed(TString)
+	case "apiStrict":
+		r.API.Strict, err = v.Truthy(), typed(TBool)
+	case "apiDeprecationErrors":
+		r.API.DeprecationErrors, err = v.Truthy(), typed(TBool)
+	case "stmtId":
+		r.StmtID, err = v, typed(TInt)
+	case "stmtIds":
+		r.StmtIDs, err = v.Doc(), typed(TArray)
+	case "$configTime", "$topologyTime", "$client", "$audit", "$queryOptions", "help", "clientOperationKey",
+		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction", "rawData",
+		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+func (r *Request) setMaxTime(name string, v value.Value) error {
+	if !v.T.Numeric() {
+		return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", name, v.T.Name(), TNumber)
+	}
+	ms, ok := v.AsInt64()
+	if !ok {
+		return mongoerr.Newf(mongoerr.BadValue, "%s has non-integral value", name)
+	}
+	if ms < 0 || ms > 1<<31-1 {
+		return mongoerr.Newf(mongoerr.BadValue, "%d value for %s is out of range [0, 2147483647]", ms, name)
+	}
+	r.MaxTimeMS = ms
+	return nil
+}

@@ -1,0 +1,248 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Clock is what the pipeline needs of the node's vector clock.
+type Clock interface {
+	// Advance takes the $clusterTime of a request; trusted says that it came from a node of the cluster.
+	Advance(clusterTime []byte, trusted bool) error
+	// AppendTimes adds $clusterTime (signed) and operationTime to a reply; opTime 0 means the clock's own time.
+	AppendTimes(dst []byte, opTime uint64) []byte
+}
+
+// Hooks are what a role adds to the pipeline; each may be nil.
+type Hooks struct {
+	// Before runs after the request was parsed and before its handler: sessions, fail points, API checks.
+	Before func(op *Op) error
+	// After runs when the handler is done; it may change the error (labels) or record the operation.
+	After func(op *Op, err error) error
+	// Panic is told of a handler that panicked.
+	Panic func(op *Op, what any, stack []byte)
+}
+
+// Service is one node's commands: table, clock, running operations, counters.
+type Service struct {
+	Role    Role
+	Table   *Table
+	Clock   Clock
+	Hooks   Hooks
+	Started time.Time
+
+	ops      opTable
+	counters sync.Map // *Spec → *Counter
+	stopping atomic.Bool
+}
+
+// Counter counts the runs of one command.
+type Counter struct {
+	Total, Failed, Rejected atomic.Int64
+	Micros                  atomic.Int64
+}
+
+// NewService makes a service with an empty table.
+func NewService(role Role) *Service {
+	return &Service{Role: role, Table: NewTable(), Started: time.Now()}
+}
+
+// CounterOf gives the counter of a command.
+func (s *Service) CounterOf(spec *Spec) *Counter {
+	if c, ok := s.counters.Load(spec); ok {
+		return c.(*Counter)
+	}
+	c, _ := s.counters.LoadOrStore(spec, &Counter{})
+	return c.(*Counter)
+}
+
+// Stop makes every later request, and every running one, end with InterruptedAtShutdown.
+func (s *Service) Stop() {
+	s.stopping.Store(true)
+	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
+}
+
+// EachOp calls f with every running operation; f must not block.
+func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
+
+// KillOp kills the operation with that id; false where there is none.
+func (s *Service) KillOp(id int32, code mongoerr.Code) (found bool) {
+	s.ops.each(func(op *Op) {
+		if op.ID == id {
+			found = true
+			op.Kill(code)
+		}
+	})
+	return found
+}
+
+var opPool = sync.Pool{New: func() any { return new(Op) }}
+
+// Run runs one request and appends its whole reply document to dst. ctx is the calling operation when the request comes
+// from a node of the same process, nil when it comes from a connection.
+func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []byte) []byte {
+	op := opPool.Get().(*Op)
+	op.Service, op.Client, op.Start = s, c, time.Now()
+	op.Req.Msg, op.Req.Body = msg, msg.Body
+	if ctx != nil {
+		op.parent = ctx
+		op.parentOp, _ = ctx.(*Op)
+	}
+	dst, mark := value.Begin(dst)
+	body := len(dst)
+	dst, err := s.dispatch(op, dst)
+	if err == nil {
+		if op.wcError != nil {
+			dst = appendWCError(dst, op.wcError)
+		}
+		dst = append(append(dst, topElements(op.topLevel)...), okOne...)
+	} else {
+		dst = appendError(dst[:body], mongoerr.From(err), op)
+	}
+	if !c.InProcess && s.Clock != nil {
+		dst = s.Clock.AppendTimes(dst, op.opTime.Load())
+	}
+	s.finish(op)
+	return value.End(dst, mark)
+}
+
+// AddTopLevel adds an element to the successful reply, after the handler's own.
+func (op *Op) AddTopLevel(key string, v value.Value) { op.topLevel = value.Append(op.topLevel, key, v) }
+
+func topElements(b []byte) []byte { return b }
+
+var okOne = value.Append(nil, "ok", value.NewDouble(1))
+
+func (s *Service) finish(op *Op) {
+	op.release()
+	// An operation that somebody may still hold (a cursor's context, a waiting goroutine) is left to the collector.
+	if op.mu.done == nil {
+		*op = Op{}
+		opPool.Put(op)
+	}
+}
+
+func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
+	it := value.Walk(op.Req.Body)
+	name, _, ok := it.Next()
+	if !ok {
+		return dst, mongoerr.New(mongoerr.CommandNotFound, "no such command: ''")
+	}
+	spec := s.Table.Lookup(string(name))
+	if spec == nil {
+		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", name)
+	}
+	op.Req.Spec = spec
+	counter := s.CounterOf(spec)
+	counter.Total.Add(1)
+	s.ops.add(op)
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = dst, mongoerr.Newf(mongoerr.InternalError, "internal error in command %s", spec.Name)
+			if s.Hooks.Panic != nil {
+				s.Hooks.Panic(op, p, debug.Stack())
+			}
+		}
+		if s.Hooks.After != nil {
+			err = s.Hooks.After(op, err)
+		}
+		if err != nil {
+			counter.Failed.Add(1)
+		}
+		s.ops.remove(op)
+	}()
+	if err := s.prepare(op); err != nil {
+		return dst, err
+	}
+	return spec.Run(op, dst)
+}
+
+// prepare is the generic part of a request, up to its handler.
+func (s *Service) prepare(op *Op) error {
+	req := &op.Req
+	if err := req.parse(true); err != nil {
+		return err
+	}
+	if s.stopping.Load() && !req.Spec.NoAuth {
+		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
+	}
+	if req.DB == "" {
+		return mongoerr.New(40571, "OP_MSG requests require a $db argument")
+	}
+	if err := CheckDBName(req.DB); err != nil && req.DB != "$external" {
+		return err
+	}
+	if req.Spec.AdminOnly && req.DB != "admin" {
+		return mongoerr.Newf(mongoerr.Unauthorized, "%s may only be run against the admin database.", req.Spec.Name)
+	}
+	if req.MaxTimeMS > 0 {
+		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
+	}
+	if req.ClusterTime != nil && s.Clock != nil {
+		if err := s.Clock.Advance(req.ClusterTime, op.Client.InProcess || op.Client.Internal); err != nil {
+			return err
+		}
+	}
+	if err := checkConcerns(req); err != nil {
+		return err
+	}
+	if s.Hooks.Before != nil {
+		return s.Hooks.Before(op)
+	}
+	return nil
+}
+
+func appendWCError(dst []byte, e *mongoerr.Error) []byte {
+	dst, m := value.BeginKey(dst, value.Document, "writeConcernError")
+	dst = value.Append(dst, "code", value.NewInt32(int32(e.Code)))
+	dst = value.Append(dst, "codeName", value.NewString(e.Code.Name()))
+	dst = value.Append(dst, "errmsg", value.NewString(e.Message))
+	if len(e.Details) > 0 {
+		dst = append(dst, elements(e.Details)...)
+	}
+	return value.End(dst, m)
+}
+
+func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
+	labels := append(append([]string(nil), e.Labels...), op.labels...)
+	if len(labels) > 0 {
+		var m int
+		dst, m = value.BeginKey(dst, value.Array, "errorLabels")
+		for i, l := range labels {
+			dst = value.AppendIndex(dst, i, value.NewString(l))
+		}
+		dst = value.End(dst, m)
+	}
+	dst = value.Append(dst, "ok", value.NewDouble(0))
+	dst = value.Append(dst, "errmsg", value.NewString(e.Message))
+	dst = value.Append(dst, "code", value.NewInt32(int32(e.Code)))
+	dst = value.Append(dst, "codeName", value.NewString(e.Code.Name()))
+	if len(e.Details) > 0 {
+		dst = append(dst, elements(e.Details)...)
+	}
+	if op.wcError != nil {
+		dst = appendWCError(dst, op.wcError)
+	}
+	return dst
+}
+
+// elements is a document without its length word and terminator.
+func elements(doc []byte) []byte {
+	if len(doc) < 5 {
+		return nil
+	}
+	return doc[4 : len(doc)-1]
+}
+
+// Errorf reports a command of the table that is not built: the only answer such a row may give.
+func NotImplemented(what string, args ...any) error {
+	return mongoerr.New(mongoerr.NotImplemented, fmt.Sprintf(what, args...)+" is not implemented")
+}

@@ -1,0 +1,185 @@
+package command
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Role is the set of server roles that know a command.
+type Role uint8
+
+const (
+	Shard Role = 1 << iota
+	Router
+	Config
+	All = Shard | Router | Config
+)
+
+// Kind says what a command does to data: it decides locks, read preference checks and opcounters.
+type Kind uint8
+
+const (
+	None  Kind = iota // touches no user data
+	Read              // reads documents or catalog
+	Write             // writes documents
+	DDL               // changes the catalog
+)
+
+// Types is a set of accepted BSON types of a field, after the server's interface definitions.
+type Types uint8
+
+const (
+	TString    Types = 1 << iota
+	TObject          // object
+	TArray           // array
+	TNumber          // any number, no check of the fraction ("safeInt")
+	TBool            // strictly bool
+	TSafeBool        // bool or any number
+	TInt             // int or long only, exact
+	TOther           // any other type: with the rest set, anything
+	TAny       Types = 0xFF
+	TObjOrArr        = TObject | TArray
+	TStringInt       = TString | TNumber
+)
+
+// Field is one argument of a command.
+type Field struct {
+	Name     string
+	Types    Types
+	Required bool
+}
+
+// Opt makes an optional field, Req a required one.
+func Opt(name string, t Types) Field { return Field{Name: name, Types: t} }
+func Req(name string, t Types) Field { return Field{Name: name, Types: t, Required: true} }
+
+// Handler runs a command: it appends the reply's elements to dst.
+type Handler func(op *Op, dst []byte) ([]byte, error)
+
+// Spec is one row of the command table.
+type Spec struct {
+	Name    string
+	Aliases []string
+	Roles   Role
+	Kind    Kind
+	Help    string
+
+	AdminOnly    bool  // must be sent to the admin database
+	ArgTypes     Types // types of the command's own value; 0 = any
+	Namespace    bool  // the command's value is a collection name
+	ReadConcern  bool  // accepts a level other than local
+	WriteConcern bool
+	Txn          bool // may run in a transaction
+	Retryable    bool // may carry txnNumber outside a transaction
+	API          bool // in stable API version 1
+	TestOnly     bool // only with enableTestCommands
+	Internal     bool // between nodes; not listed to users
+	NoAuth       bool // runs before authentication
+	Fields       []Field
+	Lenient      bool // tolerates unknown fields, as the real command does
+
+	Run Handler
+
+	index map[string]int // fields by name
+}
+
+// Table is the commands of one service by every spelling that names them.
+type Table struct {
+	byName map[string]*Spec
+	specs  []*Spec
+}
+
+// NewTable makes an empty table.
+func NewTable() *Table { return &Table{byName: make(map[string]*Spec)} }
+
+// Add registers rows. A second row of one name replaces the first: a role refines a generic command.
+func (t *Table) Add(specs ...Spec) {
+	for i := range specs {
+		s := specs[i]
+		s.index = make(map[string]int, len(s.Fields))
+		for j, f := range s.Fields {
+			if _, dup := s.index[f.Name]; dup {
+				panic(fmt.Sprintf("command %s: field %s twice in the table", s.Name, f.Name))
+			}
+			s.index[f.Name] = j
+		}
+		if old := t.byName[s.Name]; old != nil {
+			for k, o := range t.specs {
+				if o == old {
+					t.specs[k] = &s
+				}
+			}
+		} else {
+			t.specs = append(t.specs, &s)
+		}
+		t.byName[s.Name] = &s
+		for _, a := range s.Aliases {
+			t.byName[a] = &s
+		}
+	}
+}
+
+// Lookup finds a command by name or alias; command names are case-sensitive.
+func (t *Table) Lookup(name string) *Spec { return t.byName[name] }
+
+// Specs lists the rows in order of name.
+func (t *Table) Specs() []*Spec {
+	out := append([]*Spec(nil), t.specs...)
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// accepts reports whether a value of type vt is allowed by t.
+func (t Types) accepts(vt value.Type) bool {
+	if t == TAny {
+		return true
+	}
+	switch vt {
+	case value.String:
+		return t&TString != 0
+	case value.Document:
+		return t&TObject != 0
+	case value.Array:
+		return t&TArray != 0
+	case value.Int32, value.Int64:
+		return t&(TNumber|TSafeBool|TInt) != 0
+	case value.Double, value.Decimal128:
+		return t&(TNumber|TSafeBool) != 0
+	case value.Boolean:
+		return t&(TBool|TSafeBool) != 0
+	}
+	return t&TOther != 0
+}
+
+// String lists the types as the error text does: one bare name, or several in brackets.
+func (t Types) String() string {
+	var n []string
+	if t&TSafeBool != 0 {
+		n = append(n, "bool", "long", "int", "decimal", "double")
+	} else {
+		if t&TBool != 0 {
+			n = append(n, "bool")
+		}
+		if t&TNumber != 0 {
+			n = append(n, "long", "int", "decimal", "double")
+		} else if t&TInt != 0 {
+			n = append(n, "long", "int")
+		}
+	}
+	if t&TString != 0 {
+		n = append(n, "string")
+	}
+	if t&TObject != 0 {
+		n = append(n, "object")
+	}
+	if t&TArray != 0 {
+		n = append(n, "array")
+	}
+	if len(n) == 1 {
+		return "type '" + n[0] + "'"
+	}
+	return "types '[" + strings.Join(n, ", ") + "]'"
+}

@@ -1,0 +1,41 @@
+package command
+
+import (
+	_ "embed"
+	"strings"
+)
+
+// surface lists every command of the real server with the roles that know it: B both mongod and mongos, D mongod,
+// S mongos, SD a shard's mongod, CS a config server.
+//
+//go:embed surface.txt
+var surface string
+
+// AddRest gives each command of the real server that the table does not have yet a row that answers NotImplemented by
+// name: it must not look like a command that does not exist.
+func (s *Service) AddRest() {
+	for line := range strings.Lines(surface) {
+		name, on, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if s.Table.Lookup(name) != nil || roleOf(on)&s.Role == 0 {
+			continue
+		}
+		s.Table.Add(Spec{
+			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny,
+			Run: func(op *Op, dst []byte) ([]byte, error) {
+				return dst, NotImplemented("command %s", op.Req.Spec.Name)
+			},
+		})
+	}
+}
+
+func roleOf(on string) Role {
+	switch on {
+	case "B":
+		return All
+	case "S":
+		return Router
+	case "CS":
+		return Config
+	}
+	return Shard | Config
+}
