@@ -1,65 +1,138 @@
 package update
 
 import (
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Options are what an update statement says besides its update document.
 type Options struct {
-	ArrayFilters []value.Value  // the statement's arrayFilters, nil where it has none
+	ArrayFilters []value.Value  // the statement's arrayFilters
+	HasFilters   bool           // arrayFilters was given, if only as an empty array
 	Collator     value.Collator // orders strings in $pull, $addToSet, $min, $max and array filters
+	Scope        *expr.Scope    // variables of update pipelines (let, c); nil for none
 	Upsert       bool           // the statement may insert
 	Multi        bool           // multi: true refuses replacement documents
 }
 
+type form uint8
+
+const (
+	operators form = iota
+	replacement
+	pipeline
+)
+
 // Update is a compiled update, safe for use by several goroutines.
 type Update struct {
+	form     form
+	root     *node
+	paths    []string // dotted paths of the operators, positional parts included
+	position bool
+	doc      []byte // the replacement
+	stages   []pipelineStage
+	scope    *expr.Scope
 }
 
 // Context is what one application of an update works on.
 type Context struct {
-	Doc         []byte // the document as it stands
-	Positional  int    // the array index that the filter matched, for the positional operator $; -1 where none
-	Insert      bool   // the document is being made by an upsert: $setOnInsert applies, _id may be set
-	NowMS       int64  // for $currentDate
-	ClusterTime uint64 // for $currentDate: {$type: "timestamp"}
-	Buf         []byte // the new document is appended to Buf[:0] where it has room
+	Doc         []byte      // the document as it stands
+	Positional  int         // the array index that the filter matched, for the positional operator $; -1 where none
+	Insert      bool        // the document is being made by an upsert: $setOnInsert applies, _id may be set
+	NowMS       int64       // for $currentDate
+	ClusterTime uint64      // for $currentDate: {$type: "timestamp"}, and timestamps of zero in replacements
+	Frame       *expr.Frame // of Options.Scope, reused between documents of an update pipeline; nil makes a new one
+	Buf         []byte      // the new document is appended to Buf[:0]
 }
 
 // Compile checks and compiles an update: a document of operators, a replacement document or a pipeline.
 func Compile(u value.Value, opts Options) (*Update, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "update")
+	switch u.T {
+	case value.Array:
+		return compilePipeline(u, opts)
+	case value.Document:
+	default:
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "Update argument must be either an object or an array")
+	}
+	it := value.Walk(u.Doc())
+	if k, _, ok := it.Next(); ok && len(k) > 0 && k[0] == '$' {
+		return compileOperators(u, opts)
+	}
+	return compileReplacement(u, opts)
 }
 
 // Apply gives the document that the update makes of ctx.Doc; changed is false where that is the same.
 func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
-	return nil, false, mongoerr.New(mongoerr.NotImplemented, "update")
+	switch u.form {
+	case replacement:
+		doc, err = u.replace(ctx)
+	case pipeline:
+		doc, err = u.runPipeline(ctx)
+	default:
+		doc, err = u.applyOperators(ctx)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if string(doc) == string(ctx.Doc) {
+		return doc, false, nil
+	}
+	if len(doc) > maxDocument {
+		return nil, false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxDocument)
+	}
+	return doc, true, nil
 }
 
-// NewUpsertDocument makes the document that an upsert inserts: the equalities of the filter, then the update. newID
-// gives the _id where neither holds one.
-func (u *Update) NewUpsertDocument(filter []byte, ctx *Context, newID func() value.Value) ([]byte, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "update")
-}
+const maxDocument = 16 << 20
 
 // IsReplacement is true for a replacement document.
-func (u *Update) IsReplacement() bool { return false }
+func (u *Update) IsReplacement() bool { return u.form == replacement }
 
 // IsPipeline is true for an update pipeline.
-func (u *Update) IsPipeline() bool { return false }
+func (u *Update) IsPipeline() bool { return u.form == pipeline }
 
 // NeedsPositional is true where a path holds the positional operator $, so that the filter must say which element matched.
-func (u *Update) NeedsPositional() bool { return false }
+func (u *Update) NeedsPositional() bool { return u.position }
 
-// MayTouch reports whether the update may change what stands at path (dotted), below it or above it.
-func (u *Update) MayTouch(path string) bool { return true }
+// Paths are the dotted paths that an operator update names, positional components included; nil where the update may
+// touch every field.
+func (u *Update) Paths() []string {
+	if u.form != operators {
+		return nil
+	}
+	return u.paths
+}
 
-// Diff states the change from old to new as an oplog delta ({u: …, i: …, d: …, s<field>: …}); ok is false where a delta
-// would be no smaller than the new document, and a replacement should be logged instead.
-func Diff(old, new []byte) (diff []byte, ok bool) { return nil, false }
+// MayTouch reports whether the update may change what stands at path (dotted, without array indexes), below or above it.
+func (u *Update) MayTouch(path string) bool {
+	if u.form != operators {
+		return true
+	}
+	for _, p := range u.paths {
+		if pathsMeet(p, path) {
+			return true
+		}
+	}
+	return false
+}
 
-// ApplyDiff applies a delta made by Diff.
-func ApplyDiff(doc, diff []byte) ([]byte, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "update")
+// pathsMeet compares two dotted paths component by component; array indexes and positional components of the update's
+// path stand for nothing in an index's path.
+func pathsMeet(update, path string) bool {
+	for update != "" && path != "" {
+		head, rest := cutDot(update)
+		if head[0] == '$' || isIndex(head) {
+			if own, _ := cutDot(path); own != head {
+				update = rest
+				continue
+			}
+		}
+		own, more := cutDot(path)
+		if own != head {
+			return isIndex(own) && pathsMeet(update, more)
+		}
+		update, path = rest, more
+	}
+	return true
 }

@@ -1,0 +1,386 @@
+package update
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxBackfill is how many nulls may be put in an array so that an index beyond its end can be set.
+const maxBackfill = 1500000
+
+// run is one application of an operator update.
+type run struct {
+	ctx  *Context
+	path []string // components from the root to where the walk stands
+	work []byte   // values that operators build
+}
+
+func (u *Update) applyOperators(ctx *Context) ([]byte, error) {
+	dst := ctx.Buf[:0]
+	if cap(dst) < len(ctx.Doc) {
+		dst = make([]byte, 0, len(ctx.Doc)+64)
+	}
+	var steps [8]string
+	r := &run{ctx: ctx, path: steps[:0]}
+	return r.object(dst, ctx.Doc, u.root)
+}
+
+func (r *run) dotted() string { return strings.Join(r.path, ".") }
+
+// docID names the document in messages.
+func (r *run) docID() string {
+	return "{_id: " + expr.Show(value.Lookup(r.ctx.Doc, "_id")) + "}"
+}
+
+func (n *node) kid(kids []*node, key []byte) int {
+	for i, k := range kids {
+		if k.name == string(key) {
+			return i
+		}
+	}
+	return -1
+}
+
+// object appends doc with the changes of n.
+func (r *run) object(dst, doc []byte, n *node) ([]byte, error) {
+	kids, err := r.children(n)
+	if err != nil {
+		return dst, err
+	}
+	dst, mark := value.Begin(dst)
+	var few [16]bool
+	seen := few[:]
+	if len(kids) > len(few) {
+		seen = make([]bool, len(kids))
+	}
+	off, left := 4, len(kids)
+	for it := value.Walk(doc); left > 0; {
+		raw, key, v, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		off += len(raw)
+		i := n.kid(kids, key)
+		if i < 0 || seen[i] {
+			dst = append(dst, raw...)
+			continue
+		}
+		seen[i] = true
+		left--
+		if dst, err = r.existing(dst, key, v, kids[i], false); err != nil {
+			return dst, err
+		}
+	}
+	if left == 0 {
+		if off < len(doc)-1 {
+			dst = append(dst, doc[off:len(doc)-1]...)
+		}
+		return value.End(dst, mark), nil
+	}
+	for i, k := range kids {
+		if !seen[i] {
+			if dst, err = r.missing(dst, k); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return value.End(dst, mark), nil
+}
+
+// children are the named children of n, with what stands under $ put at the index that the filter matched.
+func (r *run) children(n *node) ([]*node, error) {
+	if n.positional == nil {
+		return n.kids, nil
+	}
+	if r.ctx.Positional < 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "The positional operator did not find the match needed from the query.")
+	}
+	at := *n.positional
+	at.name = strconv.Itoa(r.ctx.Positional)
+	out := make([]*node, 0, len(n.kids)+1)
+	placed := false
+	for _, k := range n.kids {
+		c := compareNames(k.name, at.name)
+		if c == 0 {
+			m, err := merge(k, &at, joinPath(r.dotted(), at.name))
+			if err != nil {
+				return nil, err
+			}
+			k, placed = m, true
+		} else if c > 0 && !placed {
+			out, placed = append(out, &at), true
+		}
+		out = append(out, k)
+	}
+	if !placed {
+		out = append(out, &at)
+	}
+	return out, nil
+}
+
+// existing appends the element (key, v) with the changes of n.
+func (r *run) existing(dst, key []byte, v value.Value, n *node, inArray bool) ([]byte, error) {
+	r.path = append(r.path, n.name)
+	mark := len(dst)
+	dst, err := r.change(dst, key, v, n, inArray)
+	if err != nil {
+		return dst, err
+	}
+	if len(r.path) == 1 && n.name == "_id" {
+		now := value.Value{}
+		if mark < len(dst) {
+			now, _ = value.FromElement(value.Type(dst[mark]), dst[mark+5:])
+		}
+		if now.T == value.Missing || value.Compare(v, now) != 0 {
+			return dst, immutableID(n)
+		}
+	}
+	r.path = r.path[:len(r.path)-1]
+	return dst, nil
+}
+
+func immutableID(n *node) error {
+	path := "_id"
+	for n.op == nil && len(n.kids) > 0 {
+		n = n.kids[0]
+		path = joinPath(path, n.name)
+	}
+	return mongoerr.Newf(mongoerr.ImmutableField, "Performing an update on the path '%s' would modify the immutable field '_id'", path)
+}
+
+func (r *run) skips(n *node) bool { return n.flag&insertOnly != 0 && !r.ctx.Insert }
+
+func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]byte, error) {
+	switch {
+	case n.op != nil:
+		if r.skips(n) {
+			return value.AppendKeyBytes(dst, key, v), nil
+		}
+		if inArray && n.flag&anyPath != 0 {
+			if s, ok := n.op.(*renameSource); ok {
+				return dst, s.inArray(r)
+			}
+		}
+		now, err := n.op.apply(r, v)
+		if err != nil {
+			return dst, err
+		}
+		if now.T == value.Missing && inArray {
+			now = value.NewNull()
+		}
+		return value.AppendKeyBytes(dst, key, now), nil
+	case v.T == value.Array:
+		dst = append(append(append(dst, byte(v.T)), key...), 0)
+		return r.array(dst, v, n)
+	case len(n.filtered) > 0:
+		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot apply array updates to non-array element %s: %s", n.name, expr.Show(v))
+	case v.T == value.Document:
+		dst = append(append(append(dst, byte(v.T)), key...), 0)
+		return r.object(dst, v.Doc(), n)
+	}
+	kids, err := r.children(n)
+	if err != nil {
+		return dst, err
+	}
+	for _, k := range kids {
+		if err := r.notViable(k, k, v); err != nil {
+			return dst, err
+		}
+	}
+	return value.AppendKeyBytes(dst, key, v), nil
+}
+
+// notViable answers for operators whose path leads through v, which can hold no child named as first.
+func (r *run) notViable(first, n *node, v value.Value) error {
+	if n.op == nil {
+		kids, err := r.children(n)
+		if err != nil {
+			return err
+		}
+		for _, k := range kids {
+			if err := r.notViable(first, k, v); err != nil {
+				return err
+			}
+		}
+		for _, f := range n.filtered {
+			if err := r.notViable(first, f.child, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	name := r.path[len(r.path)-1]
+	switch {
+	case r.skips(n):
+		return nil
+	case n.flag&creates != 0:
+		if t, ok := n.op.(*renameTarget); ok && !t.source.present(r) {
+			return nil
+		}
+		return mongoerr.Newf(mongoerr.PathNotViable, "Cannot create field '%s' in element {%s: %s}", first.name, name, expr.Show(v))
+	}
+	if s, ok := n.op.(*renameSource); ok {
+		return mongoerr.Newf(mongoerr.PathNotViable, "cannot use the part (%s of %s) to traverse the element ({%s: %s})",
+			name, s.path, name, expr.Show(v))
+	}
+	if n.flag&anyPath != 0 {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.PathNotViable, "Cannot use the part (%s) of (%s.%s) to traverse the element ({%s: %s})",
+		first.name, r.dotted(), first.name, name, expr.Show(v))
+}
+
+// array appends the array v with the changes of n.
+func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
+	if len(n.filtered) > 0 {
+		return r.matching(dst, v.Doc(), n)
+	}
+	kids, err := r.children(n)
+	if err != nil {
+		return dst, err
+	}
+	for _, k := range kids {
+		if !isIndex(k.name) {
+			if err := r.notViable(k, k, v); err != nil {
+				return dst, err
+			}
+		}
+	}
+	dst, mark := value.Begin(dst)
+	count := 0
+	for it := value.Walk(v.Doc()); ; count++ {
+		raw, key, e, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if i := n.kid(kids, key); i >= 0 {
+			if dst, err = r.existing(dst, key, e, kids[i], true); err != nil {
+				return dst, err
+			}
+			continue
+		}
+		dst = append(dst, raw...)
+	}
+	for _, k := range kids {
+		if !isIndex(k.name) {
+			continue
+		}
+		if i, _ := strconv.Atoi(k.name); i >= count {
+			if dst, count, err = r.extend(dst, k, count, i); err != nil {
+				return dst, err
+			}
+		}
+	}
+	return value.End(dst, mark), nil
+}
+
+// extend sets element i of an array of count elements, putting nulls between.
+func (r *run) extend(dst []byte, k *node, count, i int) ([]byte, int, error) {
+	start := len(dst)
+	tmp, err := r.missing(nil, k)
+	if err != nil || len(tmp) == 0 {
+		return dst[:start], count, err
+	}
+	if _, ok := k.op.(*renameTarget); ok {
+		return dst, count, targetInArray(r, k.name)
+	}
+	if i-count > maxBackfill {
+		return dst, count, mongoerr.Newf(mongoerr.CannotBackfillArray, "can't backfill more than %d elements", maxBackfill)
+	}
+	for ; count < i; count++ {
+		dst = value.AppendIndex(dst, count, value.NewNull())
+	}
+	return append(dst, tmp...), count + 1, nil
+}
+
+// matching applies the children of an array node to the elements they match.
+func (r *run) matching(dst, arr []byte, n *node) ([]byte, error) {
+	dst, mark := value.Begin(dst)
+	for it := value.Walk(arr); ; {
+		raw, key, e, ok := it.NextRaw()
+		if !ok {
+			return value.End(dst, mark), nil
+		}
+		var child *node
+		for _, f := range n.filtered {
+			hit, err := f.matches(e)
+			if err != nil {
+				return dst, err
+			}
+			switch {
+			case !hit:
+			case child == nil:
+				child = f.child
+			default:
+				if child, err = merge(child, f.child, joinPath(r.dotted(), string(key))); err != nil {
+					return dst, err
+				}
+			}
+		}
+		if child == nil {
+			dst = append(dst, raw...)
+			continue
+		}
+		at := *child
+		at.name = string(key)
+		var err error
+		if dst, err = r.existing(dst, key, e, &at, true); err != nil {
+			return dst, err
+		}
+	}
+}
+
+func (f *filtered) matches(e value.Value) (bool, error) {
+	if f.filter == nil {
+		return true, nil
+	}
+	return f.filter.Match(value.Doc(value.F(f.id, e)))
+}
+
+// missing appends the field that n makes where there is none; nothing where it makes none.
+func (r *run) missing(dst []byte, n *node) ([]byte, error) {
+	r.path = append(r.path, n.name)
+	dst, err := r.make(dst, n)
+	if err != nil {
+		return dst, err
+	}
+	r.path = r.path[:len(r.path)-1]
+	return dst, nil
+}
+
+func (r *run) make(dst []byte, n *node) ([]byte, error) {
+	if n.op != nil {
+		if r.skips(n) || n.flag&creates == 0 {
+			return dst, nil
+		}
+		v, err := n.op.apply(r, value.Value{})
+		if err != nil {
+			return dst, err
+		}
+		return value.Append(dst, n.name, v), nil
+	}
+	if len(n.filtered) > 0 {
+		return dst, mongoerr.Newf(mongoerr.BadValue,
+			"The path '%s' must exist in the document in order to apply array updates.", r.dotted())
+	}
+	kids, err := r.children(n)
+	if err != nil {
+		return dst, err
+	}
+	start := len(dst)
+	dst, mark := value.BeginKey(dst, value.Document, n.name)
+	empty := len(dst)
+	for _, k := range kids {
+		if dst, err = r.missing(dst, k); err != nil {
+			return dst, err
+		}
+	}
+	if len(dst) == empty {
+		return dst[:start], nil
+	}
+	return value.End(dst, mark), nil
+}
