@@ -4,8 +4,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/shoaldb/shoal/query/decimal"
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/expr/decimal"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -102,9 +102,9 @@ func compute(a, b value.Value, mul bool) (value.Value, bool) {
 	switch {
 	case a.T == value.Decimal128 || b.T == value.Decimal128:
 		if mul {
-			return decimal.MulValues(a, b), true
+			return decimal.Value(decimal.Mul(decimal.Of(a), decimal.Of(b))), true
 		}
-		return decimal.AddValues(a, b), true
+		return decimal.Value(decimal.Add(decimal.Of(a), decimal.Of(b))), true
 	case a.T == value.Double || b.T == value.Double:
 		if mul {
 			return value.NewDouble(a.AsFloat64() * b.AsFloat64()), true

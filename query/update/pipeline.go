@@ -1,0 +1,123 @@
+package update
+
+import (
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// pipelineStage is a stage of an update pipeline: one of the two is set.
+type pipelineStage struct {
+	fields *projection.Projection
+	root   *expr.Expr
+}
+
+var pipelineStages = map[string]projection.Stage{
+	"$addFields": projection.AddFields,
+	"$set":       projection.Set,
+	"$project":   projection.Project,
+	"$unset":     projection.Unset,
+}
+
+func compilePipeline(u value.Value, opts Options) (*Update, error) {
+	if opts.HasFilters {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "arrayFilters may not be specified for pipeline-syle updates")
+	}
+	scope := opts.Scope
+	if scope == nil {
+		scope = expr.NewScope(&expr.Env{Collator: opts.Collator})
+	}
+	out := &Update{form: pipeline, scope: scope}
+	for _, s := range value.Values(u.Clone().Doc()) {
+		if s.T != value.Document {
+			return nil, mongoerr.New(mongoerr.TypeMismatch, "Each element of the 'pipeline' array must be an object")
+		}
+		if value.Count(s.Doc()) != 1 {
+			return nil, mongoerr.New(40323, "A pipeline stage specification object must contain exactly one field.")
+		}
+		it := value.Walk(s.Doc())
+		k, arg, _ := it.Next()
+		stage, err := compileStage(string(k), arg, scope)
+		if err != nil {
+			return nil, err
+		}
+		out.stages = append(out.stages, stage)
+	}
+	return out, nil
+}
+
+func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStage, error) {
+	if kind, ok := pipelineStages[name]; ok {
+		p, err := projection.CompileStage(kind, arg, &projection.Options{Collator: scope.Env().Collator})
+		return pipelineStage{fields: p}, err
+	}
+	switch name {
+	case "$replaceWith":
+	case "$replaceRoot":
+		if arg.T != value.Document {
+			return pipelineStage{}, mongoerr.Newf(40229, "expected an object as specification for $replaceRoot stage, got %s", arg.T.Name())
+		}
+		spec := arg
+		arg = value.Value{}
+		for k, v := range value.Elements(spec.Doc()) {
+			if k != "newRoot" {
+				return pipelineStage{}, mongoerr.Newf(40415, "BSON field '$replaceRoot.%s' is an unknown field.", k)
+			}
+			arg = v
+		}
+		if arg.T == value.Missing {
+			return pipelineStage{}, mongoerr.New(40414, "BSON field '$replaceRoot.newRoot' is missing but a required field")
+		}
+	default:
+		return pipelineStage{}, mongoerr.Newf(mongoerr.InvalidOptions, "%s is not allowed to be used within an update", name)
+	}
+	e, err := expr.Compile(arg, scope)
+	return pipelineStage{root: e}, err
+}
+
+// runPipeline applies the stages one after another to the document.
+func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
+	f := ctx.Frame
+	if f == nil {
+		f = expr.NewFrame(u.scope)
+	}
+	doc := ctx.Doc
+	for _, s := range u.stages {
+		var err error
+		if s.fields != nil {
+			doc, err = s.fields.Apply(nil, doc, nil)
+		} else {
+			doc, err = replaceRoot(s.root, f, doc)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	was, now := value.Lookup(ctx.Doc, "_id"), value.Lookup(doc, "_id")
+	if was.T == value.Missing {
+		return doc, nil
+	}
+	if now.T == value.Missing { // $replaceWith and $project may leave it out: it stays
+		dst, mark := value.Begin(make([]byte, 0, len(doc)+24))
+		dst = value.Append(dst, "_id", was)
+		return value.End(append(dst, doc[4:len(doc)-1]...), mark), nil
+	}
+	if value.Compare(was, now) != 0 {
+		return nil, alteredID(now)
+	}
+	return doc, nil
+}
+
+func replaceRoot(e *expr.Expr, f *expr.Frame, doc []byte) ([]byte, error) {
+	f.SetRoot(doc)
+	v, err := e.Eval(f)
+	if err != nil {
+		return nil, err
+	}
+	if v.T != value.Document {
+		return nil, mongoerr.Newf(40228, "'replacement document' must evaluate to an object, but resulting value was: %s. Type of "+
+			"resulting value: '%s'. Input document: %s", expr.Show(v), v.T.Name(), expr.Show(value.NewDocument(doc)))
+	}
+	return append([]byte(nil), v.Doc()...), nil
+}
