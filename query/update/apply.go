@@ -135,7 +135,8 @@ func (r *run) existing(dst, key []byte, v value.Value, n *node, inArray bool) ([
 		if mark < len(dst) {
 			now, _ = value.FromElement(value.Type(dst[mark]), dst[mark+5:])
 		}
-		if now.T == value.Missing || value.Compare(v, now) != 0 {
+		target, renamed := n.op.(*renameTarget)
+		if now.T == value.Missing || value.Compare(v, now) != 0 || renamed && target.source.present(r) {
 			return dst, immutableID(n)
 		}
 	}
@@ -344,9 +345,13 @@ func (f *filtered) matches(e value.Value) (bool, error) {
 // missing appends the field that n makes where there is none; nothing where it makes none.
 func (r *run) missing(dst []byte, n *node) ([]byte, error) {
 	r.path = append(r.path, n.name)
+	mark := len(dst)
 	dst, err := r.make(dst, n)
 	if err != nil {
 		return dst, err
+	}
+	if len(r.path) == 1 && len(dst) > mark && n.name[0] == '$' && !r.ctx.Insert {
+		return dst, dollarField(n.name)
 	}
 	r.path = r.path[:len(r.path)-1]
 	return dst, nil

@@ -148,9 +148,6 @@ func (c *compiler) checkPath(path string) error {
 			c.position = true
 		case isFilter && id != "" && c.filters[id] == nil:
 			return mongoerr.Newf(mongoerr.BadValue, "No array filter found for identifier '%s' in path '%s'", id, path)
-		case !isFilter:
-			return mongoerr.Newf(mongoerr.DollarPrefixedFieldName,
-				"The dollar ($) prefixed field '%s' in '%s' is not valid for storage.", head, path)
 		}
 	}
 	if positional > 1 {
@@ -180,9 +177,9 @@ func (c *compiler) addRename(from string, arg value.Value) error {
 	case strings.HasPrefix(from, to+"."), strings.HasPrefix(to, from+"."):
 		return mongoerr.Newf(mongoerr.BadValue,
 			"The source and target field for $rename must not be on the same path: %s", shown())
-	case strings.Contains("."+from, ".$"):
+	case isDynamic(from):
 		return mongoerr.Newf(mongoerr.BadValue, "The source field for $rename may not be dynamic: %s", from)
-	case strings.Contains("."+to, ".$"):
+	case isDynamic(to):
 		return mongoerr.Newf(mongoerr.BadValue, "The destination field for $rename may not be dynamic: %s", to)
 	}
 	source := &renameSource{path: from}
@@ -273,4 +270,16 @@ func validIdentifier(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// isDynamic is true for a path with positional components.
+func isDynamic(path string) bool {
+	for rest, more := path, true; more; {
+		var head string
+		head, rest, more = strings.Cut(rest, ".")
+		if _, filter := filterID(head); filter || head == "$" {
+			return true
+		}
+	}
+	return false
 }

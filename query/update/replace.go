@@ -20,10 +20,14 @@ func compileReplacement(u value.Value, opts Options) (*Update, error) {
 			return &Update{form: replacement, doc: doc}, nil
 		}
 		if len(k) > 0 && k[0] == '$' {
-			return nil, mongoerr.Newf(mongoerr.DollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed "+
-				"in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.", k, k)
+			return nil, dollarField(string(k))
 		}
 	}
+}
+
+func dollarField(name string) error {
+	return mongoerr.Newf(mongoerr.DollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed "+
+		"in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.", name, name)
 }
 
 // replace gives the replacement with the old document's _id in front, and the time in timestamps that were left empty.
