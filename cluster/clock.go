@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -170,7 +169,28 @@ func (c *VectorClock) appendSigned(dst []byte, t uint64) []byte {
 	return value.End(dst, outer)
 }
 
+// keyLookupTimeout bounds how long a request with an unknown signing key waits for the keys to be read.
+const keyLookupTimeout = 10 * time.Second
+
+// Advance is GossipIn for the command pipeline.
+func (c *VectorClock) Advance(clusterTime []byte, trusted bool) error {
+	if t := value.Lookup(clusterTime, "clusterTime"); t.T == value.Timestamp && t.TimestampU64() <= c.cluster.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keyLookupTimeout)
+	defer cancel()
+	return c.GossipIn(ctx, clusterTime, trusted)
+}
+
+// AppendTimes adds $clusterTime and operationTime to a reply; an opTime of 0 means the clock's own time.
+func (c *VectorClock) AppendTimes(dst []byte, opTime uint64) []byte {
+	now := c.cluster.Load()
+	if opTime == 0 {
+		opTime = now
+	}
+	dst = c.appendSigned(dst, max(now, opTime))
+	return value.Append(dst, "operationTime", value.NewTimestampU64(opTime))
+}
+
 // TimestampString prints a time as the shell does.
 func TimestampString(t uint64) string { return fmt.Sprintf("Timestamp(%d, %d)", t>>32, uint32(t)) }
-
-func hashString(h []byte) string { return base64.StdEncoding.EncodeToString(h) }

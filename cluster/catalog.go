@@ -1,0 +1,415 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// DatabaseInfo is an entry of config.databases.
+type DatabaseInfo struct {
+	Name    string
+	Primary string
+	Version DatabaseVersion
+}
+
+// CollectionInfo is what a node knows about a collection's placement. Map is nil for one that is not sharded (or does
+// not exist): it lives on the database's primary.
+type CollectionInfo struct {
+	NS       string
+	DB       *DatabaseInfo
+	Map      *ChunkMap
+	Entry    []byte // the entry of config.collections, nil where there is none
+	suffixes map[string][]byte
+}
+
+// newInfo prepares the version elements of requests to each shard, so that routing one builds nothing.
+func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *CollectionInfo {
+	c := &CollectionInfo{NS: ns, DB: db, Map: m, Entry: entry}
+	if m == nil {
+		if !db.Version.IsFixed() {
+			b := AppendDatabaseVersion(AppendShardVersion(nil, Unsharded), db.Version)
+			c.suffixes = map[string][]byte{db.Primary: b}
+		}
+		return c
+	}
+	c.suffixes = make(map[string][]byte, len(m.ids))
+	for _, id := range m.ids {
+		c.suffixes[id] = AppendShardVersion(nil, m.shards[id])
+	}
+	return c
+}
+
+// Sharded says that the collection has a routing table.
+func (c *CollectionInfo) Sharded() bool { return c.Map != nil }
+
+// Suffix is the version elements of a request to one shard, ready to be put before a command's terminator.
+func (c *CollectionInfo) Suffix(shard string) []byte {
+	if b, ok := c.suffixes[shard]; ok || c.Map == nil {
+		return b
+	}
+	return AppendShardVersion(nil, c.Map.ShardVersion(shard))
+}
+
+// Shards lists the shards that hold the collection.
+func (c *CollectionInfo) Shards() []string {
+	if c.Map != nil {
+		return c.Map.Shards()
+	}
+	return []string{c.DB.Primary}
+}
+
+// Catalog is the routing table cache: the last seen placement of databases and collections. It refreshes an entry when it
+// is asked for and was marked stale; readers of fresh entries take no lock.
+type Catalog struct {
+	config Peer
+	dbs    cacheOf[*DatabaseInfo]
+	colls  cacheOf[*CollectionInfo]
+}
+
+// cacheOf is a copy-on-write map of entries, each refreshed by one caller at a time.
+type cacheOf[T any] struct {
+	all atomic.Pointer[map[string]*cacheEntry[T]]
+	mu  sync.Mutex
+}
+
+type cacheEntry[T any] struct {
+	cur   atomic.Pointer[T]
+	fresh atomic.Bool
+	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
+	mu    sync.Mutex
+}
+
+func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
+	if m := c.all.Load(); m != nil {
+		if e := (*m)[name]; e != nil {
+			return e
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var next map[string]*cacheEntry[T]
+	if m := c.all.Load(); m != nil {
+		if e := (*m)[name]; e != nil {
+			return e
+		}
+		next = maps.Clone(*m)
+	} else {
+		next = make(map[string]*cacheEntry[T])
+	}
+	e := &cacheEntry[T]{}
+	next[name] = e
+	c.all.Store(&next)
+	return e
+}
+
+func (c *cacheOf[T]) peek(name string) *cacheEntry[T] {
+	if m := c.all.Load(); m != nil {
+		return (*m)[name]
+	}
+	return nil
+}
+
+func (c *cacheOf[T]) each(f func(name string, e *cacheEntry[T])) {
+	if m := c.all.Load(); m != nil {
+		for n, e := range *m {
+			f(n, e)
+		}
+	}
+}
+
+func (c *cacheOf[T]) clear() {
+	c.mu.Lock()
+	c.each(func(_ string, e *cacheEntry[T]) { e.invalidate() })
+	c.all.Store(nil)
+	c.mu.Unlock()
+}
+
+func (e *cacheEntry[T]) invalidate() {
+	e.gen.Add(1)
+	e.fresh.Store(false)
+}
+
+// get answers the cached value, or loads it. load is given the last known value, nil where there is none.
+func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
+	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+		return *p, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+		return *p, nil
+	}
+	gen := e.gen.Load()
+	v, err := load(e.cur.Load())
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	e.cur.Store(&v)
+	if e.gen.Load() == gen {
+		e.fresh.Store(true)
+	}
+	return v, nil
+}
+
+// NewCatalog makes an empty cache over a config server.
+func NewCatalog(config Peer) *Catalog { return &Catalog{config: config} }
+
+// FixedDatabase says that a database always lives on the config server (admin, config).
+func FixedDatabase(db string) bool { return db == "admin" || db == "config" }
+
+// Database finds where a database lives; NamespaceNotFound where it does not exist.
+func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error) {
+	if FixedDatabase(db) {
+		return &DatabaseInfo{Name: db, Primary: ConfigShardID}, nil
+	}
+	e := c.dbs.entry(db)
+	return e.get(func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+}
+
+func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
+	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+		value.F("find", value.NewString("databases")),
+		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(db))))),
+		value.F("limit", value.NewInt32(1)),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) == 0 {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
+	}
+	return ParseDatabase(docs[0])
+}
+
+// ParseDatabase reads an entry of config.databases.
+func ParseDatabase(doc []byte) (*DatabaseInfo, error) {
+	id, primary := value.Lookup(doc, "_id"), value.Lookup(doc, "primary")
+	if id.T != value.String || primary.T != value.String {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "an entry of config.databases lacks _id or primary")
+	}
+	v, err := ParseDatabaseVersion(value.Lookup(doc, "version"))
+	return &DatabaseInfo{Name: id.Str(), Primary: primary.Str(), Version: v}, err
+}
+
+// Collection finds where a collection lives. The database must exist.
+func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, error) {
+	e := c.colls.entry(ns)
+	info, err := e.get(func(old **CollectionInfo) (*CollectionInfo, error) {
+		var had *CollectionInfo
+		if old != nil {
+			had = *old
+		}
+		return c.loadCollection(ctx, ns, had)
+	})
+	if err != nil || info.Map != nil || FixedDatabase(info.DB.Name) {
+		return info, err
+	}
+	// The database may have been refreshed since: an unsharded collection follows its database's primary.
+	db, err := c.Database(ctx, info.DB.Name)
+	if err != nil {
+		return nil, err
+	}
+	if db != info.DB {
+		info = newInfo(ns, db, nil, nil)
+		e.cur.Store(&info)
+	}
+	return info, nil
+}
+
+func (c *Catalog) loadCollection(ctx context.Context, ns string, old *CollectionInfo) (*CollectionInfo, error) {
+	name, _ := SplitNS(ns)
+	db, err := c.Database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if FixedDatabase(name) {
+		return newInfo(ns, db, nil, nil), nil
+	}
+	var last error
+	for try := 0; try < 10; try++ {
+		info, err := c.readCollection(ctx, ns, db, old)
+		if err == nil {
+			return info, nil
+		}
+		switch mongoerr.CodeOf(err) {
+		case mongoerr.ConflictingOperationInProgress, mongoerr.StaleEpoch:
+			// The chunks changed between two reads: start over without the old table.
+			old, last = nil, err
+			if err := Backoff(ctx, try); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+	}
+	return nil, last
+}
+
+func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
+	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+		value.F("find", value.NewString("collections")),
+		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
+		value.F("limit", value.NewInt32(1)),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) == 0 {
+		return newInfo(ns, db, nil, nil), nil
+	}
+	raw := append([]byte(nil), docs[0]...)
+	entry, err := ParseCollectionEntry(raw)
+	if err != nil {
+		return nil, err
+	}
+	var base *ChunkMap
+	if old != nil && old.Map != nil && old.Map.UUID == entry.UUID && old.Map.version.SameGeneration(entry.Generation) {
+		base = old.Map
+	}
+	m, err := c.readChunks(ctx, entry, base)
+	if err != nil {
+		return nil, err
+	}
+	return newInfo(ns, db, raw, m), nil
+}
+
+// CollectionEntry is a parsed entry of config.collections.
+type CollectionEntry struct {
+	NS         string
+	UUID       [16]byte
+	Generation ChunkVersion
+	Key        *ShardKeyPattern
+	Unique     bool
+	NoBalance  bool
+}
+
+// ParseCollectionEntry reads an entry of config.collections.
+func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
+	e := &CollectionEntry{NS: value.Lookup(doc, "_id").Str()}
+	epoch, ts, uuid := value.Lookup(doc, "lastmodEpoch"), value.Lookup(doc, "timestamp"), value.Lookup(doc, "uuid")
+	if epoch.T != value.ObjectID || ts.T != value.Timestamp || len(uuid.Bytes()) != 16 {
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "the entry of %s in config.collections is malformed", e.NS)
+	}
+	copy(e.UUID[:], uuid.Bytes())
+	e.Generation = ChunkVersion{Epoch: epoch.ObjectID(), Timestamp: ts.TimestampU64()}
+	e.Unique = value.Lookup(doc, "unique").Truthy()
+	e.NoBalance = value.Lookup(doc, "noBalance").Truthy()
+	var err error
+	e.Key, err = ParseShardKey(value.Lookup(doc, "key").Doc())
+	return e, err
+}
+
+// readChunks reads all chunks, or those changed since base was read.
+func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *ChunkMap) (*ChunkMap, error) {
+	since := uint64(0)
+	if base != nil {
+		since = base.version.Combined()
+	}
+	filter := value.Doc(
+		value.F("uuid", value.NewBinary(4, e.UUID[:])),
+		value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since))))))
+	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+		value.F("find", value.NewString("chunks")),
+		value.F("filter", value.NewDocument(filter)),
+		value.F("sort", value.NewDocument(value.Doc(value.F("lastmod", value.NewInt32(1))))),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return nil, err
+	}
+	chunks := make([]*Chunk, 0, len(docs))
+	for _, d := range docs {
+		ch, err := ParseChunk(d, e.Generation)
+		if err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, ch)
+	}
+	if base != nil {
+		return base.Update(chunks)
+	}
+	return NewChunkMap(e.UUID, e.Key, e.Unique, e.Generation, chunks)
+}
+
+// ParseChunk reads an entry of config.chunks.
+func ParseChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
+	min, max := value.Lookup(doc, "min"), value.Lookup(doc, "max")
+	shard, last := value.Lookup(doc, "shard"), value.Lookup(doc, "lastmod")
+	if min.T != value.Document || max.T != value.Document || shard.T != value.String || last.T != value.Timestamp {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "an entry of config.chunks is malformed")
+	}
+	return &Chunk{
+		Min: min.Clone().Doc(), Max: max.Clone().Doc(), Shard: shard.Str(),
+		Version: generation.WithCombined(last.TimestampU64()),
+		Jumbo:   value.Lookup(doc, "jumbo").Truthy(),
+		OnSince: value.Lookup(doc, "onCurrentShardSince").TimestampU64(),
+	}, nil
+}
+
+// Cached gives a collection's entry as it stands, fresh or not, without I/O.
+func (c *Catalog) Cached(ns string) (*CollectionInfo, bool) {
+	if e := c.colls.peek(ns); e != nil {
+		if p := e.cur.Load(); p != nil {
+			return *p, e.fresh.Load()
+		}
+	}
+	return nil, false
+}
+
+// InvalidateCollection marks a collection as stale: the next use of it refreshes.
+func (c *Catalog) InvalidateCollection(ns string) {
+	if e := c.colls.peek(ns); e != nil {
+		e.invalidate()
+	}
+}
+
+// InvalidateDatabase marks a database as stale, but not its sharded collections.
+func (c *Catalog) InvalidateDatabase(db string) {
+	if e := c.dbs.peek(db); e != nil {
+		e.invalidate()
+	}
+}
+
+// PurgeDatabase marks a database and all its collections as stale: it was dropped, or flushRouterConfig named it.
+func (c *Catalog) PurgeDatabase(db string) {
+	c.InvalidateDatabase(db)
+	c.colls.each(func(ns string, e *cacheEntry[*CollectionInfo]) {
+		if strings.HasPrefix(ns, db) && len(ns) > len(db) && ns[len(db)] == '.' {
+			e.invalidate()
+		}
+	})
+}
+
+// Clear forgets everything.
+func (c *Catalog) Clear() {
+	c.dbs.clear()
+	c.colls.clear()
+}
+
+// OnStale takes a stale error's news in: what it speaks of is marked unless the cache has moved on since the request
+// was made with the version that the shard received.
+func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
+	switch code {
+	case mongoerr.StaleDbVersion:
+		c.InvalidateDatabase(info.DB)
+	case mongoerr.StaleConfig, mongoerr.StaleEpoch:
+		e := c.colls.peek(info.Ns)
+		if e == nil {
+			return
+		}
+		p := e.cur.Load()
+		if p != nil && info.HasWanted && (*p).Map != nil && e.fresh.Load() {
+			have := (*p).Map.ShardVersion(info.Shard)
+			if o := have.Compare(info.Wanted); o == Same || o == Newer {
+				return
+			}
+		}
+		e.invalidate()
+	}
+}

@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Peer is another node (or replica set, of which it finds the right member) that takes commands. Both ways to reach one,
+// a function call within the process and a pooled connection, carry the same bytes.
+type Peer interface {
+	// Call sends a request and appends the reply document to dst. An error means that no reply came; a reply with ok: 0
+	// is no error here.
+	Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error)
+}
+
+// LocalPeer reaches a node of the same process on the caller's goroutine.
+type LocalPeer func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error)
+
+// Call implements Peer.
+func (f LocalPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	return f(ctx, m, dst)
+}
+
+// Run sends a command document and returns its reply; a reply with ok: 0 becomes an error.
+func Run(ctx context.Context, p Peer, cmd []byte) ([]byte, error) {
+	m := wire.Message{OpCode: wire.OpMsg, Body: cmd}
+	reply, err := p.Call(ctx, &m, nil)
+	if err != nil {
+		return nil, err
+	}
+	return reply, ReplyError(reply)
+}
+
+// ReplyError turns a reply with ok: 0 into the error it carries, with its labels and further fields; nil for ok: 1.
+func ReplyError(reply []byte) error {
+	if value.Lookup(reply, "ok").Truthy() {
+		return nil
+	}
+	e := &mongoerr.Error{Code: mongoerr.UnknownError, Message: "the reply has no error message"}
+	details, m := value.Begin(nil)
+	extra := false
+	for it := value.Walk(reply); ; {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		switch string(k) {
+		case "ok", "codeName", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime":
+		case "code":
+			if c, isInt := v.AsInt64(); isInt {
+				e.Code = mongoerr.Code(c)
+			}
+		case "errmsg":
+			e.Message = v.Str()
+		case "errorLabels":
+			for _, l := range value.Values(v.Doc()) {
+				e.Labels = append(e.Labels, l.Str())
+			}
+		default:
+			details, extra = append(details, raw...), true
+		}
+	}
+	if extra {
+		e.Details = value.End(details, m)
+	}
+	return e
+}
+
+// WriteConcernErrorOf gives a reply's writeConcernError as an error, nil where there is none.
+func WriteConcernErrorOf(reply []byte) *mongoerr.Error {
+	w := value.Lookup(reply, "writeConcernError")
+	if w.T != value.Document {
+		return nil
+	}
+	c, _ := value.Lookup(w.Doc(), "code").AsInt64()
+	return mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
+}
+
+// RunWrite is Run for commands that write: write errors and write concern errors count as errors too.
+func RunWrite(ctx context.Context, p Peer, cmd []byte) ([]byte, error) {
+	reply, err := Run(ctx, p, cmd)
+	if err != nil {
+		return reply, err
+	}
+	if errs := value.Lookup(reply, "writeErrors"); errs.T == value.Array {
+		for _, w := range value.Values(errs.Doc()) {
+			c, _ := value.Lookup(w.Doc(), "code").AsInt64()
+			return reply, mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
+		}
+	}
+	if e := WriteConcernErrorOf(reply); e != nil {
+		return reply, e
+	}
+	return reply, nil
+}
+
+// FindAll runs a find or aggregate command on a peer and fetches all of its cursor.
+func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, error) {
+	reply, err := Run(ctx, p, cmd)
+	if err != nil {
+		return nil, err
+	}
+	var out [][]byte
+	batch := "firstBatch"
+	for {
+		cur := value.Lookup(reply, "cursor").Doc()
+		for _, d := range value.Values(value.Lookup(cur, batch).Doc()) {
+			out = append(out, d.Doc())
+		}
+		id, _ := value.Lookup(cur, "id").AsInt64()
+		if id == 0 {
+			return out, nil
+		}
+		_, coll := SplitNS(value.Lookup(cur, "ns").Str())
+		reply, err = Run(ctx, p, value.Doc(
+			value.F("getMore", value.NewInt64(id)),
+			value.F("collection", value.NewString(coll)),
+			value.F("$db", value.NewString(db))))
+		if err != nil {
+			return nil, err
+		}
+		batch = "nextBatch"
+	}
+}
+
+// SplitNS splits a namespace at its first dot.
+func SplitNS(ns string) (db, coll string) {
+	for i := 0; i < len(ns); i++ {
+		if ns[i] == '.' {
+			return ns[:i], ns[i+1:]
+		}
+	}
+	return ns, ""
+}
+
+// Retryable says that a command may be sent again after this error without the client noticing: the network failed or
+// the member is no primary any more.
+func Retryable(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.HostUnreachable, mongoerr.HostNotFound, mongoerr.NetworkTimeout, mongoerr.ShutdownInProgress,
+		mongoerr.PrimarySteppedDown, mongoerr.SocketException, mongoerr.NotWritablePrimary, mongoerr.InterruptedAtShutdown,
+		mongoerr.InterruptedDueToReplStateChange, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
+		return true
+	}
+	return false
+}
+
+// Backoff waits before the n-th retry, or returns the context's error.
+func Backoff(ctx context.Context, n int) error {
+	d := time.Millisecond << min(n, 7)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

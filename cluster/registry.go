@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"context"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ConfigShardID is the shard id under which the config server is known.
+const ConfigShardID = "config"
+
+// Shard is an entry of config.shards and the way to reach it.
+type Shard struct {
+	ID       string
+	Host     string // as stored: "set/host:port,host:port"
+	SetName  string
+	Hosts    []string
+	Tags     []string
+	Draining bool
+	State    int64
+	Topology uint64 // topologyTime
+	Doc      []byte // the whole entry
+	Peer     Peer
+}
+
+// SplitHosts splits a connection string "set/host,host" (or a lone host, with no set).
+func SplitHosts(conn string) (set string, hosts []string) {
+	if s, h, ok := strings.Cut(conn, "/"); ok {
+		set, conn = s, h
+	}
+	for _, h := range strings.Split(conn, ",") {
+		if h != "" {
+			hosts = append(hosts, h)
+		}
+	}
+	return set, hosts
+}
+
+// Registry mirrors config.shards. It refreshes when it is asked for a shard that it does not know, and when the vector
+// clock's topology time passes what it loaded.
+type Registry struct {
+	config Peer
+	dial   func(set string, hosts []string) (Peer, error)
+	mu     struct {
+		sync.RWMutex
+		byID     map[string]*Shard
+		topology uint64
+	}
+	refreshing sync.Mutex
+}
+
+// NewRegistry makes an empty registry. dial reaches a shard by its hosts.
+func NewRegistry(config Peer, dial func(set string, hosts []string) (Peer, error)) *Registry {
+	r := &Registry{config: config, dial: dial}
+	r.mu.byID = make(map[string]*Shard)
+	return r
+}
+
+// Config is the config server.
+func (r *Registry) Config() Peer { return r.config }
+
+// ParseShard reads an entry of config.shards.
+func ParseShard(doc []byte) (*Shard, error) {
+	id, host := value.Lookup(doc, "_id"), value.Lookup(doc, "host")
+	if id.T != value.String || host.T != value.String {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "an entry of config.shards lacks _id or host")
+	}
+	s := &Shard{ID: id.Str(), Host: host.Str(), Doc: append([]byte(nil), doc...)}
+	s.SetName, s.Hosts = SplitHosts(s.Host)
+	s.Draining = value.Lookup(doc, "draining").Truthy()
+	s.State, _ = value.Lookup(doc, "state").AsInt64()
+	s.Topology = value.Lookup(doc, "topologyTime").TimestampU64()
+	for _, t := range value.Values(value.Lookup(doc, "tags").Doc()) {
+		s.Tags = append(s.Tags, t.Str())
+	}
+	return s, nil
+}
+
+// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections.
+func (r *Registry) Reload(ctx context.Context) error {
+	r.refreshing.Lock()
+	defer r.refreshing.Unlock()
+	docs, err := FindAll(ctx, r.config, "config", value.Doc(
+		value.F("find", value.NewString("shards")),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return err
+	}
+	r.mu.RLock()
+	old := r.mu.byID
+	r.mu.RUnlock()
+	next := make(map[string]*Shard, len(docs))
+	topology := uint64(0)
+	for _, d := range docs {
+		s, err := ParseShard(d)
+		if err != nil {
+			return err
+		}
+		if o := old[s.ID]; o != nil && o.Host == s.Host {
+			s.Peer = o.Peer
+		} else if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
+			return err
+		}
+		topology = max(topology, s.Topology)
+		next[s.ID] = s
+	}
+	r.mu.Lock()
+	r.mu.byID, r.mu.topology = next, topology
+	r.mu.Unlock()
+	return nil
+}
+
+// Shard finds a shard by id, replica set name, host or connection string, refreshing once where it is not known.
+func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
+	if s := r.find(key); s != nil {
+		return s, nil
+	}
+	if key == ConfigShardID {
+		return &Shard{ID: ConfigShardID, Peer: r.config}, nil
+	}
+	if err := r.Reload(ctx); err != nil {
+		return nil, err
+	}
+	if s := r.find(key); s != nil {
+		return s, nil
+	}
+	return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", key)
+}
+
+func (r *Registry) find(key string) *Shard {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if s := r.mu.byID[key]; s != nil {
+		return s
+	}
+	for _, s := range r.mu.byID {
+		if s.Host == key || s.SetName == key && key != "" {
+			return s
+		}
+		for _, h := range s.Hosts {
+			if h == key {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// All lists the shards by id, loading them first where none is known.
+func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
+	r.mu.RLock()
+	n := len(r.mu.byID)
+	r.mu.RUnlock()
+	if n == 0 {
+		if err := r.Reload(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]*Shard, 0, len(r.mu.byID))
+	for _, s := range r.mu.byID {
+		out = append(out, s)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out, nil
+}
+
+// RefreshIfBehind reloads where the cluster's topology time says that a shard came or went since the last load.
+func (r *Registry) RefreshIfBehind(ctx context.Context, clock *VectorClock) error {
+	r.mu.RLock()
+	behind := clock.Now().Topology > r.mu.topology
+	r.mu.RUnlock()
+	if !behind {
+		return nil
+	}
+	return r.Reload(ctx)
+}
