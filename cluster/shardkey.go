@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/shoaldb/shoal/query/hashkey"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -107,7 +108,7 @@ func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.V
 			v = value.NewNull()
 		}
 		if k.Parts[i].Hashed {
-			v = value.NewInt64(HashValue(v))
+			v = value.NewInt64(hashkey.Hash(v))
 		}
 		dst = append(dst, v)
 	}
@@ -117,7 +118,7 @@ func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.V
 // HashParts hashes in place the part of a full key of raw values that the pattern wants hashed.
 func (k *ShardKeyPattern) HashParts(key []value.Value) {
 	if k.hashed >= 0 && k.hashed < len(key) {
-		key[k.hashed] = value.NewInt64(HashValue(key[k.hashed]))
+		key[k.hashed] = value.NewInt64(hashkey.Hash(key[k.hashed]))
 	}
 }
 
