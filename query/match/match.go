@@ -1,44 +1,111 @@
 package match
 
 import (
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Options are what a filter's meaning depends on besides its text.
 type Options struct {
 	Collator value.Collator // nil: strings compare as bytes
+	Expr     *expr.Scope    // variables and environment of $expr; nil: none but the system's
+	Rand     func() float64 // $sampleRate, in [0, 1); nil: the runtime's generator
 }
 
 // Matcher is a compiled filter.
 type Matcher struct {
-	root *Node
+	root  *Node
+	coll  value.Collator
+	rand  func() float64
+	scope *expr.Scope
+	frame *expr.Frame // for $expr
 }
 
 // Detail tells where in a document a filter matched.
 type Detail struct {
-	// ArrayIndex is the index, as its decimal text, of the first array element that made a predicate over an array
-	// true; what the positional operator $ stands for. Empty where no array was traversed.
-	ArrayIndex string
+	// ArrayIndex is the index of the array element that made a predicate over an array true: what the positional
+	// operator $ stands for. -1 where no array was traversed.
+	ArrayIndex int
 }
 
 // Compile parses and optimises a filter. Errors carry the server's codes and texts.
 func Compile(filter []byte, o *Options) (*Matcher, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "filters are not implemented yet")
+	return compile(filter, o, (*parser).document)
 }
 
-// Root is the optimised tree; nil stands for the filter that matches everything.
+// CompileOperators compiles the operators that stand under one path ({$gte: 6, $lt: 9}) for MatchValue.
+func CompileOperators(ops []byte, o *Options) (*Matcher, error) {
+	return compile(ops, o, func(p *parser, doc []byte) (*Node, error) {
+		and := &Node{Kind: And}
+		return and, p.operators(and, "", doc)
+	})
+}
+
+func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, error)) (*Matcher, error) {
+	var opts Options
+	if o != nil {
+		opts = *o
+	}
+	p := &parser{o: &opts}
+	tree, err := parse(p, append([]byte(nil), filter...))
+	if err != nil {
+		return nil, err
+	}
+	return link(optimise(tree), &opts), nil
+}
+
+// link makes a Matcher of an optimised tree.
+func link(root *Node, o *Options) *Matcher {
+	m := &Matcher{root: root, coll: o.Collator, rand: o.Rand, scope: o.Expr}
+	root.prepare(o.Collator)
+	if root.has(Expr) {
+		m.frame = expr.NewFrame(m.scope)
+	}
+	return m
+}
+
+// Stateless reports whether the Matcher may be used by many goroutines at once.
+func (m *Matcher) Stateless() bool { return m.frame == nil }
+
+// Frame is the evaluation frame of $expr, where values of variables are set; nil where the filter has none.
+func (m *Matcher) Frame() *expr.Frame { return m.frame }
+
+// Fork is a Matcher for another goroutine: it shares the tree, not the frame. Variables must be set again.
+func (m *Matcher) Fork() *Matcher {
+	c := *m
+	if m.frame != nil {
+		c.frame = expr.NewFrame(m.scope)
+	}
+	return &c
+}
+
+// Root is the optimised tree: an And without children matches everything.
 func (m *Matcher) Root() *Node { return m.root }
 
+// Trivial reports whether the filter matches every document.
+func (m *Matcher) Trivial() bool {
+	return m.root.Kind == And && len(m.root.Children) == 0 || m.root.Kind == AlwaysTrue
+}
+
 // Match reports whether doc satisfies the filter.
-func (m *Matcher) Match(doc []byte) (bool, error) { return m.root == nil, nil }
+func (m *Matcher) Match(doc []byte) (bool, error) {
+	c := context{m: m}
+	ok := c.document(m.root, doc)
+	return ok && c.err == nil, c.err
+}
 
 // MatchDetail is Match, also filling in d.
-func (m *Matcher) MatchDetail(doc []byte, d *Detail) (bool, error) { return m.root == nil, nil }
+func (m *Matcher) MatchDetail(doc []byte, d *Detail) (bool, error) {
+	d.ArrayIndex = -1
+	c := context{m: m, detail: d}
+	ok := c.document(m.root, doc)
+	return ok && c.err == nil, c.err
+}
 
-// MatchValue runs a filter on one value instead of a document, as $pull does with its condition's operators: v stands
-// at the empty path for predicates without a path.
-func (m *Matcher) MatchValue(v value.Value) (bool, error) { return m.root == nil, nil }
-
-// Serialize gives the optimised tree as explain prints it in parsedQuery.
-func (m *Matcher) Serialize() []byte { return value.Doc() }
+// MatchValue runs a filter on one value instead of a document: paths start at the value itself, and predicates without a
+// path (CompileOperators) test it.
+func (m *Matcher) MatchValue(v value.Value) (bool, error) {
+	c := context{m: m}
+	ok := c.value(m.root, v)
+	return ok && c.err == nil, c.err
+}

@@ -1,6 +1,12 @@
 package match
 
 import (
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/jsonschema"
+	"github.com/shoaldb/shoal/query/regex"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -45,34 +51,64 @@ const (
 // Node is one predicate of a filter. Which fields hold something depends on Kind.
 type Node struct {
 	Kind     Kind
-	Path     string        // dotted path of a leaf; empty for logical nodes and inside $elemMatch of values
-	Children []*Node       // And, Or, Nor, Not, ElemMatchObject, ElemMatchValue
-	Value    value.Value   // operand of Eq, Lt, Lte, Gt, Gte
-	Values   []value.Value // operands of In: sorted, without duplicates
-	Regexes  []*Regex      // RegexMatch (one), In
-	Num, Rem int64         // Size, Mod
-	Types    TypeSet       // TypeIs
-	Bits     []uint32      // positions asked for by the Bits kinds, ascending
-	Rate     float64       // SampleRate
+	Path     string          // dotted path of a leaf; empty for logical nodes and inside $elemMatch of values
+	Children []*Node         // And, Or, Nor, Not, ElemMatchObject, ElemMatchValue
+	Value    value.Value     // operand of Eq, Lt, Lte, Gt, Gte; specification of Text, Where, Geo and GeoNear
+	Values   []value.Value   // operands of In: sorted, without duplicates
+	Regexes  []*regex.Regexp // RegexMatch (one), In
+	Num, Rem int64           // Size, Mod
+	Types    value.TypeSet   // TypeIs
+	Bits     *Bits           // the Bits kinds
+	Expr     *expr.Expr      // Expr
+	Schema   *jsonschema.Schema
+	Rate     float64 // SampleRate
 
-	parts []string // Path split at its dots
+	parts  []part   // Path split at its dots
+	fields []*field // And: leaves by the top-level field they read, for the single pass over a document
+	rest   []*Node  // And: the other children
+	hasNil bool     // In: null is among Values, so a missing field matches
+	index  map[string]struct{}
 }
 
-// TypeSet is a set of BSON types, as $type takes it.
-type TypeSet struct {
-	mask   uint64 // bit t for types 1..19
-	minKey bool
-	maxKey bool
-	number bool // written as "number": kept for serialising
+// part is one component of a path; num is its value as an array index, or -1.
+type part struct {
+	name string
+	num  int
 }
 
-// Has reports whether t is in the set.
-func (s TypeSet) Has(t value.Type) bool {
-	switch t {
-	case value.MinKey:
-		return s.minKey
-	case value.MaxKey:
-		return s.maxKey
+// field groups the predicates that read one top-level field.
+type field struct {
+	name  string
+	preds []pred
+}
+
+type pred struct {
+	n       *Node
+	negated bool
+}
+
+// Leaf reports whether the node tests one path.
+func (n *Node) Leaf() bool {
+	switch n.Kind {
+	case Eq, Lt, Lte, Gt, Gte, In, RegexMatch, Mod, Exists, TypeIs, Size, ElemMatchObject, ElemMatchValue,
+		BitsAllSet, BitsAllClear, BitsAnySet, BitsAnyClear:
+		return true
 	}
-	return t < 64 && s.mask&(1<<t) != 0
+	return false
+}
+
+// splitPath cuts a dotted path and recognises array indexes.
+func splitPath(path string) []part {
+	if path == "" {
+		return nil
+	}
+	names := strings.Split(path, ".")
+	parts := make([]part, len(names))
+	for i, name := range names {
+		parts[i] = part{name: name, num: -1}
+		if n, err := strconv.ParseUint(name, 10, 31); err == nil && (name == "0" || name[0] != '0') {
+			parts[i].num = int(n)
+		}
+	}
+	return parts
 }

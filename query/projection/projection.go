@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -14,6 +15,7 @@ type Meta struct {
 // Options are what a find projection depends on besides its text.
 type Options struct {
 	Collator value.Collator
+	Expr     *expr.Scope
 	Filter   *match.Matcher // the query, for the positional operator
 }
 
@@ -44,7 +46,9 @@ func CompileStage(stage Stage, spec value.Value, o *Options) (*Projection, error
 }
 
 // Apply appends the projected form of doc to dst. meta may be nil.
-func (p *Projection) Apply(dst, doc []byte, meta *Meta) ([]byte, error) { return append(dst, doc...), nil }
+func (p *Projection) Apply(dst, doc []byte, meta *Meta) ([]byte, error) {
+	return append(dst, doc...), nil
+}
 
 // Inclusion reports whether only named fields are kept.
 func (p *Projection) Inclusion() bool { return p.inclusion }

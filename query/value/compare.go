@@ -12,44 +12,23 @@ type Collator interface {
 	Key(dst, s []byte) []byte
 }
 
-// canonical is the order of types against each other (manual: "Comparison/Sort Order").
-func canonical(t Type) int {
-	switch t {
-	case MinKey:
-		return -1
-	case Missing, Undefined:
-		return 0
-	case Null:
-		return 5
-	case Int32, Double, Int64, Decimal128:
-		return 10
-	case String, Symbol:
-		return 15
-	case Document:
-		return 20
-	case Array:
-		return 25
-	case Binary:
-		return 30
-	case ObjectID:
-		return 35
-	case Boolean:
-		return 40
-	case DateTime:
-		return 45
-	case Timestamp:
-		return 47
-	case Regex:
-		return 50
-	case DBPointer:
-		return 55
-	case JavaScript:
-		return 60
-	case CodeWithScope:
-		return 65
+// kinds is the order of types against each other (manual: "Comparison/Sort Order").
+var kinds = func() (k [256]int8) {
+	for i := range k {
+		k[i] = 126
 	}
-	return 127
-}
+	k[MinKey] = -1
+	k[Missing], k[Undefined] = 0, 0
+	k[Null] = 5
+	k[Int32], k[Double], k[Int64], k[Decimal128] = 10, 10, 10, 10
+	k[String], k[Symbol] = 15, 15
+	k[Document], k[Array], k[Binary], k[ObjectID], k[Boolean] = 20, 25, 30, 35, 40
+	k[DateTime], k[Timestamp], k[Regex], k[DBPointer] = 45, 47, 50, 55
+	k[JavaScript], k[CodeWithScope], k[MaxKey] = 60, 65, 127
+	return k
+}()
+
+func canonical(t Type) int { return int(kinds[t]) }
 
 // SameKind reports whether two types are compared by value with each other (all numbers are, strings and symbols are).
 func SameKind(a, b Type) bool { return canonical(a) == canonical(b) }

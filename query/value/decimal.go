@@ -75,6 +75,21 @@ func (v Value) decimalInt64() (int64, bool) {
 	return c.Int64(), true
 }
 
+func (v Value) decimalTruncate() (int64, bool) {
+	c, e, class := v.decimalParts()
+	switch {
+	case class != 0 || e > 19 && c.Sign() != 0:
+		return 0, false
+	case c.Sign() == 0 || e < -34:
+		return 0, true
+	case e >= 0:
+		c.Mul(c, pow10(e))
+	default:
+		c.Quo(c, pow10(-e))
+	}
+	return c.Int64(), c.IsInt64()
+}
+
 func (v Value) decimalFloat64() float64 {
 	f, err := strconv.ParseFloat(v.DecimalString(), 64)
 	if err != nil && math.IsInf(f, 0) {

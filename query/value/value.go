@@ -307,3 +307,26 @@ func cutNul(b []byte) (before, after []byte, ok bool) {
 	}
 	return nil, nil, false
 }
+
+// Truncate cuts the fraction off a number; ok is false where it is no number, not finite, or out of a long's range.
+func (v Value) Truncate() (i int64, ok bool) {
+	switch v.T {
+	case Double:
+		return exactInt64(math.Trunc(v.Double()))
+	case Decimal128:
+		return v.decimalTruncate()
+	}
+	return v.AsInt64()
+}
+
+// IsInfinite is true for the infinities of doubles and decimals.
+func (v Value) IsInfinite() bool {
+	switch v.T {
+	case Double:
+		return math.IsInf(v.Double(), 0)
+	case Decimal128:
+		_, _, class := v.decimalParts()
+		return class == 1 || class == -1
+	}
+	return false
+}

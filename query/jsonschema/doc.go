@@ -1,0 +1,2 @@
+// Package jsonschema compiles $jsonSchema documents and validates raw documents against them.
+package jsonschema

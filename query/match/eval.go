@@ -1,0 +1,466 @@
+package match
+
+import (
+	"math/rand/v2"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// context is the state of one Match.
+type context struct {
+	m      *Matcher
+	detail *Detail // nil: nobody asks
+	err    error
+}
+
+// prepare computes what evaluation needs of a tree.
+func (n *Node) prepare(coll value.Collator) {
+	for _, c := range n.Children {
+		c.prepare(coll)
+	}
+	if n.Kind == In {
+		n.prepareIn(coll)
+	}
+	if n.Kind != And {
+		return
+	}
+	n.fields, n.rest = nil, nil
+	for _, c := range n.Children {
+		p := pred{n: c}
+		if c.Kind == Not && c.Children[0].Leaf() {
+			p = pred{n: c.Children[0], negated: true}
+		}
+		if !p.n.Leaf() || len(p.n.parts) == 0 || len(n.fields) == maxFields {
+			n.rest = append(n.rest, c)
+			continue
+		}
+		n.addPred(p)
+	}
+}
+
+// maxFields is how many top-level fields one pass over a document looks for.
+const maxFields = 64
+
+func (n *Node) addPred(p pred) {
+	for _, f := range n.fields {
+		if f.name == p.n.parts[0].name {
+			f.preds = append(f.preds, p)
+			return
+		}
+	}
+	n.fields = append(n.fields, &field{name: p.n.parts[0].name, preds: []pred{p}})
+}
+
+// has reports whether a node of kind k is in the tree.
+func (n *Node) has(k Kind) bool {
+	if n.Kind == k {
+		return true
+	}
+	for _, c := range n.Children {
+		if c.has(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// document evaluates a node against a whole document.
+func (c *context) document(n *Node, doc []byte) bool {
+	switch n.Kind {
+	case And:
+		return c.and(n, doc)
+	case Or:
+		return c.any(n, doc)
+	case Nor:
+		return !c.any(n, doc)
+	case Not:
+		d := c.detail
+		c.detail = nil
+		ok := c.document(n.Children[0], doc)
+		c.detail = d
+		return !ok
+	case Expr:
+		return c.expression(n, doc)
+	case Schema:
+		return n.Schema.Match(doc)
+	case AlwaysTrue:
+		return true
+	case SampleRate:
+		return c.sample(n)
+	case AlwaysFalse, Where, Text, Geo, GeoNear:
+		return false
+	}
+	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)
+}
+
+// any tries the branches of an $or: which of them held tells nothing about array positions.
+func (c *context) any(n *Node, doc []byte) bool {
+	d := c.detail
+	c.detail = nil
+	ok := false
+	for _, ch := range n.Children {
+		if c.document(ch, doc) {
+			ok = true
+			break
+		}
+	}
+	c.detail = d
+	return ok
+}
+
+// and walks the document once for the predicates that read fields of it, then tries the rest.
+func (c *context) and(n *Node, doc []byte) bool {
+	if len(n.fields) == 1 {
+		f := n.fields[0]
+		if !c.preds(f, value.Lookup(doc, f.name)) {
+			return false
+		}
+	} else if len(n.fields) > 0 && !c.fields(n.fields, doc) {
+		return false
+	}
+	for _, ch := range n.rest {
+		if !c.document(ch, doc) {
+			return false
+		}
+	}
+	return c.err == nil
+}
+
+func (c *context) fields(fields []*field, doc []byte) bool {
+	var seen uint64
+	left := len(fields)
+	for it := value.Walk(doc); left > 0; {
+		key, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		for i, f := range fields {
+			if f.name == string(key) {
+				if seen&(1<<i) == 0 {
+					seen |= 1 << i
+					left--
+					if !c.preds(f, v) {
+						return false
+					}
+				}
+				break
+			}
+		}
+	}
+	if left == 0 {
+		return true
+	}
+	for i, f := range fields {
+		if seen&(1<<i) == 0 && !c.preds(f, value.Value{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// preds runs all predicates of one top-level field, whose value is v.
+func (c *context) preds(f *field, v value.Value) bool {
+	for i := range f.preds {
+		p := &f.preds[i]
+		if p.negated {
+			d := c.detail
+			c.detail = nil
+			ok := c.path(p.n, v, 1)
+			c.detail = d
+			if ok {
+				return false
+			}
+		} else if !c.path(p.n, v, 1) {
+			return false
+		}
+	}
+	return true
+}
+
+// value evaluates a node against one value, at which paths start.
+func (c *context) value(n *Node, v value.Value) bool {
+	switch n.Kind {
+	case And:
+		for _, ch := range n.Children {
+			if !c.value(ch, v) {
+				return false
+			}
+		}
+		return true
+	case Or, Nor:
+		for _, ch := range n.Children {
+			if c.value(ch, v) {
+				return n.Kind == Or
+			}
+		}
+		return n.Kind == Nor
+	case Not:
+		return !c.value(n.Children[0], v)
+	}
+	if !n.Leaf() {
+		return c.document(n, v.Doc())
+	}
+	if len(n.parts) == 0 {
+		return c.test(n, v)
+	}
+	return c.path(n, v, 0)
+}
+
+// path follows a leaf's path from v, which stands after the first i components, and tests what it leads to: through
+// arrays, any of the values.
+func (c *context) path(n *Node, v value.Value, i int) bool {
+	for ; i < len(n.parts); i++ {
+		switch v.T {
+		case value.Document:
+			v = value.Lookup(v.Doc(), n.parts[i].name)
+		case value.Array:
+			return c.through(n, v.Doc(), i)
+		default:
+			return c.test(n, value.Value{})
+		}
+	}
+	if v.T == value.Array && n.expands() {
+		if c.elements(n, v.Doc()) {
+			return true
+		}
+	}
+	return c.test(n, v)
+}
+
+// expands reports whether a predicate holds for an array where it holds for one of its elements.
+func (n *Node) expands() bool {
+	switch n.Kind {
+	case Size, ElemMatchObject, ElemMatchValue, Exists:
+		return false
+	}
+	return true
+}
+
+func (c *context) elements(n *Node, arr []byte) bool {
+	it := value.Walk(arr)
+	for idx := 0; ; idx++ {
+		_, e, ok := it.Next()
+		if !ok {
+			return false
+		}
+		if c.test(n, e) {
+			c.found(idx)
+			return true
+		}
+	}
+}
+
+// through goes on below an array in the middle of a path: into each element that is a document, and, where the next
+// component is a number, into the element at that index.
+func (c *context) through(n *Node, arr []byte, i int) bool {
+	it := value.Walk(arr)
+	for idx := 0; ; idx++ {
+		_, e, ok := it.Next()
+		if !ok {
+			return false
+		}
+		if e.T == value.Document && c.path(n, e, i) || n.parts[i].num == idx && c.atIndex(n, e, i+1) {
+			c.found(idx)
+			return true
+		}
+	}
+}
+
+// atIndex goes on at an element that the path named by its index: here an array is not expanded at the path's end, and
+// an array inside it is read as a document whose fields are its indexes.
+func (c *context) atIndex(n *Node, e value.Value, i int) bool {
+	switch {
+	case i == len(n.parts):
+		return c.test(n, e)
+	case e.T == value.Document:
+		return c.path(n, e, i)
+	case e.T == value.Array:
+		return c.path(n, value.Lookup(e.Doc(), n.parts[i].name), i+1)
+	}
+	return false
+}
+
+// found records the position of an array element that matched; outer arrays are recorded last.
+func (c *context) found(idx int) {
+	if c.detail != nil {
+		c.detail.ArrayIndex = idx
+	}
+}
+
+// test runs a leaf's predicate on one value.
+func (c *context) test(n *Node, v value.Value) bool {
+	switch n.Kind {
+	case Eq, Lt, Lte, Gt, Gte:
+		return c.compare(n, v)
+	case In:
+		return c.in(n, v)
+	case RegexMatch:
+		return c.regex(n, v)
+	case Exists:
+		return v.T != value.Missing
+	case TypeIs:
+		return n.Types.Has(v.T)
+	case Mod:
+		i, ok := v.Truncate()
+		return ok && n.Num != 0 && modulo(i, n.Num) == n.Rem
+	case Size:
+		return v.T == value.Array && int64(value.Count(v.Doc())) == n.Num
+	case ElemMatchObject:
+		return v.T == value.Array && c.elemMatchObject(n, v.Doc())
+	case ElemMatchValue:
+		return v.T == value.Array && c.elemMatchValue(n, v.Doc())
+	case BitsAllSet, BitsAllClear, BitsAnySet, BitsAnyClear:
+		return n.Bits.test(n.Kind, v)
+	}
+	return false
+}
+
+func modulo(a, b int64) int64 {
+	if b == -1 {
+		return 0 // the least long divided by -1 overflows
+	}
+	return a % b
+}
+
+// compare runs a comparison: only values of one kind compare, but for null with missing and the two keys with anything.
+func (c *context) compare(n *Node, v value.Value) bool {
+	w := n.Value
+	if !value.SameKind(v.T, w.T) || v.T == value.Missing || v.T == value.Undefined {
+		return compareKinds(n.Kind, v.T, w.T)
+	}
+	if v.T.Numeric() && (v.IsNaN() || w.IsNaN()) {
+		return n.Kind != Lt && n.Kind != Gt && v.IsNaN() && w.IsNaN()
+	}
+	if n.Kind == Eq && c.m.coll == nil {
+		return value.Equal(v, w)
+	}
+	r := value.CompareCollated(v, w, c.m.coll)
+	switch n.Kind {
+	case Eq:
+		return r == 0
+	case Lt:
+		return r < 0
+	case Lte:
+		return r <= 0
+	case Gt:
+		return r > 0
+	}
+	return r >= 0
+}
+
+func compareKinds(k Kind, v, operand value.Type) bool {
+	switch operand {
+	case value.Null:
+		return v == value.Missing && (k == Eq || k == Lte || k == Gte)
+	case value.MinKey:
+		return k == Gt || k == Gte
+	case value.MaxKey:
+		return k == Lt || k == Lte
+	}
+	return false
+}
+
+func (c *context) in(n *Node, v value.Value) bool {
+	if v.T == value.Missing {
+		return n.hasNil
+	}
+	if len(n.Values) > 0 && v.T != value.Undefined {
+		if len(n.Values) <= 4 && c.m.coll == nil {
+			for _, w := range n.Values {
+				if value.Equal(v, w) {
+					return true
+				}
+			}
+		} else if c.search(n.Values, v) {
+			return true
+		}
+	}
+	for _, r := range n.Regexes {
+		if c.runRegex(n, r, v) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *context) search(sorted []value.Value, v value.Value) bool {
+	lo, hi := 0, len(sorted)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		switch r := value.CompareCollated(sorted[mid], v, c.m.coll); {
+		case r == 0:
+			return true
+		case r < 0:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}
+
+func (c *context) elemMatchObject(n *Node, arr []byte) bool {
+	d := c.detail
+	c.detail = nil
+	defer func() { c.detail = d }()
+	it := value.Walk(arr)
+	for idx := 0; ; idx++ {
+		_, e, ok := it.Next()
+		if !ok {
+			return false
+		}
+		if (e.T == value.Document || e.T == value.Array) && c.document(n.Children[0], e.Doc()) {
+			c.detail = d
+			c.found(idx)
+			return true
+		}
+	}
+}
+
+func (c *context) elemMatchValue(n *Node, arr []byte) bool {
+	it := value.Walk(arr)
+	for idx := 0; ; idx++ {
+		_, e, ok := it.Next()
+		if !ok {
+			return false
+		}
+		all := true
+		for _, ch := range n.Children {
+			if !c.value(ch, e) {
+				all = false
+				break
+			}
+		}
+		if all {
+			c.found(idx)
+			return true
+		}
+	}
+}
+
+func (c *context) expression(n *Node, doc []byte) bool {
+	f := c.m.frame
+	f.SetRoot(doc)
+	v, err := n.Expr.Eval(f)
+	if err != nil {
+		c.fail(err)
+		return false
+	}
+	return v.Truthy()
+}
+
+func (c *context) sample(n *Node) bool {
+	if c.m.rand != nil {
+		return c.m.rand() < n.Rate
+	}
+	return rand.Float64() < n.Rate
+}
+
+func (c *context) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+var errRegexTime = mongoerr.New(51156, "Error occurred while executing the regular expression in $regex: match limit exceeded")
