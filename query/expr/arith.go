@@ -349,7 +349,7 @@ func mod(f *Frame, a, b value.Value) (value.Value, error) {
 	case a.T == value.Decimal128 || b.T == value.Decimal128:
 		d := decimal.Of(b)
 		if d.IsZero() {
-			return a, zero
+			return a, mongoerr.New(5733415, "can't $mod by zero")
 		}
 		return decimal.Value(decimal.Rem(decimal.Of(a), d)), nil
 	case a.T == value.Double || b.T == value.Double:

@@ -30,6 +30,17 @@ func shortCircuit(name string, stop bool) *operator {
 		}
 		return value.NewBool(!stop), nil
 	})
+	op.optimize = func(c *call, s *Scope) (node, error) {
+		if err := s.optimizeAll(c.args); err != nil {
+			return nil, err
+		}
+		for _, n := range c.args { // a deciding constant decides wherever it stands
+			if k, ok := n.(*constant); ok && k.v.Truthy() == stop {
+				return &constant{v: value.NewBool(stop)}, nil
+			}
+		}
+		return s.fold(c, c.args)
+	}
 	return op
 }
 
@@ -74,7 +85,7 @@ func parseCond(op *operator, arg value.Value, s *Scope) (node, error) {
 			return nil, mongoerr.Newf(mongoerr.Code(17080+i), "Missing '%s' parameter to $cond", name)
 		}
 	}
-	return s.newCall(c)
+	return c, nil
 }
 
 func parseIfNull(op *operator, arg value.Value, s *Scope) (node, error) {
@@ -98,7 +109,8 @@ func evalIfNull(f *Frame, c *call) (v value.Value, err error) {
 }
 
 // switchOp is $switch: args are case, then, case, then, …, and last the default or nil.
-var switchOp = &operator{name: "$switch", parse: parseSwitch, eval: evalSwitch, show: showSwitch}
+var switchOp = &operator{name: "$switch", parse: parseSwitch, eval: evalSwitch, show: showSwitch,
+	optimize: optimizeSwitch}
 
 func parseSwitch(op *operator, arg value.Value, s *Scope) (node, error) {
 	if arg.T != value.Document {
@@ -133,7 +145,7 @@ func parseSwitch(op *operator, arg value.Value, s *Scope) (node, error) {
 		return nil, mongoerr.New(40068, "$switch requires at least one branch.")
 	}
 	c.args = append(c.args, deflt)
-	return s.newCall(c)
+	return c, nil
 }
 
 func parseBranch(b value.Value, s *Scope) (when, then node, err error) {
@@ -177,6 +189,45 @@ func evalSwitch(f *Frame, c *call) (value.Value, error) {
 		return value.Value{}, mongoerr.New(40069, "$switch could not find a matching branch for an input, and no default was specified.")
 	}
 	return c.args[last].eval(f)
+}
+
+// optimizeSwitch drops branches that can never be taken, before what they hold is looked at.
+func optimizeSwitch(c *call, s *Scope) (_ node, err error) {
+	last := len(c.args) - 1
+	deflt := c.args[last]
+	if deflt != nil {
+		if deflt, err = s.optimize(deflt); err != nil {
+			return nil, err
+		}
+	}
+	var kept []node
+	for i := 0; i < last; i += 2 {
+		when, err := s.optimize(c.args[i])
+		if err != nil {
+			return nil, err
+		}
+		k, known := when.(*constant)
+		if known && !k.v.Truthy() {
+			continue
+		}
+		then, err := s.optimize(c.args[i+1])
+		if err != nil {
+			return nil, err
+		}
+		if known {
+			deflt = then
+			break
+		}
+		kept = append(kept, when, then)
+	}
+	if len(kept) == 0 && deflt != nil {
+		return deflt, nil
+	}
+	c.args = append(kept, deflt)
+	if len(kept) == 0 {
+		return s.fold(c, nil)
+	}
+	return c, nil
 }
 
 func showSwitch(c *call) value.Value {

@@ -197,7 +197,7 @@ func parseObject(v value.Value, s *Scope) (node, error) {
 		}
 		o.keys, o.vals = append(o.keys, name), append(o.vals, n)
 	}
-	return s.fold(o, o.vals)
+	return o, nil
 }
 
 func parseArray(v value.Value, s *Scope) (node, error) {
@@ -205,7 +205,7 @@ func parseArray(v value.Value, s *Scope) (node, error) {
 	for it := value.Walk(v.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
-			return s.fold(a, a.elems)
+			return a, nil
 		}
 		n, err := parseValue(e, s)
 		if err != nil {
@@ -254,7 +254,7 @@ func parsePositional(op *operator, arg value.Value, s *Scope) (node, error) {
 	if err := op.checkCount(len(c.args)); err != nil {
 		return nil, err
 	}
-	return s.newCall(c)
+	return c, nil
 }
 
 func (op *operator) checkCount(n int) error {
@@ -296,7 +296,7 @@ func parseNamed(op *operator, arg value.Value, s *Scope) (node, error) {
 			return nil, mongoerr.Newf(mongoerr.Code(fd.required), "Missing '%s' parameter to %s", fd.name, op.name)
 		}
 	}
-	return s.newCall(c)
+	return c, nil
 }
 
 func (op *operator) fieldIndex(key []byte) int {
@@ -306,35 +306,4 @@ func (op *operator) fieldIndex(key []byte) int {
 		}
 	}
 	return -1
-}
-
-// newCall prepares a call and folds it where it can.
-func (s *Scope) newCall(c *call) (node, error) {
-	if c.op.prepare != nil {
-		if err := c.op.prepare(c, s); err != nil {
-			return nil, err
-		}
-	}
-	if c.op.volatile {
-		return c, nil
-	}
-	return s.fold(c, c.args)
-}
-
-// fold evaluates n now if all its operands are constants.
-func (s *Scope) fold(n node, args []node) (node, error) {
-	for _, a := range args {
-		if a == nil {
-			continue
-		}
-		if _, ok := a.(*constant); !ok {
-			return n, nil
-		}
-	}
-	f := Frame{env: s.env}
-	v, err := n.eval(&f)
-	if err != nil {
-		return nil, s.foldError(err)
-	}
-	return &constant{v: v}, nil
 }

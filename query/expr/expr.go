@@ -5,7 +5,6 @@ import (
 	"sort"
 
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Env is what one operation gives all its expressions.
@@ -137,6 +136,9 @@ func Compile(v value.Value, s *Scope) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n, err = s.optimize(n); err != nil {
+		return nil, err
+	}
 	return &Expr{n}, nil
 }
 
@@ -214,13 +216,4 @@ func (e *Expr) Deps() Deps {
 	}
 	sort.Ints(d.Vars)
 	return d
-}
-
-// foldError adds the context of folding to an error.
-func (s *Scope) foldError(err error) error {
-	ctx := s.env.FoldContext
-	if ctx == "" {
-		ctx = pipelineFoldContext
-	}
-	return mongoerr.From(err).Prefix(ctx + " :: caused by :: ")
 }

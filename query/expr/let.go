@@ -66,9 +66,6 @@ func parseLet(op *operator, arg value.Value, s *Scope) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k, ok := body.(*constant); ok {
-		return k, nil
-	}
 	c.args = append(c.args, body)
 	return c, nil
 }

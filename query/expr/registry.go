@@ -15,10 +15,12 @@ type operator struct {
 	fields []field
 	// parse replaces both where the operator has a syntax of its own.
 	parse func(op *operator, v value.Value, s *Scope) (node, error)
-	// prepare looks at the parsed call once (compiles a constant pattern, checks a constant unit).
+	// prepare looks at the call once its operands are optimized (compiles a constant pattern).
 	prepare func(c *call, s *Scope) error
 	eval    func(f *Frame, c *call) (value.Value, error)
-	show    func(c *call) value.Value
+	// optimize replaces the folding of operands, for operators that do not evaluate them all.
+	optimize func(c *call, s *Scope) (node, error)
+	show     func(c *call) value.Value
 	// volatile ones give another value at each call, or read what constants do not show; they are never folded.
 	volatile bool
 }

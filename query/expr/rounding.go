@@ -26,7 +26,7 @@ func ceilFloor(name string, double func(float64) float64, r apd.Rounder) func(*F
 		case value.Double:
 			return value.NewDouble(double(v.Double())), nil
 		case value.Decimal128:
-			return decimal.Value(decimal.Round(decimal.Of(v), 0, r)), nil
+			return decimal.Value(decimal.Quantize(decimal.Of(v), 0, r)), nil
 		}
 		if v.IsNullish() {
 			return null, nil
@@ -72,6 +72,9 @@ func roundingPlace(name string, p value.Value) (int64, error) {
 	if !p.T.Numeric() {
 		return 0, mongoerr.Newf(16004, "can't convert from BSON type %s to long", p.T.Name())
 	}
+	if f := p.Double(); p.T == value.Double && (math.IsNaN(f) || math.IsInf(f, 0)) {
+		return 0, mongoerr.New(31109, "Can't coerce out of range value "+Show(p)+" to long")
+	}
 	place, ok := p.AsInt64()
 	if !ok {
 		return 0, mongoerr.Newf(51082, "precision argument to  %s must be a integral value", name)
@@ -85,7 +88,14 @@ func roundingPlace(name string, p value.Value) (int64, error) {
 func roundTo(name string, v value.Value, place int, r apd.Rounder) (value.Value, error) {
 	switch v.T {
 	case value.Decimal128:
-		return decimal.Value(decimal.Round(decimal.Of(v), int32(-place), r)), nil
+		d := decimal.Of(v)
+		if decimal.IsInf(d) {
+			return v, nil
+		}
+		if q := decimal.Quantize(d, int32(-place), r); !decimal.IsNaN(q) {
+			return decimal.Value(q), nil
+		}
+		return v, nil // it has no digits to round, and no room for zeros
 	case value.Double:
 		return value.NewDouble(roundDouble(v.Double(), place, r)), nil
 	}
@@ -113,7 +123,10 @@ func roundDouble(x float64, place int, r apd.Rounder) float64 {
 		return math.Trunc(x)
 	}
 	d := decimal.FromDoubleExact(x)
-	return decimal.Float(decimal.Round(d, int32(-place), r))
+	if d.Exponent >= int32(-place) {
+		return x
+	}
+	return decimal.Float(decimal.Quantize(d, int32(-place), r))
 }
 
 // roundInt rounds to a multiple of 10^n.

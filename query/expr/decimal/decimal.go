@@ -106,7 +106,7 @@ func fit(d *D) *D {
 		return out
 	}
 	shift := out.Exponent - maxExp // a large exponent moves into trailing zeros
-	out.Coeff.Mul(&out.Coeff, new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(int64(shift)), nil))
+	out.Coeff.Mul(&out.Coeff, tenTo(int64(shift)))
 	out.Exponent = maxExp
 	return out
 }
@@ -255,7 +255,7 @@ func Rem(x, y *D) *D {
 }
 
 func scaled(d *D, e int32) *apd.BigInt {
-	return new(apd.BigInt).Mul(&d.Coeff, new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(int64(d.Exponent-e)), nil))
+	return new(apd.BigInt).Mul(&d.Coeff, tenTo(int64(d.Exponent-e)))
 }
 
 // Abs is |x|.
@@ -281,49 +281,65 @@ const (
 	Floor     = apd.RoundFloor
 )
 
-// Quantize rounds x to the exponent exp, and gives it exactly that exponent where the digits allow.
+// Quantize rounds x to a multiple of 10^exp and gives it that exponent; NaN where that takes more digits than there are.
 func Quantize(x *D, exp int32, r apd.Rounder) *D {
 	if x.Form != apd.Finite {
-		return settle(new(D).Set(x))
-	}
-	if x.Exponent > exp && x.NumDigits()+int64(x.Exponent-exp) > digits {
 		return NaN()
 	}
-	c := ctx
-	c.Rounding = r
-	c.Precision = digits * 2
-	d := new(D)
-	_, _ = c.Quantize(d, x, exp)
-	if d.IsZero() {
-		d.Negative = x.Negative
+	d := &D{Negative: x.Negative, Exponent: exp}
+	diff := int64(exp) - int64(x.Exponent)
+	switch {
+	case x.IsZero():
+		return d
+	case diff <= 0:
+		if x.NumDigits()-diff > digits {
+			return NaN()
+		}
+		d.Coeff.Mul(&x.Coeff, tenTo(-diff))
+	case diff > x.NumDigits()+1:
+		roundUp(d, x.Negative, -1, r)
+	default:
+		unit, rem := tenTo(diff), new(apd.BigInt)
+		d.Coeff.QuoRem(&x.Coeff, unit, rem)
+		if rem.Sign() != 0 {
+			roundUp(d, x.Negative, rem.Lsh(rem, 1).Cmp(unit), r)
+		}
 	}
-	return settle(d)
+	if d.NumDigits() > digits {
+		return NaN()
+	}
+	return d
 }
 
-// Round rounds x to exp, leaving one alone that has no digits below it.
-func Round(x *D, exp int32, r apd.Rounder) *D {
-	if x.Form == apd.Finite && x.Exponent >= exp {
-		return new(D).Set(x)
+// roundUp adds one to the coefficient where the digits cut off (which were not all zero, and compare to one half as
+// half says) ask for it.
+func roundUp(d *D, neg bool, half int, r apd.Rounder) {
+	up := false
+	switch r {
+	case HalfEven:
+		up = half > 0 || half == 0 && d.Coeff.Bit(0) == 1
+	case HalfUp:
+		up = half >= 0
+	case RoundCeil:
+		up = !neg
+	case Floor:
+		up = neg
 	}
-	return Quantize(x, exp, r)
+	if up {
+		d.Coeff.Add(&d.Coeff, apd.NewBigInt(1))
+	}
 }
+
+func tenTo(n int64) *apd.BigInt { return new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(n), nil) }
 
 // Int64 converts with rounding; ok is false where it does not fit.
 func Int64(x *D, r apd.Rounder) (i int64, ok bool) {
-	if x.Form != apd.Finite || x.NumDigits()+int64(x.Exponent) > 20 {
+	q := Quantize(x, 0, r)
+	if q.Form != apd.Finite {
 		return 0, false
 	}
-	if x.NumDigits()+int64(x.Exponent) < -1 {
-		x = &D{Negative: x.Negative, Coeff: *apd.NewBigInt(1), Exponent: -2}
-	}
-	d := new(D)
-	c := ctx
-	c.Rounding, c.Precision = r, digits*2
-	if _, err := c.Quantize(d, x, 0); err != nil || d.Form != apd.Finite {
-		return 0, false
-	}
-	b := d.Coeff.MathBigInt()
-	if d.Negative {
+	b := q.Coeff.MathBigInt()
+	if q.Negative {
 		b = new(big.Int).Neg(b)
 	}
 	return b.Int64(), b.IsInt64()

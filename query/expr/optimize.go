@@ -1,0 +1,79 @@
+package expr
+
+import "github.com/shoaldb/shoal/wire/mongoerr"
+
+// optimize folds what is constant, operands first. Errors found on the way are the operation's, even where no document
+// would have reached them: so does the server.
+func (s *Scope) optimize(n node) (node, error) {
+	switch n := n.(type) {
+	case *object:
+		if err := s.optimizeAll(n.vals); err != nil {
+			return nil, err
+		}
+		return s.fold(n, n.vals)
+	case *array:
+		if err := s.optimizeAll(n.elems); err != nil {
+			return nil, err
+		}
+		return s.fold(n, n.elems)
+	case *call:
+		if n.op.optimize != nil {
+			return n.op.optimize(n, s)
+		}
+		if err := s.optimizeAll(n.args); err != nil {
+			return nil, err
+		}
+		if n.op.prepare != nil {
+			if err := n.op.prepare(n, s); err != nil {
+				return nil, s.foldError(err)
+			}
+		}
+		if n.op.volatile {
+			return n, nil
+		}
+		return s.fold(n, n.args)
+	}
+	return n, nil
+}
+
+// optimizeAll optimizes operands in place.
+func (s *Scope) optimizeAll(args []node) error {
+	for i, a := range args {
+		if a == nil {
+			continue
+		}
+		n, err := s.optimize(a)
+		if err != nil {
+			return err
+		}
+		args[i] = n
+	}
+	return nil
+}
+
+// fold evaluates n now if all its operands are constants.
+func (s *Scope) fold(n node, args []node) (node, error) {
+	for _, a := range args {
+		if a == nil {
+			continue
+		}
+		if _, ok := a.(*constant); !ok {
+			return n, nil
+		}
+	}
+	f := Frame{env: s.env}
+	v, err := n.eval(&f)
+	if err != nil {
+		return nil, s.foldError(err)
+	}
+	return &constant{v: v}, nil
+}
+
+// foldError adds the context of folding to an error.
+func (s *Scope) foldError(err error) error {
+	ctx := s.env.FoldContext
+	if ctx == "" {
+		ctx = pipelineFoldContext
+	}
+	return mongoerr.From(err).Prefix(ctx + " :: caused by :: ")
+}
