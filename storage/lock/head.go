@@ -1,0 +1,179 @@
+package lock
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// A stripe counts holders of intent locks: bits 0–30 IS, 31–61 IX. closed sends everybody to the head's mutex.
+const (
+	oneIS   = uint64(1)
+	oneIX   = uint64(1) << 31
+	maskIS  = oneIX - 1
+	closed  = uint64(1) << 63
+	stripes = 8 // of heads that every operation passes
+)
+
+// stripe fills a cache line of its own so that cores do not take it from each other.
+type stripe struct {
+	state atomic.Uint64
+	_     [56]byte
+}
+
+// head is the lock of one resource.
+type head struct {
+	res     Resource
+	stripes []stripe
+	mu      struct {
+		sync.Mutex
+		full   [modes]int // holders of S and X
+		queue  []*waiter
+		closed bool
+	}
+}
+
+// waiter is a request in the queue. ready is closed when it is granted.
+type waiter struct {
+	want, held Mode // held: what the same locker holds already
+	stripe     uint32
+	ready      chan struct{}
+	granted    bool
+}
+
+func newHead(res Resource) *head {
+	n := 1
+	if res.Kind < Database {
+		n = stripes
+	}
+	return &head{res: res, stripes: make([]stripe, n)}
+}
+
+func (h *head) stripe(i uint32) *stripe { return &h.stripes[int(i)%len(h.stripes)] }
+
+func unit(m Mode) uint64 {
+	if m == IX {
+		return oneIX
+	}
+	return oneIS
+}
+
+// close stops the fast path. Counts of the stripes stand still until open. Under mu.
+func (h *head) close() {
+	if !h.mu.closed {
+		h.mu.closed = true
+		for i := range h.stripes {
+			h.stripes[i].state.Or(closed)
+		}
+	}
+}
+
+// openIfIdle lets the fast path run again where it can do no harm. Under mu.
+func (h *head) openIfIdle() {
+	if h.mu.closed && len(h.mu.queue) == 0 && h.mu.full[S] == 0 && h.mu.full[X] == 0 {
+		h.mu.closed = false
+		for i := range h.stripes {
+			h.stripes[i].state.And(^closed)
+		}
+	}
+}
+
+// heldByOthers is the set of modes that others than the holder of `own` hold. Under mu, closed.
+func (h *head) heldByOthers(own Mode) (set uint8) {
+	var n [modes]int
+	n[S], n[X] = h.mu.full[S], h.mu.full[X]
+	for i := range h.stripes {
+		s := h.stripes[i].state.Load()
+		n[IS] += int(s & maskIS)
+		n[IX] += int(s &^ closed >> 31)
+	}
+	if own != None {
+		n[own]--
+	}
+	for m := IS; m <= X; m++ {
+		if n[m] > 0 {
+			set |= 1 << m
+		}
+	}
+	return set
+}
+
+// count adds n holders of a mode. Under mu, closed.
+func (h *head) count(m Mode, i uint32, n int) {
+	switch m {
+	case S, X:
+		h.mu.full[m] += n
+	case IS, IX:
+		h.stripe(i).state.Add(uint64(n) * unit(m))
+	}
+}
+
+// acquire grants at once, or gives the waiter that was queued.
+func (h *head) acquire(want, held Mode, i uint32) *waiter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.close()
+	w := &waiter{want: want, held: held, stripe: i}
+	if (held != None || len(h.mu.queue) == 0) && h.grant(w) {
+		h.openIfIdle()
+		return nil
+	}
+	w.ready = make(chan struct{})
+	at := len(h.mu.queue)
+	if held != None {
+		for at = 0; at < len(h.mu.queue) && h.mu.queue[at].held != None; at++ {
+		}
+	}
+	h.mu.queue = append(h.mu.queue, nil)
+	copy(h.mu.queue[at+1:], h.mu.queue[at:])
+	h.mu.queue[at] = w
+	return w
+}
+
+// grant gives w its mode if nobody is in the way. Under mu, closed.
+func (h *head) grant(w *waiter) bool {
+	if h.heldByOthers(w.held)&conflicts[w.want] != 0 {
+		return false
+	}
+	h.count(w.held, w.stripe, -1)
+	h.count(w.want, w.stripe, 1)
+	w.granted = true
+	return true
+}
+
+// release gives up one hold and wakes who can go on.
+func (h *head) release(m Mode, i uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.close()
+	h.count(m, i, -1)
+	h.wake()
+}
+
+// wake grants from the front of the queue while that works. Under mu, closed.
+func (h *head) wake() {
+	n := 0
+	for n < len(h.mu.queue) && h.grant(h.mu.queue[n]) {
+		close(h.mu.queue[n].ready)
+		h.mu.queue[n] = nil
+		n++
+	}
+	h.mu.queue = h.mu.queue[n:]
+	h.openIfIdle()
+}
+
+// abandon takes a waiter out of the queue; granted reports that the lock came first after all.
+func (h *head) abandon(w *waiter) (granted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.granted {
+		return true
+	}
+	for i, q := range h.mu.queue {
+		if q == w {
+			h.mu.queue = append(h.mu.queue[:i], h.mu.queue[i+1:]...)
+			break
+		}
+	}
+	h.wake() // those behind it may have waited for it alone
+	return false
+}

@@ -1,0 +1,75 @@
+package lock
+
+// Mode is how a resource is locked.
+type Mode uint8
+
+// The modes, weakest first; S and IX are not ordered among themselves.
+const (
+	None Mode = iota
+	IS
+	IX
+	S
+	X
+	modes = 5
+)
+
+var modeNames = [modes]string{"NONE", "IS", "IX", "S", "X"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// Letter is how currentOp and serverStatus show the mode: r, w, R, W.
+func (m Mode) Letter() string { return [modes]string{"", "r", "w", "R", "W"}[m] }
+
+// conflicts[m] has bit n set where n cannot be held by another together with m.
+var conflicts = [modes]uint8{
+	IS: 1 << X,
+	IX: 1<<S | 1<<X,
+	S:  1<<IX | 1<<X,
+	X:  1<<IS | 1<<IX | 1<<S | 1<<X,
+}
+
+// Compatible reports whether two operations may hold a resource in these modes at once.
+func Compatible(a, b Mode) bool { return conflicts[a]&(1<<b) == 0 }
+
+// Covers reports whether holding m makes n superfluous.
+func (m Mode) Covers(n Mode) bool { return join(m, n) == m }
+
+// join is the weakest mode that covers both.
+func join(a, b Mode) Mode {
+	if a == IX && b == S || a == S && b == IX {
+		return X
+	}
+	return max(a, b)
+}
+
+// intent is the mode that what contains a resource is locked in.
+func (m Mode) intent() Mode {
+	if m == X || m == IX {
+		return IX
+	}
+	return IS
+}
+
+// Kind is a level of the hierarchy.
+type Kind uint8
+
+// The kinds, in locking order.
+const (
+	ParallelBatchWriter Kind = iota
+	ReplicationState
+	Global
+	Database
+	Collection
+	Mutex
+	kinds = 6
+)
+
+var kindNames = [kinds]string{"ParallelBatchWriterMode", "ReplicationStateTransition", "Global", "Database", "Collection", "Mutex"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Resource is something to be locked. The name is empty for kinds of which there is one.
+type Resource struct {
+	Kind Kind
+	Name string
+}

@@ -1,0 +1,75 @@
+package lock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Count is what serverStatus.locks and an operation's lockStats say of one kind and mode.
+type Count struct {
+	Acquires, Waits uint64
+	WaitMicros      uint64
+}
+
+// Stats are counts by kind and mode.
+type Stats [kinds][modes]Count
+
+// Kinds lists the kinds in the order Stats has them.
+func Kinds() []Kind {
+	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
+}
+
+type counters [kinds][modes]struct {
+	acquires, waits, micros atomic.Uint64
+}
+
+func (c *counters) waited(k Kind, m Mode, d time.Duration) {
+	c[k][m].waits.Add(1)
+	c[k][m].micros.Add(uint64(d.Microseconds()))
+}
+
+// Stats are the counts of all operations since the start; those of an operation's acquisitions are added when it ends.
+func (m *Manager) Stats() (out Stats) {
+	for k := range out {
+		for i := range out[k] {
+			c := &m.stats[k][i]
+			out[k][i] = Count{c.acquires.Load(), c.waits.Load(), c.micros.Load()}
+		}
+	}
+	return out
+}
+
+// localStats are one operation's counts; they spare the shared ones on the way.
+type localStats struct {
+	acquires [kinds][modes]uint32
+	total    Stats
+}
+
+func (s *localStats) acquired(k Kind, m Mode) { s.acquires[k][m]++ }
+
+func (s *localStats) waited(k Kind, m Mode, d time.Duration) {
+	s.total[k][m].Waits++
+	s.total[k][m].WaitMicros += uint64(d.Microseconds())
+}
+
+func (s *localStats) flush(to *counters) {
+	for k := range s.acquires {
+		for m := range s.acquires[k] {
+			if n := s.acquires[k][m]; n != 0 {
+				to[k][m].acquires.Add(uint64(n))
+				s.total[k][m].Acquires += uint64(n)
+				s.acquires[k][m] = 0
+			}
+		}
+	}
+}
+
+func (s *localStats) snapshot() Stats {
+	out := s.total
+	for k := range s.acquires {
+		for m := range s.acquires[k] {
+			out[k][m].Acquires += uint64(s.acquires[k][m])
+		}
+	}
+	return out
+}
