@@ -20,9 +20,12 @@ type Client struct {
 	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil where
 	// the client cannot be answered compressed.
 	Compressors func(names []string) []string
+	// Close ends the connection; nil where there is none.
+	Close func()
 
-	gone atomic.Bool
-	ctx  func() context.Context
+	gone       atomic.Bool
+	closeAfter atomic.Bool
+	ctx        func() context.Context
 
 	mu struct {
 		sync.Mutex

@@ -118,7 +118,9 @@ func (wc WriteConcern) Durable() bool {
 }
 
 // Unacknowledged is w: 0.
-func (wc WriteConcern) Unacknowledged() bool { return !wc.Majority && wc.Tag == "" && wc.W == 0 && !wc.J }
+func (wc WriteConcern) Unacknowledged() bool {
+	return !wc.Majority && wc.Tag == "" && wc.W == 0 && !wc.J
+}
 
 // ReadConcern is a parsed read concern.
 type ReadConcern struct {

@@ -226,6 +226,9 @@ func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "this node cannot be shut down by command")
 	}
 	info.Shutdown()
+	if op.Client.Close != nil {
+		op.Client.Close() // the real server answers by closing the socket
+	}
 	return dst, mongoerr.New(mongoerr.CloseConnectionForShutdownCommand, "server is shutting down")
 }
 
@@ -291,4 +294,3 @@ func memoryReport() (residentMB, virtualMB int64) {
 	}
 	return residentMB, virtualMB
 }
-

@@ -8,18 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// Clock is what the pipeline needs of the node's vector clock.
-type Clock interface {
-	// Advance takes the $clusterTime of a request; trusted says that it came from a node of the cluster.
-	Advance(clusterTime []byte, trusted bool) error
-	// AppendTimes adds $clusterTime (signed) and operationTime to a reply; opTime 0 means the clock's own time.
-	AppendTimes(dst []byte, opTime uint64) []byte
-}
 
 // Hooks are what a role adds to the pipeline; each may be nil.
 type Hooks struct {
@@ -35,7 +28,7 @@ type Hooks struct {
 type Service struct {
 	Role    Role
 	Table   *Table
-	Clock   Clock
+	Clock   *cluster.VectorClock // nil on a lone server, which reports no times
 	Hooks   Hooks
 	Started time.Time
 
@@ -103,21 +96,29 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		if op.wcError != nil {
 			dst = appendWCError(dst, op.wcError)
 		}
-		dst = append(append(dst, topElements(op.topLevel)...), okOne...)
+		dst = append(append(dst, op.topLevel...), okOne...)
 	} else {
 		dst = appendError(dst[:body], mongoerr.From(err), op)
 	}
 	if !c.InProcess && s.Clock != nil {
-		dst = s.Clock.AppendTimes(dst, op.opTime.Load())
+		dst = s.appendTimes(dst, op)
 	}
 	s.finish(op)
 	return value.End(dst, mark)
 }
 
+// appendTimes adds what every reply to a client ends with: the signed cluster time and the time of the operation.
+func (s *Service) appendTimes(dst []byte, op *Op) []byte {
+	dst = s.Clock.AppendClusterTime(dst)
+	ts := op.opTime.Load()
+	if ts == 0 {
+		ts = s.Clock.ClusterTime()
+	}
+	return value.Append(dst, "operationTime", value.NewTimestampU64(ts))
+}
+
 // AddTopLevel adds an element to the successful reply, after the handler's own.
 func (op *Op) AddTopLevel(key string, v value.Value) { op.topLevel = value.Append(op.topLevel, key, v) }
-
-func topElements(b []byte) []byte { return b }
 
 var okOne = value.Append(nil, "ok", value.NewDouble(1))
 
@@ -187,7 +188,7 @@ func (s *Service) prepare(op *Op) error {
 		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
 	}
 	if req.ClusterTime != nil && s.Clock != nil {
-		if err := s.Clock.Advance(req.ClusterTime, op.Client.InProcess || op.Client.Internal); err != nil {
+		if err := s.Clock.GossipIn(op, req.ClusterTime, op.Client.InProcess || op.Client.Internal); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,157 @@
+package command
+
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Front is the side of a service that sockets see: it makes a Client of each connection and feeds its messages to the
+// pipeline.
+type Front struct {
+	Service *Service
+	// Connected and Disconnected are told of connections; Metadata of the client document of a first hello. Each may be nil.
+	Connected    func(c *Client)
+	Disconnected func(c *Client)
+}
+
+var _ wire.Handler = (*Front)(nil)
+
+// Opened implements wire.Handler.
+func (f *Front) Opened(c *wire.Conn) {
+	remote := c.RemoteAddr().String()
+	cl := NewClient(c.ID(), remote, c.LocalAddr().String(), c.Context)
+	if host, _, err := net.SplitHostPort(remote); err == nil {
+		ip := net.ParseIP(host)
+		cl.Loopback = ip != nil && ip.IsLoopback()
+	} else {
+		cl.Loopback = true // a UNIX socket
+	}
+	cl.Compressors = agreeCompressors
+	cl.Close = c.Close
+	c.State = cl
+	if f.Connected != nil {
+		f.Connected(cl)
+	}
+}
+
+// Closed implements wire.Handler.
+func (f *Front) Closed(c *wire.Conn) {
+	if cl, ok := c.State.(*Client); ok {
+		cl.Gone()
+		if f.Disconnected != nil {
+			f.Disconnected(cl)
+		}
+	}
+}
+
+// HandleInline implements wire.Handler: ping needs no worker.
+func (f *Front) HandleInline(c *wire.Conn, m *wire.Message, r *wire.Reply) bool {
+	if string(m.CommandName()) != "ping" || len(m.Seqs) > 0 {
+		return false
+	}
+	f.Handle(c, m, r)
+	return true
+}
+
+// Handle implements wire.Handler.
+func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
+	cl := c.State.(*Client)
+	name := string(m.CommandName())
+	r.NoCompress = uncompressed[name]
+	r.Buf = f.Service.Run(nil, cl, m, r.Buf)
+	if m.AllowsExhaust() {
+		f.exhaust(c, cl, m, r, name)
+	}
+	if cl.closeAfter.Load() {
+		c.Close()
+	}
+}
+
+// uncompressed lists the commands whose replies are never compressed (OP_COMPRESSED specification).
+var uncompressed = map[string]bool{
+	"hello": true, "isMaster": true, "ismaster": true, "saslStart": true, "saslContinue": true, "getnonce": true,
+	"authenticate": true, "createUser": true, "updateUser": true, "copydbSaslStart": true, "copydbgetnonce": true, "copydb": true,
+}
+
+// exhaust keeps answering one request: a streaming hello for as long as the client listens, a getMore until its cursor
+// is exhausted.
+func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply, name string) {
+	next := *m
+	for {
+		body := nextExhaust(name, next.Body, r.Doc())
+		if body == nil || c.SendMore(m, r) != nil {
+			return
+		}
+		next.Body = body
+		r.Buf = f.Service.Run(nil, cl, &next, r.Buf)
+	}
+}
+
+// nextExhaust is the request that the next reply of an exhausted command answers; nil where this reply is the last.
+func nextExhaust(name string, body, reply []byte) []byte {
+	if !value.Lookup(reply, "ok").Truthy() {
+		return nil
+	}
+	switch name {
+	case "hello", "isMaster", "ismaster":
+		if value.Lookup(body, "maxAwaitTimeMS").IsMissing() {
+			return nil
+		}
+		return replaceField(body, "topologyVersion", value.Lookup(reply, "topologyVersion"))
+	case "getMore":
+		cur := value.Lookup(reply, "cursor")
+		if id := value.Lookup(cur.Doc(), "id"); id.Int64() == 0 {
+			return nil
+		}
+		return body
+	}
+	return nil
+}
+
+func replaceField(doc []byte, name string, v value.Value) []byte {
+	out, mark := value.Begin(make([]byte, 0, len(doc)+16))
+	for it := value.Walk(doc); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return value.End(out, mark)
+		}
+		if string(k) == name {
+			out = value.Append(out, name, v)
+		} else {
+			out = append(out, raw...)
+		}
+	}
+}
+
+// serverCompressors is what this server speaks, in order of preference.
+var serverCompressors = []string{"snappy", "zstd", "zlib"}
+
+func agreeCompressors(names []string) []string {
+	var out []string
+	for _, n := range names {
+		for _, s := range serverCompressors {
+			if strings.EqualFold(n, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// CloseAfterReply ends the client's connection once the reply in work is written.
+func (c *Client) CloseAfterReply() { c.closeAfter.Store(true) }
+
+// Direct runs a request from a node of the same process.
+func (s *Service) Direct(ctx context.Context, c *Client, m *wire.Message, dst []byte) ([]byte, error) {
+	mark := len(dst)
+	dst = s.Run(ctx, c, m, dst)
+	if len(dst)-mark < 5 {
+		return dst[:mark], mongoerr.New(mongoerr.InternalError, "empty reply")
+	}
+	return dst, nil
+}
