@@ -156,18 +156,11 @@ func (cc *ClientConn) watch(ctx context.Context) (func(), error) {
 	if ctx.Done() == nil {
 		return func() {}, nil
 	}
-	if t, ok := ctx.Deadline(); ok {
-		_ = cc.conn.SetDeadline(t)
-	}
 	stop := context.AfterFunc(ctx, func() { _ = cc.conn.SetDeadline(aLongTimeAgo) })
 	return func() {
-		if stop() {
-			if _, ok := ctx.Deadline(); ok {
-				_ = cc.conn.SetDeadline(time.Time{})
-			}
-			return
+		if !stop() {
+			cc.broken = true // the deadline in the past may be set after this call returns
 		}
-		cc.broken = true // the deadline in the past may be set after this call returns
 	}, nil
 }
 
