@@ -61,7 +61,6 @@ const (
 	DottedFieldName                                             Code = 57
 	RoleModificationFailed                                      Code = 58
 	CommandNotFound                                             Code = 59
-	DatabaseNotFound                                            Code = 60
 	ShardKeyNotFound                                            Code = 61
 	OplogOperationUnsupported                                   Code = 62
 	StaleShardVersion                                           Code = 63
@@ -295,6 +294,7 @@ const (
 	OCSPCertificateStatusUnknown                                Code = 302
 	SplitHorizonChange                                          Code = 303
 	ShardInvalidatedForTargeting                                Code = 304
+	ReadThroughCacheLookupCanceled                              Code = 306
 	RangeDeletionAbandonedBecauseTaskDocumentDoesNotExist       Code = 307
 	CurrentConfigNotCommittedYet                                Code = 308
 	ExhaustCommandFinished                                      Code = 309
@@ -336,12 +336,11 @@ const (
 	RuntimeAuditConfigurationNotEnabled                         Code = 345
 	ChangeStreamInvalidated                                     Code = 346
 	APIMismatchError                                            Code = 347
-	ChunkMetadataInconsistency                                  Code = 348
-	CommitShardMergeFailed                                      Code = 349
+	ChangeStreamTopologyChange                                  Code = 348
+	KeyPatternShorterThanBound                                  Code = 349
 	ReshardCollectionTruncatedError                             Code = 350
 	ChangeStreamStartAfterInvalidate                            Code = 351
 	UnsupportedOpQueryCommand                                   Code = 352
-	NonRetryableTenantMigrationConflict                         Code = 353
 	LoadBalancerSupportMismatch                                 Code = 354
 	InterruptedDueToStorageChange                               Code = 355
 	TxnRetryCounterTooOld                                       Code = 356
@@ -352,36 +351,79 @@ const (
 	CollectionUUIDMismatch                                      Code = 361
 	FutureAlreadyRetrieved                                      Code = 362
 	RetryableTransactionInProgress                              Code = 363
-	ChangeStreamNotEnabled                                      Code = 364
 	TemporarilyUnavailable                                      Code = 365
 	WouldChangeOwningShardDeletedNoDocument                     Code = 366
 	FLECompactionPlaceholder                                    Code = 367
-	FLETransactionAbort                                         Code = 368
-	CannotDropShardKeyIndex                                     Code = 369
-	UserWritesBlocked                                           Code = 370
-	CloseConnectionForShutdownCommand                           Code = 371
-	InternalTransactionsExhaustiveFindHasMore                   Code = 372
-	TransactionAPIMustRetryTransaction                          Code = 373
-	TransactionAPIMustRetryCommit                               Code = 374
-	FLEMaxTagLimitExceeded                                      Code = 376
-	NonConformantBSON                                           Code = 377
-	DatabaseMetadataRefreshCanceled                             Code = 378
-	EncounteredFLEPayloadWhileRedacting                         Code = 379
-	TransactionTooLargeForCache                                 Code = 380
-	LibmongocryptError                                          Code = 381
-	InvalidSignature                                            Code = 382
-	ReauthenticationRequired                                    Code = 383
-	InvalidJWT                                                  Code = 384
-	InvalidTenantId                                             Code = 385
-	MovePrimaryRecipientPastOperationComplete                   Code = 386
-	MovePrimaryRecipientAborted                                 Code = 387
-	UnsupportedShardingEventNotification                        Code = 389
-	ReshardCollectionInterrupted                                Code = 390
-	IngressRequestRateLimitExceeded                             Code = 391
-	ResumeTenantChangeStream                                    Code = 392
+	FLETransactionAbort                                         Code = 369
+	CannotDropShardKeyIndex                                     Code = 370
+	UserWritesBlocked                                           Code = 371
+	CloseConnectionForShutdownCommand                           Code = 372
+	InternalTransactionsExhaustiveFindHasMore                   Code = 373
+	TransactionAPIMustRetryTransaction                          Code = 374
+	TransactionAPIMustRetryCommit                               Code = 375
+	ChangeStreamNotEnabled                                      Code = 376
+	FLEMaxTagLimitExceeded                                      Code = 377
+	NonConformantBSON                                           Code = 378
+	DatabaseMetadataRefreshCanceled                             Code = 379
+	RequestAlreadyFulfilled                                     Code = 380
+	ReshardingCoordinatorServiceConflictingOperationInProgress  Code = 381
+	RemoteCommandExecutionError                                 Code = 382
+	CollectionIsEmptyLocally                                    Code = 383
+	ConnectionError                                             Code = 384
+	ConflictingServerlessOperation                              Code = 385
+	DuplicateKeyId                                              Code = 386
+	EncounteredFLEPayloadWhileApplyingHmac                      Code = 387
+	TransactionTooLargeForCache                                 Code = 388
+	LibmongocryptError                                          Code = 389
+	InvalidSignature                                            Code = 390
+	ReauthenticationRequired                                    Code = 391
+	InvalidJWT                                                  Code = 392
+	InvalidTenantId                                             Code = 393
+	TruncatedSerialization                                      Code = 395
+	IndexInformationTooLarge                                    Code = 396
+	StreamTerminated                                            Code = 398
+	CannotUpgrade                                               Code = 400
+	ResumeTenantChangeStream                                    Code = 401
+	ResourceExhausted                                           Code = 402
+	UnsupportedShardingEventNotification                        Code = 403
+	LDAPRoleAcquisitionError                                    Code = 404
+	CannotCreateChunkDistribution                               Code = 405
+	MigrationBlockingOperationCoordinatorCleaningUp             Code = 406
+	PooledConnectionAcquisitionExceededTimeLimit                Code = 407
+	CannotInsertTimeseriesBucketsWithMixedSchema                Code = 408
+	TimeseriesBucketCompressionFailed                           Code = 409
+	TimeseriesBucketFrozen                                      Code = 410
+	QueryRejectedBySettings                                     Code = 411
+	UpdatesStillPending                                         Code = 412
+	TransactionParticipantFailedUnyield                         Code = 413
+	AddOrRemoveShardInProgress                                  Code = 414
+	IndexIsEmpty                                                Code = 426
+	DbCheckSecondaryBatchTimeout                                Code = 427
+	DbCheckAttemptOnClusteredCollectionIdIndex                  Code = 428
+	DbCheckInconsistentHash                                     Code = 429
+	IndexKeyOrderViolation                                      Code = 430
+	ChunkMetadataInconsistency                                  Code = 431
+	OfflineValidationFailedToComplete                           Code = 432
+	AdmissionQueueOverflow                                      Code = 433
+	NoDistinctScansForDistinctEligibleQuery                     Code = 434
+	QueryStatsFailedToRecord                                    Code = 435
+	RetryMultiPlanning                                          Code = 442
+	DatabaseMetadataRefreshCanceledDueToFCVTransition           Code = 445
+	ClusterUMCErrorWithWriteConcernError                        Code = 446
+	ObjectAlreadyExists                                         Code = 447
+	RateLimitExceeded                                           Code = 449
+	PooledConnectionAcquisitionRejected                         Code = 450
+	ReleaseMemoryShardError                                     Code = 452
+	InterruptedDueToReshardingCriticalSection                   Code = 453
+	IngressRequestRateLimitExceeded                             Code = 462
+	ShardRemovedError                                           Code = 464
+	PlacementHistoryInitializationInProgress                    Code = 465
+	InterruptedDueToAddShard                                    Code = 471
+	InvalidBSONColumn                                           Code = 472
+	MaxNumberOfOrPlansExceeded                                  Code = 482
 	SocketException                                             Code = 9001
 	CannotGrowDocumentInCappedNamespace                         Code = 10003
-	LegacyDuplicateKey                                          Code = 10058
+	LegacyNotPrimary                                            Code = 10058
 	NotWritablePrimary                                          Code = 10107
 	BSONObjectTooLarge                                          Code = 10334
 	DuplicateKey                                                Code = 11000
@@ -396,8 +438,25 @@ const (
 	NotPrimaryNoSecondaryOk                                     Code = 13435
 	NotPrimaryOrSecondary                                       Code = 13436
 	OutOfDiskSpace                                              Code = 14031
-	KeyTooLong                                                  Code = 17280
+	NamespaceCannotBeSharded                                    Code = 28769
+	SearchNotEnabled                                            Code = 31082
+	IDLDuplicateField                                           Code = 40413
+	IDLFailedToParse                                            Code = 40414
+	IDLUnknownField                                             Code = 40415
 	ClientMarkedKilled                                          Code = 46841
+	NotARetryableWriteCommand                                   Code = 50768
+	BackupCursorOpenConflictWithCheckpoint                      Code = 50915
+	ConfigServerUnreachable                                     Code = 56846
+	RetryableInternalTransactionNotSupported                    Code = 57986
+	RetriableRemoteCommandFailure                               Code = 91331
+	IllegalChangeToExpectedShardVersion                         Code = 640570
+	IllegalChangeToExpectedDatabaseVersion                      Code = 640571
+	RemoveShardDrainingInProgress                               Code = 1003141
+	IDLUnknownFieldPossibleMongocryptd                          Code = 4662500
+	IndexNotFoundCachedPlan                                     Code = 4938500
+	EncryptedFindAndModifyNewNotSupported                       Code = 6371402
+	InterruptedDueToFCVChange                                   Code = 10045600
+	ReadThroughCacheTimeMonotonicityViolation                   Code = 10171600
 )
 
 var names = map[Code]string{
@@ -459,7 +518,6 @@ var names = map[Code]string{
 	DottedFieldName:                          "DottedFieldName",
 	RoleModificationFailed:                   "RoleModificationFailed",
 	CommandNotFound:                          "CommandNotFound",
-	DatabaseNotFound:                         "DatabaseNotFound",
 	ShardKeyNotFound:                         "ShardKeyNotFound",
 	OplogOperationUnsupported:                "OplogOperationUnsupported",
 	StaleShardVersion:                        "StaleShardVersion",
@@ -693,6 +751,7 @@ var names = map[Code]string{
 	OCSPCertificateStatusUnknown:                                "OCSPCertificateStatusUnknown",
 	SplitHorizonChange:                                          "SplitHorizonChange",
 	ShardInvalidatedForTargeting:                                "ShardInvalidatedForTargeting",
+	ReadThroughCacheLookupCanceled:                              "ReadThroughCacheLookupCanceled",
 	RangeDeletionAbandonedBecauseTaskDocumentDoesNotExist:       "RangeDeletionAbandonedBecauseTaskDocumentDoesNotExist",
 	CurrentConfigNotCommittedYet:                                "CurrentConfigNotCommittedYet",
 	ExhaustCommandFinished:                                      "ExhaustCommandFinished",
@@ -734,12 +793,11 @@ var names = map[Code]string{
 	RuntimeAuditConfigurationNotEnabled:                         "RuntimeAuditConfigurationNotEnabled",
 	ChangeStreamInvalidated:                                     "ChangeStreamInvalidated",
 	APIMismatchError:                                            "APIMismatchError",
-	ChunkMetadataInconsistency:                                  "ChunkMetadataInconsistency",
-	CommitShardMergeFailed:                                      "CommitShardMergeFailed",
+	ChangeStreamTopologyChange:                                  "ChangeStreamTopologyChange",
+	KeyPatternShorterThanBound:                                  "KeyPatternShorterThanBound",
 	ReshardCollectionTruncatedError:                             "ReshardCollectionTruncatedError",
 	ChangeStreamStartAfterInvalidate:                            "ChangeStreamStartAfterInvalidate",
 	UnsupportedOpQueryCommand:                                   "UnsupportedOpQueryCommand",
-	NonRetryableTenantMigrationConflict:                         "NonRetryableTenantMigrationConflict",
 	LoadBalancerSupportMismatch:                                 "LoadBalancerSupportMismatch",
 	InterruptedDueToStorageChange:                               "InterruptedDueToStorageChange",
 	TxnRetryCounterTooOld:                                       "TxnRetryCounterTooOld",
@@ -750,7 +808,6 @@ var names = map[Code]string{
 	CollectionUUIDMismatch:                                      "CollectionUUIDMismatch",
 	FutureAlreadyRetrieved:                                      "FutureAlreadyRetrieved",
 	RetryableTransactionInProgress:                              "RetryableTransactionInProgress",
-	ChangeStreamNotEnabled:                                      "ChangeStreamNotEnabled",
 	TemporarilyUnavailable:                                      "TemporarilyUnavailable",
 	WouldChangeOwningShardDeletedNoDocument:                     "WouldChangeOwningShardDeletedNoDocument",
 	FLECompactionPlaceholder:                                    "FLECompactionPlaceholder",
@@ -761,25 +818,69 @@ var names = map[Code]string{
 	InternalTransactionsExhaustiveFindHasMore:                   "InternalTransactionsExhaustiveFindHasMore",
 	TransactionAPIMustRetryTransaction:                          "TransactionAPIMustRetryTransaction",
 	TransactionAPIMustRetryCommit:                               "TransactionAPIMustRetryCommit",
+	ChangeStreamNotEnabled:                                      "ChangeStreamNotEnabled",
 	FLEMaxTagLimitExceeded:                                      "FLEMaxTagLimitExceeded",
 	NonConformantBSON:                                           "NonConformantBSON",
 	DatabaseMetadataRefreshCanceled:                             "DatabaseMetadataRefreshCanceled",
-	EncounteredFLEPayloadWhileRedacting:                         "EncounteredFLEPayloadWhileRedacting",
+	RequestAlreadyFulfilled:                                     "RequestAlreadyFulfilled",
+	ReshardingCoordinatorServiceConflictingOperationInProgress:  "ReshardingCoordinatorServiceConflictingOperationInProgress",
+	RemoteCommandExecutionError:                                 "RemoteCommandExecutionError",
+	CollectionIsEmptyLocally:                                    "CollectionIsEmptyLocally",
+	ConnectionError:                                             "ConnectionError",
+	ConflictingServerlessOperation:                              "ConflictingServerlessOperation",
+	DuplicateKeyId:                                              "DuplicateKeyId",
+	EncounteredFLEPayloadWhileApplyingHmac:                      "EncounteredFLEPayloadWhileApplyingHmac",
 	TransactionTooLargeForCache:                                 "TransactionTooLargeForCache",
 	LibmongocryptError:                                          "LibmongocryptError",
 	InvalidSignature:                                            "InvalidSignature",
 	ReauthenticationRequired:                                    "ReauthenticationRequired",
 	InvalidJWT:                                                  "InvalidJWT",
 	InvalidTenantId:                                             "InvalidTenantId",
-	MovePrimaryRecipientPastOperationComplete:                   "MovePrimaryRecipientPastOperationComplete",
-	MovePrimaryRecipientAborted:                                 "MovePrimaryRecipientAborted",
-	UnsupportedShardingEventNotification:                        "UnsupportedShardingEventNotification",
-	ReshardCollectionInterrupted:                                "ReshardCollectionInterrupted",
-	IngressRequestRateLimitExceeded:                             "IngressRequestRateLimitExceeded",
+	TruncatedSerialization:                                      "TruncatedSerialization",
+	IndexInformationTooLarge:                                    "IndexInformationTooLarge",
+	StreamTerminated:                                            "StreamTerminated",
+	CannotUpgrade:                                               "CannotUpgrade",
 	ResumeTenantChangeStream:                                    "ResumeTenantChangeStream",
+	ResourceExhausted:                                           "ResourceExhausted",
+	UnsupportedShardingEventNotification:                        "UnsupportedShardingEventNotification",
+	LDAPRoleAcquisitionError:                                    "LDAPRoleAcquisitionError",
+	CannotCreateChunkDistribution:                               "CannotCreateChunkDistribution",
+	MigrationBlockingOperationCoordinatorCleaningUp:             "MigrationBlockingOperationCoordinatorCleaningUp",
+	PooledConnectionAcquisitionExceededTimeLimit:                "PooledConnectionAcquisitionExceededTimeLimit",
+	CannotInsertTimeseriesBucketsWithMixedSchema:                "CannotInsertTimeseriesBucketsWithMixedSchema",
+	TimeseriesBucketCompressionFailed:                           "TimeseriesBucketCompressionFailed",
+	TimeseriesBucketFrozen:                                      "TimeseriesBucketFrozen",
+	QueryRejectedBySettings:                                     "QueryRejectedBySettings",
+	UpdatesStillPending:                                         "UpdatesStillPending",
+	TransactionParticipantFailedUnyield:                         "TransactionParticipantFailedUnyield",
+	AddOrRemoveShardInProgress:                                  "AddOrRemoveShardInProgress",
+	IndexIsEmpty:                                                "IndexIsEmpty",
+	DbCheckSecondaryBatchTimeout:                                "DbCheckSecondaryBatchTimeout",
+	DbCheckAttemptOnClusteredCollectionIdIndex:                  "DbCheckAttemptOnClusteredCollectionIdIndex",
+	DbCheckInconsistentHash:                                     "DbCheckInconsistentHash",
+	IndexKeyOrderViolation:                                      "IndexKeyOrderViolation",
+	ChunkMetadataInconsistency:                                  "ChunkMetadataInconsistency",
+	OfflineValidationFailedToComplete:                           "OfflineValidationFailedToComplete",
+	AdmissionQueueOverflow:                                      "AdmissionQueueOverflow",
+	NoDistinctScansForDistinctEligibleQuery:                     "NoDistinctScansForDistinctEligibleQuery",
+	QueryStatsFailedToRecord:                                    "QueryStatsFailedToRecord",
+	RetryMultiPlanning:                                          "RetryMultiPlanning",
+	DatabaseMetadataRefreshCanceledDueToFCVTransition:           "DatabaseMetadataRefreshCanceledDueToFCVTransition",
+	ClusterUMCErrorWithWriteConcernError:                        "ClusterUMCErrorWithWriteConcernError",
+	ObjectAlreadyExists:                                         "ObjectAlreadyExists",
+	RateLimitExceeded:                                           "RateLimitExceeded",
+	PooledConnectionAcquisitionRejected:                         "PooledConnectionAcquisitionRejected",
+	ReleaseMemoryShardError:                                     "ReleaseMemoryShardError",
+	InterruptedDueToReshardingCriticalSection:                   "InterruptedDueToReshardingCriticalSection",
+	IngressRequestRateLimitExceeded:                             "IngressRequestRateLimitExceeded",
+	ShardRemovedError:                                           "ShardRemovedError",
+	PlacementHistoryInitializationInProgress:                    "PlacementHistoryInitializationInProgress",
+	InterruptedDueToAddShard:                                    "InterruptedDueToAddShard",
+	InvalidBSONColumn:                                           "InvalidBSONColumn",
+	MaxNumberOfOrPlansExceeded:                                  "MaxNumberOfOrPlansExceeded",
 	SocketException:                                             "SocketException",
 	CannotGrowDocumentInCappedNamespace:                         "CannotGrowDocumentInCappedNamespace",
-	LegacyDuplicateKey:                                          "LegacyDuplicateKey",
+	LegacyNotPrimary:                                            "LegacyNotPrimary",
 	NotWritablePrimary:                                          "NotWritablePrimary",
 	BSONObjectTooLarge:                                          "BSONObjectTooLarge",
 	DuplicateKey:                                                "DuplicateKey",
@@ -794,6 +895,66 @@ var names = map[Code]string{
 	NotPrimaryNoSecondaryOk:                                     "NotPrimaryNoSecondaryOk",
 	NotPrimaryOrSecondary:                                       "NotPrimaryOrSecondary",
 	OutOfDiskSpace:                                              "OutOfDiskSpace",
-	KeyTooLong:                                                  "KeyTooLong",
+	NamespaceCannotBeSharded:                                    "NamespaceCannotBeSharded",
+	SearchNotEnabled:                                            "SearchNotEnabled",
+	IDLDuplicateField:                                           "IDLDuplicateField",
+	IDLFailedToParse:                                            "IDLFailedToParse",
+	IDLUnknownField:                                             "IDLUnknownField",
 	ClientMarkedKilled:                                          "ClientMarkedKilled",
+	NotARetryableWriteCommand:                                   "NotARetryableWriteCommand",
+	BackupCursorOpenConflictWithCheckpoint:                      "BackupCursorOpenConflictWithCheckpoint",
+	ConfigServerUnreachable:                                     "ConfigServerUnreachable",
+	RetryableInternalTransactionNotSupported:                    "RetryableInternalTransactionNotSupported",
+	RetriableRemoteCommandFailure:                               "RetriableRemoteCommandFailure",
+	IllegalChangeToExpectedShardVersion:                         "IllegalChangeToExpectedShardVersion",
+	IllegalChangeToExpectedDatabaseVersion:                      "IllegalChangeToExpectedDatabaseVersion",
+	RemoveShardDrainingInProgress:                               "RemoveShardDrainingInProgress",
+	IDLUnknownFieldPossibleMongocryptd:                          "IDLUnknownFieldPossibleMongocryptd",
+	IndexNotFoundCachedPlan:                                     "IndexNotFoundCachedPlan",
+	EncryptedFindAndModifyNewNotSupported:                       "EncryptedFindAndModifyNewNotSupported",
+	InterruptedDueToFCVChange:                                   "InterruptedDueToFCVChange",
+	ReadThroughCacheTimeMonotonicityViolation:                   "ReadThroughCacheTimeMonotonicityViolation",
+}
+
+var categories = map[Code]Category{
+	HostUnreachable:                              CategoryNetwork | CategoryRetryable,
+	HostNotFound:                                 CategoryNetwork | CategoryRetryable,
+	LockTimeout:                                  CategoryInterruption | CategoryTransient,
+	MaxTimeMSExpired:                             CategoryInterruption | CategoryTimeLimit,
+	StaleShardVersion:                            CategoryStaleRouting,
+	WriteConcernTimeout:                          CategoryWriteConcern,
+	WriteConcernLegacyOK:                         CategoryWriteConcern,
+	UnknownReplWriteConcern:                      CategoryWriteConcern,
+	NetworkTimeout:                               CategoryNetwork | CategoryRetryable,
+	ShutdownInProgress:                           CategoryShutdown | CategoryRetryable,
+	UnsatisfiableWriteConcern:                    CategoryWriteConcern,
+	WriteConflict:                                CategoryTransient,
+	ReadConcernMajorityNotAvailableYet:           CategoryRetryableRead,
+	StaleEpoch:                                   CategoryStaleRouting,
+	PrimarySteppedDown:                           CategoryNotPrimary | CategoryRetryable,
+	NetworkInterfaceExceededTimeLimit:            CategoryTimeLimit,
+	CursorKilled:                                 CategoryInterruption,
+	SnapshotTooOld:                               CategorySnapshot,
+	SnapshotUnavailable:                          CategorySnapshot | CategoryTransient,
+	StaleDbVersion:                               CategoryStaleRouting | CategoryTransient,
+	StaleChunkHistory:                            CategorySnapshot | CategoryTransient,
+	NoSuchTransaction:                            CategoryTransient,
+	ExceededTimeLimit:                            CategoryInterruption | CategoryTimeLimit | CategoryRetryable,
+	PreparedTransactionInProgress:                CategoryTransient,
+	MigrationConflict:                            CategorySnapshot | CategoryTransient,
+	ClientDisconnect:                             CategoryInterruption,
+	TransactionExceededLifetimeLimitSeconds:      CategoryInterruption | CategoryTimeLimit,
+	InterruptedDueToStorageChange:                CategoryInterruption | CategoryTransient,
+	ConnectionError:                              CategoryNetwork,
+	PooledConnectionAcquisitionExceededTimeLimit: CategoryTimeLimit,
+	SocketException:                              CategoryNetwork | CategoryRetryable,
+	LegacyNotPrimary:                             CategoryNotPrimary,
+	NotWritablePrimary:                           CategoryNotPrimary | CategoryRetryable,
+	InterruptedAtShutdown:                        CategoryShutdown | CategoryInterruption | CategoryRetryable,
+	Interrupted:                                  CategoryInterruption,
+	InterruptedDueToReplStateChange:              CategoryNotPrimary | CategoryInterruption | CategoryRetryable,
+	StaleConfig:                                  CategoryStaleRouting | CategoryTransient,
+	NotPrimaryNoSecondaryOk:                      CategoryNotPrimary | CategoryRetryable,
+	NotPrimaryOrSecondary:                        CategoryNotPrimary | CategoryRetryable,
+	ClientMarkedKilled:                           CategoryInterruption,
 }

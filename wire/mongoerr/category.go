@@ -1,0 +1,84 @@
+package mongoerr
+
+// Category groups codes that are treated alike; a code may be in several. Which code is in which is data of errors.json
+// (the drivers' specifications "Retryable Writes", "Retryable Reads", "Server Discovery and Monitoring" and
+// "Transactions"; the manual's page on error codes).
+type Category uint16
+
+// The categories.
+const (
+	CategoryNetwork       Category = 1 << iota // the other end was not reached or went away
+	CategoryNotPrimary                         // the node is not, or no longer, the primary
+	CategoryShutdown                           // the node is shutting down
+	CategoryInterruption                       // the operation was stopped from outside
+	CategoryTimeLimit                          // a deadline passed
+	CategoryStaleRouting                       // the sender routed by an old version; refresh and retry
+	CategorySnapshot                           // the snapshot asked for is not there
+	CategoryWriteConcern                       // the write happened, its write concern was not met
+	CategoryRetryable                          // a retryable write may be sent once more
+	CategoryRetryableRead                      // a read may be sent once more, besides CategoryRetryable
+	CategoryTransient                          // a transaction that met it may be run again from its start
+)
+
+// Error labels.
+const (
+	LabelTransientTransaction = "TransientTransactionError"
+	LabelUnknownCommit        = "UnknownTransactionCommitResult"
+	LabelRetryableWrite       = "RetryableWriteError"
+	LabelResumableStream      = "ResumableChangeStreamError"
+	LabelNoWritesPerformed    = "NoWritesPerformed"
+)
+
+// In reports whether c belongs to one of the categories.
+func (c Code) In(cat Category) bool { return categories[c]&cat != 0 }
+
+// In reports whether err has a code of one of the categories; nil has none.
+func In(err error, cat Category) bool { return err != nil && CodeOf(err).In(cat) }
+
+// IsRetryableWrite reports whether a retryable write that failed so gets the label RetryableWriteError.
+func (c Code) IsRetryableWrite() bool { return c.In(CategoryRetryable) }
+
+// IsRetryableRead reports whether a read that failed so is sent again.
+func (c Code) IsRetryableRead() bool { return c.In(CategoryRetryable | CategoryRetryableRead) }
+
+// IsNotPrimary reports whether the node does not take writes now.
+func (c Code) IsNotPrimary() bool { return c.In(CategoryNotPrimary) }
+
+// IsInterruption reports whether the operation was stopped from outside: killed, timed out, shut down.
+func (c Code) IsInterruption() bool { return c.In(CategoryInterruption) }
+
+// IsNetwork reports whether the other end was not reached or went away.
+func (c Code) IsNetwork() bool { return c.In(CategoryNetwork) }
+
+// IsStaleRouting reports whether the sender is to refresh its routing table and try again.
+func (c Code) IsStaleRouting() bool { return c.In(CategoryStaleRouting) }
+
+// IsTransientTransaction reports whether a statement of a transaction (or, when commit is true, its commitTransaction)
+// that failed so gets the label TransientTransactionError. A commit that was interrupted may have happened, so of the
+// retryable codes only statements get it.
+func (c Code) IsTransientTransaction(commit bool) bool {
+	if commit {
+		return c == NoSuchTransaction || c == WriteConflict || c == LockTimeout
+	}
+	return c.In(CategoryTransient | CategoryRetryable)
+}
+
+// IsResumableStream reports whether a change stream that ended so gets the label ResumableChangeStreamError.
+func (c Code) IsResumableStream() bool {
+	switch c {
+	case CursorNotFound, FailedToSatisfyReadPreference, RetryChangeStream, StaleEpoch, StaleShardVersion, StaleConfig,
+		CloseChangeStream, StaleDbVersion:
+		return true
+	}
+	return c.In(CategoryRetryable)
+}
+
+// HasLabel reports whether e carries label.
+func (e *Error) HasLabel(label string) bool {
+	for _, l := range e.Labels {
+		if l == label {
+			return true
+		}
+	}
+	return false
+}
