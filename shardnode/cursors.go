@@ -1,0 +1,345 @@
+package shardnode
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// cursorTimeout is how long a cursor lives without use (cursorTimeoutMillis).
+const cursorTimeout = 10 * time.Minute
+
+// docStream gives the documents of a command's cursor. A document is valid until the next call. stop lets go of the
+// store between batches.
+type docStream interface {
+	nextDoc(op *command.Op) (doc []byte, ok bool, err error)
+	stop()
+	close()
+}
+
+// cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
+type cursor struct {
+	id        int64
+	ns        string
+	stream    docStream
+	snap      *storage.Snapshot
+	pending   []byte // a document that did not fit the last batch
+	lsid      []byte
+	txnNumber int64
+	origin    []byte // the command that opened it, for currentOp and the log
+	created   time.Time
+	lastUse   atomic.Int64
+	noTimeout bool
+	tailable  bool
+	awaitData bool
+	deadline  time.Duration // what is left of maxTimeMS for the whole cursor, 0 without
+	returned  int64
+	batches   int64
+
+	pinned bool // guarded by the table
+	killed bool
+}
+
+func (c *cursor) close() {
+	c.stream.close()
+	if c.snap != nil {
+		c.snap.Release()
+		c.snap = nil
+	}
+}
+
+// cursorTable is the open cursors of a node.
+type cursorTable struct {
+	mu struct {
+		sync.Mutex
+		byID map[int64]*cursor
+	}
+	opened, timedOut, noTimeout atomic.Int64
+}
+
+func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
+
+// add keeps a cursor and gives it an id that cannot be guessed.
+func (t *cursorTable) add(c *cursor) int64 {
+	c.created = time.Now()
+	c.lastUse.Store(c.created.UnixNano())
+	t.opened.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:])
+		id := int64(binary.LittleEndian.Uint64(b[:]) >> 1)
+		if _, taken := t.mu.byID[id]; id != 0 && !taken {
+			c.id = id
+			t.mu.byID[id] = c
+			return id
+		}
+	}
+}
+
+// pin takes a cursor for a request.
+func (t *cursorTable) pin(id int64, ns string) (*cursor, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.byID[id]
+	switch {
+	case c == nil:
+		return nil, mongoerr.Newf(mongoerr.CursorNotFound, "cursor id %d not found", id)
+	case c.pinned:
+		return nil, mongoerr.Newf(mongoerr.CursorInUse, "cursor id %d is already in use", id)
+	case c.ns != ns:
+		return nil, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
+	}
+	c.pinned = true
+	return c, nil
+}
+
+// unpin gives a cursor back; false where it was killed meanwhile, and is closed now.
+func (t *cursorTable) unpin(c *cursor) bool {
+	c.lastUse.Store(time.Now().UnixNano())
+	t.mu.Lock()
+	c.pinned = false
+	dead := c.killed
+	t.mu.Unlock()
+	if dead {
+		c.close()
+	}
+	return !dead
+}
+
+// remove ends a pinned cursor.
+func (t *cursorTable) remove(c *cursor) {
+	t.mu.Lock()
+	delete(t.mu.byID, c.id)
+	t.mu.Unlock()
+	c.close()
+}
+
+// kill ends a cursor, or marks it to end where a request works on it.
+func (t *cursorTable) kill(id int64) (found bool) {
+	t.mu.Lock()
+	c := t.mu.byID[id]
+	if c == nil {
+		t.mu.Unlock()
+		return false
+	}
+	delete(t.mu.byID, id)
+	if c.pinned {
+		c.killed = true
+		t.mu.Unlock()
+		return true
+	}
+	t.mu.Unlock()
+	c.close()
+	return true
+}
+
+// killWhere ends all cursors that f says yes to.
+func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
+	var ids []int64
+	t.mu.Lock()
+	for id, c := range t.mu.byID {
+		if f(c) {
+			ids = append(ids, id)
+		}
+	}
+	t.mu.Unlock()
+	for _, id := range ids {
+		if t.kill(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// expire ends the cursors not used since before.
+func (t *cursorTable) expire(now time.Time) {
+	limit := now.Add(-cursorTimeout).UnixNano()
+	n := t.killWhere(func(c *cursor) bool { return !c.pinned && !c.noTimeout && c.lastUse.Load() < limit })
+	t.timedOut.Add(int64(n))
+}
+
+func (t *cursorTable) closeAll() { t.killWhere(func(*cursor) bool { return true }) }
+
+// open counts the open and pinned cursors.
+func (t *cursorTable) open() (total, pinned int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.mu.byID {
+		total++
+		if c.pinned {
+			pinned++
+		}
+	}
+	return total, pinned
+}
+
+// maxBatchBytes is what a batch may hold: a reply stays below the message limit, and one document always fits.
+const maxBatchBytes = command.MaxBSONSize
+
+// fillBatch appends documents to an array that was begun at dst's end, until limit documents (< 0: no limit) or the size
+// limit. done is true when the stream has ended; a document that did not fit is kept in c.
+func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte, n int64, done bool, err error) {
+	start := len(dst)
+	if c.pending != nil && limit != 0 {
+		dst = value.AppendIndex(dst, 0, value.NewDocument(c.pending))
+		c.pending = nil
+		n = 1
+	}
+	for limit < 0 || n < limit {
+		doc, ok, err := c.stream.nextDoc(op)
+		if err != nil {
+			return dst, n, false, err
+		}
+		if !ok {
+			return dst, n, true, nil
+		}
+		if n > 0 && len(dst)-start+len(doc)+16 > maxBatchBytes {
+			c.pending = append([]byte(nil), doc...)
+			return dst, n, false, nil
+		}
+		dst = value.AppendIndex(dst, int(n), value.NewDocument(doc))
+		n++
+	}
+	return dst, n, false, nil
+}
+
+// appendCursorHead begins {cursor: {firstBatch: [; endCursor closes it.
+func beginCursor(dst []byte, batch string) (out []byte, cm, bm int) {
+	dst, cm = value.BeginKey(dst, value.Document, "cursor")
+	dst, bm = value.BeginKey(dst, value.Array, batch)
+	return dst, cm, bm
+}
+
+func endCursor(dst []byte, cm, bm int, id int64, ns string) []byte {
+	dst = value.End(dst, bm)
+	dst = value.Append(dst, "id", value.NewInt64(id))
+	dst = append(dst, byte(value.String))
+	dst = append(dst, "ns\x00"...)
+	dst = value.AppendPayload(dst, value.NewString(ns))
+	return value.End(dst, cm)
+}
+
+// firstBatch writes the cursor of a command that opens one. single closes the cursor after the batch whatever is left.
+func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, single bool) ([]byte, error) {
+	dst, cm, bm := beginCursor(dst, "firstBatch")
+	dst, count, done, err := c.fillBatch(op, dst, size)
+	if err != nil {
+		c.close()
+		return dst, err
+	}
+	op.Stats.NReturned = count
+	c.returned, c.batches = count, 1
+	var id int64
+	if (done && !c.tailable) || single {
+		c.close()
+	} else {
+		c.stream.stop()
+		if c.snap != nil {
+			c.snap.Save()
+		}
+		if op.Req.LSID != nil {
+			c.lsid = append([]byte(nil), op.Req.LSID...)
+		}
+		c.origin = append([]byte(nil), op.Req.Body...)
+		id = n.cursors.add(c)
+		op.Stats.CursorID = id
+	}
+	return endCursor(dst, cm, bm, id, c.ns), nil
+}
+
+// runGetMore continues a cursor.
+func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
+	if t := op.Req.Cmd.T; t != value.Int64 && t != value.Int32 {
+		return dst, command.WrongType("getMore.getMore", t, command.TInt)
+	}
+	coll := op.Req.Str("collection")
+	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
+		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
+	}
+	size := op.Req.Int("batchSize", -1)
+	if !op.Arg("batchSize").IsMissing() && size < 0 {
+		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+	}
+	if size == 0 {
+		size = -1
+	}
+	c, err := n.cursors.pin(op.Req.Cmd.Int64(), op.Req.NS(coll))
+	if err != nil {
+		return dst, err
+	}
+	if op.Req.MaxTimeMS > 0 && !(c.tailable && c.awaitData) {
+		n.cursors.unpin(c)
+		return dst, mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")
+	}
+	op.Stats.NS, op.Stats.CursorID = c.ns, c.id
+	return n.nextBatch(op, dst, c, size)
+}
+
+func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
+	dst, cm, bm := beginCursor(dst, "nextBatch")
+	dst, count, done, err := c.fillBatch(op, dst, size)
+	if err == nil && c.tailable && count == 0 && done && c.awaitData {
+		dst, count, done, err = n.awaitMore(op, dst, c, size)
+	}
+	if err != nil {
+		n.cursors.remove(c)
+		return dst, err
+	}
+	op.Stats.NReturned = count
+	c.returned += count
+	c.batches++
+	id := c.id
+	if done && !c.tailable {
+		n.cursors.remove(c)
+		id = 0
+	} else {
+		c.stream.stop()
+		if c.snap != nil {
+			c.snap.Save()
+		}
+		if !n.cursors.unpin(c) {
+			return dst, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
+		}
+	}
+	return endCursor(dst, cm, bm, id, c.ns), nil
+}
+
+// runKillCursors ends cursors by id.
+func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	var killed, missing []value.Value
+	for i, v := range value.Values(op.Req.Doc("cursors")) {
+		if v.T != value.Int64 {
+			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
+		}
+		if n.cursors.owns(v.Int64(), ns) && n.cursors.kill(v.Int64()) {
+			killed = append(killed, v)
+		} else {
+			missing = append(missing, v)
+		}
+	}
+	dst = value.Append(dst, "cursorsKilled", value.NewArray(value.ArrayOf(killed...)))
+	dst = value.Append(dst, "cursorsNotFound", value.NewArray(value.ArrayOf(missing...)))
+	dst = value.Append(dst, "cursorsAlive", value.NewArray(value.ArrayOf()))
+	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
+}
+
+func (t *cursorTable) owns(id int64, ns string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.byID[id]
+	return c != nil && c.ns == ns
+}

@@ -1,0 +1,124 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func deleteSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "delete", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
+		Txn: true, Retryable: true, API: true, Run: n.runDelete,
+		Fields: []command.Field{
+			command.Req("deletes", command.TArray), command.Opt("ordered", command.TSafeBool), command.Opt("let", command.TObject),
+			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("collectionUUID", command.TOther),
+			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "remove"
+	list := op.Req.DocList("deletes")
+	if err := checkBatch(list.Count()); err != nil {
+		return dst, err
+	}
+	if err := checkWritable(op, ns); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	stmts, err := parseDeletes(list, op.Req.Doc("let"))
+	if err != nil {
+		return dst, err
+	}
+	var deleted int64
+	ordered := op.Req.BoolOr("ordered", true)
+	for i := range stmts {
+		w.stmt = int32(i)
+		r, err := w.runStatement(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		deleted += r.deleted
+		if err != nil && w.fail(i, err, ordered) {
+			break
+		}
+	}
+	if err := w.commandError(); err != nil {
+		return dst, err
+	}
+	w.settle(len(stmts) > 1 || stmts[0].multi)
+	n.sizes.deletes.Add(int64(len(stmts)))
+	op.Stats.NDeleted = deleted
+	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
+	return n.endWrite(w, dst), nil
+}
+
+// parseDeletes reads the statements of a delete command.
+func parseDeletes(list command.Docs, let []byte) ([]statement, error) {
+	out := make([]statement, 0, list.Count())
+	err := list.Each("delete.deletes", func(i int, doc []byte) error {
+		st := statement{let: let}
+		var q, limit bool
+		for it := value.Walk(doc); ; {
+			k, v, ok := it.Next()
+			if !ok {
+				break
+			}
+			q = q || string(k) == "q"
+			limit = limit || string(k) == "limit"
+			if err := st.deleteField(string(k), v); err != nil {
+				return err
+			}
+		}
+		if !q {
+			return command.MissingField("delete.deletes.q")
+		}
+		if !limit {
+			return command.MissingField("delete.deletes.limit")
+		}
+		out = append(out, st)
+		return nil
+	})
+	return out, err
+}
+
+func (st *statement) deleteField(k string, v value.Value) error {
+	typed := func(t command.Types, ok bool) error {
+		if ok {
+			return nil
+		}
+		return command.WrongType("delete.deletes."+k, v.T, t)
+	}
+	switch k {
+	case "q":
+		st.filter = v.Doc()
+		return typed(command.TObject, v.T == value.Document)
+	case "limit":
+		n, ok := v.AsInt64()
+		if !ok || n < 0 || n > 1 {
+			return mongoerr.Newf(mongoerr.FailedToParse, "The limit field in delete objects must be 0 or 1. Got %s", showNumber(v))
+		}
+		st.multi = n == 0
+	case "hint":
+		st.hint = v
+		return typed(command.TString|command.TObject, v.T == value.Document || v.T == value.String)
+	case "collation":
+		st.collation = v
+		return typed(command.TObject, v.T == value.Document)
+	case "sampleId", "includeQueryStatsMetrics":
+	default:
+		return command.UnknownField("delete.deletes." + k)
+	}
+	return nil
+}

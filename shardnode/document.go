@@ -1,0 +1,145 @@
+package shardnode
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxStoredSize is the limit of a stored document; internal ones may be 16 KiB larger.
+const maxStoredSize = command.MaxBSONSize
+
+// maxDepth is the deepest nesting a stored document may have.
+const maxDepth = 180
+
+// prepareInsert makes a client's document the one to store: _id first, made where it is missing; empty timestamps at the
+// top level filled with the time given by now; and checks what storage refuses. The result is doc itself where nothing
+// had to change.
+func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, error) {
+	if len(doc) > maxStoredSize {
+		return nil, mongoerr.Newf(mongoerr.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(doc), maxStoredSize)
+	}
+	idAt, emptyTS := -1, false
+	i := 0
+	var id value.Value
+	for it := value.Walk(doc); ; i++ {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		if string(k) == "_id" {
+			if idAt >= 0 {
+				return nil, mongoerr.New(mongoerr.BadValue, "can't have multiple _id fields in one document")
+			}
+			idAt, id = i, v
+		} else if v.T == value.Timestamp && v.TimestampU64() == 0 {
+			emptyTS = true
+		} else if (v.T == value.Document || v.T == value.Array) && len(v.Doc()) > 2*maxDepth && depthOf(v.Doc(), 1) > maxDepth {
+			return nil, mongoerr.Newf(mongoerr.Overflow, "Document exceeds maximum nested object depth: %d", maxDepth)
+		}
+	}
+	if idAt >= 0 {
+		if err := checkID(id); err != nil {
+			return nil, err
+		}
+	}
+	if idAt == 0 && (!emptyTS || keepEmptyTS) {
+		return doc, nil
+	}
+	return rebuildInsert(doc, idAt, id, emptyTS && !keepEmptyTS, now)
+}
+
+func rebuildInsert(doc []byte, idAt int, id value.Value, fillTS bool, now func() uint64) ([]byte, error) {
+	out, mark := value.Begin(make([]byte, 0, len(doc)+22))
+	if idAt < 0 {
+		oid := NewObjectID()
+		out = append(append(out, byte(value.ObjectID)), "_id\x00"...)
+		out = append(out, oid[:]...)
+	} else {
+		out = value.Append(out, "_id", id)
+	}
+	i := 0
+	for it := value.Walk(doc); ; i++ {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		switch {
+		case i == idAt:
+		case fillTS && v.T == value.Timestamp && v.TimestampU64() == 0:
+			out = value.AppendKeyBytes(out, k, value.NewTimestampU64(now()))
+		default:
+			out = append(out, raw...)
+		}
+	}
+	out = value.End(out, mark)
+	if len(out) > maxStoredSize {
+		return nil, mongoerr.Newf(mongoerr.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(out), maxStoredSize)
+	}
+	return out, nil
+}
+
+// checkID refuses values that cannot be an _id.
+func checkID(id value.Value) error {
+	switch id.T {
+	case value.Array, value.Regex, value.Undefined:
+		return mongoerr.Newf(mongoerr.InvalidIdField, "The '_id' value cannot be of type %s", id.T.Name())
+	case value.Document:
+		for it := value.Walk(id.Doc()); ; {
+			k, _, ok := it.Next()
+			if !ok {
+				return nil
+			}
+			if strings.HasPrefix(string(k), "$") {
+				return mongoerr.Newf(mongoerr.DollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: %s is not valid for storage.", k)
+			}
+		}
+	}
+	return nil
+}
+
+func depthOf(doc []byte, d int) int {
+	max := d
+	if d > maxDepth {
+		return d
+	}
+	for it := value.Walk(doc); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return max
+		}
+		if v.T == value.Document || v.T == value.Array {
+			if n := depthOf(v.Doc(), d+1); n > max {
+				max = n
+			}
+		}
+	}
+}
+
+var oidProcess = func() (p [5]byte) {
+	_, _ = rand.Read(p[:])
+	return p
+}()
+
+var oidCounter = func() *atomic.Uint32 {
+	var seed [4]byte
+	_, _ = rand.Read(seed[:])
+	c := new(atomic.Uint32)
+	c.Store(binary.LittleEndian.Uint32(seed[:]))
+	return c
+}()
+
+// NewObjectID makes an ObjectId: seconds, five bytes of this process, a counter.
+func NewObjectID() (id [12]byte) {
+	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
+	copy(id[4:], oidProcess[:])
+	c := oidCounter.Add(1)
+	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
+	return id
+}

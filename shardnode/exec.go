@@ -1,0 +1,216 @@
+package shardnode
+
+import (
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// row is one result on its way up an execution tree. Everything borrows from the node that made it, until its next.
+type row struct {
+	rid storage.RecordID
+	doc []byte // nil until fetched
+
+	key      []byte // the index key it came from, nil for collection scans
+	typeBits []byte
+	index    *catalog.Index
+	sortKey  []byte // what it was sorted by, for merging sorted streams
+	score    float64
+}
+
+// node is one stage of an execution tree. next fills r and reports true, or false at the end. save lets go of the store
+// between two batches; a saved node restores itself at its next next.
+type node interface {
+	next(op *command.Op, r *row) (bool, error)
+	save()
+	close()
+	stats() *nodeStats
+}
+
+// nodeStats are what explain prints of a stage.
+type nodeStats struct {
+	works, advanced int64
+	eof             bool
+	keys, docs      int64
+	seeks           int64
+	time            time.Duration
+	memory          int64
+	spills          int64
+	rejected        int64 // fetched or read, but not of this shard or not matching
+}
+
+// collScan reads a collection in order of RecordId, or backwards.
+type collScan struct {
+	st      nodeStats
+	snap    *storage.Snapshot
+	coll    *catalog.Collection
+	opts    storage.ScanOptions
+	matcher *match.Matcher
+	cur     *storage.RecordCursor
+}
+
+func (c *collScan) next(op *command.Op, r *row) (bool, error) {
+	if c.cur == nil {
+		c.cur = c.snap.Scan(c.coll, c.opts)
+	}
+	for c.cur.Next() {
+		c.st.works++
+		c.st.docs++
+		if err := op.Check(); err != nil {
+			return false, err
+		}
+		doc := c.cur.Doc()
+		if c.matcher != nil {
+			ok, err := c.matcher.Match(doc)
+			if err != nil {
+				return false, err
+			}
+			if !ok {
+				continue
+			}
+		}
+		r.rid, r.doc, r.key, r.index = c.cur.RecordID(), doc, nil, nil
+		c.st.advanced++
+		return true, nil
+	}
+	c.st.works++
+	c.st.eof = true
+	return false, c.cur.Err()
+}
+
+func (c *collScan) save() {
+	if c.cur != nil {
+		c.cur.Save()
+	}
+}
+
+func (c *collScan) close() {
+	if c.cur != nil {
+		c.cur.Close()
+		c.cur = nil
+	}
+}
+
+func (c *collScan) stats() *nodeStats { return &c.st }
+
+// idLookup is the express path: the one document with an _id.
+type idLookup struct {
+	st      nodeStats
+	snap    *storage.Snapshot
+	coll    *catalog.Collection
+	id      value.Value
+	matcher *match.Matcher // what the filter asks besides, nil for nothing
+	done    bool
+}
+
+func (l *idLookup) next(op *command.Op, r *row) (bool, error) {
+	l.st.works++
+	if l.done {
+		l.st.eof = true
+		return false, nil
+	}
+	l.done = true
+	rid, doc, ok, err := l.snap.FindByID(l.coll, l.id)
+	if err != nil || !ok {
+		l.st.eof = true
+		return false, err
+	}
+	l.st.keys++
+	l.st.docs++
+	if l.matcher != nil {
+		if ok, err := l.matcher.Match(doc); err != nil || !ok {
+			return false, err
+		}
+	}
+	l.st.advanced++
+	r.rid, r.doc, r.key, r.index = rid, doc, nil, nil
+	return true, nil
+}
+
+func (l *idLookup) save()             {}
+func (l *idLookup) close()            {}
+func (l *idLookup) stats() *nodeStats { return &l.st }
+
+// eofNode has no results: the collection does not exist, or the filter matches nothing.
+type eofNode struct{ st nodeStats }
+
+func (e *eofNode) next(*command.Op, *row) (bool, error) {
+	e.st.works++
+	e.st.eof = true
+	return false, nil
+}
+func (e *eofNode) save()             {}
+func (e *eofNode) close()            {}
+func (e *eofNode) stats() *nodeStats { return &e.st }
+
+// filterNode passes what keep says yes to: the filter above a fetch, or the shard filter.
+type filterNode struct {
+	st   nodeStats
+	in   node
+	keep func(doc []byte) (bool, error)
+}
+
+func (f *filterNode) next(op *command.Op, r *row) (bool, error) {
+	for {
+		f.st.works++
+		ok, err := f.in.next(op, r)
+		if err != nil || !ok {
+			f.st.eof = !ok
+			return false, err
+		}
+		if ok, err = f.keep(r.doc); err != nil {
+			return false, err
+		}
+		if ok {
+			f.st.advanced++
+			return true, nil
+		}
+		f.st.rejected++
+		if err := op.Check(); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (f *filterNode) save()             { f.in.save() }
+func (f *filterNode) close()            { f.in.close() }
+func (f *filterNode) stats() *nodeStats { return &f.st }
+
+// skipLimit drops the first skip results and ends after limit.
+type skipLimit struct {
+	st          nodeStats
+	in          node
+	skip, limit int64 // limit < 0: none
+}
+
+func (s *skipLimit) next(op *command.Op, r *row) (bool, error) {
+	for {
+		s.st.works++
+		if s.limit == 0 {
+			s.st.eof = true
+			return false, nil
+		}
+		ok, err := s.in.next(op, r)
+		if err != nil || !ok {
+			s.st.eof = !ok
+			return false, err
+		}
+		if s.skip > 0 {
+			s.skip--
+			continue
+		}
+		if s.limit > 0 {
+			s.limit--
+		}
+		s.st.advanced++
+		return true, nil
+	}
+}
+
+func (s *skipLimit) save()             { s.in.save() }
+func (s *skipLimit) close()            { s.in.close() }
+func (s *skipLimit) stats() *nodeStats { return &s.st }

@@ -1,0 +1,230 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A batch of inserts is cut into units of work of at most this many documents and bytes, so that no unit holds up the
+// commits of others for long.
+const (
+	insertUnitDocs  = 1000
+	insertUnitBytes = 1 << 20
+)
+
+func insertSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "insert", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
+		Txn: true, Retryable: true, API: true, Run: n.runInsert,
+		Fields: []command.Field{
+			command.Req("documents", command.TArray), command.Opt("ordered", command.TSafeBool),
+			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
+			command.Opt("collectionUUID", command.TOther), command.Opt("encryptionInformation", command.TObject),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "insert"
+	list := op.Req.DocList("documents")
+	if err := checkBatch(list.Count()); err != nil {
+		return dst, err
+	}
+	if err := checkWritable(op, ns); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	inserted, err := w.insertAll(ns, list, op.Req.BoolOr("ordered", true), op.Bool("bypassEmptyTsReplacement"))
+	if err == nil {
+		err = w.commandError()
+	}
+	if err != nil {
+		return dst, err
+	}
+	n.sizes.inserts.Add(inserted)
+	op.Stats.NInserted = inserted
+	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
+	return n.endWrite(w, dst), nil
+}
+
+// endWrite appends what all write replies end with.
+func (n *Node) endWrite(w *writeOp, dst []byte) []byte {
+	return appendWriteErrors(dst, w.errs)
+}
+
+// pendingDoc is a document of the batch, ready to be stored.
+type pendingDoc struct {
+	index int
+	doc   []byte
+}
+
+// insertAll inserts a batch, in order, unit by unit.
+func (w *writeOp) insertAll(ns string, list command.Docs, ordered, keepTS bool) (inserted int64, err error) {
+	total := list.Count()
+	var unit []pendingDoc
+	size := 0
+	stop := false
+	flush := func(last bool) {
+		if len(unit) > 0 && !stop {
+			n, s := w.insertUnit(ns, unit, ordered, last)
+			inserted += n
+			stop = s
+		}
+		unit, size = unit[:0], 0
+	}
+	multi := false
+	err = list.Each("insert.documents", func(i int, doc []byte) error {
+		if stop {
+			return nil
+		}
+		stored, err := prepareInsert(doc, keepTS, w.now)
+		if err == nil {
+			err = w.validateNew(ns, stored)
+		}
+		if err != nil {
+			flush(false)
+			multi = true
+			if !stop {
+				stop = w.fail(i, err, ordered)
+			}
+			return nil
+		}
+		unit = append(unit, pendingDoc{i, stored})
+		if size += len(stored); len(unit) == insertUnitDocs || size >= insertUnitBytes {
+			last := i == total-1 && !multi
+			flush(last)
+			multi = true
+		}
+		return nil
+	})
+	if err != nil {
+		return inserted, err
+	}
+	flush(true)
+	if w.last == 0 || multi || len(w.errs) > 0 {
+		w.finish()
+	}
+	return inserted, nil
+}
+
+func (w *writeOp) now() uint64 {
+	return uint64(storage.TimestampOf(uint32(w.n.now().Unix()), 1))
+}
+
+// insertUnit inserts some documents in one unit of work, or, where one fails, in several around it. last says that
+// nothing follows, so that the commit may wait for the write concern itself.
+func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (inserted int64, stop bool) {
+	raw := make([][]byte, len(docs))
+	for i := range docs {
+		raw[i] = docs[i].doc
+	}
+	for len(docs) > 0 {
+		wc := relaxed
+		if last {
+			wc = w.wc
+		}
+		var done int
+		var docErr error
+		err := w.retry(func() error {
+			var err error
+			done, docErr, err = w.tryInsert(ns, raw, wc, docs[0].index)
+			return err
+		})
+		inserted += int64(done)
+		if err != nil { // the unit itself failed: nothing of it is there
+			for _, d := range docs[done:] {
+				if w.fail(d.index, err, ordered) {
+					return inserted, true
+				}
+			}
+			return inserted, false
+		}
+		if docErr == nil {
+			return inserted, false
+		}
+		if w.fail(docs[done].index, docErr, ordered) {
+			return inserted, true
+		}
+		docs, raw = docs[done+1:], raw[done+1:]
+	}
+	return inserted, false
+}
+
+// tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
+func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
+	u := w.unit(nil)
+	defer u.Rollback()
+	coll, err := w.target(u, w.n.Engine.Catalog(), ns, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	info := storage.OpInfo{StmtID: -1}
+	if w.op.Req.HasTxnNumber {
+		info.StmtID = int32(stmt)
+	}
+	done, docErr = u.InsertMany(coll, raw, info)
+	if docErr != nil && storage.ErrConflict(docErr) {
+		return 0, nil, docErr
+	}
+	if done == 0 && docErr != nil {
+		return 0, docErr, nil
+	}
+	if err := w.commit(u, wc); err != nil {
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection first
+			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+		}
+		return 0, nil, err
+	}
+	return done, docErr, nil
+}
+
+// validateNew runs the collection's validator on a document to be inserted.
+func (w *writeOp) validateNew(ns string, doc []byte) error {
+	if w.bypass {
+		return nil
+	}
+	c := w.n.Engine.Catalog().Lookup(ns)
+	if c == nil || len(c.Options) <= 5 {
+		return nil
+	}
+	return w.n.meta(c).check(c, doc, nil)
+}
+
+// check runs the validator on a new document. old is what it replaces, nil for inserts: with the moderate level, a
+// document that was invalid before may stay so.
+func (m *collMeta) check(c *catalog.Collection, doc, old []byte) error {
+	if m.err != nil {
+		return m.err
+	}
+	if m.validator == nil || m.level == "off" {
+		return nil
+	}
+	ok, err := m.validator.Match(doc)
+	if err != nil || ok {
+		return err
+	}
+	if m.action == "warn" {
+		return nil
+	}
+	if m.level == "moderate" && old != nil {
+		if was, err := m.validator.Match(old); err == nil && !was {
+			return nil
+		}
+	}
+	return validationFailure(m.validator, doc)
+}

@@ -1,0 +1,119 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/storage"
+)
+
+// A multi-document write is cut into units of at most this many documents and bytes.
+const (
+	multiUnitDocs  = 500
+	multiUnitBytes = 1 << 20
+)
+
+// runMulti changes every matching document. The documents are found by one snapshot, so that a document the statement
+// has moved is not met again; each unit writes through a newer one, and looks again at what changed in between.
+func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
+	s := w.n.Engine.Snapshot()
+	defer s.Release()
+	q, err := w.newQuery(ns, st, s)
+	if err != nil {
+		return r, err
+	}
+	if q.coll == nil {
+		_, err := w.target(nil, s.Catalog(), ns, false)
+		return r, err
+	}
+	root, err := w.n.plan(w.op, q)
+	if err != nil {
+		return r, err
+	}
+	defer root.close()
+	for {
+		rids, end, err := w.nextRIDs(root)
+		if err != nil {
+			return r, err
+		}
+		if len(rids) > 0 {
+			if err := w.writeRIDs(ns, st, rids, &r); err != nil {
+				return r, err
+			}
+		}
+		if end {
+			return r, nil
+		}
+	}
+}
+
+// nextRIDs collects the records of one unit.
+func (w *writeOp) nextRIDs(root node) (rids []storage.RecordID, end bool, err error) {
+	var found row
+	size := 0
+	for len(rids) < multiUnitDocs && size < multiUnitBytes {
+		ok, err := root.next(w.op, &found)
+		if err != nil {
+			return nil, false, err
+		}
+		if !ok {
+			return rids, true, nil
+		}
+		rids = append(rids, found.rid.Clone())
+		size += len(found.doc)
+	}
+	root.save()
+	return rids, false, nil
+}
+
+// writeRIDs applies the statement to records in one unit, again from the start when it conflicts. A record that has gone
+// or no longer matches is passed over.
+func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
+	var r result
+	err := w.retry(func() error {
+		r = result{}
+		s := w.n.Engine.Snapshot()
+		defer s.Release()
+		q, err := w.newQuery(ns, st, s)
+		if err != nil || q.coll == nil {
+			return err
+		}
+		u := w.unit(s)
+		defer u.Rollback()
+		any := false
+		for _, rid := range rids {
+			doc, ok, err := s.Get(q.coll, rid)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if q.matcher != nil {
+				if ok, err = q.matcher.Match(doc); err != nil {
+					return err
+				}
+				if !ok {
+					continue
+				}
+			}
+			changed, err := w.writeRow(u, q, st, rid, doc, &r)
+			if err != nil {
+				return err
+			}
+			any = any || changed
+			if err := w.op.Check(); err != nil {
+				return err
+			}
+		}
+		if !any {
+			return nil
+		}
+		return w.commit(u, relaxed)
+	})
+	if err != nil {
+		return err
+	}
+	total.matched += r.matched
+	total.modified += r.modified
+	total.deleted += r.deleted
+	return nil
+}
+

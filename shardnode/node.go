@@ -1,0 +1,168 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Node is one data-bearing node.
+type Node struct {
+	Engine  *storage.Engine
+	Set     replication.Set
+	Service *command.Service
+
+	cursors cursorTable
+	metas   sync.Map // catalog.UUID → *collMeta
+	ddl     ddlLocks
+	sizes   *counters
+	now     func() time.Time
+}
+
+// Options say how to make a node.
+type Options struct {
+	Engine  *storage.Engine
+	Set     replication.Set
+	Service *command.Service
+	Now     func() time.Time // nil: time.Now
+}
+
+// New makes a node and registers its commands with the service.
+func New(o Options) *Node {
+	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, now: o.Now, sizes: &counters{}}
+	if n.now == nil {
+		n.now = time.Now
+	}
+	n.cursors.init()
+	n.ddl.init()
+	n.register(o.Service.Table)
+	return n
+}
+
+// Close ends the cursors that still stand.
+func (n *Node) Close() { n.cursors.closeAll() }
+
+// collMeta is what is compiled once for a collection and used by every operation on it, until the collection changes.
+type collMeta struct {
+	coll      *catalog.Collection
+	collation *collation.Spec
+	validator *match.Matcher
+	level     string // validationLevel
+	action    string // validationAction
+	err       error  // the validator does not compile: every write says so
+}
+
+// meta gives the compiled form of a collection's options.
+func (n *Node) meta(c *catalog.Collection) *collMeta {
+	if m, ok := n.metas.Load(c.UUID); ok && m.(*collMeta).coll == c {
+		return m.(*collMeta)
+	}
+	m := &collMeta{coll: c, level: "strict", action: "error"}
+	if c.Collation != nil {
+		m.collation, m.err = collation.Parse(c.Collation)
+	}
+	for k, v := range value.Elements(c.Options) {
+		switch k {
+		case "validator":
+			if v.T == value.Document && len(v.Doc()) > 5 && m.err == nil {
+				m.validator, m.err = compileFilter(append([]byte(nil), v.Doc()...), nil, m.collation)
+			}
+		case "validationLevel":
+			m.level = v.Str()
+		case "validationAction":
+			m.action = v.Str()
+		}
+	}
+	n.metas.Store(c.UUID, m)
+	return m
+}
+
+// lang is what the query language needs to know of one operation: clock, variables, collation.
+type lang struct {
+	env   *expr.Env
+	scope *expr.Scope
+	coll  *collation.Spec
+}
+
+// newLang makes the language environment of an operation. let is its variables, nil without.
+func (n *Node) newLang(spec *collation.Spec, let []byte) (*lang, error) {
+	l := &lang{coll: spec}
+	l.env = &expr.Env{NowMS: n.now().UnixMilli(), ClusterTime: uint64(n.Engine.Visible()), Collator: spec.Collator()}
+	l.scope = expr.NewScope(l.env)
+	for it := value.Walk(let); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return l, nil
+		}
+		if err := expr.CheckVariableName(string(k)); err != nil {
+			return nil, err
+		}
+		e, err := expr.Compile(v, l.scope)
+		if err != nil {
+			return nil, err
+		}
+		c, err := e.Eval(expr.NewFrame(l.scope))
+		if err != nil {
+			return nil, err
+		}
+		l.scope.DefineConst(string(k), c)
+	}
+}
+
+// notPrimary is what a write answers on a member that may not take it.
+func (n *Node) notPrimary() error {
+	if n.Set.IsPrimary() {
+		return nil
+	}
+	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+}
+
+// readTime waits for what readConcern asks and gives the snapshot to read from.
+func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
+	if op.Req.ReadConcern == nil {
+		return n.Engine.Snapshot(), nil
+	}
+	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
+	if err != nil {
+		return nil, err
+	}
+	if rc.AfterClusterTime != 0 {
+		if err := n.waitFor(op, storage.Timestamp(rc.AfterClusterTime)); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case rc.AtClusterTime != 0:
+		if err := n.waitFor(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
+			return nil, err
+		}
+		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
+	case rc.Level == "majority" || rc.Level == "snapshot" || rc.Level == "linearizable":
+		return n.Engine.MajoritySnapshot(), nil
+	}
+	return n.Engine.Snapshot(), nil
+}
+
+// waitFor returns once everything up to ts is visible. A time that this node never wrote at is reached by a no-op write,
+// as the real server does, so that a causally consistent read does not wait for the next write.
+func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
+	if n.Engine.Visible() >= ts {
+		return nil
+	}
+	n.Engine.AdvanceClock(ts)
+	u := n.Engine.NewUnitOfWork(nil)
+	defer u.Rollback()
+	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))})
+	_, err := n.Set.Commit(ctx, u, replication.WriteConcern{W: 1})
+	return err
+}

@@ -1,0 +1,447 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/update"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func updateSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "update", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
+		Txn: true, Retryable: true, API: true, Run: n.runUpdate,
+		Fields: []command.Field{
+			command.Req("updates", command.TArray), command.Opt("ordered", command.TSafeBool),
+			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
+			command.Opt("let", command.TObject), command.Opt("collectionUUID", command.TOther),
+			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+// statement is one update or delete: which documents, and what becomes of them.
+type statement struct {
+	filter    []byte
+	sort      []byte
+	hint      value.Value
+	collation value.Value
+	let       []byte
+
+	u            value.Value // the update; Missing for deletes
+	constants    []byte      // c
+	arrayFilters []value.Value
+	upsert       bool
+	multi        bool
+	supplied     value.Value // upsertSupplied: the document of the router's upsert
+
+	// compiled by Node.compileStatement
+	coll *collation.Spec
+	lang *lang
+	upd  *update.Update
+
+	// onWrite, where not nil, is told of each document changed: old and new (nil for a delete, or for an insert's old).
+	onWrite func(old, new []byte)
+}
+
+// result is what a statement did.
+type result struct {
+	matched, modified int64
+	deleted           int64
+	upserted          value.Value // the _id of the document that an upsert made; Missing where none
+}
+
+func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "update"
+	list := op.Req.DocList("updates")
+	if err := checkBatch(list.Count()); err != nil {
+		return dst, err
+	}
+	if err := checkWritable(op, ns); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	stmts, err := parseUpdates(list, op.Req.Doc("let"))
+	if err != nil {
+		return dst, err
+	}
+	var matched, modified int64
+	var upserted []value.Value
+	ordered := op.Req.BoolOr("ordered", true)
+	for i := range stmts {
+		w.stmt = int32(i)
+		r, err := w.runStatement(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		matched += r.matched
+		modified += r.modified
+		if !r.upserted.IsMissing() {
+			matched++
+			upserted = append(upserted, value.NewDocument(value.Doc(value.F("index", value.NewInt32(int32(i))), value.F("_id", r.upserted))))
+		}
+		if err != nil && w.fail(i, err, ordered) {
+			break
+		}
+	}
+	if err := w.commandError(); err != nil {
+		return dst, err
+	}
+	w.settle(len(stmts) > 1 || stmts[0].multi)
+	n.sizes.updates.Add(int64(len(stmts)))
+	op.Stats.NMatched, op.Stats.NModified = matched, modified
+	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
+	if len(upserted) > 0 {
+		dst = value.Append(dst, "upserted", value.NewArray(value.ArrayOf(upserted...)))
+	}
+	dst = value.Append(dst, "nModified", value.NewInt32(int32(modified)))
+	return n.endWrite(w, dst), nil
+}
+
+// settle waits for the write concern where the last commit did not do it itself.
+func (w *writeOp) settle(several bool) {
+	if several || w.last == 0 || len(w.errs) > 0 {
+		w.finish()
+	}
+}
+
+// parseUpdates reads the statements of an update command.
+func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
+	out := make([]statement, 0, list.Count())
+	err := list.Each("update.updates", func(i int, doc []byte) error {
+		st := statement{let: let}
+		var q bool
+		for it := value.Walk(doc); ; {
+			k, v, ok := it.Next()
+			if !ok {
+				break
+			}
+			if string(k) == "q" {
+				q = true
+			}
+			if err := st.updateField(string(k), v); err != nil {
+				return err
+			}
+		}
+		if !q {
+			return command.MissingField("update.updates.q")
+		}
+		if st.u.IsMissing() {
+			return command.MissingField("update.updates.u")
+		}
+		out = append(out, st)
+		return nil
+	})
+	return out, err
+}
+
+func (st *statement) updateField(k string, v value.Value) error {
+	typed := func(t command.Types, ok bool) error {
+		if ok {
+			return nil
+		}
+		return command.WrongType("update.updates."+k, v.T, t)
+	}
+	switch k {
+	case "q":
+		st.filter = v.Doc()
+		return typed(command.TObject, v.T == value.Document)
+	case "u":
+		st.u = v
+		if v.T != value.Document && v.T != value.Array {
+			return mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
+		}
+	case "c":
+		st.constants = v.Doc()
+		return typed(command.TObject, v.T == value.Document)
+	case "upsert":
+		st.upsert = v.Truthy()
+		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+	case "multi":
+		st.multi = v.Truthy()
+		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+	case "hint":
+		st.hint = v
+		return typed(command.TString|command.TObject, v.T == value.Document || v.T == value.String)
+	case "collation":
+		st.collation = v
+		return typed(command.TObject, v.T == value.Document)
+	case "sort":
+		st.sort = v.Doc()
+		return typed(command.TObject, v.T == value.Document)
+	case "arrayFilters":
+		if v.T != value.Array {
+			return typed(command.TArray, false)
+		}
+		st.arrayFilters = value.Values(v.Doc())
+		for i, f := range st.arrayFilters {
+			if f.T != value.Document {
+				return command.WrongType("update.updates.arrayFilters."+itoa(i), f.T, command.TObject)
+			}
+		}
+	case "upsertSupplied", "collectionUUID", "sampleId", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
+	default:
+		return command.UnknownField("update.updates." + k)
+	}
+	return nil
+}
+
+// compileStatement compiles a statement for a collection as it stands.
+func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
+	var err error
+	if st.coll, err = w.n.collationOf(st.collation, c); err != nil {
+		return err
+	}
+	if st.lang, err = w.n.newLang(st.coll, st.let); err != nil {
+		return err
+	}
+	if st.multi && len(st.sort) > 5 {
+		return mongoerr.New(mongoerr.FailedToParse, "Cannot specify sort with multi=true")
+	}
+	if st.u.IsMissing() {
+		return nil
+	}
+	if st.constants != nil && st.u.T != value.Array {
+		return mongoerr.New(51198, "Constant values may only be specified for pipeline updates")
+	}
+	for k, v := range value.Elements(st.constants) {
+		st.lang.scope.DefineConst(k, v)
+	}
+	st.upd, err = update.Compile(st.u, update.Options{
+		ArrayFilters: st.arrayFilters, Collator: st.coll.Collator(), Upsert: st.upsert, Multi: st.multi, Scope: st.lang.scope,
+	})
+	return err
+}
+
+// runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
+// concern itself.
+func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, error) {
+	if err := w.compileStatement(st, w.n.Engine.Catalog().Lookup(ns)); err != nil {
+		return result{}, err
+	}
+	wc := relaxed
+	if last {
+		wc = w.wc
+	}
+	if st.multi {
+		r, err := w.runMulti(ns, st)
+		if err != nil || r.matched > 0 || !st.upsert {
+			return r, err
+		}
+	}
+	var r result
+	err := w.retry(func() error {
+		var err error
+		r, err = w.runOne(ns, st, wc)
+		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(st, err) {
+			return mongoerr.New(mongoerr.WriteConflict, "upsert met a document inserted meanwhile")
+		}
+		return err
+	})
+	return r, err
+}
+
+// newQuery makes a statement's query against a snapshot.
+func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*query, error) {
+	q := &query{ns: ns, snap: s, coll: s.Catalog().Lookup(ns), lang: st.lang, filter: st.filter, sort: st.sort, hint: st.hint, diskUse: true}
+	q.owned = w.n.ownership(w.op, q.coll)
+	return q, q.compile(nil)
+}
+
+// runOne is one attempt at a statement that changes at most one document.
+func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r result, err error) {
+	s := w.n.Engine.Snapshot()
+	defer s.Release()
+	q, err := w.newQuery(ns, st, s)
+	if err != nil {
+		return r, err
+	}
+	u := w.unit(s)
+	defer u.Rollback()
+	if q.coll, err = w.target(u, s.Catalog(), ns, false); err != nil {
+		return r, err
+	}
+	root, err := w.n.plan(w.op, q)
+	if err != nil {
+		return r, err
+	}
+	defer root.close()
+	var found row
+	ok, err := root.next(w.op, &found)
+	if err != nil {
+		return r, err
+	}
+	if !ok {
+		if st.upsert {
+			return w.upsert(ns, st, q, u, s.Catalog(), wc)
+		}
+		return r, nil
+	}
+	changed, err := w.writeRow(u, q, st, found.rid.Clone(), found.doc, &r)
+	if err != nil || !changed {
+		return r, err
+	}
+	return r, w.commit(u, wc)
+}
+
+// writeRow applies a statement to one document; changed is false where it stays as it is.
+func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
+	if st.u.IsMissing() {
+		if err := u.Delete(q.coll, rid, doc, w.info(nil)); err != nil {
+			return false, err
+		}
+		r.deleted++
+		if st.onWrite != nil {
+			st.onWrite(doc, nil)
+		}
+		return true, nil
+	}
+	ctx := update.Context{Doc: doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+	if st.upd.NeedsPositional() && q.matcher != nil {
+		var d match.Detail
+		if _, err := q.matcher.MatchDetail(doc, &d); err != nil {
+			return false, err
+		}
+		ctx.Positional = arrayIndex(d.ArrayIndex)
+	}
+	next, changed, err := st.upd.Apply(&ctx)
+	if err != nil {
+		return false, err
+	}
+	r.matched++
+	if !changed {
+		if st.onWrite != nil {
+			st.onWrite(doc, doc)
+		}
+		return false, nil
+	}
+	if len(next) > maxStoredSize {
+		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
+	}
+	if !w.bypass {
+		if err := w.n.meta(q.coll).check(q.coll, next, doc); err != nil {
+			return false, err
+		}
+	}
+	if err := w.checkOwner(q, doc, next); err != nil {
+		return false, err
+	}
+	if err := u.Update(q.coll, rid, doc, next, w.info(oplogUpdate(st.upd, doc, next))); err != nil {
+		return false, err
+	}
+	r.modified++
+	if st.onWrite != nil {
+		st.onWrite(doc, next)
+	}
+	return true, nil
+}
+
+func arrayIndex(s string) int {
+	if s == "" {
+		return -1
+	}
+	n := 0
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// info is what a write tells the oplog.
+func (w *writeOp) info(o []byte) storage.OpInfo {
+	info := storage.OpInfo{O: o, StmtID: -1}
+	if w.op.Req.HasTxnNumber {
+		info.StmtID = w.stmt
+	}
+	return info
+}
+
+// oplogUpdate is the `o` of an update's entry: a delta where that is shorter, nil for the whole new document.
+func oplogUpdate(u *update.Update, old, next []byte) []byte {
+	if u.IsReplacement() {
+		return nil
+	}
+	diff, ok := update.Diff(old, next)
+	if !ok {
+		return nil
+	}
+	return value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
+}
+
+func (w *writeOp) clusterTime() uint64 {
+	return uint64(w.n.Engine.Visible()) + 1
+}
+
+// upsert inserts the document that a statement makes where nothing matched.
+func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replicationConcern) (r result, err error) {
+	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+	doc, err := st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(NewObjectID()) })
+	if err != nil {
+		return r, err
+	}
+	doc, err = prepareInsert(doc, w.op.Bool("bypassEmptyTsReplacement"), w.now)
+	if err != nil {
+		return r, err
+	}
+	c, err := w.target(u, cat, ns, true)
+	if err != nil {
+		return r, err
+	}
+	if !w.bypass {
+		if err := w.n.meta(c).check(c, doc, nil); err != nil {
+			return r, err
+		}
+	}
+	if _, err := u.Insert(c, doc, w.info(nil)); err != nil {
+		return r, err
+	}
+	if err := w.commit(u, wc); err != nil {
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
+			return r, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+		}
+		return r, err
+	}
+	r.upserted = value.Lookup(doc, "_id")
+	if st.onWrite != nil {
+		st.onWrite(nil, doc)
+	}
+	return r, nil
+}
+
+// retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter asks for
+// equality on exactly the fields of the unique index, with the values that collided.
+func (w *writeOp) retryUpsert(st *statement, err error) bool {
+	pattern := value.Lookup(mongoerr.From(err).Details, "keyPattern")
+	if pattern.T != value.Document {
+		return false
+	}
+	for k := range value.Elements(pattern.Doc()) {
+		v := value.Lookup(st.filter, k)
+		if v.IsMissing() || v.T == value.Regex || (v.T == value.Document && isOperatorDoc(v.Doc()) && value.Lookup(v.Doc(), "$eq").IsMissing()) {
+			return false
+		}
+	}
+	return true
+}
+
+func isOperatorDoc(doc []byte) bool {
+	it := value.Walk(doc)
+	k, _, ok := it.Next()
+	return ok && len(k) > 0 && k[0] == '$'
+}

@@ -1,0 +1,219 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// writeOp is what the statements of one write command share: its concern, and what it has done so far.
+type writeOp struct {
+	n      *Node
+	op     *command.Op
+	wc     replication.WriteConcern
+	bypass bool // bypassDocumentValidation
+	last   storage.Timestamp
+	stmt   int32 // the next statement's id in a retryable write
+	errs   []writeError
+}
+
+// writeError is one entry of writeErrors.
+type writeError struct {
+	index int
+	err   *mongoerr.Error
+}
+
+// newWriteOp checks that the node takes writes and reads the write concern.
+func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
+	if err := n.notPrimary(); err != nil {
+		return nil, err
+	}
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil {
+		return nil, err
+	}
+	if wc.Tag != "" {
+		return nil, mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", wc.Tag)
+	}
+	return &writeOp{n: n, op: op, wc: replConcern(wc), bypass: op.Bool("bypassDocumentValidation")}, nil
+}
+
+func replConcern(wc command.WriteConcern) replication.WriteConcern {
+	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
+	if wc.Majority {
+		r.W = -1
+	}
+	return r
+}
+
+// relaxed is the concern of all commits of a command but its last: they only have to be visible.
+var relaxed = replication.WriteConcern{W: 1}
+
+// unit starts a unit of work of the command.
+func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
+	u := w.n.Engine.NewUnitOfWork(s)
+	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
+		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber)
+	}
+	return u
+}
+
+// commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error.
+func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
+	ts, err := w.n.Set.Commit(w.op, u, wc)
+	if ts != 0 {
+		w.last = ts
+		w.op.AdvanceOperationTime(uint64(ts))
+		if err != nil {
+			w.op.SetWriteConcernError(mongoerr.From(err))
+		}
+		return nil
+	}
+	return err
+}
+
+// finish waits for the write concern of what was committed with a relaxed one.
+func (w *writeOp) finish() {
+	if w.last == 0 {
+		w.last = w.n.Engine.Visible()
+		w.op.AdvanceOperationTime(uint64(w.last))
+	}
+	if err := w.n.Set.Await(w.op, w.last, w.wc); err != nil {
+		w.op.SetWriteConcernError(mongoerr.From(err))
+	}
+}
+
+// retry runs f until it meets no write conflict, with a growing pause between tries. It ends with the operation.
+func (w *writeOp) retry(f func() error) error { return retryConflicts(w.op, f) }
+
+func retryConflicts(op *command.Op, f func() error) error {
+	pause := 100 * time.Microsecond
+	for try := 0; ; try++ {
+		err := f()
+		if err == nil || !storage.ErrConflict(err) {
+			return err
+		}
+		op.Stats.Conflicts++
+		if err := op.CheckNow(); err != nil {
+			return err
+		}
+		if try < 3 {
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-op.Done():
+			timer.Stop()
+			return op.Err()
+		}
+		if pause < 50*time.Millisecond {
+			pause *= 2
+		}
+	}
+}
+
+// target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
+func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
+	if c := s.Lookup(ns); c != nil {
+		return c, nil
+	}
+	if v, err := w.n.viewAt(s, ns); err != nil {
+		return nil, err
+	} else if v != nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	}
+	if !create {
+		return nil, nil
+	}
+	if err := w.n.mayCreate(w.op, ns); err != nil {
+		return nil, err
+	}
+	return u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
+}
+
+func unreplicated(ns string) bool { return catalog.DBOf(ns) == "local" }
+
+// checkWritable refuses writes to namespaces that clients may not write.
+func checkWritable(op *command.Op, ns string) error {
+	coll := catalog.CollOf(ns)
+	switch {
+	case coll == "system.views" && !op.Client.InProcess && !op.Client.Internal:
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	case ns == "local.oplog.rs":
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	}
+	return nil
+}
+
+// fail notes a statement's error; stop says whether the rest of the command is not to be tried.
+func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
+	e := mongoerr.From(err)
+	w.errs = append(w.errs, writeError{i, e})
+	return ordered || isFatal(e.Code)
+}
+
+// isFatal is true for errors that end the whole command instead of one statement.
+func isFatal(c mongoerr.Code) bool {
+	switch c {
+	case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect,
+		mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.NotWritablePrimary, mongoerr.OutOfDiskSpace,
+		mongoerr.WouldChangeOwningShard, mongoerr.CannotImplicitlyCreateCollection:
+		return true
+	}
+	return false
+}
+
+// commandError is the error that the whole command answers because of a statement's: the operation was stopped.
+func (w *writeOp) commandError() error {
+	for _, e := range w.errs {
+		switch e.err.Code {
+		case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect, mongoerr.NotWritablePrimary:
+			return e.err
+		}
+	}
+	return nil
+}
+
+// appendWriteErrors writes the writeErrors array where there are any.
+func appendWriteErrors(dst []byte, errs []writeError) []byte {
+	if len(errs) == 0 {
+		return dst
+	}
+	dst, m := value.BeginKey(dst, value.Array, "writeErrors")
+	for i, e := range errs {
+		var dm int
+		dst, dm = value.BeginKey(dst, value.Document, itoa(i))
+		dst = value.Append(dst, "index", value.NewInt32(int32(e.index)))
+		dst = appendErrorFields(dst, e.err)
+		dst = value.End(dst, dm)
+	}
+	return value.End(dst, m)
+}
+
+func appendErrorFields(dst []byte, e *mongoerr.Error) []byte {
+	dst = value.Append(dst, "code", value.NewInt32(int32(e.Code)))
+	if len(e.Details) > 5 {
+		dst = append(dst, e.Details[4:len(e.Details)-1]...)
+	}
+	return value.Append(dst, "errmsg", value.NewString(e.Message))
+}
+
+// maxBatch is the most statements a write command may hold.
+func checkBatch(n int) error {
+	if n < 1 || n > command.MaxWriteBatch {
+		return mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", command.MaxWriteBatch, n)
+	}
+	return nil
+}
+
+
+var _ context.Context = (*command.Op)(nil)
+
+type replicationConcern = replication.WriteConcern
