@@ -317,3 +317,6 @@ func (t *opTable) each(f func(*Op)) {
 		s.Unlock()
 	}
 }
+
+// BoolOr is the request's flag of that name, def where it was not sent.
+func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, def) }

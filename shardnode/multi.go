@@ -116,4 +116,3 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 	total.deleted += r.deleted
 	return nil
 }
-

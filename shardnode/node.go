@@ -21,6 +21,8 @@ type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
 	Service *command.Service
+	// Sharding is nil on a node that is no shard.
+	Sharding Sharding
 
 	cursors cursorTable
 	metas   sync.Map // catalog.UUID → *collMeta

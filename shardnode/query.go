@@ -100,7 +100,7 @@ func checkSortField(k string, v value.Value) error {
 		return nil
 	}
 	if !v.T.Numeric() {
-		return mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, match.Show(v))
+		return mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, value.Show(v))
 	}
 	if i, ok := v.AsInt64(); !ok || (i != 1 && i != -1) {
 		return mongoerr.New(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")

@@ -315,7 +315,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		if _, err := q.matcher.MatchDetail(doc, &d); err != nil {
 			return false, err
 		}
-		ctx.Positional = arrayIndex(d.ArrayIndex)
+		ctx.Positional = d.ArrayIndex
 	}
 	next, changed, err := st.upd.Apply(&ctx)
 	if err != nil {
@@ -347,20 +347,6 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		st.onWrite(doc, next)
 	}
 	return true, nil
-}
-
-func arrayIndex(s string) int {
-	if s == "" {
-		return -1
-	}
-	n := 0
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return -1
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
 }
 
 // info is what a write tells the oplog.

@@ -213,7 +213,6 @@ func checkBatch(n int) error {
 	return nil
 }
 
-
 var _ context.Context = (*command.Op)(nil)
 
 type replicationConcern = replication.WriteConcern

@@ -1,0 +1,130 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func findAndModifySpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "findAndModify", Aliases: []string{"findandmodify"}, Roles: command.All, Kind: command.Write, Namespace: true,
+		WriteConcern: true, ReadConcern: true, Txn: true, Retryable: true, API: true, Run: n.runFindAndModify,
+		Fields: []command.Field{
+			command.Opt("query", command.TObject), command.Opt("sort", command.TObject), command.Opt("remove", command.TSafeBool),
+			command.Opt("update", command.TObjOrArr), command.Opt("new", command.TSafeBool), command.Opt("fields", command.TObject),
+			command.Opt("upsert", command.TSafeBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
+			command.Opt("collation", command.TObject), command.Opt("arrayFilters", command.TArray),
+			command.Opt("hint", command.TObject|command.TString), command.Opt("let", command.TObject),
+			command.Opt("bypassEmptyTsReplacement", command.TSafeBool), command.Opt("collectionUUID", command.TOther),
+			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
+			command.Opt("sampleId", command.TOther), command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	st, err := parseFindAndModify(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := checkWritable(op, ns); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	var old, next []byte
+	st.onWrite = func(o, x []byte) {
+		old, next = append(old[:0], o...), append(next[:0], x...)
+	}
+	r, err := w.runStatement(ns, st, true)
+	if err != nil {
+		return dst, err
+	}
+	w.settle(false)
+	shown := old
+	if op.Bool("new") {
+		shown = next
+	}
+	if len(shown) > 0 {
+		if shown, err = n.projectModified(op, st, shown); err != nil {
+			return dst, err
+		}
+	}
+	return appendModified(dst, st, r, shown), nil
+}
+
+func parseFindAndModify(op *command.Op) (*statement, error) {
+	st := &statement{
+		filter: op.Req.Doc("query"), sort: op.Req.Doc("sort"), hint: op.Arg("hint"), collation: op.Arg("collation"),
+		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"),
+	}
+	remove := op.Bool("remove")
+	if a := op.Arg("arrayFilters"); a.T == value.Array {
+		if remove {
+			return nil, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")
+		}
+		st.arrayFilters = value.Values(a.Doc())
+	}
+	fail := func(text string) error { return mongoerr.New(mongoerr.FailedToParse, text) }
+	switch {
+	case remove && !st.u.IsMissing():
+		return nil, fail("Cannot specify both an update and remove=true")
+	case remove && st.upsert:
+		return nil, fail("Cannot specify both upsert=true and remove=true ")
+	case remove && op.Bool("new"):
+		return nil, fail("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document")
+	case !remove && st.u.IsMissing():
+		return nil, fail("Either an update or remove=true must be specified")
+	case st.u.T == value.Array && len(st.arrayFilters) > 0:
+		return nil, fail("Cannot specify arrayFilters and a pipeline update")
+	}
+	return st, checkSort(st.sort)
+}
+
+// projectModified applies `fields` to the document that is returned.
+func (n *Node) projectModified(op *command.Op, st *statement, doc []byte) ([]byte, error) {
+	fields := op.Req.Doc("fields")
+	if len(fields) <= 5 {
+		return doc, nil
+	}
+	m, err := compileFilter(st.filter, st.lang, st.coll)
+	if err != nil {
+		return nil, err
+	}
+	p, err := projection.Compile(fields, &projection.Options{Collator: st.coll.Collator(), Filter: m, Expr: st.lang.scope})
+	if err != nil {
+		return nil, err
+	}
+	return p.Apply(nil, doc, nil)
+}
+
+func appendModified(dst []byte, st *statement, r result, shown []byte) []byte {
+	n := r.matched + r.deleted
+	dst, m := value.BeginKey(dst, value.Document, "lastErrorObject")
+	if !r.upserted.IsMissing() {
+		n = 1
+	}
+	dst = value.Append(dst, "n", value.NewInt32(int32(n)))
+	if !st.u.IsMissing() {
+		dst = value.Append(dst, "updatedExisting", value.NewBool(r.matched > 0))
+		dst = value.Append(dst, "upserted", r.upserted)
+	}
+	dst = value.End(dst, m)
+	if len(shown) == 0 {
+		return value.Append(dst, "value", value.NewNull())
+	}
+	return value.Append(dst, "value", value.NewDocument(shown))
+}

@@ -1,0 +1,49 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// checkVersion compares the versions that came with a request with what this shard knows.
+func (n *Node) checkVersion(op *command.Op, ns string) error {
+	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+		return nil
+	}
+	return n.Sharding.CheckVersion(op, ns)
+}
+
+// ownership gives the shard filter of a collection; nil where every document here is this shard's.
+func (n *Node) ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
+	if n.Sharding == nil || c == nil || op.Req.ShardVersion == nil {
+		return nil
+	}
+	return n.Sharding.Ownership(op, c)
+}
+
+// checkOwner refuses an update that would move a document to another shard.
+func (w *writeOp) checkOwner(q *query, old, next []byte) error {
+	if w.n.Sharding == nil {
+		return nil
+	}
+	return w.n.Sharding.CheckUpdate(w.op, q.coll, old, next)
+}
+
+// mayCreate tells whether a write may create its collection: in a cluster, only where the database's primary shard does.
+func (n *Node) mayCreate(op *command.Op, ns string) error {
+	if err := command.CheckDBName(catalog.DBOf(ns)); err != nil {
+		return err
+	}
+	return checkNewName(ns)
+}
+
+// Sharding is the node's part in the sharding protocols, where it has one.
+type Sharding interface {
+	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
+	CheckVersion(op *command.Op, ns string) error
+	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
+	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
+	// CheckUpdate refuses changes of a document's shard key that move it.
+	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error
+	// Written is told, within the unit of work, of every write to a collection: a migration's source collects them.
+}
