@@ -1,77 +1,281 @@
 package indexkey
 
 import (
-	"strings"
+	"math"
+	"strconv"
 
+	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ParseSpec reads a specification that was validated when it was created, as the catalog holds it.
-func ParseSpec(raw []byte) (*Spec, error) {
-	s := &Spec{Raw: raw}
-	for it := value.Walk(raw); ; {
-		k, v, ok := it.Next()
+// Context is what a specification's validity depends on besides its text.
+type Context struct {
+	// DefaultCollation is the collection's; indexes that name none inherit it. Nil for simple.
+	DefaultCollation []byte
+}
+
+// optionKind is what an option's value must be.
+type optionKind uint8
+
+const (
+	document optionKind = iota + 1
+	text
+	boolean // strictly
+	boolish // or any number
+	number
+	anything // checked where it is used
+	ignored  // accepted from old clients and dropped
+)
+
+// options are the fields an index specification may have.
+var options = map[string]optionKind{
+	"key": document, "name": text, "v": number, "unique": boolish, "sparse": boolish, "hidden": boolean, "prepareUnique": boolish,
+	"background": boolish, "expireAfterSeconds": anything, "partialFilterExpression": document, "collation": document,
+	"wildcardProjection": document, "storageEngine": document, "weights": anything, "default_language": text, "language_override": text,
+	"textIndexVersion": number, "2dsphereIndexVersion": number, "bits": number, "min": number, "max": number,
+	"coarsestIndexedLevel": number, "finestIndexedLevel": number, "bucketSize": number, "ns": ignored, "dropDups": ignored,
+	"clustered": boolish,
+}
+
+// idOptions are those that an index on {_id: 1} may have.
+var idOptions = map[string]bool{"key": true, "name": true, "v": true, "ns": true, "collation": true, "clustered": true, "background": true}
+
+func cannot(format string, args ...any) error {
+	return mongoerr.Newf(mongoerr.CannotCreateIndex, format, args...)
+}
+
+// ValidateSpec checks one specification of createIndexes and gives its normalised form.
+func ValidateSpec(raw []byte, ctx Context) (*Spec, error) {
+	if err := checkOptions(raw); err != nil {
+		return nil, err
+	}
+	key, name := value.Lookup(raw, "key"), value.Lookup(raw, "name")
+	if key.T == value.Missing {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'key' field is a required property of an index specification")
+	}
+	if name.T == value.Missing {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "The 'name' field is a required property of an index specification")
+	}
+	if name.Str() == "" {
+		return nil, cannot("index name cannot be empty")
+	}
+	if err := checkKeyPattern(key.Doc()); err != nil {
+		return nil, err
+	}
+	spec, _ := ParseSpec(raw)
+	if err := checkID(spec, raw); err != nil {
+		return nil, err
+	}
+	for _, check := range []func(*Spec, []byte) error{checkVersion, checkKinds, checkTTL, checkPartial, checkWildcard, checkText, checkGeo} {
+		if err := check(spec, raw); err != nil {
+			return nil, err
+		}
+	}
+	coll, err := effectiveCollation(spec, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return normalise(spec, raw, coll)
+}
+
+func checkOptions(raw []byte) error {
+	for k, v := range value.Elements(raw) {
+		kind, ok := options[k]
 		if !ok {
-			break
+			return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption,
+				"The field '%s' is not valid for an index specification. Specification: %s", k, bsontext.Doc(raw))
 		}
-		s.set(string(k), v)
-	}
-	s.parseFields()
-	return s, nil
-}
-
-// set takes one option into the struct; those the struct has no field for are in Raw alone.
-func (s *Spec) set(name string, v value.Value) {
-	switch name {
-	case "name":
-		s.Name = v.Str()
-	case "key":
-		s.KeyPattern = v.Doc()
-	case "unique":
-		s.Unique = v.Truthy()
-	case "sparse":
-		s.Sparse = v.Truthy()
-	case "hidden":
-		s.Hidden = v.Truthy()
-	case "prepareUnique":
-		s.PrepareUnique = v.Truthy()
-	case "partialFilterExpression":
-		s.PartialFilter = v.Doc()
-	case "collation":
-		s.Collation = v.Doc()
-	case "wildcardProjection":
-		s.WildcardProjection = v.Doc()
-	case "expireAfterSeconds":
-		s.ExpireAfterSeconds = v
-	}
-}
-
-func (s *Spec) parseFields() {
-	for path, v := range value.Elements(s.KeyPattern) {
-		f := Field{Path: path, Kind: kindOf(path, v), Desc: v.T.Numeric() && v.AsFloat64() < 0}
-		if f.Kind != BTree {
-			s.Kind = f.Kind
+		want, good := "", true
+		switch kind {
+		case document:
+			want, good = "an object", v.T == value.Document
+		case text:
+			want, good = "a string", v.T == value.String
+		case boolean:
+			want, good = "a boolean", v.T == value.Boolean
+		case boolish:
+			want, good = "a boolean", v.T == value.Boolean || v.T.Numeric()
+		case number:
+			want, good = "a number", v.T.Numeric()
 		}
-		s.Fields = append(s.Fields, f)
-	}
-	s.IsID = len(s.Fields) == 1 && s.Fields[0].Path == "_id" && s.Fields[0].Kind == BTree && !s.Fields[0].Desc
-}
-
-func kindOf(path string, v value.Value) Kind {
-	if v.T == value.String {
-		switch v.Str() {
-		case "hashed":
-			return Hashed
-		case "text":
-			return Text
-		case "2dsphere":
-			return Sphere
-		case "2d":
-			return Geo2D
+		if !good {
+			return mongoerr.Newf(mongoerr.TypeMismatch, "The field '%s' must be %s, but got %s", k, want, v.T.Name())
+		}
+		if k == "collation" && value.Count(v.Doc()) == 0 {
+			return mongoerr.New(mongoerr.BadValue, "The field 'collation' cannot be an empty object.")
 		}
 	}
-	if path == "$**" || strings.HasSuffix(path, ".$**") {
-		return Wildcard
+	return nil
+}
+
+// checkID holds an index on _id to its few options.
+func checkID(s *Spec, raw []byte) error {
+	if len(s.Fields) == 1 && s.Fields[0].Path == "_id" && s.Fields[0].Kind == BTree && !s.IsID {
+		return mongoerr.Newf(mongoerr.BadValue, "The field 'key' for an _id index must be {_id: 1}, but got %s", bsontext.Doc(s.KeyPattern))
 	}
-	return BTree
+	if !s.IsID {
+		if s.Name == "_id_" {
+			return mongoerr.Newf(mongoerr.BadValue,
+				"The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}, found key: %s", bsontext.Doc(s.KeyPattern))
+		}
+		return nil
+	}
+	for k := range value.Elements(raw) {
+		if !idOptions[k] {
+			return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption,
+				"The field '%s' is not valid for an _id index specification. Specification: %s", k, bsontext.Doc(raw))
+		}
+	}
+	return nil
+}
+
+func checkVersion(s *Spec, raw []byte) error {
+	v := value.Lookup(raw, "v")
+	if v.T == value.Missing {
+		return nil
+	}
+	n, ok := v.AsInt64()
+	if !ok || n != int64(int32(n)) {
+		return mongoerr.Newf(mongoerr.BadValue, "Index version must be representable as a 32-bit integer, but got %s", bsontext.Value(v))
+	}
+	if n != 2 && (n != 1 || s.Kind == Wildcard || s.Collation != nil) {
+		return cannot("Invalid index specification %s; cannot create an index with v=%d", bsontext.Doc(raw), n)
+	}
+	return nil
+}
+
+// checkKinds refuses options that a kind of index does not have.
+func checkKinds(s *Spec, raw []byte) error {
+	if s.Kind == Hashed && s.Unique {
+		return mongoerr.New(16764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.")
+	}
+	if s.Kind == Wildcard {
+		for _, o := range []string{"sparse", "unique", "expireAfterSeconds", "prepareUnique"} {
+			if v := value.Lookup(raw, o); v.T != value.Missing && (o == "expireAfterSeconds" || v.Truthy()) {
+				return cannot("Index type 'wildcard' does not support the '%s' option", o)
+			}
+		}
+	}
+	if s.Kind != Wildcard && s.WildcardProjection != nil {
+		return mongoerr.New(mongoerr.BadValue, "The field 'wildcardProjection' is only allowed in an 'wildcard' index")
+	}
+	if s.Kind != Text && value.Lookup(raw, "weights").T != value.Missing {
+		return cannot("the field 'weights' can only be specified with text indexes")
+	}
+	return nil
+}
+
+func checkTTL(s *Spec, raw []byte) error {
+	v := s.ExpireAfterSeconds
+	if v.T == value.Missing {
+		return nil
+	}
+	const option = "TTL index 'expireAfterSeconds' option"
+	switch f := v.AsFloat64(); {
+	case !v.T.Numeric():
+		return cannot("%s must be numeric, but received a type of '%s'. Index spec: %s", option, v.T.Name(), bsontext.Doc(raw))
+	case f != f:
+		return cannot("%s must not be NaN. Index spec: %s", option, bsontext.Doc(raw))
+	case f < 0:
+		return cannot("%s cannot be less than 0. Index spec: %s", option, bsontext.Doc(raw))
+	case f > math.MaxInt32:
+		return cannot("%s must be within an acceptable range, try a lower number. Index spec: %s", option, bsontext.Doc(raw))
+	case len(s.Fields) != 1:
+		return cannot("TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: %s", bsontext.Doc(raw))
+	}
+	return nil
+}
+
+// effectiveCollation is the complete collation an index has, nil for simple.
+func effectiveCollation(s *Spec, ctx Context) ([]byte, error) {
+	coll := ctx.DefaultCollation
+	if s.Collation != nil {
+		c, err := collation.Parse(s.Collation)
+		if err != nil {
+			return nil, err
+		}
+		coll = nil
+		if c != nil {
+			coll = c.Document()
+		}
+	}
+	if coll != nil && s.Kind == Text {
+		return nil, cannot("text indexes only support the simple binary collation. Index spec: %s", bsontext.Doc(s.Raw))
+	}
+	if coll != nil && s.Kind == Geo2D {
+		return nil, cannot("2d indexes only support the simple binary collation. Index spec: %s", bsontext.Doc(s.Raw))
+	}
+	return coll, nil
+}
+
+// normalise writes the specification as listIndexes shows it and parses that.
+func normalise(s *Spec, raw, coll []byte) (*Spec, error) {
+	name := s.Name
+	if s.IsID {
+		name = "_id_"
+	}
+	version := value.NewInt32(2)
+	if v, ok := value.Lookup(raw, "v").AsInt64(); ok {
+		version = value.NewInt32(int32(v))
+	}
+	dst, mark := value.Begin(nil)
+	dst = value.Append(dst, "v", version)
+	dst = value.Append(dst, "key", value.NewDocument(storedKey(s)))
+	dst = value.Append(dst, "name", value.NewString(name))
+	for k, v := range value.Elements(raw) {
+		switch options[k] {
+		case boolean, boolish:
+			if k == "hidden" && !v.Truthy() {
+				continue
+			}
+			v = value.NewBool(v.Truthy())
+		case ignored:
+			continue
+		}
+		switch k {
+		case "v", "key", "name", "collation", "weights", "default_language", "language_override", "textIndexVersion", "2dsphereIndexVersion":
+			continue
+		case "min", "max":
+			v = value.NewDouble(v.AsFloat64())
+		case "expireAfterSeconds":
+			v = value.NewInt32(int32(v.AsFloat64()))
+		case "bits":
+			v = value.NewInt32(int32(v.AsFloat64()))
+		}
+		dst = value.Append(dst, k, v)
+	}
+	switch s.Kind {
+	case Text:
+		dst = appendTextOptions(dst, s, raw)
+	case Sphere:
+		version := value.Lookup(raw, "2dsphereIndexVersion")
+		if version.T == value.Missing {
+			version = value.NewInt32(3)
+		}
+		dst = value.Append(dst, "2dsphereIndexVersion", version)
+	}
+	if coll != nil {
+		dst = value.Append(dst, "collation", value.NewDocument(coll))
+	}
+	return ParseSpec(value.End(dst, mark))
+}
+
+// DefaultName is the name that drivers give an index on a key pattern: a_1_b_-1.
+func DefaultName(key []byte) string {
+	var b []byte
+	for k, v := range value.Elements(key) {
+		if b != nil {
+			b = append(b, '_')
+		}
+		b = append(append(b, k...), '_')
+		switch {
+		case v.T == value.String:
+			b = append(b, v.Bytes()...)
+		case v.T.Numeric():
+			b = strconv.AppendInt(b, int64(v.AsFloat64()), 10)
+		}
+	}
+	return string(b)
 }

@@ -1,0 +1,92 @@
+package indexkey
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// MaxIndexes is the largest number of indexes of a collection, that on _id included.
+const MaxIndexes = 64
+
+// Conflict compares a normalised specification with the indexes there are. exists reports that the very same index is
+// there already, so that nothing need be done.
+func Conflict(want *Spec, have []*Spec) (exists bool, err error) {
+	if want.Kind == Text {
+		for _, h := range have {
+			if h.Kind == Text {
+				if h.Name == want.Name && sameSignature(want, h) && sameOptions(want, h) {
+					return true, nil
+				}
+				return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
+					"An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
+					bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+			}
+		}
+	}
+	for _, h := range have {
+		if h.Name == want.Name {
+			return sameName(want, h)
+		}
+	}
+	for _, h := range have {
+		if !sameSignature(want, h) {
+			continue
+		}
+		if want.IsID {
+			return true, nil
+		}
+		if sameOptions(want, h) {
+			return false, mongoerr.Newf(mongoerr.IndexOptionsConflict, "Index already exists with a different name: %s", h.Name)
+		}
+		return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
+			"An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
+			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+	}
+	if len(have) >= MaxIndexes {
+		return false, cannot("add index fails, too many indexes. Limit: %d", MaxIndexes)
+	}
+	return false, nil
+}
+
+func sameName(want, h *Spec) (exists bool, err error) {
+	switch {
+	case !sameSignature(want, h):
+		return false, mongoerr.Newf(mongoerr.IndexKeySpecsConflict,
+			"An existing index has the same name as the requested index. When index names are not specified, they are auto generated "+
+				"and can cause conflicts. Please refer to our documentation. Requested index: %s, existing index: %s",
+			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+	case !sameOptions(want, h):
+		return false, mongoerr.Newf(mongoerr.IndexOptionsConflict,
+			"An equivalent index already exists with the same name but different options. Requested index: %s, existing index: %s",
+			bsontext.Doc(want.Raw), bsontext.Doc(h.Raw))
+	}
+	return true, nil
+}
+
+// sameSignature compares what makes two indexes the same index: two with one signature cannot both exist.
+func sameSignature(a, b *Spec) bool {
+	return sameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && bytes.Equal(a.PartialFilter, b.PartialFilter) &&
+		bytes.Equal(a.WildcardProjection, b.WildcardProjection) && a.Unique == b.Unique && a.Sparse == b.Sparse
+}
+
+// sameKey compares key patterns: {a: 1} and {a: 1.0} are one.
+func sameKey(a, b []byte) bool { return value.CompareDocs(a, b, nil) == 0 }
+
+// signature are the options that sameSignature has compared, and those that make no difference.
+var signature = map[string]bool{"key": true, "name": true, "v": true, "collation": true, "partialFilterExpression": true, "wildcardProjection": true,
+	"unique": true, "sparse": true, "background": true}
+
+func sameOptions(a, b *Spec) bool {
+	covers := func(a, b []byte) bool {
+		for k, v := range value.Elements(a) {
+			if !signature[k] && !value.Equal(v, value.Lookup(b, k)) {
+				return false
+			}
+		}
+		return true
+	}
+	return covers(a.Raw, b.Raw) && covers(b.Raw, a.Raw)
+}

@@ -1,0 +1,143 @@
+package indexkey
+
+import (
+	"testing"
+
+	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func TestValidateRefuses(t *testing.T) {
+	for _, c := range []struct {
+		spec string
+		code mongoerr.Code
+		msg  string // not compared where empty
+	}{
+		{`{"key":{"a":1}}`, 9, "The 'name' field is a required property of an index specification"},
+		{`{"name":"x"}`, 9, "The 'key' field is a required property of an index specification"},
+		{`{"key":{},"name":"x"}`, 67, ""},
+		{`{"key":{"a":1},"name":""}`, 67, ""},
+		{`{"key":{"a":1},"name":5}`, 14, "The field 'name' must be a string, but got int"},
+		{`{"key":5,"name":"x"}`, 14, "The field 'key' must be an object, but got int"},
+		{`{"key":{"a":1},"name":"x","unknownOption":true}`, 197,
+			`The field 'unknownOption' is not valid for an index specification. Specification: { key: { a: 1 }, name: "x", unknownOption: true }`},
+		{`{"key":{"a":0},"name":"x"}`, 67, "Values in the index key pattern cannot be 0."},
+		{`{"key":{"a":{"$numberDouble":"NaN"}},"name":"x"}`, 67, ""},
+		{`{"key":{"a":null},"name":"x"}`, 67, "Values in v:2 index key pattern cannot be of type null. Only numbers > 0, numbers < 0, and strings are allowed."},
+		{`{"key":{"a":"abc"},"name":"x"}`, 67, "Unknown index plugin 'abc'"},
+		{`{"key":{"a":"wildcard"},"name":"x"}`, 7246202, ""},
+		{`{"key":{"a":"hashed","b":"hashed"},"name":"x"}`, 31303, ""},
+		{`{"key":{"a":"hashed"},"name":"x","unique":true}`, 16764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index."},
+		{`{"key":{"$a":1},"name":"x"}`, 67, ""},
+		{`{"key":{"a..b":1},"name":"x"}`, 67, ""},
+		{`{"key":{"":1},"name":"x"}`, 67, ""},
+		{`{"key":{"$**.a":1},"name":"x"}`, 67, ""},
+		{`{"key":{"a.$**.$**":1},"name":"x"}`, 67, ""},
+		{`{"key":{"$**":"2d"},"name":"x"}`, 67, ""},
+		{`{"key":{"$**":"wildcard"},"name":"x"}`, 67, ""},
+		{`{"key":{"$**":1,"sub.$**":1},"name":"x"}`, 7246201, ""},
+		{`{"key":{"$**":1,"a":1},"name":"x"}`, 67, ""},
+		{`{"key":{"$**":1},"name":"x","unique":true}`, 67, ""},
+		{`{"key":{"$**":1},"name":"x","expireAfterSeconds":3}`, 67, ""},
+		{`{"key":{"$**":1},"name":"x","v":1}`, 67, ""},
+		{`{"key":{"$**":1},"name":"x","wildcardProjection":{}}`, 9, ""},
+		{`{"key":{"s.$**":1},"name":"x","wildcardProjection":{"a":1}}`, 9, ""},
+		{`{"key":{"a":1},"name":"x","wildcardProjection":{"a":1}}`, 2, ""},
+		{`{"key":{"$**":1},"name":"x","wildcardProjection":{"a":1,"b":0}}`, 31254, ""},
+		{`{"key":{"$**":1},"name":"x","wildcardProjection":{"a":{"b":1,"c":0}}}`, 31254, ""},
+		{`{"key":{"$**":1},"name":"x","wildcardProjection":{"a":1,"a.b":0}}`, 31249, ""},
+		{`{"key":{"$**":1},"name":"x","wildcardProjection":{"a":"1"}}`, 51271, ""},
+		{`{"key":{"a":1,"$**":1},"name":"x","wildcardProjection":{"b":0}}`, 7246209, ""},
+		{`{"key":{"_id":-1},"name":"x"}`, 2, "The field 'key' for an _id index must be {_id: 1}, but got { _id: -1 }"},
+		{`{"key":{"a":1},"name":"_id_"}`, 2, ""},
+		{`{"key":{"_id":1},"name":"x","expireAfterSeconds":3}`, 197, ""},
+		{`{"key":{"_id":1},"name":"x","hidden":true}`, 197, ""},
+		{`{"key":{"a":1},"name":"x","hidden":1}`, 14, ""},
+		{`{"key":{"a":1},"name":"x","unique":"yes"}`, 14, ""},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":"3"}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":null}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":-1}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","expireAfterSeconds":2147483648}`, 67, ""},
+		{`{"key":{"a":1,"b":1},"name":"x","expireAfterSeconds":3}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","sparse":true,"partialFilterExpression":{"a":1}}`, 67, `cannot mix "partialFilterExpression" and "sparse" options`},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"$expr":true}}`, 224, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"$where":"1"}}`, 2, ""},
+		{`{"key":{"a":1},"name":"x","collation":{}}`, 2, ""},
+		{`{"key":{"a":1},"name":"x","collation":"en"}`, 14, ""},
+		{`{"key":{"a":1},"name":"x","weights":{"a":1}}`, 67, ""},
+		{`{"key":{"a":"text","b":1,"c":"text"},"name":"x"}`, 67, ""},
+		{`{"key":{"a":"text","l":"2dsphere"},"name":"x"}`, 67, ""},
+		{`{"key":{"a":"text"},"name":"x","weights":{"a":0}}`, 67, ""},
+		{`{"key":{"a":"text"},"name":"x","default_language":"klingon"}`, 67, ""},
+		{`{"key":{"a":"text"},"name":"x","language_override":""}`, 67, ""},
+		{`{"key":{"a":"text"},"name":"x","textIndexVersion":4}`, 67, ""},
+		{`{"key":{"a":"2dsphere"},"name":"x","2dsphereIndexVersion":0}`, 67, ""},
+		{`{"key":{"a":"2d"},"name":"x","bits":33}`, 72, ""},
+		{`{"key":{"a":"2d"},"name":"x","min":10,"max":10}`, 72, ""},
+	} {
+		_, err := ValidateSpec(parse(t, c.spec), Context{})
+		if mongoerr.CodeOf(err) != c.code || c.msg != "" && mongoerr.From(err).Message != c.msg {
+			t.Errorf("%s: %v, want %d %s", c.spec, err, c.code, c.msg)
+		}
+	}
+}
+
+func TestNormalise(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"name":"x","key":{"a":1},"sparse":1,"hidden":false,"background":true}`: `{ v: 2, key: { a: 1 }, name: "x", sparse: true, background: true }`,
+		`{"name":"_id_1","key":{"_id":1}}`:                                       `{ v: 2, key: { _id: 1 }, name: "_id_" }`,
+		`{"name":"x","key":{"a":1},"expireAfterSeconds":{"$numberLong":"60"}}`:   `{ v: 2, key: { a: 1 }, name: "x", expireAfterSeconds: 60 }`,
+		`{"name":"x","key":{"b":1,"t":"text","u":"text"},"weights":{"t":3}}`: `{ v: 2, key: { b: 1, _fts: "text", _ftsx: 1 }, name: "x", ` +
+			`weights: { t: 3, u: 1 }, default_language: "english", language_override: "language", textIndexVersion: 3 }`,
+		`{"name":"x","key":{"p":"2dsphere"}}`:                        `{ v: 2, key: { p: "2dsphere" }, name: "x", 2dsphereIndexVersion: 3 }`,
+		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`:         `{ v: 2, key: { p: "2d" }, name: "x", min: -1.0, bits: 20 }`,
+	} {
+		s, err := ValidateSpec(parse(t, spec), Context{})
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+		} else if got := bsontext.Doc(s.Raw); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", spec, got, want)
+		}
+	}
+}
+
+func TestConflict(t *testing.T) {
+	for _, c := range []struct {
+		have, want string
+		exists     bool
+		code       mongoerr.Code
+	}{
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1.0},"name":"a_1"}`, true, 0},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"other"}`, false, 85},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"b":1},"name":"a_1"}`, false, 86},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":-1},"name":"a_1"}`, false, 86},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":-1},"name":"a_-1"}`, false, 0},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"a_1","unique":true}`, false, 86},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"u","unique":true}`, false, 0},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"a_1","hidden":true}`, false, 85},
+		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"t","expireAfterSeconds":3}`, false, 85},
+		{`{"key":{"a":"text"},"name":"t"}`, `{"key":{"b":"text"},"name":"t"}`, false, 85},
+		{`{"key":{"a":"text"},"name":"t"}`, `{"key":{"a":"text"},"name":"t"}`, true, 0},
+		{`{"key":{"_id":1},"name":"_id_"}`, `{"key":{"_id":1},"name":"mine"}`, true, 0},
+		{`{"key":{"a":1,"$**":1},"name":"x","wildcardProjection":{"a":0}}`, `{"key":{"a":1,"$**":1},"name":"y","wildcardProjection":{"a":0}}`, false, 85},
+	} {
+		have, err := ValidateSpec(parse(t, c.have), Context{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ValidateSpec(parse(t, c.want), Context{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exists, err := Conflict(want, []*Spec{have})
+		if exists != c.exists || mongoerr.CodeOf(err) != c.code {
+			t.Errorf("%s beside %s: %v %v", c.want, c.have, exists, err)
+		}
+	}
+}
+
+func TestDefaultName(t *testing.T) {
+	if got := DefaultName(parse(t, `{"a":1,"b.c":-1.0,"d":"hashed"}`)); got != "a_1_b.c_-1_d_hashed" {
+		t.Error(got)
+	}
+}
