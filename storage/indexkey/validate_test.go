@@ -62,6 +62,11 @@ func TestValidateRefuses(t *testing.T) {
 		{`{"key":{"a":1},"name":"x","sparse":true,"partialFilterExpression":{"a":1}}`, 67, `cannot mix "partialFilterExpression" and "sparse" options`},
 		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"$expr":true}}`, 224, ""},
 		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"$where":"1"}}`, 2, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"a":{"$ne":5}}}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"a":{"$regex":"^t"}}}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"a":{"$exists":false}}}`, 67, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"$and":[]}}`, 2, ""},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"a":{"$elemMatch":{"x":1}}}}`, 67, ""},
 		{`{"key":{"a":1},"name":"x","collation":{}}`, 2, ""},
 		{`{"key":{"a":1},"name":"x","collation":"en"}`, 14, ""},
 		{`{"key":{"a":1},"name":"x","weights":{"a":1}}`, 67, ""},
@@ -89,8 +94,10 @@ func TestNormalise(t *testing.T) {
 		`{"name":"x","key":{"a":1},"expireAfterSeconds":{"$numberLong":"60"}}`:   `{ v: 2, key: { a: 1 }, name: "x", expireAfterSeconds: 60 }`,
 		`{"name":"x","key":{"b":1,"t":"text","u":"text"},"weights":{"t":3}}`: `{ v: 2, key: { b: 1, _fts: "text", _ftsx: 1 }, name: "x", ` +
 			`weights: { t: 3, u: 1 }, default_language: "english", language_override: "language", textIndexVersion: 3 }`,
-		`{"name":"x","key":{"p":"2dsphere"}}`:                        `{ v: 2, key: { p: "2dsphere" }, name: "x", 2dsphereIndexVersion: 3 }`,
-		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`:         `{ v: 2, key: { p: "2d" }, name: "x", min: -1.0, bits: 20 }`,
+		`{"name":"x","key":{"a":1},"partialFilterExpression":{"$or":[{"a":{"$gt":5}},{"b":{"$in":[1,2]}},{"c":{"$exists":true}}]}}`: `{ v: 2, key: { a: 1 }, name: "x", ` +
+			`partialFilterExpression: { $or: [ { a: { $gt: 5 } }, { b: { $in: [ 1, 2 ] } }, { c: { $exists: true } } ] } }`,
+		`{"name":"x","key":{"p":"2dsphere"}}`:                `{ v: 2, key: { p: "2dsphere" }, name: "x", 2dsphereIndexVersion: 3 }`,
+		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`: `{ v: 2, key: { p: "2d" }, name: "x", min: -1.0, bits: 20 }`,
 	} {
 		s, err := ValidateSpec(parse(t, spec), Context{})
 		if err != nil {
