@@ -22,7 +22,7 @@ func bitsOp(k Kind) operator {
 		if err != nil {
 			return nil, err
 		}
-		n := leaf(k, path)
+		n := p.leaf(k, path)
 		n.Bits = b
 		return n, nil
 	}
@@ -103,7 +103,11 @@ func (b *Bits) number(path string, v value.Value) error {
 // test runs a Bits predicate on a number or binary value.
 func (b *Bits) test(k Kind, v value.Value) bool {
 	if v.T == value.Binary {
-		return b.testBinary(k, v.Bytes())
+		data := v.Bytes()
+		if v.Subtype() == 2 { // the old subtype keeps its length in front of the bytes, and the bits are read from there
+			data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
+		}
+		return b.testBinary(k, data)
 	}
 	if !v.T.Numeric() {
 		return false

@@ -37,7 +37,7 @@ func Compile(filter []byte, o *Options) (*Matcher, error) {
 func CompileOperators(ops []byte, o *Options) (*Matcher, error) {
 	return compile(ops, o, func(p *parser, doc []byte) (*Node, error) {
 		and := &Node{Kind: And}
-		return and, p.operators(and, "", doc)
+		return and, p.bareOperators(and, doc)
 	})
 }
 

@@ -67,7 +67,6 @@ type Node struct {
 	fields []*field // And: leaves by the top-level field they read, for the single pass over a document
 	rest   []*Node  // And: the other children
 	hasNil bool     // In: null is among Values, so a missing field matches
-	index  map[string]struct{}
 }
 
 // part is one component of a path; num is its value as an array index, or -1.
@@ -99,9 +98,6 @@ func (n *Node) Leaf() bool {
 
 // splitPath cuts a dotted path and recognises array indexes.
 func splitPath(path string) []part {
-	if path == "" {
-		return nil
-	}
 	names := strings.Split(path, ".")
 	parts := make([]part, len(names))
 	for i, name := range names {

@@ -53,7 +53,17 @@ func (p *parser) operators(and *Node, path string, doc []byte) error {
 	}
 }
 
-func leaf(k Kind, path string) *Node { return &Node{Kind: k, Path: path, parts: splitPath(path)} }
+// leaf starts a predicate on a path. Among the operators of an $elemMatch of values there is no path: not even the empty
+// one, which names the field "".
+func (p *parser) leaf(k Kind, path string) *Node {
+	if p.bare {
+		return &Node{Kind: k}
+	}
+	return &Node{Kind: k, Path: path, parts: splitPath(path)}
+}
+
+// sibling starts a predicate on the same path as n.
+func (n *Node) sibling(k Kind) *Node { return &Node{Kind: k, Path: n.Path, parts: n.parts} }
 
 func not(n *Node) *Node { return &Node{Kind: Not, Children: []*Node{n}} }
 
@@ -70,7 +80,7 @@ func (p *parser) comparison(k Kind, path string, v value.Value) (*Node, error) {
 	case v.T == value.Regex && k != Eq:
 		return nil, badValue("Can't have RegEx as arg to predicate over field '%s'.", path)
 	}
-	n := leaf(k, path)
+	n := p.leaf(k, path)
 	n.Value = v
 	return n, nil
 }
@@ -90,7 +100,7 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 	if v.T != value.Array {
 		return nil, badValue("%s needs an array", name)
 	}
-	n := leaf(In, path)
+	n := p.leaf(In, path)
 	for it := value.Walk(v.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
@@ -162,7 +172,7 @@ func parseExists(p *parser, path, name string, v value.Value, _ []byte) (*Node, 
 	if v.T == value.Undefined {
 		return nil, badValue("Cannot use undefined as argument to $exists")
 	}
-	n := leaf(Exists, path)
+	n := p.leaf(Exists, path)
 	if v.Truthy() {
 		return n, nil
 	}
@@ -174,7 +184,7 @@ func parseType(p *parser, path, name string, v value.Value, _ []byte) (*Node, er
 	if err != nil {
 		return nil, err
 	}
-	n := leaf(TypeIs, path)
+	n := p.leaf(TypeIs, path)
 	n.Types = set
 	return n, nil
 }
@@ -246,7 +256,7 @@ func parseSize(p *parser, path, name string, v value.Value, _ []byte) (*Node, er
 	case size > math.MaxInt32:
 		return nil, badValue("Failed to parse $size. Cannot represent as a 32-bit integer: $size: %s", value.Show(v))
 	}
-	n := leaf(Size, path)
+	n := p.leaf(Size, path)
 	n.Num = size
 	return n, nil
 }
@@ -266,7 +276,7 @@ func parseMod(p *parser, path, name string, v value.Value, _ []byte) (*Node, err
 	case !args[1].T.Numeric():
 		return nil, badValue("malformed mod, remainder not a number")
 	}
-	n := leaf(Mod, path)
+	n := p.leaf(Mod, path)
 	var err error
 	if n.Num, err = truncated(args[0], "divisor"); err != nil {
 		return nil, err
@@ -310,7 +320,7 @@ func (p *parser) regexNode(path, pattern, options string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := leaf(RegexMatch, path)
+	n := p.leaf(RegexMatch, path)
 	n.Regexes = []*regex.Regexp{re}
 	return n, nil
 }
@@ -438,12 +448,20 @@ func parseElemMatch(p *parser, path, name string, v value.Value, _ []byte) (*Nod
 		if err != nil {
 			return nil, err
 		}
-		n := leaf(ElemMatchObject, path)
+		n := p.leaf(ElemMatchObject, path)
 		n.Children = []*Node{sub}
 		return n, nil
 	}
-	n := leaf(ElemMatchValue, path)
-	return n, p.operators(n, "", v.Doc())
+	n := p.leaf(ElemMatchValue, path)
+	return n, p.bareOperators(n, v.Doc())
+}
+
+// bareOperators parses operators that test a value itself.
+func (p *parser) bareOperators(and *Node, doc []byte) error {
+	outer := p.bare
+	p.bare = true
+	defer func() { p.bare = outer }()
+	return p.operators(and, "", doc)
 }
 
 func parseGeo(p *parser, path, name string, v value.Value, _ []byte) (*Node, error) {

@@ -167,7 +167,7 @@ func orToIn(n *Node) *Node {
 			continue
 		}
 		done[c.Path] = true
-		in := leaf(In, c.Path)
+		in := c.sibling(In)
 		for _, e := range group {
 			if e.Kind == Eq {
 				in.Values = append(in.Values, e.Value)
@@ -187,11 +187,11 @@ func inToEq(n *Node) *Node {
 		return n
 	}
 	if len(n.Regexes) == 1 {
-		r := leaf(RegexMatch, n.Path)
+		r := n.sibling(RegexMatch)
 		r.Regexes = n.Regexes
 		return r
 	}
-	e := leaf(Eq, n.Path)
+	e := n.sibling(Eq)
 	e.Value = n.Values[0]
 	return e
 }

@@ -16,7 +16,8 @@ const maxDepth = 100
 type parser struct {
 	o     *Options
 	depth int
-	elem  int // how many $elemMatch we are in: some operators are for the top level alone
+	elem  int  // how many $elemMatch we are in: some operators are for the top level alone
+	bare  bool // the operators being read have no path
 }
 
 func badValue(format string, args ...any) error {
@@ -28,7 +29,9 @@ func (p *parser) document(doc []byte) (*Node, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, badValue("exceeded maximum query tree depth of %d at %s", maxDepth, "filter")
 	}
-	defer func() { p.depth-- }()
+	outer := p.bare
+	p.bare = false
+	defer func() { p.depth--; p.bare = outer }()
 	and := &Node{Kind: And}
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
