@@ -52,13 +52,13 @@ func (n *Node) addPred(p pred) {
 	n.fields = append(n.fields, &field{name: p.n.parts[0].name, preds: []pred{p}})
 }
 
-// has reports whether a node of kind k is in the tree.
-func (n *Node) has(k Kind) bool {
+// Has reports whether a node of kind k is in the tree.
+func (n *Node) Has(k Kind) bool {
 	if n.Kind == k {
 		return true
 	}
 	for _, c := range n.Children {
-		if c.has(k) {
+		if c.Has(k) {
 			return true
 		}
 	}

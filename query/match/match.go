@@ -3,6 +3,7 @@ package match
 import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Options are what a filter's meaning depends on besides its text.
@@ -10,6 +11,30 @@ type Options struct {
 	Collator value.Collator // nil: strings compare as bytes
 	Expr     *expr.Scope    // variables and environment of $expr; nil: none but the system's
 	Rand     func() float64 // $sampleRate, in [0, 1); nil: the runtime's generator
+	Deny     Feature        // operators this use of a filter does not allow
+}
+
+// Feature is a set of operators that some uses of filters do not allow.
+type Feature uint8
+
+// Features.
+const (
+	DenyExpr Feature = 1 << iota
+	DenySchema
+	DenyText
+	DenyNear
+	DenyWhere
+)
+
+// refuse gives the error for a denied operator, nil where it is allowed.
+func (o *Options) refuse(f Feature, name string) error {
+	if o.Deny&f == 0 {
+		return nil
+	}
+	if f == DenyNear {
+		return mongoerr.New(5626500, "$geoNear, $near, and $nearSphere are not allowed in this context")
+	}
+	return mongoerr.Newf(mongoerr.QueryFeatureNotAllowed, "%s is not allowed in this context", name)
 }
 
 // Matcher is a compiled filter.
@@ -58,7 +83,7 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 func link(root *Node, o *Options) *Matcher {
 	m := &Matcher{root: root, coll: o.Collator, rand: o.Rand, scope: o.Expr}
 	root.prepare(o.Collator)
-	if root.has(Expr) {
+	if root.Has(Expr) {
 		m.frame = expr.NewFrame(m.scope)
 	}
 	return m

@@ -465,5 +465,10 @@ func (p *parser) bareOperators(and *Node, doc []byte) error {
 }
 
 func parseGeo(p *parser, path, name string, v value.Value, _ []byte) (*Node, error) {
+	if name == "$near" || name == "$nearSphere" || name == "$geoNear" {
+		if err := p.o.refuse(DenyNear, name); err != nil {
+			return nil, err
+		}
+	}
 	return nil, mongoerr.Newf(mongoerr.NotImplemented, "%s is not implemented", name)
 }

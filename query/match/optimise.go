@@ -234,7 +234,7 @@ func dedupe(n *Node) *Node {
 		return n
 	}
 	n.Children = slices.CompactFunc(n.Children, func(a, b *Node) bool {
-		return a.Kind == b.Kind && !a.has(SampleRate) && !a.has(Expr) && !a.has(Schema) && Compare(a, b) == 0
+		return a.Kind == b.Kind && !a.Has(SampleRate) && !a.Has(Expr) && !a.Has(Schema) && Compare(a, b) == 0
 	})
 	return n
 }

@@ -148,6 +148,9 @@ func (p *parser) expression(v value.Value) (*Node, error) {
 	if p.elem > 0 {
 		return nil, badValue("$expr can only be applied to the top-level document")
 	}
+	if err := p.o.refuse(DenyExpr, "$expr"); err != nil {
+		return nil, err
+	}
 	scope := p.o.Expr
 	if scope == nil {
 		scope = expr.NewScope(&expr.Env{Collator: p.o.Collator})
@@ -164,6 +167,9 @@ func (p *parser) where(v value.Value) (*Node, error) {
 	if p.elem > 0 {
 		return nil, badValue("$where can only be applied to the top-level document")
 	}
+	if err := p.o.refuse(DenyWhere, "$where"); err != nil {
+		return nil, err
+	}
 	switch v.T {
 	case value.String, value.JavaScript, value.CodeWithScope:
 		return nil, mongoerr.New(mongoerr.NotImplemented, "$where is not implemented")
@@ -175,10 +181,16 @@ func (p *parser) text(v value.Value) (*Node, error) {
 	if p.elem > 0 {
 		return nil, badValue("$text can only be applied to the top-level document")
 	}
+	if err := p.o.refuse(DenyText, "$text"); err != nil {
+		return nil, err
+	}
 	return nil, mongoerr.New(mongoerr.NotImplemented, "$text is not implemented")
 }
 
 func (p *parser) schema(v value.Value) (*Node, error) {
+	if err := p.o.refuse(DenySchema, "$jsonSchema"); err != nil {
+		return nil, err
+	}
 	if v.T != value.Document {
 		return nil, mongoerr.New(mongoerr.TypeMismatch, "$jsonSchema must be an object")
 	}

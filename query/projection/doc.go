@@ -1,11 +1,18 @@
 // Package projection compiles find projections and the field-shaping stages ($project, $addFields, $set, $unset) to one
 // tree of field actions and applies it to raw documents.
 //
-//	spec ──Compile / CompileStage──► tree of actions ──Apply──► new raw document
+//	spec ──Compile / CompileStage──► tree of nodes ──Apply──► new raw document
+//
+// A spec's life: parser.element tells inclusion, exclusion, find-only operators and expressions apart and puts each into
+// the tree (tree.add, which finds collisions of paths); finish settles whether the projection includes or excludes and
+// adds _id. Apply walks the document once (applier.document), copying what no node speaks of, then adds computed fields
+// that were not there, in the order of the spec.
 //
 // Invariants
 //
-//  1. A projection is immutable after compiling; Apply keeps its state in the Projection's own frame only where the
-//     spec holds expressions, so such a projection belongs to one goroutine at a time.
-//  2. Simple inclusion and exclusion copy elements raw, without decoding them.
+//  1. Simple inclusion and exclusion copy elements raw, without decoding them, and such a Projection may be used by many
+//     goroutines at once (Stateless). One with expressions or a positional operator owns frames and belongs to one
+//     goroutine at a time.
+//  2. Included fields keep the order of the document; computed fields that are new to it follow in the order of the spec.
+//  3. Expressions see the document before the projection, never its partial result.
 package projection

@@ -4,24 +4,62 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Meta is what is known of a document besides its fields: what {$meta: …} reads. Absent values are Missing.
 type Meta struct {
-	TextScore, RecordID, SortKey, IndexKey, GeoNearDistance, GeoNearPoint, SearchScore, RandVal value.Value
+	TextScore, RecordID, SortKey, IndexKey, GeoNearDistance, GeoNearPoint value.Value
+	SearchScore, SearchHighlights, VectorSearchScore, RandVal             value.Value
 }
 
-// Options are what a find projection depends on besides its text.
+// Meta gives one kind of metadata; it makes *Meta an expr.Metadata.
+func (m *Meta) Meta(kind string) value.Value {
+	if m == nil {
+		return value.Value{}
+	}
+	switch kind {
+	case "textScore":
+		return m.TextScore
+	case "recordId":
+		return m.RecordID
+	case "sortKey":
+		return m.SortKey
+	case "indexKey":
+		return m.IndexKey
+	case "geoNearDistance":
+		return m.GeoNearDistance
+	case "geoNearPoint":
+		return m.GeoNearPoint
+	case "searchScore":
+		return m.SearchScore
+	case "searchHighlights":
+		return m.SearchHighlights
+	case "vectorSearchScore":
+		return m.VectorSearchScore
+	case "randVal":
+		return m.RandVal
+	}
+	return value.Value{}
+}
+
+// Options are what a projection depends on besides its text.
 type Options struct {
 	Collator value.Collator
-	Expr     *expr.Scope
-	Filter   *match.Matcher // the query, for the positional operator
+	Expr     *expr.Scope    // variables and environment of expressions; nil: none but the system's
+	Filter   *match.Matcher // the query, for the positional operator of find
 }
 
 // Projection is a compiled projection.
 type Projection struct {
-	inclusion bool
+	root       *node
+	inclusion  bool
+	spec       []byte
+	scope      *expr.Scope
+	frame      *expr.Frame    // where there are expressions
+	filter     *match.Matcher // where there is a positional operator
+	positional []string       // path of the positional operator
+	metas      []string
+	scratch    []byte
 }
 
 // Stage names the field-shaping aggregation stages.
@@ -35,26 +73,115 @@ const (
 	Unset
 )
 
-// Compile parses a find projection.
-func Compile(spec []byte, o *Options) (*Projection, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "projections are not implemented yet")
-}
+var stageNames = [...]string{Project: "$project", AddFields: "$addFields", Set: "$set", Unset: "$unset"}
 
-// CompileStage parses the argument of $project, $addFields, $set or $unset.
-func CompileStage(stage Stage, spec value.Value, o *Options) (*Projection, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "projections are not implemented yet")
-}
-
-// Apply appends the projected form of doc to dst. meta may be nil.
-func (p *Projection) Apply(dst, doc []byte, meta *Meta) ([]byte, error) {
-	return append(dst, doc...), nil
-}
+// String is the stage's name with its dollar sign.
+func (s Stage) String() string { return stageNames[s] }
 
 // Inclusion reports whether only named fields are kept.
 func (p *Projection) Inclusion() bool { return p.inclusion }
 
-// Deps lists the paths the projection reads; whole is true where it needs the entire document.
-func (p *Projection) Deps() (paths []string, whole bool) { return nil, true }
+// Stateless reports whether the Projection may be used by many goroutines at once.
+func (p *Projection) Stateless() bool { return p.frame == nil && p.positional == nil }
 
-// Serialize gives the projection as explain prints it.
-func (p *Projection) Serialize() []byte { return value.Doc() }
+// Simple reports whether the projection only includes or excludes top-level fields, without computing any.
+func (p *Projection) Simple() bool {
+	for _, c := range p.root.children {
+		if c.kind != include && c.kind != exclude {
+			return false
+		}
+	}
+	return p.positional == nil
+}
+
+// Positional reports whether the projection uses the positional operator.
+func (p *Projection) Positional() bool { return p.positional != nil }
+
+// Frame is where values of variables are set for the projection's expressions; nil where it has none.
+func (p *Projection) Frame() *expr.Frame { return p.frame }
+
+// Metas lists the kinds of metadata the projection reads.
+func (p *Projection) Metas() []string { return p.metas }
+
+// Fork is a Projection for another goroutine. Variables must be set again.
+func (p *Projection) Fork() *Projection {
+	c := *p
+	c.scratch = nil
+	if p.frame != nil {
+		c.frame = expr.NewFrame(p.scope)
+	}
+	if p.filter != nil {
+		c.filter = p.filter.Fork()
+	}
+	return &c
+}
+
+// Deps lists the paths of the document the projection's result depends on; whole is true where it needs every field.
+// Paths of a plan that covers the projection from an index must include them all.
+func (p *Projection) Deps() (paths []string, whole bool) {
+	if !p.inclusion || p.positional != nil {
+		return nil, true
+	}
+	seen := map[string]bool{}
+	whole = p.root.deps("", seen, &paths)
+	return paths, whole
+}
+
+func (n *node) deps(prefix string, seen map[string]bool, out *[]string) (whole bool) {
+	add := func(path string) {
+		if !seen[path] {
+			seen[path] = true
+			*out = append(*out, path)
+		}
+	}
+	for _, c := range n.children {
+		path := prefix + c.name
+		switch c.kind {
+		case include, slice, elemMatch:
+			add(path)
+		case computed:
+			d := c.expr.Deps()
+			whole = whole || d.Whole
+			for _, dep := range d.Paths {
+				add(dep)
+			}
+		case nested:
+			if c.computes { // whether a computed child goes into a document, an array or nothing depends on what is there
+				add(path)
+			}
+			if c.deps(path+".", seen, out) {
+				whole = true
+			}
+		}
+	}
+	return whole
+}
+
+// Spec is the projection as the user wrote it.
+func (p *Projection) Spec() []byte { return p.spec }
+
+// Serialize gives the projection in full, as explain of aggregations prints stages.
+func (p *Projection) Serialize() []byte {
+	out, mark := value.Begin(nil)
+	return value.End(p.root.serialize(out), mark)
+}
+
+func (n *node) serialize(dst []byte) []byte {
+	for _, c := range n.children {
+		switch c.kind {
+		case include:
+			dst = value.Append(dst, c.name, value.NewBool(true))
+		case exclude:
+			dst = value.Append(dst, c.name, value.NewBool(false))
+		case computed:
+			dst = value.Append(dst, c.name, c.expr.Serialize())
+		case slice, elemMatch:
+			dst = value.Append(dst, c.name, c.spec)
+		case nested:
+			var mark int
+			dst, mark = value.BeginKey(dst, value.Document, c.name)
+			dst = value.End(c.serialize(dst), mark)
+		}
+	}
+	return dst
+}
