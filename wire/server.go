@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -109,7 +110,7 @@ func Listen(opts Options, h Handler) (*Server, error) {
 func (s *Server) engineOptions() []gnet.Option {
 	loops := s.opts.Loops
 	if loops <= 0 {
-		loops = 1
+		loops = max(1, runtime.NumCPU()/4)
 	}
 	return []gnet.Option{
 		gnet.WithNumEventLoop(loops), gnet.WithReuseAddr(true), gnet.WithReadBufferCap(readBuffer),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -429,5 +430,56 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 	<-done
 	if _, err := readFrame(c); err == nil {
 		t.Fatal("the connection is still open")
+	}
+}
+
+func TestListensOnSeveralAddresses(t *testing.T) {
+	path := t.TempDir() + "/mongodb-1.sock"
+	s, err := Listen(Options{Addrs: []string{"127.0.0.1:0", path, "127.0.0.1:0"}}, &echo{gone: make(chan int64, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop(0)
+	for _, a := range s.Addrs() {
+		c, err := net.Dial(a.Network(), a.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, &Message{RequestID: 4, Body: doc("find", 1)})
+		if got := receive(t, c); got.ResponseTo != 4 {
+			t.Errorf("%s: got %+v", a, got)
+		}
+		c.Close()
+	}
+}
+
+// TestIdleConnectionsCostLittle holds 1,000 connections that have each sent a request: both ends together may take
+// 16 KiB each, so 5,000 stay far under 200 MiB.
+func TestIdleConnectionsCostLittle(t *testing.T) {
+	const n = 1000
+	s := startEcho(t, &echo{inline: true})
+	inUse := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := inUse()
+	for i := range int32(n) {
+		c := dialTest(t, s)
+		name := "ping"
+		if i%2 == 0 {
+			name = "find"
+		}
+		send(t, c, &Message{RequestID: i, Body: doc(name, 1)})
+		receive(t, c)
+	}
+	if s.Stats().Current != n {
+		t.Fatalf("%d connections", s.Stats().Current)
+	}
+	if each := (int64(inUse()) - int64(before)) / n; each > 16<<10 {
+		t.Errorf("an idle connection costs %d bytes", each)
+	} else {
+		t.Logf("an idle connection costs %d bytes, client end included", each)
 	}
 }
