@@ -1,0 +1,110 @@
+package console
+
+import (
+	"net"
+	"runtime"
+	"strconv"
+)
+
+// This file has the lines that tools wait for or read; their ids, messages and attributes are the real server's.
+
+// ConnCtx is the ctx of lines about a connection.
+func ConnCtx(id int64) string { return "conn" + strconv.FormatInt(id, 10) }
+
+// Accepted logs a new connection, unless quiet.
+func (l *Log) Accepted(remote net.Addr, id, count int64) {
+	if l.Quiet() {
+		return
+	}
+	l.Info(Network, 22943, "listener", "Connection accepted").Str("remote", remote.String()).
+		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
+}
+
+// Ended logs that a connection has gone, unless quiet.
+func (l *Log) Ended(remote net.Addr, id, count int64) {
+	if l.Quiet() {
+		return
+	}
+	l.Info(Network, 22944, ConnCtx(id), "Connection ended").Str("remote", remote.String()).
+		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
+}
+
+// ClientMetadata logs what a driver says of itself in its handshake.
+func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, doc []byte) {
+	if l.Quiet() {
+		return
+	}
+	ctx := ConnCtx(id)
+	l.Info(Network, 51800, ctx, "client metadata").Str("remote", remote.String()).Str("client", ctx).
+		Strs("negotiatedCompressors", compressors).Doc("doc", doc).Write()
+}
+
+// Slow logs an operation past the slow threshold; attrs are its attributes in order, as in system.profile.
+func (l *Log) Slow(connID int64, c Component, attrs []byte) {
+	l.Info(c, 51803, ConnCtx(connID), "Slow query").Elements(attrs).Write()
+}
+
+// Restarted separates runs in a log file that is appended to.
+func (l *Log) Restarted() { l.Info(Control, 20698, "-", "***** SERVER RESTARTED *****").Write() }
+
+// Starting logs the process at its start.
+func (l *Log) Starting(pid, port int, dbPath, host string) {
+	l.Info(Storage, 4615611, "initandlisten", "MongoDB starting").Int("pid", int64(pid)).Int("port", int64(port)).
+		Str("dbPath", dbPath).Str("architecture", "64-bit").Str("host", host).Write()
+}
+
+// Build logs what has been built.
+func (l *Log) Build(ctx, version, gitVersion string) {
+	info := `{"version":` + strconv.Quote(version) + `,"gitVersion":` + strconv.Quote(gitVersion) +
+		`,"modules":[],"allocator":"system","environment":{"distarch":` + strconv.Quote(arch()) +
+		`,"target_arch":` + strconv.Quote(arch()) + `}}`
+	l.Info(Control, 23403, ctx, "Build Info").JSON("buildInfo", info).Write()
+}
+
+func arch() string {
+	switch runtime.GOARCH {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	}
+	return runtime.GOARCH
+}
+
+// OS logs the operating system.
+func (l *Log) OS(ctx, name, version string) {
+	l.Info(Control, 51765, ctx, "Operating System").
+		JSON("os", `{"name":`+strconv.Quote(name)+`,"version":`+strconv.Quote(version)+`}`).Write()
+}
+
+// OptionsSet logs the options the process was started with, a BSON document.
+func (l *Log) OptionsSet(ctx string, parsed []byte) {
+	l.Info(Control, 21951, ctx, "Options set by command line").Doc("options", parsed).Write()
+}
+
+// Waiting says that the port accepts connections: the line that launchers wait for.
+func (l *Log) Waiting(ctx string, port int) {
+	l.Info(Network, 23016, ctx, "Waiting for connections").Int("port", int64(port)).Str("ssl", "off").Write()
+}
+
+// ListenFailed says that an address could not be bound.
+func (l *Log) ListenFailed(ctx string, err error) {
+	l.Error(Control, 22856, ctx, "Failed to set up listener").Err(err).Write()
+}
+
+// PrimaryReady says that the member takes writes.
+func (l *Log) PrimaryReady() {
+	l.Info(Replication, 21331, "OplogApplier-0", "Transition to primary complete; database writes are now permitted").Write()
+}
+
+// Signal says which signal ends the process.
+func (l *Log) Signal(sig string, num int) {
+	l.Info(Control, 23377, "SignalHandler", "Received signal").Int("signal", int64(num)).Str("error", sig).Write()
+	l.Info(Control, 23381, "SignalHandler", "will terminate after current cmd ends").Write()
+}
+
+// Exiting is the last line of a clean end.
+func (l *Log) Exiting(ctx string, code int) {
+	l.Info(Control, 20565, ctx, "Now exiting").Write()
+	l.Info(Control, 23138, ctx, "Shutting down").Int("exitCode", int64(code)).Write()
+}

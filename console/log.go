@@ -1,0 +1,180 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/syslog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say where the log goes and how it looks.
+type Options struct {
+	Path   string // a file; stdout when empty
+	Append bool   // go on in an existing file instead of renaming it away
+	Reopen bool   // rotate by opening Path again, for an outside program that renames it
+	Text   bool   // for people instead of JSON
+	Syslog bool
+
+	Verbosity int    // of the root component, 0 to 5
+	Quiet     bool   // no lines for connections that come and go
+	Service   string // field svc: S of a shard, R of a router, "-" otherwise
+}
+
+// Log writes entries. Its methods may be called from any goroutine.
+type Log struct {
+	levels  levels
+	quiet   atomic.Bool
+	service atomic.Pointer[string]
+	text    atomic.Bool
+	global  ring
+	startup ring
+
+	mu struct {
+		sync.Mutex
+		out    io.Writer
+		file   *os.File // out, when it is one of ours
+		path   string
+		reopen bool
+		buf    []byte
+	}
+}
+
+// Std is the process's log: one, whatever runs in the process.
+var Std = New(os.Stdout)
+
+// New makes a log that writes to w.
+func New(w io.Writer) *Log {
+	l := &Log{}
+	l.levels.init()
+	l.mu.out = w
+	none := "-"
+	l.service.Store(&none)
+	return l
+}
+
+// Configure applies the options of the command line.
+func (l *Log) Configure(o Options) error {
+	l.levels.set[Default].Store(int32(min(max(o.Verbosity, 0), 5)))
+	l.levels.settle()
+	l.quiet.Store(o.Quiet)
+	l.text.Store(o.Text)
+	if o.Service != "" {
+		l.service.Store(&o.Service)
+	}
+	if o.Syslog {
+		w, err := syslog.New(syslog.LOG_USER|syslog.LOG_INFO, "mongod")
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.mu.out = w
+		l.mu.Unlock()
+		return nil
+	}
+	if o.Path == "" {
+		return nil
+	}
+	if !o.Append {
+		if err := renameAway(o.Path); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.path, l.mu.reopen = o.Path, o.Reopen
+	return l.open()
+}
+
+// open opens the file at path; l.mu is held.
+func (l *Log) open() error {
+	f, err := os.OpenFile(l.mu.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if l.mu.file != nil {
+		_ = l.mu.file.Close()
+	}
+	l.mu.file, l.mu.out = f, f
+	return nil
+}
+
+// renameAway moves a file out of the way, to its name and the time (manual: "Rotate Log Files").
+func renameAway(path string) error {
+	st, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !st.Mode().IsRegular() {
+		return nil // nothing there, or a device such as /proc/1/fd/1
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(path, path+"."+time.Now().UTC().Format("2006-01-02T15-04-05"))
+}
+
+// Rotate starts a new file: command logRotate and signal SIGUSR1. Without a file it does nothing.
+func (l *Log) Rotate() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.file == nil {
+		return nil
+	}
+	if !l.mu.reopen {
+		if err := renameAway(l.mu.path); err != nil {
+			return fmt.Errorf("rotate the log: %w", err)
+		}
+	}
+	return l.open()
+}
+
+// SetQuiet turns lines about connections off and on: the parameter quiet.
+func (l *Log) SetQuiet(q bool) { l.quiet.Store(q) }
+
+// Quiet is the parameter quiet.
+func (l *Log) Quiet() bool { return l.quiet.Load() }
+
+// emit renders and writes an entry.
+func (l *Log) emit(e *Entry) {
+	l.mu.Lock()
+	var line []byte
+	if l.text.Load() {
+		line = e.appendText(l.mu.buf[:0])
+	} else {
+		line = e.appendJSON(l.mu.buf[:0], *l.service.Load())
+	}
+	text := string(line)
+	line = append(line, '\n')
+	_, _ = l.mu.out.Write(line) // a log that cannot be written has nowhere to say so
+	if cap(line) <= 64<<10 {
+		l.mu.buf = line
+	}
+	l.global.add(text)
+	if e.startup {
+		l.startup.add(text)
+	}
+	l.mu.Unlock()
+}
+
+// The functions below write to Std.
+
+// Info starts a line that is always written.
+func Info(c Component, id int32, ctx, msg string) *Entry { return Std.Info(c, id, ctx, msg) }
+
+// Warning starts a line about something that an operator should look at.
+func Warning(c Component, id int32, ctx, msg string) *Entry { return Std.Warning(c, id, ctx, msg) }
+
+// Error starts a line about something that went wrong.
+func Error(c Component, id int32, ctx, msg string) *Entry { return Std.Error(c, id, ctx, msg) }
+
+// Fatal starts the last line before the process ends; it does not end it.
+func Fatal(c Component, id int32, ctx, msg string) *Entry { return Std.Fatal(c, id, ctx, msg) }
+
+// Debug starts a line of level 1 to 5, nil when the component's verbosity is lower.
+func Debug(level int, c Component, id int32, ctx, msg string) *Entry {
+	return Std.Debug(level, c, id, ctx, msg)
+}
+
+// On reports whether debug lines of a level of c are written.
+func On(c Component, level int) bool { return Std.On(c, level) }
