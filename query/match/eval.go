@@ -260,9 +260,12 @@ func (c *context) through(n *Node, arr []byte, i int) bool {
 		if !ok {
 			return false
 		}
-		if e.T == value.Document && c.path(n, e, i) || n.parts[i].num == idx && c.atIndex(n, e, i+1) {
+		if e.T == value.Document && c.path(n, e, i) {
 			c.found(idx)
 			return true
+		}
+		if n.parts[i].num == idx && c.atIndex(n, e, i+1) {
+			return true // the path named this element itself: it is not the one an operator $ stands for
 		}
 	}
 }
