@@ -19,6 +19,7 @@ func newASCIITable(o *ordering) *asciiTable {
 	if s.NumericOrdering || s.Strength > 3 {
 		return nil
 	}
+	t := &asciiTable{}
 	w := o.pool.Get().(*weigher)
 	defer o.pool.Put(w)
 	for c := byte(' '); c < 127; c++ {

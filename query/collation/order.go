@@ -18,6 +18,7 @@ type ordering struct {
 	spec    Spec
 	pool    sync.Pool // *weigher
 	ascii   *asciiTable
+	kana    bool // Japanese: hiragana and katakana differ at the quaternary level
 	noSpace bool // shifted, and only white space is variable: it is taken out before weighing
 }
 
@@ -49,7 +50,9 @@ func newOrdering(s Spec) *ordering {
 	o := &ordering{spec: s, noSpace: s.Alternate == "shifted" && s.MaxVariable == "space"}
 	tag := o.tag()
 	o.pool.New = func() any { return &weigher{c: collate.New(tag)} }
-	if lang, rest, variant, _ := splitLocale(s.Locale); variant == "" && plainASCII[lang] && (len(rest) == 0 || lang == "en") {
+	lang, rest, variant, _ := splitLocale(s.Locale)
+	o.kana = lang == "ja"
+	if variant == "" && plainASCII[lang] && (len(rest) == 0 || lang == "en") {
 		o.ascii = newASCIITable(o)
 	}
 	return o
@@ -111,6 +114,9 @@ func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 	if o.noSpace {
 		text = dropSpace(s)
 	}
+	if o.spec.NumericOrdering {
+		text = splitNumbers(text)
+	}
 	w.buf.Reset()
 	key := w.c.Key(&w.buf, text)
 	if o.spec.CaseLevel || o.spec.CaseFirst != "off" {
@@ -122,6 +128,9 @@ func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 	dst = append(dst, key...)
 	if o.noSpace && o.spec.Strength >= 4 {
 		dst = appendSpaceLevel(append(dst, 0, 0), s)
+	}
+	if o.kana && o.spec.Strength >= 4 {
+		dst = appendKana(append(dst, 0, 0), s)
 	}
 	if o.spec.Strength == 5 {
 		dst = append(norm.NFD.Append(append(dst, 0, 0), s...), 0)
@@ -172,10 +181,17 @@ func (o *ordering) appendCase(dst, s []byte) []byte {
 
 // variable reports whether a character is ignored at the first levels when alternate is "shifted".
 func (o *ordering) variable(r rune) bool {
-	return isSpace(r) || !o.noSpace && unicode.IsPunct(r)
+	return isSpace(r) || !o.noSpace && (unicode.IsPunct(r) || unicode.Is(unicode.Z, r))
 }
 
-func isSpace(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Z, r) }
+// isSpace tells white space from punctuation; the rules count spaces that forbid a line break as punctuation.
+func isSpace(r rune) bool {
+	switch r {
+	case 0xA0, 0x2007, 0x202F:
+		return false
+	}
+	return unicode.IsSpace(r) || unicode.Is(unicode.Z, r)
+}
 
 func dropSpace(s []byte) []byte {
 	out := make([]byte, 0, len(s))
@@ -197,6 +213,44 @@ func appendSpaceLevel(dst, s []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// appendKana writes the quaternary level of Japanese.
+func appendKana(dst, s []byte) []byte {
+	for _, r := range string(s) {
+		switch {
+		case unicode.Is(unicode.Hiragana, r):
+			dst = append(dst, 1)
+		case unicode.Is(unicode.Katakana, r):
+			dst = append(dst, 2)
+		default:
+			dst = append(dst, 3)
+		}
+	}
+	return dst
+}
+
+// longestNumber is how many digits are read as one number.
+const longestNumber = 254
+
+// splitNumbers parts longer runs of digits by an ignorable character.
+func splitNumbers(s []byte) []byte {
+	var out []byte
+	run, from := 0, 0
+	for i, c := range s {
+		if c < '0' || c > '9' {
+			run = 0
+			continue
+		}
+		if run++; run > longestNumber {
+			out = append(append(out, s[from:i]...), 0)
+			run, from = 1, i
+		}
+	}
+	if from == 0 {
+		return s
+	}
+	return append(out, s[from:]...)
 }
 
 // posixOrder is en_US_POSIX: by code.
