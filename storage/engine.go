@@ -2,12 +2,15 @@ package storage
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Options say where and how an engine stores.
@@ -22,72 +25,199 @@ type Options struct {
 	Logger *zerolog.Logger // nil for none
 	// HistoryWindow is how far back snapshots reach (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
 	HistoryWindow time.Duration
-	// OplogSize is the size the oplog is truncated to, bytes; 0 picks 5 % of the free disk, at least 990 MB.
+	// OplogSize is the size the oplog is truncated to, bytes; 0 picks 5 % of the free disk, at least 990 MB, and 64 MB
+	// in memory.
 	OplogSize int64
 	// JournalInterval is how often writes that waited for no sync are made durable; 0 is 100 ms.
 	JournalInterval time.Duration
+	// CollectInterval is how often dead versions, dropped tables and old oplog entries are looked for; 0 is 5 s.
+	CollectInterval time.Duration
+	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB.
+	MinFreeDisk int64
 }
 
 // Engine is the store of one node.
 type Engine struct {
 	opts Options
+	log  zerolog.Logger
+	db   *pebble.DB
+	term int64
+
+	view      atomic.Pointer[view] // what a new reader sees
+	durable   atomic.Uint64        // Timestamp synced to disk
+	oldest    atomic.Uint64        // Timestamp before which versions may be gone
+	nextIdent atomic.Uint32
+	nextEntry atomic.Int64 // catalog ids
+	nextEpoch atomic.Uint64
+	failed    atomic.Pointer[error]
+	salt      uint64
+
+	commit    committer
+	claims    claimTable
+	iters     iterPool
+	snapshots snapshotRegistry
+	history   catalogHistory
+	watch     visibleWatch
+	space     spaceGuard
+	oplog     oplogState
+	drops     dropQueue
+
+	background struct {
+		stop context.CancelFunc
+		wg   sync.WaitGroup
+	}
 }
 
-func nyi(what string) error { return mongoerr.New(mongoerr.NotImplemented, what+" is not implemented") }
+// view is what becomes visible at once: a moment and its catalog.
+type view struct {
+	ts  Timestamp
+	cat *catalog.Snapshot
+}
 
 // Open opens or creates the store, recovers it after a crash, and starts its background work.
-func Open(opts Options) (*Engine, error) { return &Engine{opts: opts}, nyi("storage") }
+func Open(opts Options) (*Engine, error) {
+	opts.setDefaults()
+	e := &Engine{opts: opts, log: zerolog.Nop(), term: 1}
+	if opts.Logger != nil {
+		e.log = *opts.Logger
+	}
+	e.claims.init()
+	e.commit.counts = map[catalog.Ident]*delta{}
+	db, err := pebble.Open(opts.Dir, e.pebbleOptions())
+	if err != nil {
+		return nil, fmt.Errorf("opening the store in %q: %w", opts.Dir, err)
+	}
+	e.db = db
+	e.iters.db = db
+	if err := e.recover(); err != nil {
+		e.iters.close()
+		return nil, errorsJoin(err, db.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	e.background.stop = stop
+	e.spawn(func() { e.journalLoop(ctx) })
+	e.spawn(func() { e.collectLoop(ctx) })
+	return e, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.FS == nil {
+		if o.Memory {
+			o.FS = vfs.NewMem()
+		} else {
+			o.FS = vfs.Default
+		}
+	}
+	if o.Memory {
+		o.Dir = "data"
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	setDefault(&o.CacheSize, 256<<20)
+	setDefault(&o.HistoryWindow, 300*time.Second)
+	setDefault(&o.JournalInterval, 100*time.Millisecond)
+	setDefault(&o.CollectInterval, 5*time.Second)
+	setDefault(&o.MinFreeDisk, 128<<20)
+	if o.OplogSize == 0 {
+		o.OplogSize = 990 << 20
+		if o.Memory {
+			o.OplogSize = 64 << 20
+		} else if du, err := o.FS.GetDiskUsage(o.Dir); err == nil {
+			o.OplogSize = min(max(int64(du.AvailBytes/20), 990<<20), 50<<30)
+		}
+	}
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func (e *Engine) spawn(f func()) {
+	e.background.wg.Add(1)
+	go func() {
+		defer e.background.wg.Done()
+		f()
+	}()
+}
 
 // Close stops background work, flushes, and closes. All snapshots and units must have ended.
-func (e *Engine) Close() error { return nyi("close") }
-
-// Snapshot is the newest view. It must be released.
-func (e *Engine) Snapshot() *Snapshot { return nil }
-
-// SnapshotAt is the view at ts: SnapshotTooOld (239) before the history window; ts later than the visible timestamp
-// waits for nothing and is SnapshotUnavailable (246); see WaitVisible.
-func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) { return nil, nyi("snapshot") }
-
-// MajoritySnapshot is the newest view that no crash can take back.
-func (e *Engine) MajoritySnapshot() *Snapshot { return nil }
+func (e *Engine) Close() error {
+	e.background.stop()
+	e.background.wg.Wait()
+	e.commit.close()
+	e.iters.close()
+	if err := e.failure(); err != nil {
+		// A store that failed is not flushed: what it acknowledged is in its log, and recovery reads that.
+		return err
+	}
+	var err error
+	if !e.opts.Memory {
+		err = e.guard(func() error { return e.db.LogData(nil, pebble.Sync) })
+	}
+	return errorsJoin(err, e.db.Close())
+}
 
 // Visible is the timestamp of the newest commit that readers see.
-func (e *Engine) Visible() Timestamp { return 0 }
+func (e *Engine) Visible() Timestamp { return e.view.Load().ts }
 
 // Durable is the timestamp of the newest commit that is synced to disk.
-func (e *Engine) Durable() Timestamp { return 0 }
+func (e *Engine) Durable() Timestamp { return Timestamp(e.durable.Load()) }
 
 // Oldest is the earliest timestamp a snapshot may have.
-func (e *Engine) Oldest() Timestamp { return 0 }
-
-// WaitVisible returns once a commit later than after is visible, with its timestamp, or when ctx ends. Tailing reads
-// of the oplog and reads with afterClusterTime wait here.
-func (e *Engine) WaitVisible(ctx context.Context, after Timestamp) (Timestamp, error) {
-	return 0, nyi("wait")
-}
+func (e *Engine) Oldest() Timestamp { return Timestamp(e.oldest.Load()) }
 
 // Catalog is the newest catalog.
-func (e *Engine) Catalog() *catalog.Snapshot { return catalog.Empty() }
+func (e *Engine) Catalog() *catalog.Snapshot { return e.view.Load().cat }
 
-// Commit gives the unit its timestamp and writes it, in order with all others, as part of a group. With sync it returns
-// once the unit is durable, without it once it is visible. replication is the only caller.
-func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
-	return 0, nyi("commit")
-}
+// Term is the election term put into oplog entries.
+func (e *Engine) Term() int64 { return e.term }
 
 // Sync makes everything visible so far durable.
-func (e *Engine) Sync(ctx context.Context) error { return nyi("sync") }
-
-// AdvanceClock makes later commits have timestamps above ts (a $clusterTime seen from elsewhere).
-func (e *Engine) AdvanceClock(ts Timestamp) {}
-
-// Sizes are what a collection's storage takes.
-type Sizes struct {
-	Records     int64
-	DataSize    int64
-	StorageSize int64            // bytes on disk of the records
-	IndexSizes  map[string]int64 // bytes on disk by index name
+func (e *Engine) Sync(ctx context.Context) error {
+	ts := e.Visible()
+	if e.Durable() >= ts {
+		return nil
+	}
+	if err := e.failure(); err != nil {
+		return err
+	}
+	if err := e.guard(func() error { return e.db.LogData(nil, pebble.Sync) }); err != nil {
+		return err
+	}
+	e.setDurable(ts)
+	return nil
 }
 
-// CollectionSizes estimates from the store's files.
-func (e *Engine) CollectionSizes(c *catalog.Collection) (Sizes, error) { return Sizes{}, nyi("sizes") }
+func (e *Engine) setDurable(ts Timestamp) {
+	for {
+		old := e.durable.Load()
+		if old >= uint64(ts) {
+			return
+		}
+		if e.durable.CompareAndSwap(old, uint64(ts)) {
+			e.watch.wake()
+			return
+		}
+	}
+}
+
+// journalLoop makes durable what nobody waited for.
+func (e *Engine) journalLoop(ctx context.Context) {
+	t := time.NewTicker(e.opts.JournalInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if err := e.Sync(ctx); err != nil && e.failure() == nil {
+				e.log.Error().Err(err).Msg("syncing the journal")
+			}
+			e.iters.trim(e.opts.Clock())
+		}
+	}
+}

@@ -1,99 +1,240 @@
 package storage
 
 import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/keystring"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Snapshot is a view of the store at one timestamp, with the catalog of that moment. One goroutine uses it at a time.
 // It holds no locks; what it pins is history, so it must be released.
-type Snapshot struct{}
+type Snapshot struct {
+	e    *Engine
+	ts   Timestamp
+	cat  *catalog.Snapshot
+	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
 
-// Release ends the snapshot. Its cursors must be closed before.
-func (s *Snapshot) Release() {}
+	point    *pooledIter // for Get and FindByID, made when first needed
+	ownPoint *pebble.Iterator
+	ownAt    int // how many writes of the unit ownPoint knows
+	v        versions
+	key, tb  []byte
+	shard    *snapshotShard
+	slot     int
+}
+
+// snapshotRegistry knows the timestamps in use, which hold back the collector.
+type snapshotRegistry struct {
+	shards [8]snapshotShard
+}
+
+type snapshotShard struct {
+	sync.Mutex
+	ts   []Timestamp // zero: free
+	free []int
+	_    [64]byte // shards are on cache lines of their own
+}
+
+func (r *snapshotRegistry) add(s *Snapshot) {
+	sh := &r.shards[rand.Uint32()%uint32(len(r.shards))]
+	sh.Lock()
+	if n := len(sh.free); n > 0 {
+		s.slot = sh.free[n-1]
+		sh.free = sh.free[:n-1]
+		sh.ts[s.slot] = s.ts
+	} else {
+		s.slot = len(sh.ts)
+		sh.ts = append(sh.ts, s.ts)
+	}
+	sh.Unlock()
+	s.shard = sh
+}
+
+func (r *snapshotRegistry) remove(s *Snapshot) {
+	s.shard.Lock()
+	s.shard.ts[s.slot] = 0
+	s.shard.free = append(s.shard.free, s.slot)
+	s.shard.Unlock()
+	s.shard = nil
+}
+
+// min is the earliest timestamp in use, MaxTimestamp where there is none.
+func (r *snapshotRegistry) min() Timestamp {
+	low := MaxTimestamp
+	for i := range r.shards {
+		sh := &r.shards[i]
+		sh.Lock()
+		for _, ts := range sh.ts {
+			if ts != 0 && ts < low {
+				low = ts
+			}
+		}
+		sh.Unlock()
+	}
+	return low
+}
+
+// Snapshot is the newest view. It must be released.
+func (e *Engine) Snapshot() *Snapshot {
+	v := e.view.Load()
+	s := &Snapshot{e: e, ts: v.ts, cat: v.cat}
+	e.snapshots.add(s)
+	return s
+}
+
+// MajoritySnapshot is the newest view that no crash can take back.
+func (e *Engine) MajoritySnapshot() *Snapshot {
+	v := e.view.Load()
+	d := e.Durable()
+	if d >= v.ts {
+		s := &Snapshot{e: e, ts: v.ts, cat: v.cat}
+		e.snapshots.add(s)
+		return s
+	}
+	s, err := e.SnapshotAt(d)
+	if err != nil {
+		return e.Snapshot()
+	}
+	return s
+}
+
+// SnapshotAt is the view at ts: SnapshotTooOld (239) before the history window; SnapshotUnavailable (246) where ts is
+// later than the visible timestamp; see WaitVisible.
+func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
+	if ts > e.Visible() {
+		return nil, mongoerr.Newf(mongoerr.SnapshotUnavailable,
+			"Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is %v. Visible timestamp is %v", ts, e.Visible())
+	}
+	s := &Snapshot{e: e, ts: ts}
+	// Registered first, so that the collector cannot pass ts between the check and the use.
+	e.snapshots.add(s)
+	if ts < e.Oldest() {
+		s.Release()
+		return nil, mongoerr.Newf(mongoerr.SnapshotTooOld, "Read timestamp %v is older than the oldest available timestamp.", ts)
+	}
+	cat, err := e.catalogAt(ts)
+	if err != nil {
+		s.Release()
+		return nil, err
+	}
+	s.cat = cat
+	return s, nil
+}
+
+// Clone is another snapshot of the same moment, for a cursor with a life of its own.
+func (s *Snapshot) Clone() *Snapshot {
+	c := &Snapshot{e: s.e, ts: s.ts, cat: s.cat, unit: s.unit}
+	s.e.snapshots.add(c)
+	return c
+}
+
+// Release ends the snapshot. Its cursors must be closed before. Releasing twice is harmless.
+func (s *Snapshot) Release() {
+	s.Save()
+	if s.shard != nil {
+		s.e.snapshots.remove(s)
+	}
+}
 
 // Timestamp is the moment of the view.
-func (s *Snapshot) Timestamp() Timestamp { return 0 }
+func (s *Snapshot) Timestamp() Timestamp { return s.ts }
 
 // Catalog is the catalog of the same moment.
-func (s *Snapshot) Catalog() *catalog.Snapshot { return nil }
+func (s *Snapshot) Catalog() *catalog.Snapshot {
+	if s.unit != nil {
+		return s.unit.catalog(s.cat)
+	}
+	return s.cat
+}
+
+// Engine is the engine the snapshot is of.
+func (s *Snapshot) Engine() *Engine { return s.e }
 
 // Save gives back what the snapshot holds of the store between two uses (getMore); it works on afterwards as before.
-func (s *Snapshot) Save() {}
+func (s *Snapshot) Save() {
+	if s.point != nil {
+		s.e.iters.put(s.point, s.e.Visible(), s.e.opts.Clock().UnixNano())
+		s.point = nil
+	}
+	if s.ownPoint != nil {
+		closeQuietly(s.ownPoint)
+		s.ownPoint = nil
+	}
+}
+
+// versionsForGet readies s.v for point lookups.
+func (s *Snapshot) versionsForGet() error {
+	if s.unit != nil {
+		if s.ownPoint != nil && s.ownAt == s.unit.writes() {
+			return nil
+		}
+		s.Save()
+		it, err := s.unit.batch.NewIter(nil)
+		if err != nil {
+			return err
+		}
+		s.ownPoint, s.ownAt = it, s.unit.writes()
+		s.v.reset(it, s.ts, true)
+		return nil
+	}
+	if s.point == nil {
+		it, err := s.e.iters.get(s.ts, s.e.Visible(), nil, nil)
+		if err != nil {
+			return err
+		}
+		s.point = it
+		s.v.reset(it.Iterator, s.ts, false)
+	}
+	return nil
+}
 
 // Get reads a record. doc is borrowed until the next call on the snapshot.
 func (s *Snapshot) Get(c *catalog.Collection, rid RecordID) (doc []byte, ok bool, err error) {
-	return nil, false, nyi("get")
+	if c.Oplog {
+		return s.e.oplogGet(s, rid)
+	}
+	if err := s.versionsForGet(); err != nil {
+		return nil, false, err
+	}
+	s.key = append(appendIdent(s.key[:0], c.Ident), rid...)
+	return s.v.get(s.key)
 }
 
 // FindByID reads the record with the given _id. rid and doc are borrowed until the next call on the snapshot.
 func (s *Snapshot) FindByID(c *catalog.Collection, id value.Value) (rid RecordID, doc []byte, ok bool, err error) {
-	return nil, nil, false, nyi("find by id")
+	rid, ok, err = s.LookupID(c, id)
+	if err != nil || !ok {
+		return nil, nil, false, err
+	}
+	s.key = append(appendIdent(s.key[:0], c.Ident), rid...)
+	doc, ok, err = s.v.get(s.key)
+	return RecordID(s.key[identLen:]), doc, ok, err
 }
 
-// Scan reads records in order of RecordId. The cursor must be closed.
-func (s *Snapshot) Scan(c *catalog.Collection, o ScanOptions) *RecordCursor { return nil }
-
-// IndexScan reads an index in key order. The cursor starts before the first key (behind the last, in reverse) and must
-// be closed.
-func (s *Snapshot) IndexScan(c *catalog.Collection, idx *catalog.Index, reverse bool) *IndexCursor {
-	return nil
+// LookupID finds the place of the record with the given _id, without reading it. For clustered collections the record
+// need not exist. rid is borrowed until the next call on the snapshot.
+func (s *Snapshot) LookupID(c *catalog.Collection, id value.Value) (rid RecordID, ok bool, err error) {
+	if err := s.versionsForGet(); err != nil {
+		return nil, false, err
+	}
+	if c.Clustered {
+		s.key, s.tb = keystring.Append(s.key[:0], s.tb[:0], id, false, c.Collator)
+		return s.key, true, nil
+	}
+	idx := c.IDIndex()
+	if idx == nil {
+		return nil, false, mongoerr.Newf(mongoerr.IndexNotFound, "%s has no _id index", c.NS)
+	}
+	s.key = appendIdent(s.key[:0], idx.Ident)
+	s.key, s.tb = keystring.Append(s.key, s.tb[:0], id, false, idx.Collator)
+	v, ok, err := s.v.get(s.key)
+	if err != nil || !ok || len(v) < 8 {
+		return nil, false, err
+	}
+	return RecordID(v[:8:8]), true, nil
 }
-
-// RecordCursor walks records. Save and Restore bracket pauses: a saved cursor holds nothing of the store.
-type RecordCursor struct{}
-
-// Next moves on; false at the end or on error.
-func (c *RecordCursor) Next() bool { return false }
-
-// RecordID is the current record's place, borrowed until Next.
-func (c *RecordCursor) RecordID() RecordID { return nil }
-
-// Doc is the current document, borrowed until Next.
-func (c *RecordCursor) Doc() []byte { return nil }
-
-// SeekTo makes the next Next return the first record at or after rid (at or before, in reverse).
-func (c *RecordCursor) SeekTo(rid RecordID) {}
-
-// Save lets go of the store; the position is kept. Borrowed bytes are no longer valid.
-func (c *RecordCursor) Save() {}
-
-// Restore continues after the position that Save kept. Next also does it.
-func (c *RecordCursor) Restore() error { return nil }
-
-// Err is the error that ended the walk.
-func (c *RecordCursor) Err() error { return nil }
-
-// Close ends the cursor.
-func (c *RecordCursor) Close() {}
-
-// IndexCursor walks index entries.
-type IndexCursor struct{}
-
-// Seek makes the next Next return the first entry whose key is at or above ks (in reverse: the last entry below ks).
-// ks is any prefix or bound made with package keystring; end of ranges are half-open, as there.
-func (c *IndexCursor) Seek(ks []byte) {}
-
-// Next moves on; false at the end or on error.
-func (c *IndexCursor) Next() bool { return false }
-
-// Key is the keystring without the RecordId, borrowed until Next.
-func (c *IndexCursor) Key() []byte { return nil }
-
-// TypeBits belong to Key, borrowed until Next.
-func (c *IndexCursor) TypeBits() []byte { return nil }
-
-// RecordID is the place of the record, borrowed until Next.
-func (c *IndexCursor) RecordID() RecordID { return nil }
-
-// Save lets go of the store; the position is kept.
-func (c *IndexCursor) Save() {}
-
-// Restore continues after the position that Save kept. Next also does it.
-func (c *IndexCursor) Restore() error { return nil }
-
-// Err is the error that ended the walk.
-func (c *IndexCursor) Err() error { return nil }
-
-// Close ends the cursor.
-func (c *IndexCursor) Close() {}

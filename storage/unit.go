@@ -1,94 +1,475 @@
 package storage
 
-import "github.com/shoaldb/shoal/storage/catalog"
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
 
 // UnitOfWork is a set of writes that become visible together or not at all. One goroutine uses it at a time. It ends
 // by replication.Set.Commit or by Rollback.
-type UnitOfWork struct{}
+//
+// Its versioned keys are staged in a pebble batch with the timestamp `pending`, which the commit overwrites in place.
+type UnitOfWork struct {
+	e        *Engine
+	base     *Snapshot // nil for units that only insert
+	own      *Snapshot // base with the unit's writes on top
+	batch    *pebble.Batch
+	claims   []heldClaim
+	deltas   []delta
+	used     []usedCollection
+	catalogs catalogStage
+	log      unitLog
+	hooks    struct {
+		commit   []func(Timestamp)
+		rollback []func()
+	}
+	superseded []byte // keys that got a newer version, each with its length
+	drops      []catalog.Ident
+	scratch    *unitScratch
+	capped     []*catalog.Counters // whose Trim lock is held
+	trimmed    []byte              // the last key that capped trimming deleted
+	latest     struct {
+		it *pooledIter
+		v  versions
+	}
+	state unitState
+	wait  commitWait
+}
+
+type unitState uint8
+
+const (
+	unitOpen unitState = iota
+	unitQueued
+	unitCommitted
+	unitRolledBack
+)
+
+// delta is what a unit adds to the counters of a collection.
+type delta struct {
+	ident    catalog.Ident
+	counters *catalog.Counters
+	records  int64
+	bytes    int64
+}
+
+// usedCollection is a collection the unit wrote to, as it knew it.
+type usedCollection struct {
+	uuid  catalog.UUID
+	epoch uint64
+}
+
+// unitScratch is memory reused by one unit after the other.
+type unitScratch struct {
+	sets, olds []indexkey.KeySet
+	key, tb    []byte
+	ids, rid   []byte
+}
+
+var scratchPool = sync.Pool{New: func() any { return &unitScratch{} }}
 
 // NewUnitOfWork starts a unit. s is the snapshot its reads were made from: a write to a record with a version newer than
 // s is a WriteConflict. s may be nil for units that only insert or change the catalog. The unit does not release s.
-func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork { return nil }
-
-// Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. Calling it
-// once at the start makes the unit keep its writes readable. Released by the unit's end.
-func (u *UnitOfWork) Snapshot() *Snapshot { return nil }
-
-// SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes).
-func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64) {}
-
-// SetTransaction makes the unit's entries one applyOps command (several where they exceed 16 MB), with lsid and
-// txnNumber.
-func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {}
-
-// SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
-func (u *UnitOfWork) SetFromMigrate() {}
-
-// Insert adds a document (complete, with its _id first). DuplicateKey leaves the unit as it was.
-func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (RecordID, error) {
-	return nil, nyi("insert")
+func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork {
+	return &UnitOfWork{e: e, base: s, scratch: scratchPool.Get().(*unitScratch)}
 }
 
-// InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that of the
-// first document, counted on from there.
-func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInfo) (n int, err error) {
-	return 0, nyi("insert")
+// Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. It must be
+// asked for before the first write; it makes the unit keep its writes readable. It ends with the unit.
+func (u *UnitOfWork) Snapshot() *Snapshot {
+	if u.own == nil {
+		if u.base == nil {
+			u.base = u.e.Snapshot()
+			u.OnRollback(u.base.Release)
+			u.OnCommit(func(Timestamp) { u.base.Release() })
+		}
+		if u.batch != nil {
+			old := u.batch
+			u.batch = u.e.db.NewIndexedBatch()
+			_ = u.batch.Apply(old, nil) // only fails on batches of another store
+			closeQuietly(old)
+		} else {
+			u.batch = u.e.db.NewIndexedBatch()
+		}
+		u.own = &Snapshot{e: u.e, ts: u.base.ts, cat: u.base.cat, unit: u}
+		u.e.snapshots.add(u.own)
+	}
+	return u.own
 }
 
-// Update replaces a record. oldDoc is what the unit's snapshot holds.
-func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc []byte, info OpInfo) error {
-	return nyi("update")
+// sealOverlay ends the readability of the unit's writes: keys of an indexed batch must not be overwritten in place.
+func (u *UnitOfWork) sealOverlay() {
+	if u.own == nil {
+		return
+	}
+	u.own.Release()
+	indexed := u.batch
+	u.batch = u.e.db.NewBatch()
+	_ = u.batch.Apply(indexed, nil) // only fails on batches of another store
+	closeQuietly(indexed)
 }
 
-// Delete removes a record. oldDoc is what the unit's snapshot holds.
-func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, info OpInfo) error {
-	return nyi("delete")
+func (u *UnitOfWork) readTS() Timestamp {
+	if u.base == nil {
+		return 0
+	}
+	return u.base.ts
 }
 
-// Oplog adds an entry of its own.
-func (u *UnitOfWork) Oplog(entry OplogEntry) {}
-
-// CreateCollection stages a new collection. NamespaceExists (48) is reported at the commit when another unit was
-// faster. The returned collection may be used for writes in the same unit.
-func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection, error) {
-	return nil, nyi("create")
+// writes counts the staged keys; cursors over the unit's view use it to notice new ones.
+func (u *UnitOfWork) writes() int {
+	if u.batch == nil {
+		return 0
+	}
+	return int(u.batch.Count())
 }
 
-// DropCollection stages the drop; the data goes once no reader can need it.
-func (u *UnitOfWork) DropCollection(c *catalog.Collection) error { return nyi("drop") }
-
-// RenameCollection stages a rename. dropTarget, where not nil, is the collection that gives way.
-func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarget *catalog.Collection) error {
-	return nyi("rename")
+// Empty tells whether the unit has nothing to commit.
+func (u *UnitOfWork) Empty() bool {
+	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0
 }
 
-// SetCollectionOptions replaces the options (collMod). o is the oplog entry's command document.
-func (u *UnitOfWork) SetCollectionOptions(c *catalog.Collection, options []byte, o []byte) error {
-	return nyi("collMod")
+// Size is roughly how many bytes the unit will write.
+func (u *UnitOfWork) Size() int {
+	n := u.log.size()
+	if u.batch != nil {
+		n += u.batch.Len()
+	}
+	return n
 }
 
-// SetIndexSpec replaces an index's spec (collMod of hidden, expireAfterSeconds, unique, prepareUnique). o is the oplog
-// entry's command document.
-func (u *UnitOfWork) SetIndexSpec(c *catalog.Collection, name string, spec []byte, o []byte) error {
-	return nyi("collMod")
+func (u *UnitOfWork) stage() *pebble.Batch {
+	if u.batch == nil {
+		u.batch = u.e.db.NewBatch()
+	}
+	return u.batch
 }
 
-// CreateIndexes stages ready indexes on a collection that is empty at commit (WriteConflict otherwise). Indexes on
-// collections with documents are built with StartIndexBuild. Specs are complete: v, key, name, options.
-func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) error {
-	return nyi("createIndexes")
+// stageRaw adds unversioned writes.
+func (u *UnitOfWork) stageRaw(f func(*pebble.Batch) error) {
+	if err := f(u.stage()); err != nil {
+		u.e.log.Error().Err(err).Msg("staging")
+	}
 }
 
-// DropIndexes stages the drop of indexes by name.
-func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) error {
-	return nyi("dropIndexes")
+// put stages a version of ident ‖ user; a value of no bytes is a deletion.
+func (u *UnitOfWork) put(id catalog.Ident, user []byte, value ...[]byte) {
+	n := 0
+	for _, v := range value {
+		n += len(v)
+	}
+	op := u.stage().SetDeferred(identLen+len(user)+1+suffixLen, n)
+	binary.BigEndian.PutUint32(op.Key, uint32(id))
+	k := copy(op.Key[identLen:], user) + identLen
+	op.Key[k] = 0
+	binary.BigEndian.PutUint64(op.Key[k+1:], pending)
+	op.Key[k+1+8] = suffixLen
+	at := 0
+	for _, v := range value {
+		at += copy(op.Value[at:], v)
+	}
+	_ = op.Finish() // adds to the index of an indexed batch, which cannot fail
+}
+
+// supersede notes that ident ‖ user has an older version, which the collector drops one day.
+func (u *UnitOfWork) supersede(id catalog.Ident, user []byte) {
+	u.superseded = binary.AppendUvarint(u.superseded, uint64(identLen+len(user)))
+	u.superseded = appendIdent(u.superseded, id)
+	u.superseded = append(u.superseded, user...)
+}
+
+func (u *UnitOfWork) addDelta(id catalog.Ident, c *catalog.Counters, records, bytes int64) {
+	for i := range u.deltas {
+		if u.deltas[i].ident == id {
+			u.deltas[i].records += records
+			u.deltas[i].bytes += bytes
+			return
+		}
+	}
+	u.deltas = append(u.deltas, delta{id, c, records, bytes})
+}
+
+func (u *UnitOfWork) deltaOf(id catalog.Ident) (records, bytes int64) {
+	for i := range u.deltas {
+		if u.deltas[i].ident == id {
+			return u.deltas[i].records, u.deltas[i].bytes
+		}
+	}
+	return 0, 0
+}
+
+// use notes that the unit depends on the collection being as c says.
+func (u *UnitOfWork) use(c *catalog.Collection) error {
+	if u.state != unitOpen {
+		return mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
+	}
+	if c.Oplog {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", c.NS)
+	}
+	for i := len(u.used) - 1; i >= 0; i-- {
+		if u.used[i].uuid == c.UUID && u.used[i].epoch == c.Epoch {
+			return nil
+		}
+	}
+	u.used = append(u.used, usedCollection{c.UUID, c.Epoch})
+	return nil
 }
 
 // OnCommit runs f when the unit is visible, in commit order, before Commit returns. f must be quick.
-func (u *UnitOfWork) OnCommit(f func(ts Timestamp)) {}
+func (u *UnitOfWork) OnCommit(f func(ts Timestamp)) { u.hooks.commit = append(u.hooks.commit, f) }
 
 // OnRollback runs f when the unit is rolled back or its commit fails.
-func (u *UnitOfWork) OnRollback(f func()) {}
+func (u *UnitOfWork) OnRollback(f func()) { u.hooks.rollback = append(u.hooks.rollback, f) }
 
 // Rollback gives the unit up. After a commit it does nothing, so it can be deferred.
-func (u *UnitOfWork) Rollback() {}
+func (u *UnitOfWork) Rollback() {
+	if u.state != unitOpen {
+		return
+	}
+	u.state = unitRolledBack
+	u.e.claims.release(u, 0, 0)
+	for i := len(u.hooks.rollback) - 1; i >= 0; i-- {
+		u.hooks.rollback[i]()
+	}
+	u.free()
+}
+
+// free gives back what the unit holds, once its claims are gone.
+func (u *UnitOfWork) free() {
+	u.releaseLatest()
+	for _, c := range u.capped {
+		c.Trim.Unlock()
+	}
+	u.capped = nil
+	if u.own != nil {
+		u.own.Release()
+	}
+	if u.batch != nil {
+		closeQuietly(u.batch)
+		u.batch = nil
+	}
+	u.log.free()
+	if u.scratch != nil {
+		scratchPool.Put(u.scratch)
+		u.scratch = nil
+	}
+}
+
+func (u *UnitOfWork) releaseLatest() {
+	if u.latest.it != nil {
+		u.e.iters.put(u.latest.it, u.e.Visible(), u.e.opts.Clock().UnixNano())
+		u.latest.it = nil
+	}
+}
+
+// newest readies u.latest to look at what is committed now, whatever the unit's snapshot.
+func (u *UnitOfWork) newest() (*versions, error) {
+	now := u.e.Visible()
+	if u.latest.it != nil && u.latest.it.asOf < now {
+		u.releaseLatest()
+	}
+	if u.latest.it == nil {
+		it, err := u.e.iters.get(now, now, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		u.latest.it = it
+	}
+	u.latest.v.reset(u.latest.it.Iterator, now, false)
+	return &u.latest.v, nil
+}
+
+// claimRecord makes the unit the only writer of a record, and makes sure that nobody wrote it since the unit read it.
+func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
+	readTS := u.readTS()
+	switch u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), readTS, true) {
+	case claimOther, claimNewer:
+		return errConflict(c.NS)
+	case claimUnsure:
+		v, err := u.newest()
+		if err != nil {
+			return err
+		}
+		at, err := v.newestVersion(append(appendIdent(nil, c.Ident), rid...))
+		if err != nil {
+			return err
+		}
+		if at > readTS {
+			return errConflict(c.NS)
+		}
+	}
+	return nil
+}
+
+// unitLog is the unit's part of the oplog.
+type unitLog struct {
+	session   *session
+	txn       *txnLog
+	migrate   bool
+	blocks    []*opBlock
+}
+
+var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
+
+func (l *unitLog) count() (n int) {
+	for _, b := range l.blocks {
+		n += b.count
+	}
+	if l.txn != nil {
+		n += l.txn.count
+	}
+	return n
+}
+
+func (l *unitLog) size() (n int) {
+	for _, b := range l.blocks {
+		n += len(b.buf)
+	}
+	if l.txn != nil {
+		n += l.txn.size()
+	}
+	return n
+}
+
+func (l *unitLog) free() {
+	for _, b := range l.blocks {
+		if cap(b.buf) <= 4*blockBytes {
+			blockPool.Put(b)
+		}
+	}
+	l.blocks = nil
+}
+
+// SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). It comes before the first write.
+func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64) {
+	u.log.session = &session{lsid: append([]byte(nil), lsid...), number: txnNumber}
+}
+
+// SetTransaction makes the unit's entries one applyOps command (several where they exceed 16 MB), with lsid and
+// txnNumber. It comes before the first write.
+func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
+	u.SetSession(lsid, txnNumber)
+	u.log.txn = &txnLog{}
+}
+
+// SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
+func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
+
+// Oplog adds an entry of its own.
+func (u *UnitOfWork) Oplog(entry OplogEntry) { u.logEntry(&entry) }
+
+func (u *UnitOfWork) logEntry(e *OplogEntry) {
+	if e.O == nil {
+		e.O = value.Doc()
+	}
+	if u.log.txn != nil {
+		u.log.txn.add(e)
+		return
+	}
+	u.appendEntry(e)
+}
+
+func (u *UnitOfWork) appendEntry(e *OplogEntry) {
+	n := len(u.log.blocks)
+	if n == 0 || len(u.log.blocks[n-1].buf) > blockBytes {
+		b := blockPool.Get().(*opBlock)
+		b.begin(u.e.opts.Clock().UnixMilli(), u.e.term, u.log.session)
+		u.log.blocks = append(u.log.blocks, b)
+		n++
+	}
+	u.log.blocks[n-1].add(e, u.log.migrate)
+}
+
+// txnLog collects a transaction's operations as elements of applyOps arrays.
+type txnLog struct {
+	arrays [][]byte // finished
+	cur    []byte
+	mark   int
+	index  int
+	count  int
+	done   bool
+}
+
+// applyOpsBytes is where an applyOps array is closed and the next begun; an entry must stay below 16 MB.
+const applyOpsBytes = 12 << 20
+
+func (t *txnLog) size() int {
+	n := len(t.cur)
+	for _, a := range t.arrays {
+		n += len(a)
+	}
+	return n
+}
+
+func (t *txnLog) add(e *OplogEntry) {
+	if t.cur == nil {
+		t.cur, t.mark = value.Begin(nil)
+	}
+	f := []value.Field{value.F("op", value.NewStringBytes([]byte{e.Op})), value.F("ns", value.NewString(e.NS))}
+	if !e.UUID.IsZero() {
+		f = append(f, value.F("ui", e.UUID.Value()))
+	}
+	f = append(f, value.F("o", value.NewDocument(e.O)))
+	switch {
+	case e.O2 != nil:
+		f = append(f, value.F("o2", value.NewDocument(e.O2)))
+	case e.Op == 'i':
+		f = append(f, value.F("o2", value.NewDocument(idDocument(e.O))))
+	}
+	for it := value.Walk(e.Extra); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		f = append(f, value.F(string(k), v))
+	}
+	t.cur = value.AppendIndex(t.cur, t.index, value.NewDocument(value.Doc(f...)))
+	t.index++
+	t.count++
+	if len(t.cur) > applyOpsBytes {
+		t.close()
+	}
+}
+
+func (t *txnLog) close() {
+	if t.index > 0 {
+		t.arrays = append(t.arrays, value.End(t.cur, t.mark))
+	}
+	t.cur, t.index = nil, 0
+}
+
+// TransactionOps gives the unit's operations so far as applyOps arrays, for prepare entries.
+func (u *UnitOfWork) TransactionOps() [][]byte {
+	if u.log.txn == nil {
+		return nil
+	}
+	u.log.txn.close()
+	return u.log.txn.arrays
+}
+
+// closeTransaction turns the collected operations into entries: all but the last are marked partialTxn.
+func (u *UnitOfWork) closeTransaction() {
+	t := u.log.txn
+	if t == nil || t.done {
+		return
+	}
+	t.done = true
+	t.close()
+	for i, arr := range t.arrays {
+		f := []value.Field{value.F("applyOps", value.NewArray(arr))}
+		switch {
+		case i < len(t.arrays)-1:
+			f = append(f, value.F("partialTxn", value.NewBool(true)))
+		case i > 0:
+			f = append(f, value.F("count", value.NewInt64(int64(t.count))))
+		}
+		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
+	}
+	t.count, t.arrays = 0, nil
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -35,7 +36,28 @@ type Ident uint32
 type Counters struct {
 	Records  atomic.Int64 // documents
 	DataSize atomic.Int64 // bytes of documents
-	NextID   atomic.Int64 // the last RecordId given out; 0 means not looked up yet
+	lastID   atomic.Int64 // the last RecordId given out
+	known    atomic.Bool  // whether lastID was looked up
+	mu       sync.Mutex
+	// Trim is held by the one unit of work at a time that inserts into a capped collection.
+	Trim sync.Mutex
+}
+
+// NextRecordID gives out the next RecordId. last finds the highest one in the store; it is called once.
+func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
+	if !c.known.Load() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.known.Load() {
+			n, err := last()
+			if err != nil {
+				return 0, err
+			}
+			c.lastID.Store(n)
+			c.known.Store(true)
+		}
+	}
+	return c.lastID.Add(1), nil
 }
 
 // Collection is one collection at one moment. It never changes; a change makes a new one.
@@ -58,6 +80,7 @@ type Collection struct {
 	ClusteredName string
 	// Collation is the default collation as given (raw document), nil for simple.
 	Collation []byte
+	Collator  value.Collator
 	// Replicated is false for collections of the local database and others that write no oplog entries.
 	Replicated bool
 	// Oplog is true for local.oplog.rs, whose records are kept by the engine itself.

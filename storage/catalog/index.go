@@ -1,18 +1,29 @@
 package catalog
 
+import (
+	"sync"
+
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/indexkey"
+)
+
 // Index is one index of a collection at one moment. It never changes; a change makes a new one.
 type Index struct {
 	Name      string
 	Ident     Ident
 	IdentName string
-	Spec      []byte // raw document as listIndexes shows it: v, key, name, options
-	Key       []byte // raw key pattern, borrowed from Spec
+	// Spec is the parsed specification; Spec.Raw is the document listIndexes shows.
+	Spec *indexkey.Spec
+	// Keys makes the keys of documents.
+	Keys *indexkey.Generator
+	// Collator orders the index's strings; nil compares bytes.
+	Collator value.Collator
 
-	IsID   bool
-	Unique bool
-	Sparse bool
-	// PrepareUnique refuses new duplicates while old ones may exist (collMod).
-	PrepareUnique bool
+	IsID          bool
+	Unique        bool
+	PrepareUnique bool // refuses new duplicates while old ones may exist (collMod)
 	Hidden        bool
 	// Clustered is true where the RecordIds behind the keys are keystrings instead of numbers.
 	Clustered bool
@@ -27,11 +38,112 @@ type Index struct {
 	// of a build.
 	Enforcing bool
 
-	// Multikey is set once any document gave several keys. MultikeyPaths has, for each field of the key pattern, the
-	// positions of its path's components that were arrays; nil for index kinds that do not track them.
+	// Multikey is set once any document gave several keys. MultikeyPaths has a mask for each field of the key pattern:
+	// bit i is set where component i of the path held an array.
 	Multikey      bool
-	MultikeyPaths [][]int
+	MultikeyPaths []uint64
 
-	// Usage counts how often plans chose the index since the start; shared by all snapshots.
+	// Usage counts how often plans chose the index since the start; Tail knows its highest key. Both are shared by all
+	// snapshots.
 	Usage *Usage
+	Tail  *Tail
+}
+
+// Tail is the highest key that was ever put into an index since the start. A key above it is new without a look.
+type Tail struct {
+	mu    sync.Mutex
+	known bool
+	key   []byte
+}
+
+// Raise reports whether key is above all keys so far, and remembers it if so. first gives the highest key of the store;
+// it is called once.
+func (t *Tail) Raise(key []byte, first func() ([]byte, error)) (above bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.known {
+		k, err := first()
+		if err != nil {
+			return false, err
+		}
+		t.key, t.known = append(t.key[:0], k...), true
+	}
+	if string(key) <= string(t.key) {
+		return false, nil
+	}
+	t.key = append(t.key[:0], key...)
+	return true, nil
+}
+
+// NewIndex compiles a raw specification. The index is ready.
+func NewIndex(raw []byte, ident Ident, identName string, clustered bool) (*Index, error) {
+	spec, err := indexkey.ParseSpec(raw)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := generatorOptions(spec)
+	if err != nil {
+		return nil, err
+	}
+	gen, err := indexkey.NewGenerator(spec, opts)
+	if err != nil {
+		return nil, err
+	}
+	i := &Index{
+		Name: spec.Name, Ident: ident, IdentName: identName, Spec: spec, Keys: gen, Collator: opts.Collator, Clustered: clustered, Ready: true,
+		IsID: isIDPattern(spec), Unique: spec.Unique, PrepareUnique: spec.PrepareUnique, Hidden: spec.Hidden,
+		TTLSeconds: -1, Usage: &Usage{}, Tail: &Tail{},
+	}
+	if i.IsID {
+		i.Unique = true
+	}
+	i.Enforcing = i.Unique || i.PrepareUnique
+	if v := value.Lookup(raw, "expireAfterSeconds"); v.T.Numeric() {
+		i.TTLSeconds, _ = v.AsInt64()
+	}
+	return i, nil
+}
+
+// isIDPattern recognises {_id: 1}; {_id: "hashed"} and {_id: -1} are ordinary indexes.
+func isIDPattern(s *indexkey.Spec) bool {
+	return len(s.Fields) == 1 && s.Fields[0].Path == "_id" && s.Kind == indexkey.BTree && !s.Fields[0].Desc
+}
+
+func generatorOptions(spec *indexkey.Spec) (o indexkey.Options, err error) {
+	if len(spec.Collation) > 0 {
+		c, err := collation.Parse(spec.Collation)
+		if err != nil {
+			return o, err
+		}
+		o.Collator = c.Collator()
+	}
+	if len(spec.PartialFilter) > 0 {
+		m, err := match.Compile(spec.PartialFilter, &match.Options{Collator: o.Collator})
+		if err != nil {
+			return o, err
+		}
+		o.Filter = m.Match
+	}
+	return o, nil
+}
+
+// WithMultikey is the index with more paths known as multikey; the index itself when nothing is new.
+func (i *Index) WithMultikey(masks []uint64) *Index {
+	news := !i.Multikey || len(masks) > len(i.MultikeyPaths)
+	for n := 0; !news && n < len(masks); n++ {
+		news = masks[n]&^i.MultikeyPaths[n] != 0
+	}
+	if !news {
+		return i
+	}
+	c := *i
+	c.Multikey = true
+	c.MultikeyPaths = append([]uint64(nil), i.MultikeyPaths...)
+	for len(c.MultikeyPaths) < len(masks) {
+		c.MultikeyPaths = append(c.MultikeyPaths, 0)
+	}
+	for n, m := range masks {
+		c.MultikeyPaths[n] |= m
+	}
+	return &c
 }

@@ -1,0 +1,118 @@
+package storage
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// claimTable keeps two units of work from writing the same record or the same unique key. A claim is held from the
+// staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
+// unit whose snapshot is older than that is told without a look into the store.
+//
+// Keys are remembered by hash: two that collide cost a needless retry, nothing else.
+type claimTable struct {
+	seed   maphash.Seed
+	shards [64]claimShard
+}
+
+type claimShard struct {
+	sync.Mutex
+	m     map[uint64]claim
+	swept Timestamp // forgotten claims were committed at or before this
+	limit int
+	_     [32]byte
+}
+
+type claim struct {
+	unit *UnitOfWork // holder; nil once committed
+	at   Timestamp   // last commit
+}
+
+type heldClaim struct {
+	hash   uint64
+	record bool
+}
+
+const claimShardLimit = 4096
+
+func (t *claimTable) init() {
+	t.seed = maphash.MakeSeed()
+	for i := range t.shards {
+		t.shards[i].m = map[uint64]claim{}
+		t.shards[i].limit = claimShardLimit
+	}
+}
+
+func (t *claimTable) hash(table catalog.Ident, key []byte) uint64 {
+	return maphash.Bytes(t.seed, key) ^ uint64(table)*0x9E3779B97F4A7C15
+}
+
+func (t *claimTable) shard(h uint64) *claimShard { return &t.shards[h>>58] }
+
+type claimResult uint8
+
+const (
+	claimNew      claimResult = iota
+	claimMine                 // the unit holds it already
+	claimOther                // another unit holds it
+	claimNewer                // committed after readTS
+	claimUnsure               // taken, but the table no longer knows whether there was a commit after readTS
+)
+
+// take claims for u. readTS is what u's reads were made at; 0 means that they are current.
+func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool) claimResult {
+	s := t.shard(h)
+	s.Lock()
+	defer s.Unlock()
+	c, known := s.m[h]
+	switch {
+	case c.unit == u:
+		return claimMine
+	case c.unit != nil:
+		return claimOther
+	case readTS != 0 && c.at > readTS:
+		return claimNewer
+	}
+	s.m[h] = claim{unit: u, at: c.at}
+	u.claims = append(u.claims, heldClaim{h, record})
+	if !known && readTS != 0 && s.swept > readTS {
+		return claimUnsure
+	}
+	return claimNew
+}
+
+// release ends u's claims. at is the timestamp of its commit, 0 after a rollback.
+func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
+	for _, held := range u.claims {
+		s := t.shard(held.hash)
+		s.Lock()
+		c := s.m[held.hash]
+		switch {
+		case at != 0 && held.record:
+			s.m[held.hash] = claim{at: at}
+			if len(s.m) > s.limit {
+				s.sweep(visible)
+			}
+		case c.at == 0:
+			delete(s.m, held.hash)
+		default:
+			s.m[held.hash] = claim{at: c.at}
+		}
+		s.Unlock()
+	}
+	u.claims = u.claims[:0]
+}
+
+// sweep forgets commits that are a few seconds old.
+func (s *claimShard) sweep(visible Timestamp) {
+	horizon := visible - min(visible, TimestampOf(2, 0))
+	for h, c := range s.m {
+		if c.unit == nil && c.at <= horizon {
+			s.swept = max(s.swept, c.at)
+			delete(s.m, h)
+		}
+	}
+	s.limit = max(claimShardLimit, 2*len(s.m))
+}

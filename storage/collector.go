@@ -1,0 +1,146 @@
+package storage
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// collectLoop drops what no reader can need any more: dead versions, dropped tables, old catalogs, and oplog entries
+// beyond the oplog's size.
+func (e *Engine) collectLoop(ctx context.Context) {
+	t := time.NewTicker(e.opts.CollectInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if err := e.collect(ctx); err != nil && ctx.Err() == nil && e.failure() == nil {
+				e.log.Error().Err(err).Msg("collecting dead versions")
+			}
+		}
+	}
+}
+
+// collect does one round.
+func (e *Engine) collect(ctx context.Context) error {
+	if err := e.failure(); err != nil {
+		return err
+	}
+	oldest := e.advanceOldest()
+	if err := e.dropDead(ctx, oldest); err != nil {
+		return err
+	}
+	for _, d := range e.drops.due(oldest) {
+		if err := e.deleteIdent(d.ident); err != nil {
+			return err
+		}
+		if err := e.guard(func() error { return e.db.Delete(dropKey(d.ts, d.ident), pebble.NoSync) }); err != nil {
+			return err
+		}
+	}
+	e.history.forget(oldest)
+	return e.truncateOplog()
+}
+
+// advanceOldest moves the history window on. A snapshot in use holds it back.
+func (e *Engine) advanceOldest() Timestamp {
+	window := e.opts.HistoryWindow
+	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
+	limit = min(limit, e.Visible())
+	for {
+		old := Timestamp(e.oldest.Load())
+		to := min(limit, e.snapshots.min())
+		if to <= old {
+			return old
+		}
+		if !e.oldest.CompareAndSwap(uint64(old), uint64(to)) {
+			continue
+		}
+		// A snapshot that registered between the look and the swap is one of the past only if SnapshotAt made it, and
+		// that checks oldest after it has registered.
+		return to
+	}
+}
+
+// dropDead deletes the versions that were superseded before oldest.
+func (e *Engine) dropDead(ctx context.Context, oldest Timestamp) error {
+	lower, _ := identRange(identSuperseded)
+	upper := timeKey(nil, identSuperseded, oldest+1)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	if !it.First() {
+		return it.Error()
+	}
+	data, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(data)
+	b := e.db.NewBatch()
+	defer func() { closeQuietly(b) }()
+	var oldestBytes [8]byte
+	for ok := true; ok; ok = it.Next() {
+		keys, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		at := timeOf(it.Key())
+		for len(keys) > 0 {
+			n, w := binary.Uvarint(keys)
+			if w <= 0 || int(n) > len(keys)-w {
+				return corrupt("the list of superseded keys at %v is unreadable", at)
+			}
+			if err := dropBefore(data, b, keys[w:w+int(n)], at); err != nil {
+				return err
+			}
+			keys = keys[w+int(n):]
+		}
+		_ = b.Delete(append([]byte(nil), it.Key()...), nil)
+		if b.Len() < 1<<20 {
+			continue
+		}
+		if err := e.applyDead(b); err != nil {
+			return err
+		}
+		b.Reset()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	binary.BigEndian.PutUint64(oldestBytes[:], uint64(oldest))
+	_ = b.Set(metaKey(metaOldest), oldestBytes[:], nil)
+	return errorsJoin(it.Error(), e.applyDead(b))
+}
+
+func (e *Engine) applyDead(b *pebble.Batch) error {
+	// Lost in a crash, it is done again.
+	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
+}
+
+// dropBefore deletes the versions of a key that came before at; and the one at `at` itself where that is a deletion.
+func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp) error {
+	var buf [128]byte
+	for ok := it.SeekGE(appendVersion(append(buf[:0], user...), uint64(at))); ok; ok = it.Next() {
+		k := it.Key()
+		other, ts, versioned := splitVersion(k)
+		if !versioned || !sameBytes(other, user) {
+			break
+		}
+		val, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if ts == uint64(at) && len(val) > 0 {
+			continue
+		}
+		_ = b.Delete(k, nil)
+	}
+	return it.Error()
+}

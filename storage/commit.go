@@ -1,0 +1,409 @@
+package storage
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// committer puts units of work in order. There is no goroutine for it: the first unit to arrive leads, takes along
+// everything that queued up, and hands the lead on before it waits for the disk, so that the next group fills while the
+// last one syncs.
+type committer struct {
+	mu struct {
+		sync.Mutex
+		queue   []*UnitOfWork
+		leading bool
+		closed  bool
+	}
+	// What follows belongs to the leader.
+	last   Timestamp
+	epoch  uint64
+	group  []*UnitOfWork
+	floor  Timestamp // given by AdvanceClock, guarded by mu
+	counts map[catalog.Ident]*delta
+}
+
+// groupBytes ends a group; what is left waits for the next.
+const groupBytes = 8 << 20
+
+// commitWait is how a unit waits for others to commit it.
+type commitWait struct {
+	sync bool
+	wake chan wakeUp
+	err  error
+	ts   Timestamp
+}
+
+type wakeUp uint8
+
+const (
+	wakeLead wakeUp = iota // the unit is first in the queue and leads
+	wakeDone               // the unit is committed, and durable if it asked, or has failed
+)
+
+var wakePool = sync.Pool{New: func() any { return make(chan wakeUp, 1) }}
+
+// Commit gives the unit its timestamp and writes it, in order with all others, as part of a group. With sync it returns
+// once the unit is durable, without it once it is visible. replication is the only caller. An error with a timestamp is
+// about durability alone; with a zero timestamp the unit was rolled back.
+func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
+	if err := ctx.Err(); err != nil && u.state == unitOpen {
+		u.Rollback()
+		return 0, context.Cause(ctx)
+	}
+	if err := e.checkSpace(); err != nil && !u.Empty() && u.state == unitOpen {
+		u.Rollback()
+		return 0, err
+	}
+	return e.commitUnit(u, sync)
+}
+
+func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
+	if u.state != unitOpen {
+		return 0, mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
+	}
+	if err := e.failure(); err != nil {
+		u.Rollback()
+		return 0, err
+	}
+	u.closeTransaction()
+	u.releaseLatest()
+	u.sealOverlay()
+	u.state = unitQueued
+	u.wait = commitWait{sync: sync, wake: wakePool.Get().(chan wakeUp)}
+	c := &e.commit
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		u.state = unitOpen
+		u.Rollback()
+		return 0, mongoerr.New(mongoerr.ShutdownInProgress, "the storage engine is shutting down")
+	}
+	c.mu.queue = append(c.mu.queue, u)
+	lead := !c.mu.leading
+	c.mu.leading = true
+	c.mu.Unlock()
+	if lead || <-u.wait.wake == wakeLead {
+		e.lead(u)
+	}
+	wakePool.Put(u.wait.wake)
+	u.wait.wake = nil
+	return u.wait.ts, u.wait.err
+}
+
+// lead commits one group, with own its first unit, and returns when own is as durable as it asked.
+func (e *Engine) lead(own *UnitOfWork) {
+	c := &e.commit
+	c.mu.Lock()
+	size, n := 0, 0
+	for n < len(c.mu.queue) && size < groupBytes {
+		size += c.mu.queue[n].Size()
+		n++
+	}
+	c.group = append(c.group[:0], c.mu.queue[:n]...)
+	rest := copy(c.mu.queue, c.mu.queue[n:])
+	clear(c.mu.queue[rest:])
+	c.mu.queue = c.mu.queue[:rest]
+	c.last = max(c.last, c.floor)
+	c.mu.Unlock()
+
+	g := e.prepareGroup()
+	if g.batch != nil {
+		g.err = e.guard(func() error { return e.db.ApplyNoSyncWait(g.batch, g.writeOptions(e)) })
+		if g.err != nil {
+			e.fail(g.err)
+		}
+	}
+	e.publish(g)
+
+	// The group's units are this goroutine's own from here on; the lead goes on to the next in the queue.
+	units := append([]*UnitOfWork(nil), c.group...)
+	c.mu.Lock()
+	if len(c.mu.queue) > 0 {
+		c.mu.queue[0].wait.wake <- wakeLead
+	} else {
+		c.mu.leading = false
+	}
+	c.mu.Unlock()
+	e.finishGroup(g, units, own)
+}
+
+// finishGroup waits for the disk where asked, and wakes the others of the group.
+func (e *Engine) finishGroup(g *group, units []*UnitOfWork, own *UnitOfWork) {
+	for _, u := range units {
+		if u != own && !(g.sync && u.wait.sync) {
+			u.wait.wake <- wakeDone
+		}
+	}
+	if !g.sync {
+		g.close()
+		return
+	}
+	var err error
+	if g.err == nil && g.batch != nil {
+		if err = g.batch.SyncWait(); err != nil {
+			e.fail(err)
+			err = e.failure()
+		} else {
+			e.setDurable(g.last)
+		}
+	}
+	for _, u := range units {
+		if u.wait.sync {
+			if err != nil && u.wait.err == nil {
+				u.wait.err = err
+			}
+			if u != own {
+				u.wait.wake <- wakeDone
+			}
+		}
+	}
+	g.close()
+}
+
+// group is what is written at once.
+type group struct {
+	batch  *pebble.Batch // nil when there is nothing to write
+	shared bool          // batch is a unit's own
+	sync   bool          // some unit waits for the disk
+	// unmarked is set where no oplog entry shows the timestamp of the newest unit.
+	unmarked bool
+	last   Timestamp     // of the newest unit
+	cat    *catalog.Snapshot
+	old    *catalog.Snapshot
+	err    error
+}
+
+func (g *group) writeOptions(e *Engine) *pebble.WriteOptions {
+	if g.sync {
+		return pebble.Sync
+	}
+	return pebble.NoSync
+}
+
+func (g *group) close() {
+	if g.batch != nil {
+		closeQuietly(g.batch)
+	}
+}
+
+// prepareGroup gives every unit its timestamps and puts all of them into one batch. Units that the catalog has moved
+// away from fail here, before anything is written.
+func (e *Engine) prepareGroup() *group {
+	c := &e.commit
+	now := e.view.Load()
+	g := &group{last: now.ts, cat: now.cat, old: now.cat}
+	clear(c.counts)
+	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
+	live := 0
+	for _, u := range c.group {
+		if u.wait.err = e.stageCatalog(u, g); u.wait.err != nil {
+			continue
+		}
+		if u.Empty() {
+			u.wait.ts = g.last
+			continue
+		}
+		if seconds > c.last {
+			c.last = seconds
+		}
+		entries := max(1, u.log.count())
+		c.last += Timestamp(entries)
+		u.wait.ts, g.last = c.last, c.last
+		e.stamp(u)
+		e.count(u)
+		g.unmarked = u.log.count() == 0
+		g.sync = g.sync || u.wait.sync && !e.opts.Memory
+		live++
+	}
+	if live == 0 {
+		return g
+	}
+	g.shared = live == 1
+	for _, u := range c.group {
+		switch {
+		case u.wait.err != nil || u.batch == nil:
+		case g.shared && !u.batch.Indexed():
+			g.batch, u.batch = u.batch, nil
+		default:
+			if g.batch == nil {
+				g.batch = e.db.NewBatch()
+			}
+			if err := g.batch.Apply(u.batch, nil); err != nil {
+				u.wait.err = err
+			}
+		}
+	}
+	if g.batch != nil {
+		e.writeCounters(g.batch)
+		if g.unmarked {
+			_ = g.batch.Set(metaKey(metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.last)), nil)
+		}
+	}
+	return g
+}
+
+// stamp writes the unit's timestamp over the pending ones, and adds its oplog blocks.
+func (e *Engine) stamp(u *UnitOfWork) {
+	b := u.stage()
+	ts := u.wait.ts
+	for r := batchrepr.Read(b.Repr()); ; {
+		_, k, _, ok, err := r.Next()
+		if !ok || err != nil {
+			break
+		}
+		n := len(k)
+		if n > suffixLen && k[n-1] == suffixLen && binary.BigEndian.Uint64(k[n-suffixLen:]) == pending {
+			binary.BigEndian.PutUint64(k[n-suffixLen:], uint64(ts))
+		}
+	}
+	last := ts - Timestamp(max(1, u.log.count()))
+	var buf [32]byte
+	for _, blk := range u.log.blocks {
+		last += Timestamp(blk.count)
+		_ = b.Set(timeKey(buf[:], identOplog, last), blk.buf, nil)
+		u.addDelta(identOplog, e.oplog.counters, int64(blk.count), int64(len(blk.buf)))
+	}
+	for _, id := range u.drops {
+		_ = b.Set(dropKey(ts, id), nil, nil)
+	}
+	if len(u.superseded) > 0 {
+		_ = b.Set(timeKey(buf[:], identSuperseded, ts), u.superseded, nil)
+	}
+}
+
+// count adds the unit to the counters as they will be once the group is visible.
+func (e *Engine) count(u *UnitOfWork) {
+	for i := range u.deltas {
+		d := &u.deltas[i]
+		sum := e.commit.counts[d.ident]
+		if sum == nil {
+			sum = &delta{ident: d.ident, counters: d.counters, records: d.counters.Records.Load(), bytes: d.counters.DataSize.Load()}
+			e.commit.counts[d.ident] = sum
+		}
+		sum.records += d.records
+		sum.bytes += d.bytes
+	}
+}
+
+// writeCounters puts the new counters of every collection of the group into its batch, so that they are exact after
+// any crash.
+func (e *Engine) writeCounters(b *pebble.Batch) {
+	var key [32]byte
+	var val [16]byte
+	for id, d := range e.commit.counts {
+		binary.BigEndian.PutUint64(val[:], uint64(d.records))
+		binary.BigEndian.PutUint64(val[8:], uint64(d.bytes))
+		_ = b.Set(countersKey(key[:], id), val[:], nil)
+	}
+}
+
+// publish makes the group visible: counters, catalog and timestamp at once for new readers, then the hooks in order,
+// then the claims are given back.
+func (e *Engine) publish(g *group) {
+	c := &e.commit
+	if g.err == nil && g.last > e.view.Load().ts {
+		for _, d := range c.counts {
+			d.counters.Records.Store(d.records)
+			d.counters.DataSize.Store(d.bytes)
+		}
+		if g.cat != g.old {
+			e.history.add(g.last, g.cat)
+		}
+		e.view.Store(&view{ts: g.last, cat: g.cat})
+	}
+	for _, u := range c.group {
+		if u.wait.err == nil && g.err != nil {
+			u.wait.err = mapDiskError(g.err)
+		}
+		if u.wait.err != nil {
+			u.wait.ts = 0
+			u.state = unitOpen
+			u.Rollback()
+			continue
+		}
+		u.state = unitCommitted
+		for _, f := range u.hooks.commit {
+			f(u.wait.ts)
+		}
+		e.claims.release(u, u.wait.ts, g.last)
+		u.free()
+	}
+	if g.err == nil {
+		if e.opts.Memory {
+			e.setDurable(g.last)
+		}
+		e.watch.wake()
+	}
+}
+
+// AdvanceClock makes later commits have timestamps above ts (a $clusterTime seen from elsewhere).
+func (e *Engine) AdvanceClock(ts Timestamp) {
+	e.commit.mu.Lock()
+	e.commit.floor = max(e.commit.floor, ts)
+	e.commit.mu.Unlock()
+}
+
+func (c *committer) close() {
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
+}
+
+// visibleWatch wakes those who wait for commits. Nothing is paid for while nobody waits.
+type visibleWatch struct {
+	sync.Mutex
+	ch chan struct{}
+}
+
+func (w *visibleWatch) wake() {
+	w.Lock()
+	if w.ch != nil {
+		close(w.ch)
+		w.ch = nil
+	}
+	w.Unlock()
+}
+
+func (w *visibleWatch) wait() <-chan struct{} {
+	w.Lock()
+	defer w.Unlock()
+	if w.ch == nil {
+		w.ch = make(chan struct{})
+	}
+	return w.ch
+}
+
+// WaitVisible returns once a commit later than after is visible, with its timestamp, or when ctx ends. Tailing reads
+// of the oplog and reads with afterClusterTime wait here.
+func (e *Engine) WaitVisible(ctx context.Context, after Timestamp) (Timestamp, error) {
+	return e.waitFor(ctx, after, e.Visible)
+}
+
+// WaitDurable is WaitVisible for commits that are synced to disk.
+func (e *Engine) WaitDurable(ctx context.Context, after Timestamp) (Timestamp, error) {
+	return e.waitFor(ctx, after, e.Durable)
+}
+
+func (e *Engine) waitFor(ctx context.Context, after Timestamp, now func() Timestamp) (Timestamp, error) {
+	for {
+		if ts := now(); ts > after {
+			return ts, nil
+		}
+		ch := e.watch.wait()
+		if ts := now(); ts > after {
+			return ts, nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return now(), context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package storage
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// tableCursor walks the visible keys of one table, and can let go of the store in between. RecordCursor and IndexCursor
+// are made of it.
+type tableCursor struct {
+	s       *Snapshot
+	v       versions
+	pooled  *pooledIter
+	own     *pebble.Iterator
+	ownAt   int
+	reverse bool
+
+	lower, upper []byte // bounds of the whole walk, versions excluded
+	target       []byte // where the next step seeks to, nil: to the walk's start
+	state        cursorState
+	err          error
+}
+
+type cursorState uint8
+
+const (
+	cursorFresh  cursorState = iota // Next seeks target, or the start
+	cursorOn                        // Next steps
+	cursorSaved                     // Next seeks behind v.user
+	cursorDone                      // Next gives false
+	cursorClosed                    //
+)
+
+func (c *tableCursor) open() error {
+	if c.s.unit != nil {
+		if c.own != nil && c.ownAt == c.s.unit.writes() {
+			return nil
+		}
+		c.let()
+		it, err := c.s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: c.lower, UpperBound: c.upper})
+		if err != nil {
+			return err
+		}
+		c.own, c.ownAt = it, c.s.unit.writes()
+		c.v.reset(it, c.s.ts, true)
+		return nil
+	}
+	if c.pooled != nil {
+		return nil
+	}
+	it, err := c.s.e.iters.get(c.s.ts, c.s.e.Visible(), c.lower, c.upper)
+	if err != nil {
+		return err
+	}
+	c.pooled = it
+	c.v.reset(it.Iterator, c.s.ts, false)
+	return nil
+}
+
+// let gives the iterator back.
+func (c *tableCursor) let() {
+	if c.pooled != nil {
+		c.s.e.iters.put(c.pooled, c.s.e.Visible(), c.s.e.opts.Clock().UnixNano())
+		c.pooled = nil
+	}
+	if c.own != nil {
+		closeQuietly(c.own)
+		c.own = nil
+	}
+}
+
+func (c *tableCursor) next() bool {
+	if c.state == cursorOn {
+		if c.s.unit == nil || c.ownAt == c.s.unit.writes() {
+			return c.finish(c.step())
+		}
+		// The unit has written since: what is ahead may have changed.
+		c.state = cursorSaved
+	}
+	if c.state >= cursorDone {
+		return false
+	}
+	if err := c.open(); err != nil {
+		c.err, c.state = err, cursorDone
+		return false
+	}
+	saved := c.state == cursorSaved
+	c.state = cursorOn
+	switch {
+	case saved && c.reverse:
+		return c.finish(c.v.seekLT(append([]byte(nil), c.v.user...)))
+	case saved:
+		// The first key behind user is user with a zero byte added.
+		return c.finish(c.v.seekGE(append(append([]byte(nil), c.v.user...), 0)))
+	case c.reverse && c.target != nil:
+		return c.finish(c.v.seekLT(c.target))
+	case c.reverse:
+		return c.finish(c.v.seekLT(c.upper[:len(c.upper)-1]))
+	case c.target != nil:
+		return c.finish(c.v.seekGE(c.target))
+	}
+	return c.finish(c.v.seekGE(c.lower[:len(c.lower)-1]))
+}
+
+func (c *tableCursor) step() bool {
+	if c.reverse {
+		return c.v.prev()
+	}
+	return c.v.next()
+}
+
+func (c *tableCursor) finish(ok bool) bool {
+	if !ok {
+		c.err = c.v.err
+		c.state = cursorDone
+		c.let()
+	}
+	return ok
+}
+
+// seek makes the next step go to target, a key with its ident: at or above it, or below it in reverse.
+func (c *tableCursor) seek(target []byte) {
+	c.target = append(c.target[:0], target...)
+	if c.state != cursorClosed && c.err == nil {
+		c.state = cursorFresh
+	}
+}
+
+func (c *tableCursor) save() {
+	c.let()
+	if c.state == cursorOn {
+		c.state = cursorSaved
+	}
+}
+
+func (c *tableCursor) close() {
+	c.let()
+	c.state = cursorClosed
+}
+
+// RecordCursor walks records. Save and Restore bracket pauses: a saved cursor holds nothing of the store.
+type RecordCursor struct {
+	tableCursor
+	ops *oplogCursor // local.oplog.rs only
+}
+
+// Scan reads records in order of RecordId. The cursor must be closed.
+func (s *Snapshot) Scan(c *catalog.Collection, o ScanOptions) *RecordCursor {
+	if c.Oplog {
+		return &RecordCursor{ops: newOplogCursor(s, o)}
+	}
+	r := &RecordCursor{tableCursor: tableCursor{s: s, reverse: o.Reverse}}
+	r.lower, r.upper = identRange(c.Ident)
+	if o.From != nil {
+		r.lower = appendUnversioned(append(appendIdent(nil, c.Ident), o.From...))
+	}
+	if o.To != nil {
+		// To is part of the scan: the bound is the first key behind it.
+		r.upper = appendUnversioned(append(append(appendIdent(nil, c.Ident), o.To...), 0))
+	}
+	return r
+}
+
+// Next moves on; false at the end or on error.
+func (c *RecordCursor) Next() bool {
+	if c.ops != nil {
+		return c.ops.next()
+	}
+	return c.next()
+}
+
+// RecordID is the current record's place, borrowed until Next.
+func (c *RecordCursor) RecordID() RecordID {
+	if c.ops != nil {
+		return c.ops.rid[:]
+	}
+	return RecordID(c.v.user[identLen:])
+}
+
+// Doc is the current document, borrowed until Next.
+func (c *RecordCursor) Doc() []byte {
+	if c.ops != nil {
+		return c.ops.doc
+	}
+	return c.v.value
+}
+
+// SeekTo makes the next Next return the first record at or after rid (at or before, in reverse).
+func (c *RecordCursor) SeekTo(rid RecordID) {
+	if c.ops != nil {
+		c.ops.seekTo(rid)
+		return
+	}
+	k := append(append([]byte(nil), c.lower[:identLen]...), rid...)
+	if c.reverse {
+		k = append(k, 0)
+	}
+	c.seek(k)
+}
+
+// Save lets go of the store; the position is kept. Borrowed bytes are no longer valid.
+func (c *RecordCursor) Save() {
+	if c.ops != nil {
+		c.ops.save()
+		return
+	}
+	c.save()
+}
+
+// Restore continues after the position that Save kept. Next also does it.
+func (c *RecordCursor) Restore() error { return c.Err() }
+
+// Err is the error that ended the walk.
+func (c *RecordCursor) Err() error {
+	if c.ops != nil {
+		return c.ops.err
+	}
+	return c.err
+}
+
+// Close ends the cursor.
+func (c *RecordCursor) Close() {
+	if c.ops != nil {
+		c.ops.close()
+		return
+	}
+	c.close()
+}
+
+// IndexCursor walks index entries.
+type IndexCursor struct {
+	tableCursor
+	idx *catalog.Index
+	ks  []byte
+	tb  []byte
+	rid RecordID
+	buf [8]byte
+}
+
+// IndexScan reads an index in key order. The cursor starts before the first key (behind the last, in reverse) and must
+// be closed.
+func (s *Snapshot) IndexScan(c *catalog.Collection, idx *catalog.Index, reverse bool) *IndexCursor {
+	x := &IndexCursor{tableCursor: tableCursor{s: s, reverse: reverse}, idx: idx}
+	x.lower, x.upper = identRange(idx.Ident)
+	return x
+}
+
+// Seek makes the next Next return the first entry whose key is at or above ks (in reverse: the last entry below ks).
+// ks is any prefix or bound made with package keystring; end of ranges are half-open, as there.
+func (c *IndexCursor) Seek(ks []byte) {
+	c.target = append(append(c.target[:0], c.lower[:identLen]...), ks...)
+	if c.state != cursorClosed && c.err == nil {
+		c.state = cursorFresh
+	}
+}
+
+// Next moves on; false at the end or on error.
+func (c *IndexCursor) Next() bool { return c.next() && c.split() }
+
+func (c *IndexCursor) split() bool {
+	key, val := c.v.user[identLen:], c.v.value
+	if c.idx.IsID {
+		if len(val) < 8 {
+			return c.broken()
+		}
+		c.ks, c.rid, c.tb = key, RecordID(val[:8]), val[8:]
+		return true
+	}
+	ks, rid, ok := splitIndexKey(c.idx, key, &c.buf)
+	if !ok {
+		return c.broken()
+	}
+	c.ks, c.rid, c.tb = ks, rid, val[1:]
+	return true
+}
+
+func (c *IndexCursor) broken() bool {
+	c.err = corrupt("index %s has an unreadable entry", c.idx.IdentName)
+	c.close()
+	return false
+}
+
+// Key is the keystring without the RecordId, borrowed until Next.
+func (c *IndexCursor) Key() []byte { return c.ks }
+
+// TypeBits belong to Key, borrowed until Next.
+func (c *IndexCursor) TypeBits() []byte { return c.tb }
+
+// RecordID is the place of the record, borrowed until Next.
+func (c *IndexCursor) RecordID() RecordID { return c.rid }
+
+// Save lets go of the store; the position is kept.
+func (c *IndexCursor) Save() { c.save() }
+
+// Restore continues after the position that Save kept. Next also does it.
+func (c *IndexCursor) Restore() error { return c.err }
+
+// Err is the error that ended the walk.
+func (c *IndexCursor) Err() error { return c.err }
+
+// Close ends the cursor.
+func (c *IndexCursor) Close() { c.close() }

@@ -1,0 +1,537 @@
+package storage
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// catalogStage is what a unit does to the catalog. Changes are checked and made by the commit's leader, on the catalog
+// of that moment; until then only the unit itself sees them.
+type catalogStage struct {
+	view   *catalog.Snapshot // what the unit sees, nil before the first change
+	ops    []func(*catalogChange) error
+	epochs map[uint64]bool // epochs made by this unit
+}
+
+// catalogChange is the state in which staged changes are applied.
+type catalogChange struct {
+	e   *Engine
+	u   *UnitOfWork
+	cat *catalog.Snapshot
+}
+
+// catalog is the catalog as the unit sees it.
+func (u *UnitOfWork) catalog(base *catalog.Snapshot) *catalog.Snapshot {
+	if u.catalogs.view != nil {
+		return u.catalogs.view
+	}
+	return base
+}
+
+// Catalog is the catalog with the unit's own changes.
+func (u *UnitOfWork) Catalog() *catalog.Snapshot {
+	if u.base != nil {
+		return u.catalog(u.base.cat)
+	}
+	return u.catalog(u.e.Catalog())
+}
+
+func (u *UnitOfWork) change(view *catalog.Snapshot, op func(*catalogChange) error) {
+	u.catalogs.view = view
+	u.catalogs.ops = append(u.catalogs.ops, op)
+}
+
+// newEpoch marks a changed collection.
+func (u *UnitOfWork) newEpoch() uint64 {
+	n := u.e.nextEpoch.Add(1)
+	if u.catalogs.epochs == nil {
+		u.catalogs.epochs = map[uint64]bool{}
+	}
+	u.catalogs.epochs[n] = true
+	return n
+}
+
+// stageCatalog checks what the unit assumed of the catalog, and applies its changes to the group's. It runs in the
+// leader, in commit order.
+func (e *Engine) stageCatalog(u *UnitOfWork, g *group) error {
+	for _, used := range u.used {
+		if u.catalogs.epochs[used.epoch] {
+			continue
+		}
+		if c := g.cat.LookupUUID(used.uuid); c == nil || c.Epoch != used.epoch {
+			return errConflict("collection changed")
+		}
+	}
+	if len(u.catalogs.ops) == 0 {
+		return nil
+	}
+	ch := &catalogChange{e: e, u: u, cat: g.cat}
+	for _, op := range u.catalogs.ops {
+		if err := op(ch); err != nil {
+			return err
+		}
+	}
+	g.cat = ch.cat
+	return nil
+}
+
+// records is the number of documents as this unit's commit will find it, its own left out.
+func (ch *catalogChange) records(c *catalog.Collection) int64 {
+	if d := ch.e.commit.counts[c.Ident]; d != nil {
+		return d.records
+	}
+	return c.Counters.Records.Load()
+}
+
+func (ch *catalogChange) put(old, c *catalog.Collection) {
+	ch.cat = ch.cat.With(old, c)
+	ch.durable(c.CatalogID, catalog.Encode(c), old != nil)
+}
+
+func (ch *catalogChange) remove(c *catalog.Collection) {
+	ch.cat = ch.cat.Without(c)
+	ch.durable(c.CatalogID, nil, true)
+}
+
+func (ch *catalogChange) durable(id int64, entry []byte, had bool) {
+	key := NewRecordID(id)
+	ch.u.put(identCatalog, key, entry)
+	if had {
+		ch.u.supersede(identCatalog, key)
+	}
+}
+
+// replace swaps a collection for its next state. Multikey marks that others set meanwhile are kept.
+func (ch *catalogChange) replace(base, next *catalog.Collection) error {
+	cur := ch.cat.LookupUUID(base.UUID)
+	if cur == nil || cur.Epoch != base.Epoch {
+		return errConflict("collection changed")
+	}
+	if cur != base {
+		c := *next
+		c.Indexes = append([]*catalog.Index(nil), next.Indexes...)
+		for i, idx := range c.Indexes {
+			if now := cur.Index(idx.Name); now != nil && now.Ident == idx.Ident && now.Multikey {
+				c.Indexes[i] = idx.WithMultikey(now.MultikeyPaths)
+			}
+		}
+		next = &c
+	}
+	ch.put(cur, next)
+	return nil
+}
+
+// dropIdent deletes a table once nobody can read it any more.
+func (ch *catalogChange) dropIdent(id catalog.Ident) {
+	ch.u.OnCommit(func(ts Timestamp) { ch.e.drops.add(ts, id) })
+	ch.u.drops = append(ch.u.drops, id)
+}
+
+// stageReplace makes the unit see next in place of c, and the commit check and do the same.
+func (u *UnitOfWork) stageReplace(c, next *catalog.Collection) {
+	next.Epoch = u.newEpoch()
+	u.change(u.Catalog().With(c, next), func(ch *catalogChange) error { return ch.replace(c, next) })
+}
+
+// current checks that the unit's view has c as it is given.
+func (u *UnitOfWork) current(c *catalog.Collection) error {
+	if u.state != unitOpen {
+		return mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
+	}
+	now := u.Catalog().LookupUUID(c.UUID)
+	if now == nil || now.Epoch != c.Epoch {
+		return errConflict(c.NS)
+	}
+	return nil
+}
+
+// defaultIDSpec is the _id index's specification where nobody gave another.
+func defaultIDSpec(collation []byte) []byte {
+	f := []value.Field{value.F("v", value.NewInt32(2)),
+		value.F("key", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
+		value.F("name", value.NewString("_id_"))}
+	if collation != nil {
+		f = append(f, value.F("collation", value.NewDocument(collation)))
+	}
+	return value.Doc(f...)
+}
+
+// NewUUID makes a random UUID.
+func NewUUID() (u catalog.UUID) {
+	_, _ = rand.Read(u[:]) // never fails
+	u[6], u[8] = u[6]&0x0F|0x40, u[8]&0x3F|0x80
+	return u
+}
+
+// CreateCollection stages a new collection. NamespaceExists (48) is reported at the commit when another unit was
+// faster. The returned collection may be used for writes in the same unit.
+func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection, error) {
+	if u.Catalog().Lookup(spec.NS) != nil {
+		return nil, namespaceExists(spec.NS)
+	}
+	c, err := u.e.newCollection(spec)
+	if err != nil {
+		return nil, err
+	}
+	c.Epoch = u.newEpoch()
+	u.change(u.Catalog().With(nil, c), func(ch *catalogChange) error {
+		if ch.cat.Lookup(c.NS) != nil {
+			return namespaceExists(c.NS)
+		}
+		if err := ch.sameCase(c.DB()); err != nil {
+			return err
+		}
+		if ch.cat.LookupUUID(c.UUID) != nil {
+			return mongoerr.Newf(mongoerr.NamespaceExists, "a collection with UUID %x exists", c.UUID[:])
+		}
+		ch.put(nil, c)
+		return nil
+	})
+	if c.Replicated {
+		u.logCreate(c)
+	}
+	return c, nil
+}
+
+func namespaceExists(ns string) error {
+	return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
+}
+
+// sameCase refuses databases whose names differ only in case.
+func (ch *catalogChange) sameCase(db string) error {
+	if ch.cat.HasDatabase(db) {
+		return nil
+	}
+	for _, other := range ch.cat.Databases() {
+		if strings.EqualFold(db, other) {
+			return mongoerr.Newf(mongoerr.DatabaseDifferCase,
+				"db already exists with different case already have: [%s] trying to create [%s]", other, db)
+		}
+	}
+	return nil
+}
+
+// newCollection makes the collection that spec describes, with idents of its own.
+func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error) {
+	c := &catalog.Collection{
+		NS: spec.NS, UUID: spec.UUID, CatalogID: e.nextEntry.Add(1), Counters: &catalog.Counters{},
+		Replicated: !spec.Unreplicated && catalog.DBOf(spec.NS) != "local", Oplog: spec.NS == OplogNS,
+	}
+	if c.UUID.IsZero() {
+		c.UUID = NewUUID()
+	}
+	if c.Oplog {
+		c.Ident, c.IdentName = identOplog, catalog.IdentName("collection", identOplog, e.salt)
+	} else {
+		c.Ident, c.IdentName = e.newIdent("collection")
+	}
+	options := spec.Options
+	if options == nil {
+		options = value.Doc()
+	}
+	c.SetOptions(append([]byte(nil), options...))
+	if c.Clustered || spec.NoIDIndex {
+		return c, nil
+	}
+	raw := spec.IDIndexSpec
+	if raw == nil {
+		raw = defaultIDSpec(c.Collation)
+	}
+	idx, err := e.newIndex(c, raw)
+	if err != nil {
+		return nil, err
+	}
+	c.Indexes = []*catalog.Index{idx}
+	return c, nil
+}
+
+func (e *Engine) newIdent(kind string) (catalog.Ident, string) {
+	id := catalog.Ident(e.nextIdent.Add(1) - 1)
+	return id, catalog.IdentName(kind, id, e.salt)
+}
+
+func (e *Engine) newIndex(c *catalog.Collection, raw []byte) (*catalog.Index, error) {
+	id, name := e.newIdent("index")
+	idx, err := catalog.NewIndex(append([]byte(nil), raw...), id, name, c.Clustered)
+	if err != nil {
+		return nil, err
+	}
+	idx.Usage.SinceMS = e.opts.Clock().UnixMilli()
+	return idx, nil
+}
+
+// command logs a command entry on c's database.
+func (u *UnitOfWork) command(c *catalog.Collection, o, o2 []byte) {
+	if c.Replicated {
+		u.logEntry(&OplogEntry{Op: 'c', NS: c.DB() + ".$cmd", UUID: c.UUID, O: o, O2: o2, StmtID: -1})
+	}
+}
+
+func (u *UnitOfWork) logCreate(c *catalog.Collection) {
+	out, mark := value.Begin(nil)
+	out = value.Append(out, "create", value.NewString(c.Name()))
+	for it := value.Walk(c.Options); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		out = value.AppendKeyBytes(out, k, v)
+	}
+	if idx := c.IDIndex(); idx != nil {
+		out = value.Append(out, "idIndex", value.NewDocument(idx.Spec.Raw))
+	}
+	u.command(c, value.End(out, mark), nil)
+}
+
+// DropCollection stages the drop; the data goes once no reader can need it.
+func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
+	if err := u.current(c); err != nil {
+		return err
+	}
+	n := c.Counters.Records.Load()
+	u.command(c, value.Doc(value.F("drop", value.NewString(c.Name()))),
+		value.Doc(value.F("numRecords", value.NewInt32(int32(min(n, math.MaxInt32))))))
+	u.change(u.Catalog().Without(u.Catalog().LookupUUID(c.UUID)), func(ch *catalogChange) error { return ch.drop(c) })
+	return nil
+}
+
+func (ch *catalogChange) drop(c *catalog.Collection) error {
+	cur := ch.cat.LookupUUID(c.UUID)
+	if cur == nil || cur.Epoch != c.Epoch {
+		return errConflict(c.NS)
+	}
+	ch.remove(cur)
+	ch.dropIdent(cur.Ident)
+	for _, idx := range cur.Indexes {
+		ch.dropIdent(idx.Ident)
+	}
+	return nil
+}
+
+// RenameCollection stages a rename. dropTarget, where not nil, is the collection that gives way. It gives the renamed
+// collection.
+func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarget *catalog.Collection, stayTemp bool) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	f := []value.Field{value.F("renameCollection", value.NewString(c.NS)), value.F("to", value.NewString(to)),
+		value.F("stayTemp", value.NewBool(stayTemp))}
+	if dropTarget != nil {
+		f = append(f, value.F("dropTarget", dropTarget.UUID.Value()))
+		if err := u.current(dropTarget); err != nil {
+			return nil, err
+		}
+		u.change(u.Catalog().Without(u.Catalog().LookupUUID(dropTarget.UUID)),
+			func(ch *catalogChange) error { return ch.drop(dropTarget) })
+	} else if u.Catalog().Lookup(to) != nil {
+		return nil, mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
+	}
+	u.command(c, value.Doc(f...), nil)
+	next := *c
+	next.NS = to
+	if c.Temp && !stayTemp {
+		next.SetOptions(without(c.Options, "temp"))
+	}
+	next.Epoch = u.newEpoch()
+	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+		if ch.cat.Lookup(to) != nil {
+			return mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
+		}
+		if err := ch.sameCase(catalog.DBOf(to)); err != nil {
+			return err
+		}
+		return ch.replace(c, &next)
+	})
+	return &next, nil
+}
+
+func without(doc []byte, name string) []byte {
+	out, mark := value.Begin(nil)
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return value.End(out, mark)
+		}
+		if string(k) != name {
+			out = value.AppendKeyBytes(out, k, v)
+		}
+	}
+}
+
+// SetCollectionOptions replaces the options (collMod). o and o2 are the oplog entry's documents; o nil for no entry.
+func (u *UnitOfWork) SetCollectionOptions(c *catalog.Collection, options, o, o2 []byte) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	next := *c
+	next.SetOptions(append([]byte(nil), options...))
+	if o != nil {
+		u.command(c, o, o2)
+	}
+	u.stageReplace(c, &next)
+	return &next, nil
+}
+
+// SetIndexSpec replaces an index's spec (collMod of hidden, expireAfterSeconds, unique, prepareUnique). o and o2 are the
+// oplog entry's documents; o nil for no entry.
+func (u *UnitOfWork) SetIndexSpec(c *catalog.Collection, name string, spec, o, o2 []byte) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	old := c.Index(name)
+	if old == nil {
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "cannot find index %s for ns %s", name, c.NS)
+	}
+	idx, err := catalog.NewIndex(append([]byte(nil), spec...), old.Ident, old.IdentName, old.Clustered)
+	if err != nil {
+		return nil, err
+	}
+	idx.Usage, idx.Tail = old.Usage, old.Tail
+	idx.Multikey, idx.MultikeyPaths = old.Multikey, old.MultikeyPaths
+	next := *c
+	next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
+	for i := range next.Indexes {
+		if next.Indexes[i] == old {
+			next.Indexes[i] = idx
+		}
+	}
+	if o != nil {
+		u.command(c, o, o2)
+	}
+	u.stageReplace(c, &next)
+	return &next, nil
+}
+
+// CreateIndexes stages ready indexes on a collection that is empty at commit (WriteConflict otherwise). Indexes on
+// collections with documents are built with StartIndexBuild. Specs are complete: v, key, name, options.
+func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	if n, _ := u.deltaOf(c.Ident); n != 0 {
+		return nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction,
+			"Cannot create new indexes on non-empty collection %s in a multi-document transaction.", c.NS)
+	}
+	next := *c
+	next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
+	for _, raw := range specs {
+		idx, err := u.e.newIndex(c, raw)
+		if err != nil {
+			return nil, err
+		}
+		if next.Index(idx.Name) != nil {
+			return nil, mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
+		}
+		next.Indexes = append(next.Indexes, idx)
+		u.command(c, indexCommand("createIndexes", c, raw), nil)
+	}
+	next.Epoch = u.newEpoch()
+	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+		if ch.records(c) != 0 {
+			return errConflict(c.NS)
+		}
+		return ch.replace(c, &next)
+	})
+	return &next, nil
+}
+
+// indexCommand is {verb: collection, …spec}.
+func indexCommand(verb string, c *catalog.Collection, spec []byte) []byte {
+	out, mark := value.Begin(nil)
+	out = value.Append(out, verb, value.NewString(c.Name()))
+	for it := value.Walk(spec); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return value.End(out, mark)
+		}
+		out = value.AppendKeyBytes(out, k, v)
+	}
+}
+
+// DropIndexes stages the drop of indexes by name.
+func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	next := *c
+	next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
+	var dropped []*catalog.Index
+	for _, name := range names {
+		idx := next.Index(name)
+		if idx == nil {
+			return nil, mongoerr.Newf(mongoerr.IndexNotFound, "index not found with name [%s]", name)
+		}
+		dropped = append(dropped, idx)
+		next.Indexes = withoutIndex(next.Indexes, name)
+		u.command(c, value.Doc(value.F("dropIndexes", value.NewString(c.Name())), value.F("index", value.NewString(name))), idx.Spec.Raw)
+	}
+	next.Epoch = u.newEpoch()
+	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+		if err := ch.replace(c, &next); err != nil {
+			return err
+		}
+		for _, idx := range dropped {
+			ch.dropIdent(idx.Ident)
+		}
+		return nil
+	})
+	return &next, nil
+}
+
+func withoutIndex(in []*catalog.Index, name string) (out []*catalog.Index) {
+	for _, i := range in {
+		if i.Name != name {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// setMultikey notes at commit that an index has documents with several keys.
+func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, masks []uint64) {
+	if idx.WithMultikey(masks) == idx {
+		return
+	}
+	masks = append([]uint64(nil), masks...)
+	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
+		ch.markMultikey(c.UUID, idx.Ident, masks)
+		return nil
+	})
+}
+
+func (ch *catalogChange) markMultikey(uuid catalog.UUID, ident catalog.Ident, masks []uint64) {
+	cur := ch.cat.LookupUUID(uuid)
+	if cur == nil {
+		return
+	}
+	for i, now := range cur.Indexes {
+		if now.Ident != ident {
+			continue
+		}
+		marked := now.WithMultikey(masks)
+		if marked == now {
+			return
+		}
+		next := *cur
+		next.Indexes = append([]*catalog.Index(nil), cur.Indexes...)
+		next.Indexes[i] = marked
+		ch.put(cur, &next)
+	}
+}
+
+func randomSalt() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:]) >> 1
+}
+
+func describeUUID(u catalog.UUID) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}

@@ -1,0 +1,136 @@
+package storage
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/keystring"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// duplicateKey is the error for a key of a unique index that is taken, with keyPattern and keyValue in the reply.
+func duplicateKey(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
+	return duplicate(c, idx.Name, idx.Spec.KeyPattern, idx.Spec.Collation, key, tb, idx.Spec.Ordering())
+}
+
+// duplicateID is duplicateKey for a clustered collection, which has no _id index.
+func duplicateID(c *catalog.Collection, key, tb []byte) error {
+	name := c.ClusteredName
+	if name == "" {
+		name = "_id_"
+	}
+	return duplicate(c, name, value.Doc(value.F("_id", value.NewInt32(1))), c.Collation, key, tb, 0)
+}
+
+func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb []byte, ord keystring.Ordering) error {
+	vals, ok := keystring.Decode(key, tb, ord, value.Count(pattern))
+	var text strings.Builder
+	text.WriteString("E11000 duplicate key error collection: " + c.NS + " index: " + name)
+	if collation != nil {
+		text.WriteString(" collation: " + shellString(value.NewDocument(collation)))
+	}
+	text.WriteString(" dup key: {")
+	kv, mark := value.Begin(nil)
+	i := 0
+	for it := value.Walk(pattern); ; i++ {
+		k, _, more := it.Next()
+		if !more || !ok || i >= len(vals) {
+			break
+		}
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		text.WriteString(" " + string(k) + ": ")
+		if collation != nil && vals[i].T == value.String {
+			text.WriteString("CollationKey(0x" + hex.EncodeToString(vals[i].Bytes()) + ")")
+		} else {
+			text.WriteString(shellString(vals[i]))
+		}
+		kv = value.AppendKeyBytes(kv, k, vals[i])
+	}
+	text.WriteString(" }")
+	details := value.Doc(value.F("keyPattern", value.NewDocument(pattern)), value.F("keyValue", value.NewDocument(value.End(kv, mark))))
+	return mongoerr.New(mongoerr.DuplicateKey, text.String()).WithDetails(details)
+}
+
+// shellString prints a value as error messages do.
+func shellString(v value.Value) string {
+	switch v.T {
+	case value.Double:
+		return shellDouble(v.Double())
+	case value.String, value.Symbol:
+		return `"` + v.Str() + `"`
+	case value.Document:
+		return shellFields(v.Doc(), "{", "}", true)
+	case value.Array:
+		return shellFields(v.Doc(), "[", "]", false)
+	case value.Binary:
+		if u, ok := catalog.UUIDFrom(v); ok {
+			return `UUID("` + describeUUID(u) + `")`
+		}
+		return fmt.Sprintf("BinData(%d, %s)", v.Subtype(), base64.StdEncoding.EncodeToString(v.Bytes()))
+	case value.ObjectID:
+		return "ObjectId('" + hex.EncodeToString(v.Bytes()) + "')"
+	case value.Boolean:
+		return strconv.FormatBool(v.Bool())
+	case value.DateTime:
+		return "new Date(" + strconv.FormatInt(v.DateTime(), 10) + ")"
+	case value.Null:
+		return "null"
+	case value.Undefined, value.Missing:
+		return "undefined"
+	case value.Regex:
+		p, o := v.Regex()
+		return "/" + p + "/" + o
+	case value.Int32, value.Int64:
+		return strconv.FormatInt(v.Int64(), 10)
+	case value.Decimal128:
+		return v.DecimalString()
+	case value.Timestamp:
+		t, i := v.Timestamp()
+		return fmt.Sprintf("Timestamp(%d, %d)", t, i)
+	case value.MinKey:
+		return "MinKey"
+	case value.MaxKey:
+		return "MaxKey"
+	}
+	return v.T.Name()
+}
+
+func shellDouble(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan.0"
+	case math.IsInf(f, 1):
+		return "inf.0"
+	case math.IsInf(f, -1):
+		return "-inf.0"
+	}
+	s := strconv.FormatFloat(f, 'g', -1, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}
+
+func shellFields(doc []byte, open, shut string, names bool) string {
+	var b strings.Builder
+	b.WriteString(open)
+	sep := " "
+	for k, v := range value.Elements(doc) {
+		b.WriteString(sep)
+		if names {
+			b.WriteString(k + ": ")
+		}
+		b.WriteString(shellString(v))
+		sep = ", "
+	}
+	b.WriteString(" " + shut)
+	return b.String()
+}

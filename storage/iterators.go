@@ -1,0 +1,106 @@
+package storage
+
+import (
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// iterPool keeps pebble iterators between operations. All reads are at a timestamp, so an iterator that was made when
+// everything up to T was applied serves any snapshot up to T, however many commits ago it was made; while nothing is
+// written, reads make no iterators at all.
+type iterPool struct {
+	db *pebble.DB
+	mu struct {
+		sync.Mutex
+		idle   []*pooledIter
+		closed bool
+	}
+}
+
+// pooledIter is an iterator over everything applied up to asOf.
+type pooledIter struct {
+	*pebble.Iterator
+	asOf    Timestamp
+	bounded bool
+	lastUse int64
+}
+
+const (
+	maxIdleIters = 32
+	idleIterLife = time.Second
+)
+
+// get gives an iterator that sees everything up to ts. newest must be the visible timestamp, loaded before the call.
+func (p *iterPool) get(ts, newest Timestamp, lower, upper []byte) (*pooledIter, error) {
+	p.mu.Lock()
+	for n := len(p.mu.idle); n > 0; n = len(p.mu.idle) {
+		it := p.mu.idle[n-1]
+		p.mu.idle = p.mu.idle[:n-1]
+		if it.asOf < ts {
+			// Those below were made earlier; a commit has passed them all.
+			p.mu.Unlock()
+			closeQuietly(it)
+			p.mu.Lock()
+			continue
+		}
+		p.mu.Unlock()
+		if it.bounded || lower != nil {
+			it.SetBounds(lower, upper)
+		}
+		it.bounded = lower != nil
+		return it, nil
+	}
+	p.mu.Unlock()
+	it, err := p.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, err
+	}
+	return &pooledIter{Iterator: it, asOf: newest, bounded: lower != nil}, nil
+}
+
+// put takes an iterator back. newest is the visible timestamp: an iterator behind it will hardly serve again.
+func (p *iterPool) put(it *pooledIter, newest Timestamp, now int64) {
+	if it.Error() == nil && it.asOf >= newest {
+		it.lastUse = now
+		p.mu.Lock()
+		if !p.mu.closed && len(p.mu.idle) < maxIdleIters {
+			p.mu.idle = append(p.mu.idle, it)
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+	}
+	closeQuietly(it)
+}
+
+// trim closes iterators that were idle for long: they pin memtables and files.
+func (p *iterPool) trim(now time.Time) {
+	var old []*pooledIter
+	p.mu.Lock()
+	kept := p.mu.idle[:0]
+	for _, it := range p.mu.idle {
+		if now.UnixNano()-it.lastUse > int64(idleIterLife) {
+			old = append(old, it)
+		} else {
+			kept = append(kept, it)
+		}
+	}
+	clear(p.mu.idle[len(kept):])
+	p.mu.idle = kept
+	p.mu.Unlock()
+	for _, it := range old {
+		closeQuietly(it)
+	}
+}
+
+func (p *iterPool) close() {
+	p.mu.Lock()
+	idle := p.mu.idle
+	p.mu.idle, p.mu.closed = nil, true
+	p.mu.Unlock()
+	for _, it := range idle {
+		closeQuietly(it)
+	}
+}

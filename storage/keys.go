@@ -1,0 +1,131 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/keystring"
+)
+
+// The tables every store has. doc.go draws them all.
+const (
+	identMeta       catalog.Ident = 1
+	identCatalog    catalog.Ident = 2
+	identSuperseded catalog.Ident = 3
+	identOplog      catalog.Ident = 4
+	identFirst      catalog.Ident = 16 // the first one given to a collection or index
+)
+
+// The first byte of keys in the meta table.
+const (
+	metaCounters = 'c' // ident → records, data size
+	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
+	metaFormat   = 'f' // → format version
+	metaOldest   = 'o' // → the timestamp before which history is gone
+	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
+)
+
+const (
+	identLen = 4
+	// suffixLen is the part of a versioned key behind its sentinel: eight bytes of timestamp and their length.
+	suffixLen = 9
+)
+
+// pending stands for the timestamp of a unit that has not been committed. It sorts before every real version.
+const pending = uint64(MaxTimestamp)
+
+func appendIdent(dst []byte, id catalog.Ident) []byte {
+	return binary.BigEndian.AppendUint32(dst, uint32(id))
+}
+
+func identOf(key []byte) catalog.Ident {
+	if len(key) < identLen {
+		return 0
+	}
+	return catalog.Ident(binary.BigEndian.Uint32(key))
+}
+
+// appendVersion closes a key with its version.
+func appendVersion(dst []byte, ts uint64) []byte {
+	dst = append(dst, 0)
+	dst = binary.BigEndian.AppendUint64(dst, ts)
+	return append(dst, suffixLen)
+}
+
+// appendUnversioned closes a key that has no versions.
+func appendUnversioned(dst []byte) []byte { return append(dst, 0) }
+
+// splitVersion takes a versioned key apart; ok is false for others.
+func splitVersion(key []byte) (user []byte, ts uint64, ok bool) {
+	n := len(key)
+	if n < identLen+1+suffixLen || key[n-1] != suffixLen {
+		return nil, 0, false
+	}
+	return key[: n-suffixLen-1 : n-suffixLen-1], binary.BigEndian.Uint64(key[n-suffixLen:]), true
+}
+
+// identRange is the range of all keys of a table.
+func identRange(id catalog.Ident) (lower, upper []byte) {
+	return appendUnversioned(appendIdent(nil, id)), appendUnversioned(appendIdent(nil, id+1))
+}
+
+func recordKey(dst []byte, id catalog.Ident, rid RecordID, ts uint64) []byte {
+	return appendVersion(append(appendIdent(dst[:0], id), rid...), ts)
+}
+
+func metaKey(kind byte, rest ...byte) []byte {
+	k := append(appendIdent(nil, identMeta), kind)
+	return appendUnversioned(append(k, rest...))
+}
+
+func countersKey(dst []byte, id catalog.Ident) []byte {
+	k := append(appendIdent(dst[:0], identMeta), metaCounters)
+	return appendUnversioned(appendIdent(k, id))
+}
+
+func dropKey(ts Timestamp, id catalog.Ident) []byte {
+	k := binary.BigEndian.AppendUint64(nil, uint64(ts))
+	return metaKey(metaDrop, appendIdent(k, id)...)
+}
+
+func timeKey(dst []byte, table catalog.Ident, ts Timestamp) []byte {
+	return appendUnversioned(binary.BigEndian.AppendUint64(appendIdent(dst[:0], table), uint64(ts)))
+}
+
+// timeOf reads the timestamp of a key made by timeKey.
+func timeOf(key []byte) Timestamp {
+	if len(key) < identLen+8 {
+		return 0
+	}
+	return Timestamp(binary.BigEndian.Uint64(key[identLen:]))
+}
+
+// appendIndexKey adds keystring and RecordId of an entry of an index other than _id.
+func appendIndexKey(dst []byte, idx *catalog.Index, ks []byte, rid RecordID) []byte {
+	dst = append(dst, ks...)
+	if idx.Clustered {
+		return keystring.AppendRecordIDBytes(dst, rid)
+	}
+	n, _ := rid.Int64()
+	return keystring.AppendRecordID(dst, n)
+}
+
+// splitIndexKey is the reverse of appendIndexKey, on a key without its ident. ridBuf holds the RecordId.
+func splitIndexKey(idx *catalog.Index, key []byte, ridBuf *[8]byte) (ks []byte, rid RecordID, ok bool) {
+	if idx.Clustered {
+		ks, id, ok := keystring.SplitRecordIDBytes(key)
+		return ks, RecordID(id), ok
+	}
+	ks, n, ok := keystring.SplitRecordID(key)
+	binary.BigEndian.PutUint64(ridBuf[:], uint64(n))
+	return ks, ridBuf[:], ok
+}
+
+// appendIDKey is the key of an _id in the _id index and, for clustered collections, their RecordId.
+func appendIDKey(dst, typeBits []byte, id value.Value, c value.Collator) (key, tb []byte) {
+	return keystring.Append(dst, typeBits, id, false, c)
+}
+
+func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) }

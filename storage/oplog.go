@@ -1,0 +1,466 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// OplogNS is the namespace of the oplog.
+const OplogNS = "local.oplog.rs"
+
+// The entries of a unit of work are kept as blocks: one key for up to blockBytes of them, so that a batch of inserts
+// costs hardly more keys than its records. Readers see single entries.
+//
+//	key    = ident 4 | timestamp of the last entry | 00
+//	block  = version 1 | entries u32 | wall ms u64 | term uvarint | session flag u8 [lsid document, txnNumber varint] entry*
+//	entry  = op u8 | flags u8 | [ns length uvarint, ns] [uuid 16] [stmtId varint] o document [o2 document] [extra document]
+//
+// Timestamps of a block's entries follow each other without gaps.
+const (
+	blockVersion = 1
+	blockBytes   = 128 << 10
+	blockHeader  = 1 + 4 + 8
+)
+
+const (
+	entrySameNS = 1 << iota // namespace and UUID are those of the entry before
+	entryUUID
+	entryStmt
+	entryO2
+	entryExtra
+	entryMigrate
+)
+
+// opBlock is a block under construction.
+type opBlock struct {
+	buf   []byte
+	count int
+	ns    string
+	uuid  catalog.UUID
+}
+
+// session is what retryable writes and transactions put on their entries.
+type session struct {
+	lsid   []byte
+	number int64
+}
+
+func (b *opBlock) begin(wallMS, term int64, s *session) {
+	b.buf = append(b.buf[:0], blockVersion, 0, 0, 0, 0)
+	b.buf = binary.LittleEndian.AppendUint64(b.buf, uint64(wallMS))
+	b.buf = binary.AppendUvarint(b.buf, uint64(term))
+	if s == nil {
+		b.buf = append(b.buf, 0)
+	} else {
+		b.buf = append(b.buf, 1)
+		b.buf = append(b.buf, s.lsid...)
+		b.buf = binary.AppendVarint(b.buf, s.number)
+	}
+	b.count, b.ns, b.uuid = 0, "", catalog.UUID{}
+}
+
+func (b *opBlock) add(e *OplogEntry, migrate bool) {
+	var flags byte
+	same := b.count > 0 && e.NS == b.ns && e.UUID == b.uuid
+	switch {
+	case same:
+		flags |= entrySameNS
+	case !e.UUID.IsZero():
+		flags |= entryUUID
+	}
+	if e.StmtID >= 0 {
+		flags |= entryStmt
+	}
+	if e.O2 != nil {
+		flags |= entryO2
+	}
+	if e.Extra != nil {
+		flags |= entryExtra
+	}
+	if migrate {
+		flags |= entryMigrate
+	}
+	b.buf = append(b.buf, e.Op, flags)
+	if !same {
+		b.buf = binary.AppendUvarint(b.buf, uint64(len(e.NS)))
+		b.buf = append(b.buf, e.NS...)
+		if flags&entryUUID != 0 {
+			b.buf = append(b.buf, e.UUID[:]...)
+		}
+		b.ns, b.uuid = e.NS, e.UUID
+	}
+	if flags&entryStmt != 0 {
+		b.buf = binary.AppendVarint(b.buf, int64(e.StmtID))
+	}
+	b.buf = append(b.buf, e.O...)
+	b.buf = append(b.buf, e.O2...)
+	b.buf = append(b.buf, e.Extra...)
+	b.count++
+	binary.LittleEndian.PutUint32(b.buf[1:], uint32(b.count))
+}
+
+// openBlock is a block being read.
+type openBlock struct {
+	last    Timestamp
+	wall    int64
+	term    int64
+	lsid    []byte
+	number  int64
+	entries []blockEntry
+}
+
+type blockEntry struct {
+	OplogEntry
+	migrate bool
+}
+
+func (b *openBlock) ts(i int) Timestamp { return b.last - Timestamp(len(b.entries)-1-i) }
+
+// blockReader cuts a block's bytes; the first problem sticks.
+type blockReader struct {
+	p   []byte
+	bad bool
+}
+
+func (r *blockReader) take(n int) []byte {
+	if n < 0 || n > len(r.p) {
+		r.bad = true
+		return nil
+	}
+	out := r.p[:n:n]
+	r.p = r.p[n:]
+	return out
+}
+
+func (r *blockReader) doc() []byte {
+	if len(r.p) < 5 {
+		r.bad = true
+		return nil
+	}
+	return r.take(int(int32(binary.LittleEndian.Uint32(r.p))))
+}
+
+func (r *blockReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.p)
+	if r.take(max(n, -n)); n <= 0 {
+		r.bad = true
+	}
+	return v
+}
+
+func (r *blockReader) varint() int64 {
+	v, n := binary.Varint(r.p)
+	if r.take(max(n, -n)); n <= 0 {
+		r.bad = true
+	}
+	return v
+}
+
+// read opens a block; entries borrow from p.
+func (b *openBlock) read(last Timestamp, p []byte) error {
+	b.last, b.lsid, b.entries = last, nil, b.entries[:0]
+	if len(p) < blockHeader+2 || p[0] != blockVersion {
+		return corrupt("the oplog block at %v is unreadable", last)
+	}
+	n := int(binary.LittleEndian.Uint32(p[1:]))
+	b.wall = int64(binary.LittleEndian.Uint64(p[5:]))
+	r := &blockReader{p: p[blockHeader:]}
+	b.term = int64(r.uvarint())
+	if f := r.take(1); f != nil && f[0] == 1 {
+		b.lsid = r.doc()
+		b.number = r.varint()
+	}
+	var prev OplogEntry
+	for i := 0; i < n && !r.bad; i++ {
+		e := readEntry(r, &prev)
+		b.entries = append(b.entries, e)
+		prev = e.OplogEntry
+	}
+	if r.bad {
+		return corrupt("the oplog block at %v is unreadable", last)
+	}
+	return nil
+}
+
+func readEntry(r *blockReader, prev *OplogEntry) (e blockEntry) {
+	h := r.take(2)
+	if h == nil {
+		return e
+	}
+	flags := h[1]
+	e.Op, e.StmtID, e.migrate = h[0], -1, flags&entryMigrate != 0
+	if flags&entrySameNS != 0 {
+		e.NS, e.UUID = prev.NS, prev.UUID
+	} else {
+		e.NS = string(r.take(int(r.uvarint())))
+		if flags&entryUUID != 0 {
+			copy(e.UUID[:], r.take(16))
+		}
+	}
+	if flags&entryStmt != 0 {
+		e.StmtID = int32(r.varint())
+	}
+	e.O = r.doc()
+	if flags&entryO2 != 0 {
+		e.O2 = r.doc()
+	}
+	if flags&entryExtra != 0 {
+		e.Extra = r.doc()
+	}
+	return e
+}
+
+// document is entry i as local.oplog.rs shows it.
+func (b *openBlock) document(dst []byte, i int) []byte {
+	e := &b.entries[i]
+	dst, doc := value.Begin(dst[:0])
+	if b.lsid != nil {
+		dst = value.Append(dst, "lsid", value.NewDocument(b.lsid))
+		dst = value.Append(dst, "txnNumber", value.NewInt64(b.number))
+	}
+	dst = value.Append(dst, "op", value.NewStringBytes([]byte{e.Op}))
+	dst = value.Append(dst, "ns", value.NewString(e.NS))
+	if !e.UUID.IsZero() {
+		dst = value.Append(dst, "ui", e.UUID.Value())
+	}
+	dst = value.Append(dst, "o", value.NewDocument(e.O))
+	switch {
+	case e.O2 != nil:
+		dst = value.Append(dst, "o2", value.NewDocument(e.O2))
+	case e.Op == 'i':
+		dst = value.Append(dst, "o2", value.NewDocument(idDocument(e.O)))
+	}
+	if e.migrate {
+		dst = value.Append(dst, "fromMigrate", value.NewBool(true))
+	}
+	if e.StmtID >= 0 {
+		dst = value.Append(dst, "stmtId", value.NewInt32(e.StmtID))
+	}
+	dst = value.Append(dst, "ts", b.ts(i).Value())
+	dst = value.Append(dst, "t", value.NewInt64(b.term))
+	dst = value.Append(dst, "v", value.NewInt64(2))
+	dst = value.Append(dst, "wall", value.NewDateTime(b.wall))
+	for it := value.Walk(e.Extra); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		dst = value.AppendKeyBytes(dst, k, v)
+	}
+	return value.End(dst, doc)
+}
+
+// idDocument is {_id: …} of a document; empty where it has none.
+func idDocument(doc []byte) []byte {
+	id := value.Lookup(doc, "_id")
+	if id.IsMissing() {
+		return value.Doc()
+	}
+	return value.Doc(value.F("_id", id))
+}
+
+// oplogCursor reads local.oplog.rs entry by entry.
+type oplogCursor struct {
+	s        *Snapshot
+	reverse  bool
+	from, to Timestamp // both part of the walk
+	it       *pooledIter
+	block    openBlock
+	raw      []byte // the block, owned: entries outlive the iterator
+	at       int    // next entry of block, -1 or len when a new one is needed
+	started  bool
+	rid      [8]byte
+	doc      []byte
+	err      error
+}
+
+func newOplogCursor(s *Snapshot, o ScanOptions) *oplogCursor {
+	c := &oplogCursor{s: s, reverse: o.Reverse, from: 0, to: s.ts}
+	if n, ok := o.From.Int64(); ok {
+		c.from = Timestamp(n)
+	}
+	if n, ok := o.To.Int64(); ok {
+		c.to = min(c.to, Timestamp(n))
+	}
+	return c
+}
+
+func (c *oplogCursor) next() bool {
+	for c.err == nil {
+		if c.started && c.at >= 0 && c.at < len(c.block.entries) {
+			i := c.at
+			ts := c.block.ts(i)
+			if c.reverse {
+				c.at--
+			} else {
+				c.at++
+			}
+			switch {
+			case ts < c.from && c.reverse, ts > c.to && !c.reverse:
+				return false
+			case ts < c.from, ts > c.to:
+				continue
+			}
+			binary.BigEndian.PutUint64(c.rid[:], uint64(ts))
+			c.doc = c.block.document(c.doc, i)
+			return true
+		}
+		if !c.load() {
+			return false
+		}
+	}
+	return false
+}
+
+// load reads the block that holds the next entry in the cursor's direction.
+func (c *oplogCursor) load() bool {
+	fresh := c.it == nil
+	if fresh {
+		lower, upper := identRange(identOplog)
+		if c.it, c.err = c.s.e.iters.get(c.s.ts, c.s.e.Visible(), lower, upper); c.err != nil {
+			return false
+		}
+	}
+	var ok bool
+	switch {
+	case c.started && c.reverse:
+		if fresh {
+			ok = c.it.SeekLT(timeKey(nil, identOplog, c.block.last))
+		} else {
+			ok = c.it.Prev()
+		}
+	case c.started:
+		if fresh {
+			ok = c.it.SeekGE(timeKey(nil, identOplog, c.block.last+1))
+		} else {
+			ok = c.it.Next()
+		}
+	case c.reverse:
+		// The block that holds `to` may end later.
+		ok = c.it.SeekGE(timeKey(nil, identOplog, c.to)) || c.it.Last()
+	default:
+		ok = c.it.SeekGE(timeKey(nil, identOplog, c.from))
+	}
+	if !ok {
+		c.err = c.it.Error()
+		return false
+	}
+	// Entries later than the view are left out by next: c.to is never later.
+	last := timeOf(c.it.Key())
+	p, err := c.it.ValueAndErr()
+	if err == nil {
+		c.raw = append(c.raw[:0], p...)
+		err = c.block.read(last, c.raw)
+	}
+	if err != nil {
+		c.err = err
+		return false
+	}
+	c.started, c.at = true, 0
+	if c.reverse {
+		c.at = len(c.block.entries) - 1
+	}
+	return true
+}
+
+func (c *oplogCursor) seekTo(rid RecordID) {
+	n, ok := rid.Int64()
+	if !ok {
+		return
+	}
+	if c.reverse {
+		c.to = min(c.s.ts, Timestamp(n))
+	} else {
+		c.from = Timestamp(n)
+	}
+	c.started = false
+}
+
+func (c *oplogCursor) save() {
+	if c.it != nil {
+		c.s.e.iters.put(c.it, c.s.e.Visible(), c.s.e.opts.Clock().UnixNano())
+		c.it = nil
+	}
+}
+
+func (c *oplogCursor) close() { c.save() }
+
+func (e *Engine) oplogGet(s *Snapshot, rid RecordID) (doc []byte, ok bool, err error) {
+	c := newOplogCursor(s, ScanOptions{From: rid, To: rid})
+	defer c.close()
+	if !c.next() {
+		return nil, false, c.err
+	}
+	return c.doc, true, nil
+}
+
+// OplogFirst and OplogLast are the timestamps of the ends of the oplog, zero where it is empty.
+func (e *Engine) OplogFirst() (Timestamp, error) { return e.oplogEnd(false) }
+
+// OplogLast is the timestamp of the newest entry.
+func (e *Engine) OplogLast() (Timestamp, error) { return e.oplogEnd(true) }
+
+func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
+	s := e.Snapshot()
+	defer s.Release()
+	c := newOplogCursor(s, ScanOptions{Reverse: last})
+	defer c.close()
+	if !c.next() {
+		return 0, c.err
+	}
+	return Timestamp(binary.BigEndian.Uint64(c.rid[:])), nil
+}
+
+// oplogState is what the engine knows of the oplog as a whole.
+type oplogState struct {
+	counters *catalog.Counters
+}
+
+// truncateOplog deletes the oldest entries once the oplog is larger than it may be.
+func (e *Engine) truncateOplog() error {
+	size := e.oplog.counters.DataSize.Load()
+	if size <= e.opts.OplogSize {
+		return nil
+	}
+	excess := size - e.opts.OplogSize*9/10
+	lower, upper := identRange(identOplog)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	var cut Timestamp
+	var entries, bytes int64
+	for ok := it.First(); ok && bytes < excess; ok = it.Next() {
+		p, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		cut = timeOf(it.Key())
+		bytes += int64(len(p))
+		if len(p) >= blockHeader {
+			entries += int64(binary.LittleEndian.Uint32(p[1:]))
+		}
+	}
+	if cut == 0 {
+		return it.Error()
+	}
+	// The commit order owns the counters, so the deletion is a unit like any other.
+	u := e.NewUnitOfWork(nil)
+	defer u.Rollback()
+	u.stageRaw(func(b *pebble.Batch) error {
+		return b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil)
+	})
+	u.addDelta(identOplog, e.oplog.counters, -entries, -bytes)
+	_, err = e.commitUnit(u, false)
+	return err
+}
+
+func corrupt(format string, args ...any) error {
+	return mongoerr.New(mongoerr.DataCorruptionDetected, fmt.Sprintf(format, args...))
+}

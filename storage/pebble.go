@@ -1,0 +1,202 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/cockroachkvs"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/rs/zerolog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// memTableSize is large enough that sequential inserts reach the disk as few files that need no further merging.
+const memTableSize = 64 << 20
+
+func (e *Engine) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          e.opts.FS,
+		DisableWAL:                  e.opts.Memory,
+		CacheSize:                   e.opts.CacheSize,
+		Comparer:                    &cockroachkvs.Comparer,
+		KeySchema:                   cockroachkvs.KeySchema.Name,
+		KeySchemas:                  sstable.MakeKeySchemas(&cockroachkvs.KeySchema),
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                memTableSize,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0CompactionFileThreshold:   500,
+		L0StopWritesThreshold:       1000,
+		LBaseMaxBytes:               256 << 20,
+		MaxOpenFiles:                4096,
+		WALBytesPerSync:             1 << 20,
+		BytesPerSync:                1 << 20,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, max(1, min(3, runtime.NumCPU()/2)) },
+		Logger:                      pebbleLogger{e},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { e.log.Error().Err(err).Msg("store: background work failed") },
+			DataCorruption: func(i pebble.DataCorruptionInfo) {
+				e.log.Error().Str("path", i.Path).Err(i.Details).Msg("store: corruption")
+			},
+			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
+				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are held up")
+			},
+		},
+	}
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = 16 << 10
+		o.Levels[i].IndexBlockSize = 64 << 10
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].FilterType = pebble.TableFilter
+		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	}
+	// What is flushed is soon rewritten, or moved as it is.
+	o.TargetFileSizes[0] = 16 << 20
+	return o
+}
+
+// pebbleLogger brings pebble's messages into the server's log, and keeps its fatal errors from ending the process.
+type pebbleLogger struct{ e *Engine }
+
+func (l pebbleLogger) Infof(format string, args ...interface{}) {
+	if l.e.log.GetLevel() <= zerolog.TraceLevel {
+		l.e.log.Trace().Msg("store: " + fmt.Sprintf(format, args...))
+	}
+}
+
+func (l pebbleLogger) Errorf(format string, args ...interface{}) {
+	l.e.log.Error().Msg("store: " + fmt.Sprintf(format, args...))
+}
+
+// storeFailed is what Fatalf panics with; guard catches it.
+type storeFailed struct{ err error }
+
+// Fatalf marks the store as failed: nothing more is written, reads go on. pebble expects Fatalf not to return. On a
+// goroutine of ours the panic ends in guard; one of pebble's own is ended, with its work undone, by Goexit.
+func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
+	err := fmt.Errorf(format, args...)
+	for _, a := range args {
+		if inner, ok := a.(error); ok {
+			err = inner
+		}
+	}
+	l.e.fail(err)
+	if guarded() {
+		panic(storeFailed{err})
+	}
+	runtime.Goexit()
+}
+
+// guarded looks for guard among the callers.
+func guarded() bool {
+	pc := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "(*Engine).guard") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// fail makes the engine read-only for good.
+func (e *Engine) fail(err error) {
+	if err == nil {
+		return
+	}
+	err = mapDiskError(err)
+	if e.failed.CompareAndSwap(nil, &err) {
+		e.log.Error().Err(err).Msg("store: failed; it accepts no more writes")
+	}
+}
+
+// failure is why the engine accepts no writes, nil while it does.
+func (e *Engine) failure() error {
+	if p := e.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// guard runs something that writes to pebble and turns its fatal errors into errors.
+func (e *Engine) guard(f func() error) (err error) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		switch x := r.(type) {
+		case storeFailed:
+			err = mapDiskError(x.err)
+		case error:
+			// The write-ahead log reports a broken disk by panicking with the error.
+			if _, bug := x.(runtime.Error); bug {
+				panic(r)
+			}
+			e.fail(x)
+			err = mapDiskError(x)
+		default:
+			panic(r)
+		}
+	}()
+	return f()
+}
+
+// mapDiskError gives errors of the disk the codes clients know.
+func mapDiskError(err error) error {
+	var known *mongoerr.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, syscall.ENOSPC):
+		return mongoerr.New(mongoerr.OutOfDiskSpace, "available disk space is exhausted: "+err.Error())
+	case errors.Is(err, syscall.EIO):
+		return mongoerr.New(mongoerr.InternalError, "the disk reported an error: "+err.Error())
+	}
+	return mongoerr.New(mongoerr.InternalError, "storage: "+err.Error())
+}
+
+// spaceGuard refuses writes while the disk has room left for pebble's own work, because a store that hits the end of
+// the disk within its log cannot go on.
+type spaceGuard struct {
+	checked atomic.Int64 // nanoseconds of the clock
+	low     atomic.Bool
+}
+
+func (e *Engine) checkSpace() error {
+	now := e.opts.Clock().UnixNano()
+	last := e.space.checked.Load()
+	if now-last > int64(200*time.Millisecond) && e.space.checked.CompareAndSwap(last, now) {
+		du, err := e.opts.FS.GetDiskUsage(e.opts.Dir)
+		e.space.low.Store(err == nil && int64(du.AvailBytes) < e.opts.MinFreeDisk)
+	}
+	if e.space.low.Load() {
+		return mongoerr.Newf(mongoerr.OutOfDiskSpace, "available disk space is less than required minimum of %d bytes", e.opts.MinFreeDisk)
+	}
+	return nil
+}
+
+func errorsJoin(a, b error) error {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return errors.Join(a, b)
+}
+
+func closeQuietly(c io.Closer) { _ = c.Close() }

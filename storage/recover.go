@@ -1,0 +1,326 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// recover brings the engine's memory in line with the store: the newest timestamp, the catalog, the counters, tables
+// whose deletion was under way, and tables that belong to nothing.
+func (e *Engine) recover() error {
+	e.salt = randomSalt()
+	top, err := e.newestCommit()
+	if err != nil {
+		return err
+	}
+	e.commit.last = top
+	oldest, err := e.readOldest()
+	if err != nil {
+		return err
+	}
+	cat, err := e.loadCatalog(top, true)
+	if err != nil {
+		return err
+	}
+	e.view.Store(&view{ts: top, cat: cat})
+	e.history.add(top, cat)
+	e.durable.Store(uint64(top))
+	e.oldest.Store(uint64(max(oldest, 1)))
+	if err := e.loadDrops(); err != nil {
+		return err
+	}
+	if err := e.reconcileIdents(cat); err != nil {
+		return err
+	}
+	if err := e.ensureOplog(); err != nil {
+		return err
+	}
+	return e.resetBuilds()
+}
+
+// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark.
+func (e *Engine) newestCommit() (Timestamp, error) {
+	top := Timestamp(0)
+	for _, id := range []catalog.Ident{identOplog, identSuperseded} {
+		lower, upper := identRange(id)
+		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return 0, err
+		}
+		if it.Last() {
+			top = max(top, timeOf(it.Key()))
+		}
+		if err := errorsJoin(it.Error(), it.Close()); err != nil {
+			return 0, err
+		}
+	}
+	p, err := e.getMeta(metaKey(metaTop))
+	if err != nil {
+		return 0, err
+	}
+	if len(p) == 8 {
+		top = max(top, Timestamp(binary.BigEndian.Uint64(p)))
+	}
+	return top, nil
+}
+
+func (e *Engine) getMeta(key []byte) ([]byte, error) {
+	p, closer, err := e.db.Get(key)
+	if err == pebble.ErrNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(closer)
+	return append([]byte(nil), p...), nil
+}
+
+func (e *Engine) readOldest() (Timestamp, error) {
+	p, err := e.getMeta(metaKey(metaOldest))
+	if err != nil || len(p) != 8 {
+		return 0, err
+	}
+	return Timestamp(binary.BigEndian.Uint64(p)), nil
+}
+
+// loadCatalog reads the durable catalog as of ts. With counters the collections are readied for writing.
+func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, error) {
+	lower, upper := identRange(identCatalog)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(it)
+	var v versions
+	v.reset(it, ts, false)
+	cat := catalog.Empty()
+	for ok := v.seekGE(appendIdent(nil, identCatalog)); ok; ok = v.next() {
+		id, _ := RecordID(v.user[identLen:]).Int64()
+		c, err := catalog.Decode(id, append([]byte(nil), v.value...))
+		if err != nil {
+			return nil, corrupt("catalog entry %d: %v", id, err)
+		}
+		c.Oplog = c.NS == OplogNS
+		c.Epoch = e.nextEpoch.Add(1)
+		if counters {
+			if err := e.readCounters(c); err != nil {
+				return nil, err
+			}
+			e.nextEntry.Store(max(e.nextEntry.Load(), id))
+		}
+		cat = cat.With(nil, c)
+	}
+	return cat, v.err
+}
+
+func (e *Engine) readCounters(c *catalog.Collection) error {
+	p, err := e.getMeta(countersKey(nil, c.Ident))
+	if err != nil || len(p) != 16 {
+		return err
+	}
+	c.Counters.Records.Store(int64(binary.BigEndian.Uint64(p)))
+	c.Counters.DataSize.Store(int64(binary.BigEndian.Uint64(p[8:])))
+	now := e.opts.Clock().UnixMilli()
+	for _, idx := range c.Indexes {
+		idx.Usage.SinceMS = now
+	}
+	return nil
+}
+
+// dropQueue is the tables to be deleted, in order of time.
+type dropQueue struct {
+	sync.Mutex
+	list []pendingDrop
+}
+
+type pendingDrop struct {
+	ts    Timestamp
+	ident catalog.Ident
+}
+
+func (q *dropQueue) add(ts Timestamp, id catalog.Ident) {
+	q.Lock()
+	q.list = append(q.list, pendingDrop{ts, id})
+	q.Unlock()
+}
+
+// due takes those off that nobody can read any more.
+func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
+	q.Lock()
+	defer q.Unlock()
+	n := sort.Search(len(q.list), func(i int) bool { return q.list[i].ts >= oldest })
+	out = append(out, q.list[:n]...)
+	q.list = append(q.list[:0], q.list[n:]...)
+	return out
+}
+
+func (e *Engine) loadDrops() error {
+	lower, upper := metaKey(metaDrop), metaKey(metaDrop+1)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	for ok := it.First(); ok; ok = it.Next() {
+		k := it.Key()
+		if len(k) != identLen+1+8+4+1 {
+			continue
+		}
+		e.drops.add(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:])))
+	}
+	return it.Error()
+}
+
+// reconcileIdents compares the tables that have data with those the catalog names. Data of tables nobody names is what
+// a crash left of an index build; it goes.
+func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
+	known := map[catalog.Ident]bool{}
+	next := identFirst
+	note := func(id catalog.Ident) {
+		known[id] = true
+		next = max(next, id+1)
+	}
+	for _, c := range cat.All() {
+		note(c.Ident)
+		for _, idx := range c.Indexes {
+			note(idx.Ident)
+		}
+	}
+	for _, d := range e.drops.list {
+		note(d.ident)
+	}
+	it, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	var orphans []catalog.Ident
+	for ok := it.SeekGE(appendUnversioned(appendIdent(nil, identFirst))); ok; {
+		id := identOf(it.Key())
+		next = max(next, id+1)
+		if !known[id] {
+			orphans = append(orphans, id)
+		}
+		ok = it.SeekGE(appendUnversioned(appendIdent(nil, id+1)))
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	e.nextIdent.Store(uint32(next))
+	for _, id := range orphans {
+		e.log.Warn().Uint32("ident", uint32(id)).Msg("dropping a table that belongs to no collection")
+		if err := e.deleteIdent(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteIdent deletes a table's keys and its counters.
+func (e *Engine) deleteIdent(id catalog.Ident) error {
+	b := e.db.NewBatch()
+	defer closeQuietly(b)
+	lower, upper := identRange(id)
+	_ = b.DeleteRange(lower, upper, nil)
+	_ = b.Delete(countersKey(nil, id), nil)
+	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
+}
+
+// ensureOplog makes the oplog's catalog entry in a new store.
+func (e *Engine) ensureOplog() error {
+	c := e.Catalog().Lookup(OplogNS)
+	if c == nil {
+		u := e.NewUnitOfWork(nil)
+		defer u.Rollback()
+		_, err := u.CreateCollection(CollectionSpec{NS: OplogNS, NoIDIndex: true, Options: value.Doc(
+			value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(e.opts.OplogSize)),
+			value.F("autoIndexId", value.NewBool(false)))})
+		if err != nil {
+			return err
+		}
+		e.oplog.counters = &catalog.Counters{}
+		if _, err := e.commitUnit(u, true); err != nil {
+			return fmt.Errorf("creating the oplog: %w", err)
+		}
+		c = e.Catalog().Lookup(OplogNS)
+	}
+	e.oplog.counters = c.Counters
+	return nil
+}
+
+// catalogHistory is the catalogs of the history window, oldest first.
+type catalogHistory struct {
+	sync.Mutex
+	list []*view
+}
+
+func (h *catalogHistory) add(ts Timestamp, cat *catalog.Snapshot) {
+	h.Lock()
+	h.list = append(h.list, &view{ts, cat})
+	h.Unlock()
+}
+
+// at finds the catalog in force at ts, nil where it is older than the history.
+func (h *catalogHistory) at(ts Timestamp) *catalog.Snapshot {
+	h.Lock()
+	defer h.Unlock()
+	n := sort.Search(len(h.list), func(i int) bool { return h.list[i].ts > ts })
+	if n == 0 {
+		return nil
+	}
+	return h.list[n-1].cat
+}
+
+// forget drops what no snapshot from oldest on needs.
+func (h *catalogHistory) forget(oldest Timestamp) {
+	h.Lock()
+	defer h.Unlock()
+	n := sort.Search(len(h.list), func(i int) bool { return h.list[i].ts > oldest })
+	if n > 1 {
+		h.list = append([]*view(nil), h.list[n-1:]...)
+	}
+}
+
+func (e *Engine) catalogAt(ts Timestamp) (*catalog.Snapshot, error) {
+	if cat := e.history.at(ts); cat != nil {
+		return cat, nil
+	}
+	return e.loadCatalog(ts, false)
+}
+
+// lastUserKey is the highest key of a table without ident and version, deletions included; nil where it is empty.
+func (e *Engine) lastUserKey(id catalog.Ident) ([]byte, error) {
+	lower, upper := identRange(id)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(it)
+	if !it.Last() {
+		return nil, it.Error()
+	}
+	user, _, ok := splitVersion(it.Key())
+	if !ok {
+		return nil, corrupt("table %d has a key without version", id)
+	}
+	return append([]byte(nil), user[identLen:]...), nil
+}
+
+func (e *Engine) lastRecordID(id catalog.Ident) (int64, error) {
+	key, err := e.lastUserKey(id)
+	if err != nil || key == nil {
+		return 0, err
+	}
+	n, ok := RecordID(key).Int64()
+	if !ok {
+		return 0, corrupt("table %d has an unreadable RecordId", id)
+	}
+	return n, nil
+}

@@ -1,0 +1,211 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// versions walks the keys of one table as they were at a timestamp: of each key the newest version not later, keys
+// whose version is a deletion (an empty value) left out.
+type versions struct {
+	it  *pebble.Iterator
+	ts  uint64
+	own bool // versions of the unit of work itself are part of the view
+
+	user  []byte // key without version, owned
+	value []byte // borrowed from the iterator, or in buf
+	at    uint64 // the version's timestamp
+	buf   []byte
+	seek  []byte
+	err   error
+}
+
+func (v *versions) reset(it *pebble.Iterator, ts Timestamp, own bool) {
+	v.it, v.ts, v.own, v.err = it, uint64(ts), own, nil
+}
+
+func (v *versions) sees(ts uint64) bool { return ts <= v.ts || v.own && ts == pending }
+
+// first is the timestamp to seek a key with, so that the seek lands on the newest version in view.
+func (v *versions) first() uint64 {
+	if v.own {
+		return pending
+	}
+	return v.ts
+}
+
+// seekGE goes to the first visible key at or above user (which includes the ident).
+func (v *versions) seekGE(user []byte) bool {
+	v.seek = appendVersion(append(v.seek[:0], user...), v.first())
+	v.it.SeekGE(v.seek)
+	return v.settle()
+}
+
+// get looks up exactly one key.
+func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
+	v.seek = appendVersion(append(v.seek[:0], user...), v.first())
+	if !v.it.SeekPrefixGE(v.seek) {
+		return nil, false, v.it.Error()
+	}
+	for v.it.Valid() {
+		k := v.it.Key()
+		if at := binary.BigEndian.Uint64(k[len(k)-suffixLen:]); v.sees(at) {
+			v.at = at
+			val, err := v.it.ValueAndErr()
+			return val, err == nil && len(val) > 0, err
+		}
+		// Only a unit's own view gets here: its own version is missing and newer ones of others come first.
+		v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
+		if !v.it.SeekPrefixGE(v.seek) {
+			break
+		}
+	}
+	return nil, false, v.it.Error()
+}
+
+// next goes on to the following visible key.
+func (v *versions) next() bool {
+	if !v.it.Next() {
+		return v.end()
+	}
+	if k := v.it.Key(); len(k) == len(v.user)+1+suffixLen && bytes.Equal(k[:len(v.user)], v.user) {
+		v.it.NextPrefix()
+	}
+	return v.settle()
+}
+
+// settle moves forward from where the iterator stands to the first key with a visible version.
+func (v *versions) settle() bool {
+	for skipped := 0; v.it.Valid(); {
+		user, ts, ok := splitVersion(v.it.Key())
+		if !ok {
+			v.it.Next()
+			continue
+		}
+		if !v.sees(ts) {
+			// Newer than the view. A few steps are cheaper than a seek.
+			if skipped++; skipped < 4 {
+				v.it.Next()
+				continue
+			}
+			skipped = 0
+			v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
+			v.it.SeekGE(v.seek)
+			continue
+		}
+		val, err := v.it.ValueAndErr()
+		if err != nil {
+			v.err = err
+			return false
+		}
+		if len(val) == 0 {
+			skipped = 0
+			v.it.NextPrefix()
+			continue
+		}
+		v.user = append(v.user[:0], user...)
+		v.value, v.at = val, ts
+		return true
+	}
+	return v.end()
+}
+
+// seekLT goes to the last visible key below user.
+func (v *versions) seekLT(user []byte) bool {
+	v.seek = appendUnversioned(append(v.seek[:0], user...))
+	v.it.SeekLT(v.seek)
+	return v.settleBack()
+}
+
+// prev goes on to the visible key before; only after seekLT or prev.
+func (v *versions) prev() bool { return v.settleBack() }
+
+// settleBack moves backward from where the iterator stands, which is the oldest version of some key, to a key with a
+// visible version, and leaves the iterator before all versions of it.
+func (v *versions) settleBack() bool {
+	for v.it.Valid() {
+		user, _, ok := splitVersion(v.it.Key())
+		if !ok {
+			v.it.Prev()
+			continue
+		}
+		v.user = append(v.user[:0], user...)
+		found := v.newestBack()
+		if v.err != nil {
+			return false
+		}
+		if found && len(v.buf) > 0 {
+			v.value = v.buf
+			return true
+		}
+	}
+	return v.end()
+}
+
+// newestBack walks the versions of v.user from old to new and copies the newest visible one to buf.
+func (v *versions) newestBack() (found bool) {
+	for steps := 0; v.it.Valid(); steps++ {
+		user, ts, ok := splitVersion(v.it.Key())
+		if !ok || !bytes.Equal(user, v.user) {
+			return found
+		}
+		if steps == 8 {
+			return v.jumpBack() || found
+		}
+		if v.sees(ts) {
+			val, err := v.it.ValueAndErr()
+			if err != nil {
+				v.err = err
+				return false
+			}
+			v.buf, v.at, found = append(v.buf[:0], val...), ts, true
+		}
+		v.it.Prev()
+	}
+	return found
+}
+
+// jumpBack is for keys with many versions: it seeks the visible one, and then the position before all.
+func (v *versions) jumpBack() (found bool) {
+	for _, ts := range [2]uint64{v.first(), v.ts} {
+		v.seek = appendVersion(append(v.seek[:0], v.user...), ts)
+		if !v.it.SeekGE(v.seek) {
+			break
+		}
+		user, at, ok := splitVersion(v.it.Key())
+		if !ok || !bytes.Equal(user, v.user) {
+			break
+		}
+		if v.sees(at) {
+			val, err := v.it.ValueAndErr()
+			if err != nil {
+				v.err = err
+				return false
+			}
+			v.buf, v.at, found = append(v.buf[:0], val...), at, true
+			break
+		}
+	}
+	v.seek = appendUnversioned(append(v.seek[:0], v.user...))
+	v.it.SeekLT(v.seek)
+	return found
+}
+
+func (v *versions) end() bool {
+	if err := v.it.Error(); err != nil {
+		v.err = err
+	}
+	return false
+}
+
+// newestVersion is the timestamp of the newest version of a key, deletions included; 0 where there is none.
+func (v *versions) newestVersion(user []byte) (Timestamp, error) {
+	v.seek = appendVersion(append(v.seek[:0], user...), pending-1)
+	if !v.it.SeekPrefixGE(v.seek) {
+		return 0, v.it.Error()
+	}
+	_, ts, _ := splitVersion(v.it.Key())
+	return Timestamp(ts), nil
+}

@@ -1,0 +1,479 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/keystring"
+)
+
+// entryLive starts the value of every index entry but those of the _id index, whose value is the RecordId and is never
+// empty; an empty value is a deletion.
+var entryLive = []byte{1}
+
+// Insert adds a document (complete, with its _id first). DuplicateKey leaves the unit as it was.
+func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (RecordID, error) {
+	if err := u.use(c); err != nil {
+		return nil, err
+	}
+	rid, err := u.insert(c, doc, &info)
+	return rid.Clone(), err
+}
+
+// InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that of the
+// first document, counted on from there.
+func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInfo) (n int, err error) {
+	if err := u.use(c); err != nil {
+		return 0, err
+	}
+	for i, doc := range docs {
+		if _, err := u.insert(c, doc, &info); err != nil {
+			return i, err
+		}
+		if info.StmtID >= 0 {
+			info.StmtID++
+		}
+	}
+	return len(docs), nil
+}
+
+// insert gives the RecordId in scratch memory.
+func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (RecordID, error) {
+	s := u.scratch
+	id := value.Lookup(doc, "_id")
+	s.ids, s.tb = keystring.Append(s.ids[:0], s.tb[:0], id, false, c.Collator)
+	s.tb = keystring.TrimTypeBits(s.tb)
+	if c.Capped {
+		if err := u.lockCapped(c); err != nil {
+			return nil, err
+		}
+	}
+	rid, err := u.newRecordID(c, s.ids)
+	if err != nil {
+		return nil, err
+	}
+	// Everything is checked before anything is staged, so that a duplicate leaves no trace.
+	s.sets = grow(s.sets, len(c.Indexes))
+	for i, idx := range c.Indexes {
+		if idx.IsID {
+			if err := u.checkID(c, idx, s.ids, s.tb); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := idx.Keys.Keys(doc, &s.sets[i]); err != nil {
+			return nil, err
+		}
+		if err := u.checkUnique(c, idx, &s.sets[i], rid); err != nil {
+			return nil, err
+		}
+	}
+	u.put(c.Ident, rid, doc)
+	for i, idx := range c.Indexes {
+		if idx.IsID {
+			u.put(idx.Ident, s.ids, rid, s.tb)
+			continue
+		}
+		u.putKeys(c, idx, &s.sets[i], rid)
+	}
+	u.addDelta(c.Ident, c.Counters, 1, int64(len(doc)))
+	if c.Replicated {
+		u.logEntry(&OplogEntry{Op: 'i', NS: c.NS, UUID: c.UUID, O: doc, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra})
+	}
+	if c.Capped {
+		return rid, u.trimCapped(c)
+	}
+	return rid, nil
+}
+
+func grow(s []indexkey.KeySet, n int) []indexkey.KeySet {
+	for len(s) < n {
+		s = append(s, indexkey.KeySet{})
+	}
+	return s
+}
+
+// newRecordID gives the place of a new record. For clustered collections that is its _id, which must be new.
+func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID, error) {
+	if c.Clustered {
+		u.scratch.rid = append(u.scratch.rid[:0], idKey...)
+		rid := RecordID(u.scratch.rid)
+		if err := u.claimRecord(c, rid); err != nil {
+			return nil, err
+		}
+		if live, known := u.staged(c.Ident, rid); known {
+			if live {
+				return nil, duplicateID(c, idKey, u.scratch.tb)
+			}
+			return rid, nil
+		}
+		v, err := u.newest()
+		if err != nil {
+			return nil, err
+		}
+		if _, there, err := v.get(append(appendIdent(u.scratch.key[:0], c.Ident), rid...)); err != nil || !there {
+			return rid, err
+		}
+		return nil, duplicateID(c, idKey, u.scratch.tb)
+	}
+	n, err := c.Counters.NextRecordID(func() (int64, error) { return u.e.lastRecordID(c.Ident) })
+	if err != nil {
+		return nil, err
+	}
+	u.scratch.rid = binary.BigEndian.AppendUint64(u.scratch.rid[:0], uint64(n))
+	return u.scratch.rid, nil
+}
+
+// checkID makes sure that no other document has the _id, and claims it.
+func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
+	switch u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) {
+	case claimOther:
+		return errConflict(c.NS)
+	case claimMine:
+		if live, known := u.staged(idx.Ident, key); known {
+			if live {
+				return duplicateKey(c, idx, key, tb)
+			}
+			return nil
+		}
+	}
+	above, err := idx.Tail.Raise(key, func() ([]byte, error) { return u.e.lastUserKey(idx.Ident) })
+	if err != nil || above {
+		return err
+	}
+	v, err := u.newest()
+	if err != nil {
+		return err
+	}
+	u.scratch.key = append(appendIdent(u.scratch.key[:0], idx.Ident), key...)
+	_, there, err := v.get(u.scratch.key)
+	if err != nil || !there {
+		return err
+	}
+	if u.own != nil && v.at > uint64(u.readTS()) {
+		return errConflict(c.NS)
+	}
+	return duplicateKey(c, idx, key, tb)
+}
+
+// checkUnique makes sure that no other record has one of the keys, and claims them.
+func (u *UnitOfWork) checkUnique(c *catalog.Collection, idx *catalog.Index, set *indexkey.KeySet, rid RecordID) error {
+	if !idx.Unique && !idx.PrepareUnique {
+		return nil
+	}
+	for i := 0; i < set.Len(); i++ {
+		key := set.Key(i)
+		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
+		if r == claimOther {
+			return errConflict(c.NS)
+		}
+		if !idx.Enforcing {
+			continue
+		}
+		if err := u.lookForDuplicate(c, idx, key, set.TypeBits(i), rid, r == claimMine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookForDuplicate searches the entries with a key for one of another record.
+func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index, key, tb []byte, rid RecordID, mine bool) error {
+	if mine && u.stagedDuplicate(idx, key, rid) {
+		return duplicateKey(c, idx, key, tb)
+	}
+	v, err := u.newest()
+	if err != nil {
+		return err
+	}
+	prefix := append(appendIdent(u.scratch.key[:0], idx.Ident), key...)
+	u.scratch.key = prefix
+	var buf [8]byte
+	for ok := v.seekGE(prefix); ok && bytes.HasPrefix(v.user, prefix); ok = v.next() {
+		ks, other, fine := splitIndexKey(idx, v.user[identLen:], &buf)
+		if !fine || !bytes.Equal(ks, key) || bytes.Equal(other, rid) {
+			continue
+		}
+		if live, known := u.staged(idx.Ident, v.user[identLen:]); mine && known && !live {
+			continue
+		}
+		if u.own != nil && v.at > uint64(u.readTS()) {
+			return errConflict(c.NS)
+		}
+		return duplicateKey(c, idx, key, tb)
+	}
+	return v.err
+}
+
+// staged looks a key up among the unit's own writes. It is slow, and only asked after a claim showed that there is one.
+func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool) {
+	u.eachStaged(id, func(key, val []byte) {
+		if bytes.Equal(key, user) {
+			live, known = len(val) > 0, true
+		}
+	})
+	return live, known
+}
+
+// stagedDuplicate looks for a live entry of another record with the key among the unit's own writes.
+func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordID) bool {
+	live := map[string]bool{}
+	var buf [8]byte
+	u.eachStaged(idx.Ident, func(k, val []byte) {
+		ks, other, ok := splitIndexKey(idx, k, &buf)
+		if ok && bytes.Equal(ks, key) && !bytes.Equal(other, rid) {
+			live[string(other)] = len(val) > 0
+		}
+	})
+	for _, l := range live {
+		if l {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *UnitOfWork) eachStaged(id catalog.Ident, f func(user, val []byte)) {
+	if u.batch == nil {
+		return
+	}
+	for r := batchrepr.Read(u.batch.Repr()); ; {
+		_, k, val, ok, err := r.Next()
+		if !ok || err != nil {
+			return
+		}
+		if user, ts, versioned := splitVersion(k); versioned && ts == pending && identOf(k) == id {
+			f(user[identLen:], val)
+		}
+	}
+}
+
+// putKeys stages all keys of a set.
+func (u *UnitOfWork) putKeys(c *catalog.Collection, idx *catalog.Index, set *indexkey.KeySet, rid RecordID) {
+	for i := 0; i < set.Len(); i++ {
+		u.putEntry(idx, set.Key(i), set.TypeBits(i), rid)
+	}
+	if set.IsMultikey() {
+		u.setMultikey(c, idx, set.Multikey)
+	}
+}
+
+func (u *UnitOfWork) putEntry(idx *catalog.Index, key, tb []byte, rid RecordID) {
+	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
+	u.put(idx.Ident, u.scratch.key, entryLive, tb)
+}
+
+// removeEntry stages the deletion of an entry. A unique key stays claimed, so that nobody takes it before the commit.
+func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key []byte, rid RecordID) error {
+	if idx.Unique || idx.PrepareUnique {
+		if u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) == claimOther {
+			return errConflict(c.NS)
+		}
+	}
+	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
+	u.put(idx.Ident, u.scratch.key)
+	u.supersede(idx.Ident, u.scratch.key)
+	return nil
+}
+
+// Update replaces a record. oldDoc is what the unit's snapshot holds.
+func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc []byte, info OpInfo) error {
+	if err := u.use(c); err != nil {
+		return err
+	}
+	if err := u.claimRecord(c, rid); err != nil {
+		return err
+	}
+	s := u.scratch
+	s.sets, s.olds = grow(s.sets, len(c.Indexes)), grow(s.olds, len(c.Indexes))
+	for i, idx := range c.Indexes {
+		if idx.IsID {
+			continue // an _id never changes
+		}
+		if err := idx.Keys.Keys(oldDoc, &s.olds[i]); err != nil {
+			return err
+		}
+		if err := idx.Keys.Keys(newDoc, &s.sets[i]); err != nil {
+			return err
+		}
+		if err := u.checkAdded(c, idx, &s.olds[i], &s.sets[i], rid); err != nil {
+			return err
+		}
+	}
+	for i, idx := range c.Indexes {
+		if idx.IsID {
+			continue
+		}
+		if err := u.changeKeys(c, idx, &s.olds[i], &s.sets[i], rid); err != nil {
+			return err
+		}
+	}
+	u.put(c.Ident, rid, newDoc)
+	u.supersede(c.Ident, rid)
+	u.addDelta(c.Ident, c.Counters, 0, int64(len(newDoc)-len(oldDoc)))
+	if c.Replicated {
+		e := &OplogEntry{Op: 'u', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
+		if e.O == nil {
+			e.O = newDoc
+		}
+		if e.O2 == nil {
+			e.O2 = idDocument(newDoc)
+		}
+		u.logEntry(e)
+	}
+	return nil
+}
+
+// checkAdded looks for duplicates of the keys that an update adds.
+func (u *UnitOfWork) checkAdded(c *catalog.Collection, idx *catalog.Index, before, after *indexkey.KeySet, rid RecordID) (err error) {
+	if !idx.Unique && !idx.PrepareUnique {
+		return nil
+	}
+	indexkey.Diff(before, after, func(_, _ []byte) {}, func(key, tb []byte) {
+		if err != nil {
+			return
+		}
+		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
+		switch {
+		case r == claimOther:
+			err = errConflict(c.NS)
+		case idx.Enforcing:
+			err = u.lookForDuplicate(c, idx, key, tb, rid, r == claimMine)
+		}
+	})
+	return err
+}
+
+func (u *UnitOfWork) changeKeys(c *catalog.Collection, idx *catalog.Index, before, after *indexkey.KeySet, rid RecordID) (err error) {
+	indexkey.Diff(before, after,
+		func(key, _ []byte) {
+			if err == nil {
+				err = u.removeEntry(c, idx, key, rid)
+			}
+		},
+		func(key, tb []byte) { u.putEntry(idx, key, tb, rid) })
+	if after.IsMultikey() {
+		u.setMultikey(c, idx, after.Multikey)
+	}
+	return err
+}
+
+// Delete removes a record. oldDoc is what the unit's snapshot holds.
+func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, info OpInfo) error {
+	if err := u.use(c); err != nil {
+		return err
+	}
+	if err := u.claimRecord(c, rid); err != nil {
+		return err
+	}
+	if err := u.remove(c, rid, oldDoc); err != nil {
+		return err
+	}
+	if c.Replicated {
+		e := &OplogEntry{Op: 'd', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
+		if e.O == nil {
+			e.O = idDocument(oldDoc)
+		}
+		u.logEntry(e)
+	}
+	return nil
+}
+
+// remove stages the deletion of a claimed record and its keys.
+func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) error {
+	s := u.scratch
+	s.olds = grow(s.olds, len(c.Indexes))
+	for i, idx := range c.Indexes {
+		if idx.IsID {
+			s.ids, s.tb = keystring.Append(s.ids[:0], s.tb[:0], value.Lookup(oldDoc, "_id"), false, c.Collator)
+			if u.e.claims.take(u, u.e.claims.hash(idx.Ident, s.ids), 0, false) == claimOther {
+				return errConflict(c.NS)
+			}
+			u.put(idx.Ident, s.ids)
+			u.supersede(idx.Ident, s.ids)
+			continue
+		}
+		if err := idx.Keys.Keys(oldDoc, &s.olds[i]); err != nil {
+			return err
+		}
+		for k := 0; k < s.olds[i].Len(); k++ {
+			if err := u.removeEntry(c, idx, s.olds[i].Key(k), rid); err != nil {
+				return err
+			}
+		}
+	}
+	u.put(c.Ident, rid)
+	u.supersede(c.Ident, rid)
+	u.addDelta(c.Ident, c.Counters, -1, -int64(len(oldDoc)))
+	return nil
+}
+
+// lockCapped makes the unit the only one that inserts into a capped collection, so that its documents leave in the order
+// they came. A unit that already holds one such lock does not wait for a second.
+func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
+	for _, held := range u.capped {
+		if held == c.Counters {
+			return nil
+		}
+	}
+	if len(u.capped) == 0 {
+		c.Counters.Trim.Lock()
+	} else if !c.Counters.Trim.TryLock() {
+		return errConflict(c.NS)
+	}
+	u.capped = append(u.capped, c.Counters)
+	return nil
+}
+
+// trimCapped deletes the oldest documents until the collection is within its limits.
+func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
+	for {
+		records, bytes := u.deltaOf(c.Ident)
+		records += c.Counters.Records.Load()
+		bytes += c.Counters.DataSize.Load()
+		if records <= 1 || bytes <= c.CappedSize && (c.CappedMax <= 0 || records <= c.CappedMax) {
+			return nil
+		}
+		rid, doc, err := u.oldest(c)
+		if err != nil || rid == nil {
+			return err
+		}
+		if u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), 0, true) == claimOther {
+			return errConflict(c.NS)
+		}
+		if err := u.remove(c, rid, doc); err != nil {
+			return err
+		}
+		u.trimmed = append(u.trimmed[:0], appendIdent(nil, c.Ident)...)
+		u.trimmed = append(u.trimmed, rid...)
+	}
+}
+
+// oldest finds the first record of a capped collection that the unit has not deleted.
+func (u *UnitOfWork) oldest(c *catalog.Collection) (RecordID, []byte, error) {
+	v, err := u.newest()
+	if err != nil {
+		return nil, nil, err
+	}
+	from := appendIdent(nil, c.Ident)
+	if identOf(u.trimmed) == c.Ident {
+		from = append(append([]byte(nil), u.trimmed...), 0)
+	}
+	if v.seekGE(from) && identOf(v.user) == c.Ident {
+		return RecordID(append([]byte(nil), v.user[identLen:]...)), append([]byte(nil), v.value...), nil
+	}
+	if v.err != nil {
+		return nil, nil, v.err
+	}
+	var rid, doc []byte
+	u.eachStaged(c.Ident, func(key, val []byte) {
+		if rid == nil && len(val) > 0 && bytes.Compare(key, from[identLen:]) >= 0 {
+			rid, doc = append([]byte(nil), key...), append([]byte(nil), val...)
+		}
+	})
+	return rid, doc, nil
+}
