@@ -1,13 +1,39 @@
 package storage
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/extsort"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// IndexBuild is the building of indexes on a collection that has documents. Writers are not held up by it.
-type IndexBuild struct{}
+// IndexBuild is the building of indexes on a collection that has documents. Writers are not held up by it, and there is
+// no table of side writes: from the start's commit at T on, writers keep the unfinished index up to date with versions
+// later than T, and the build loads what the collection held at T as version T. Whatever a writer did since then is
+// newer, so the order in which the two reach the index does not matter.
+type IndexBuild struct {
+	e       *Engine
+	uuid    catalog.UUID // the collection's
+	ns      string
+	build   catalog.UUID
+	start   Timestamp
+	indexes []*catalog.Index
+	masks   [][]uint64 // multikey paths found, by index
+	done    atomic.Int64
+	total   atomic.Int64
+	phase   atomic.Pointer[string]
+}
 
 // BuildProgress is how far a build has come.
 type BuildProgress struct {
@@ -16,15 +42,524 @@ type BuildProgress struct {
 	Total int64
 }
 
+// Phases of a build, as currentOp shows them.
+const (
+	phaseScan  = "Index Build: scanning collection"
+	phaseLoad  = "Index Build: inserting keys from external sorter into index"
+	phaseCheck = "Index Build: checking uniqueness"
+)
+
 // StartIndexBuild enters the indexes into the catalog as not ready (oplog: startIndexBuild). From its commit on, writers
 // keep them up to date.
 func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte, build catalog.UUID) (*IndexBuild, error) {
-	return nil, nyi("index build")
+	b := &IndexBuild{e: e, ns: ns, build: build}
+	err := e.retry(ctx, func(u *UnitOfWork) error {
+		c := u.Catalog().Lookup(ns)
+		if c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
+		}
+		b.uuid, b.indexes = c.UUID, nil
+		next := *c
+		next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
+		for _, raw := range specs {
+			idx, err := e.newIndex(c, raw)
+			if err != nil {
+				return err
+			}
+			if next.Index(idx.Name) != nil {
+				return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
+			}
+			idx.Ready, idx.Enforcing, idx.BuildUUID = false, false, build
+			next.Indexes = append(next.Indexes, idx)
+			b.indexes = append(b.indexes, idx)
+		}
+		u.command(c, b.entry("startIndexBuild", c, nil), nil)
+		u.stageReplace(c, &next)
+		u.OnCommit(func(ts Timestamp) { b.start = ts })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.masks = make([][]uint64, len(b.indexes))
+	b.setPhase(phaseScan)
+	return b, nil
 }
+
+// retry runs a small unit of work until it meets no conflict.
+func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) error {
+	for {
+		u := e.NewUnitOfWork(nil)
+		err := f(u)
+		if err == nil {
+			_, err = e.Commit(ctx, u, true)
+		}
+		u.Rollback()
+		if err == nil || !ErrConflict(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// entry is the oplog command of a step of the build.
+func (b *IndexBuild) entry(verb string, c *catalog.Collection, cause error) []byte {
+	specs := make([]value.Value, len(b.indexes))
+	for i, idx := range b.indexes {
+		specs[i] = value.NewDocument(idx.Spec.Raw)
+	}
+	f := []value.Field{value.F(verb, value.NewString(c.Name())), value.F("indexBuildUUID", b.build.Value()),
+		value.F("indexes", value.NewArray(value.ArrayOf(specs...)))}
+	if cause != nil {
+		me := mongoerr.From(cause)
+		f = append(f, value.F("cause", value.NewDocument(value.Doc(value.F("ok", value.NewBool(false)),
+			value.F("code", value.NewInt32(int32(me.Code))), value.F("codeName", value.NewString(me.Code.Name())),
+			value.F("errmsg", value.NewString(me.Message))))))
+	}
+	return value.Doc(f...)
+}
+
+func (b *IndexBuild) setPhase(p string) { b.phase.Store(&p) }
+
+// Progress may be called from any goroutine while Run is under way.
+func (b *IndexBuild) Progress() BuildProgress {
+	return BuildProgress{Phase: *b.phase.Load(), Done: b.done.Load(), Total: b.total.Load()}
+}
+
+// UUID identifies the build; Indexes are what it builds.
+func (b *IndexBuild) UUID() catalog.UUID { return b.build }
 
 // Run scans, sorts, loads, checks uniqueness and commits (oplog: commitIndexBuild); on failure or when ctx ends it aborts
 // the build (oplog: abortIndexBuild) and returns why.
-func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) { return 0, nyi("index build") }
+func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
+	err := b.fill(ctx)
+	if err == nil {
+		err = b.checkUnique(ctx)
+	}
+	var ts Timestamp
+	if err == nil {
+		ts, err = b.finish(ctx)
+	}
+	if err != nil {
+		b.abort(err)
+	}
+	return ts, err
+}
 
-// Progress may be called from any goroutine while Run is under way.
-func (b *IndexBuild) Progress() BuildProgress { return BuildProgress{} }
+// fill loads the collection as it was at the start.
+func (b *IndexBuild) fill(ctx context.Context) error {
+	s, err := b.e.SnapshotAt(b.start)
+	if err != nil {
+		return err
+	}
+	defer s.Release()
+	c := s.Catalog().LookupUUID(b.uuid)
+	if c == nil {
+		return b.gone()
+	}
+	b.total.Store(c.Counters.Records.Load())
+	sorters := make([]*extsort.Sorter, len(b.indexes))
+	for i := range sorters {
+		sorters[i] = extsort.New(extsort.Options{Memory: 200 << 20 / int64(len(sorters)), Store: spillStore{b.e}})
+		defer sorters[i].Close()
+	}
+	if err := b.scan(ctx, s, c, sorters); err != nil {
+		return err
+	}
+	b.setPhase(phaseLoad)
+	for i, idx := range b.indexes {
+		if err := b.load(ctx, idx, sorters[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *IndexBuild) gone() error {
+	return mongoerr.Newf(mongoerr.IndexBuildAborted, "collection %s was dropped during the index build", b.ns)
+}
+
+func (b *IndexBuild) scan(ctx context.Context, s *Snapshot, c *catalog.Collection, sorters []*extsort.Sorter) error {
+	cur := s.Scan(c, ScanOptions{})
+	defer cur.Close()
+	var set indexkey.KeySet
+	var key []byte
+	for n := int64(1); cur.Next(); n++ {
+		for i, idx := range b.indexes {
+			if err := idx.Keys.Keys(cur.Doc(), &set); err != nil {
+				return err
+			}
+			for k := 0; k < set.Len(); k++ {
+				key = appendIndexKey(key[:0], idx, set.Key(k), cur.RecordID())
+				if err := sorters[i].Add(key, set.TypeBits(k)); err != nil {
+					return err
+				}
+			}
+			if set.IsMultikey() {
+				b.noteMultikey(i, set.Multikey)
+			}
+		}
+		if n%1024 == 0 {
+			b.done.Store(n)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return cur.Err()
+}
+
+func (b *IndexBuild) noteMultikey(i int, masks []uint64) {
+	for len(b.masks[i]) < len(masks) {
+		b.masks[i] = append(b.masks[i], 0)
+	}
+	for n, m := range masks {
+		b.masks[i][n] |= m
+	}
+}
+
+// smallLoad is the size up to which keys go through the log like any write; larger loads are made into files that the
+// store takes in as they are.
+const smallLoad = 4 << 20
+
+func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extsort.Sorter) error {
+	stats := sorter.Stats()
+	it, err := sorter.Sort()
+	if err != nil {
+		return err
+	}
+	if stats.Records == 0 {
+		return nil
+	}
+	var sink keySink
+	if stats.Bytes < smallLoad {
+		sink = &batchSink{e: b.e, batch: b.e.db.NewBatch()}
+	} else {
+		sink = &fileSink{e: b.e, ident: idx.Ident}
+	}
+	var key, val []byte
+	for n := 0; ; n++ {
+		k, tb, ok, err := it.Next()
+		if err != nil {
+			sink.abandon()
+			return err
+		}
+		if !ok {
+			return sink.finish(ctx)
+		}
+		key = appendVersion(append(appendIdent(key[:0], idx.Ident), k...), uint64(b.start))
+		val = append(append(val[:0], entryLive...), tb...)
+		if err := sink.add(key, val); err != nil {
+			sink.abandon()
+			return err
+		}
+		if n%4096 == 0 && ctx.Err() != nil {
+			sink.abandon()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// keySink takes sorted keys.
+type keySink interface {
+	add(key, val []byte) error
+	finish(ctx context.Context) error
+	abandon()
+}
+
+type batchSink struct {
+	e     *Engine
+	batch *pebble.Batch
+}
+
+func (s *batchSink) add(key, val []byte) error { return s.batch.Set(key, val, nil) }
+func (s *batchSink) abandon()                  { closeQuietly(s.batch) }
+func (s *batchSink) finish(context.Context) error {
+	defer closeQuietly(s.batch)
+	// The commit of the finished index is synced after it, in the same log.
+	return s.e.guard(func() error { return s.e.db.Apply(s.batch, pebble.NoSync) })
+}
+
+// fileSink writes tables of about loadFileSize and has the store take them in.
+type fileSink struct {
+	e     *Engine
+	ident catalog.Ident
+	w     *sstable.Writer
+	size  int
+	paths []string
+}
+
+const loadFileSize = 64 << 20
+
+func (s *fileSink) add(key, val []byte) error {
+	if s.w != nil && s.size > loadFileSize {
+		if err := s.w.Close(); err != nil {
+			return err
+		}
+		s.w = nil
+	}
+	if s.w == nil {
+		path := s.e.opts.FS.PathJoin(s.e.opts.Dir, fmt.Sprintf("%s%d-%d.sst", buildFilePrefix, s.ident, len(s.paths)))
+		f, err := s.e.opts.FS.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		s.paths = append(s.paths, path)
+		o := s.e.pebbleOptions()
+		o.EnsureDefaults()
+		s.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(6, s.e.db.TableFormat()))
+		s.size = 0
+	}
+	s.size += len(key) + len(val)
+	return s.w.Set(key, val)
+}
+
+func (s *fileSink) finish(ctx context.Context) error {
+	err := s.w.Close()
+	s.w = nil
+	if err == nil {
+		err = s.e.guard(func() error { return s.e.db.Ingest(ctx, s.paths) })
+	}
+	if err != nil {
+		s.abandon()
+	}
+	return err
+}
+
+func (s *fileSink) abandon() {
+	if s.w != nil {
+		_ = s.w.Close()
+	}
+	for _, p := range s.paths {
+		_ = s.e.opts.FS.Remove(p)
+	}
+}
+
+const buildFilePrefix = "index-build-"
+
+// spillStore keeps the sorter's runs beside the store.
+type spillStore struct{ e *Engine }
+
+var spillNumber atomic.Int64
+
+func (s spillStore) Create() (extsort.File, error) {
+	path := s.e.opts.FS.PathJoin(s.e.opts.Dir, fmt.Sprintf("%ssort-%d.tmp", buildFilePrefix, spillNumber.Add(1)))
+	f, err := s.e.opts.FS.Create(path, vfs.WriteCategoryUnspecified)
+	return &spillFile{fs: s.e.opts.FS, path: path, File: f}, err
+}
+
+type spillFile struct {
+	vfs.File
+	fs   vfs.FS
+	path string
+}
+
+func (f *spillFile) Reader() (io.Reader, error) {
+	if err := f.File.Close(); err != nil {
+		return nil, err
+	}
+	r, err := f.fs.Open(f.path)
+	f.File = r
+	return r, err
+}
+
+func (f *spillFile) Remove() error {
+	return errorsJoin(f.File.Close(), f.fs.Remove(f.path))
+}
+
+// checkUnique first makes writers enforce uniqueness, then looks through the whole index for what came before.
+func (b *IndexBuild) checkUnique(ctx context.Context) error {
+	var unique []string
+	for _, idx := range b.indexes {
+		if idx.Unique || idx.PrepareUnique {
+			unique = append(unique, idx.Name)
+		}
+	}
+	if len(unique) == 0 {
+		return nil
+	}
+	b.setPhase(phaseCheck)
+	if err := b.change(ctx, "", nil, func(idx *catalog.Index, _ int) { idx.Enforcing = idx.Unique || idx.PrepareUnique }); err != nil {
+		return err
+	}
+	s := b.e.Snapshot()
+	defer s.Release()
+	c := s.Catalog().LookupUUID(b.uuid)
+	if c == nil {
+		return b.gone()
+	}
+	for _, name := range unique {
+		if idx := c.Index(name); idx != nil && idx.Unique {
+			if err := s.findDuplicate(ctx, c, idx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findDuplicate looks for two records with one key.
+func (s *Snapshot) findDuplicate(ctx context.Context, c *catalog.Collection, idx *catalog.Index) error {
+	cur := s.IndexScan(c, idx, false)
+	defer cur.Close()
+	var last []byte
+	for n := 0; cur.Next(); n++ {
+		if n > 0 && bytes.Equal(last, cur.Key()) {
+			return duplicateKey(c, idx, cur.Key(), cur.TypeBits())
+		}
+		last = append(last[:0], cur.Key()...)
+		if n%4096 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return cur.Err()
+}
+
+// change commits a new state of the build's indexes. A verb is logged.
+func (b *IndexBuild) change(ctx context.Context, verb string, committed *Timestamp, f func(idx *catalog.Index, i int)) error {
+	return b.e.retry(ctx, func(u *UnitOfWork) error {
+		c := u.Catalog().LookupUUID(b.uuid)
+		if c == nil {
+			return b.gone()
+		}
+		next := *c
+		next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
+		for i, idx := range b.indexes {
+			found := false
+			for n, now := range next.Indexes {
+				if now.Ident == idx.Ident {
+					changed := *now
+					f(&changed, i)
+					next.Indexes[n], found = &changed, true
+				}
+			}
+			if !found {
+				return mongoerr.Newf(mongoerr.IndexBuildAborted, "Index build aborted: index %s was dropped", idx.Name)
+			}
+		}
+		if verb != "" {
+			u.command(c, b.entry(verb, c, nil), nil)
+		}
+		u.stageReplace(c, &next)
+		if committed != nil {
+			u.OnCommit(func(ts Timestamp) { *committed = ts })
+		}
+		return nil
+	})
+}
+
+func (b *IndexBuild) finish(ctx context.Context) (ts Timestamp, err error) {
+	now := b.e.opts.Clock().UnixMilli()
+	err = b.change(ctx, "commitIndexBuild", &ts, func(idx *catalog.Index, i int) {
+		idx.Ready, idx.BuildUUID = true, catalog.UUID{}
+		idx.Usage = &catalog.Usage{SinceMS: now}
+		if b.masks[i] != nil {
+			*idx = *idx.WithMultikey(b.masks[i])
+		}
+	})
+	return ts, err
+}
+
+// abort takes the indexes out of the catalog again.
+func (b *IndexBuild) abort(cause error) {
+	// The build's own context may be what ended it.
+	err := b.e.retry(context.Background(), func(u *UnitOfWork) error {
+		c := u.Catalog().LookupUUID(b.uuid)
+		if c == nil {
+			return nil
+		}
+		return u.removeBuilds(c, func(idx *catalog.Index) bool { return b.has(idx) }, b.entry("abortIndexBuild", c, cause))
+	})
+	if err != nil {
+		b.e.log.Error().Err(err).Str("ns", b.ns).Msg("aborting an index build")
+	}
+}
+
+func (b *IndexBuild) has(idx *catalog.Index) bool {
+	for _, i := range b.indexes {
+		if i.Ident == idx.Ident {
+			return true
+		}
+	}
+	return false
+}
+
+// removeBuilds stages the removal of unfinished indexes.
+func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Index) bool, o []byte) error {
+	next := *c
+	next.Indexes = nil
+	var gone []*catalog.Index
+	for _, idx := range c.Indexes {
+		if !idx.Ready && which(idx) {
+			gone = append(gone, idx)
+		} else {
+			next.Indexes = append(next.Indexes, idx)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	u.command(c, o, nil)
+	u.stageReplace(c, &next)
+	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
+		for _, idx := range gone {
+			ch.dropIdent(idx.Ident)
+		}
+		return nil
+	})
+	return nil
+}
+
+// UnfinishedBuild is an index build that a crash or shutdown ended. Its indexes have been taken out of the catalog.
+type UnfinishedBuild struct {
+	NS    string
+	Build catalog.UUID
+	Specs [][]byte
+}
+
+// UnfinishedBuilds are the builds that were under way when the store was last closed; the caller starts them again.
+func (e *Engine) UnfinishedBuilds() []UnfinishedBuild { return e.unfinished }
+
+// resetBuilds takes out what unfinished builds left.
+func (e *Engine) resetBuilds() error {
+	for _, c := range e.Catalog().All() {
+		builds := map[catalog.UUID]*UnfinishedBuild{}
+		var order []catalog.UUID
+		for _, idx := range c.Indexes {
+			if idx.Ready {
+				continue
+			}
+			if builds[idx.BuildUUID] == nil {
+				builds[idx.BuildUUID] = &UnfinishedBuild{NS: c.NS, Build: idx.BuildUUID}
+				order = append(order, idx.BuildUUID)
+			}
+			builds[idx.BuildUUID].Specs = append(builds[idx.BuildUUID].Specs, idx.Spec.Raw)
+		}
+		for _, id := range order {
+			found := *builds[id]
+			b := &IndexBuild{e: e, uuid: c.UUID, ns: c.NS, build: id}
+			for _, idx := range c.Indexes {
+				if !idx.Ready && idx.BuildUUID == id {
+					b.indexes = append(b.indexes, idx)
+				}
+			}
+			b.abort(mongoerr.New(mongoerr.InterruptedAtShutdown, "the index build was interrupted by a shutdown"))
+			e.unfinished = append(e.unfinished, found)
+		}
+	}
+	return e.removeBuildFiles()
+}
+
+func (e *Engine) removeBuildFiles() error {
+	names, err := e.opts.FS.List(e.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if len(n) > len(buildFilePrefix) && n[:len(buildFilePrefix)] == buildFilePrefix {
+			if err := e.opts.FS.Remove(e.opts.FS.PathJoin(e.opts.Dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

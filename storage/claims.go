@@ -54,11 +54,11 @@ func (t *claimTable) shard(h uint64) *claimShard { return &t.shards[h>>58] }
 type claimResult uint8
 
 const (
-	claimNew      claimResult = iota
-	claimMine                 // the unit holds it already
-	claimOther                // another unit holds it
-	claimNewer                // committed after readTS
-	claimUnsure               // taken, but the table no longer knows whether there was a commit after readTS
+	claimNew    claimResult = iota
+	claimMine               // the unit holds it already
+	claimOther              // another unit holds it
+	claimNewer              // committed after readTS
+	claimUnsure             // taken, but the table no longer knows whether there was a commit after readTS
 )
 
 // take claims for u. readTS is what u's reads were made at; 0 means that they are current.

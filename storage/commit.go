@@ -115,7 +115,7 @@ func (e *Engine) lead(own *UnitOfWork) {
 
 	g := e.prepareGroup()
 	if g.batch != nil {
-		g.err = e.guard(func() error { return e.db.ApplyNoSyncWait(g.batch, g.writeOptions(e)) })
+		g.err = e.guard(func() error { return g.apply(e.db) })
 		if g.err != nil {
 			e.fail(g.err)
 		}
@@ -174,17 +174,18 @@ type group struct {
 	sync   bool          // some unit waits for the disk
 	// unmarked is set where no oplog entry shows the timestamp of the newest unit.
 	unmarked bool
-	last   Timestamp     // of the newest unit
-	cat    *catalog.Snapshot
-	old    *catalog.Snapshot
-	err    error
+	last     Timestamp // of the newest unit
+	cat      *catalog.Snapshot
+	old      *catalog.Snapshot
+	err      error
 }
 
-func (g *group) writeOptions(e *Engine) *pebble.WriteOptions {
+// apply writes the batch to the log and the memory table; it does not wait for the disk.
+func (g *group) apply(db *pebble.DB) error {
 	if g.sync {
-		return pebble.Sync
+		return db.ApplyNoSyncWait(g.batch, pebble.Sync)
 	}
-	return pebble.NoSync
+	return db.Apply(g.batch, pebble.NoSync)
 }
 
 func (g *group) close() {

@@ -62,7 +62,10 @@ type Engine struct {
 	oplog     oplogState
 	drops     dropQueue
 
+	unfinished []UnfinishedBuild
+
 	background struct {
+		ctx  context.Context
 		stop context.CancelFunc
 		wg   sync.WaitGroup
 	}
@@ -94,7 +97,7 @@ func Open(opts Options) (*Engine, error) {
 		return nil, errorsJoin(err, db.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	e.background.stop = stop
+	e.background.ctx, e.background.stop = ctx, stop
 	e.spawn(func() { e.journalLoop(ctx) })
 	e.spawn(func() { e.collectLoop(ctx) })
 	return e, nil

@@ -24,6 +24,7 @@ type Snapshot struct {
 	ownAt    int // how many writes of the unit ownPoint knows
 	v        versions
 	key, tb  []byte
+	rid      RecordID
 	shard    *snapshotShard
 	slot     int
 }
@@ -223,8 +224,8 @@ func (s *Snapshot) LookupID(c *catalog.Collection, id value.Value) (rid RecordID
 		return nil, false, err
 	}
 	if c.Clustered {
-		s.key, s.tb = keystring.Append(s.key[:0], s.tb[:0], id, false, c.Collator)
-		return s.key, true, nil
+		s.rid, s.tb = keystring.Append(s.rid[:0], s.tb[:0], id, false, c.Collator)
+		return s.rid, true, nil
 	}
 	idx := c.IDIndex()
 	if idx == nil {

@@ -309,10 +309,10 @@ func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 
 // unitLog is the unit's part of the oplog.
 type unitLog struct {
-	session   *session
-	txn       *txnLog
-	migrate   bool
-	blocks    []*opBlock
+	session *session
+	txn     *txnLog
+	migrate bool
+	blocks  []*opBlock
 }
 
 var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
