@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/shoaldb/shoal/console"
+)
+
+// pair is a server parameter given at the start.
+type pair struct{ Name, Value string }
+
+// config is all that the command line and the configuration file say. The server options and those of `shoal start`
+// share it: a process is one or the other (Program).
+type config struct {
+	Program program
+	Argv    []string
+	Parsed  []byte // getCmdLineOpts.parsed
+
+	// Where and what to listen on.
+	Port     int      // -1: not given
+	BindIP   []string // hosts, in order
+	BindAll  bool
+	IPv6     bool
+	Unix     bool // a UNIX socket beside every port
+	UnixDir  string
+	Listen   []string // host:port, for `shoal start`
+	MaxConns int
+
+	Compressors []string
+
+	// One server.
+	DBPath    string
+	Memory    bool // nothing on disk
+	ReplSet   string
+	ShardSvr  bool
+	ConfigSvr bool
+	ConfigDB  string // mongos: set/host:port,…
+	OplogMB   int64
+	Repair    bool
+	Auth      bool
+	KeyFile   string
+	NoScripts bool
+	NoTabScan bool
+	SlowMS    int64
+	SlowRate  float64
+	Profile   int
+
+	// A cluster in one process.
+	Topology string // sharded, replset, standalone
+	Shards   int
+	Routers  int
+	Replicas int
+	NodePort int // first port of the members; 0: reached in the process only
+
+	Parameters []pair
+
+	// The process.
+	Log      console.Options
+	Fork     bool
+	PIDFile  string
+	Shutdown bool
+	File     string // --config
+	Help     bool
+	Version  bool
+}
+
+func newConfig(p program) *config {
+	return &config{
+		Program: p, Port: -1, Unix: p != isStart, UnixDir: os.TempDir(), DBPath: "/data/db", SlowMS: 100, SlowRate: 1,
+		Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Compressors: []string{"snappy", "zstd", "zlib"},
+	}
+}
+
+// defaultPort is the port that a server of this role has when none is given.
+func (c *config) defaultPort() int {
+	switch {
+	case c.ConfigSvr:
+		return 27019
+	case c.ShardSvr:
+		return 27018
+	}
+	return 27017
+}
+
+// finish checks what belongs together and fills in what follows from other options.
+func (c *config) finish() error {
+	if c.Port < 0 {
+		c.Port = c.defaultPort()
+	}
+	if c.ConfigSvr && !c.Memory && c.DBPath == "/data/db" && !c.has("storage.dbPath") {
+		c.DBPath = "/data/configdb"
+	}
+	if c.Program == isStart {
+		return c.finishStart()
+	}
+	switch {
+	case c.ConfigSvr && c.ShardSvr:
+		return errors.New("BadValue: can't be both a config server and a shard server")
+	case (c.ConfigSvr || c.ShardSvr) && c.ReplSet == "":
+		return errors.New("BadValue: Cannot start a " + map[bool]string{true: "configsvr", false: "shardsvr"}[c.ConfigSvr] +
+			" as a standalone server. Please start this node as a replica set member: use the option --replSet")
+	case c.Program == isMongos && c.ConfigDB == "":
+		return errors.New("BadValue: error: no args for --configdb")
+	case c.Fork && c.Log.Path == "" && !c.Log.Syslog:
+		return errors.New("BadValue: --fork has to be used with --logpath or --syslog")
+	}
+	if c.Program == isMongos && !strings.Contains(c.ConfigDB, "/") {
+		return errors.New("BadValue: configdb supports only replica set connection string")
+	}
+	if set, _, more := strings.Cut(c.ReplSet, "/"); more {
+		c.ReplSet = set // set/host,host: the hosts are found in the set's configuration
+	}
+	return nil
+}
+
+func (c *config) finishStart() error {
+	if len(c.Listen) == 0 {
+		c.Listen = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port))}
+	}
+	switch {
+	case c.Topology != "sharded" && c.Topology != "replset" && c.Topology != "standalone":
+		return fmt.Errorf("--topology takes sharded, replset or standalone, not %q", c.Topology)
+	case c.Shards < 1 || c.Routers < 1 || c.Replicas < 1:
+		return errors.New("--shards, --routers and --replicas take at least 1")
+	case c.Replicas > 7:
+		return errors.New("--replicas takes at most 7: a set has no more voting members")
+	case c.Topology == "standalone" && c.Replicas > 1:
+		return errors.New("--topology standalone is one server: it takes no --replicas")
+	}
+	return nil
+}
+
+// Addrs are the addresses that a server listens on: TCP ones, then UNIX sockets.
+func (c *config) Addrs() []string {
+	hosts := c.BindIP
+	if len(hosts) == 0 {
+		hosts = []string{"127.0.0.1"}
+	}
+	if c.BindAll {
+		hosts = []string{"0.0.0.0"}
+		if c.IPv6 {
+			hosts = []string{"::"} // takes both families
+		}
+	}
+	var out []string
+	for _, h := range hosts {
+		switch {
+		case strings.HasPrefix(h, "/"):
+			out = append(out, h)
+		case strings.EqualFold(h, "localhost"):
+			out = append(out, net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
+		case h == "*":
+			out = append(out, net.JoinHostPort("0.0.0.0", strconv.Itoa(c.Port)))
+		default:
+			out = append(out, net.JoinHostPort(h, strconv.Itoa(c.Port)))
+		}
+	}
+	if c.Unix && c.Port > 0 {
+		out = append(out, fmt.Sprintf("%s/mongodb-%d.sock", strings.TrimSuffix(c.UnixDir, "/"), c.Port))
+	}
+	return dedup(out)
+}
+
+func dedup(list []string) []string {
+	seen := map[string]bool{}
+	out := list[:0]
+	for _, s := range list {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}

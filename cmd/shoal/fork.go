@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// readyEnv names the descriptor on which a forked child tells its parent that it listens.
+const readyEnv = "SHOAL_READY_FD"
+
+func isForkedChild() bool { return os.Getenv(readyEnv) != "" }
+
+// forkAndWait starts this command line again in a session of its own and returns when the child listens or has failed.
+func forkAndWait(argv []string, out, errOut io.Writer) int {
+	exe, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(errOut, err)
+		return exitError
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		fmt.Fprintln(errOut, err)
+		return exitError
+	}
+	fmt.Fprintln(out, "about to fork child process, waiting until server is ready for connections.")
+	cmd := exec.Command(exe, argv[1:]...)
+	cmd.Args[0] = argv[0] // mongod and mongos are chosen by it
+	cmd.Env = append(os.Environ(), readyEnv+"=3")
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(errOut, err)
+		return exitError
+	}
+	_ = w.Close()
+	fmt.Fprintf(out, "forked process: %d\n", cmd.Process.Pid)
+	if n, _ := r.Read(make([]byte, 1)); n == 1 {
+		fmt.Fprintln(out, "child process started successfully, parent exiting")
+		return exitClean
+	}
+	code := exitError
+	var exit *exec.ExitError
+	if errors.As(cmd.Wait(), &exit) {
+		code = exit.ExitCode()
+	}
+	fmt.Fprintf(errOut, "ERROR: child process failed, exited with %d\nTo see additional information in this output, start "+
+		"without the \"--fork\" option.\n", code)
+	return code
+}
+
+// tellParent lets a forking parent go.
+func tellParent() {
+	fd, err := strconv.Atoi(os.Getenv(readyEnv))
+	if err != nil {
+		return
+	}
+	_ = os.Unsetenv(readyEnv)
+	f := os.NewFile(uintptr(fd), "ready")
+	_, _ = f.Write([]byte{1}) // a parent that has gone needs no telling
+	_ = f.Close()
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// kind says what an option takes.
+type kind uint8
+
+const (
+	flagKind   kind = iota // nothing on the command line; true or false in a file
+	textKind               // one text
+	numberKind             // one whole number
+	listKind               // one text, may be given several times
+	countKind              // nothing, and may be repeated: -vvv
+)
+
+// program tells whose option it is.
+type program uint8
+
+const (
+	isMongod program = 1 << iota
+	isMongos
+	isStart
+	isBoth = isMongod | isMongos
+)
+
+// option is one row of an option table.
+type option struct {
+	name  string // long, without dashes; empty for one that only files have
+	short string
+	path  string // in the configuration file and in getCmdLineOpts.parsed
+	yes   string // what a flag given on the command line means at path; "true" when empty
+	kind  kind
+	on    program
+	arg   string // placeholder in --help
+	help  string
+	set   func(c *config, v string) error // nil for an option that is taken and changes nothing here
+}
+
+// setting is an option with its value, from the command line or a file.
+type setting struct {
+	opt   *option
+	value string
+}
+
+// usageError is a mistake of whoever typed the command: reported in one line, exit code 2.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// table finds the options of one program.
+type table struct {
+	rows   []option
+	byName map[string]*option
+	byPath map[string]*option
+}
+
+func newTable(rows []option, on program) *table {
+	t := &table{byName: map[string]*option{}, byPath: map[string]*option{}}
+	for _, o := range rows {
+		if o.on&on != 0 {
+			t.rows = append(t.rows, o)
+		}
+	}
+	for i := range t.rows {
+		o := &t.rows[i]
+		if o.name != "" {
+			t.byName["--"+o.name] = o
+		}
+		if o.short != "" {
+			t.byName["-"+o.short] = o
+		}
+		// The row without a name speaks for its path in files; else the first one does.
+		if was := t.byPath[o.path]; o.path != "" && (was == nil || o.name == "") {
+			t.byPath[o.path] = o
+		}
+	}
+	return t
+}
+
+// parseArgs reads a command line.
+func (t *table) parseArgs(args []string) ([]setting, error) {
+	var out []setting
+	seen := map[*option]bool{}
+	for len(args) > 0 {
+		s, rest, err := t.parseOne(args)
+		if err != nil {
+			return nil, err
+		}
+		args = rest
+		if s.opt.kind != listKind && s.opt.kind != countKind && seen[s.opt] {
+			return nil, usagef("Error parsing command line: Multiple occurrences of option \"--%s\"", s.opt.name)
+		}
+		seen[s.opt] = true
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (t *table) parseOne(args []string) (setting, []string, error) {
+	word := args[0]
+	if len(word) < 2 || word[0] != '-' {
+		return setting{}, nil, usagef("Error parsing command line: too many positional options have been specified on the command line")
+	}
+	name, val, given := strings.Cut(word, "=")
+	if !strings.HasPrefix(word, "--") {
+		if v := strings.Trim(word[1:], "v"); v == "" {
+			name, val, given = "-v", word[1:], true // -vvv
+		} else if len(word) > 2 {
+			name, val, given = word[:2], word[2:], true // -fFILE
+		}
+	}
+	o := t.byName[name]
+	if o == nil {
+		return setting{}, nil, usagef("Error parsing command line: unrecognised option '%s'", name)
+	}
+	args = args[1:]
+	switch o.kind {
+	case flagKind:
+		if given {
+			return setting{}, nil, usagef("Error parsing command line: option '--%s' does not take any arguments", o.name)
+		}
+		val = o.yes
+		if val == "" {
+			val = "true"
+		}
+	case countKind:
+		if !given && len(args) > 0 && args[0] != "" && strings.Trim(args[0], "v") == "" {
+			val, args = args[0], args[1:]
+		}
+		if val == "" {
+			val = "v"
+		}
+	default:
+		if !given {
+			if len(args) == 0 || strings.HasPrefix(args[0], "--") {
+				return setting{}, nil, usagef("Error parsing command line: the required argument for option '--%s' is missing", o.name)
+			}
+			val, args = args[0], args[1:]
+		}
+	}
+	return setting{o, val}, args, nil
+}
+
+// apply runs the settings over a configuration, in order.
+func apply(c *config, settings []setting) error {
+	for _, s := range settings {
+		if s.opt.set == nil {
+			continue
+		}
+		if err := s.opt.set(c, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// help lists the options, each on a line of its own: launchers read which ones a server knows from it.
+func (t *table) help() string {
+	var b strings.Builder
+	for i := range t.rows {
+		o := &t.rows[i]
+		if o.name == "" {
+			continue
+		}
+		left := "  --" + o.name
+		if o.short != "" {
+			left = "  -" + o.short + " [ --" + o.name + " ]"
+		}
+		switch {
+		case o.kind == countKind:
+			left += " [=arg(=v)]"
+		case o.kind != flagKind && o.arg != "":
+			left += " " + o.arg
+		case o.kind != flagKind:
+			left += " arg"
+		}
+		fmt.Fprintf(&b, "%-42s %s\n", left, o.help)
+	}
+	return b.String()
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// programs are the names that the first argument, or the binary's own name, may have.
+var programs = map[string]program{"start": isStart, "mongod": isMongod, "mongos": isMongos}
+
+func (p program) String() string {
+	switch p {
+	case isMongod:
+		return "mongod"
+	case isMongos:
+		return "mongos"
+	}
+	return "shoal start"
+}
+
+func (p program) table() *table {
+	switch p {
+	case isMongod:
+		return mongodTable
+	case isMongos:
+		return mongosTable
+	}
+	return startTable
+}
+
+// parse reads a program's command line and the configuration file that it names; what stands on the command line wins.
+func parse(p program, args []string) (*config, error) {
+	c := newConfig(p)
+	if p == isStart {
+		c.DBPath = "data"
+	}
+	c.Argv = append([]string{strings.TrimPrefix(p.String(), "shoal ")}, args...)
+	t := p.table()
+	line, err := t.parseArgs(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := apply(c, line); err != nil {
+		return nil, err
+	}
+	if c.Help || c.Version {
+		return c, nil
+	}
+	all := line
+	if c.File != "" {
+		file, err := t.readFile(c.File)
+		if err != nil {
+			return nil, err
+		}
+		all = append(withoutGiven(file, line), line...)
+		c = &config{}
+		*c = *newConfig(p)
+		c.Argv = append([]string{p.String()}, args...)
+		if err := apply(c, all); err != nil {
+			return nil, err
+		}
+	}
+	c.Parsed = parsedOptions(all)
+	if err := c.finish(); err != nil {
+		var u *usageError
+		if !errors.As(err, &u) {
+			err = &usageError{err.Error()}
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// withoutGiven drops the settings of a file that the command line has too, but for lists, which add up.
+func withoutGiven(file, line []setting) []setting {
+	given := map[string]bool{}
+	for _, s := range line {
+		if s.opt.kind != listKind {
+			given[s.opt.path] = true
+		}
+	}
+	var out []setting
+	for _, s := range file {
+		if s.opt.path == "" || !given[s.opt.path] {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// has reports whether a path was given.
+func (c *config) has(path string) bool {
+	doc := c.Parsed
+	keys := strings.Split(path, ".")
+	for i, k := range keys {
+		v := value.Lookup(doc, k)
+		if v.IsMissing() {
+			return false
+		}
+		if i < len(keys)-1 {
+			doc = v.Doc()
+		}
+	}
+	return true
+}
