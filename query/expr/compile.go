@@ -270,12 +270,37 @@ func (op *operator) checkCount(n int) error {
 		op.name, op.min, op.max, n)
 }
 
-// parseNamed is replaced by operators whose complaints differ; most share this shape.
+// parseNamed reads operands given as a document.
 func parseNamed(op *operator, arg value.Value, s *Scope) (node, error) {
-	if arg.T != value.Document {
-		return nil, mongoerr.Newf(mongoerr.FailedToParse, "%s requires an object as an argument, found: %s", op.name, arg.T.Name())
+	vals, err := op.readFields(arg)
+	if err != nil {
+		return nil, err
 	}
 	c := &call{op: op, args: make([]node, len(op.fields))}
+	for i, v := range vals {
+		if v.T == value.Missing {
+			continue
+		}
+		if c.args[i], err = parseValue(v, s); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// readFields sorts a document of named operands into the order of op.fields; those left out are Missing.
+func (op *operator) readFields(arg value.Value) ([]value.Value, error) {
+	w := op.words
+	if arg.T != value.Document {
+		if w.object == 0 {
+			w.object = mongoerr.FailedToParse
+		}
+		if w.onObject == "" {
+			w.onObject = "%[1]s only supports an object as its argument"
+		}
+		return nil, mongoerr.Newf(w.object, w.onObject+"%.0[1]s%.0[2]s", op.name, arg.T.Name())
+	}
+	vals := make([]value.Value, len(op.fields))
 	for it := value.Walk(arg.Doc()); ; {
 		key, v, ok := it.Next()
 		if !ok {
@@ -283,20 +308,25 @@ func parseNamed(op *operator, arg value.Value, s *Scope) (node, error) {
 		}
 		i := op.fieldIndex(key)
 		if i < 0 {
-			return nil, mongoerr.Newf(mongoerr.FailedToParse, "Unrecognized argument to %s: %s", op.name, key)
+			if w.unknown == 0 {
+				w.unknown = mongoerr.FailedToParse
+			}
+			if w.onUnknown == "" {
+				w.onUnknown = "Unrecognized parameter to %[1]s: %[2]s"
+			}
+			return nil, mongoerr.Newf(w.unknown, w.onUnknown+"%.0[1]s%.0[2]s", op.name, string(key))
 		}
-		n, err := parseValue(v, s)
-		if err != nil {
-			return nil, err
-		}
-		c.args[i] = n
+		vals[i] = v
 	}
 	for i, fd := range op.fields {
-		if fd.required != 0 && c.args[i] == nil {
-			return nil, mongoerr.Newf(mongoerr.Code(fd.required), "Missing '%s' parameter to %s", fd.name, op.name)
+		if fd.required != 0 && vals[i].T == value.Missing {
+			if w.onMiss == "" {
+				w.onMiss = "Missing '%[2]s' parameter to %[1]s"
+			}
+			return nil, mongoerr.Newf(fd.required, w.onMiss+"%.0[1]s%.0[2]s", op.name, fd.name)
 		}
 	}
-	return c, nil
+	return vals, nil
 }
 
 func (op *operator) fieldIndex(key []byte) int {

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // operator is a row of the registry: how one operator reads its operands and what it computes.
@@ -13,6 +14,7 @@ type operator struct {
 	min, max int
 	// Named operands, where the operator takes a document of them.
 	fields []field
+	words  wording
 	// parse replaces both where the operator has a syntax of its own.
 	parse func(op *operator, v value.Value, s *Scope) (node, error)
 	// prepare looks at the call once its operands are optimized (compiles a constant pattern).
@@ -25,10 +27,16 @@ type operator struct {
 	volatile bool
 }
 
+// wording is how an operator complains about its document of named operands.
+type wording struct {
+	object, unknown             mongoerr.Code // codes: no document given; a field it does not know
+	onObject, onUnknown, onMiss string        // formats; "" for the usual ones
+}
+
 // field is a named operand.
 type field struct {
 	name     string
-	required int // code of the error where it is left out; 0: optional
+	required mongoerr.Code // of the error where it is left out; 0: optional
 }
 
 var operators = map[string]*operator{}

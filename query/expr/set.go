@@ -1,0 +1,216 @@
+package expr
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	register(
+		nary("$setEquals", 2, -1, evalSetEquals),
+		nary("$setIntersection", 0, -1, evalSetIntersection),
+		nary("$setUnion", 0, -1, evalSetUnion),
+		binary("$setDifference", setDifference),
+		binary("$setIsSubset", setIsSubset),
+		unary("$anyElementTrue", elementsTrue("$anyElementTrue", 17041, true)),
+		unary("$allElementsTrue", elementsTrue("$allElementsTrue", 17040, false)),
+	)
+}
+
+// set is a set of values under the operation's collation: a list while it is small, hashed beyond.
+type set struct {
+	f    *Frame
+	vals []value.Value
+	hash map[string]struct{}
+}
+
+const smallSet = 12
+
+func (s *set) has(v value.Value) bool {
+	if s.hash == nil {
+		for _, e := range s.vals {
+			if value.CompareCollated(e, v, s.f.env.Collator) == 0 {
+				return true
+			}
+		}
+		return false
+	}
+	s.f.key = value.AppendGroupKey(s.f.key[:0], v, s.f.env.Collator)
+	_, ok := s.hash[string(s.f.key)]
+	return ok
+}
+
+// add reports whether v was new.
+func (s *set) add(v value.Value) bool {
+	if s.has(v) {
+		return false
+	}
+	s.vals = append(s.vals, v)
+	switch {
+	case s.hash != nil:
+		s.hash[string(s.f.key)] = struct{}{}
+	case len(s.vals) > smallSet:
+		s.hash = make(map[string]struct{}, 4*smallSet)
+		for _, e := range s.vals {
+			s.f.key = value.AppendGroupKey(s.f.key[:0], e, s.f.env.Collator)
+			s.hash[string(s.f.key)] = struct{}{}
+		}
+	}
+	return true
+}
+
+func (f *Frame) setOf(arr []byte) *set {
+	s := &set{f: f}
+	for it := value.Walk(arr); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return s
+		}
+		s.add(v)
+	}
+}
+
+func evalSetEquals(f *Frame, c *call) (value.Value, error) {
+	var first *set
+	equal := true
+	for _, n := range c.args {
+		v, err := n.eval(f)
+		if err != nil {
+			return v, err
+		}
+		if v.T != value.Array {
+			code := mongoerr.Code(17044)
+			if _, ok := n.(*constant); ok {
+				code = 5887502
+			}
+			return v, mongoerr.Newf(code, "All operands of $setEquals must be arrays. One argument is of type: %s", v.T.Name())
+		}
+		s := f.setOf(v.Doc())
+		switch {
+		case first == nil:
+			first = s
+		case len(first.vals) != len(s.vals):
+			equal = false
+		default:
+			for _, e := range s.vals {
+				equal = equal && first.has(e)
+			}
+		}
+	}
+	return value.NewBool(equal), nil
+}
+
+func evalSetIntersection(f *Frame, c *call) (value.Value, error) {
+	var common *set
+	for i, n := range c.args {
+		v, err := n.eval(f)
+		if err != nil {
+			return v, err
+		}
+		if v.IsNullish() {
+			return null, nil
+		}
+		if v.T != value.Array {
+			return v, mongoerr.Newf(17047, "All operands of $setIntersection must be arrays. One argument is of type: %s", v.T.Name())
+		}
+		s := f.setOf(v.Doc())
+		if i == 0 {
+			common = s
+			continue
+		}
+		kept := &set{f: f}
+		for _, e := range common.vals {
+			if s.has(e) {
+				kept.add(e)
+			}
+		}
+		common = kept
+	}
+	if common == nil {
+		return f.arrayOf(nil), nil
+	}
+	return f.arrayOf(common.vals), nil
+}
+
+func evalSetUnion(f *Frame, c *call) (value.Value, error) {
+	s := &set{f: f}
+	for _, n := range c.args {
+		v, err := n.eval(f)
+		if err != nil {
+			return v, err
+		}
+		if v.IsNullish() {
+			return null, nil
+		}
+		if v.T != value.Array {
+			return v, mongoerr.Newf(17043, "All operands of $setUnion must be arrays. One argument is of type: %s", v.T.Name())
+		}
+		for it := value.Walk(v.Doc()); ; {
+			_, e, ok := it.Next()
+			if !ok {
+				break
+			}
+			s.add(e)
+		}
+	}
+	return f.arrayOf(s.vals), nil
+}
+
+func setDifference(f *Frame, a, b value.Value) (value.Value, error) {
+	if a.IsNullish() || b.IsNullish() {
+		return null, nil
+	}
+	if a.T != value.Array {
+		return a, mongoerr.Newf(17048, "both operands of $setDifference must be arrays. First argument is of type: %s", a.T.Name())
+	}
+	if b.T != value.Array {
+		return a, mongoerr.Newf(17049, "both operands of $setDifference must be arrays. Second argument is of type: %s", b.T.Name())
+	}
+	seen := f.setOf(b.Doc())
+	out := f.beginArray()
+	for it := value.Walk(a.Doc()); ; {
+		_, e, ok := it.Next()
+		if !ok {
+			return out.finish(), nil
+		}
+		if seen.add(e) {
+			out.add(e)
+		}
+	}
+}
+
+func setIsSubset(f *Frame, a, b value.Value) (value.Value, error) {
+	if a.T != value.Array {
+		return a, mongoerr.Newf(17046, "both operands of $setIsSubset must be arrays. First argument is of type: %s", a.T.Name())
+	}
+	if b.T != value.Array {
+		return a, mongoerr.Newf(17042, "both operands of $setIsSubset must be arrays. Second argument is of type: %s", b.T.Name())
+	}
+	super := f.setOf(b.Doc())
+	for it := value.Walk(a.Doc()); ; {
+		_, e, ok := it.Next()
+		if !ok {
+			return value.NewBool(true), nil
+		}
+		if !super.has(e) {
+			return value.NewBool(false), nil
+		}
+	}
+}
+
+func elementsTrue(name string, code mongoerr.Code, stop bool) func(*Frame, value.Value) (value.Value, error) {
+	return func(f *Frame, v value.Value) (value.Value, error) {
+		if v.T != value.Array {
+			return v, mongoerr.Newf(code, "%s's argument must be an array, but is %s", name, v.T.Name())
+		}
+		for it := value.Walk(v.Doc()); ; {
+			_, e, ok := it.Next()
+			if !ok {
+				return value.NewBool(!stop), nil
+			}
+			if e.Truthy() == stop {
+				return value.NewBool(stop), nil
+			}
+		}
+	}
+}
