@@ -394,3 +394,20 @@ func abs(f *Frame, v value.Value) (value.Value, error) {
 	}
 	return v, notNumeric("$abs", v)
 }
+
+// saturateInt64 cuts a number's fraction; what is out of range becomes the nearest long, NaN 0.
+func saturateInt64(v value.Value) int64 {
+	if i, ok := v.AsInt64(); ok {
+		return i
+	}
+	f := v.AsFloat64()
+	switch {
+	case f != f:
+		return 0
+	case f >= 0x1p63:
+		return math.MaxInt64
+	case f < -0x1p63:
+		return math.MinInt64
+	}
+	return int64(f)
+}

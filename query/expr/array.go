@@ -160,10 +160,6 @@ func (f *Frame) arrayBound(n node, which string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !v.T.Numeric() {
-		return 0, mongoerr.Newf(40096, "$indexOfArray requires an integral %s index, found a value of type: %s, with value: %s",
-			which, v.T.Name(), Show(v))
-	}
 	i, ok := toInt32(v)
 	if !ok {
 		return 0, mongoerr.Newf(9711600, "$indexOfArray requires an integral %s index, found a value of type: %s, with value: %s",

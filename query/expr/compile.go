@@ -45,6 +45,9 @@ func parseVariable(ref string, s *Scope) (node, error) {
 	var parts []string
 	if dotted {
 		var err error
+		if rest == "" {
+			return nil, mongoerr.New(40353, "FieldPath must not end with a '.'.")
+		}
 		if parts, err = SplitPath(rest); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func parseLet(op *operator, arg value.Value, s *Scope) (node, error) {
 		return nil, mongoerr.New(16876, "Missing 'vars' parameter to $let")
 	case in.T == value.Missing:
 		return nil, mongoerr.New(16877, "Missing 'in' parameter to $let")
-	case vars.T != value.Document:
+	case vars.T != value.Document && vars.T != value.Array:
 		return nil, mongoerr.Newf(10065, "invalid parameter: expected an object (vars)")
 	}
 	st := &letState{}

@@ -104,8 +104,7 @@ func (f *Frame) walkPath(doc []byte, parts []string) value.Value {
 	}
 }
 
-// fetchArray collects a path's values from the elements that have it; elements that are neither documents nor arrays
-// give nothing.
+// fetchArray collects a path's values from the elements that have it; elements that are not documents give nothing.
 func (f *Frame) fetchArray(arr value.Value, parts []string) value.Value {
 	b := f.beginArray()
 	for it := value.Walk(arr.Doc()); ; {
@@ -113,7 +112,10 @@ func (f *Frame) fetchArray(arr value.Value, parts []string) value.Value {
 		if !ok {
 			return b.finish()
 		}
-		if v := f.fetch(e, parts); v.T != value.Missing {
+		if e.T != value.Document {
+			continue
+		}
+		if v := f.walkPath(e.Doc(), parts); v.T != value.Missing {
 			b.add(v)
 		}
 	}

@@ -16,7 +16,7 @@ func init() {
 		&operator{name: "$getField", parse: parseGetField, eval: evalGetField, words: getFieldWords,
 			fields: []field{{"field", 3041702}, {"input", 3041703}}},
 		&operator{name: "$setField", parse: parseSetField, eval: evalSetField,
-			fields: []field{{"field", 4161102}, {"input", 4161109}, {"value", 4161103}}, words: setFieldWords},
+			fields: []field{{"field", 4161102}, {"value", 4161103}, {"input", 4161109}}, words: setFieldWords},
 		&operator{name: "$unsetField", parse: parseSetField, eval: evalSetField,
 			fields: []field{{"field", 4161102}, {"input", 4161109}}, words: setFieldWords},
 	)
@@ -210,8 +210,7 @@ func parseGetField(op *operator, arg value.Value, s *Scope) (node, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := n.(*call)
-		return c, checkFieldOperand(op, c.args[0], 5654600, 5654602)
+		return n, nil
 	}
 	field, err := parseValue(arg, s)
 	if err != nil {
@@ -221,17 +220,13 @@ func parseGetField(op *operator, arg value.Value, s *Scope) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &call{op: op, args: []node{field, input}}, checkFieldOperand(op, field, 5654600, 5654602)
+	return &call{op: op, args: []node{field, input}}, nil
 }
 
 func isExpressionObject(v value.Value) bool {
 	it := value.Walk(v.Doc())
 	k, _, ok := it.Next()
 	return ok && len(k) > 0 && k[0] == '$'
-}
-
-func checkFieldOperand(op *operator, n node, notConst, notString mongoerr.Code) error {
-	return nil
 }
 
 func evalGetField(f *Frame, c *call) (value.Value, error) {
@@ -273,10 +268,16 @@ func parseSetField(op *operator, arg value.Value, s *Scope) (node, error) {
 		return nil, err
 	}
 	c := n.(*call)
+	if c.args[0], err = s.optimize(c.args[0]); err != nil {
+		return nil, err
+	}
 	switch k := c.args[0].(type) {
 	case *constant:
 		if k.v.T != value.String {
 			return nil, mongoerr.Newf(4161107, "%s requires 'field' to evaluate to type String, but got %s", op.name, k.v.T.Name())
+		}
+		if bytes.IndexByte(k.v.Bytes(), 0) >= 0 {
+			return nil, mongoerr.Newf(9534700, "%s requires 'field' to not contain an embedded null byte", op.name)
 		}
 	case *fieldPath:
 		return nil, mongoerr.Newf(4161108, "'%s' is a field path reference which is not allowed in this context. Did you mean {$literal: '%s'}?",
@@ -292,13 +293,13 @@ func evalSetField(f *Frame, c *call) (value.Value, error) {
 	if err != nil {
 		return name, err
 	}
-	in, err := c.args[1].eval(f)
+	in, err := c.args[len(c.args)-1].eval(f)
 	if err != nil {
 		return in, err
 	}
-	var v value.Value
+	var v value.Value // what $unsetField sets
 	if len(c.args) > 2 {
-		if v, err = c.args[2].eval(f); err != nil {
+		if v, err = c.args[1].eval(f); err != nil {
 			return v, err
 		}
 	}

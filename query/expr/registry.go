@@ -90,3 +90,19 @@ func binary(name string, fn func(f *Frame, a, b value.Value) (value.Value, error
 func nary(name string, min, max int, fn func(f *Frame, c *call) (value.Value, error)) *operator {
 	return &operator{name: name, min: min, max: max, eval: fn}
 }
+
+// commutative makes an operator look at its constants last, so that a null among the others is found first.
+func commutative(op *operator) *operator {
+	op.optimize = func(c *call, s *Scope) (node, error) {
+		if err := s.optimizeAll(c.args); err != nil {
+			return nil, err
+		}
+		sort.SliceStable(c.args, func(i, j int) bool {
+			_, a := c.args[i].(*constant)
+			_, b := c.args[j].(*constant)
+			return !a && b
+		})
+		return s.fold(c, c.args)
+	}
+	return op
+}

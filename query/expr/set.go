@@ -7,9 +7,9 @@ import (
 
 func init() {
 	register(
-		nary("$setEquals", 2, -1, evalSetEquals),
-		nary("$setIntersection", 0, -1, evalSetIntersection),
-		nary("$setUnion", 0, -1, evalSetUnion),
+		&operator{name: "$setEquals", max: -1, eval: evalSetEquals, parse: parseSetEquals},
+		commutative(nary("$setIntersection", 0, -1, evalSetIntersection)),
+		commutative(nary("$setUnion", 0, -1, evalSetUnion)),
 		binary("$setDifference", setDifference),
 		binary("$setIsSubset", setIsSubset),
 		unary("$anyElementTrue", elementsTrue("$anyElementTrue", 17041, true)),
@@ -68,6 +68,17 @@ func (f *Frame) setOf(arr []byte) *set {
 		}
 		s.add(v)
 	}
+}
+
+func parseSetEquals(op *operator, arg value.Value, s *Scope) (node, error) {
+	n := 1
+	if arg.T == value.Array {
+		n = value.Count(arg.Doc())
+	}
+	if n < 2 {
+		return nil, mongoerr.Newf(17045, "$setEquals needs at least two arguments had: %d", n)
+	}
+	return parsePositional(op, arg, s)
 }
 
 func evalSetEquals(f *Frame, c *call) (value.Value, error) {
