@@ -50,32 +50,43 @@ func (p *TCPPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte
 	var last error
 	for try := 0; try < 2*len(p.hosts)+1; try++ {
 		at := p.primary.Load()
-		reply, err := p.pool.RoundTrip(ctx, p.hosts[at], &out)
+		reply, sent, err := p.roundTrip(ctx, p.hosts[at], &out)
 		if err == nil {
 			if reply == nil {
 				return dst, nil // w: 0: nothing comes back
 			}
-			err = notPrimary(reply.Body)
-		}
-		if err == nil {
 			p.learn(ctx, reply.Body)
 			return append(dst, reply.Body...), nil
 		}
 		last = err
-		if !Retryable(err) || ctx.Err() != nil {
-			return dst, err
+		if sent || !Retryable(err) {
+			return dst, err // the command may have run: only its sender knows whether to repeat it
 		}
 		p.primary.CompareAndSwap(at, (at+1)%int32(len(p.hosts)))
-		if try >= len(p.hosts) {
-			if err := Backoff(ctx, try); err != nil {
+		if try >= len(p.hosts)-1 {
+			if err := Backoff(ctx, try+2); err != nil {
 				return dst, err
 			}
 		}
-		if mongoerr.CodeOf(err) != mongoerr.HostUnreachable && mongoerr.CodeOf(err) != mongoerr.NotWritablePrimary {
-			return dst, err // the command may have run: only its sender knows whether to repeat it
-		}
 	}
 	return dst, last
+}
+
+// roundTrip asks one member. sent is true where the member may have run the command although no reply came.
+func (p *TCPPeer) roundTrip(ctx context.Context, host string, m *wire.Message) (reply *wire.Message, sent bool, err error) {
+	cc, err := p.pool.Get(ctx, host)
+	if err != nil {
+		return nil, false, err
+	}
+	reply, err = cc.RoundTrip(ctx, m)
+	p.pool.Put(cc)
+	if err != nil {
+		return nil, true, err
+	}
+	if reply == nil {
+		return nil, true, nil
+	}
+	return reply, false, notPrimary(reply.Body)
 }
 
 // notPrimary gives the error of a reply that says its member cannot take writes.

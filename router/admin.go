@@ -1,0 +1,422 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fullNS is the value of a sharding command: a whole namespace.
+func fullNS(op *command.Op) (string, error) {
+	ns := op.Req.Cmd.Str()
+	db, coll := cluster.SplitNS(ns)
+	if op.Req.Cmd.T != value.String || db == "" || coll == "" || command.CheckDBName(db) != nil {
+		return "", mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
+	return ns, nil
+}
+
+// configCommand relays a command to the config server under another name, and forgets what it may have changed.
+func (r *Router) configCommand(op *command.Op, name string, dst []byte, drop ...string) ([]byte, error) {
+	d := map[string]bool{"$clusterTime": true}
+	it := value.Walk(op.Req.Body)
+	first, arg, _ := it.Next()
+	d[string(first)] = true
+	for _, f := range drop {
+		d[f] = true
+	}
+	body := rebuild(op.Req.Body, d)
+	b, mark := value.Begin(nil)
+	b = value.Append(b, name, arg)
+	b = value.End(append(b, body[4:len(body)-1]...), mark)
+	reply, err := r.onConfig(op, b)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+}
+
+// renamed makes a handler that is configCommand alone.
+func (r *Router) renamed(name string) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) { return r.configCommand(op, name, dst) }
+}
+
+// enableSharding creates a database, on a chosen primary where one is named.
+func (r *Router) enableSharding(op *command.Op, dst []byte) ([]byte, error) {
+	db := op.Req.Cmd.Str()
+	if err := command.CheckDBName(db); err != nil || op.Req.Cmd.T != value.String {
+		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "invalid db name specified: %s", db)
+	}
+	if cluster.FixedDatabase(db) || db == "local" {
+		return dst, mongoerr.Newf(mongoerr.InvalidOptions, "can't shard %s database", db)
+	}
+	return dst, r.createDatabase(op, db, op.Req.Str("primaryShard"))
+}
+
+// shardCollection asks the config server, which coordinates it.
+func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	db, _ := cluster.SplitNS(ns)
+	if cluster.FixedDatabase(db) {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "can't shard %s", ns)
+	}
+	if _, err := r.collectionForWrite(op, ns); err != nil {
+		return dst, err
+	}
+	dst, err = r.configCommand(op, "_configsvrShardCollection", dst)
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
+// shardedInfo is the placement of a collection that must be sharded.
+func (r *Router) shardedInfo(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
+	r.Catalog.InvalidateCollection(ns)
+	info, err := r.collection(op, ns)
+	if err == nil && !info.Sharded() {
+		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", ns)
+	}
+	return info, err
+}
+
+// chunkOf finds the chunk that find, bounds or middle mean.
+func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster.Chunk, []value.Value, error) {
+	key := info.Map.Key
+	if b := op.Req.Doc("bounds"); b != nil {
+		ends := value.Values(b)
+		if len(ends) != 2 || ends[0].T != value.Document || ends[1].T != value.Document {
+			return nil, nil, mongoerr.New(mongoerr.BadValue, "no valid shard key bounds found")
+		}
+		lo, err := key.NormalizeBound(ends[0].Doc())
+		if err != nil {
+			return nil, nil, err
+		}
+		hi, err := key.NormalizeBound(ends[1].Doc())
+		if err != nil {
+			return nil, nil, err
+		}
+		c := info.Map.Find(value.Values(lo))
+		if min, max := c.Bounds(); cluster.CompareKeys(min, value.Values(lo)) != 0 || cluster.CompareKeys(max, value.Values(hi)) != 0 {
+			return nil, nil, mongoerr.Newf(mongoerr.BadValue, "no chunk found with the shard key bounds")
+		}
+		return c, nil, nil
+	}
+	if m := op.Req.Doc("middle"); m != nil {
+		full, err := key.NormalizeBound(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		vals := value.Values(full)
+		return info.Map.Find(vals), vals, nil
+	}
+	f := op.Req.Doc("find")
+	vals, ok := exactKey(key, f, false)
+	if f == nil || !ok {
+		return nil, nil, mongoerr.New(mongoerr.ShardKeyNotFound, "no shard key found in chunk query")
+	}
+	return info.Map.Find(vals), nil, nil
+}
+
+// split cuts a chunk: at a given key, or at its median.
+func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	info, err := r.shardedInfo(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	given := 0
+	for _, f := range []string{"find", "bounds", "middle"} {
+		if !op.Arg(f).IsMissing() {
+			given++
+		}
+	}
+	if given != 1 {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "must specify exactly one of: find, middle or bounds")
+	}
+	c, middle, err := r.chunkOf(op, info)
+	if err != nil {
+		return dst, err
+	}
+	at := info.Map.Key.KeyDoc
+	var point []byte
+	if middle != nil {
+		if min, _ := c.Bounds(); cluster.CompareKeys(min, middle) == 0 {
+			return dst, mongoerr.New(mongoerr.CannotSplit, "new split key is a boundary key of existing chunk")
+		}
+		point = at(middle)
+	} else if point, err = r.median(op, info, c); err != nil {
+		return dst, err
+	}
+	_, err = r.onConfig(op, value.Doc(
+		value.F("_configsvrCommitChunkSplit", value.NewString(ns)),
+		value.F("min", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)),
+		value.F("splitPoints", value.NewArray(value.ArrayOf(value.NewDocument(point)))),
+		value.F("shard", value.NewString(c.Shard)),
+		value.F("$db", value.NewString("admin"))))
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
+// median asks the owning shard for the key in the middle of a chunk.
+func (r *Router) median(op *command.Op, info *cluster.CollectionInfo, c *cluster.Chunk) ([]byte, error) {
+	db, _ := cluster.SplitNS(info.NS)
+	reply, err := r.call(op, c.Shard, value.Doc(
+		value.F("splitVector", value.NewString(info.NS)),
+		value.F("keyPattern", value.NewDocument(info.Map.Key.Doc())),
+		value.F("min", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)),
+		value.F("force", value.NewBool(true)),
+		value.F("$db", value.NewString(db))), nil)
+	if err != nil {
+		return nil, err
+	}
+	keys := value.Values(value.Lookup(reply, "splitKeys").Doc())
+	if len(keys) == 0 {
+		return nil, mongoerr.New(mongoerr.CannotSplit, "cannot split chunk: it holds too few documents")
+	}
+	return keys[0].Doc(), nil
+}
+
+// moveChunk and moveRange move a range by way of the config server, which serialises migrations.
+func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	info, err := r.shardedInfo(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	name := op.Req.Str("to")
+	if name == "" {
+		name = op.Req.Str("toShard")
+	}
+	to, err := r.Registry.Shard(op, name)
+	if err != nil {
+		return dst, mongoerr.Newf(mongoerr.ShardNotFound, "Could not move chunk in '%s' to shard '%s' because that shard does not exist", ns, name)
+	}
+	lo, hi := op.Req.Doc("min"), op.Req.Doc("max")
+	if op.Req.Spec.Name == "moveChunk" {
+		c, _, err := r.chunkOf(op, info)
+		if err != nil {
+			return dst, err
+		}
+		lo, hi = c.Min, c.Max
+	} else if lo == nil && hi == nil {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange requires 'min' or 'max'")
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "_configsvrMoveRange", value.NewString(ns))
+	b = value.Append(b, "toShard", value.NewString(to.ID))
+	if lo != nil {
+		b = value.Append(b, "min", value.NewDocument(lo))
+	}
+	if hi != nil {
+		b = value.Append(b, "max", value.NewDocument(hi))
+	}
+	for _, f := range []string{"waitForDelete", "_waitForDelete", "secondaryThrottle", "forceJumbo"} {
+		name := f
+		if f == "_waitForDelete" {
+			name = "waitForDelete"
+		}
+		b = value.Append(b, name, op.Arg(f))
+	}
+	b = value.End(value.Append(b, "$db", value.NewString("admin")), mark)
+	reply, err := r.onConfig(op, b)
+	r.Catalog.InvalidateCollection(ns)
+	if err != nil {
+		return dst, err
+	}
+	if op.Req.Spec.Name == "moveChunk" {
+		dst = value.Append(dst, "millis", value.NewInt32(int32(op.Elapsed().Milliseconds())))
+	}
+	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+}
+
+// mergeChunks merges the chunks between two bounds, which one shard must own.
+func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	info, err := r.shardedInfo(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	ends := value.Values(op.Req.Doc("bounds"))
+	if len(ends) != 2 || ends[0].T != value.Document || ends[1].T != value.Document {
+		return dst, mongoerr.New(mongoerr.BadValue, "The bounds of the merge must be an array of two documents")
+	}
+	lo, err := info.Map.Key.NormalizeBound(ends[0].Doc())
+	if err != nil {
+		return dst, err
+	}
+	hi, err := info.Map.Key.NormalizeBound(ends[1].Doc())
+	if err != nil {
+		return dst, err
+	}
+	_, err = r.onConfig(op, value.Doc(
+		value.F("_configsvrCommitChunksMerge", value.NewString(ns)),
+		value.F("shard", value.NewString(info.Map.Find(value.Values(lo)).Shard)),
+		value.F("chunkRange", value.NewDocument(value.Doc(value.F("min", value.NewDocument(lo)), value.F("max", value.NewDocument(hi))))),
+		value.F("$db", value.NewString("admin"))))
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
+// listShards shows config.shards.
+func (r *Router) listShards(op *command.Op, dst []byte) ([]byte, error) {
+	if err := r.Registry.Reload(op); err != nil {
+		return dst, err
+	}
+	all, err := r.Registry.All(op)
+	if err != nil {
+		return dst, err
+	}
+	dst, m := value.BeginKey(dst, value.Array, "shards")
+	for i, s := range all {
+		dst = value.AppendIndex(dst, i, value.NewDocument(s.Doc))
+	}
+	return value.End(dst, m), nil
+}
+
+// addShard and removeShard change the set of shards.
+func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
+	dst, err := r.configCommand(op, "_configsvrAddShard", dst)
+	if err == nil {
+		err = r.Registry.Reload(op)
+	}
+	return dst, err
+}
+
+func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
+	dst, err := r.configCommand(op, "_configsvrRemoveShard", dst)
+	if err == nil {
+		err = r.Registry.Reload(op)
+	}
+	return dst, err
+}
+
+// getShardMap shows how shards and hosts are named.
+func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
+	all, err := r.Registry.All(op)
+	if err != nil {
+		return dst, err
+	}
+	dst, m := value.BeginKey(dst, value.Document, "map")
+	for _, s := range all {
+		dst = value.Append(dst, s.ID, value.NewString(s.Host))
+	}
+	dst = value.End(dst, m)
+	dst, m = value.BeginKey(dst, value.Document, "hosts")
+	for _, s := range all {
+		for _, h := range s.Hosts {
+			dst = value.Append(dst, h, value.NewString(s.ID))
+		}
+	}
+	dst = value.End(dst, m)
+	dst, m = value.BeginKey(dst, value.Document, "connStrings")
+	for _, s := range all {
+		dst = value.Append(dst, s.Host, value.NewString(s.ID))
+	}
+	return value.End(dst, m), nil
+}
+
+// getShardVersion shows what the router knows of a collection or database.
+func (r *Router) getShardVersion(op *command.Op, dst []byte) ([]byte, error) {
+	name := op.Req.Cmd.Str()
+	if _, coll := cluster.SplitNS(name); coll == "" {
+		db, err := r.Catalog.Database(op, name)
+		if err != nil {
+			return dst, err
+		}
+		dst = value.Append(dst, "primaryShard", value.NewString(db.Primary))
+		return value.Append(dst, "version", value.NewDocument(db.Version.Doc())), nil
+	}
+	info, err := r.Catalog.Collection(op, name)
+	if err != nil {
+		return dst, err
+	}
+	if !info.Sharded() {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", name)
+	}
+	v := info.Map.Version()
+	dst = value.Append(dst, "version", value.NewTimestampU64(v.Combined()))
+	dst = value.Append(dst, "versionEpoch", value.NewObjectID(v.Epoch))
+	dst = value.Append(dst, "versionTimestamp", value.NewTimestampU64(v.Timestamp))
+	if op.Bool("fullMetadata") {
+		var m int
+		dst, m = value.BeginKey(dst, value.Array, "chunks")
+		for i := 0; i < info.Map.Len(); i++ {
+			c := info.Map.Chunk(i)
+			dst = value.AppendIndex(dst, i, value.NewArray(value.ArrayOf(value.NewDocument(c.Min), value.NewDocument(c.Max))))
+		}
+		dst = value.End(dst, m)
+	}
+	return dst, nil
+}
+
+// flushRouterConfig forgets what the cache holds: of a collection, a database, or all.
+func (r *Router) flushRouterConfig(op *command.Op, dst []byte) ([]byte, error) {
+	dst = value.Append(dst, "flushed", value.NewBool(true))
+	name := op.Req.Cmd.Str()
+	switch _, coll := cluster.SplitNS(name); {
+	case op.Req.Cmd.T != value.String:
+		r.Catalog.Clear()
+	case coll == "":
+		r.Catalog.PurgeDatabase(name)
+	default:
+		r.Catalog.InvalidateCollection(name)
+	}
+	return dst, nil
+}
+
+func (r *Router) isdbgrid(_ *command.Op, dst []byte) ([]byte, error) {
+	dst = value.Append(dst, "isdbgrid", value.NewInt32(1))
+	return value.Append(dst, "hostname", value.NewString(r.Host)), nil
+}
+
+func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {
+	dst = value.Append(dst, "configserver", value.NewString(r.configString(op)))
+	return value.Append(dst, "isdbgrid", value.NewInt32(1)), nil
+}
+
+// configString is the config server's connection string, as far as it is known.
+func (r *Router) configString(op *command.Op) string {
+	reply, err := r.onConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	if err != nil {
+		return ""
+	}
+	out := value.Lookup(reply, "setName").Str() + "/"
+	for i, h := range value.Values(value.Lookup(reply, "hosts").Doc()) {
+		if i > 0 {
+			out += ","
+		}
+		out += h.Str()
+	}
+	return out
+}
+
+// onAllShards sends the request as it is to every shard and answers ok where all do.
+func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
+	}
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	return rawReplies(nil, replies, dst)
+}
+
+// notBuilt answers for a command of the router that is not there yet.
+func notBuilt(op *command.Op, dst []byte) ([]byte, error) {
+	return dst, command.NotImplemented("command %s", op.Req.Spec.Name)
+}

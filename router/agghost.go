@@ -1,0 +1,180 @@
+package router
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// aggHost is what the merge part of a pipeline asks of the router.
+type aggHost struct {
+	r  *Router
+	op *command.Op
+}
+
+// Resolve implements agg.Host: it asks the database's primary shard whether the namespace is a view.
+func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace, []value.Value, error) {
+	var pipeline []value.Value
+	for depth := 0; depth < 20; depth++ {
+		info, err := h.r.collection(h.op, ns.String())
+		if err != nil || info.Sharded() {
+			return ns, pipeline, err
+		}
+		def, err := h.r.viewDefinition(h.op, info, ns)
+		if err != nil || def == nil {
+			return ns, pipeline, err
+		}
+		pipeline = append(value.Values(value.Lookup(def, "pipeline").Doc()), pipeline...)
+		ns.Coll = value.Lookup(def, "viewOn").Str()
+	}
+	return ns, nil, mongoerr.New(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is 20")
+}
+
+// viewDefinition gives the options of a view ({viewOn, pipeline, collation}), nil for what is no view.
+func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns agg.Namespace) ([]byte, error) {
+	p, err := r.peer(op, info.DB.Primary)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := cluster.FindAll(op, p, ns.DB, value.Doc(
+		value.F("listCollections", value.NewInt32(1)),
+		value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(ns.Coll))))),
+		value.F("$db", value.NewString(ns.DB))))
+	if err != nil || len(docs) == 0 || value.Lookup(docs[0], "type").Str() != "view" {
+		return nil, err
+	}
+	return value.Lookup(docs[0], "options").Doc(), nil
+}
+
+// Find implements agg.Host.
+func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "find", value.NewString(ns.Coll))
+	if q.Filter != nil {
+		b = value.Append(b, "filter", value.NewDocument(q.Filter))
+	}
+	if q.Sort != nil {
+		b = value.Append(b, "sort", value.NewDocument(q.Sort))
+	}
+	if q.Limit > 0 {
+		b = value.Append(b, "limit", value.NewInt64(q.Limit+q.Skip))
+	}
+	if q.Collation != nil {
+		b = value.Append(b, "collation", value.NewDocument(q.Collation))
+	}
+	b = value.Append(append(b, carried(h.op)...), "$db", value.NewString(ns.DB))
+	body := value.End(b, mark)
+	var c *mergeCursor
+	err := h.r.routed(h.op, ns.String(), false, func(info *cluster.CollectionInfo) error {
+		spec, err := collationFor(q.Collation, info)
+		if err != nil {
+			return err
+		}
+		c = &mergeCursor{extra: carried(h.op), skip: q.Skip, limit: q.Limit}
+		if q.Sort != nil {
+			if c.sort, err = newSortKeys(q.Sort, spec.Collator()); err != nil {
+				return err
+			}
+		}
+		shards := target(info, q.Filter, collatedBy(q.Collation))
+		c.remotes, err = h.r.openRemotes(h.op, shards, func(s string) []byte { return versioned(body, info, s) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mergeSource{c: c, r: h.r}, nil
+}
+
+// Info implements agg.Host: the shards report, the router concatenates.
+func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec value.Value) (agg.Source, error) {
+	coll := value.NewString(ns.Coll)
+	if ns.Coll == "$cmd.aggregate" || ns.Coll == "" {
+		coll = value.NewInt32(1)
+	}
+	st := value.NewDocument(value.Doc(value.F(stage, spec)))
+	body := value.Doc(
+		value.F("aggregate", coll),
+		value.F("pipeline", value.NewArray(value.ArrayOf(st))),
+		value.F("cursor", value.NewDocument(value.Doc())),
+		value.F("$db", value.NewString(ns.DB)))
+	c := &mergeCursor{extra: carried(h.op)}
+	err := h.r.routed(h.op, ns.String(), false, func(info *cluster.CollectionInfo) error {
+		var err error
+		c.remotes, err = h.r.openRemotes(h.op, info.Shards(), func(s string) []byte { return versioned(body, info, s) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mergeSource{c: c, r: h.r}, nil
+}
+
+// Spill implements agg.Host: a router holds no disk of its own.
+func (h *aggHost) Spill() agg.Spiller { return nil }
+
+// Writer implements agg.Host.
+func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, error) {
+	info, err := h.r.collectionForWrite(h.op, w.NS.String())
+	if err != nil {
+		return nil, err
+	}
+	if w.Stage == "$out" {
+		if info.Sharded() {
+			return nil, mongoerr.Newf(28769, "%s cannot be sharded", w.NS)
+		}
+		return newOutWriter(h, w, info)
+	}
+	return &mergeWriter{h: h, w: w}, nil
+}
+
+// writeBatch bounds what $out and $merge send at once.
+const writeBatch = 1000
+
+// runWrite routes a write of the router's own through the commands that clients use.
+func (h *aggHost) runWrite(ctx context.Context, db string, body []byte) error {
+	m := wire.Message{OpCode: wire.OpMsg, Body: body}
+	reply := h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
+	if err := cluster.ReplyError(reply); err != nil {
+		return err
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		return writeErrorOf(e.Doc())
+	}
+	if e := cluster.WriteConcernErrorOf(reply); e != nil {
+		return e
+	}
+	return nil
+}
+
+// runMerge is runWrite for $merge; where mustMatch, a statement that matches nothing is an error.
+func (h *aggHost) runMerge(ctx context.Context, body []byte, mustMatch bool) error {
+	m := wire.Message{OpCode: wire.OpMsg, Body: body}
+	reply := h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
+	if err := cluster.ReplyError(reply); err != nil {
+		return err
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		return writeErrorOf(e.Doc())
+	}
+	if n, _ := value.Lookup(reply, "n").AsInt64(); mustMatch && n == 0 {
+		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
+	}
+	return nil
+}
+
+// writeErrorOf is an entry of writeErrors as an error.
+func writeErrorOf(e []byte) error {
+	code, _ := value.Lookup(e, "code").AsInt64()
+	err := mongoerr.New(mongoerr.Code(code), value.Lookup(e, "errmsg").Str())
+	if d := rebuildElements(e, map[string]bool{"code": true, "errmsg": true, "index": true}); len(d) > 0 {
+		b, mark := value.Begin(nil)
+		err = err.WithDetails(value.End(append(b, d...), mark))
+	}
+	return err
+}

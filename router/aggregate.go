@@ -1,0 +1,316 @@
+package router
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// aggCommand is an aggregate as the router plans it.
+type aggCommand struct {
+	ns       string
+	pipeline value.Value
+	body     []byte // the command, with its pipeline
+	foreign  []string
+	writes   []string
+}
+
+// aggregate is the command.
+func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
+	coll := "$cmd.aggregate"
+	if op.Req.Cmd.T == value.String {
+		var err error
+		if coll, err = op.Req.Coll(); err != nil {
+			return dst, err
+		}
+	}
+	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
+	op.Stats.NS, op.Stats.Type = a.ns, "command"
+	a.scan(a.pipeline, op.DB())
+	return r.runAggregate(op, a, dst)
+}
+
+func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte, error) {
+	from := len(dst)
+	if err := r.prepareWrites(op, a); err != nil {
+		return dst, err
+	}
+	err := r.routed(op, a.ns, len(a.writes) > 0, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.aggregateOn(op, a, info, dst[:from])
+		return err
+	})
+	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		view, verr := resolvedView(err.(*mongoerr.Error))
+		if verr != nil {
+			return dst, verr
+		}
+		extra := rebuildElements(op.Req.Body, map[string]bool{"aggregate": true, "pipeline": true, "$db": true})
+		return r.aggregateOnView(op, view, value.Values(a.pipeline.Doc()), extra, dst[:from])
+	}
+	return dst, err
+}
+
+// scan finds the namespaces that stages read or write besides the pipeline's own. A pipeline that is malformed is left to
+// the shard, which says what is wrong with it.
+func (a *aggCommand) scan(pipeline value.Value, db string) {
+	if pipeline.T != value.Array {
+		return
+	}
+	for it := value.Walk(pipeline.Doc()); ; {
+		_, st, ok := it.Next()
+		if !ok {
+			return
+		}
+		if st.T == value.Document {
+			in := value.Walk(st.Doc())
+			if k, spec, ok := in.Next(); ok {
+				a.scanStage(string(k), spec, db)
+			}
+		}
+	}
+}
+
+func (a *aggCommand) scanStage(name string, spec value.Value, db string) {
+	switch name {
+	case "$lookup", "$graphLookup":
+		if f := value.Lookup(spec.Doc(), "from"); f.T == value.String {
+			a.foreign = append(a.foreign, db+"."+f.Str())
+		} else if f.T == value.Document {
+			a.foreign = append(a.foreign, value.Lookup(f.Doc(), "db").Str()+"."+value.Lookup(f.Doc(), "coll").Str())
+		}
+		a.scan(value.Lookup(spec.Doc(), "pipeline"), db)
+	case "$unionWith":
+		if spec.T == value.String {
+			a.foreign = append(a.foreign, db+"."+spec.Str())
+			return
+		}
+		if c := value.Lookup(spec.Doc(), "coll"); c.T == value.String {
+			a.foreign = append(a.foreign, db+"."+c.Str())
+		}
+		a.scan(value.Lookup(spec.Doc(), "pipeline"), db)
+	case "$facet":
+		for it := value.Walk(spec.Doc()); ; {
+			_, sub, ok := it.Next()
+			if !ok {
+				return
+			}
+			a.scan(sub, db)
+		}
+	case "$out":
+		a.addWrite(spec, db)
+	case "$merge":
+		if spec.T == value.Document {
+			spec = value.Lookup(spec.Doc(), "into")
+		}
+		a.addWrite(spec, db)
+	}
+}
+
+func (a *aggCommand) addWrite(to value.Value, db string) {
+	switch to.T {
+	case value.String:
+		a.writes = append(a.writes, db+"."+to.Str())
+	case value.Document:
+		d, c := value.Lookup(to.Doc(), "db"), value.Lookup(to.Doc(), "coll")
+		if d.T == value.String {
+			db = d.Str()
+		}
+		if c.T == value.String {
+			a.writes = append(a.writes, db+"."+c.Str())
+		}
+	}
+}
+
+// prepareWrites creates the databases that $out and $merge write to.
+func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
+	for _, ns := range a.writes {
+		if _, err := r.collectionForWrite(op, ns); err != nil && mongoerr.CodeOf(err) != mongoerr.InvalidNamespace {
+			return err
+		}
+	}
+	return nil
+}
+
+// local says that a shard can run the whole pipeline: all other namespaces are unsharded and live on it.
+func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
+	for _, list := range [][]string{a.foreign, a.writes} {
+		for _, ns := range list {
+			info, err := r.Catalog.Collection(op, ns)
+			if err != nil {
+				continue // a database that does not exist is as empty there as anywhere
+			}
+			if info.Sharded() || info.DB.Primary != shard {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+	shards := target(info, leadingMatch(a.pipeline), collatedBy(op.Req.Doc("collation")))
+	if len(shards) == 1 && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
+		from := len(dst)
+		out, err := r.relay(op, shards[0], a.body, info.Suffix(shards[0]), dst)
+		if err == nil {
+			r.adopt(op, shards[0], out, from)
+		}
+		return out, err
+	}
+	return r.aggregateMerged(op, a, info, shards, dst)
+}
+
+// leadingMatch is the filter of a pipeline's first stage, nil where that is no $match.
+func leadingMatch(pipeline value.Value) []byte {
+	it := value.Walk(pipeline.Doc())
+	_, st, ok := it.Next()
+	if !ok || st.T != value.Document {
+		return nil
+	}
+	if m := value.Lookup(st.Doc(), "$match"); m.T == value.Document {
+		return m.Doc()
+	}
+	return nil
+}
+
+// aggregateMerged runs the pipeline's shard part on the shards and its merge part here.
+func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, shards []string, dst []byte) ([]byte, error) {
+	spec, err := collationFor(op.Req.Doc("collation"), info)
+	if err != nil {
+		return dst, err
+	}
+	db, coll := cluster.SplitNS(a.ns)
+	host := &aggHost{r: r, op: op}
+	opts := &agg.Options{
+		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
+		AllowDiskUse: op.BoolOr("allowDiskUse", true),
+	}
+	p, err := agg.Parse(a.pipeline, opts)
+	if err != nil {
+		return dst, err
+	}
+	p.Optimize()
+	split := p.Split()
+	body := shardAggregate(a, split)
+	remotes, err := r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })
+	if err != nil {
+		return dst, err
+	}
+	c := &mergeCursor{remotes: remotes, extra: carried(op)}
+	if split.MergeSort != nil {
+		if c.sort, err = newSortKeys(split.MergeSort, spec.Collator()); err != nil {
+			c.close(context.WithoutCancel(op), r)
+			return dst, err
+		}
+	}
+	if split.Merge != nil {
+		src, err := split.Merge.Run(&mergeSource{c: c, r: r})
+		if err != nil {
+			c.close(context.WithoutCancel(op), r)
+			return dst, err
+		}
+		c = &mergeCursor{source: src}
+	}
+	size := int64(defaultBatch)
+	if cur := op.Req.Doc("cursor"); cur != nil {
+		if bs := value.Lookup(cur, "batchSize"); !bs.IsMissing() {
+			size, _ = bs.AsInt64()
+		}
+	}
+	return r.openMerged(op, a.ns, c, size, false, dst)
+}
+
+// shardAggregate is the command that the shards run.
+func shardAggregate(a *aggCommand, split agg.Split) []byte {
+	extra := value.Append(nil, "pipeline", split.Shard.Serialize())
+	extra = value.Append(extra, "fromRouter", value.NewBool(true))
+	extra = value.Append(extra, "needsMerge", value.NewBool(true))
+	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
+	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "$clusterTime": true}, extra)
+}
+
+// mergeSource feeds the merge part of a pipeline from the shards' cursors.
+type mergeSource struct {
+	c *mergeCursor
+	r *Router
+}
+
+// Next implements agg.Source.
+func (s *mergeSource) Next(ctx context.Context) (agg.Doc, bool, error) {
+	raw, ok, err := s.c.next(ctx)
+	return agg.Doc{Raw: raw}, ok, err
+}
+
+// Close implements agg.Source.
+func (s *mergeSource) Close() { s.c.close(context.Background(), s.r) }
+
+// rebuildElements is the elements of a command without the named ones.
+func rebuildElements(body []byte, drop map[string]bool) []byte {
+	var out []byte
+	for it := value.Walk(body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return out
+		}
+		if !drop[string(k)] {
+			out = append(out, raw...)
+		}
+	}
+}
+
+// viewDef is a view followed down to a collection, as a shard's error tells it.
+type viewDef struct {
+	ns        string
+	pipeline  []value.Value
+	collation []byte
+}
+
+func resolvedView(e *mongoerr.Error) (*viewDef, error) {
+	v := value.Lookup(e.Details, "resolvedView")
+	if v.T != value.Document {
+		return nil, e
+	}
+	d := &viewDef{ns: value.Lookup(v.Doc(), "ns").Str(), pipeline: value.Values(value.Lookup(v.Doc(), "pipeline").Doc())}
+	if c := value.Lookup(v.Doc(), "collation"); c.T == value.Document {
+		d.collation = c.Doc()
+	}
+	return d, nil
+}
+
+// aggregateOnView runs stages on top of a view; extra is the further elements of the command.
+func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.Value, extra, dst []byte) ([]byte, error) {
+	db, coll := cluster.SplitNS(view.ns)
+	pipeline := value.NewArray(value.ArrayOf(append(append([]value.Value(nil), view.pipeline...), stages...)...))
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "aggregate", value.NewString(coll))
+	b = value.Append(b, "pipeline", pipeline)
+	b = append(b, extra...)
+	if view.collation != nil && value.Lookup(op.Req.Body, "collation").IsMissing() {
+		b = value.Append(b, "collation", value.NewDocument(view.collation))
+	}
+	b = value.Append(b, "$db", value.NewString(db))
+	a := &aggCommand{ns: view.ns, pipeline: pipeline, body: value.End(b, mark)}
+	a.scan(pipeline, db)
+	return r.runAggregate(op, a, dst)
+}
+
+// viewDocs runs stages on top of a view and gives all results.
+func (r *Router) viewDocs(op *command.Op, view *viewDef, stages []value.Value) ([][]byte, error) {
+	extra := value.Append(nil, "cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt64(1<<31-1)))))
+	dst, mark := value.Begin(nil)
+	out, err := r.aggregateOnView(op, view, stages, extra, dst)
+	if err != nil {
+		return nil, err
+	}
+	reply := value.End(out, mark)
+	var docs [][]byte
+	for _, v := range value.Values(value.Lookup(value.Lookup(reply, "cursor").Doc(), "firstBatch").Doc()) {
+		docs = append(docs, v.Doc())
+	}
+	return docs, nil
+}

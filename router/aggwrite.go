@@ -1,0 +1,232 @@
+package router
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// outWriter is $out: documents go to a temporary collection, which takes the target's place at Commit.
+type outWriter struct {
+	h      *aggHost
+	w      agg.WriteSpec
+	info   *cluster.CollectionInfo
+	temp   string
+	batch  []byte
+	n      int
+	exists bool
+}
+
+func newOutWriter(h *aggHost, w agg.WriteSpec, info *cluster.CollectionInfo) (*outWriter, error) {
+	id := cluster.NewUUID()
+	o := &outWriter{h: h, w: w, info: info, temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
+	if err := o.create(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// create makes the temporary collection with the target's options and indexes.
+func (o *outWriter) create() error {
+	db := o.w.NS.DB
+	p, err := o.h.r.peer(o.h.op, o.info.DB.Primary)
+	if err != nil {
+		return err
+	}
+	found, err := cluster.FindAll(o.h.op, p, db, value.Doc(
+		value.F("listCollections", value.NewInt32(1)),
+		value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(o.w.NS.Coll))))),
+		value.F("$db", value.NewString(db))))
+	if err != nil {
+		return err
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "create", value.NewString(o.temp))
+	if len(found) > 0 {
+		if t := value.Lookup(found[0], "type").Str(); t == "view" {
+			return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "$out target %s is a view", o.w.NS)
+		}
+		o.exists = true
+		b = append(b, rebuildElements(value.Lookup(found[0], "options").Doc(), nil)...)
+	} else if o.w.TimeSeries != nil {
+		b = value.Append(b, "timeseries", value.NewDocument(o.w.TimeSeries))
+	}
+	b = value.Append(b, "$db", value.NewString(db))
+	if err := o.h.runWrite(o.h.op, db, value.End(b, mark)); err != nil || !o.exists {
+		return err
+	}
+	return o.copyIndexes(p)
+}
+
+func (o *outWriter) copyIndexes(p cluster.Peer) error {
+	db := o.w.NS.DB
+	specs, err := cluster.FindAll(o.h.op, p, db, value.Doc(
+		value.F("listIndexes", value.NewString(o.w.NS.Coll)), value.F("$db", value.NewString(db))))
+	if err != nil {
+		return err
+	}
+	var add []value.Value
+	for _, s := range specs {
+		if value.Lookup(s, "name").Str() != "_id_" {
+			add = append(add, value.NewDocument(s))
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	return o.h.runWrite(o.h.op, db, value.Doc(
+		value.F("createIndexes", value.NewString(o.temp)),
+		value.F("indexes", value.NewArray(value.ArrayOf(add...))), value.F("$db", value.NewString(db))))
+}
+
+// Write implements agg.Writer.
+func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
+	o.batch = value.AppendIndex(o.batch, o.n, value.NewDocument(doc))
+	if o.n++; o.n < writeBatch && len(o.batch) < maxBatchBytes/2 {
+		return nil
+	}
+	return o.flush(ctx)
+}
+
+func (o *outWriter) flush(ctx context.Context) error {
+	if o.n == 0 {
+		return nil
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "insert", value.NewString(o.temp))
+	b, arr := value.BeginKey(b, value.Array, "documents")
+	b = value.End(append(b, o.batch...), arr)
+	b = value.Append(b, "$db", value.NewString(o.w.NS.DB))
+	o.batch, o.n = o.batch[:0], 0
+	return o.h.runWrite(ctx, o.w.NS.DB, value.End(b, mark))
+}
+
+// Commit implements agg.Writer.
+func (o *outWriter) Commit(ctx context.Context) error {
+	if err := o.flush(ctx); err != nil {
+		return err
+	}
+	return o.h.runWrite(ctx, "admin", value.Doc(
+		value.F("renameCollection", value.NewString(o.w.NS.DB+"."+o.temp)),
+		value.F("to", value.NewString(o.w.NS.String())),
+		value.F("dropTarget", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+}
+
+// Abort implements agg.Writer.
+func (o *outWriter) Abort(ctx context.Context) {
+	// What cannot be dropped now has a name that says what it is.
+	_ = o.h.runWrite(ctx, o.w.NS.DB, value.Doc(value.F("drop", value.NewString(o.temp)), value.F("$db", value.NewString(o.w.NS.DB))))
+}
+
+// mergeWriter is $merge: each document becomes an insert or an update by the identifying fields.
+type mergeWriter struct {
+	h     *aggHost
+	w     agg.WriteSpec
+	batch []byte
+	n     int
+}
+
+// Write implements agg.Writer.
+func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
+	st, err := m.statement(doc, let)
+	if err != nil {
+		return err
+	}
+	m.batch = value.AppendIndex(m.batch, m.n, value.NewDocument(st))
+	if m.n++; m.w.WhenNotMatched != "fail" && m.n < writeBatch && len(m.batch) < maxBatchBytes/2 {
+		return nil
+	}
+	return m.flush(ctx)
+}
+
+// inserts says that the stage only inserts.
+func (m *mergeWriter) inserts() bool { return m.w.WhenMatched == "fail" }
+
+func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
+	if m.inserts() {
+		return doc, nil
+	}
+	q, mark := value.Begin(nil)
+	for _, f := range m.w.On {
+		v := lookupPath(doc, f)
+		if v.IsNullish() {
+			if f == "_id" && v.IsMissing() {
+				return nil, mongoerr.New(51132, "$merge write error: 'on' field '_id' cannot be missing, null, undefined or an array")
+			}
+			return nil, mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null, undefined or an array", f)
+		}
+		if v.T == value.Array {
+			return nil, mongoerr.Newf(51185, "$merge write error: 'on' field '%s' cannot be an array", f)
+		}
+		q = value.Append(q, f, value.NewDocument(value.Doc(value.F("$eq", v))))
+	}
+	q = value.End(q, mark)
+	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.change(doc))}
+	if m.w.WhenNotMatched == "insert" {
+		f = append(f, value.F("upsert", value.NewBool(true)))
+	}
+	if m.w.WhenMatched == "pipeline" {
+		f = append(f, value.F("c", value.NewDocument(m.variables(doc, let))))
+	}
+	return value.Doc(f...), nil
+}
+
+// change is the update for a document that is matched.
+func (m *mergeWriter) change(doc []byte) value.Value {
+	lit := value.NewDocument(value.Doc(value.F("$literal", value.NewDocument(doc))))
+	switch m.w.WhenMatched {
+	case "replace":
+		return value.NewDocument(doc)
+	case "keepExisting":
+		return value.NewDocument(value.Doc(value.F("$setOnInsert", value.NewDocument(doc))))
+	case "pipeline":
+		return value.NewArray(value.ArrayOf(m.w.Pipeline...))
+	}
+	merged := value.NewDocument(value.Doc(value.F("$mergeObjects", value.NewArray(value.ArrayOf(value.NewString("$$ROOT"), lit)))))
+	stage := value.NewDocument(value.Doc(value.F("$replaceWith", merged)))
+	return value.NewArray(value.ArrayOf(stage))
+}
+
+// variables are those of a whenMatched pipeline: the stage's let, by default the new document.
+func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
+	if m.w.Let.T != value.Document {
+		return value.Doc(value.F("new", value.NewDocument(doc)))
+	}
+	b, mark := value.Begin(nil)
+	i := 0
+	for k := range value.Elements(m.w.Let.Doc()) {
+		if i < len(let) {
+			b = value.Append(b, k, let[i])
+		}
+		i++
+	}
+	return value.End(b, mark)
+}
+
+func (m *mergeWriter) flush(ctx context.Context) error {
+	if m.n == 0 {
+		return nil
+	}
+	name, list := "update", "updates"
+	if m.inserts() {
+		name, list = "insert", "documents"
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, name, value.NewString(m.w.NS.Coll))
+	b, arr := value.BeginKey(b, value.Array, list)
+	b = value.End(append(b, m.batch...), arr)
+	b = value.Append(b, "ordered", value.NewBool(m.inserts()))
+	b = value.Append(b, "$db", value.NewString(m.w.NS.DB))
+	m.batch, m.n = m.batch[:0], 0
+	return m.h.runMerge(ctx, value.End(b, mark), m.w.WhenNotMatched == "fail")
+}
+
+// Commit implements agg.Writer.
+func (m *mergeWriter) Commit(ctx context.Context) error { return m.flush(ctx) }
+
+// Abort implements agg.Writer: what was merged stays, as documented.
+func (m *mergeWriter) Abort(context.Context) {}

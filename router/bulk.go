@@ -1,0 +1,188 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// bulk runs a bulkWrite whose namespaces lie on several shards: each operation becomes an insert, update or delete of its
+// own, routed as if a client had sent it.
+type bulk struct {
+	r       *Router
+	op      *command.Op
+	names   []string
+	results []byte
+	count   int
+
+	errors, inserted, matched, modified, upserted, deleted int64
+	stop                                                   bool
+}
+
+func newBulk(r *Router, op *command.Op, names []string) *bulk {
+	return &bulk{r: r, op: op, names: names}
+}
+
+func (b *bulk) run(dst []byte) ([]byte, error) {
+	ordered := b.op.Req.BoolOr("ordered", true)
+	errorsOnly := b.op.Bool("errorsOnly")
+	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(i int, d []byte) error {
+		if b.stop {
+			return nil
+		}
+		if err := b.one(i, d, errorsOnly); err != nil {
+			b.failed(i, err)
+			b.stop = ordered
+		}
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	dst, cm := value.BeginKey(dst, value.Document, "cursor")
+	dst = value.Append(dst, "id", value.NewInt64(0))
+	dst, bm := value.BeginKey(dst, value.Array, "firstBatch")
+	dst = value.End(append(dst, b.results...), bm)
+	dst = value.Append(dst, "ns", value.NewString("admin.$cmd.bulkWrite"))
+	dst = value.End(dst, cm)
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{{"nErrors", b.errors}, {"nInserted", b.inserted}, {"nMatched", b.matched}, {"nModified", b.modified},
+		{"nUpserted", b.upserted}, {"nDeleted", b.deleted}} {
+		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
+	}
+	return dst, nil
+}
+
+func (b *bulk) result(f ...value.Field) {
+	b.results = value.AppendIndex(b.results, b.count, value.NewDocument(value.Doc(f...)))
+	b.count++
+}
+
+func (b *bulk) failed(i int, err error) {
+	e := mongoerr.From(err)
+	b.errors++
+	f := []value.Field{
+		value.F("ok", value.NewDouble(0)), value.F("idx", value.NewInt32(int32(i))),
+		value.F("code", value.NewInt32(int32(e.Code))), value.F("errmsg", value.NewString(e.Message)),
+	}
+	for k, v := range value.Elements(e.Details) {
+		f = append(f, value.F(k, v))
+	}
+	b.result(append(f, value.F("n", value.NewInt32(0)))...)
+}
+
+// one runs one operation and notes its result.
+func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
+	it := value.Walk(d)
+	kind, at, _ := it.Next()
+	n, ok := at.AsInt64()
+	if !ok || n < 0 || int(n) >= len(b.names) {
+		return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
+	}
+	db, coll := cluster.SplitNS(b.names[n])
+	name, list, st, err := bulkStatement(string(kind), d)
+	if err != nil {
+		return err
+	}
+	reply, err := b.send(i, db, coll, name, list, st)
+	if err != nil {
+		return err
+	}
+	matched, _ := value.Lookup(reply, "n").AsInt64()
+	res := []value.Field{value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i))), value.F("n", value.NewInt32(int32(matched)))}
+	switch name {
+	case "insert":
+		b.inserted += matched
+	case "delete":
+		b.deleted += matched
+	default:
+		mod, _ := value.Lookup(reply, "nModified").AsInt64()
+		b.modified += mod
+		res = append(res, value.F("nModified", value.NewInt32(int32(mod))))
+		if up := value.Values(value.Lookup(reply, "upserted").Doc()); len(up) > 0 {
+			b.upserted++
+			res = append(res, value.F("upserted", value.NewDocument(value.Doc(value.F("_id", value.Lookup(up[0].Doc(), "_id"))))))
+		} else {
+			b.matched += matched
+		}
+	}
+	if !errorsOnly {
+		b.result(res...)
+	}
+	return nil
+}
+
+// bulkStatement turns an operation into a statement of the single command.
+func bulkStatement(kind string, d []byte) (name, list string, st []byte, err error) {
+	switch kind {
+	case "insert":
+		doc := value.Lookup(d, "document")
+		if doc.T != value.Document {
+			return "", "", nil, command.MissingField("insert.document")
+		}
+		return "insert", "documents", doc.Doc(), nil
+	case "update":
+		name, list = "update", "updates"
+	case "delete":
+		name, list = "delete", "deletes"
+	default:
+		return "", "", nil, command.UnknownField("bulkWrite.ops." + kind)
+	}
+	out, mark := value.Begin(nil)
+	out = value.Append(out, "q", value.Lookup(d, "filter"))
+	if name == "update" {
+		out = value.Append(out, "u", value.Lookup(d, "updateMods"))
+		for _, f := range [][2]string{{"multi", "multi"}, {"upsert", "upsert"}, {"constants", "c"}, {"arrayFilters", "arrayFilters"}, {"sort", "sort"}} {
+			out = value.Append(out, f[1], value.Lookup(d, f[0]))
+		}
+	} else {
+		limit := int32(1)
+		if value.Lookup(d, "multi").Truthy() {
+			limit = 0
+		}
+		out = value.Append(out, "limit", value.NewInt32(limit))
+	}
+	for _, f := range []string{"hint", "collation"} {
+		out = value.Append(out, f, value.Lookup(d, f))
+	}
+	return name, list, value.End(out, mark), nil
+}
+
+func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, error) {
+	req := &b.op.Req
+	c, mark := value.Begin(nil)
+	c = value.Append(c, name, value.NewString(coll))
+	c = value.Append(c, list, value.NewArray(value.ArrayOf(value.NewDocument(st))))
+	for _, f := range []string{"let", "bypassDocumentValidation"} {
+		if name != "insert" || f != "let" {
+			c = value.Append(c, f, req.Arg(f))
+		}
+	}
+	if req.LSID != nil {
+		c = value.Append(c, "lsid", value.NewDocument(req.LSID))
+	}
+	if req.HasTxnNumber {
+		c = value.Append(c, "txnNumber", value.NewInt64(req.TxnNumber))
+		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(value.NewInt32(int32(i)))))
+	}
+	if req.WriteConcern != nil {
+		c = value.Append(c, "writeConcern", value.NewDocument(req.WriteConcern))
+	}
+	c = value.End(value.Append(c, "$db", value.NewString(db)), mark)
+	m := wire.Message{OpCode: wire.OpMsg, Body: c}
+	reply := b.r.Service.Run(b.op, b.r.internalClient(), &m, nil)
+	if err := cluster.ReplyError(reply); err != nil {
+		return nil, err
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		return nil, writeErrorOf(e.Doc())
+	}
+	if e := cluster.WriteConcernErrorOf(reply); e != nil {
+		b.op.SetWriteConcernError(e)
+	}
+	return reply, nil
+}

@@ -1,0 +1,316 @@
+package router
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// routerCursor is an open cursor of a client: either the cursor of one shard, passed through, or a merge of several.
+type routerCursor struct {
+	id    int64
+	ns    string
+	lsid  string // the session it was opened in; "" without
+	shard string // pass-through: the shard and its cursor id there
+	rid   int64
+	merge *mergeCursor
+
+	mu struct {
+		sync.Mutex
+		busy   bool
+		killed bool
+		used   time.Time
+	}
+	noTimeout bool
+}
+
+// cursorTable holds a router's open cursors.
+type cursorTable struct {
+	mu struct {
+		sync.Mutex
+		byID map[int64]*routerCursor
+	}
+	kill func(*routerCursor) // closes the remote halves
+}
+
+func (t *cursorTable) init() { t.mu.byID = make(map[int64]*routerCursor) }
+
+// add registers a cursor under an id that is free here: two shards may choose the same one.
+func (t *cursorTable) add(c *routerCursor, want int64) int64 {
+	c.mu.used = time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for want <= 0 || t.mu.byID[want] != nil {
+		want = rand.Int64N(1<<62) + 1
+	}
+	c.id = want
+	t.mu.byID[want] = c
+	return want
+}
+
+// pin takes a cursor for one getMore.
+func (t *cursorTable) pin(id int64) (*routerCursor, error) {
+	t.mu.Lock()
+	c := t.mu.byID[id]
+	t.mu.Unlock()
+	if c == nil {
+		return nil, mongoerr.Newf(mongoerr.CursorNotFound, "cursor id %d not found", id)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.killed {
+		return nil, mongoerr.Newf(mongoerr.CursorNotFound, "cursor id %d not found", id)
+	}
+	if c.mu.busy {
+		return nil, mongoerr.Newf(mongoerr.CursorInUse, "cursor id %d is already in use", id)
+	}
+	c.mu.busy = true
+	return c, nil
+}
+
+// unpin gives it back; a cursor killed meanwhile is closed now.
+func (t *cursorTable) unpin(c *routerCursor) {
+	c.mu.Lock()
+	c.mu.busy, c.mu.used = false, time.Now()
+	killed := c.mu.killed
+	c.mu.Unlock()
+	if killed && t.kill != nil {
+		t.kill(c)
+	}
+}
+
+// drop forgets a cursor that is exhausted.
+func (t *cursorTable) drop(id int64) {
+	t.mu.Lock()
+	delete(t.mu.byID, id)
+	t.mu.Unlock()
+}
+
+// take removes a cursor to close it; nil where there is none.
+func (t *cursorTable) take(id int64) *routerCursor {
+	t.mu.Lock()
+	c := t.mu.byID[id]
+	delete(t.mu.byID, id)
+	t.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	c.mu.killed = true
+	busy := c.mu.busy
+	c.mu.Unlock()
+	if !busy && t.kill != nil {
+		t.kill(c)
+	}
+	return c
+}
+
+// matching lists the cursors that f picks.
+func (t *cursorTable) matching(f func(c *routerCursor) bool) (ids []int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, c := range t.mu.byID {
+		if f(c) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// expire closes cursors that were not used for longer than idle.
+func (t *cursorTable) expire(idle time.Duration) {
+	limit := time.Now().Add(-idle)
+	for _, id := range t.matching(func(c *routerCursor) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return !c.mu.busy && !c.noTimeout && c.mu.used.Before(limit)
+	}) {
+		t.take(id)
+	}
+}
+
+// count is the number of open cursors.
+func (t *cursorTable) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.byID)
+}
+
+// adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
+// shard's, in place.
+func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) {
+	raw := cursorIDElement(reply[from-4:])
+	if raw == nil {
+		return
+	}
+	id := int64(binary.LittleEndian.Uint64(raw[len(raw)-8:]))
+	if id == 0 {
+		return
+	}
+	c := &routerCursor{shard: shard, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}
+	if mine := r.cursors.add(c, id); mine != id {
+		binary.LittleEndian.PutUint64(raw[len(raw)-8:], uint64(mine))
+	}
+}
+
+// cursorIDElement finds the element cursor.id of a reply whose length word may not be written yet.
+func cursorIDElement(reply []byte) []byte {
+	for it := value.Walk(reply); ; {
+		_, k, v, ok := it.NextRaw()
+		if !ok {
+			return nil
+		}
+		if string(k) != "cursor" || v.T != value.Document {
+			continue
+		}
+		for in := value.Walk(v.Doc()); ; {
+			raw, k, e, ok := in.NextRaw()
+			if !ok {
+				return nil
+			}
+			if string(k) == "id" && e.T == value.Int64 {
+				return raw
+			}
+		}
+	}
+}
+
+func cursorNS(reply []byte) string {
+	return value.Lookup(value.Lookup(reply, "cursor").Doc(), "ns").Str()
+}
+
+// getMore continues a cursor.
+func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
+	if t := op.Req.Cmd.T; t != value.Int64 && t != value.Int32 {
+		return dst, command.WrongType("getMore.getMore", t, command.TInt)
+	}
+	c, err := r.cursors.pin(op.Req.Cmd.Int64())
+	if err != nil {
+		return dst, err
+	}
+	defer r.cursors.unpin(c)
+	if err := checkCursorSession(op, c); err != nil {
+		return dst, err
+	}
+	if data, on := r.Fail.Register("failGetMoreAfterCursorCheckout").Enter(nil); on {
+		code, _ := value.Lookup(data, "errorCode").AsInt64()
+		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+	}
+	if c.merge != nil {
+		return r.getMoreMerged(op, c, dst)
+	}
+	return r.getMorePassed(op, c, dst)
+}
+
+func checkCursorSession(op *command.Op, c *routerCursor) error {
+	switch {
+	case c.lsid == "" && op.Req.LSID != nil:
+		return mongoerr.Newf(mongoerr.Code(50738), "Cannot run getMore on cursor %d, which was not created in a session, in session", c.id)
+	case c.lsid != "" && op.Req.LSID == nil:
+		return mongoerr.Newf(mongoerr.Code(50736), "Cannot run getMore on cursor %d, which was created in a session, without an lsid", c.id)
+	case c.lsid != string(op.Req.LSID):
+		return mongoerr.Newf(mongoerr.Code(50737), "Cannot run getMore on cursor %d, which was created in another session", c.id)
+	}
+	return nil
+}
+
+// getMorePassed relays to the one shard that has the cursor, with that shard's cursor id in the place of the router's.
+func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
+	body := op.Req.Body
+	if c.rid != c.id {
+		it := value.Walk(body)
+		raw, _, _, _ := it.NextRaw()
+		body = rebuildFirst(body, len(raw), value.Append(nil, "getMore", value.NewInt64(c.rid)))
+	}
+	from := len(dst)
+	out, err := r.relay(op, c.shard, body, nil, dst)
+	if err != nil {
+		switch mongoerr.CodeOf(err) {
+		case mongoerr.CursorNotFound, mongoerr.CursorKilled, mongoerr.QueryPlanKilled:
+			r.cursors.drop(c.id)
+		}
+		return out, err
+	}
+	raw := cursorIDElement(out[from-4:])
+	if raw == nil {
+		return out, nil
+	}
+	slot := raw[len(raw)-8:]
+	if binary.LittleEndian.Uint64(slot) == 0 {
+		r.cursors.drop(c.id)
+	} else {
+		binary.LittleEndian.PutUint64(slot, uint64(c.id))
+	}
+	return out, nil
+}
+
+// closeRemote ends the halves of a cursor on the shards.
+func (r *Router) closeRemote(c *routerCursor) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if c.merge != nil {
+		c.merge.close(ctx, r)
+		return
+	}
+	r.killOn(ctx, c.shard, c.ns, c.rid)
+}
+
+// killOn kills a shard's cursor. A failure is left to the shard's own time-out.
+func (r *Router) killOn(ctx context.Context, shard, ns string, id int64) {
+	p, err := r.peer(ctx, shard)
+	if err != nil {
+		return
+	}
+	db, coll := cluster.SplitNS(ns)
+	_, _ = cluster.Run(ctx, p, value.Doc(
+		value.F("killCursors", value.NewString(coll)),
+		value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(id)))),
+		value.F("$db", value.NewString(db))))
+}
+
+// killCursors is the command.
+func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	var killed, missing []value.Value
+	for i, v := range value.Values(op.Req.Doc("cursors")) {
+		if v.T != value.Int64 {
+			return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'killCursors.cursors.%d' is the wrong type '%s', expected type 'long'", i, v.T.Name())
+		}
+		c := r.cursors.peek(v.Int64())
+		if c == nil || c.ns != ns {
+			missing = append(missing, v)
+			continue
+		}
+		r.cursors.take(v.Int64())
+		killed = append(killed, v)
+	}
+	dst = value.Append(dst, "cursorsKilled", value.NewArray(value.ArrayOf(killed...)))
+	dst = value.Append(dst, "cursorsNotFound", value.NewArray(value.ArrayOf(missing...)))
+	dst = value.Append(dst, "cursorsAlive", value.NewArray(value.ArrayOf()))
+	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
+}
+
+func (t *cursorTable) peek(id int64) *routerCursor {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.byID[id]
+}
+
+// rebuildFirst replaces a command's first element, old bytes long.
+func rebuildFirst(body []byte, old int, first []byte) []byte {
+	out := make([]byte, 0, len(body)+len(first))
+	out = append(append(append(out, body[:4]...), first...), body[4+old:]...)
+	binary.LittleEndian.PutUint32(out, uint32(len(out)))
+	return out
+}

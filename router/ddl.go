@@ -1,0 +1,315 @@
+package router
+
+import (
+	"sort"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// toPrimaryRead relays a command about one namespace to the primary shard of its database, creating nothing.
+func (r *Router) toPrimaryRead(op *command.Op, dst []byte) ([]byte, error) {
+	return r.primaryCommand(op, false, dst)
+}
+
+// toPrimaryWrite is the same for commands that create their database.
+func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
+	return r.primaryCommand(op, true, dst)
+}
+
+// cmdNS is the namespace a command is about: its value where that is a name, else the database's own commands.
+func cmdNS(op *command.Op) (string, error) {
+	if op.Req.Cmd.T == value.String && op.Req.Spec.Namespace {
+		coll, err := op.Req.Coll()
+		return op.Req.NS(coll), err
+	}
+	return op.Req.NS("$cmd"), nil
+}
+
+func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	from := len(dst)
+	err = r.routed(op, ns, write, func(info *cluster.CollectionInfo) error {
+		var err error
+		shard := info.DB.Primary
+		if dst, err = r.relay(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
+			r.adopt(op, shard, dst, from)
+		}
+		return err
+	})
+	return dst, err
+}
+
+// onOwners sends a command to every shard that holds the collection and answers with what merge makes of the replies.
+func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error)) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	from := len(dst)
+	err = r.routed(op, ns, write, func(info *cluster.CollectionInfo) error {
+		var err error
+		if !info.Sharded() {
+			if dst, err = r.toPrimary(op, info, dst[:from]); err == nil {
+				r.adopt(op, info.DB.Primary, dst, from)
+			}
+			return err
+		}
+		replies := r.scatter(op, info.Shards(), func(s string) ([]byte, []wire.Sequence) {
+			return versioned(op.Req.Body, info, s), op.Req.Msg.Seqs
+		})
+		if err := firstError(replies); err != nil {
+			return err
+		}
+		collectWriteConcernErrors(op, replies)
+		dst, err = merge(info, replies, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+// firstReply answers with the first shard's reply: for commands whose replies are alike.
+func firstReply(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+	return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
+}
+
+var replyTrailer = map[string]bool{"ok": true, "$clusterTime": true, "operationTime": true, "$configTime": true, "$topologyTime": true, "writeConcernError": true}
+
+// createIndexes on a sharded collection reports each shard's reply under raw.
+func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwners(op, true, dst, rawReplies)
+}
+
+func (r *Router) dropIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwners(op, false, dst, rawReplies)
+}
+
+func (r *Router) collMod(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwners(op, false, dst, rawReplies)
+}
+
+func rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+	dst, m := value.BeginKey(dst, value.Document, "raw")
+	for i := range replies {
+		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, map[string]bool{"$clusterTime": true, "operationTime": true})))
+	}
+	return value.End(dst, m), nil
+}
+
+// listIndexes is answered by one shard that holds the collection: all of them have the same ones.
+func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		shard := info.Shards()[0]
+		if dst, err = r.relay(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
+			r.adopt(op, shard, dst, from)
+		}
+		return err
+	})
+	return dst, err
+}
+
+// create makes a collection or view on the database's primary shard.
+func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	dst, err = r.toPrimaryWrite(op, dst)
+	r.Catalog.InvalidateCollection(ns)
+	return dst, err
+}
+
+// drop removes a collection: the config server coordinates it where the collection is sharded.
+func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS = ns
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		if !info.Sharded() {
+			dst, err = r.toPrimary(op, info, dst[:from])
+			return err
+		}
+		reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropCollection", value.NewString(ns)), value.F("$db", value.NewString("admin"))))
+		if err != nil {
+			return err
+		}
+		r.Catalog.InvalidateCollection(ns)
+		dst = append(dst[:from], rebuildElements(reply, replyTrailer)...)
+		return nil
+	})
+	return dst, err
+}
+
+// onConfig runs a command on the config server.
+func (r *Router) onConfig(op *command.Op, body []byte) ([]byte, error) {
+	return r.call(op, cluster.ConfigShardID, body, nil)
+}
+
+// dropDatabase removes a database everywhere; one that does not exist is dropped already.
+func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
+	db := op.DB()
+	if db == "config" {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "Cannot drop the config database")
+	}
+	if db == "admin" {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
+	}
+	if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
+		return dst, mongoerr.New(5255100, "Have to pass 1 as db parameter")
+	}
+	_, err := r.Catalog.Database(op, db)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return dst, nil
+	}
+	if err != nil {
+		return dst, err
+	}
+	reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropDatabase", value.NewString(db)), value.F("$db", value.NewString("admin"))))
+	r.Catalog.PurgeDatabase(db)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+}
+
+// renameCollection stays on the primary shard where nothing is sharded.
+func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
+	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
+	if op.Req.Cmd.T != value.String {
+		return r.relayAny(op, dst)
+	}
+	start := len(dst)
+	err := r.routed(op, from, false, func(src *cluster.CollectionInfo) error {
+		tdb, _ := cluster.SplitNS(to)
+		sdb, _ := cluster.SplitNS(from)
+		if command.CheckDBName(tdb) == nil && tdb != sdb {
+			target, err := r.collectionForWrite(op, to)
+			if err != nil {
+				return err
+			}
+			if target.DB.Primary != src.DB.Primary {
+				return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on same shard")
+			}
+		}
+		target, err := r.Catalog.Collection(op, to)
+		if src.Sharded() || err == nil && target.Sharded() {
+			reply, err := r.onConfig(op, rebuild(op.Req.Body, map[string]bool{"renameCollection": true, "$clusterTime": true},
+				value.Append(nil, "_configsvrRenameCollection", value.NewString(from))))
+			if err == nil {
+				dst = append(dst[:start], rebuildElements(reply, replyTrailer)...)
+			}
+			return err
+		}
+		dst, err = r.relay(op, src.DB.Primary, nil, src.Suffix(src.DB.Primary), dst[:start])
+		return err
+	})
+	r.Catalog.InvalidateCollection(from)
+	r.Catalog.InvalidateCollection(to)
+	return dst, err
+}
+
+// listDatabases adds up the shards' databases.
+func (r *Router) listDatabases(op *command.Op, dst []byte) ([]byte, error) {
+	shards, err := r.Registry.All(op)
+	if err != nil {
+		return dst, err
+	}
+	ids := []string{cluster.ConfigShardID}
+	for _, s := range shards {
+		if s.ID != cluster.ConfigShardID {
+			ids = append(ids, s.ID)
+		}
+	}
+	nameOnly := op.Bool("nameOnly")
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	dbs := map[string]*dbSize{}
+	for i := range replies {
+		onConfig := replies[i].shard == cluster.ConfigShardID
+		for _, d := range value.Values(value.Lookup(replies[i].body, "databases").Doc()) {
+			name := value.Lookup(d.Doc(), "name").Str()
+			if name == "local" || cluster.FixedDatabase(name) != onConfig {
+				continue
+			}
+			e := dbs[name]
+			if e == nil {
+				e = &dbSize{name: name, empty: true}
+				dbs[name] = e
+			}
+			size, _ := value.Lookup(d.Doc(), "sizeOnDisk").AsInt64()
+			e.add(replies[i].shard, size, value.Lookup(d.Doc(), "empty").Truthy())
+		}
+	}
+	return appendDatabases(dst, dbs, nameOnly), nil
+}
+
+// dbSize is a database's size over its shards.
+type dbSize struct {
+	name  string
+	size  int64
+	empty bool
+	on    []value.Field
+}
+
+func (e *dbSize) add(shard string, size int64, empty bool) {
+	e.size += size
+	e.empty = e.empty && empty
+	e.on = append(e.on, value.F(shard, value.NewInt64(size)))
+}
+
+func appendDatabases(dst []byte, dbs map[string]*dbSize, nameOnly bool) []byte {
+	names := make([]string, 0, len(dbs))
+	for n := range dbs {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	total := int64(0)
+	dst, m := value.BeginKey(dst, value.Array, "databases")
+	for i, n := range names {
+		f := []value.Field{value.F("name", value.NewString(n))}
+		if e := dbs[n]; !nameOnly {
+			total += e.size
+			f = append(f, value.F("sizeOnDisk", value.NewInt64(e.size)), value.F("empty", value.NewBool(e.empty)),
+				value.F("shards", value.NewDocument(value.Doc(e.on...))))
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(value.Doc(f...)))
+	}
+	dst = value.End(dst, m)
+	if !nameOnly {
+		dst = value.Append(dst, "totalSize", value.NewInt64(total))
+		dst = value.Append(dst, "totalSizeMb", value.NewInt64(total/(1<<20)))
+	}
+	return dst
+}
+
+// validate is valid where all shards say so.
+func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwners(op, false, dst, func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+		valid := true
+		for i := range replies {
+			valid = valid && value.Lookup(replies[i].body, "valid").Truthy()
+		}
+		dst, _ = rawReplies(info, replies, dst)
+		return value.Append(dst, "valid", value.NewBool(valid)), nil
+	})
+}

@@ -1,0 +1,151 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// explain is the command: each shard explains its part, and the router says how it would merge them.
+func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
+	inner := op.Req.Cmd
+	if inner.T != value.Document {
+		return r.relayAny(op, dst)
+	}
+	it := value.Walk(inner.Doc())
+	name, arg, ok := it.Next()
+	if !ok {
+		return r.relayAny(op, dst)
+	}
+	coll := "$cmd.aggregate"
+	if arg.T == value.String {
+		coll = arg.Str()
+	}
+	ns := op.Req.NS(coll)
+	from := len(dst)
+	cmd := string(name)
+	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		shards := explainTargets(info, cmd, inner.Doc())
+		if len(shards) == 0 {
+			return mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
+		}
+		replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return explainFor(op, info, s), op.Req.Msg.Seqs })
+		if err := firstError(replies); err != nil {
+			return err
+		}
+		if cmd == "aggregate" {
+			dst = explainAggregate(dst[:from], info, replies)
+		} else {
+			dst = explainFind(dst[:from], op, info, inner.Doc(), replies)
+		}
+		return nil
+	})
+	return dst, err
+}
+
+// explainFor is the explain of one shard: the versions belong to the command inside, where the shard checks them too.
+func explainFor(op *command.Op, info *cluster.CollectionInfo, shard string) []byte {
+	return rebuild(op.Req.Body, map[string]bool{"$clusterTime": true}, info.Suffix(shard))
+}
+
+func explainTargets(info *cluster.CollectionInfo, cmd string, inner []byte) []string {
+	var filter []byte
+	switch cmd {
+	case "find":
+		filter = value.Lookup(inner, "filter").Doc()
+	case "count", "distinct", "findAndModify", "findandmodify":
+		filter = value.Lookup(inner, "query").Doc()
+	case "aggregate":
+		filter = leadingMatch(value.Lookup(inner, "pipeline"))
+	case "update", "delete":
+		list := value.Lookup(inner, cmd+"s")
+		for _, st := range value.Values(list.Doc()) {
+			filter = value.Lookup(st.Doc(), "q").Doc()
+			break
+		}
+	}
+	return target(info, filter, collatedBy(value.Lookup(inner, "collation").Doc()))
+}
+
+// explainFind writes queryPlanner and executionStats of a command that returns documents of one collection.
+func explainFind(dst []byte, op *command.Op, info *cluster.CollectionInfo, inner []byte, replies []shardReply) []byte {
+	stage := "SINGLE_SHARD"
+	if len(replies) > 1 {
+		stage = "SHARD_MERGE"
+		if s := value.Lookup(inner, "sort"); s.T == value.Document && value.Count(s.Doc()) > 0 {
+			stage = "SHARD_MERGE_SORT"
+		}
+	}
+	if it := value.Walk(inner); true {
+		switch k, _, _ := it.Next(); string(k) {
+		case "update", "delete", "findAndModify", "findandmodify":
+			if stage = "SHARD_WRITE"; len(replies) == 1 {
+				stage = "SINGLE_SHARD"
+			}
+		}
+	}
+	dst, qp := value.BeginKey(dst, value.Document, "queryPlanner")
+	dst, wp := value.BeginKey(dst, value.Document, "winningPlan")
+	dst = value.Append(dst, "stage", value.NewString(stage))
+	dst, arr := value.BeginKey(dst, value.Array, "shards")
+	for i := range replies {
+		var m int
+		dst, m = value.BeginKey(dst, value.Document, itoa(i))
+		dst = value.Append(dst, "explainVersion", value.Lookup(replies[i].body, "explainVersion"))
+		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
+		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "queryPlanner").Doc(), nil)...)
+		dst = value.End(dst, m)
+	}
+	dst = value.End(value.End(value.End(dst, arr), wp), qp)
+	if es := value.Lookup(replies[0].body, "executionStats"); es.T == value.Document {
+		dst = explainStats(dst, stage, replies)
+	}
+	dst = value.Append(dst, "serverInfo", value.Lookup(replies[0].body, "serverInfo"))
+	dst = value.Append(dst, "serverParameters", value.Lookup(replies[0].body, "serverParameters"))
+	return value.Append(dst, "command", op.Req.Cmd)
+}
+
+func explainStats(dst []byte, stage string, replies []shardReply) []byte {
+	var s sums
+	for i := range replies {
+		s.add(value.Lookup(replies[i].body, "executionStats").Doc(), map[string]bool{"executionSuccess": true})
+	}
+	dst, es := value.BeginKey(dst, value.Document, "executionStats")
+	for _, n := range []string{"nReturned", "executionTimeMillis", "totalKeysExamined", "totalDocsExamined"} {
+		dst = value.Append(dst, n, intValue(int64(s.total[n])))
+	}
+	dst, st := value.BeginKey(dst, value.Document, "executionStages")
+	dst = value.Append(dst, "stage", value.NewString(stage))
+	for _, n := range []string{"nReturned", "executionTimeMillis", "totalKeysExamined", "totalDocsExamined"} {
+		dst = value.Append(dst, n, intValue(int64(s.total[n])))
+	}
+	dst = value.Append(dst, "totalChildMillis", value.NewInt64(int64(s.total["executionTimeMillis"])))
+	dst, arr := value.BeginKey(dst, value.Array, "shards")
+	for i := range replies {
+		var m int
+		dst, m = value.BeginKey(dst, value.Document, itoa(i))
+		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
+		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "executionStats").Doc(), nil)...)
+		dst = value.End(dst, m)
+	}
+	return value.End(value.End(value.End(dst, arr), st), es)
+}
+
+// explainAggregate shows each shard's explain of its part.
+func explainAggregate(dst []byte, info *cluster.CollectionInfo, replies []shardReply) []byte {
+	if len(replies) == 1 && !info.Sharded() {
+		return append(dst, rebuildElements(replies[0].body, replyTrailer)...)
+	}
+	merge := "router"
+	if len(replies) == 1 {
+		merge = replies[0].shard
+	}
+	dst = value.Append(dst, "mergeType", value.NewString(merge))
+	dst, m := value.BeginKey(dst, value.Document, "shards")
+	for i := range replies {
+		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, replyTrailer)))
+	}
+	return value.End(dst, m)
+}

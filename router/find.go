@@ -1,0 +1,242 @@
+package router
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// find is the command. The documents of one shard are passed through; those of several are merged.
+func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "query"
+	from := len(dst)
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.findOn(op, info, dst[:from])
+		return err
+	})
+	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		return r.findOnView(op, err.(*mongoerr.Error), dst[:from])
+	}
+	return dst, err
+}
+
+func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+	shards := target(info, op.Req.Doc("filter"), collatedBy(op.Req.Doc("collation")))
+	if len(shards) == 1 {
+		from := len(dst)
+		out, err := r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
+		if err == nil {
+			r.adopt(op, shards[0], out, from)
+		}
+		return out, err
+	}
+	return r.findMerged(op, info, shards, dst)
+}
+
+// findMerged runs a find on several shards. Skip and projection are the router's where a shard cannot know what they
+// apply to; limits are pushed down.
+func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards []string, dst []byte) ([]byte, error) {
+	c, size, err := r.newFindMerge(op, info)
+	if err != nil {
+		return dst, err
+	}
+	body, err := shardFind(op, c, size)
+	if err != nil {
+		return dst, err
+	}
+	if c.remotes, err = r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) }); err != nil {
+		return dst, err
+	}
+	return r.openMerged(op, info.NS, c, size, op.Bool("singleBatch"), dst)
+}
+
+// newFindMerge checks the arguments that the router acts on and makes an empty merge of them.
+func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *mergeCursor, size int64, err error) {
+	c = &mergeCursor{extra: carried(op)}
+	for _, f := range []struct {
+		name string
+		to   *int64
+		def  int64
+	}{{"skip", &c.skip, 0}, {"limit", &c.limit, 0}, {"batchSize", &size, defaultBatch}} {
+		*f.to = op.Req.Int(f.name, f.def)
+		if *f.to < 0 {
+			return nil, 0, mongoerr.Newf(51024, "BSON field '%s' value must be >= 0, actual value '%d'", f.name, *f.to)
+		}
+	}
+	if op.Bool("tailable") {
+		return nil, 0, mongoerr.Newf(mongoerr.BadValue, "error processing query: ns=%s tailable cursor requested on non capped collection", info.NS)
+	}
+	spec, err := collationFor(op.Req.Doc("collation"), info)
+	if err != nil {
+		return nil, 0, err
+	}
+	order := op.Req.Doc("sort")
+	if order == nil || value.Count(order) == 0 || isNatural(order) {
+		return c, size, nil
+	}
+	c.sort, err = newSortKeys(order, spec.Collator())
+	return c, size, err
+}
+
+func isNatural(order []byte) bool { return !value.Lookup(order, "$natural").IsMissing() }
+
+// collationFor is the collation a command runs under: its own, or the collection's.
+func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, error) {
+	if given == nil && info.Entry != nil {
+		if d := value.Lookup(info.Entry, "defaultCollation"); d.T == value.Document {
+			given = d.Doc()
+		}
+	}
+	if given == nil || value.Count(given) == 0 {
+		return nil, nil
+	}
+	return collation.Parse(given)
+}
+
+// shardFind rewrites a find for the shards. The projection stays with the router where it might drop a field that the
+// merge sorts by.
+func shardFind(op *command.Op, c *mergeCursor, size int64) ([]byte, error) {
+	drop := map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
+	if p := op.Req.Doc("projection"); p != nil && c.sort != nil && dropsFields(p, op.Req.Doc("sort")) {
+		drop["projection"] = true
+		if err := c.projectWith(p, op); err != nil {
+			return nil, err
+		}
+	}
+	var extra []byte
+	if c.limit > 0 {
+		extra = value.Append(extra, "limit", value.NewInt64(c.limit+c.skip))
+	}
+	if size == 0 || !op.Arg("batchSize").IsMissing() {
+		extra = value.Append(extra, "batchSize", value.NewInt64(size))
+	}
+	return rebuild(op.Req.Body, drop, extra), nil
+}
+
+// dropsFields says whether a projection may take away or change a field of the sort; one by $meta never can.
+func dropsFields(proj, order []byte) bool {
+	inclusion, exclusion := false, false
+	for it := value.Walk(proj); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		if v.T == value.Document && !value.Lookup(v.Doc(), "$meta").IsMissing() {
+			return false
+		}
+		if string(k) != "_id" {
+			inclusion = inclusion || v.Truthy()
+			exclusion = exclusion || !v.Truthy()
+		}
+	}
+	if exclusion && !inclusion {
+		for it := value.Walk(order); ; {
+			k, _, ok := it.Next()
+			if !ok {
+				return false
+			}
+			for p := value.Walk(proj); ; {
+				name, _, ok := p.Next()
+				if !ok {
+					break
+				}
+				if related(string(name), string(k)) {
+					return true
+				}
+			}
+		}
+	}
+	return true
+}
+
+// related says that one path is the other's, or a part of it.
+func related(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
+}
+
+// projectWith applies the client's projection on the router.
+func (c *mergeCursor) projectWith(spec []byte, op *command.Op) error {
+	o := &projection.Options{}
+	filter := op.Req.Doc("filter")
+	if filter != nil {
+		m, err := match.Compile(filter, &match.Options{})
+		if err != nil {
+			return err
+		}
+		o.Filter = m
+	}
+	p, err := projection.Compile(spec, o)
+	if err != nil {
+		return err
+	}
+	var buf []byte
+	c.shape = func(doc []byte) ([]byte, error) {
+		buf, err = p.Apply(buf[:0], doc, &projection.Meta{})
+		return buf, err
+	}
+	return nil
+}
+
+// findOnView answers a find on a view by the aggregate that it stands for.
+func (r *Router) findOnView(op *command.Op, e *mongoerr.Error, dst []byte) ([]byte, error) {
+	view, err := resolvedView(e)
+	if err != nil {
+		return dst, err
+	}
+	pipeline, err := viewFindPipeline(op)
+	if err != nil {
+		return dst, err
+	}
+	extra := []byte(nil)
+	for _, name := range []string{"hint", "collation", "comment", "maxTimeMS", "let", "allowDiskUse"} {
+		if v := value.Lookup(op.Req.Body, name); !v.IsMissing() {
+			extra = value.Append(extra, name, v)
+		}
+	}
+	cur := value.Doc()
+	if bs := op.Arg("batchSize"); !bs.IsMissing() {
+		cur = value.Doc(value.F("batchSize", bs))
+	}
+	return r.aggregateOnView(op, view, pipeline, value.Append(extra, "cursor", value.NewDocument(cur)), dst)
+}
+
+// viewFindPipeline turns a find's arguments into stages.
+func viewFindPipeline(op *command.Op) ([]value.Value, error) {
+	for _, bad := range []string{"tailable", "awaitData", "returnKey", "showRecordId", "min", "max"} {
+		if v := op.Arg(bad); !v.IsMissing() && v.Truthy() {
+			return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option %s not supported in aggregation.", bad)
+		}
+	}
+	var out []value.Value
+	stage := func(name string, v value.Value) {
+		out = append(out, value.NewDocument(value.Doc(value.F(name, v))))
+	}
+	if f := op.Req.Doc("filter"); f != nil && value.Count(f) > 0 {
+		stage("$match", value.NewDocument(f))
+	}
+	if s := op.Req.Doc("sort"); s != nil && value.Count(s) > 0 && !isNatural(s) {
+		stage("$sort", value.NewDocument(s))
+	}
+	if n := op.Req.Int("skip", 0); n > 0 {
+		stage("$skip", value.NewInt64(n))
+	}
+	if n := op.Req.Int("limit", 0); n > 0 {
+		stage("$limit", value.NewInt64(n))
+	}
+	if p := op.Req.Doc("projection"); p != nil && value.Count(p) > 0 {
+		stage("$project", value.NewDocument(p))
+	}
+	return out, nil
+}

@@ -1,0 +1,226 @@
+package router
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// findOneArgs say which document is meant.
+type findOneArgs struct {
+	filter                     []byte
+	collation, let, hint, sort value.Value
+}
+
+// findOne looks for one document that matches on any of the shards, the first in the order of sort where there is one.
+// shard is "" where there is none.
+func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []string, a findOneArgs) (shard string, id value.Value, err error) {
+	_, coll := cluster.SplitNS(info.NS)
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "find", value.NewString(coll))
+	if a.filter != nil {
+		b = value.Append(b, "filter", value.NewDocument(a.filter))
+	}
+	b = value.Append(b, "limit", value.NewInt32(1))
+	b = value.Append(b, "singleBatch", value.NewBool(true))
+	for _, f := range []struct {
+		name string
+		v    value.Value
+	}{{"collation", a.collation}, {"let", a.let}, {"hint", a.hint}, {"sort", a.sort}} {
+		b = value.Append(b, f.name, f.v)
+	}
+	b = value.End(value.Append(append(b, carried(op)...), "$db", value.NewString(op.DB())), mark)
+	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(b, info, s), nil })
+	if err := firstError(replies); err != nil {
+		return "", id, err
+	}
+	var keys *sortKeys
+	if a.sort.T == value.Document && value.Count(a.sort.Doc()) > 0 {
+		spec, err := collationFor(a.collation.Doc(), info)
+		if err != nil {
+			return "", id, err
+		}
+		if keys, err = newSortKeys(a.sort.Doc(), spec.Collator()); err != nil {
+			return "", id, err
+		}
+	}
+	var best []byte
+	for i := range replies {
+		docs := value.Values(value.Lookup(value.Lookup(replies[i].body, "cursor").Doc(), "firstBatch").Doc())
+		if len(docs) == 0 {
+			continue
+		}
+		var key []byte
+		if keys != nil {
+			if key, err = keys.append(nil, docs[0].Doc()); err != nil {
+				return "", id, err
+			}
+		}
+		if shard == "" || keys != nil && bytes.Compare(key, best) < 0 {
+			shard, id, best = replies[i].shard, value.Lookup(docs[0].Doc(), "_id"), key
+		}
+	}
+	return shard, id, nil
+}
+
+// findAndModify is the command.
+func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	if err := checkWritable(op, ns, coll); err != nil {
+		return dst, err
+	}
+	from := len(dst)
+	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.findAndModifyOn(op, info, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+	if !info.Sharded() {
+		return r.toPrimary(op, info, dst)
+	}
+	q := op.Req.Doc("query")
+	collated := collatedBy(op.Req.Doc("collation"))
+	if key, ok := exactKey(info.Map.Key, q, collated); ok {
+		s := info.Map.Find(key).Shard
+		return r.relay(op, s, nil, info.Suffix(s), dst)
+	}
+	shards := target(info, q, collated)
+	if len(shards) == 1 && !op.Bool("upsert") {
+		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
+	}
+	from := len(dst)
+	for n := 0; ; n++ {
+		shard, id, err := r.findOne(op, info, shards, findOneArgs{
+			filter: q, collation: op.Arg("collation"), let: op.Arg("let"), hint: op.Arg("hint"), sort: op.Arg("sort"),
+		})
+		if err != nil {
+			return dst, err
+		}
+		if shard == "" {
+			shard = shards[0]
+			if op.Bool("upsert") {
+				if shard, err = upsertShard(info, q); err != nil {
+					return dst, err
+				}
+			}
+			return r.relay(op, shard, nil, info.Suffix(shard), dst)
+		}
+		out, err := r.relay(op, shard, narrowed(op.Req.Body, "query", q, id), info.Suffix(shard), dst[:from])
+		if err != nil || n == maxSearches || matchedOne(out[from-4:]) {
+			return out, err
+		}
+	}
+}
+
+// matchedOne says that a findAndModify found its document.
+func matchedOne(reply []byte) bool {
+	n, _ := value.Lookup(value.Lookup(reply, "lastErrorObject").Doc(), "n").AsInt64()
+	return n > 0
+}
+
+// bulkWrite is the command: it goes to one shard where all its namespaces live there unsharded.
+func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
+	var names []string
+	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
+		ns := value.Lookup(d, "ns")
+		if ns.T != value.String {
+			return command.MissingField("bulkWrite.nsInfo.ns")
+		}
+		names = append(names, ns.Str())
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	if len(names) == 0 {
+		return r.relayAny(op, dst)
+	}
+	from := len(dst)
+	err = r.routed(op, names[0], true, func(first *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.bulkWriteOn(op, names, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte, error) {
+	infos := make([]*cluster.CollectionInfo, len(names))
+	one := true
+	for i, ns := range names {
+		info, err := r.collectionForWrite(op, ns)
+		if err != nil {
+			return dst, err
+		}
+		infos[i] = info
+		one = one && !info.Sharded() && info.DB.Primary == infos[0].DB.Primary
+	}
+	if !one {
+		return newBulk(r, op, names).run(dst)
+	}
+	// Each namespace carries its own versions.
+	var arr []byte
+	i := 0
+	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
+		arr = value.AppendIndex(arr, i, value.NewDocument(rebuild(d, nil, infos[i].Suffix(infos[i].DB.Primary))))
+		i++
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	b, mark := value.BeginKey(nil, value.Array, "nsInfo")
+	b = value.End(append(b, arr...), mark)
+	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, b)
+	from := len(dst)
+	out, err := r.relayWithout(op, infos[0].DB.Primary, body, "nsInfo", dst)
+	if err == nil {
+		r.adopt(op, infos[0].DB.Primary, out, from)
+	}
+	return out, err
+}
+
+// relayAny relays to any shard a command whose arguments are wrong, so that it says what is wrong.
+func (r *Router) relayAny(op *command.Op, dst []byte) ([]byte, error) {
+	all, err := r.Registry.All(op)
+	if err != nil {
+		return dst, err
+	}
+	if len(all) == 0 {
+		return dst, mongoerr.New(mongoerr.ShardNotFound, "No shards found")
+	}
+	return r.relay(op, all[0].ID, nil, nil, dst)
+}
+
+// relayWithout is relay without one of the request's document sequences.
+func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq string, dst []byte) ([]byte, error) {
+	p, err := r.peer(op, shard)
+	if err != nil {
+		return dst, err
+	}
+	m := wire.Message{OpCode: wire.OpMsg, Body: body}
+	for _, s := range op.Req.Msg.Seqs {
+		if s.ID != seq {
+			m.Seqs = append(m.Seqs, s)
+		}
+	}
+	mark := len(dst) - 4
+	out, err := p.Call(op, &m, dst[:mark])
+	if err != nil {
+		return dst, err
+	}
+	return r.trimReply(op, out, mark)
+}

@@ -1,0 +1,353 @@
+package router
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// remote is one shard's half of a merged cursor.
+type remote struct {
+	shard string
+	peer  cluster.Peer
+	ns    string
+	id    int64 // 0 once the shard has given all
+	batch value.Iter
+	doc   []byte // the document at the front, nil before the first
+	key   []byte // its sort key
+	live  bool   // doc is set
+	seen  bool   // the cursor came from a reply; its id must be closed
+}
+
+// take reads a reply's batch.
+func (m *remote) take(reply []byte, name string) error {
+	cur := value.Lookup(reply, "cursor").Doc()
+	id := value.Lookup(cur, "id")
+	if cur == nil || id.T != value.Int64 {
+		return mongoerr.Newf(mongoerr.FailedToParse, "the reply of shard %s has no cursor", m.shard)
+	}
+	m.id, m.ns, m.seen = id.Int64(), value.Lookup(cur, "ns").Str(), true
+	m.batch = value.Walk(value.Lookup(cur, name).Doc())
+	return nil
+}
+
+// mergeCursor gives the documents of several shards as one stream: in the order of sort, or as they come.
+type mergeCursor struct {
+	remotes []*remote
+	sort    *sortKeys // nil: any order
+	extra   []byte    // elements that each getMore carries on: lsid and the like
+	skip    int64
+	limit   int64 // 0: none
+	started bool
+	pending []byte // a document that did not fit the last batch
+	shape   func(doc []byte) ([]byte, error)
+	source  agg.Source // in place of remotes: the merging half of a pipeline
+}
+
+// sortKeys makes comparable bytes of a document's sort fields, as an index on them would.
+type sortKeys struct {
+	gen *indexkey.Generator
+	set indexkey.KeySet
+}
+
+func newSortKeys(pattern []byte, c value.Collator) (*sortKeys, error) {
+	spec := &indexkey.Spec{KeyPattern: pattern}
+	for it := value.Walk(pattern); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		spec.Fields = append(spec.Fields, indexkey.Field{Path: string(k), Desc: v.AsFloat64() < 0})
+	}
+	g, err := indexkey.NewGenerator(spec, indexkey.Options{Collator: c})
+	return &sortKeys{gen: g}, err
+}
+
+func (s *sortKeys) append(dst, doc []byte) ([]byte, error) {
+	if err := s.gen.Keys(doc, &s.set); err != nil {
+		if mongoerr.CodeOf(err) == mongoerr.CannotIndexParallelArrays {
+			return nil, mongoerr.New(mongoerr.BadValue, "cannot sort with keys that are parallel arrays")
+		}
+		return nil, err
+	}
+	if s.set.Len() == 0 {
+		return dst, nil
+	}
+	return append(dst, s.set.Key(0)...), nil
+}
+
+// openRemotes opens a cursor on each shard with the command that build makes; on an error all of them are closed again.
+func (r *Router) openRemotes(op *command.Op, shards []string, build func(shard string) []byte) ([]*remote, error) {
+	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return build(s), nil })
+	err := firstError(replies)
+	out := make([]*remote, 0, len(replies))
+	for i := range replies {
+		if replies[i].err != nil {
+			continue
+		}
+		m := &remote{shard: replies[i].shard}
+		var perr error
+		if m.peer, perr = r.peer(op, m.shard); perr == nil {
+			perr = m.take(replies[i].body, "firstBatch")
+		}
+		if perr != nil && err == nil {
+			err = perr
+		}
+		out = append(out, m)
+	}
+	if err != nil {
+		closeRemotes(context.WithoutCancel(op), out)
+		return nil, err
+	}
+	return out, nil
+}
+
+func closeRemotes(ctx context.Context, remotes []*remote) {
+	for _, m := range remotes {
+		if m.id == 0 {
+			continue
+		}
+		db, coll := cluster.SplitNS(m.ns)
+		// The shard's own time-out closes what this cannot reach.
+		_, _ = cluster.Run(ctx, m.peer, value.Doc(
+			value.F("killCursors", value.NewString(coll)),
+			value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(m.id)))),
+			value.F("$db", value.NewString(db))))
+		m.id = 0
+	}
+}
+
+func (c *mergeCursor) close(ctx context.Context, _ *Router) {
+	if c.source != nil {
+		c.source.Close()
+		return
+	}
+	closeRemotes(ctx, c.remotes)
+}
+
+// advance puts the remote's next document at its front; live is false at its end.
+func (c *mergeCursor) advance(ctx context.Context, m *remote) error {
+	m.live = false
+	for {
+		if _, v, ok := m.batch.Next(); ok {
+			m.doc, m.live = v.Doc(), true
+			if c.sort == nil {
+				return nil
+			}
+			var err error
+			m.key, err = c.sort.append(m.key[:0], m.doc)
+			return err
+		}
+		if m.id == 0 {
+			return nil
+		}
+		if err := c.more(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *mergeCursor) more(ctx context.Context, m *remote) error {
+	db, coll := cluster.SplitNS(m.ns)
+	dst, mark := value.Begin(nil)
+	dst = value.Append(dst, "getMore", value.NewInt64(m.id))
+	dst = value.Append(dst, "collection", value.NewString(coll))
+	dst = append(dst, c.extra...)
+	dst = value.Append(dst, "$db", value.NewString(db))
+	reply, err := cluster.Run(ctx, m.peer, value.End(dst, mark))
+	if err != nil {
+		return err
+	}
+	return m.take(reply, "nextBatch")
+}
+
+// start fetches what the first comparison needs.
+func (c *mergeCursor) start(ctx context.Context) error {
+	c.started = true
+	for _, m := range c.remotes {
+		if err := c.advance(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next gives the next document; it borrows from the shard's reply until the next call.
+func (c *mergeCursor) next(ctx context.Context) ([]byte, bool, error) {
+	if c.source != nil {
+		d, ok, err := c.source.Next(ctx)
+		return d.Raw, ok, err
+	}
+	if !c.started {
+		if err := c.start(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	for {
+		m := c.pick()
+		if m == nil {
+			return nil, false, nil
+		}
+		doc := m.doc
+		if c.skip > 0 {
+			c.skip--
+			if err := c.advance(ctx, m); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		if c.limit > 0 {
+			if c.limit--; c.limit == 0 {
+				c.limit = -1
+			}
+		} else if c.limit < 0 {
+			return nil, false, nil
+		}
+		// The document's bytes belong to the reply, which advance leaves alone: a new reply is a new buffer.
+		if err := c.advance(ctx, m); err != nil {
+			return nil, false, err
+		}
+		if c.shape == nil {
+			return doc, true, nil
+		}
+		doc, err := c.shape(doc)
+		return doc, err == nil, err
+	}
+}
+
+// pick chooses the remote to take from: the one with the lowest sort key, or the first that has anything.
+func (c *mergeCursor) pick() *remote {
+	var best *remote
+	for i := range c.remotes {
+		m := c.remotes[i]
+		if !m.live {
+			continue
+		}
+		if c.sort == nil {
+			return m
+		}
+		if best == nil || bytes.Compare(m.key, best.key) < 0 {
+			best = m
+		}
+	}
+	return best
+}
+
+// maxBatchBytes is what a batch may hold.
+const maxBatchBytes = command.MaxBSONSize
+
+// defaultBatch is the size of a first batch where the client names none.
+const defaultBatch = 101
+
+// fill appends documents to an array begun at dst's end, until size documents (< 0: no limit) or the byte limit.
+func (c *mergeCursor) fill(op *command.Op, dst []byte, size int64) (out []byte, n int64, done bool, err error) {
+	start := len(dst)
+	for size < 0 || n < size {
+		doc := c.pending
+		if c.pending = nil; doc == nil {
+			var ok bool
+			if doc, ok, err = c.next(op); err != nil {
+				return dst, n, false, err
+			}
+			if !ok {
+				return dst, n, true, nil
+			}
+		}
+		if n > 0 && len(dst)-start+len(doc)+16 > maxBatchBytes {
+			c.pending = append([]byte(nil), doc...)
+			return dst, n, false, nil
+		}
+		dst = value.AppendIndex(dst, int(n), value.NewDocument(doc))
+		n++
+		if err := op.Check(); err != nil {
+			return dst, n, false, err
+		}
+	}
+	return dst, n, c.exhausted(), nil
+}
+
+// exhausted says that nothing can follow, so that the last batch can close the cursor.
+func (c *mergeCursor) exhausted() bool {
+	if c.source != nil || c.pending != nil {
+		return false
+	}
+	if c.limit < 0 {
+		return true
+	}
+	for _, m := range c.remotes {
+		if m.live || m.id != 0 {
+			return false
+		}
+	}
+	return c.started
+}
+
+// openMerged answers a command with the first batch of a merge and keeps the cursor where more is left.
+func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int64, single bool, dst []byte) ([]byte, error) {
+	dst, cm := value.BeginKey(dst, value.Document, "cursor")
+	dst, bm := value.BeginKey(dst, value.Array, "firstBatch")
+	dst, n, done, err := c.fill(op, dst, size)
+	if err != nil {
+		c.close(context.WithoutCancel(op), r)
+		return dst, err
+	}
+	op.Stats.NReturned = n
+	dst = value.End(dst, bm)
+	id := int64(0)
+	if done || single {
+		c.close(context.WithoutCancel(op), r)
+	} else {
+		id = r.cursors.add(&routerCursor{ns: ns, merge: c, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}, 0)
+	}
+	dst = value.Append(dst, "id", value.NewInt64(id))
+	dst = value.Append(dst, "ns", value.NewString(ns))
+	return value.End(dst, cm), nil
+}
+
+// getMoreMerged gives the next batch of a merge.
+func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
+	if ns := op.Req.NS(op.Req.Str("collection")); ns != c.ns {
+		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
+	}
+	size := op.Req.Int("batchSize", -1)
+	if size < 0 && !op.Arg("batchSize").IsMissing() {
+		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+	}
+	if size == 0 {
+		size = -1
+	}
+	dst, cm := value.BeginKey(dst, value.Document, "cursor")
+	dst, bm := value.BeginKey(dst, value.Array, "nextBatch")
+	dst, n, done, err := c.merge.fill(op, dst, size)
+	if err != nil {
+		r.cursors.drop(c.id)
+		c.merge.close(context.WithoutCancel(op), r)
+		return dst, err
+	}
+	op.Stats.NReturned = n
+	dst = value.End(dst, bm)
+	id := c.id
+	if done {
+		r.cursors.drop(c.id)
+		c.merge.close(context.WithoutCancel(op), r)
+		id = 0
+	}
+	dst = value.Append(dst, "id", value.NewInt64(id))
+	dst = value.Append(dst, "ns", value.NewString(c.ns))
+	return value.End(dst, cm), nil
+}
+
+// carried is the elements of a request that the getMores of its remote cursors repeat.
+func carried(op *command.Op) []byte {
+	if op.Req.LSID == nil {
+		return nil
+	}
+	return value.Append(nil, "lsid", value.NewDocument(append([]byte(nil), op.Req.LSID...)))
+}

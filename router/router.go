@@ -1,0 +1,253 @@
+package router
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Router is one mongos.
+type Router struct {
+	Service  *command.Service
+	Catalog  *cluster.Catalog
+	Registry *cluster.Registry
+	Clock    *cluster.VectorClock
+	Params   *cluster.Params
+	Fail     *cluster.FailPoints
+	Sessions *cluster.SessionCache
+	Host     string // host:port, as config.mongos shows it
+
+	config  cluster.Peer
+	cursors cursorTable
+}
+
+// New makes a router over a config server and registers its commands with the service.
+func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, params *cluster.Params, fail *cluster.FailPoints) *Router {
+	r := &Router{
+		Service: s, Registry: reg, Clock: clock, Params: params, Fail: fail,
+		Catalog: cluster.NewCatalog(reg.Config()),
+		config:  reg.Config(),
+	}
+	r.cursors.init()
+	s.Table.Add(r.specs()...)
+	return r
+}
+
+// Run does the router's periodic work until ctx ends: it shows itself in config.mongos, expires idle cursors and follows
+// config.shards.
+func (r *Router) Run(ctx context.Context) {
+	beat := time.NewTicker(10 * time.Second)
+	defer beat.Stop()
+	for {
+		// Each of these is repeated on the next beat: a failure now costs nothing but time.
+		_ = r.heartbeat(ctx)
+		_ = r.Registry.Reload(ctx)
+		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
+		select {
+		case <-beat.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Router) heartbeat(ctx context.Context) error {
+	now := time.Now()
+	set := value.Doc(
+		value.F("ping", value.NewTime(now)),
+		value.F("up", value.NewInt64(int64(time.Since(r.Service.Started).Seconds()))),
+		value.F("waiting", value.NewBool(true)),
+		value.F("mongoVersion", value.NewString(command.Version)),
+		value.F("advisoryHostFQDNs", value.NewArray(value.ArrayOf())),
+		value.F("created", value.NewTime(r.Service.Started)))
+	u := value.Doc(
+		value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewString(r.Host))))),
+		value.F("u", value.NewDocument(value.Doc(value.F("$set", value.NewDocument(set))))),
+		value.F("upsert", value.NewBool(true)))
+	_, err := cluster.RunWrite(ctx, r.config, value.Doc(
+		value.F("update", value.NewString("mongos")),
+		value.F("updates", value.NewArray(value.ArrayOf(value.NewDocument(u)))),
+		value.F("$db", value.NewString("config"))))
+	return err
+}
+
+// maxStaleTries bounds how often one request is routed anew. Most stale answers are settled by the first refresh; a
+// migration's critical section may take several.
+const maxStaleTries = 30
+
+// collection gives the placement of a namespace. Where its database does not exist, reads go to any shard, which then
+// answers as for any collection that does not exist: the same checks, the same empty result.
+func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
+	info, err := r.Catalog.Collection(op, ns)
+	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return info, err
+	}
+	all, err := r.Registry.All(op)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, mongoerr.New(mongoerr.ShardNotFound, "No shards found")
+	}
+	db, _ := cluster.SplitNS(ns)
+	return &cluster.CollectionInfo{NS: ns, DB: &cluster.DatabaseInfo{Name: db, Primary: all[0].ID}}, nil
+}
+
+// collectionForWrite is collection for commands that create what they write to.
+func (r *Router) collectionForWrite(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
+	info, err := r.Catalog.Collection(op, ns)
+	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return info, err
+	}
+	db, _ := cluster.SplitNS(ns)
+	if err := r.createDatabase(op, db, ""); err != nil {
+		return nil, err
+	}
+	return r.Catalog.Collection(op, ns)
+}
+
+func (r *Router) createDatabase(ctx context.Context, db, primary string) error {
+	if err := command.CheckDBName(db); err != nil {
+		return err
+	}
+	f := []value.Field{value.F("_configsvrCreateDatabase", value.NewString(db))}
+	if primary != "" {
+		f = append(f, value.F("primaryShardId", value.NewString(primary)))
+	}
+	f = append(f, value.F("$db", value.NewString("admin")))
+	_, err := cluster.Run(ctx, r.config, value.Doc(f...))
+	r.Catalog.InvalidateDatabase(db)
+	return err
+}
+
+// routed runs f with the placement of ns until it is not answered as stale.
+func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *cluster.CollectionInfo) error) error {
+	for try := 0; ; try++ {
+		find := r.collection
+		if write {
+			find = r.collectionForWrite
+		}
+		info, err := find(op, ns)
+		if err == nil {
+			err = f(info)
+		}
+		if err == nil || !r.absorbStale(op, err, try) {
+			return err
+		}
+	}
+}
+
+// absorbStale takes in what a stale answer says; false for other errors and when the tries are used up.
+func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
+	e, ok := err.(*mongoerr.Error)
+	if !ok || try >= maxStaleTries {
+		return false
+	}
+	switch e.Code {
+	case mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.StaleEpoch:
+		info, _ := cluster.ParseStaleInfo(e.Details)
+		r.Catalog.OnStale(e.Code, info)
+	case mongoerr.CannotImplicitlyCreateCollection:
+		// The shard's collection is gone while the router took it for sharded, or the other way round.
+		info, _ := cluster.ParseStaleInfo(e.Details)
+		r.Catalog.InvalidateCollection(info.Ns)
+	case mongoerr.ShardNotFound:
+		r.Catalog.Clear()
+	default:
+		return false
+	}
+	if try >= 2 {
+		return cluster.Backoff(op, min(try-1, 7)) == nil
+	}
+	return true
+}
+
+// peer finds the way to a shard.
+func (r *Router) peer(ctx context.Context, shard string) (cluster.Peer, error) {
+	if shard == cluster.ConfigShardID {
+		return r.config, nil
+	}
+	s, err := r.Registry.Shard(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	return s.Peer, nil
+}
+
+// relay sends a body (or, where it is nil, the request's own) to one shard with the version elements behind it, and lets
+// the shard write its reply in the place of the router's: dst must be as the handler was given it. What is left of the
+// reply is the shard's own elements, without ok and times.
+func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, error) {
+	p, err := r.peer(op, shard)
+	if err != nil {
+		return dst, err
+	}
+	if body == nil {
+		body = op.Req.Body
+	}
+	sb := scratch.get()
+	defer scratch.put(sb)
+	m := wire.Message{OpCode: wire.OpMsg, Flags: op.Req.Msg.Flags &^ (wire.ChecksumPresent | wire.ExhaustAllowed), Seqs: op.Req.Msg.Seqs}
+	m.Flags &^= wire.MoreToCome
+	m.Body = withSuffix(sb, body, suffix)
+	mark := len(dst) - 4
+	out, err := p.Call(op, &m, dst[:mark])
+	if err != nil {
+		return dst, err
+	}
+	return r.trimReply(op, out, mark)
+}
+
+// withSuffix copies a command and puts elements before its terminator. OP_QUERY is not relayed, so $db is in the body.
+func withSuffix(sb *[]byte, body, suffix []byte) []byte {
+	b := append((*sb)[:0], body[:len(body)-1]...)
+	b = append(append(b, suffix...), 0)
+	binary.LittleEndian.PutUint32(b, uint32(len(b)))
+	*sb = b
+	return b
+}
+
+// okTail is how a reply from a node of the same process ends: ok: 1 and the terminator.
+var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
+
+// trimReply cuts ok and times off the reply document that begins at mark, or turns it into its error.
+func (r *Router) trimReply(op *command.Op, out []byte, mark int) ([]byte, error) {
+	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) {
+		return out[:n], nil
+	}
+	reply := out[mark:]
+	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
+		op.AdvanceOperationTime(t.TimestampU64())
+	}
+	if err := cluster.ReplyError(reply); err != nil {
+		return out[:mark+4], err
+	}
+	keep := mark + 4
+	for it := value.Walk(reply); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return out[:keep], nil
+		}
+		switch string(k) {
+		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime":
+		default:
+			keep += copy(out[keep:], raw)
+		}
+	}
+}
+
+// toPrimary relays the request to the primary shard of its database: what collections that are not sharded need.
+func (r *Router) toPrimary(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+	return r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst)
+}
+
+// internalClient is who the router is when it sends itself commands.
+func (r *Router) internalClient() *command.Client {
+	return &command.Client{InProcess: true, Internal: true, Started: r.Service.Started}
+}

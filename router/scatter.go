@@ -1,0 +1,120 @@
+package router
+
+import (
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// shardReply is one shard's answer.
+type shardReply struct {
+	shard string
+	body  []byte // the whole reply document
+	err   error  // no reply, or a reply with ok: 0
+}
+
+// call sends one command to one shard.
+func (r *Router) call(op *command.Op, shard string, body []byte, seqs []wire.Sequence) ([]byte, error) {
+	p, err := r.peer(op, shard)
+	if err != nil {
+		return nil, err
+	}
+	m := wire.Message{OpCode: wire.OpMsg, Body: body, Seqs: seqs}
+	reply, err := p.Call(op, &m, nil)
+	if err != nil {
+		return nil, err
+	}
+	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
+		op.AdvanceOperationTime(t.TimestampU64())
+	}
+	return reply, cluster.ReplyError(reply)
+}
+
+// scatter sends to each shard the command that build makes for it, all at once, and waits for all answers.
+func (r *Router) scatter(op *command.Op, shards []string, build func(shard string) ([]byte, []wire.Sequence)) []shardReply {
+	out := make([]shardReply, len(shards))
+	one := func(i int) {
+		body, seqs := build(shards[i])
+		reply, err := r.call(op, shards[i], body, seqs)
+		out[i] = shardReply{shard: shards[i], body: reply, err: err}
+	}
+	var wg sync.WaitGroup
+	for i := 1; i < len(shards); i++ {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			one(i)
+		}()
+	}
+	if len(shards) > 0 {
+		one(0)
+	}
+	wg.Wait()
+	return out
+}
+
+// firstError picks the error to report of several shards': a stale one first, since it makes the others moot.
+func firstError(replies []shardReply) error {
+	var first error
+	for i := range replies {
+		err := replies[i].err
+		if err == nil {
+			continue
+		}
+		if isStale(err) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func isStale(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.StaleEpoch, mongoerr.CannotImplicitlyCreateCollection, mongoerr.ShardNotFound:
+		return true
+	}
+	return false
+}
+
+// rebuild copies a command without the named fields and with elements put behind it.
+func rebuild(body []byte, drop map[string]bool, suffix ...[]byte) []byte {
+	dst, mark := value.Begin(make([]byte, 0, len(body)+128))
+	for it := value.Walk(body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if !drop[string(k)] {
+			dst = append(dst, raw...)
+		}
+	}
+	for _, s := range suffix {
+		dst = append(dst, s...)
+	}
+	return value.End(dst, mark)
+}
+
+// versioned is a copy of a command with one shard's version elements.
+func versioned(body []byte, info *cluster.CollectionInfo, shard string) []byte {
+	return rebuild(body, nil, info.Suffix(shard))
+}
+
+// collectWriteConcernErrors carries the first shard's writeConcernError into the reply.
+func collectWriteConcernErrors(op *command.Op, replies []shardReply) {
+	for i := range replies {
+		if replies[i].body == nil {
+			continue
+		}
+		if e := cluster.WriteConcernErrorOf(replies[i].body); e != nil {
+			op.SetWriteConcernError(e)
+			return
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package router
+
+import "github.com/shoaldb/shoal/command"
+
+// opt makes optional fields of any type: the shard behind a relayed command checks them.
+func opt(names ...string) []command.Field {
+	out := make([]command.Field, len(names))
+	for i, n := range names {
+		out[i] = command.Opt(n, command.TAny)
+	}
+	return out
+}
+
+// relayed is a row whose arguments the shards check: the router reads those it needs and lets all pass.
+func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
+	return command.Spec{
+		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
+		ReadConcern: true, WriteConcern: true, Txn: true, Retryable: kind == command.Write, Run: run,
+	}
+}
+
+// onColl is relayed for a command whose value is a collection.
+func onColl(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
+	s := relayed(name, kind, run, fields...)
+	s.Namespace, s.API = true, true
+	return s
+}
+
+// admin is a row for a sharding command.
+func admin(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
+	return command.Spec{
+		Name: name, Roles: command.Router, Kind: command.DDL, AdminOnly: true, ArgTypes: types, Fields: fields,
+		WriteConcern: true, ReadConcern: true, Run: run,
+	}
+}
+
+// specs is the router's command table; what every role answers alike is registered elsewhere.
+func (r *Router) specs() []command.Spec {
+	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort")
+	fam.Aliases = []string{"findandmodify"}
+	out := []command.Spec{
+		onColl("find", command.Read, r.find, "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
+			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max"),
+		onColl("aggregate", command.Read, r.aggregate, "pipeline", "cursor", "collation", "allowDiskUse", "explain"),
+		onColl("count", command.Read, r.count, "query", "skip", "limit", "collation"),
+		onColl("distinct", command.Read, r.distinct, "query", "key", "collation"),
+		onColl("insert", command.Write, r.insert, "documents", "ordered"),
+		onColl("update", command.Write, r.update, "updates", "ordered"),
+		onColl("delete", command.Write, r.delete, "deletes", "ordered"),
+		fam,
+		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "bypassDocumentValidation"),
+		relayed("getMore", command.Read, r.getMore, "collection", "batchSize"),
+		onColl("killCursors", command.Read, r.killCursors, "cursors"),
+		relayed("explain", command.Read, r.explain, "verbosity"),
+	}
+	out = append(out, r.ddlSpecs()...)
+	out = append(out, r.shardingSpecs()...)
+	return out
+}
+
+func (r *Router) ddlSpecs() []command.Spec {
+	rename := relayed("renameCollection", command.DDL, r.renameCollection, "to", "dropTarget")
+	rename.AdminOnly = true
+	listDBs := relayed("listDatabases", command.Read, r.listDatabases, "nameOnly", "filter", "authorizedDatabases")
+	listDBs.AdminOnly, listDBs.API = true, true
+	dropIndexes := onColl("dropIndexes", command.DDL, r.dropIndexes)
+	dropIndexes.Aliases = []string{"deleteIndexes"}
+	collStats := onColl("collStats", command.Read, r.collStats)
+	collStats.Aliases = []string{"collstats"}
+	dbStats := relayed("dbStats", command.Read, r.dbStats)
+	dbStats.Aliases = []string{"dbstats"}
+	dataSize := relayed("dataSize", command.Read, r.dataSize)
+	dataSize.Aliases = []string{"datasize"}
+	out := []command.Spec{
+		onColl("create", command.DDL, r.create),
+		onColl("drop", command.DDL, r.drop),
+		relayed("dropDatabase", command.DDL, r.dropDatabase),
+		listDBs, rename, dropIndexes, collStats, dbStats, dataSize,
+		relayed("listCollections", command.Read, r.toPrimaryRead),
+		onColl("listIndexes", command.Read, r.listIndexes),
+		onColl("createIndexes", command.DDL, r.createIndexes),
+		onColl("collMod", command.DDL, r.collMod),
+		onColl("validate", command.Read, r.validate),
+		onColl("convertToCapped", command.DDL, r.toPrimaryWrite),
+		relayed("profile", command.None, r.toPrimaryRead),
+		onColl("planCacheClear", command.None, r.toOwnersFirst),
+		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),
+		onColl("planCacheListFilters", command.None, r.toOwnersFirst),
+		onColl("planCacheSetFilter", command.None, r.toOwnersFirst),
+		onColl("mapReduce", command.Read, r.toPrimaryRead),
+		onColl("compactStructuredEncryptionData", command.None, r.toPrimaryRead),
+		relayed("filemd5", command.Read, r.toPrimaryRead),
+		relayed("fsync", command.None, r.onAllShards),
+		relayed("fsyncUnlock", command.None, r.onAllShards),
+	}
+	return out
+}
+
+// toOwnersFirst sends a command to all shards that hold the collection and answers with one reply.
+func (r *Router) toOwnersFirst(op *command.Op, dst []byte) ([]byte, error) {
+	return r.onOwners(op, false, dst, firstReply)
+}
+
+func (r *Router) shardingSpecs() []command.Spec {
+	any, str := command.TAny, command.TString
+	o, req := command.Opt, command.Req
+	add := admin("addShard", str, r.addShard, o("name", any), o("maxSize", any))
+	remove := admin("removeShard", str, r.removeShard)
+	out := []command.Spec{
+		admin("enableSharding", str, r.enableSharding, o("primaryShard", str)),
+		admin("shardCollection", str, r.shardCollection, req("key", command.TObject), o("unique", command.TSafeBool), o("numInitialChunks", command.TNumber),
+			o("presplitHashedZones", command.TSafeBool), o("collation", command.TObject), o("timeseries", command.TObject),
+			o("implicitlyCreateIndex", command.TSafeBool), o("enforceUniquenessCheck", command.TSafeBool)),
+		admin("split", str, r.split, o("find", command.TObject), o("bounds", command.TArray), o("middle", command.TObject)),
+		admin("moveChunk", str, r.moveChunk, o("find", command.TObject), o("bounds", command.TArray), o("to", str), o("toShard", str),
+			o("_secondaryThrottle", any), o("secondaryThrottle", any), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
+		admin("moveRange", str, r.moveChunk, o("toShard", str), o("min", command.TObject), o("max", command.TObject),
+			o("secondaryThrottle", any), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
+		admin("mergeChunks", str, r.mergeChunks, o("bounds", command.TArray)),
+		admin("listShards", any, r.listShards, o("filter", command.TObject)),
+		add, remove,
+		admin("getShardMap", any, r.getShardMap),
+		admin("getShardVersion", str, r.getShardVersion, o("fullMetadata", command.TSafeBool)),
+		admin("flushRouterConfig", any, r.flushRouterConfig),
+		admin("balancerStart", any, r.renamed("_configsvrBalancerStart"), o("maxTimeMS", any)),
+		admin("balancerStop", any, r.renamed("_configsvrBalancerStop"), o("maxTimeMS", any)),
+		admin("balancerStatus", any, r.renamed("_configsvrBalancerStatus")),
+		admin("balancerCollectionStatus", str, r.renamed("_configsvrBalancerCollectionStatus")),
+		admin("addShardToZone", str, r.renamed("_configsvrAddShardToZone"), req("zone", str)),
+		admin("removeShardFromZone", str, r.renamed("_configsvrRemoveShardFromZone"), req("zone", str)),
+		admin("updateZoneKeyRange", str, r.renamed("_configsvrUpdateZoneKeyRange"), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
+		admin("clearJumboFlag", str, r.renamed("_configsvrClearJumboFlag"), o("find", command.TObject), o("bounds", command.TArray)),
+		admin("netstat", any, r.netstat),
+		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
+	}
+	for _, name := range []string{"movePrimary", "refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {
+		s := admin(name, any, notBuilt)
+		s.Lenient = true
+		out = append(out, s)
+	}
+	return out
+}

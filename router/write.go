@@ -1,0 +1,375 @@
+package router
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Writes. A batch whose statements all belong to one shard is relayed as it came. Any other becomes a writeBatch:
+// statements are grouped by shard, sent, and those answered as stale are targeted again.
+
+// insert, update and delete are the commands.
+func (r *Router) insert(op *command.Op, dst []byte) ([]byte, error) {
+	return r.write(op, "documents", "insert", dst)
+}
+
+func (r *Router) update(op *command.Op, dst []byte) ([]byte, error) {
+	return r.write(op, "updates", "update", dst)
+}
+
+func (r *Router) delete(op *command.Op, dst []byte) ([]byte, error) {
+	return r.write(op, "deletes", "remove", dst)
+}
+
+func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, kind
+	if err := checkWritable(op, ns, coll); err != nil {
+		return dst, err
+	}
+	from := len(dst)
+	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		if !info.Sharded() {
+			if dst, err = r.toPrimary(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
+				return err
+			}
+			b, err := newWriteBatch(r, op, list)
+			if err != nil {
+				return err
+			}
+			b.pending = b.pending[:0]
+			b.absorb(op, dst[from-4:], b.all(), "")
+			dst, err = b.run(ns, dst[:from])
+			return err
+		}
+		b, err := newWriteBatch(r, op, list)
+		if err != nil {
+			return err
+		}
+		dst, err = b.run(ns, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+// checkWritable refuses the namespaces that only nodes write: a shard cannot tell a router's own writes from those it
+// relays.
+func checkWritable(op *command.Op, ns, coll string) error {
+	if op.Client.Internal {
+		return nil
+	}
+	switch {
+	case coll == "system.views", ns == "admin.system.keys" && op.Req.Spec.Name != "delete", strings.HasPrefix(ns, "local."):
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	}
+	return nil
+}
+
+// staleWriteErrors looks for a statement that was refused as stale in the middle of a relayed batch.
+func staleWriteErrors(reply []byte) bool {
+	const small = 4 + 1 + 2 + 4 // {n: int}
+	if len(reply) <= small {
+		return false
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		if isStale(writeErrorOf(e.Doc())) {
+			return true
+		}
+	}
+	return false
+}
+
+// writeBatch is a write command on a sharded collection.
+type writeBatch struct {
+	r       *Router
+	op      *command.Op
+	list    string
+	items   [][]byte
+	pending []int // indexes of items not yet done
+	ordered bool
+	retries bool // the command carries a txnNumber: statements need their ids
+
+	n, modified int64
+	upserted    []value.Value
+	errs        map[int][]byte // the elements of writeErrors by index, without the index
+	retried     []value.Value
+	wcErr       *mongoerr.Error
+	stale       error // the last stale answer, nil while none is open
+}
+
+func newWriteBatch(r *Router, op *command.Op, list string) (*writeBatch, error) {
+	b := &writeBatch{r: r, op: op, list: list, ordered: op.Req.BoolOr("ordered", true), retries: op.Req.HasTxnNumber, errs: map[int][]byte{}}
+	docs := op.Req.DocList(list)
+	n := docs.Count()
+	if n == 0 || n > command.MaxWriteBatch {
+		return nil, mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", command.MaxWriteBatch, n)
+	}
+	b.items = make([][]byte, 0, n)
+	err := docs.Each(op.Req.Spec.Name+"."+list, func(_ int, d []byte) error {
+		b.items = append(b.items, d)
+		return nil
+	})
+	b.pending = b.all()
+	return b, err
+}
+
+func (b *writeBatch) all() []int {
+	out := make([]int, len(b.items))
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// aim is where one statement goes.
+type aim struct {
+	shards []string
+	ignore bool   // to several shards, each of which does its part whatever its version
+	search bool   // one document is meant, but the filter does not say on which shard
+	doc    []byte // the statement as it is to be sent
+}
+
+// run sends the batch until nothing is pending.
+func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
+	for try := 0; len(b.pending) > 0; try++ {
+		info, err := b.r.collectionForWrite(b.op, ns)
+		if err != nil {
+			return dst, err
+		}
+		if b.stale = nil; b.ordered {
+			err = b.runOrdered(info)
+		} else {
+			err = b.runUnordered(info)
+		}
+		if err == nil {
+			err = b.stale
+		}
+		if err == nil {
+			break
+		}
+		if !b.r.absorbStale(b.op, err, try) {
+			if !isStale(err) {
+				return dst, err
+			}
+			for _, i := range b.pending {
+				b.fail(i, err)
+			}
+			break
+		}
+	}
+	return b.reply(dst), nil
+}
+
+// runOrdered sends runs of neighbouring statements that go to the same shard, one run after the other.
+func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
+	for len(b.pending) > 0 && len(b.errs) == 0 && b.stale == nil {
+		first := b.pending[0]
+		a, err := b.aim(info, first)
+		if err != nil {
+			b.fail(first, err)
+			return nil
+		}
+		if len(a.shards) != 1 || a.search {
+			b.pending = b.pending[1:]
+			if err := b.sendWide(info, first, a); err != nil {
+				return err
+			}
+			continue
+		}
+		run, docs := []int{first}, a.doc
+		for _, i := range b.pending[1:] {
+			next, err := b.aim(info, i)
+			if err != nil || next.search || len(next.shards) != 1 || next.shards[0] != a.shards[0] {
+				break
+			}
+			run, docs = append(run, i), append(docs[:len(docs):len(docs)], next.doc...)
+		}
+		b.pending = b.pending[len(run):]
+		if err := b.sendGroup(info, a.shards[0], run, docs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runUnordered sends each shard its statements at once, then those that concern several.
+func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
+	groups := make(map[string][]int)
+	docs := make(map[string][]byte)
+	var order []string
+	wide := map[int]aim{}
+	var wideOrder []int
+	todo := b.pending
+	b.pending = nil
+	for _, i := range todo {
+		a, err := b.aim(info, i)
+		switch {
+		case err != nil:
+			b.fail(i, err)
+		case a.search || len(a.shards) != 1:
+			wide[i] = a
+			wideOrder = append(wideOrder, i)
+		default:
+			s := a.shards[0]
+			if groups[s] == nil {
+				order = append(order, s)
+			}
+			groups[s], docs[s] = append(groups[s], i), append(docs[s], a.doc...)
+		}
+	}
+	replies := b.r.scatter(b.op, order, func(s string) ([]byte, []wire.Sequence) {
+		return b.command(info.Suffix(s), groups[s]), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
+	})
+	for i := range replies {
+		if err := b.settle(&replies[i], groups[replies[i].shard]); err != nil {
+			return err
+		}
+	}
+	for _, i := range wideOrder {
+		if err := b.sendWide(info, i, wide[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command is the write command for one shard, without its statements.
+func (b *writeBatch) command(suffix []byte, indexes []int) []byte {
+	drop := map[string]bool{b.list: true, "stmtIds": true, "stmtId": true, "$clusterTime": true}
+	var ids []byte
+	if b.retries {
+		vals := make([]value.Value, len(indexes))
+		for i, at := range indexes {
+			vals[i] = value.NewInt32(int32(at))
+		}
+		ids = value.Append(nil, "stmtIds", value.NewArray(value.ArrayOf(vals...)))
+	}
+	return rebuild(b.op.Req.Body, drop, ids, suffix)
+}
+
+func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, indexes []int, docs []byte) error {
+	body, err := b.r.call(b.op, shard, b.command(info.Suffix(shard), indexes), []wire.Sequence{{ID: b.list, Docs: docs}})
+	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
+}
+
+// settle takes in one shard's answer for the statements at indexes.
+func (b *writeBatch) settle(rep *shardReply, indexes []int) error {
+	if rep.err != nil {
+		if isStale(rep.err) {
+			b.stale = rep.err
+			b.pending = mergeIndexes(b.pending, indexes)
+			return nil
+		}
+		return rep.err
+	}
+	b.absorb(b.op, rep.body, indexes, rep.shard)
+	return nil
+}
+
+// absorb adds a shard's reply to the batch's result.
+func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard string) {
+	add := func(name string, to *int64) {
+		v, _ := value.Lookup(reply, name).AsInt64()
+		*to += v
+	}
+	add("n", &b.n)
+	add("nModified", &b.modified)
+	for _, u := range value.Values(value.Lookup(reply, "upserted").Doc()) {
+		i, _ := value.Lookup(u.Doc(), "index").AsInt64()
+		if int(i) < len(indexes) {
+			b.upserted = append(b.upserted, value.NewDocument(value.Doc(
+				value.F("index", value.NewInt32(int32(indexes[i]))), value.F("_id", value.Lookup(u.Doc(), "_id").Clone()))))
+		}
+	}
+	b.retried = append(b.retried, value.Values(value.Lookup(reply, "retriedStmtIds").Doc())...)
+	if e := cluster.WriteConcernErrorOf(reply); e != nil && b.wcErr == nil {
+		b.wcErr = e
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		i, _ := value.Lookup(e.Doc(), "index").AsInt64()
+		if int(i) >= len(indexes) {
+			continue
+		}
+		err := writeErrorOf(e.Doc())
+		if !isStale(err) {
+			b.errs[indexes[i]] = rebuildElements(e.Doc(), map[string]bool{"index": true})
+			continue
+		}
+		b.stale = err
+		if b.ordered { // everything from here on was not tried
+			b.pending = mergeIndexes(b.pending, indexes[i:])
+			return
+		}
+		b.pending = mergeIndexes(b.pending, indexes[i:i+1])
+	}
+}
+
+// mergeIndexes puts statements back into the list of pending ones, in order.
+func mergeIndexes(a, b []int) []int {
+	out := make([]int, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0] < b[0] {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+func (b *writeBatch) fail(i int, err error) {
+	e := mongoerr.From(err)
+	d := value.Append(nil, "code", value.NewInt32(int32(e.Code)))
+	if len(e.Details) > 0 {
+		d = append(d, rebuildElements(e.Details, nil)...)
+	}
+	b.errs[i] = value.Append(d, "errmsg", value.NewString(e.Message))
+}
+
+// reply writes the batch's result as the command's.
+func (b *writeBatch) reply(dst []byte) []byte {
+	dst = value.Append(dst, "n", value.NewInt32(int32(b.n)))
+	if b.list == "updates" {
+		dst = value.Append(dst, "nModified", value.NewInt32(int32(b.modified)))
+		if len(b.upserted) > 0 {
+			sortByIndex(b.upserted)
+			dst = value.Append(dst, "upserted", value.NewArray(value.ArrayOf(b.upserted...)))
+		}
+	}
+	if len(b.errs) > 0 {
+		var arr int
+		dst, arr = value.BeginKey(dst, value.Array, "writeErrors")
+		n := 0
+		for i := range b.items {
+			e, ok := b.errs[i]
+			if !ok {
+				continue
+			}
+			var m int
+			dst, m = value.BeginKey(dst, value.Document, itoa(n))
+			dst = value.Append(dst, "index", value.NewInt32(int32(i)))
+			dst = value.End(append(dst, e...), m)
+			if n++; b.ordered {
+				break
+			}
+		}
+		dst = value.End(dst, arr)
+	}
+	if len(b.retried) > 0 {
+		dst = value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(b.retried...)))
+	}
+	if b.wcErr != nil {
+		b.op.SetWriteConcernError(b.wcErr)
+	}
+	return dst
+}

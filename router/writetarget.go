@@ -1,0 +1,170 @@
+package router
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sort"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+func sortByIndex(up []value.Value) {
+	sort.Slice(up, func(i, j int) bool {
+		return value.Lookup(up[i].Doc(), "index").Int32() < value.Lookup(up[j].Doc(), "index").Int32()
+	})
+}
+
+// aim targets one statement.
+func (b *writeBatch) aim(info *cluster.CollectionInfo, i int) (aim, error) {
+	st := b.items[i]
+	if !info.Sharded() {
+		return aim{shards: []string{info.DB.Primary}, doc: st}, nil
+	}
+	switch b.list {
+	case "documents":
+		return aimInsert(info, st)
+	case "deletes":
+		multi := true
+		if n, ok := value.Lookup(st, "limit").AsInt64(); ok && n == 1 {
+			multi = false
+		}
+		return aimFilter(info, st, multi, false)
+	}
+	return aimFilter(info, st, value.Lookup(st, "multi").Truthy(), value.Lookup(st, "upsert").Truthy())
+}
+
+// aimInsert gives the shard that owns a new document, which gets its _id here if the client sent none.
+func aimInsert(info *cluster.CollectionInfo, doc []byte) (aim, error) {
+	if value.Lookup(doc, "_id").IsMissing() {
+		doc = withID(doc)
+	}
+	var room [4]value.Value
+	key, err := info.Map.Key.FromDocument(doc, room[:0])
+	if err != nil {
+		return aim{}, err
+	}
+	return aim{shards: []string{info.Map.Find(key).Shard}, doc: doc}, nil
+}
+
+func withID(doc []byte) []byte {
+	dst, mark := value.Begin(make([]byte, 0, len(doc)+17))
+	dst = value.Append(dst, "_id", value.NewObjectID(NewObjectID()))
+	return value.End(append(dst, doc[4:len(doc)-1]...), mark)
+}
+
+// aimFilter targets an update or delete by its filter.
+func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim, error) {
+	q := value.Lookup(st, "q").Doc()
+	collated := collatedBy(value.Lookup(st, "collation").Doc())
+	if key, ok := exactKey(info.Map.Key, q, collated); ok {
+		return aim{shards: []string{info.Map.Find(key).Shard}, doc: st}, nil
+	}
+	shards := target(info, q, collated)
+	switch {
+	case multi && upsert:
+		return aim{}, mongoerr.New(mongoerr.ShardKeyNotFound, "Failed to target upsert by query :: could not extract exact shard key")
+	case len(shards) == 1 && !upsert:
+		return aim{shards: shards, doc: st}, nil
+	case multi:
+		return aim{shards: shards, ignore: true, doc: st}, nil
+	}
+	return aim{shards: shards, search: true, doc: st}, nil
+}
+
+// sendWide sends a statement that concerns several shards, or one that is still to be found.
+func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error {
+	if a.search {
+		return b.sendFound(info, i, a)
+	}
+	suffix := cluster.AppendShardVersion(nil, cluster.Ignored)
+	replies := b.r.scatter(b.op, a.shards, func(string) ([]byte, []wire.Sequence) {
+		return b.command(suffix, []int{i}), []wire.Sequence{{ID: b.list, Docs: a.doc}}
+	})
+	for j := range replies {
+		if err := b.settle(&replies[j], []int{i}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxSearches bounds how often a document that moves away between being found and being written is looked for again.
+const maxSearches = 20
+
+// sendFound writes one document that the filter does not place: it finds a match first, then writes that very one. With
+// no match anywhere, one shard gets the statement as it is: to insert the upsert, or to check its syntax.
+func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error {
+	st := b.items[i]
+	q := value.Lookup(st, "q").Doc()
+	for n := 0; ; n++ {
+		shard, id, err := b.r.findOne(b.op, info, a.shards, findOneArgs{
+			filter: q, collation: value.Lookup(st, "collation"), let: value.Lookup(b.op.Req.Body, "let"), hint: value.Lookup(st, "hint"),
+			sort: value.Lookup(st, "sort"),
+		})
+		if err != nil {
+			return b.settle(&shardReply{err: err}, []int{i})
+		}
+		if shard == "" {
+			shard = a.shards[0]
+			if value.Lookup(st, "upsert").Truthy() {
+				if shard, err = upsertShard(info, q); err != nil {
+					b.fail(i, err)
+					return nil
+				}
+			}
+			return b.sendGroup(info, shard, []int{i}, st)
+		}
+		before := b.n
+		if err := b.sendGroup(info, shard, []int{i}, narrowed(st, "q", q, id)); err != nil {
+			return err
+		}
+		if b.n > before || b.errs[i] != nil || b.stale != nil || n == maxSearches {
+			return nil
+		}
+	}
+}
+
+// upsertShard owns the document that an upsert by q would insert: key fields that q does not pin count as null.
+func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
+	var key []value.Value
+	for i := range info.Map.Key.Parts {
+		s := fieldSpans(q, info.Map.Key.Parts[i].Path, false)
+		v := value.NewNull()
+		if len(s) == 1 && s[0].point() {
+			v = s[0].lo
+		}
+		key = append(key, v)
+	}
+	info.Map.Key.HashParts(key)
+	return info.Map.Find(key).Shard, nil
+}
+
+// narrowed is a statement with its filter and-ed with one document's _id, and without upsert and sort.
+func narrowed(st []byte, field string, q []byte, id value.Value) []byte {
+	both := value.ArrayOf(value.NewDocument(q), value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$eq", id)))))))
+	if q == nil {
+		both = value.ArrayOf(value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$eq", id)))))))
+	}
+	f := value.Append(nil, field, value.NewDocument(value.Doc(value.F("$and", value.NewArray(both)))))
+	return rebuild(st, map[string]bool{field: true, "upsert": true, "sort": true}, f)
+}
+
+var oidRandom = func() (r [5]byte) { rand.Read(r[:]); return r }()
+var oidCounter atomic.Uint32
+
+// NewObjectID makes an object id: time, process, counter.
+func NewObjectID() (id [12]byte) {
+	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
+	copy(id[4:], oidRandom[:])
+	c := oidCounter.Add(1)
+	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
+	return id
+}
