@@ -11,21 +11,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// aggHost is what the merge part of a pipeline asks of the router.
-type aggHost struct {
-	r  *Router
-	op *command.Op
-}
+// aggHost is what the merge part of a pipeline asks of the router. It holds no operation: a cursor outlives the one that
+// opened it, and each call brings the one at hand as its context.
+type aggHost struct{ r *Router }
 
 // Resolve implements agg.Host: it asks the database's primary shard whether the namespace is a view.
 func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace, []value.Value, error) {
+	op := command.FromContext(ctx)
 	var pipeline []value.Value
 	for depth := 0; depth < 20; depth++ {
-		info, err := h.r.collection(h.op, ns.String())
+		info, err := h.r.collection(op, ns.String())
 		if err != nil || info.Sharded() {
 			return ns, pipeline, err
 		}
-		def, err := h.r.viewDefinition(h.op, info, ns)
+		def, err := h.r.viewDefinition(op, info, ns)
 		if err != nil || def == nil {
 			return ns, pipeline, err
 		}
@@ -53,6 +52,7 @@ func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns
 
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
+	op := command.FromContext(ctx)
 	b, mark := value.Begin(nil)
 	b = value.Append(b, "find", value.NewString(ns.Coll))
 	if q.Filter != nil {
@@ -67,22 +67,22 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	if q.Collation != nil {
 		b = value.Append(b, "collation", value.NewDocument(q.Collation))
 	}
-	b = value.Append(append(b, carried(h.op)...), "$db", value.NewString(ns.DB))
+	b = value.Append(append(b, carried(op)...), "$db", value.NewString(ns.DB))
 	body := value.End(b, mark)
 	var c *mergeCursor
-	err := h.r.routed(h.op, ns.String(), false, func(info *cluster.CollectionInfo) error {
+	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
 		spec, err := collationFor(q.Collation, info)
 		if err != nil {
 			return err
 		}
-		c = &mergeCursor{extra: carried(h.op), skip: q.Skip, limit: q.Limit}
+		c = &mergeCursor{extra: carried(op), skip: q.Skip, limit: q.Limit}
 		if q.Sort != nil {
 			if c.sort, err = newSortKeys(q.Sort, spec.Collator()); err != nil {
 				return err
 			}
 		}
 		shards := target(info, q.Filter, collatedBy(q.Collation))
-		c.remotes, err = h.r.openRemotes(h.op, shards, func(s string) []byte { return versioned(body, info, s) })
+		c.remotes, err = h.r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })
 		return err
 	})
 	if err != nil {
@@ -93,6 +93,7 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 
 // Info implements agg.Host: the shards report, the router concatenates.
 func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec value.Value) (agg.Source, error) {
+	op := command.FromContext(ctx)
 	coll := value.NewString(ns.Coll)
 	if ns.Coll == "$cmd.aggregate" || ns.Coll == "" {
 		coll = value.NewInt32(1)
@@ -103,10 +104,10 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 		value.F("pipeline", value.NewArray(value.ArrayOf(st))),
 		value.F("cursor", value.NewDocument(value.Doc())),
 		value.F("$db", value.NewString(ns.DB)))
-	c := &mergeCursor{extra: carried(h.op)}
-	err := h.r.routed(h.op, ns.String(), false, func(info *cluster.CollectionInfo) error {
+	c := &mergeCursor{extra: carried(op)}
+	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
 		var err error
-		c.remotes, err = h.r.openRemotes(h.op, info.Shards(), func(s string) []byte { return versioned(body, info, s) })
+		c.remotes, err = h.r.openRemotes(op, info.Shards(), func(s string) []byte { return versioned(body, info, s) })
 		return err
 	})
 	if err != nil {
@@ -120,7 +121,8 @@ func (h *aggHost) Spill() agg.Spiller { return nil }
 
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, error) {
-	info, err := h.r.collectionForWrite(h.op, w.NS.String())
+	op := command.FromContext(ctx)
+	info, err := h.r.collectionForWrite(op, w.NS.String())
 	if err != nil {
 		return nil, err
 	}
@@ -128,13 +130,13 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 		if info.Sharded() {
 			return nil, mongoerr.Newf(28769, "%s cannot be sharded", w.NS)
 		}
-		return newOutWriter(h, w, info)
+		return newOutWriter(h, op, w, info)
 	}
 	return &mergeWriter{h: h, w: w}, nil
 }
 
-// writeBatch bounds what $out and $merge send at once.
-const writeBatch = 1000
+// maxMergeBatch bounds what $out and $merge send at once.
+const maxMergeBatch = 1000
 
 // runWrite routes a write of the router's own through the commands that clients use.
 func (h *aggHost) runWrite(ctx context.Context, db string, body []byte) error {

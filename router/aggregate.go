@@ -185,7 +185,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		return dst, err
 	}
 	db, coll := cluster.SplitNS(a.ns)
-	host := &aggHost{r: r, op: op}
+	host := &aggHost{r: r}
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
 		AllowDiskUse: op.BoolOr("allowDiskUse", true),

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -13,6 +14,7 @@ import (
 // outWriter is $out: documents go to a temporary collection, which takes the target's place at Commit.
 type outWriter struct {
 	h      *aggHost
+	op     *command.Op // $out runs within one request
 	w      agg.WriteSpec
 	info   *cluster.CollectionInfo
 	temp   string
@@ -21,9 +23,9 @@ type outWriter struct {
 	exists bool
 }
 
-func newOutWriter(h *aggHost, w agg.WriteSpec, info *cluster.CollectionInfo) (*outWriter, error) {
+func newOutWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*outWriter, error) {
 	id := cluster.NewUUID()
-	o := &outWriter{h: h, w: w, info: info, temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
+	o := &outWriter{h: h, op: op, w: w, info: info, temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
 	if err := o.create(); err != nil {
 		return nil, err
 	}
@@ -33,11 +35,11 @@ func newOutWriter(h *aggHost, w agg.WriteSpec, info *cluster.CollectionInfo) (*o
 // create makes the temporary collection with the target's options and indexes.
 func (o *outWriter) create() error {
 	db := o.w.NS.DB
-	p, err := o.h.r.peer(o.h.op, o.info.DB.Primary)
+	p, err := o.h.r.peer(o.op, o.info.DB.Primary)
 	if err != nil {
 		return err
 	}
-	found, err := cluster.FindAll(o.h.op, p, db, value.Doc(
+	found, err := cluster.FindAll(o.op, p, db, value.Doc(
 		value.F("listCollections", value.NewInt32(1)),
 		value.F("filter", value.NewDocument(value.Doc(value.F("name", value.NewString(o.w.NS.Coll))))),
 		value.F("$db", value.NewString(db))))
@@ -56,7 +58,7 @@ func (o *outWriter) create() error {
 		b = value.Append(b, "timeseries", value.NewDocument(o.w.TimeSeries))
 	}
 	b = value.Append(b, "$db", value.NewString(db))
-	if err := o.h.runWrite(o.h.op, db, value.End(b, mark)); err != nil || !o.exists {
+	if err := o.h.runWrite(o.op, db, value.End(b, mark)); err != nil || !o.exists {
 		return err
 	}
 	return o.copyIndexes(p)
@@ -64,7 +66,7 @@ func (o *outWriter) create() error {
 
 func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	db := o.w.NS.DB
-	specs, err := cluster.FindAll(o.h.op, p, db, value.Doc(
+	specs, err := cluster.FindAll(o.op, p, db, value.Doc(
 		value.F("listIndexes", value.NewString(o.w.NS.Coll)), value.F("$db", value.NewString(db))))
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	if len(add) == 0 {
 		return nil
 	}
-	return o.h.runWrite(o.h.op, db, value.Doc(
+	return o.h.runWrite(o.op, db, value.Doc(
 		value.F("createIndexes", value.NewString(o.temp)),
 		value.F("indexes", value.NewArray(value.ArrayOf(add...))), value.F("$db", value.NewString(db))))
 }
@@ -86,7 +88,7 @@ func (o *outWriter) copyIndexes(p cluster.Peer) error {
 // Write implements agg.Writer.
 func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
 	o.batch = value.AppendIndex(o.batch, o.n, value.NewDocument(doc))
-	if o.n++; o.n < writeBatch && len(o.batch) < maxBatchBytes/2 {
+	if o.n++; o.n < maxMergeBatch && len(o.batch) < maxBatchBytes/2 {
 		return nil
 	}
 	return o.flush(ctx)
@@ -137,7 +139,7 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 		return err
 	}
 	m.batch = value.AppendIndex(m.batch, m.n, value.NewDocument(st))
-	if m.n++; m.w.WhenNotMatched != "fail" && m.n < writeBatch && len(m.batch) < maxBatchBytes/2 {
+	if m.n++; m.w.WhenNotMatched != "fail" && m.n < maxMergeBatch && len(m.batch) < maxBatchBytes/2 {
 		return nil
 	}
 	return m.flush(ctx)

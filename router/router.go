@@ -35,6 +35,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		config:  reg.Config(),
 	}
 	r.cursors.init()
+	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
 	return r
 }
