@@ -443,7 +443,7 @@ func parseElemMatch(p *parser, path, name string, v value.Value, _ []byte) (*Nod
 		return nil, badValue("exceeded maximum query tree depth of %d at %s", maxDepth, path)
 	}
 	switch first := firstKey(v); {
-	case first == "$and", first == "$or", first == "$nor", first == "$where", !isOperatorDoc(v):
+	case first == "$and", first == "$or", first == "$nor", first == "$where", first == "$jsonSchema", !isOperatorDoc(v):
 		sub, err := p.document(v.Doc())
 		if err != nil {
 			return nil, err
