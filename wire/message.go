@@ -18,11 +18,10 @@ type Sequence struct {
 type Message struct {
 	RequestID  int32
 	ResponseTo int32
-	OpCode     OpCode // OpMsg, or OpQuery for a legacy handshake
+	OpCode     OpCode // OpMsg, or OpQuery for a legacy handshake, whose body gets a $db too
 	Flags      uint32
 	Body       []byte     // the command or the reply: one BSON document
 	Seqs       []Sequence // kind 1 sections
-	DB         string     // OP_QUERY only: its database; OP_MSG has $db in the body
 
 	compressor CompressorID // the one the frame came with
 	hasComp    bool

@@ -44,9 +44,8 @@ func parseQuery(m *Message, b []byte) error {
 	if err != nil {
 		return err
 	}
-	m.Body = unwrapQuery(b[:n:n])
 	db, coll, _ := bytes.Cut(ns, []byte{'.'})
-	m.DB = string(db)
+	m.Body = withDB(unwrapQuery(b[:n:n]), db)
 	if string(coll) != "$cmd" {
 		return legacyQueryError{mongoerr.New(5739101, "OP_QUERY is no longer supported."+legacyHelp)}
 	}
@@ -66,6 +65,16 @@ func unwrapQuery(doc []byte) []byte {
 		return doc
 	}
 	return doc[4+len(key)+2 : 4+n : 4+n]
+}
+
+// withDB returns a copy of a command that has its database as $db, as commands of OP_MSG have.
+func withDB(doc, db []byte) []byte {
+	out := make([]byte, 0, len(doc)+len("\x02$db\x00")+4+len(db)+1)
+	out = append(append(out, doc[:len(doc)-1]...), "\x02$db\x00"...)
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(db)+1))
+	out = append(append(append(out, db...), 0), 0)
+	binary.LittleEndian.PutUint32(out, uint32(len(out)))
+	return out
 }
 
 // parseReply reads an OP_REPLY after its header, for the client side.

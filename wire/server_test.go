@@ -318,7 +318,8 @@ func TestLegacyHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := receive(t, c)
-	if got.OpCode != OpReply || got.ResponseTo != 3 || !bytes.Equal(got.Body, doc("isMaster", 1)) {
+	want := withDB(doc("isMaster", 1), []byte("admin"))
+	if got.OpCode != OpReply || got.ResponseTo != 3 || !bytes.Equal(got.Body, want) || Validate(want) != nil {
 		t.Fatalf("got %+v", got)
 	}
 	if _, err := c.Write(AppendQuery(nil, 4, "test", doc("find", 1))); err != nil {
