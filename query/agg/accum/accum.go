@@ -1,0 +1,301 @@
+package accum
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/sortkey"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// State is one accumulator of one group.
+type State interface {
+	// Add takes one document's value of Spec.Arg; f stands at that document.
+	Add(v value.Value, f *expr.Frame) (grew int, err error)
+	// Merge takes another state's Partial.
+	Merge(partial value.Value) (grew int, err error)
+	Partial() value.Value
+	Result() (value.Value, error)
+}
+
+// Spec is a parsed accumulator.
+type Spec struct {
+	Name string
+	Arg  *expr.Expr // evaluated for each document; nil where documents are only counted
+
+	n    *expr.Expr // of the n family
+	sort *sortkey.Pattern
+	p    []float64
+	coll value.Collator
+	kind *kind
+	raw  value.Value // the argument as written
+}
+
+// kind is a row of the table of accumulators.
+type kind struct {
+	parse func(s *Spec, arg value.Value, sc *expr.Scope) error
+	make  func(s *Spec, n int64) State
+}
+
+var kinds map[string]*kind
+
+func init() {
+	kinds = map[string]*kind{
+		"$sum":          {unary, func(*Spec, int64) State { return &sumState{} }},
+		"$avg":          {unary, func(*Spec, int64) State { return &avgState{} }},
+		"$count":        {parseCount, func(*Spec, int64) State { return &sumState{} }},
+		"$min":          {unary, func(s *Spec, _ int64) State { return &extreme{sign: -1, coll: s.coll} }},
+		"$max":          {unary, func(s *Spec, _ int64) State { return &extreme{sign: 1, coll: s.coll} }},
+		"$first":        {unary, func(*Spec, int64) State { return &first{} }},
+		"$last":         {unary, func(*Spec, int64) State { return &last{} }},
+		"$push":         {unary, func(*Spec, int64) State { return &push{name: "$push"} }},
+		"$concatArrays": {unary, func(*Spec, int64) State { return &push{name: "$concatArrays", spread: true} }},
+		"$addToSet":     {unary, func(s *Spec, _ int64) State { return &set{name: "$addToSet", coll: s.coll} }},
+		"$setUnion":     {unary, func(s *Spec, _ int64) State { return &set{name: "$setUnion", coll: s.coll, spread: true} }},
+		"$mergeObjects": {unary, func(*Spec, int64) State { return &mergeObjects{} }},
+		"$stdDevPop":    {unary, func(*Spec, int64) State { return &stdDev{} }},
+		"$stdDevSamp":   {unary, func(*Spec, int64) State { return &stdDev{sample: 1} }},
+		"$firstN":       {parseInputN, func(_ *Spec, n int64) State { return &edgeN{n: n} }},
+		"$lastN":        {parseInputN, func(_ *Spec, n int64) State { return &edgeN{n: n, last: true} }},
+		"$minN":         {parseInputN, func(s *Spec, n int64) State { return &extremeN{n: n, sign: 1, coll: s.coll} }},
+		"$maxN":         {parseInputN, func(s *Spec, n int64) State { return &extremeN{n: n, sign: -1, coll: s.coll} }},
+		"$top":          {parseTop, func(s *Spec, _ int64) State { return &topN{n: 1, single: true, sort: s.sort} }},
+		"$bottom":       {parseTop, func(s *Spec, _ int64) State { return &topN{n: 1, single: true, bottom: true, sort: s.sort} }},
+		"$topN":         {parseTop, func(s *Spec, n int64) State { return &topN{n: n, sort: s.sort} }},
+		"$bottomN":      {parseTop, func(s *Spec, n int64) State { return &topN{n: n, bottom: true, sort: s.sort} }},
+		"$percentile":   {parsePercentile, func(s *Spec, _ int64) State { return &percentile{p: s.p} }},
+		"$median":       {parsePercentile, func(s *Spec, _ int64) State { return &percentile{p: s.p, single: true} }},
+		"$accumulator":  {parseJS, nil},
+	}
+}
+
+// Known reports whether name is an accumulator.
+func Known(name string) bool { return kinds[name] != nil }
+
+// Parse compiles the accumulator name: arg.
+func Parse(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
+	k := kinds[name]
+	if k == nil {
+		return nil, mongoerr.Newf(15952, "unknown group operator '%s'", name)
+	}
+	s := &Spec{Name: name, kind: k, coll: sc.Env().Collator, raw: arg.Clone()}
+	if err := k.parse(s, arg, sc); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// New starts a state. f stands at the group's key, which n of the n family may refer to.
+func (s *Spec) New(f *expr.Frame) (State, error) {
+	if s.n == nil {
+		return s.kind.make(s, 0), nil
+	}
+	v, err := s.n.Eval(f)
+	if err != nil {
+		return nil, err
+	}
+	n, ok := v.AsInt64()
+	if !v.T.Numeric() {
+		return nil, mongoerr.Newf(7548606, "Cannot apply %s to a value of type %s: 'n' must be of type integral", s.Name, v.T.Name())
+	}
+	if !ok {
+		return nil, mongoerr.Newf(7548606, "Value for 'n' must be of integral type, but found %s", expr.Show(v))
+	}
+	if n <= 0 {
+		return nil, mongoerr.Newf(7548606, "'n' must be greater than 0, found %d", n)
+	}
+	return s.kind.make(s, n), nil
+}
+
+// Serialize is the accumulator as explain prints it.
+func (s *Spec) Serialize() value.Value {
+	switch {
+	case s.Name == "$count":
+		return value.NewDocument(value.Doc(value.F("$sum", value.NewDocument(value.Doc(value.F("$const", value.NewInt32(1)))))))
+	case s.kind.make != nil && s.n == nil && s.sort == nil && s.p == nil:
+		return value.NewDocument(value.Doc(value.F(s.Name, s.Arg.Serialize())))
+	}
+	return value.NewDocument(value.Doc(value.F(s.Name, s.raw)))
+}
+
+// Exprs are the expressions that read documents, for dependency analysis.
+func (s *Spec) Exprs() []*expr.Expr {
+	if s.Arg == nil {
+		return nil
+	}
+	return []*expr.Expr{s.Arg}
+}
+
+// Sort is the sort specification of the $top family, nil for others.
+func (s *Spec) Sort() *sortkey.Pattern { return s.sort }
+
+func unary(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
+	if arg.T == value.Array {
+		return mongoerr.Newf(40237, "The %s accumulator is a unary operator", s.Name)
+	}
+	s.Arg, err = expr.Compile(arg, sc)
+	return err
+}
+
+func parseCount(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
+	if arg.T != value.Document || value.Count(arg.Doc()) != 0 {
+		return mongoerr.New(mongoerr.TypeMismatch, "$count takes no arguments, i.e. $count:{}")
+	}
+	s.Arg = expr.ConstantExpr(value.NewInt32(1))
+	return nil
+}
+
+func parseJS(*Spec, value.Value, *expr.Scope) error {
+	return mongoerr.New(mongoerr.NotImplemented, "the $accumulator operator is not implemented")
+}
+
+func needObject(s *Spec, arg value.Value, code mongoerr.Code) error {
+	if arg.T != value.Document {
+		return mongoerr.Newf(code, "specification must be an object; found %s: %s", s.Name, expr.Show(arg))
+	}
+	return nil
+}
+
+// parseInputN reads {input, n}.
+func parseInputN(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
+	if err := needObject(s, arg, 5787900); err != nil {
+		return err
+	}
+	for k, v := range value.Elements(arg.Doc()) {
+		switch k {
+		case "input":
+			s.Arg, err = expr.Compile(v, sc)
+		case "n":
+			s.n, err = expr.Compile(v, sc)
+		default:
+			err = mongoerr.Newf(5787901, "Unknown argument for 'n' operator: %s", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.n == nil {
+		return mongoerr.New(5787906, "Missing value for 'n'")
+	}
+	if s.Arg == nil {
+		return mongoerr.New(5787907, "Missing value for 'input'")
+	}
+	return s.checkN()
+}
+
+// checkN refuses a constant n that no group could use.
+func (s *Spec) checkN() error {
+	if _, ok := s.n.Constant(); !ok {
+		return nil
+	}
+	_, err := s.New(nil)
+	return err
+}
+
+// parseTop reads {sortBy, output} and n for the N forms.
+func parseTop(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
+	if err := needObject(s, arg, 5788001); err != nil {
+		return err
+	}
+	many := strings.HasSuffix(s.Name, "N")
+	for k, v := range value.Elements(arg.Doc()) {
+		switch {
+		case k == "n" && many:
+			s.n, err = expr.Compile(v, sc)
+		case k == "output":
+			s.Arg, err = expr.Compile(v, sc)
+		case k == "sortBy":
+			if v.T != value.Document {
+				return mongoerr.Newf(5788604, "expected 'sortBy' to already be an object in the arguments to %s", s.Name)
+			}
+			s.sort, err = sortkey.Parse(v.Doc(), sc.Env().Collator)
+		default:
+			err = mongoerr.Newf(5788002, "Unknown argument to %s '%s'", s.Name, k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case many && s.n == nil:
+		return mongoerr.New(5788003, "Missing value for 'n'")
+	case s.Arg == nil:
+		return mongoerr.New(5788004, "Missing value for 'output'")
+	case s.sort == nil:
+		return mongoerr.New(5788005, "Missing value for 'sortBy'")
+	case many:
+		return s.checkN()
+	}
+	return nil
+}
+
+// parsePercentile reads {input, p, method}; $median has no p.
+func parsePercentile(s *Spec, arg value.Value, sc *expr.Scope) error {
+	if err := needObject(s, arg, 7429703); err != nil {
+		return err
+	}
+	var p, method value.Value
+	for k, v := range value.Elements(arg.Doc()) {
+		switch {
+		case k == "input":
+			e, err := expr.Compile(v, sc)
+			if err != nil {
+				return err
+			}
+			s.Arg = e
+		case k == "p" && s.Name == "$percentile":
+			p = v
+		case k == "method":
+			method = v
+		default:
+			return mongoerr.Newf(40415, "BSON field '%s.%s' is an unknown field.", s.Name, k)
+		}
+	}
+	for _, need := range []struct {
+		name string
+		ok   bool
+	}{{"input", s.Arg != nil}, {"p", s.Name == "$median" || p.T != value.Missing}, {"method", method.T != value.Missing}} {
+		if !need.ok {
+			return mongoerr.Newf(40414, "BSON field '%s.%s' is missing but a required field", s.Name, need.name)
+		}
+	}
+	if method.T != value.String {
+		return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.method' is the wrong type '%s', expected type 'string'",
+			s.Name, method.T.Name())
+	}
+	if m := method.Str(); m != "approximate" {
+		return mongoerr.Newf(mongoerr.BadValue,
+			"Currently only 'approximate' can be used as percentile 'method'. Found: %s", m)
+	}
+	if s.Name == "$median" {
+		s.p = []float64{0.5}
+		return nil
+	}
+	return s.parseP(p, sc)
+}
+
+func (s *Spec) parseP(p value.Value, sc *expr.Scope) error {
+	e, err := expr.Compile(p, sc)
+	if err != nil {
+		return err
+	}
+	v, ok := e.Constant()
+	if !ok {
+		return mongoerr.Newf(7750300, "The $percentile 'p' field must be an array of constant values, but found value: %s.", expr.Show(p))
+	}
+	if v.T != value.Array || value.Count(v.Doc()) == 0 {
+		return mongoerr.Newf(7750301, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
+	}
+	for _, x := range value.Values(v.Doc()) {
+		if !x.T.Numeric() {
+			return mongoerr.Newf(7750302, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
+		}
+		f := x.AsFloat64()
+		if !(f >= 0 && f <= 1) {
+			return mongoerr.Newf(7750303, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
+		}
+		s.p = append(s.p, f)
+	}
+	return nil
+}

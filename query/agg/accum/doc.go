@@ -1,0 +1,14 @@
+// Package accum holds the accumulators of $group, $bucket, $bucketAuto and $setWindowFields: parsed once (Parse → Spec),
+// one State per group.
+//
+//	Spec.New(frame) ──► State ──Add(value)…──► Result
+//	                      │
+//	                      └─Partial ──(another node or a spilled run)──► Merge
+//
+// Invariants
+//
+//  1. Add borrows its value for the call only; a state that keeps it copies it.
+//  2. Merge(Partial()) of states built from two halves of the input gives what one state gives for the whole, up to the
+//     order in which values without an order arrive.
+//  3. Add tells how many bytes the state grew by, so that $group can watch its memory; numbers grow by none.
+package accum
