@@ -18,7 +18,7 @@ type Query struct {
 	Sort   []byte   // a sort specification; nil for none
 	Skip   int64    // 0 for none
 	Limit  int64    // 0 for none
-	Fields []string // the top-level fields that are read above; nil for the whole document
+	Fields []string // the top-level fields that are read above, sorted; nil for the whole document
 	// Collation is the collation document that the query runs under; nil for binary order.
 	Collation []byte
 }
@@ -55,17 +55,17 @@ type WriteSpec struct {
 	Stage          string // "$out" or "$merge"
 	NS             Namespace
 	TimeSeries     []byte        // $out's timeseries options, nil without
-	On             []string      // $merge's identifying fields
+	On             []string      // $merge's identifying fields; nil for the default (_id, and the shard key)
 	WhenMatched    string        // replace, keepExisting, merge, fail, pipeline
 	WhenNotMatched string        // insert, discard, fail
 	Pipeline       []value.Value // for whenMatched: [pipeline]
-	Let            value.Value   // variables of that pipeline; Missing where none is given
 }
 
 // Writer takes the documents of $out or $merge. Nothing of $out is visible before Commit.
 type Writer interface {
-	// Write takes one document; let holds the values of $merge's variables, in the order of WriteSpec.Let.
-	Write(ctx context.Context, doc []byte, let []value.Value) error
+	// Write takes one document; let holds the variables of $merge's pipeline as a document ({new: …, …}), nil for others.
+	// Both are valid during the call only.
+	Write(ctx context.Context, doc, let []byte) error
 	Commit(ctx context.Context) error
 	Abort(ctx context.Context)
 }

@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -9,59 +10,214 @@ import (
 type Options struct {
 	NS           Namespace // the collection; Coll is "$cmd.aggregate" for a database-level aggregate
 	Host         Host
-	Collator     value.Collator
-	Collation    []byte // the document Collator was made of
+	Scope        *expr.Scope // environment, and the command's let variables as constants; nil for none
+	Collation    []byte      // the document that the scope's collator was made of, nil for binary order
 	AllowDiskUse bool
 	Explain      bool
-	FromRouter   bool  // the pipeline is a shard's part
+	FromRouter   bool  // the pipeline is a shard's part: its $group states are sent on unfinished
 	InTxn        bool  // a transaction refuses $out, $merge and others
+	InView       bool  // the pipeline is being checked as a view's definition
 	MemoryLimit  int64 // bytes per blocking stage; 0 for 100 MB
+
+	within place // set for sub-pipelines
+	depth  int
 }
+
+// place says what a sub-pipeline stands in.
+type place uint8
+
+const (
+	topLevel place = iota
+	inFacet
+	inLookup
+	inUnion
+)
+
+const (
+	maxStages    = 1000
+	maxNesting   = 20
+	defaultLimit = 100 << 20
+)
+
+// DatabaseAggregate is the collection name of an aggregate on a database.
+const DatabaseAggregate = "$cmd.aggregate"
+
+func (o *Options) scope() *expr.Scope {
+	if o.Scope == nil {
+		o.Scope = expr.NewScope(nil)
+	}
+	return o.Scope
+}
+
+func (o *Options) limit() int64 {
+	if o.MemoryLimit > 0 {
+		return o.MemoryLimit
+	}
+	return defaultLimit
+}
+
+func (o *Options) collator() value.Collator { return o.scope().Env().Collator }
 
 // Pipeline is a parsed pipeline.
 type Pipeline struct {
-	opts *Options
+	opts   *Options
+	stages []Stage
 }
 
 // Parse checks and compiles a pipeline (an array of stage documents).
 func Parse(pipeline value.Value, opts *Options) (*Pipeline, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "aggregation")
+	if pipeline.T != value.Array {
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "'pipeline' option must be specified as an array")
+	}
+	return parseStages(value.Values(pipeline.Clone().Doc()), opts)
 }
 
-// Optimize rewrites the pipeline by the rules in their order.
-func (p *Pipeline) Optimize() {}
-
-// Pushdown is what the query planner below a pipeline can do for it.
-type Pushdown struct {
-	Query
-	Filter value.Value
-	Rest   *Pipeline // the stages that remain
-	Count  bool      // Rest only counts documents
+// ParseStages is Parse for stages that are already apart.
+func ParseStages(stages []value.Value, opts *Options) (*Pipeline, error) {
+	return parseStages(stages, opts)
 }
 
-// Pushdown takes the leading stages that the planner can run.
-func (p *Pipeline) Pushdown() Pushdown { return Pushdown{Rest: p} }
+func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
+	p := &Pipeline{opts: opts}
+	if len(specs) > maxStages {
+		return nil, mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages", maxStages)
+	}
+	if opts.depth > maxNesting {
+		return nil, mongoerr.Newf(mongoerr.MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is %d", maxNesting)
+	}
+	rows := make([]*row, len(specs))
+	names := make([]string, len(specs))
+	args := make([]value.Value, len(specs))
+	for i, s := range specs {
+		var err error
+		if names[i], args[i], err = splitStage(s, opts); err != nil {
+			return nil, err
+		}
+		rows[i] = registry[names[i]]
+		if rows[i] == nil {
+			return nil, mongoerr.Newf(40324, "Unrecognized pipeline stage name: '%s'", names[i])
+		}
+		if err := rows[i].allowed(names[i], opts); err != nil {
+			return nil, err
+		}
+		stages, err := rows[i].parse(opts, args[i])
+		if err != nil {
+			return nil, err
+		}
+		p.stages = append(p.stages, stages...)
+	}
+	if err := checkPositions(names, rows, args, opts); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func splitStage(s value.Value, opts *Options) (string, value.Value, error) {
+	if s.T != value.Document {
+		if opts.within == inFacet {
+			return "", s, mongoerr.New(40171, "elements of arrays in $facet spec must be non-empty objects")
+		}
+		return "", s, mongoerr.New(mongoerr.TypeMismatch, "Each element of the 'pipeline' array must be an object")
+	}
+	it := value.Walk(s.Doc())
+	k, v, ok := it.Next()
+	if _, _, more := it.Next(); !ok || more {
+		return "", s, mongoerr.New(40323, "A pipeline stage specification object must contain exactly one field.")
+	}
+	return string(k), v, nil
+}
+
+// checkPositions applies the rules about which stage may stand where.
+func checkPositions(names []string, rows []*row, args []value.Value, opts *Options) error {
+	for i, r := range rows {
+		switch {
+		case r.first && i > 0:
+			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])
+		case r.last && i < len(rows)-1:
+			return mongoerr.Newf(40601, "%s can only be the final stage in the pipeline", names[i])
+		}
+	}
+	if opts.NS.Coll == DatabaseAggregate && opts.within == topLevel {
+		if len(rows) == 0 {
+			return mongoerr.New(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for an empty pipeline.")
+		}
+		if !rows[0].database {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for '%s'; a collection is required.", names[0])
+		}
+	}
+	return nil
+}
+
+// Stages gives the stages in order.
+func (p *Pipeline) Stages() []Stage { return p.stages }
+
+// Options gives the options the pipeline was parsed with.
+func (p *Pipeline) Options() *Options { return p.opts }
+
+// Empty is true for a pipeline without stages.
+func (p *Pipeline) Empty() bool { return len(p.stages) == 0 }
 
 // GeneratesDocuments is true where the first stage makes its own documents and reads no collection ($documents, $collStats, …).
-func (p *Pipeline) GeneratesDocuments() bool { return false }
+func (p *Pipeline) GeneratesDocuments() bool {
+	if len(p.stages) == 0 {
+		return false
+	}
+	_, ok := p.stages[0].(generator)
+	return ok
+}
+
+// WritesTo is the target of a last $out or $merge.
+func (p *Pipeline) WritesTo() (WriteSpec, bool) {
+	if len(p.stages) == 0 {
+		return WriteSpec{}, false
+	}
+	w, ok := p.stages[len(p.stages)-1].(*writeStage)
+	if !ok {
+		return WriteSpec{}, false
+	}
+	return w.spec, true
+}
 
 // Run builds the iterators over src; src is nil where GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
-	return nil, mongoerr.New(mongoerr.NotImplemented, "aggregation")
+	x := &exec{opts: p.opts, host: p.opts.Host}
+	for i, s := range p.stages {
+		next, err := s.open(x, src)
+		if err != nil {
+			if src != nil {
+				src.Close()
+			}
+			return nil, err
+		}
+		src = next
+		_ = i
+	}
+	if src == nil {
+		return NewSliceSource(nil), nil
+	}
+	return src, nil
 }
-
-// Split divides a pipeline between shards and the merger. Serialised forms are for the wire.
-type Split struct {
-	Shard     *Pipeline
-	Merge     *Pipeline
-	MergeSort []byte // the sort specification by which the shards' streams are merged, nil for any order
-}
-
-// Split divides the pipeline for a sharded collection.
-func (p *Pipeline) Split() Split { return Split{Shard: p} }
-
-// Namespaces are the other collections that the pipeline reads or writes.
-func (p *Pipeline) Namespaces() (reads, writes []Namespace) { return nil, nil }
 
 // Serialize gives the stages as an array, as explain prints them and as a router sends them.
-func (p *Pipeline) Serialize() value.Value { return value.Value{} }
+func (p *Pipeline) Serialize() value.Value {
+	dst, mark := value.Begin(nil)
+	for i, s := range p.stages {
+		dst = value.AppendIndex(dst, i, stageDocument(s))
+	}
+	return value.NewArray(value.End(dst, mark))
+}
+
+func stageDocument(s Stage) value.Value {
+	return value.NewDocument(value.Doc(value.F(s.Name(), s.Spec())))
+}
+
+// Namespaces are the other collections that the pipeline reads or writes.
+func (p *Pipeline) Namespaces() (reads, writes []Namespace) {
+	for _, s := range p.stages {
+		if n, ok := s.(foreign); ok {
+			r, w := n.namespaces()
+			reads, writes = append(reads, r...), append(writes, w...)
+		}
+	}
+	return reads, writes
+}

@@ -27,4 +27,72 @@ type Meta struct {
 	GeoPoint    value.Value
 	RandVal     value.Value
 	IndexKey    value.Value
+	SearchScore value.Value
+}
+
+// Meta reads one kind, by its name in the language. It makes *Meta an expr.Metadata.
+func (m *Meta) Meta(kind string) value.Value {
+	if m == nil {
+		return value.Value{}
+	}
+	switch kind {
+	case "textScore":
+		return m.TextScore
+	case "sortKey":
+		return m.SortKey
+	case "recordId":
+		return m.RecordID
+	case "geoNearDistance":
+		return m.GeoDistance
+	case "geoNearPoint":
+		return m.GeoPoint
+	case "randVal":
+		return m.RandVal
+	case "indexKey":
+		return m.IndexKey
+	case "searchScore":
+		return m.SearchScore
+	}
+	return value.Value{}
+}
+
+// clone copies a document so that it outlives the next call of Next.
+func (d Doc) clone() Doc {
+	return Doc{Raw: append(make([]byte, 0, len(d.Raw)), d.Raw...), Meta: d.Meta}
+}
+
+// sliceSource gives documents that are in memory.
+type sliceSource struct{ docs []Doc }
+
+// NewSliceSource is a Source of documents in memory.
+func NewSliceSource(docs [][]byte) Source {
+	s := &sliceSource{docs: make([]Doc, len(docs))}
+	for i, d := range docs {
+		s.docs[i].Raw = d
+	}
+	return s
+}
+
+func (s *sliceSource) Next(context.Context) (Doc, bool, error) {
+	if len(s.docs) == 0 {
+		return Doc{}, false, nil
+	}
+	d := s.docs[0]
+	s.docs = s.docs[1:]
+	return d, true, nil
+}
+
+func (s *sliceSource) Close() {}
+
+// Drain reads a source to its end and closes it; the documents are copies.
+func Drain(ctx context.Context, src Source) ([][]byte, error) {
+	defer src.Close()
+	var out [][]byte
+	for {
+		d, ok, err := src.Next(ctx)
+		if err != nil || !ok {
+			return out, err
+		}
+		out = append(out, append([]byte(nil), d.Raw...))
+	}
 }

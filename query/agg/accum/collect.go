@@ -324,7 +324,7 @@ func (h *topHeap) Pop() any {
 
 func (s *topN) Add(v value.Value, f *expr.Frame) (int, error) {
 	var err error
-	if s.key, err = s.sort.Key(s.key[:0], f.Root(), f.Meta); err != nil {
+	if s.key, err = s.sort.Key(s.key[:0], f.Root(), nil); err != nil {
 		return 0, err
 	}
 	return s.add(s.key, v), nil

@@ -1,0 +1,252 @@
+package agg
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	register("$match", rules{}, one(parseMatch))
+	register("$project", rules{}, one(fieldsParser("$project", projection.Project)))
+	register("$addFields", rules{}, one(fieldsParser("$addFields", projection.AddFields)))
+	register("$set", rules{}, one(fieldsParser("$set", projection.Set)))
+	register("$unset", rules{}, one(fieldsParser("$unset", projection.Unset)))
+	register("$redact", rules{}, one(parseRedact))
+}
+
+// matchStage is $match.
+type matchStage struct {
+	filter []byte
+	m      *match.Matcher
+}
+
+func parseMatch(o *Options, v value.Value) (*matchStage, error) {
+	if v.T != value.Document {
+		return nil, mongoerr.New(15959, "the match filter must be an expression in an object")
+	}
+	return newMatch(o, v.Doc())
+}
+
+func newMatch(o *Options, filter []byte) (*matchStage, error) {
+	m, err := match.Compile(filter, &match.Options{Collator: o.collator(), Expr: o.scope(), Rand: o.scope().Env().Rand})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case hasKind(m.Root(), match.GeoNear):
+		return nil, mongoerr.New(5626500, "$geoNear, $near, and $nearSphere are not allowed in this context")
+	case hasKind(m.Root(), match.Where):
+		return nil, mongoerr.New(mongoerr.BadValue, "$where is not allowed in this context")
+	}
+	return &matchStage{filter, m}, nil
+}
+
+func hasKind(n *match.Node, k match.Kind) bool {
+	if n == nil {
+		return false
+	}
+	if n.Kind == k {
+		return true
+	}
+	for _, c := range n.Children {
+		if hasKind(c, k) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *matchStage) Name() string      { return "$match" }
+func (s *matchStage) Spec() value.Value { return value.NewDocument(s.filter) }
+func (s *matchStage) open(_ *exec, src Source) (Source, error) {
+	return &matchSource{Source: src, m: s.m.Fork()}, nil
+}
+
+type matchSource struct {
+	Source
+	m *match.Matcher
+}
+
+func (s *matchSource) Next(ctx context.Context) (Doc, bool, error) {
+	for n := 0; ; n++ {
+		if n&0xFF == 0xFF && ctx.Err() != nil {
+			return Doc{}, false, ctx.Err()
+		}
+		d, ok, err := s.Source.Next(ctx)
+		if err != nil || !ok {
+			return d, ok, err
+		}
+		if hit, err := s.m.Match(d.Raw); err != nil || hit {
+			return d, err == nil, err
+		}
+	}
+}
+
+// fieldsStage is $project, $addFields, $set and $unset.
+type fieldsStage struct {
+	name string
+	kind projection.Stage
+	p    *projection.Projection
+	spec value.Value
+}
+
+func fieldsParser(name string, kind projection.Stage) func(*Options, value.Value) (*fieldsStage, error) {
+	return func(o *Options, v value.Value) (*fieldsStage, error) {
+		p, err := projection.CompileStage(kind, v, &projection.Options{Collator: o.collator(), Expr: o.scope()})
+		return &fieldsStage{name, kind, p, v}, err
+	}
+}
+
+func (s *fieldsStage) Name() string {
+	if s.kind == projection.Unset {
+		return "$project"
+	}
+	return s.name
+}
+
+func (s *fieldsStage) Spec() value.Value { return value.NewDocument(s.p.Serialize()) }
+
+func (s *fieldsStage) open(_ *exec, src Source) (Source, error) {
+	return &fieldsSource{Source: src, p: s.p}, nil
+}
+
+type fieldsSource struct {
+	Source
+	p   *projection.Projection
+	buf []byte
+}
+
+func (s *fieldsSource) Next(ctx context.Context) (Doc, bool, error) {
+	d, ok, err := s.Source.Next(ctx)
+	if err != nil || !ok {
+		return d, ok, err
+	}
+	s.buf, err = s.p.Apply(s.buf[:0], d.Raw, projectionMeta(d.Meta))
+	return Doc{Raw: s.buf, Meta: d.Meta}, err == nil, err
+}
+
+func projectionMeta(m *Meta) *projection.Meta {
+	if m == nil {
+		return nil
+	}
+	return &projection.Meta{TextScore: m.TextScore, RecordID: m.RecordID, SortKey: m.SortKey, IndexKey: m.IndexKey,
+		GeoNearDistance: m.GeoDistance, GeoNearPoint: m.GeoPoint, SearchScore: m.SearchScore, RandVal: m.RandVal}
+}
+
+// redactStage is $redact.
+type redactStage struct{ e *expr.Expr }
+
+// The values that a $redact expression answers with.
+var sentinels = map[string]string{"KEEP": "keep", "PRUNE": "prune", "DESCEND": "descend"}
+
+func parseRedact(o *Options, v value.Value) (*redactStage, error) {
+	sc := o.scope().Nested()
+	for name, word := range sentinels {
+		sc.DefineConst(name, str(word))
+	}
+	e, err := expr.Compile(v, sc)
+	return &redactStage{e}, err
+}
+
+func (s *redactStage) Name() string      { return "$redact" }
+func (s *redactStage) Spec() value.Value { return s.e.Serialize() }
+func (s *redactStage) open(x *exec, src Source) (Source, error) {
+	return &redactSource{Source: src, e: s.e, frame: x.frame()}, nil
+}
+
+type redactSource struct {
+	Source
+	e     *expr.Expr
+	frame *expr.Frame
+	buf   []byte
+}
+
+func (s *redactSource) Next(ctx context.Context) (Doc, bool, error) {
+	for {
+		d, ok, err := s.Source.Next(ctx)
+		if err != nil || !ok {
+			return d, ok, err
+		}
+		if d.Meta != nil {
+			s.frame.SetMeta(d.Meta)
+		}
+		out, keep, err := s.document(s.buf[:0], d.Raw)
+		if err != nil {
+			return d, false, err
+		}
+		s.buf = out
+		if keep {
+			return Doc{Raw: out, Meta: d.Meta}, true, nil
+		}
+	}
+}
+
+// document appends what is left of doc; keep is false where nothing is.
+func (s *redactSource) document(dst, doc []byte) (out []byte, keep bool, err error) {
+	s.frame.SetRoot(doc)
+	v, err := s.e.Eval(s.frame)
+	if err != nil {
+		return dst, false, err
+	}
+	word := ""
+	if v.T == value.String {
+		word = v.Str()
+	}
+	switch word {
+	case "keep":
+		return append(dst, doc...), true, nil
+	case "prune":
+		return dst, false, nil
+	case "descend":
+	default:
+		return dst, false, mongoerr.Newf(17053, "$redact's expression should not return anything aside from the variables $$KEEP, "+
+			"$$DESCEND, and $$PRUNE, but returned %s", expr.Show(v))
+	}
+	return s.elements(dst, doc, false)
+}
+
+func (s *redactSource) elements(dst, doc []byte, isArray bool) ([]byte, bool, error) {
+	dst, mark := value.Begin(dst)
+	n := 0
+	for it := value.Walk(doc); ; {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			return value.End(dst, mark), true, nil
+		}
+		key := k
+		if isArray {
+			key = []byte(itoa(n))
+		}
+		if v.T != value.Document && v.T != value.Array {
+			if isArray {
+				dst = value.AppendKeyBytes(dst, key, v)
+			} else {
+				dst = append(dst, raw...)
+			}
+			n++
+			continue
+		}
+		start := len(dst)
+		dst = append(append(append(dst, byte(v.T)), key...), 0)
+		var keep bool
+		var err error
+		if v.T == value.Array {
+			dst, keep, err = s.elements(dst, v.Doc(), true)
+		} else {
+			dst, keep, err = s.document(dst, v.Doc())
+		}
+		if err != nil {
+			return dst, false, err
+		}
+		if !keep {
+			dst = dst[:start]
+			continue
+		}
+		n++
+	}
+}

@@ -1,0 +1,471 @@
+package agg
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/agg/accum"
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	register("$group", rules{}, one(parseGroup))
+	register("$count", rules{}, parseCount)
+	register("$sortByCount", rules{}, parseSortByCount)
+}
+
+// groupStage is $group. With partial set it gives unfinished states (the shards' half); with merging set it takes them.
+type groupStage struct {
+	id       *expr.Expr
+	idSpec   value.Value
+	fields   []groupField
+	partial  bool
+	merging  bool
+	nFromKey bool // an accumulator's n reads the group key
+}
+
+type groupField struct {
+	name string
+	acc  *accum.Spec
+}
+
+func parseGroup(o *Options, v value.Value) (*groupStage, error) {
+	if v.T != value.Document {
+		return nil, mongoerr.New(15947, "a group's fields must be specified in an object")
+	}
+	s := &groupStage{}
+	for k, e := range value.Elements(v.Doc()) {
+		var err error
+		switch {
+		case k == "_id":
+			if s.id != nil {
+				return nil, mongoerr.New(15948, "a group's _id may only be specified once")
+			}
+			err = s.parseID(o, e)
+		case k == "$doingMerge":
+			s.merging = e.Truthy()
+		case k == "$willBeMerged":
+			s.partial = e.Truthy()
+		default:
+			var field groupField
+			field, err = parseGroupField(o, k, e)
+			s.fields = append(s.fields, field)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if s.id == nil {
+		return nil, mongoerr.New(15955, "a group specification must include an _id")
+	}
+	return s, nil
+}
+
+func (s *groupStage) parseID(o *Options, v value.Value) (err error) {
+	s.idSpec = v
+	if v.T == value.Document {
+		for k, e := range value.Elements(v.Doc()) {
+			if strings.HasPrefix(k, "$") {
+				break
+			}
+			if e.T.Numeric() || e.T == value.Boolean {
+				return mongoerr.New(17390, "$group does not support inclusion-style expressions")
+			}
+		}
+	}
+	s.id, err = expr.Compile(v, o.scope())
+	return err
+}
+
+// parseGroupField reads one output field: {<accumulator>: <argument>}.
+func parseGroupField(o *Options, name string, v value.Value) (groupField, error) {
+	switch {
+	case strings.Contains(name, "."):
+		return groupField{}, mongoerr.Newf(40235, "The field name '%s' cannot contain '.'", name)
+	case strings.HasPrefix(name, "$"):
+		return groupField{}, mongoerr.Newf(40236, "The field name '%s' cannot be an operator name", name)
+	case v.T != value.Document || value.Count(v.Doc()) == 0:
+		return groupField{}, mongoerr.Newf(40234, "The field '%s' must be an accumulator object", name)
+	case value.Count(v.Doc()) != 1:
+		return groupField{}, mongoerr.Newf(40238, "The field '%s' must specify one accumulator", name)
+	}
+	it := value.Walk(v.Doc())
+	k, arg, _ := it.Next()
+	acc, err := accum.Parse(string(k), arg, o.scope())
+	return groupField{name, acc}, err
+}
+
+func (s *groupStage) Name() string { return "$group" }
+func (s *groupStage) Spec() value.Value {
+	fs := []value.Field{f("_id", s.id.Serialize())}
+	for _, g := range s.fields {
+		fs = append(fs, f(g.name, g.acc.Serialize()))
+	}
+	if s.partial {
+		fs = append(fs, f("$willBeMerged", value.NewBool(true)))
+	}
+	if s.merging {
+		fs = append(fs, f("$doingMerge", value.NewBool(true)))
+	}
+	return doc(fs...)
+}
+
+func (s *groupStage) open(x *exec, src Source) (Source, error) {
+	return &groupSource{x: x, s: s, src: src, frame: x.frame(), index: map[string]int32{}}, nil
+}
+
+// groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
+type groupSource struct {
+	x     *exec
+	s     *groupStage
+	src   Source
+	frame *expr.Frame
+
+	index  map[string]int32 // group key bytes → group
+	ids    []value.Value
+	states []accum.State // len(s.fields) for each group
+	key    []byte
+	bytes  int64
+
+	ready  bool
+	at     int
+	buf    []byte
+	runs   []SpillFile
+	merged *groupMerger
+}
+
+func (g *groupSource) Close() {
+	g.src.Close()
+	if g.merged != nil {
+		g.merged.close()
+	}
+	for _, r := range g.runs {
+		_ = r.Close()
+	}
+}
+
+func (g *groupSource) Next(ctx context.Context) (Doc, bool, error) {
+	if !g.ready {
+		if err := g.fill(ctx); err != nil {
+			return Doc{}, false, err
+		}
+		g.ready = true
+	}
+	if g.merged != nil {
+		return g.merged.next()
+	}
+	if g.at == len(g.ids) {
+		return Doc{}, false, nil
+	}
+	n := len(g.s.fields)
+	d, err := g.emit(g.ids[g.at], g.states[g.at*n:(g.at+1)*n])
+	g.at++
+	return d, err == nil, err
+}
+
+// emit writes a group's document.
+func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
+	dst, mark := value.Begin(g.buf[:0])
+	dst = value.Append(dst, "_id", id)
+	for i, st := range states {
+		v, err := value.Value{}, error(nil)
+		if g.s.partial {
+			v = st.Partial()
+		} else {
+			v, err = st.Result()
+		}
+		if err != nil {
+			return Doc{}, err
+		}
+		dst = value.Append(dst, g.s.fields[i].name, v)
+	}
+	g.buf = value.End(dst, mark)
+	return Doc{Raw: g.buf}, nil
+}
+
+func (g *groupSource) fill(ctx context.Context) error {
+	for n := 0; ; n++ {
+		if n&0xFF == 0xFF && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		d, ok, err := g.src.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if err := g.add(d); err != nil {
+			return err
+		}
+		if g.bytes > g.x.opts.limit() {
+			if err := g.spill(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(g.runs) == 0 {
+		return nil
+	}
+	if err := g.spill(); err != nil {
+		return err
+	}
+	var err error
+	g.merged, err = newGroupMerger(g)
+	return err
+}
+
+// add puts one document in its group.
+func (g *groupSource) add(d Doc) error {
+	setRoot(g.frame, d)
+	var id value.Value
+	var err error
+	if g.s.merging {
+		id = value.Lookup(d.Raw, "_id")
+	} else if id, err = g.s.id.Eval(g.frame); err != nil {
+		return err
+	}
+	if id.T == value.Missing {
+		id = value.NewNull()
+	}
+	g.key = value.AppendGroupKey(g.key[:0], id, g.x.opts.collator())
+	at, ok := g.index[string(g.key)]
+	if !ok {
+		if at, err = g.create(id, d); err != nil {
+			return err
+		}
+	}
+	fields := g.s.fields
+	states := g.states[int(at)*len(fields):]
+	for i := range fields {
+		var grew int
+		if g.s.merging {
+			grew, err = states[i].Merge(value.Lookup(d.Raw, fields[i].name))
+		} else {
+			v, e := fields[i].acc.Arg.Eval(g.frame)
+			if e != nil {
+				return e
+			}
+			grew, err = states[i].Add(v, g.frame)
+		}
+		if err != nil {
+			return err
+		}
+		g.bytes += int64(grew)
+	}
+	return nil
+}
+
+// create starts a group.
+func (g *groupSource) create(id value.Value, d Doc) (int32, error) {
+	at := int32(len(g.ids))
+	g.index[string(g.key)] = at
+	id = id.Clone()
+	g.ids = append(g.ids, id)
+	g.bytes += int64(len(g.key)+len(id.Bytes())) + 96 + 112*int64(len(g.s.fields))
+	states, err := g.newStates(g.states, id)
+	if err != nil {
+		return at, err
+	}
+	g.states = states
+	setRoot(g.frame, d)
+	return at, nil
+}
+
+// newStates appends fresh states for a group; the n of $topN and its like may read the group's key.
+func (g *groupSource) newStates(dst []accum.State, id value.Value) ([]accum.State, error) {
+	root := emptyDocument
+	if id.T == value.Document {
+		root = id.Doc()
+	}
+	g.frame.SetRoot(root)
+	for i := range g.s.fields {
+		st, err := g.s.fields[i].acc.New(g.frame)
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, st)
+	}
+	return dst, nil
+}
+
+var emptyDocument = value.Doc()
+
+// spill writes the groups so far, in the order of their keys, as documents {k: key, i: _id, s: [states]}.
+func (g *groupSource) spill() error {
+	if len(g.ids) == 0 {
+		return nil
+	}
+	sp, err := g.x.spiller("$group")
+	if err != nil {
+		return err
+	}
+	run, err := sp.Create()
+	if err != nil {
+		return err
+	}
+	g.runs = append(g.runs, run)
+	keys := make([]string, 0, len(g.index))
+	for k := range g.index {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	w := bufio.NewWriterSize(run, 64<<10)
+	n := len(g.s.fields)
+	parts := make([]value.Value, n)
+	for _, k := range keys {
+		at := int(g.index[k])
+		for i, st := range g.states[at*n : (at+1)*n] {
+			parts[i] = st.Partial()
+		}
+		if _, err := w.Write(value.Doc(f("k", value.NewBinary(0, []byte(k))), f("i", g.ids[at]), f("s", array(parts...)))); err != nil {
+			return err
+		}
+	}
+	clear(g.index)
+	g.ids, g.states, g.bytes = nil, nil, 0
+	return w.Flush()
+}
+
+// groupMerger merges spilled runs: groups come in the order of their keys.
+type groupMerger struct {
+	g     *groupSource
+	runs  []*groupRun
+	files []io.ReadCloser
+}
+
+type groupRun struct {
+	r    *bufio.Reader
+	key  []byte
+	head []byte
+}
+
+func newGroupMerger(g *groupSource) (*groupMerger, error) {
+	m := &groupMerger{g: g}
+	for _, file := range g.runs {
+		rc, err := file.Reader()
+		if err != nil {
+			return m, err
+		}
+		m.files = append(m.files, rc)
+		run := &groupRun{r: bufio.NewReaderSize(rc, 64<<10)}
+		if ok, err := run.advance(); err != nil {
+			return m, err
+		} else if ok {
+			m.runs = append(m.runs, run)
+		}
+	}
+	return m, nil
+}
+
+func (r *groupRun) advance() (bool, error) {
+	d, ok, err := readDocument(r.r)
+	if err != nil || !ok {
+		return false, err
+	}
+	r.head, r.key = d, value.Lookup(d, "k").Bytes()
+	return true, nil
+}
+
+func (m *groupMerger) next() (Doc, bool, error) {
+	if len(m.runs) == 0 {
+		return Doc{}, false, nil
+	}
+	least := m.runs[0].key
+	for _, r := range m.runs[1:] {
+		if bytes.Compare(r.key, least) < 0 {
+			least = r.key
+		}
+	}
+	var id value.Value
+	var states []accum.State
+	for i := 0; i < len(m.runs); i++ {
+		r := m.runs[i]
+		if !bytes.Equal(r.key, least) {
+			continue
+		}
+		var err error
+		if states == nil {
+			id = value.Lookup(r.head, "i")
+			if states, err = m.g.newStates(nil, id); err != nil {
+				return Doc{}, false, err
+			}
+		}
+		for j, p := range value.Values(value.Lookup(r.head, "s").Doc()) {
+			if _, err := states[j].Merge(p); err != nil {
+				return Doc{}, false, err
+			}
+		}
+		ok, err := r.advance()
+		if err != nil {
+			return Doc{}, false, err
+		}
+		if !ok {
+			m.runs = slices.Delete(m.runs, i, i+1)
+			i--
+		}
+	}
+	d, err := m.g.emit(id, states)
+	return d, err == nil, err
+}
+
+func (m *groupMerger) close() {
+	for _, c := range m.files {
+		_ = c.Close()
+	}
+}
+
+// parseCount turns {$count: "n"} into a $group and a $project.
+func parseCount(o *Options, v value.Value) ([]Stage, error) {
+	if v.T != value.String {
+		return nil, mongoerr.New(40156, "the count field must be a non-empty string")
+	}
+	name := v.Str()
+	switch {
+	case name == "":
+		return nil, mongoerr.New(40157, "the count field must be a non-empty string")
+	case name[0] == '$':
+		return nil, mongoerr.New(40158, "the count field cannot be a $-prefixed path")
+	case strings.Contains(name, "\x00"):
+		return nil, mongoerr.New(40159, "the count field cannot contain a null byte")
+	case strings.Contains(name, "."):
+		return nil, mongoerr.New(40160, "the count field cannot contain '.'")
+	case name == "_id":
+		return nil, mongoerr.New(9039800, "the count field cannot be '_id'")
+	}
+	group, err := parseGroup(o, doc(f("_id", value.NewNull()), f(name, doc(f("$sum", value.NewInt32(1))))))
+	if err != nil {
+		return nil, err
+	}
+	project, err := registry["$project"].parse(o, doc(f(name, value.NewInt32(1)), f("_id", value.NewInt32(0))))
+	return append([]Stage{group}, project...), err
+}
+
+// parseSortByCount turns {$sortByCount: <expression>} into a $group and a $sort.
+func parseSortByCount(o *Options, v value.Value) ([]Stage, error) {
+	switch v.T {
+	case value.Document:
+		it := value.Walk(v.Doc())
+		if k, _, ok := it.Next(); !ok || len(k) == 0 || k[0] != '$' {
+			return nil, mongoerr.New(40147, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object")
+		}
+	case value.String:
+		if _, ok := fieldOf(v); !ok {
+			return nil, mongoerr.New(40148, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object")
+		}
+	default:
+		return nil, mongoerr.New(40149, "the sortByCount field must be specified as a string or as an object")
+	}
+	group, err := parseGroup(o, doc(f("_id", v), f("count", doc(f("$sum", value.NewInt32(1))))))
+	if err != nil {
+		return nil, err
+	}
+	sort, err := parseSort(o, doc(f("count", value.NewInt32(-1))))
+	return []Stage{group, sort}, err
+}

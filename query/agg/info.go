@@ -1,0 +1,323 @@
+package agg
+
+import (
+	"context"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	report := rules{first: true, noFacet: true, noTxn: true}
+	register("$collStats", report, infoParser("$collStats", checkCollStats))
+	register("$indexStats", report, infoParser("$indexStats", checkIndexStats))
+	register("$planCacheStats", report, infoParser("$planCacheStats", checkPlanCacheStats))
+	db := report
+	db.database = true
+	register("$currentOp", db, infoParser("$currentOp", checkCurrentOp))
+	register("$listLocalSessions", db, infoParser("$listLocalSessions", checkListLocalSessions))
+	register("$listSessions", report, infoParser("$listSessions", checkListSessions))
+	register("$listClusterCatalog", db, infoParser("$listClusterCatalog", checkListClusterCatalog))
+	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
+	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
+	register("$queryStats", db, infoParser("$queryStats", nil))
+	register("$listSearchIndexes", report, infoParser("$listSearchIndexes", nil))
+	docs := rules{first: true, database: true, noFacet: true}
+	register("$documents", docs, one(parseDocuments))
+}
+
+// infoStage asks the host for documents about the server.
+type infoStage struct {
+	name string
+	arg  value.Value
+	ns   Namespace
+}
+
+func infoParser(name string, check func(o *Options, v value.Value) error) func(*Options, value.Value) ([]Stage, error) {
+	return func(o *Options, v value.Value) ([]Stage, error) {
+		if check != nil {
+			if err := check(o, v); err != nil {
+				return nil, err
+			}
+		}
+		return []Stage{&infoStage{name, v, o.NS}}, nil
+	}
+}
+
+func (s *infoStage) generates()        {}
+func (s *infoStage) Name() string      { return s.name }
+func (s *infoStage) Spec() value.Value { return s.arg }
+func (s *infoStage) open(x *exec, _ Source) (Source, error) {
+	return &infoSource{x: x, s: s}, nil
+}
+
+// infoSource opens the host's report at the first document asked for.
+type infoSource struct {
+	x   *exec
+	s   *infoStage
+	src Source
+}
+
+func (i *infoSource) Next(ctx context.Context) (Doc, bool, error) {
+	if i.src == nil {
+		src, err := i.x.host.Info(ctx, i.s.ns, i.s.name, i.s.arg)
+		if err != nil {
+			return Doc{}, false, err
+		}
+		i.src = src
+	}
+	return i.src.Next(ctx)
+}
+
+func (i *infoSource) Close() {
+	if i.src != nil {
+		i.src.Close()
+	}
+}
+
+func checkCollStats(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(5447000, "$collStats must take a nested object but found: $collStats: %s", expr.Show(v))
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		name := "$collStats." + k
+		switch k {
+		case "latencyStats", "storageStats", "count", "queryExecStats", "operationStats":
+			if e.T != value.Document {
+				return wrongType(name, e.T.Name(), "object")
+			}
+		case "targetAllNodes":
+			if e.T != value.Boolean {
+				return wrongType(name, e.T.Name(), "bool")
+			}
+		default:
+			return unknownField(name)
+		}
+		for k2, e2 := range value.Elements(e.Doc()) {
+			switch {
+			case k == "latencyStats" && k2 == "histograms":
+				if e2.T != value.Boolean {
+					return wrongType(name+"."+k2, e2.T.Name(), "bool")
+				}
+			case k == "storageStats" && k2 == "scale":
+				if !e2.T.Numeric() && !e2.IsNullish() {
+					return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.scale' is the wrong type '%s', expected types '[int, decimal, double, long]'", name, e2.T.Name())
+				}
+				if n := e2.AsFloat64(); e2.T.Numeric() && !(n >= 1) {
+					return mongoerr.Newf(mongoerr.BadValue, "BSON field 'scale' value must be >= 1, actual value '%s'", expr.Show(e2))
+				}
+			case k == "storageStats" && (k2 == "verbose" || k2 == "waitForLock" || k2 == "numericOnly"):
+			case k == "count" || k == "queryExecStats":
+				return mongoerr.Newf(31170, "the '%s' option to $collStats must be an empty object", k)
+			default:
+				return unknownField(name + "." + k2)
+			}
+		}
+	}
+	return nil
+}
+
+func checkIndexStats(_ *Options, v value.Value) error {
+	if v.T != value.Document || value.Count(v.Doc()) != 0 {
+		return mongoerr.New(28803, "The $indexStats stage specification must be an empty object")
+	}
+	return nil
+}
+
+func checkPlanCacheStats(_ *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats value must be an object. Found: %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		if k != "allHosts" {
+			return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats parameters object may contain only 'allHosts' field. Found: %s", k)
+		}
+		if e.T != value.Boolean {
+			return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats 'allHosts' field must be a boolean. Found: %s", e.T.Name())
+		}
+	}
+	return nil
+}
+
+// needAdmin is the rule of stages that run on the admin database without a collection.
+func needAdmin(name string, o *Options) error {
+	if o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "%s must be run against the 'admin' database with {aggregate: 1}", name)
+	}
+	return nil
+}
+
+func checkCurrentOp(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(mongoerr.FailedToParse, "$currentOp options must be specified in an object, but found: %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		switch k {
+		case "allUsers", "idleConnections", "idleSessions", "localOps", "truncateOps", "idleCursors", "backtrace", "targetAllNodes":
+			if e.T != value.Boolean {
+				return mongoerr.Newf(mongoerr.FailedToParse, "The '%s' parameter of the $currentOp stage must be a boolean value, but found: %s", k, e.T.Name())
+			}
+		default:
+			return mongoerr.Newf(mongoerr.FailedToParse, "Unrecognized option '%s' in $currentOp stage.", k)
+		}
+	}
+	return needAdmin("$currentOp", o)
+}
+
+func checkListLocalSessions(o *Options, v value.Value) error {
+	if err := checkSessionsSpec("$listLocalSessions", v); err != nil {
+		return err
+	}
+	if o.NS.Coll != DatabaseAggregate {
+		return mongoerr.New(mongoerr.InvalidNamespace, "$listLocalSessions must be run against the database with {aggregate: 1}, not a collection")
+	}
+	return nil
+}
+
+func checkListSessions(o *Options, v value.Value) error {
+	if err := checkSessionsSpec("$listSessions", v); err != nil {
+		return err
+	}
+	if o.NS != (Namespace{"config", "system.sessions"}) {
+		return mongoerr.New(mongoerr.InvalidNamespace, "$listSessions may only be run against config.system.sessions")
+	}
+	return nil
+}
+
+func checkSessionsSpec(name string, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(mongoerr.TypeMismatch, "%s options must be specified in an object, but found: %s", name, v.T.Name())
+	}
+	var users, all value.Value
+	for k, e := range value.Elements(v.Doc()) {
+		switch k {
+		case "users":
+			if users = e; e.T != value.Array {
+				return wrongType(name+".users", e.T.Name(), "array")
+			}
+		case "allUsers":
+			if all = e; e.T != value.Boolean {
+				return wrongType(name+".allUsers", e.T.Name(), "bool")
+			}
+		case "$_internalPredicate":
+		default:
+			return unknownField(name + "." + k)
+		}
+	}
+	if all.Bool() && users.T == value.Array && value.Count(users.Doc()) > 0 {
+		return mongoerr.Newf(mongoerr.UnsupportedFormat, "%s may not specify {allUsers:true} and {users:[...]} at the same time", name)
+	}
+	return nil
+}
+
+func checkListClusterCatalog(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(9621302, "The $listClusterCatalog stage specification must be an object. Found %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		switch k {
+		case "shards", "tracked", "balancingConfiguration":
+			if e.T != value.Boolean {
+				return wrongType("$listClusterCatalog."+k, e.T.Name(), "bool")
+			}
+		default:
+			return unknownField("$listClusterCatalog." + k)
+		}
+	}
+	if o.NS.Coll != DatabaseAggregate {
+		return mongoerr.New(9621301, "The $listClusterCatalog stage cannot run on a collection")
+	}
+	return nil
+}
+
+func checkQuerySettings(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(7746800, "$querySettings stage expects a document as argument, but found %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		if k != "showDebugQueryShape" {
+			return unknownField("$querySettings." + k)
+		}
+		if e.T != value.Boolean {
+			return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '$querySettings.%s' is the wrong type '%s', expected types '[bool, long, int, decimal, double]'", k, e.T.Name())
+		}
+	}
+	if o.NS.Coll != DatabaseAggregate {
+		return mongoerr.New(mongoerr.InvalidNamespace, "$querySettings must be run against the database with {aggregate: 1}, not a collection")
+	}
+	return nil
+}
+
+// documentsStage is $documents: an expression that gives an array of documents.
+type documentsStage struct{ e *expr.Expr }
+
+func parseDocuments(o *Options, v value.Value) (*documentsStage, error) {
+	if o.within == topLevel && o.NS.Coll != DatabaseAggregate {
+		return nil, mongoerr.New(mongoerr.InvalidNamespace, "'$documents' can only be run with {aggregate: 1}")
+	}
+	e, err := expr.Compile(v, o.scope())
+	if err != nil {
+		return nil, err
+	}
+	if c, ok := e.Constant(); ok && c.T != value.Array {
+		return nil, notDocuments()
+	}
+	return &documentsStage{e}, nil
+}
+
+func notDocuments() error {
+	return mongoerr.New(5858203, "an array is expected as the argument of $documents")
+}
+
+func (s *documentsStage) generates()        {}
+func (s *documentsStage) Name() string      { return "$documents" }
+func (s *documentsStage) Spec() value.Value { return s.e.Serialize() }
+func (s *documentsStage) open(x *exec, _ Source) (Source, error) {
+	return &lazySource{fill: func(context.Context) ([]Doc, error) {
+		frame := x.frame()
+		frame.SetRoot(emptyDocument)
+		v, err := s.e.Eval(frame)
+		if err != nil {
+			return nil, err
+		}
+		if v.T != value.Array {
+			return nil, notDocuments()
+		}
+		var out []Doc
+		for _, e := range value.Values(v.Clone().Doc()) {
+			if e.T != value.Document {
+				return nil, mongoerr.Newf(40228, "'newRoot' expression  must evaluate to an object, but resulting value was: %s. Type of "+
+					"resulting value: '%s'. Input document: {}", expr.Show(e), e.T.Name())
+			}
+			out = append(out, Doc{Raw: e.Doc()})
+		}
+		return out, nil
+	}}, nil
+}
+
+// Stages that need the search service, which is not configured: the server says so when the pipeline runs.
+var searchStages = []string{"$search", "$searchMeta", "$vectorSearch", "$searchBeta"}
+
+func init() {
+	for _, name := range searchStages {
+		register(name, rules{first: true, noFacet: true, noTxn: true}, searchParser(name))
+	}
+	for _, name := range []string{"$changeStream", "$geoNear", "$rankFusion", "$scoreFusion"} {
+		register(name, rules{first: true, noFacet: true}, func(*Options, value.Value) ([]Stage, error) {
+			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the aggregation stage %s is not implemented", name)
+		})
+	}
+}
+
+func searchParser(name string) func(*Options, value.Value) ([]Stage, error) {
+	return func(o *Options, v value.Value) ([]Stage, error) {
+		if v.T != value.Document {
+			return nil, mongoerr.Newf(mongoerr.FailedToParse, "%s value must be an object. Found: %s", strings.TrimPrefix(name, ""), v.T.Name())
+		}
+		return nil, mongoerr.Newf(31082, "Using %s and $vectorSearch aggregation stages requires additional configuration. Please connect to Atlas or an "+
+			"AtlasCLI local deployment to enable. For more information on how to connect, see "+
+			"https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs.", name)
+	}
+}

@@ -1,0 +1,357 @@
+package agg
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// rule is a named rewrite of the stages from i on; it reports whether it changed anything.
+type rule struct {
+	name  string
+	apply func(p *Pipeline, i int) bool
+}
+
+// rules are tried in this order at each position until none applies.
+var rewrites = []rule{
+	{"merge adjacent matches", mergeMatches},
+	{"match before sort", matchBeforeSort},
+	{"match before stages that leave its fields alone", matchBeforeFields},
+	{"limit into sort", limitIntoSort},
+	{"limit before skip", limitBeforeSkip},
+	{"merge adjacent limits", mergeLimits},
+	{"merge adjacent skips", mergeSkips},
+	{"skip and limit before projections", cutBeforeFields},
+}
+
+// Optimize rewrites the pipeline by the rules in their order.
+func (p *Pipeline) Optimize() {
+	p.stages = slices.Clone(p.stages)
+	for i := 0; i < len(p.stages); {
+		changed := false
+		for _, r := range rewrites {
+			if i < len(p.stages) && r.apply(p, i) {
+				changed = true
+			}
+		}
+		if !changed {
+			i++
+		} else if i > 0 {
+			i--
+		}
+	}
+}
+
+// two gives the stages at i and i+1 where they are of the asked types.
+func two[A, B Stage](p *Pipeline, i int) (a A, b B, ok bool) {
+	if i+1 >= len(p.stages) {
+		return a, b, false
+	}
+	a, ok = p.stages[i].(A)
+	if !ok {
+		return a, b, false
+	}
+	b, ok = p.stages[i+1].(B)
+	return a, b, ok
+}
+
+// replace puts stages in the place of n stages from i on.
+func (p *Pipeline) replace(i, n int, with ...Stage) {
+	p.stages = slices.Replace(p.stages, i, i+n, with...)
+}
+
+func mergeMatches(p *Pipeline, i int) bool {
+	a, b, ok := two[*matchStage, *matchStage](p, i)
+	if !ok || hasKind(b.m.Root(), match.Text) {
+		return false
+	}
+	both, err := newMatch(p.opts, value.Doc(f("$and", array(value.NewDocument(a.filter), value.NewDocument(b.filter)))))
+	if err != nil {
+		return false
+	}
+	p.replace(i, 2, both)
+	return true
+}
+
+func matchBeforeSort(p *Pipeline, i int) bool {
+	s, m, ok := two[*sortStage, *matchStage](p, i)
+	if !ok || s.limit != 0 {
+		return false
+	}
+	p.replace(i, 2, m, s)
+	return true
+}
+
+// matchBeforeFields moves a whole $match before a stage that neither makes nor takes away what it reads.
+func matchBeforeFields(p *Pipeline, i int) bool {
+	if i+1 >= len(p.stages) {
+		return false
+	}
+	m, ok := p.stages[i+1].(*matchStage)
+	if !ok {
+		return false
+	}
+	reads, whole := filterPaths(m.m)
+	if whole || len(reads) == 0 {
+		return false
+	}
+	var writes []string
+	switch s := p.stages[i].(type) {
+	case *unwindStage:
+		writes = append(writes, s.dotted)
+		if s.indexAs != "" {
+			writes = append(writes, s.indexAs)
+		}
+	case *lookupStage:
+		writes = append(writes, strings.Join(s.as, "."))
+	case *fieldsStage:
+		if writes, ok = s.writes(); !ok {
+			return false
+		}
+	default:
+		return false
+	}
+	for _, r := range reads {
+		for _, w := range writes {
+			if r == w || strings.HasPrefix(r, w+".") || strings.HasPrefix(w, r+".") {
+				return false
+			}
+		}
+	}
+	p.replace(i, 2, m, p.stages[i])
+	return true
+}
+
+// writes are the paths that a stage of fields sets or takes away; ok is false where it keeps only some fields.
+func (s *fieldsStage) writes() (paths []string, ok bool) {
+	if s.p.Inclusion() {
+		return nil, false
+	}
+	switch s.spec.T {
+	case value.String:
+		return []string{s.spec.Str()}, true
+	case value.Array:
+		for _, v := range value.Values(s.spec.Doc()) {
+			paths = append(paths, v.Str())
+		}
+		return paths, true
+	case value.Document:
+		for k := range value.Elements(s.spec.Doc()) {
+			head, _, _ := strings.Cut(k, ".")
+			paths = append(paths, head)
+		}
+		return paths, true
+	}
+	return nil, false
+}
+
+func limitIntoSort(p *Pipeline, i int) bool {
+	s, l, ok := two[*sortStage, *limitStage](p, i)
+	if ok {
+		n := l.n
+		if s.limit != 0 {
+			n = min(n, s.limit)
+		}
+		p.replace(i, 2, &sortStage{s.pattern, n})
+		return true
+	}
+	// $sort, $skip, $limit: the sort needs to keep no more than both together.
+	s, k, ok := two[*sortStage, *skipStage](p, i)
+	if !ok || i+2 >= len(p.stages) || s.limit != 0 {
+		return false
+	}
+	if l, ok := p.stages[i+2].(*limitStage); ok && l.n+k.n > 0 {
+		p.replace(i, 3, &sortStage{s.pattern, l.n + k.n}, k)
+		return true
+	}
+	return false
+}
+
+func limitBeforeSkip(p *Pipeline, i int) bool {
+	k, l, ok := two[*skipStage, *limitStage](p, i)
+	if !ok || k.n+l.n < 0 {
+		return false
+	}
+	p.replace(i, 2, &limitStage{k.n + l.n}, k)
+	return true
+}
+
+func mergeLimits(p *Pipeline, i int) bool {
+	a, b, ok := two[*limitStage, *limitStage](p, i)
+	if ok {
+		p.replace(i, 2, &limitStage{min(a.n, b.n)})
+	}
+	return ok
+}
+
+func mergeSkips(p *Pipeline, i int) bool {
+	a, b, ok := two[*skipStage, *skipStage](p, i)
+	if !ok || a.n+b.n < 0 {
+		return false
+	}
+	p.replace(i, 2, &skipStage{a.n + b.n})
+	return true
+}
+
+// cutBeforeFields moves $skip and $limit before stages that give one document for each.
+func cutBeforeFields(p *Pipeline, i int) bool {
+	if i+1 >= len(p.stages) {
+		return false
+	}
+	switch p.stages[i].(type) {
+	case *fieldsStage, *rootStage:
+	default:
+		return false
+	}
+	switch p.stages[i+1].(type) {
+	case *skipStage, *limitStage:
+		p.replace(i, 2, p.stages[i+1], p.stages[i])
+		return true
+	}
+	return false
+}
+
+// filterPaths are the paths that a filter reads; whole is true where that cannot be told.
+func filterPaths(m *match.Matcher) (paths []string, whole bool) {
+	var walk func(n *match.Node, prefix string)
+	walk = func(n *match.Node, prefix string) {
+		if n == nil {
+			return
+		}
+		switch n.Kind {
+		case match.Where, match.Text, match.Schema, match.SampleRate, match.Expr, match.GeoNear, match.AlwaysFalse, match.AlwaysTrue:
+			whole = true
+			return
+		}
+		if n.Path != "" && prefix == "" {
+			paths = append(paths, n.Path)
+		}
+		for _, c := range n.Children {
+			inner := prefix
+			if n.Kind == match.ElemMatchObject || n.Kind == match.ElemMatchValue {
+				inner = n.Path
+			}
+			walk(c, inner)
+		}
+	}
+	walk(m.Root(), "")
+	return paths, whole
+}
+
+// Pushdown is what the query planner below a pipeline can do for it, and the stages that remain.
+type Pushdown struct {
+	Query
+	Rest *Pipeline
+}
+
+// Pushdown takes the leading stages that the planner can run: $match, then $sort, then $skip and $limit. Call Optimize
+// before it.
+func (p *Pipeline) Pushdown() Pushdown {
+	out := Pushdown{Query: Query{Collation: p.opts.Collation}}
+	rest := p.stages
+	if len(rest) > 0 {
+		if m, ok := rest[0].(*matchStage); ok {
+			out.Filter, rest = m.filter, rest[1:]
+		}
+	}
+	if len(rest) > 0 {
+		if s, ok := rest[0].(*sortStage); ok && !sortsByMeta(s) {
+			out.Sort, out.Limit, rest = s.pattern.Spec(), s.limit, rest[1:]
+		}
+	}
+	for len(rest) > 0 {
+		if l, ok := rest[0].(*limitStage); ok && out.Skip == 0 && (out.Limit == 0 || l.n < out.Limit) {
+			out.Limit, rest = l.n, rest[1:]
+			continue
+		}
+		if k, ok := rest[0].(*skipStage); ok && out.Skip == 0 && (out.Limit == 0 || out.Limit > k.n) {
+			out.Skip = k.n
+			if out.Limit > 0 {
+				out.Limit -= k.n
+			}
+			rest = rest[1:]
+		}
+		break
+	}
+	out.Rest = &Pipeline{opts: p.opts, stages: rest}
+	out.Fields = out.Rest.fields(out.Query)
+	return out
+}
+
+func sortsByMeta(s *sortStage) bool {
+	for _, part := range s.pattern.Parts {
+		if part.Meta != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// fields are the top-level fields that the stages read, nil where they may read all.
+func (p *Pipeline) fields(q Query) []string {
+	need := map[string]bool{}
+	add := func(paths []string) {
+		for _, path := range paths {
+			head, _, _ := strings.Cut(path, ".")
+			need[head] = true
+		}
+	}
+	for _, s := range p.stages {
+		paths, whole, stop := deps(s)
+		if whole {
+			return nil
+		}
+		add(paths)
+		if stop {
+			out := make([]string, 0, len(need))
+			for n := range need {
+				out = append(out, n)
+			}
+			slices.Sort(out)
+			return out
+		}
+	}
+	return nil
+}
+
+// deps tells what a stage reads, and whether what comes out of it is only what it says (stop).
+func deps(s Stage) (paths []string, whole, stop bool) {
+	switch s := s.(type) {
+	case *limitStage, *skipStage:
+		return nil, false, false
+	case *matchStage:
+		paths, whole = filterPaths(s.m)
+		return paths, whole, false
+	case *sortStage:
+		for _, part := range s.pattern.Parts {
+			paths = append(paths, part.Dotted())
+		}
+		return paths, sortsByMeta(s), false
+	case *unwindStage:
+		return []string{s.dotted}, false, false
+	case *fieldsStage:
+		paths, whole = s.p.Deps()
+		if s.p.Inclusion() {
+			return append(paths, "_id"), whole, true
+		}
+		return paths, whole, false
+	case *groupStage:
+		d := s.id.Deps()
+		paths, whole = d.Paths, d.Whole || s.merging
+		for _, g := range s.fields {
+			for _, e := range g.acc.Exprs() {
+				d := e.Deps()
+				paths, whole = append(paths, d.Paths...), whole || d.Whole
+			}
+			if by := g.acc.Sort(); by != nil {
+				for _, part := range by.Parts {
+					paths, whole = append(paths, part.Dotted()), whole || part.Meta != ""
+				}
+			}
+		}
+		return paths, whole, true
+	}
+	return nil, true, false
+}

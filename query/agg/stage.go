@@ -1,0 +1,135 @@
+package agg
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Stage is one parsed stage.
+type Stage interface {
+	Name() string
+	Spec() value.Value // its argument, as explain prints it and as Parse reads it
+	open(x *exec, src Source) (Source, error)
+}
+
+// generator marks stages that make their documents themselves.
+type generator interface{ generates() }
+
+// foreign is implemented by stages that reach other collections.
+type foreign interface {
+	namespaces() (reads, writes []Namespace)
+}
+
+// exec is one run of a pipeline.
+type exec struct {
+	opts *Options
+	host Host
+}
+
+func (x *exec) frame() *expr.Frame { return expr.NewFrame(x.opts.scope()) }
+
+// row is a stage of the registry.
+type row struct {
+	parse func(o *Options, arg value.Value) ([]Stage, error)
+	rules
+}
+
+// rules say where a stage may stand.
+type rules struct {
+	first, last                 bool
+	database                    bool // valid as the first stage of {aggregate: 1}
+	onlyDatabase                bool // and only there
+	noFacet, noLookup, noUnion  bool
+	noTxn, noView               bool
+	internal                    bool // not for clients
+	searchStage                 bool
+	needsAdmin, needsCollection bool
+}
+
+var registry = map[string]*row{}
+
+func register(name string, r rules, parse func(o *Options, arg value.Value) ([]Stage, error)) {
+	registry[name] = &row{parse: parse, rules: r}
+}
+
+// one adapts a parser of a single stage.
+func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Options, value.Value) ([]Stage, error) {
+	return func(o *Options, arg value.Value) ([]Stage, error) {
+		s, err := parse(o, arg)
+		if err != nil {
+			return nil, err
+		}
+		return []Stage{s}, nil
+	}
+}
+
+// allowed checks what does not depend on the stages around.
+func (r *row) allowed(name string, o *Options) error {
+	switch {
+	case o.within == inFacet && r.noFacet:
+		return mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
+	case o.within == inLookup && r.noLookup:
+		return mongoerr.Newf(51047, "%s is not allowed within a $lookup's sub-pipeline", name)
+	case o.within == inUnion && r.noUnion:
+		return mongoerr.Newf(31441, "%s is not allowed within a $unionWith's sub-pipeline", name)
+	case o.InTxn && r.noTxn:
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Operation not permitted in transaction :: caused by :: "+
+			"Aggregation stage %s cannot run within a multi-document transaction", name)
+	case o.InView && r.noView:
+		return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "The aggregation stage %s in location %d of the pipeline cannot be used "+
+			"in the view definition", name, 0)
+	}
+	return nil
+}
+
+// sub makes the options of a sub-pipeline.
+func (o *Options) sub(c place, ns Namespace) *Options {
+	s := *o
+	s.NS, s.within, s.depth = ns, c, o.depth+1
+	s.FromRouter = false
+	return &s
+}
+
+// StageNames lists the stages that clients may use.
+func StageNames() []string {
+	var out []string
+	for n, r := range registry {
+		if !r.internal {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// fieldPath checks a path given without its dollar sign.
+func fieldPath(path string) ([]string, error) {
+	if path == "" {
+		return nil, mongoerr.New(40352, "FieldPath cannot be constructed with empty string")
+	}
+	return expr.SplitPath(path)
+}
+
+// fieldOf reads "$path" arguments.
+func fieldOf(v value.Value) (string, bool) {
+	if v.T != value.String || !strings.HasPrefix(v.Str(), "$") {
+		return "", false
+	}
+	return v.Str()[1:], true
+}
+
+func doc(fs ...value.Field) value.Value     { return value.NewDocument(value.Doc(fs...)) }
+func f(k string, v value.Value) value.Field { return value.F(k, v) }
+func str(s string) value.Value              { return value.NewString(s) }
+func array(vs ...value.Value) value.Value   { return value.NewArray(value.ArrayOf(vs...)) }
+func wrongType(field, got, want string) error {
+	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type '%s'", field, got, want)
+}
+func unknownField(field string) error {
+	return mongoerr.Newf(40415, "BSON field '%s' is an unknown field.", field)
+}
+func missingField(field string) error {
+	return mongoerr.Newf(40414, "BSON field '%s' is missing but a required field", field)
+}
