@@ -452,4 +452,3 @@ func (r *rounder) step(x float64, up bool) float64 {
 	}
 	return last * scale / 10
 }
-

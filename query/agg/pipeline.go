@@ -181,7 +181,7 @@ func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 // Run builds the iterators over src; src is nil where GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
 	x := &exec{opts: p.opts, host: p.opts.Host}
-	for i, s := range p.stages {
+	for _, s := range p.stages {
 		next, err := s.open(x, src)
 		if err != nil {
 			if src != nil {
@@ -190,7 +190,6 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 			return nil, err
 		}
 		src = next
-		_ = i
 	}
 	if src == nil {
 		return NewSliceSource(nil), nil
