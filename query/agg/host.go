@@ -55,17 +55,19 @@ type WriteSpec struct {
 	Stage          string // "$out" or "$merge"
 	NS             Namespace
 	TimeSeries     []byte        // $out's timeseries options, nil without
-	On             []string      // $merge's identifying fields; nil for the default (_id, and the shard key)
+	On             []string      // $merge's identifying fields
+	DefaultOn      bool          // On was not given: it is _id, and for a sharded target the shard key with it
 	WhenMatched    string        // replace, keepExisting, merge, fail, pipeline
 	WhenNotMatched string        // insert, discard, fail
 	Pipeline       []value.Value // for whenMatched: [pipeline]
+	Let            value.Value   // its variables, new among them, by name; Missing without a pipeline
 }
 
 // Writer takes the documents of $out or $merge. Nothing of $out is visible before Commit.
 type Writer interface {
-	// Write takes one document; let holds the variables of $merge's pipeline as a document ({new: …, …}), nil for others.
-	// Both are valid during the call only.
-	Write(ctx context.Context, doc, let []byte) error
+	// Write takes one document; let holds the values of WriteSpec.Let's variables in their order (Missing ones are
+	// undefined). Both are valid during the call only.
+	Write(ctx context.Context, doc []byte, let []value.Value) error
 	Commit(ctx context.Context) error
 	Abort(ctx context.Context)
 }

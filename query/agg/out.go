@@ -147,7 +147,8 @@ func checkNamespace(ns Namespace) error {
 }
 
 func parseMerge(o *Options, v value.Value) (*writeStage, error) {
-	s := &writeStage{arg: v, spec: WriteSpec{Stage: "$merge", NS: Namespace{DB: o.NS.DB}, WhenMatched: "merge", WhenNotMatched: "insert"}}
+	s := &writeStage{arg: v, spec: WriteSpec{Stage: "$merge", NS: Namespace{DB: o.NS.DB}, WhenMatched: "merge",
+		WhenNotMatched: "insert", On: []string{"_id"}, DefaultOn: true}}
 	switch v.T {
 	case value.String:
 		s.spec.NS.Coll = v.Str()
@@ -235,6 +236,7 @@ func (s *writeStage) parseOn(v value.Value) error {
 		return mongoerr.Newf(51186, "$merge 'on' field  must be either a string or an array of strings, but found %s", v.T.Name())
 	}
 	seen := map[string]bool{}
+	s.spec.On, s.spec.DefaultOn = nil, false
 	for _, n := range names {
 		if n.T != value.String {
 			return mongoerr.Newf(51134, "$merge 'on' array elements must be strings, but found %s", n.T.Name())
@@ -341,6 +343,11 @@ func (s *writeStage) parseLet(o *Options, let value.Value) error {
 	if !hasNew {
 		s.lets = append(s.lets, letVar{"new", root})
 	}
+	var fs []value.Field
+	for _, l := range s.lets {
+		fs = append(fs, f(l.name, l.e.Serialize()))
+	}
+	s.spec.Let = doc(fs...)
 	return nil
 }
 
@@ -393,6 +400,7 @@ func (w *writeSource) Next(ctx context.Context) (Doc, bool, error) {
 
 func (w *writeSource) copy(ctx context.Context, out Writer) error {
 	frame := w.x.frame()
+	var let []value.Value
 	for {
 		d, ok, err := w.src.Next(ctx)
 		if err != nil || !ok {
@@ -401,12 +409,14 @@ func (w *writeSource) copy(ctx context.Context, out Writer) error {
 		if err := w.checkOn(d.Raw); err != nil {
 			return err
 		}
-		var let []byte
-		if w.s.lets != nil {
-			setRoot(frame, d)
-			if let, err = evalLet(w.s.lets, frame); err != nil {
+		let = let[:0]
+		setRoot(frame, d)
+		for _, l := range w.s.lets {
+			v, err := l.e.Eval(frame)
+			if err != nil {
 				return err
 			}
+			let = append(let, v)
 		}
 		if err := out.Write(ctx, d.Raw, let); err != nil {
 			return err
@@ -427,17 +437,4 @@ func (w *writeSource) checkOn(doc []byte) error {
 		}
 	}
 	return nil
-}
-
-// evalLet gives variables as a document; those without a value are left out.
-func evalLet(lets []letVar, frame *expr.Frame) ([]byte, error) {
-	dst, mark := value.Begin(nil)
-	for _, l := range lets {
-		v, err := l.e.Eval(frame)
-		if err != nil {
-			return nil, err
-		}
-		dst = value.Append(dst, l.name, v)
-	}
-	return value.End(dst, mark), nil
 }

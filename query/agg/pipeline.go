@@ -10,8 +10,9 @@ import (
 type Options struct {
 	NS           Namespace // the collection; Coll is "$cmd.aggregate" for a database-level aggregate
 	Host         Host
-	Scope        *expr.Scope // environment, and the command's let variables as constants; nil for none
-	Collation    []byte      // the document that the scope's collator was made of, nil for binary order
+	Scope        *expr.Scope    // environment, and the command's let variables as constants; nil for a plain one
+	Collator     value.Collator // where Scope is nil; otherwise the scope's environment has it
+	Collation    []byte         // the document that the collator was made of, nil for binary order
 	AllowDiskUse bool
 	Explain      bool
 	FromRouter   bool  // the pipeline is a shard's part: its $group states are sent on unfinished
@@ -44,7 +45,7 @@ const DatabaseAggregate = "$cmd.aggregate"
 
 func (o *Options) scope() *expr.Scope {
 	if o.Scope == nil {
-		o.Scope = expr.NewScope(nil)
+		o.Scope = expr.NewScope(&expr.Env{Collator: o.Collator})
 	}
 	return o.Scope
 }

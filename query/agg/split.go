@@ -1,0 +1,75 @@
+package agg
+
+import "slices"
+
+// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Serialize gives its wire form);
+// Merge is what runs over all their documents, nil where nothing is left to do; MergeSort is the sort specification by
+// which the shards' streams are merged, nil where they may come in any order.
+type Split struct {
+	Shard     *Pipeline
+	Merge     *Pipeline
+	MergeSort []byte
+}
+
+// Split divides the pipeline for a sharded collection. As much as possible runs on the shards: everything up to the first
+// stage that must see all documents, and the first half of that stage where it has one.
+func (p *Pipeline) Split() Split {
+	out := Split{}
+	for i, s := range p.stages {
+		shard, merge, sort, streams := halves(s)
+		if streams {
+			continue
+		}
+		out.MergeSort = sort
+		out.Shard = &Pipeline{opts: p.opts, stages: append(slices.Clone(p.stages[:i]), shard...)}
+		rest := append(slices.Clone(merge), p.stages[i+1:]...)
+		if sort != nil && len(merge) == 0 {
+			out.Shard.stages, rest = cutSorted(out.Shard.stages, rest)
+		}
+		if len(rest) > 0 {
+			out.Merge = &Pipeline{opts: p.opts, stages: rest}
+		}
+		return out
+	}
+	out.Shard = p
+	return out
+}
+
+// halves tells what of a stage runs on the shards and what over their merged streams; streams is true where it runs
+// wholly on the shards and the next stage may follow it there.
+func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
+	switch s := s.(type) {
+	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage:
+		return nil, nil, nil, true
+	case *limitStage:
+		return []Stage{s}, []Stage{s}, nil, false
+	case *sampleStage:
+		return []Stage{s}, []Stage{s}, nil, false
+	case *sortStage:
+		if sortsByMeta(s) {
+			return nil, []Stage{s}, nil, false
+		}
+		if s.limit > 0 {
+			merge = []Stage{&limitStage{s.limit}}
+		}
+		return []Stage{s}, merge, s.pattern.Spec(), false
+	case *groupStage:
+		if s.partial || s.merging {
+			return nil, []Stage{s}, nil, false
+		}
+		half, whole := *s, *s
+		half.partial, whole.merging = true, true
+		return []Stage{&half}, []Stage{&whole}, nil, false
+	}
+	return nil, []Stage{s}, nil, false
+}
+
+// cutSorted lets shards run the stages behind a sort that keep its order and need one document only.
+func cutSorted(shard, rest []Stage) ([]Stage, []Stage) {
+	if len(rest) > 0 {
+		if l, ok := rest[0].(*limitStage); ok {
+			return append(shard, l), rest
+		}
+	}
+	return shard, rest
+}
