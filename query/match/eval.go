@@ -22,9 +22,13 @@ func (n *Node) prepare(coll value.Collator) {
 	if n.Kind == In {
 		n.prepareIn(coll)
 	}
-	if n.Kind != And {
-		return
+	if n.Kind == And {
+		n.group()
 	}
+}
+
+// group sorts the children of an And by the field they read.
+func (n *Node) group() {
 	n.fields, n.rest = nil, nil
 	for _, c := range n.Children {
 		p := pred{n: c}

@@ -1,0 +1,366 @@
+package plan
+
+import (
+	"github.com/shoaldb/shoal/query/hashkey"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// tightness says what is still to be checked of a predicate once its bounds are met.
+type tightness uint8
+
+const (
+	exact   tightness = iota // nothing
+	covered                  // the predicate, on the key
+	fetch                    // the predicate, on the document
+)
+
+// target is the index field that bounds are made for.
+type target struct {
+	x     *Index
+	i     int
+	multi bool // its path holds arrays
+}
+
+// boundsOf gives the intervals of a predicate; ok is false where the field cannot serve it.
+func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool) {
+	if t.kind() == Hashed {
+		return t.hashed(n)
+	}
+	switch n.Kind {
+	case match.Eq:
+		return t.equality(n.Value)
+	case match.Lt, match.Lte, match.Gt, match.Gte:
+		return t.comparison(n.Kind, n.Value)
+	case match.In:
+		return t.in(n)
+	case match.RegexMatch:
+		return t.regex(n)
+	case match.Exists:
+		if t.x.Sparse && len(t.x.Fields) == 1 && t.x.Kind == BTree {
+			return everything(), exact, true
+		}
+		return everything(), fetch, true
+	case match.Not:
+		return t.negation(n.Children[0])
+	case match.TypeIs:
+		return t.types(n)
+	case match.Mod:
+		return Intervals{{nan, posInf, true, true}}, covered, true
+	case match.Size:
+		return everything(), fetch, t.multi || t.x.MultikeyPaths == nil
+	case match.BitsAllSet, match.BitsAllClear, match.BitsAnySet, match.BitsAnyClear:
+		return Intervals{{nan, posInf, true, true}, {noBin, minOID, true, false}}, covered, true
+	case match.ElemMatchValue:
+		return t.elemMatchValue(n)
+	}
+	return nil, fetch, false
+}
+
+// kind is the kind of the field itself; a compound hashed index has ordinary fields, too.
+func (t *target) kind() Kind { return t.x.Fields[t.i].Kind }
+
+func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
+	switch n.Kind {
+	case match.Eq:
+		if n.Value.T == value.Array {
+			return nil, fetch, false
+		}
+		return Intervals{point(t.hash(n.Value))}, fetch, true
+	case match.In:
+		if len(n.Regexes) > 0 {
+			return nil, fetch, false
+		}
+		var l Intervals
+		for _, v := range n.Values {
+			if v.T == value.Array {
+				return nil, fetch, false
+			}
+			l = append(l, point(t.hash(v)))
+		}
+		return union(l), fetch, true
+	}
+	return nil, fetch, false
+}
+
+func (t *target) hash(v value.Value) value.Value {
+	return value.NewInt64(hashkey.Hash(t.collated(v)))
+}
+
+// collated replaces strings by their collation keys, as the index has them.
+func (t *target) collated(v value.Value) value.Value {
+	if t.x.Collator == nil {
+		return v
+	}
+	return collate(v, t.x.Collator)
+}
+
+func collate(v value.Value, c value.Collator) value.Value {
+	switch v.T {
+	case value.String, value.Symbol:
+		return value.NewStringBytes(c.Key(nil, v.Bytes()))
+	case value.Document, value.Array:
+		dst, mark := value.Begin(nil)
+		for it := value.Walk(v.Doc()); ; {
+			k, e, ok := it.Next()
+			if !ok {
+				break
+			}
+			dst = value.AppendKeyBytes(dst, k, collate(e, c))
+		}
+		dst = value.End(dst, mark)
+		if v.T == value.Array {
+			return value.NewArray(dst)
+		}
+		return value.NewDocument(dst)
+	}
+	return v
+}
+
+func (t *target) equality(v value.Value) (Intervals, tightness, bool) {
+	switch v.T {
+	case value.Null, value.Undefined, value.Missing:
+		if t.x.Sparse || t.kind() == Wildcard {
+			return nil, fetch, false
+		}
+		return Intervals{point(value.NewNull())}, fetch, true
+	case value.Array:
+		first := value.NewUndefined() // what an empty array is indexed as
+		it := value.Walk(v.Doc())
+		if _, e, ok := it.Next(); ok {
+			first = e
+		}
+		return union(Intervals{point(t.collated(first)), point(t.collated(v))}), fetch, true
+	case value.Document:
+		if t.kind() == Wildcard && value.Count(v.Doc()) > 0 {
+			return nil, fetch, false // its fields are indexed, not the document
+		}
+	}
+	return Intervals{point(t.collated(v))}, exact, true
+}
+
+func (t *target) comparison(k match.Kind, v value.Value) (Intervals, tightness, bool) {
+	switch v.T {
+	case value.Null, value.Undefined:
+		if k == match.Lt || k == match.Gt {
+			return Intervals{}, exact, true
+		}
+		return t.equality(value.NewNull())
+	case value.Array:
+		return everything(), fetch, true
+	case value.MinKey, value.MaxKey:
+		return t.extreme(k, v)
+	case value.Document:
+		if t.kind() == Wildcard {
+			return nil, fetch, false
+		}
+	}
+	b, ok := bracket(v.T)
+	if !ok {
+		return nil, fetch, false
+	}
+	if v.T.Numeric() {
+		if v.IsNaN() {
+			if k == match.Lt || k == match.Gt {
+				return Intervals{}, exact, true
+			}
+			return Intervals{point(v)}, exact, true
+		}
+		b.Lo = negInf
+	}
+	v = t.collated(v)
+	switch k {
+	case match.Lt, match.Lte:
+		b.Hi, b.HiInc = v, k == match.Lte
+	default:
+		b.Lo, b.LoInc = v, k == match.Gte
+	}
+	if b.empty() {
+		return Intervals{}, exact, true
+	}
+	return Intervals{b}, exact, true
+}
+
+// extreme bounds comparisons with MinKey and MaxKey, which compare with values of every kind.
+func (t *target) extreme(k match.Kind, v value.Value) (Intervals, tightness, bool) {
+	b := everything()[0]
+	switch k {
+	case match.Lt, match.Lte:
+		b.Hi, b.HiInc = v, k == match.Lte
+	default:
+		b.Lo, b.LoInc = v, k == match.Gte
+	}
+	if b.empty() {
+		return Intervals{}, fetch, true
+	}
+	if t.x.Sparse || t.kind() == Wildcard {
+		return nil, fetch, false
+	}
+	return Intervals{b}, fetch, true
+}
+
+func (t *target) in(n *match.Node) (Intervals, tightness, bool) {
+	l := make(Intervals, 0, len(n.Values)+2*len(n.Regexes))
+	tight := exact
+	for _, v := range n.Values {
+		one, tt, ok := t.equality(v)
+		if !ok {
+			return nil, fetch, false
+		}
+		l, tight = append(l, one...), max(tight, tt)
+	}
+	for range n.Regexes {
+		one, tt, ok := t.regex(n)
+		if !ok {
+			return nil, fetch, false
+		}
+		l, tight = append(l, one...), max(tight, tt, covered)
+	}
+	return union(l), tight, true
+}
+
+// regex bounds the strings that start as the pattern demands, and the stored regular expression itself.
+func (t *target) regex(n *match.Node) (Intervals, tightness, bool) {
+	var l Intervals
+	tight := exact
+	for _, r := range n.Regexes {
+		prefix, whole := r.Prefix()
+		lo, hi := value.NewString(prefix), noDoc
+		if prefix != "" && t.x.Collator == nil {
+			if next := successor(prefix); next != nil {
+				hi = value.NewStringBytes(next)
+			}
+		} else {
+			lo, whole = noStr, false
+		}
+		if !whole {
+			tight = covered
+		}
+		self := value.NewRegex(r.Pattern, r.Options)
+		l = append(l, Interval{lo, hi, true, false}, point(self))
+	}
+	if t.x.Collator != nil {
+		tight = fetch // the index holds collation keys, not strings
+	}
+	return union(l), tight, true
+}
+
+// successor is the least string behind all that start with s; nil where there is none.
+func successor(s string) []byte {
+	b := []byte(s)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] != 0xFF {
+			b[i]++
+			return b[:i+1]
+		}
+	}
+	return nil
+}
+
+// negation bounds $not by the complement, where missing fields are in the index and the bounds are to the point.
+func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
+	if t.kind() != BTree {
+		return nil, fetch, false
+	}
+	switch n.Kind {
+	case match.Exists:
+		if t.x.Sparse {
+			return nil, fetch, false
+		}
+		return Intervals{point(value.NewNull())}, fetch, true
+	case match.Eq, match.In, match.Lt, match.Lte, match.Gt, match.Gte:
+	default:
+		return nil, fetch, false
+	}
+	nullish := nullEquality(n)
+	if nullish && t.multi || t.x.Sparse && !nullish || len(n.Regexes) > 0 {
+		return nil, fetch, false
+	}
+	for _, v := range operands(n) {
+		if v.T == value.Array {
+			return nil, fetch, false
+		}
+	}
+	var l Intervals
+	var ok bool
+	tight := exact
+	if t.x.Sparse {
+		l = Intervals{point(value.NewNull())} // {$ne: null}: missing fields do not match either
+		tight = fetch
+	} else if l, tight, ok = t.boundsOf(n); !ok {
+		return nil, fetch, false
+	}
+	if t.multi || n.Kind != match.Eq && n.Kind != match.In {
+		tight = fetch
+	}
+	return complement(l), tight, true
+}
+
+func nullEquality(n *match.Node) bool {
+	for _, v := range operands(n) {
+		if v.T == value.Null || v.T == value.Undefined {
+			return true
+		}
+	}
+	return false
+}
+
+func operands(n *match.Node) []value.Value {
+	if n.Kind == match.In {
+		return n.Values
+	}
+	return []value.Value{n.Value}
+}
+
+func (t *target) types(n *match.Node) (Intervals, tightness, bool) {
+	if n.Types.Has(value.Array) {
+		return everything(), fetch, t.kind() == BTree
+	}
+	var l Intervals
+	tight := exact
+	for _, k := range allTypes {
+		if !n.Types.Has(k) {
+			continue
+		}
+		b, ok := bracket(k)
+		if !ok {
+			return nil, fetch, false
+		}
+		switch k {
+		case value.Null, value.Undefined:
+			if t.x.Sparse && k == value.Null {
+				tight = fetch
+			}
+			tight = fetch // missing fields and empty arrays have these keys, too
+		case value.Int32, value.Int64, value.Double, value.Decimal128, value.String, value.Symbol:
+			tight = max(tight, covered)
+		case value.Document:
+			if t.kind() == Wildcard {
+				return nil, fetch, false
+			}
+		}
+		l = append(l, b)
+	}
+	if t.multi {
+		tight = fetch
+	}
+	return union(l), tight, true
+}
+
+var allTypes = []value.Type{value.Double, value.String, value.Document, value.Binary, value.Undefined, value.ObjectID, value.Boolean,
+	value.DateTime, value.Null, value.Regex, value.DBPointer, value.JavaScript, value.Symbol, value.CodeWithScope, value.Int32,
+	value.Timestamp, value.Int64, value.Decimal128, value.MinKey, value.MaxKey}
+
+// elemMatchValue intersects: one element must satisfy all.
+func (t *target) elemMatchValue(n *match.Node) (Intervals, tightness, bool) {
+	l := everything()
+	for _, c := range n.Children {
+		if one, _, ok := t.boundsOf(c); ok && c.Kind != match.Not && c.Kind != match.Exists {
+			l = intersect(l, one)
+		}
+	}
+	if l.Full() && t.kind() == Wildcard {
+		return nil, fetch, false
+	}
+	return l, fetch, true
+}

@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Kind is what sort of index it is.
+type Kind uint8
+
+// The kinds the planner knows how to use, and the others.
+const (
+	BTree Kind = iota
+	Hashed
+	Wildcard
+	Other // text, geo: used by their own operators only
+)
+
+// Field is one field of an index's key pattern.
+type Field struct {
+	Path string
+	Desc bool
+	Kind Kind
+}
+
+// Index describes an index. The planner never changes it.
+type Index struct {
+	Name       string
+	KeyPattern []byte
+	Fields     []Field
+	Kind       Kind
+	Version    int
+
+	IsID    bool
+	Unique  bool
+	Sparse  bool
+	Hidden  bool
+	Partial *match.Matcher // the partialFilterExpression; nil where there is none
+
+	Multikey      bool
+	MultikeyPaths []uint64 // for each field, bit i is set where component i of its path held an array; nil where unknown
+
+	// CollationDoc is the collation in full, nil for simple; Collator goes with it.
+	CollationDoc []byte
+	Collator     value.Collator
+
+	// Covers says which paths a wildcard index holds.
+	Covers func(path string) bool
+
+	// Handle is the executor's own: the planner hands it through.
+	Handle any
+}
+
+// Collection describes what is planned for.
+type Collection struct {
+	NS      string
+	Indexes []*Index
+	// Clustered collections are stored by _id and need no index on it.
+	Clustered bool
+	// Collator and CollationDoc are those of the clustered key.
+	CollationDoc []byte
+}
+
+// fieldMultikey tells whether the path of field i holds arrays, as far as is known.
+func (x *Index) fieldMultikey(i int) bool {
+	if !x.Multikey {
+		return false
+	}
+	if x.MultikeyPaths == nil || x.Kind == Wildcard {
+		return true
+	}
+	return i < len(x.MultikeyPaths) && x.MultikeyPaths[i] != 0
+}
+
+// lastMultikey is one more than the place of the last component of field i's path that holds arrays; 0 for none.
+func (x *Index) lastMultikey(i int) int {
+	if !x.fieldMultikey(i) {
+		return 0
+	}
+	if x.MultikeyPaths == nil || x.Kind == Wildcard {
+		return components(x.Fields[i].Path)
+	}
+	n := 0
+	for m := x.MultikeyPaths[i]; m != 0; m >>= 1 {
+		n++
+	}
+	return n
+}
+
+func components(path string) int {
+	n := 1
+	for i := range len(path) {
+		if path[i] == '.' {
+			n++
+		}
+	}
+	return n
+}

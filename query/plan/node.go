@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Stage is what a node of a plan does.
+type Stage uint8
+
+// The stages.
+const (
+	EOF               Stage = iota // no results
+	CollScan                       // Direction, Filter
+	ClusteredScan                  // IDBounds, Direction, Filter
+	IndexScan                      // Index, Bounds or Start and End, Direction, Filter on the key, Dedupe
+	ExpressID                      // the document whose _id is Value; Filter is never set
+	ExpressIndex                   // the first document whose only index field is Value
+	Fetch                          // the document behind a key; Filter
+	Sort                           // SortPattern, Limit
+	SortMerge                      // merges Inputs that are sorted by SortPattern; drops repeated records
+	Or                             // union of Inputs; drops repeated records
+	Limit                          // Limit
+	Skip                           // Skip
+	ShardingFilter                 // drops documents of other shards
+	ProjectionCovered              // builds results from the key
+	ProjectionSimple               // top-level inclusion or exclusion
+	ProjectionDefault              // any projection
+	SubPlan                        // marks an $or whose branches were planned each by itself
+	Count                          // counts its input
+	CountScan                      // counts keys between bounds, reading no documents
+	FastCount                      // the collection's own count
+	DistinctScan                   // one key for each value of the first field
+)
+
+var stageNames = [...]string{"EOF", "COLLSCAN", "CLUSTERED_IXSCAN", "IXSCAN", "EXPRESS_IXSCAN", "EXPRESS_IXSCAN", "FETCH", "SORT", "SORT_MERGE",
+	"OR", "LIMIT", "SKIP", "SHARDING_FILTER", "PROJECTION_COVERED", "PROJECTION_SIMPLE", "PROJECTION_DEFAULT", "SUBPLAN", "COUNT",
+	"COUNT_SCAN", "RECORD_STORE_FAST_COUNT", "DISTINCT_SCAN"}
+
+func (s Stage) String() string { return stageNames[s] }
+
+// Node is one stage. Which fields hold something is said at Stage.
+type Node struct {
+	Stage  Stage
+	Inputs []*Node
+	Filter *match.Matcher
+
+	Index     *Index
+	Bounds    []FieldBounds // one for each field of the key; a wildcard field has two
+	Start     []byte        // min(): scan from this key, nil for from the start
+	End       []byte        // max(): up to this key, not including it
+	Direction int           // 1 or -1
+	Dedupe    bool          // one document may have several keys in the bounds
+
+	Value       value.Value // ExpressID, ExpressIndex
+	IDBounds    Intervals   // ClusteredScan; nil for everything
+	Clustered   bool        // ExpressID: there is no _id index
+	SortPattern []byte
+	SortFields  []SortField
+	Limit, Skip int64
+	Projection  *Projection
+}
+
+// FieldBounds are the bounds of one field of a key.
+type FieldBounds struct {
+	Path      string
+	Desc      bool // in the index, not the scan
+	Intervals Intervals
+}
+
+// input is the only child.
+func (n *Node) input() *Node { return n.Inputs[0] }
+
+func over(s Stage, in *Node) *Node { return &Node{Stage: s, Inputs: []*Node{in}} }
+
+// Leaves calls f for each stage that has no inputs.
+func (n *Node) Leaves(f func(*Node)) {
+	if len(n.Inputs) == 0 {
+		f(n)
+	}
+	for _, in := range n.Inputs {
+		in.Leaves(f)
+	}
+}

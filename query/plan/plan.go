@@ -1,0 +1,398 @@
+package plan
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Result is the plans for a query, the one expected to be cheapest first. There is at least one.
+type Result struct {
+	Candidates []*Node
+	// Cached is set where the first came from a Cache.
+	Cached bool
+}
+
+// Winner is the plan to run where nobody tries several.
+func (r *Result) Winner() *Node { return r.Candidates[0] }
+
+// planner is the state of one Plan.
+type planner struct {
+	q     *Query
+	c     *Collection
+	parts []*match.Node // conjuncts of the filter
+	hint  *Index
+	// natural is the direction of a forced collection scan, 0 where it is not forced.
+	natural int
+}
+
+// maxCandidates bounds how many plans are kept for trials.
+const maxCandidates = 64
+
+// Plan makes the plans for a query over a collection.
+func Plan(q *Query, c *Collection) (*Result, error) {
+	if q.Filter != nil && q.Filter.Trivial() {
+		all := *q
+		all.Filter = nil
+		q = &all
+	}
+	p := &planner{q: q, c: c}
+	if q.Filter != nil {
+		if n := p.express(); n != nil {
+			return &Result{Candidates: []*Node{n}}, nil
+		}
+		root := q.Filter.Root()
+		if root.Kind == match.AlwaysFalse {
+			return p.only(&Node{Stage: EOF}), nil
+		}
+		p.parts = conjuncts(root)
+	}
+	if err := p.readHint(); err != nil {
+		return nil, err
+	}
+	if err := p.checkSpecial(); err != nil {
+		return nil, err
+	}
+	if q.Min != nil || q.Max != nil {
+		return p.minMax()
+	}
+	if q.Count && q.Filter == nil && p.hint == nil && !q.ShardFilter && p.natural == 0 {
+		return p.only(over(Count, p.skipLimit(&Node{Stage: FastCount}))), nil
+	}
+	if p.natural != 0 || p.hint == nil && q.Filter == nil && len(q.Sort) == 0 && q.Distinct == "" {
+		return p.only(p.finish(p.collScan())), nil
+	}
+	return p.candidates()
+}
+
+func (p *planner) only(n *Node) *Result { return &Result{Candidates: []*Node{n}} }
+
+// express recognises an equality on _id and nothing else, the commonest query of all.
+func (p *planner) express() *Node {
+	q := p.q
+	if q.NoExpress || len(q.Sort) > 0 || q.Skip > 0 || q.Hint.T != value.Missing || q.Min != nil || q.Max != nil || q.Count || q.Distinct != "" {
+		return nil
+	}
+	root := q.Filter.Root()
+	if root.Kind != match.Eq || root.Path != "_id" {
+		return nil
+	}
+	switch root.Value.T {
+	case value.Array, value.Null, value.Undefined, value.Regex:
+		return nil
+	}
+	n := &Node{Stage: ExpressID, Value: root.Value}
+	if p.c.Clustered {
+		if !sameCollation(q.CollationDoc, p.c.CollationDoc) {
+			return nil
+		}
+		n.Clustered = true
+	} else {
+		x := p.c.idIndex()
+		if x == nil || !sameCollation(q.CollationDoc, x.CollationDoc) || q.Allowed != nil && !q.Allowed(x) {
+			return nil
+		}
+		n.Index = x
+	}
+	if q.ShardFilter {
+		n = over(ShardingFilter, n)
+	}
+	if q.Projection != nil {
+		n = p.project(n)
+	}
+	return n
+}
+
+func (c *Collection) idIndex() *Index {
+	for _, x := range c.Indexes {
+		if x.IsID {
+			return x
+		}
+	}
+	return nil
+}
+
+func sameCollation(a, b []byte) bool { return bytes.Equal(a, b) }
+
+// readHint finds the index a hint names.
+func (p *planner) readHint() error {
+	h := p.q.Hint
+	match := func(*Index) bool { return false }
+	switch h.T {
+	case value.Missing:
+		return nil
+	case value.String:
+		match = func(x *Index) bool { return x.Name == h.Str() }
+	case value.Document:
+		if n := value.Lookup(h.Doc(), "$natural"); n.T != value.Missing {
+			p.natural = 1
+			if n.AsFloat64() < 0 {
+				p.natural = -1
+			}
+			return nil
+		}
+		if value.Count(h.Doc()) == 0 {
+			return nil
+		}
+		match = func(x *Index) bool { return value.CompareDocs(x.KeyPattern, h.Doc(), nil) == 0 }
+	}
+	for _, x := range p.c.Indexes {
+		if match(x) && !x.Hidden {
+			p.hint = x
+			return nil
+		}
+	}
+	if p.c.Clustered && (h.T == value.String && h.Str() == "_id_" || h.T == value.Document && bsontext.Doc(h.Doc()) == "{ _id: 1 }") {
+		p.natural = 1
+		return nil
+	}
+	return p.planError(mongoerr.BadValue, "hint provided does not correspond to an existing index")
+}
+
+// planError is the form in which the planner's refusals reach clients.
+func (p *planner) planError(code mongoerr.Code, reason string) error {
+	return mongoerr.Newf(code, "error processing query: ns=%s: planner returned error :: caused by :: %s", p.c.NS, reason)
+}
+
+// checkSpecial answers for operators that need an index of their own kind.
+func (p *planner) checkSpecial() error {
+	for _, n := range p.parts {
+		switch n.Kind {
+		case match.Text:
+			return mongoerr.New(mongoerr.IndexNotFound, "text index required for $text query")
+		case match.GeoNear:
+			return p.planError(mongoerr.NoQueryExecutionPlans, "unable to find index for $geoNear query")
+		}
+	}
+	return nil
+}
+
+func (p *planner) collScan() *Node {
+	n := &Node{Stage: CollScan, Direction: 1}
+	if p.natural < 0 {
+		n.Direction = -1
+	}
+	if p.q.Filter != nil {
+		n.Filter = p.q.Filter
+	}
+	if p.c.Clustered && sameCollation(p.q.CollationDoc, p.c.CollationDoc) {
+		if l := p.idBounds(); !l.Full() {
+			n.Stage, n.IDBounds = ClusteredScan, l
+		}
+	}
+	return n
+}
+
+// idBounds bounds _id in a clustered collection.
+func (p *planner) idBounds() Intervals {
+	t := target{x: &Index{Fields: []Field{{Path: "_id"}}, MultikeyPaths: []uint64{0}}}
+	l := everything()
+	for _, n := range p.parts {
+		if n.Leaf() && n.Path == "_id" {
+			if one, _, ok := t.boundsOf(n); ok {
+				l = intersect(l, one)
+			}
+		}
+	}
+	return l
+}
+
+// usable filters the indexes a query may use at all.
+func (p *planner) usable(x *Index) bool {
+	switch {
+	case x.Hidden || x.Kind == Other:
+		return false
+	case p.hint != nil:
+		return x == p.hint
+	case p.q.Allowed != nil && !p.q.Allowed(x):
+		return false
+	}
+	return true
+}
+
+// partialFits reports whether all results of the conjunction are in a partial index.
+func (p *planner) partialFits(x *Index, parts []*match.Node) bool {
+	if x.Partial == nil {
+		return true
+	}
+	if !sameCollation(p.q.CollationDoc, x.CollationDoc) && hasStrings(x.Partial.Root()) {
+		return false
+	}
+	return implies(parts, x.Partial.Root(), p.q.Collator)
+}
+
+// candidates tries all indexes.
+func (p *planner) candidates() (*Result, error) {
+	var out []*Node
+	conj := newConjunction(p.q.Filter, p.parts)
+	for _, x := range p.c.Indexes {
+		if p.usable(x) && p.partialFits(x, p.parts) {
+			out = p.tryIndex(out, conj, x)
+		}
+	}
+	if union := p.union(); union != nil {
+		out = append(out, p.finish(union))
+	}
+	if len(out) == 0 && p.q.Distinct != "" && p.q.Filter == nil {
+		out = p.distinctScans(out)
+	}
+	if len(out) == 0 {
+		if p.hint != nil {
+			return nil, p.planError(mongoerr.NoQueryExecutionPlans, "No query solutions")
+		}
+		out = append(out, p.finish(p.collScan()))
+	}
+	rank(out, p.q)
+	if len(out) > maxCandidates {
+		out = out[:maxCandidates]
+	}
+	return &Result{Candidates: out}, nil
+}
+
+// tryIndex adds the plans over one index that are worth having.
+func (p *planner) tryIndex(out []*Node, conj *conjunction, x *Index) []*Node {
+	if x.Kind == Wildcard {
+		return p.tryWildcard(out, conj, x)
+	}
+	if !p.collationFits(x, conj) {
+		if p.hint == nil {
+			return out
+		}
+		conj = newConjunction(p.q.Filter, nil)
+		conj.parts = p.parts
+	}
+	u := conj.assign(x, "")
+	leading := !u.bounds[0].Intervals.Full() || u.served > 0 && conj.hasPath(x.Fields[0].Path)
+	hinted := p.hint == x
+	if !leading && !hinted && !(p.sortWanted(x)) {
+		return out
+	}
+	scan := p.indexScan(u)
+	plan := p.finishIndex(scan, conj, u)
+	if !leading && !hinted && plan.hasStage(Sort) {
+		return out
+	}
+	return append(out, plan)
+}
+
+func (c *conjunction) hasPath(path string) bool {
+	for i := range c.preds {
+		if c.preds[i].path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// sortWanted reports whether a scan of the whole index can serve a sort; it holds every document only where it is neither
+// sparse nor hashed.
+func (p *planner) sortWanted(x *Index) bool {
+	return len(p.q.Sort) > 0 && !x.Sparse && x.Kind == BTree
+}
+
+// tryWildcard tries each path the filter names that the index covers.
+func (p *planner) tryWildcard(out []*Node, conj *conjunction, x *Index) []*Node {
+	seen := map[string]bool{}
+	for i := range conj.preds {
+		path := conj.preds[i].path
+		if seen[path] || !x.Covers(path) || hasIndexComponent(path) || isPlainField(x, path) {
+			continue
+		}
+		seen[path] = true
+		if !p.collationFits(x, conj) {
+			continue
+		}
+		u := conj.assign(x, path)
+		if u.servedAt(conj, path) && (x.Fields[0].Kind == Wildcard || !u.bounds[0].Intervals.Full()) {
+			out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+		}
+	}
+	if len(seen) == 0 && len(x.Fields) > 1 && x.Fields[0].Kind != Wildcard {
+		if u := conj.assign(x, ""); !u.bounds[0].Intervals.Full() {
+			out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+		}
+	}
+	return out
+}
+
+func isPlainField(x *Index, path string) bool {
+	for _, f := range x.Fields {
+		if f.Kind != Wildcard && f.Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// servedAt reports whether the wildcard's own field has a predicate that bounds it.
+func (u *use) servedAt(c *conjunction, path string) bool {
+	for i := range u.x.Fields {
+		if u.x.Fields[i].Kind != Wildcard {
+			continue
+		}
+		t := target{x: u.x, i: i, multi: u.x.fieldMultikey(i)}
+		for k := range c.preds {
+			if c.preds[k].path == path {
+				if _, _, ok := t.boundsOf(c.preds[k].test); ok {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// hasIndexComponent reports whether a component of the path may be an array index, which wildcard keys do not have.
+func hasIndexComponent(path string) bool {
+	for _, part := range strings.Split(path, ".") {
+		if part != "" && strings.Trim(part, "0123456789") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// collationFits reports whether comparisons of the filter mean the same in the index. Where collations differ, only
+// predicates without strings may use it.
+func (p *planner) collationFits(x *Index, conj *conjunction) bool {
+	if sameCollation(p.q.CollationDoc, x.CollationDoc) {
+		return true
+	}
+	for i := range conj.preds {
+		n := conj.preds[i].test
+		if n.Kind == match.Not {
+			n = n.Children[0]
+		}
+		if hasStrings(n) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasStrings(n *match.Node) bool {
+	if len(n.Regexes) > 0 {
+		return true
+	}
+	for _, v := range append([]value.Value{n.Value}, n.Values...) {
+		switch v.T {
+		case value.String, value.Symbol, value.Document, value.Array:
+			return true
+		}
+	}
+	for _, c := range n.Children {
+		if hasStrings(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// indexScan is the scan of a use, without what stands above it.
+func (p *planner) indexScan(u *use) *Node {
+	return &Node{Stage: IndexScan, Index: u.x, Bounds: u.bounds, Direction: 1, Dedupe: u.x.Multikey}
+}

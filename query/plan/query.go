@@ -1,0 +1,68 @@
+package plan
+
+import (
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Query is what is to be planned.
+type Query struct {
+	Filter *match.Matcher // nil: everything
+	Sort   []SortField
+	// SortPattern is the sort as the client wrote it, for explain.
+	SortPattern []byte
+	Projection  *Projection // nil: whole documents
+	Skip, Limit int64       // 0: none
+
+	Hint     value.Value // index name or key pattern, or {$natural: ±1}; Missing for none
+	Min, Max []byte
+
+	CollationDoc []byte // in full; nil for simple
+	Collator     value.Collator
+
+	// ShardFilter puts a stage that drops orphans above the scan; ShardKey are the paths it reads.
+	ShardFilter bool
+	ShardKey    []string
+
+	// Count wants the number of results alone. Distinct wants the values of one path alone; empty where it does not.
+	Count    bool
+	Distinct string
+
+	NoExpress bool // the caller needs the stages of the ordinary plan (tailable, returnKey, showRecordId, …)
+	// Allowed restricts the indexes by name or key pattern (index filters, query settings); nil allows all.
+	Allowed func(*Index) bool
+}
+
+// SortField is one field of a sort; Meta is set for {$meta: …}, which no index provides.
+type SortField struct {
+	Path string
+	Desc bool
+	Meta bool
+}
+
+// Projection is what the planner must know of one.
+type Projection struct {
+	Raw       []byte   // for explain
+	Paths     []string // fields needed
+	Whole     bool     // needs the entire document
+	Simple    bool     // top-level inclusion or exclusion, no expressions
+	Inclusion bool
+}
+
+// ParseSort turns a validated sort specification into fields; natural is ±1 for {$natural: ±1}, else 0.
+func ParseSort(doc []byte) (fields []SortField, natural int) {
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return fields, natural
+		}
+		if string(k) == "$natural" {
+			natural = 1
+			if v.AsFloat64() < 0 {
+				natural = -1
+			}
+			return nil, natural
+		}
+		fields = append(fields, SortField{Path: string(k), Desc: v.T.Numeric() && v.AsFloat64() < 0, Meta: v.T == value.Document})
+	}
+}
