@@ -21,6 +21,8 @@ type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
 	Service *command.Service
+	// Host is host:port as diagnostics print it.
+	Host string
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
 
@@ -36,12 +38,13 @@ type Options struct {
 	Engine  *storage.Engine
 	Set     replication.Set
 	Service *command.Service
+	Host    string
 	Now     func() time.Time // nil: time.Now
 }
 
 // New makes a node and registers its commands with the service.
 func New(o Options) *Node {
-	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, now: o.Now, sizes: &counters{}}
+	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, now: o.Now, sizes: &counters{}}
 	if n.now == nil {
 		n.now = time.Now
 	}

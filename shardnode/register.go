@@ -6,6 +6,7 @@ import "github.com/shoaldb/shoal/command"
 func (n *Node) register(t *command.Table) {
 	t.Add(
 		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n),
+		countSpec(n), distinctSpec(n), aggregateSpec(n),
 		command.Spec{
 			Name: "getMore", Roles: command.All, Kind: command.Read, API: true, Txn: true, Run: n.runGetMore,
 			Fields: []command.Field{

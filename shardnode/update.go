@@ -377,7 +377,10 @@ func (w *writeOp) clusterTime() uint64 {
 // upsert inserts the document that a statement makes where nothing matched.
 func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replicationConcern) (r result, err error) {
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
-	doc, err := st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(NewObjectID()) })
+	doc := st.supplied.Doc()
+	if doc == nil {
+		doc, err = st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(NewObjectID()) })
+	}
 	if err != nil {
 		return r, err
 	}

@@ -1,0 +1,77 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// aggHost is what a pipeline's stages ask of this node. All their reads are from the aggregate's own snapshot.
+type aggHost struct {
+	n    *Node
+	op   *command.Op
+	snap *storage.Snapshot
+	lang *lang
+}
+
+func namespaceOf(ns string) agg.Namespace {
+	return agg.Namespace{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns)}
+}
+
+// Resolve implements agg.Host.
+func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace, []value.Value, error) {
+	r, err := resolveView(h.snap, ns.String())
+	if err != nil || r == nil {
+		return ns, nil, err
+	}
+	return namespaceOf(r.ns), r.pipeline, nil
+}
+
+// Find implements agg.Host.
+func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
+	op := command.FromContext(ctx)
+	coll := h.snap.Catalog().Lookup(ns.String())
+	var spec *collation.Spec
+	if q.Collation != nil {
+		var err error
+		if spec, err = collation.Parse(q.Collation); err != nil {
+			return nil, err
+		}
+	}
+	l, err := h.n.newLang(spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	inner := &query{ns: ns.String(), coll: coll, snap: h.snap, lang: l, filter: q.Filter, sort: q.Sort, skip: q.Skip, limit: q.Limit, diskUse: true}
+	inner.owned = h.n.ownership(op, coll)
+	if err := inner.compile(nil); err != nil {
+		return nil, err
+	}
+	stream, err := h.n.execute(op, inner)
+	if err != nil {
+		return nil, err
+	}
+	return &querySource{stream: stream}, nil
+}
+
+// Info implements agg.Host.
+func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec value.Value) (agg.Source, error) {
+	docs, err := h.n.stageInfo(command.FromContext(ctx), h.snap, ns.String(), stage, spec)
+	if err != nil {
+		return nil, err
+	}
+	return agg.Docs(docs), nil
+}
+
+// Writer implements agg.Host.
+func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, error) {
+	return h.n.newAggWriter(command.FromContext(ctx), spec)
+}
+
+// Spill implements agg.Host.
+func (h *aggHost) Spill() agg.Spiller { return nil }

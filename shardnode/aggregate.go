@@ -1,0 +1,234 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func aggregateSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "aggregate", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TNumber,
+		ReadConcern: true, WriteConcern: true, Txn: true, API: true, Run: n.runAggregate,
+		Fields: []command.Field{
+			command.Req("pipeline", command.TArray), command.Opt("cursor", command.TObject), command.Opt("explain", command.TSafeBool),
+			command.Opt("allowDiskUse", command.TSafeBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
+			command.Opt("collation", command.TObject), command.Opt("hint", command.TString|command.TObject),
+			command.Opt("let", command.TObject), command.Opt("fromMongos", command.TSafeBool), command.Opt("fromRouter", command.TSafeBool),
+			command.Opt("needsMerge", command.TSafeBool), command.Opt("exchange", command.TObject),
+			command.Opt("runtimeConstants", command.TObject), command.Opt("collectionUUID", command.TOther),
+			command.Opt("isMapReduceCommand", command.TSafeBool), command.Opt("passthroughToShard", command.TObject),
+			command.Opt("querySettings", command.TObject), command.Opt("encryptionInformation", command.TObject),
+			command.Opt("includeQueryStatsMetrics", command.TSafeBool), command.Opt("isHybridSearch", command.TSafeBool),
+		},
+	}
+}
+
+// aggregation is an aggregate command on its way.
+type aggregation struct {
+	n        *Node
+	op       *command.Op
+	ns       string
+	q        *query // what is below the pipeline; nil where it makes its own documents
+	snap     *storage.Snapshot
+	pipeline *agg.Pipeline
+	host     *aggHost
+	hint     value.Value
+}
+
+func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := aggregateNS(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	size, err := cursorOption(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	s, err := n.readSnapshot(op)
+	if err != nil {
+		return dst, err
+	}
+	op.AdvanceOperationTime(uint64(s.Timestamp()))
+	c, err := n.openAggregate(op, s, ns, op.Arg("pipeline"))
+	if err != nil {
+		s.Release()
+		return dst, err
+	}
+	return n.firstBatch(op, dst, c, size, false)
+}
+
+func aggregateNS(op *command.Op) (string, error) {
+	if v := op.Req.Cmd; v.T.Numeric() {
+		if i, ok := v.AsInt64(); !ok || i != 1 {
+			return "", mongoerr.New(mongoerr.FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1")
+		}
+		return op.DB() + ".$cmd.aggregate", nil
+	}
+	coll, err := op.Req.Coll()
+	return op.Req.NS(coll), err
+}
+
+// cursorOption reads the cursor argument, which every aggregate has that is no explain.
+func cursorOption(op *command.Op) (size int64, err error) {
+	cur := op.Arg("cursor")
+	if cur.IsMissing() {
+		if op.Bool("explain") {
+			return 101, nil
+		}
+		return 0, mongoerr.New(mongoerr.FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument")
+	}
+	size = 101
+	for k, v := range value.Elements(cur.Doc()) {
+		if k != "batchSize" {
+			return 0, command.UnknownField("cursor." + k)
+		}
+		if !v.T.Numeric() {
+			return 0, command.WrongType("aggregate.cursor.batchSize", v.T, command.TNumber)
+		}
+		size = int64(v.AsFloat64())
+		if i, ok := v.AsInt64(); ok {
+			size = i
+		}
+		if size < 0 {
+			return 0, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+		}
+	}
+	return size, nil
+}
+
+// openAggregate builds the cursor of a pipeline over a snapshot, which the cursor then owns.
+func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pipeline value.Value) (*cursor, error) {
+	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
+	var viewCollation []byte
+	r, err := resolveView(s, ns)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
+		a.ns, viewCollation = r.ns, r.collation
+	}
+	src, err := a.open(pipeline, viewCollation)
+	if err != nil {
+		return nil, err
+	}
+	return &cursor{ns: ns, stream: &aggStream{src: src}, snap: s}, nil
+}
+
+// open parses, optimises, plans and starts a pipeline.
+func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.Source, error) {
+	coll := a.snap.Catalog().Lookup(a.ns)
+	spec, err := a.n.collationOf(a.op.Arg("collation"), coll)
+	if err == nil && defaultCollation != nil && a.op.Arg("collation").IsMissing() {
+		spec, err = collation.Parse(defaultCollation)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := a.n.newLang(spec, a.op.Req.Doc("let"))
+	if err != nil {
+		return nil, err
+	}
+	a.host = &aggHost{n: a.n, op: a.op, snap: a.snap, lang: l}
+	opts := &agg.Options{
+		NS: namespaceOf(a.ns), Host: a.host, Collator: spec.Collator(), Collation: spec.Document(), Scope: l.scope,
+		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
+	}
+	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
+		return nil, err
+	}
+	a.pipeline.Optimize()
+	if a.pipeline.GeneratesDocuments() {
+		return a.pipeline.Run(nil)
+	}
+	down := a.pipeline.Pushdown()
+	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: true}
+	a.q.owned = a.n.ownership(a.op, coll)
+	if err := a.q.compile(nil); err != nil {
+		return nil, err
+	}
+	stream, err := a.n.execute(a.op, a.q)
+	if err != nil {
+		return nil, err
+	}
+	return down.Rest.Run(&querySource{stream: stream})
+}
+
+// querySource gives a query's documents to a pipeline.
+type querySource struct {
+	stream *queryStream
+	own    *storage.Snapshot // released with the source where it has one of its own
+}
+
+func (s *querySource) Next(ctx context.Context) (agg.Doc, bool, error) {
+	doc, ok, err := s.stream.nextDoc(command.FromContext(ctx))
+	return agg.Doc{Raw: doc}, ok, err
+}
+
+func (s *querySource) Close() {
+	s.stream.close()
+	if s.own != nil {
+		s.own.Release()
+	}
+}
+
+// Pause lets go of the store between two batches.
+func (s *querySource) Pause() { s.stream.stop() }
+
+// aggStream gives a pipeline's documents to a cursor.
+type aggStream struct {
+	src agg.Source
+}
+
+func (s *aggStream) nextDoc(op *command.Op) ([]byte, bool, error) {
+	d, ok, err := s.src.Next(op)
+	return d.Raw, ok, err
+}
+
+func (s *aggStream) stop() {
+	if p, ok := s.src.(interface{ Pause() }); ok {
+		p.Pause()
+	}
+}
+
+func (s *aggStream) close() { s.src.Close() }
+
+// aggregateEach runs a pipeline to its end for a command that is no aggregate.
+func (n *Node) aggregateEach(op *command.Op, ns string, stages []value.Value, defaultCollation []byte, f func(doc []byte) error) error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	a := &aggregation{n: n, op: op, ns: ns, snap: s}
+	src, err := a.open(value.NewArray(value.ArrayOf(stages...)), defaultCollation)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	for {
+		d, ok, err := src.Next(op)
+		if err != nil || !ok {
+			return err
+		}
+		if err := f(d.Raw); err != nil {
+			return err
+		}
+	}
+}
+
+// aggregateOne is aggregateEach for a pipeline with at most one result; nil for none.
+func (n *Node) aggregateOne(op *command.Op, ns string, stages []value.Value, defaultCollation []byte) (doc []byte, err error) {
+	err = n.aggregateEach(op, ns, stages, defaultCollation, func(d []byte) error {
+		doc = append([]byte(nil), d...)
+		return nil
+	})
+	return doc, err
+}

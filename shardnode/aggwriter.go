@@ -1,0 +1,310 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// newAggWriter opens the target of $out or $merge.
+func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec) (agg.Writer, error) {
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNewName(spec.NS.String()); err != nil {
+		return nil, err
+	}
+	if spec.Stage == "$out" {
+		if spec.TimeSeries != nil {
+			return nil, command.NotImplemented("$out to a time-series collection")
+		}
+		return n.newOutWriter(w, spec)
+	}
+	return n.newMergeWriter(w, spec)
+}
+
+// outWriter fills a temporary collection and puts it in the target's place at the end.
+type outWriter struct {
+	w       *writeOp
+	ns      string
+	temp    string
+	options []byte
+	indexes [][]byte
+	docs    []pendingDoc
+	size    int
+}
+
+func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) {
+	ns := spec.NS.String()
+	id := NewObjectID()
+	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:])}
+	cat := n.Engine.Catalog()
+	if v, err := n.viewAt(cat, ns); err != nil {
+		return nil, err
+	} else if v != nil && cat.Lookup(ns) == nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	}
+	if c := cat.Lookup(ns); c != nil {
+		if c.Capped {
+			return nil, mongoerr.Newf(17152, "namespace '%s' is capped so it can't be used for $out", ns)
+		}
+		o.options = c.Options
+		for _, i := range c.Indexes {
+			if !i.IsID {
+				o.indexes = append(o.indexes, i.Spec)
+			}
+		}
+	}
+	err := w.retry(func() error {
+		u := w.unit(nil)
+		defer u.Rollback()
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: o.temp, Options: o.options, Unreplicated: unreplicated(ns)})
+		if err != nil {
+			return err
+		}
+		if len(o.indexes) > 0 {
+			if err := u.CreateIndexes(c, o.indexes); err != nil {
+				return err
+			}
+		}
+		return w.commit(u, relaxed)
+	})
+	return o, err
+}
+
+func hex(b []byte) string {
+	const digits = "0123456789abcdef"
+	out := make([]byte, 0, 2*len(b))
+	for _, c := range b {
+		out = append(out, digits[c>>4], digits[c&15])
+	}
+	return string(out)
+}
+
+func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
+	stored, err := prepareInsert(append([]byte(nil), doc...), true, o.w.now)
+	if err != nil {
+		return err
+	}
+	if !o.w.bypass {
+		if c := o.w.n.Engine.Catalog().Lookup(o.temp); c != nil {
+			if err := o.w.n.meta(c).check(c, stored, nil); err != nil {
+				return err
+			}
+		}
+	}
+	o.docs = append(o.docs, pendingDoc{len(o.docs), stored})
+	if o.size += len(stored); len(o.docs) >= insertUnitDocs || o.size >= insertUnitBytes {
+		return o.flush()
+	}
+	return nil
+}
+
+func (o *outWriter) flush() error {
+	if len(o.docs) == 0 {
+		return nil
+	}
+	o.w.insertUnit(o.temp, o.docs, true, false)
+	o.docs, o.size = o.docs[:0], 0
+	if len(o.w.errs) > 0 {
+		return o.w.errs[0].err
+	}
+	return nil
+}
+
+func (o *outWriter) Commit(ctx context.Context) error {
+	if err := o.flush(); err != nil {
+		return err
+	}
+	w := o.w
+	unlock, err := w.n.lockCollection(w.op, o.ns, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = w.retry(func() error {
+		u := w.unit(nil)
+		defer u.Rollback()
+		cat := w.n.Engine.Catalog()
+		c := cat.Lookup(o.temp)
+		if c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
+		}
+		if err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns)); err != nil {
+			return err
+		}
+		return w.commit(u, relaxed)
+	})
+	if err == nil {
+		w.finish()
+	}
+	return err
+}
+
+func (o *outWriter) Abort(ctx context.Context) {
+	w := o.w
+	_ = retryConflicts(w.op, func() error {
+		c := w.n.Engine.Catalog().Lookup(o.temp)
+		if c == nil {
+			return nil
+		}
+		u := w.unit(nil)
+		defer u.Rollback()
+		if err := u.DropCollection(c); err != nil {
+			return err
+		}
+		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, relaxed)
+		return err
+	})
+}
+
+// mergeWriter writes each document by its identifying fields.
+type mergeWriter struct {
+	w    *writeOp
+	ns   string
+	spec agg.WriteSpec
+	lets []string
+}
+
+func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, error) {
+	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec}
+	for k := range value.Elements(spec.Let.Doc()) {
+		m.lets = append(m.lets, k)
+	}
+	cat := n.Engine.Catalog()
+	c := cat.Lookup(m.ns)
+	if c == nil {
+		if v, err := n.viewAt(cat, m.ns); err != nil {
+			return nil, err
+		} else if v != nil {
+			return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", m.ns)
+		}
+	}
+	return m, m.checkOn(c)
+}
+
+// checkOn requires a unique index on exactly the identifying fields.
+func (m *mergeWriter) checkOn(c *catalog.Collection) error {
+	want := map[string]bool{}
+	for _, f := range m.spec.On {
+		want[f] = true
+	}
+	if len(want) == 1 && want["_id"] {
+		return nil
+	}
+	if c != nil {
+		for _, i := range c.Indexes {
+			if i.Unique && i.Ready && !i.Sparse && value.Lookup(i.Spec, "partialFilterExpression").IsMissing() && sameFields(i.Key, want) {
+				return nil
+			}
+		}
+	}
+	return mongoerr.New(51183, "Cannot find index to verify that join fields will be unique")
+}
+
+func sameFields(key []byte, want map[string]bool) bool {
+	n := 0
+	for k := range value.Elements(key) {
+		if !want[k] {
+			return false
+		}
+		n++
+	}
+	return n == len(want)
+}
+
+func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
+	doc = append([]byte(nil), doc...)
+	if value.Lookup(doc, "_id").IsMissing() {
+		stored, err := prepareInsert(doc, true, m.w.now)
+		if err != nil {
+			return err
+		}
+		doc = stored
+	}
+	filter, mark := value.Begin(nil)
+	for _, f := range m.spec.On {
+		v := lookupPath(doc, f)
+		if v.IsMissing() || v.T == value.Null || v.T == value.Array || v.T == value.Undefined {
+			if f != "_id" {
+				return mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null, undefined or an array", f)
+			}
+		}
+		var fm int
+		filter, fm = value.BeginKey(filter, value.Document, f)
+		filter = value.Append(filter, "$eq", v)
+		filter = value.End(filter, fm)
+	}
+	return m.write(value.End(filter, mark), doc, let)
+}
+
+func lookupPath(doc []byte, path string) value.Value {
+	v := value.NewDocument(doc)
+	for _, p := range splitPath(path) {
+		if v.T != value.Document {
+			return value.Value{}
+		}
+		v = value.Lookup(v.Doc(), p)
+	}
+	return v
+}
+
+// write runs the statement that whenMatched and whenNotMatched stand for.
+func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
+	st := statement{filter: filter, upsert: m.spec.WhenNotMatched == "insert"}
+	set := func(name string) value.Value {
+		return value.NewDocument(value.Doc(value.F(name, value.NewDocument(doc))))
+	}
+	switch m.spec.WhenMatched {
+	case "replace":
+		st.u = value.NewDocument(doc)
+	case "merge":
+		merged := value.NewDocument(value.Doc(value.F("$mergeObjects", value.NewArray(value.ArrayOf(value.NewString("$$ROOT"), value.NewDocument(value.Doc(value.F("$literal", value.NewDocument(doc)))))))))
+		st.u = value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$replaceWith", merged)))))
+	case "keepExisting":
+		st.u = set("$setOnInsert")
+	case "fail":
+		st.u = set("$setOnInsert")
+	case "pipeline":
+		st.u = value.NewArray(value.ArrayOf(m.spec.Pipeline...))
+		c, mark := value.Begin(nil)
+		for i, name := range m.lets {
+			c = value.Append(c, name, let[i])
+		}
+		st.constants = value.End(c, mark)
+	}
+	if m.spec.WhenMatched == "pipeline" && st.upsert {
+		st.supplied = value.NewDocument(doc) // $merge inserts its document, not what the pipeline makes of nothing
+	}
+	r, err := m.w.runStatement(m.ns, &st, false)
+	if err != nil {
+		return err
+	}
+	return m.checkResult(r, doc)
+}
+
+func (m *mergeWriter) checkResult(r result, doc []byte) error {
+	found := r.matched > 0
+	if found && m.spec.WhenMatched == "fail" {
+		return mongoerr.New(mongoerr.DuplicateKey, "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields")
+	}
+	if !found && r.upserted.IsMissing() && m.spec.WhenNotMatched == "fail" {
+		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
+	}
+	return nil
+}
+
+func (m *mergeWriter) Commit(ctx context.Context) error {
+	m.w.finish()
+	return nil
+}
+
+func (m *mergeWriter) Abort(ctx context.Context) {}
+
