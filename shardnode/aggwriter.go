@@ -307,4 +307,3 @@ func (m *mergeWriter) Commit(ctx context.Context) error {
 }
 
 func (m *mergeWriter) Abort(ctx context.Context) {}
-

@@ -65,4 +65,3 @@ func (n *Node) currentOps(_ *command.Op, _ []byte) [][]byte {
 }
 
 func (n *Node) host() string { return n.Host }
-

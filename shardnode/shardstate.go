@@ -1,0 +1,237 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ShardState is what a shard knows of its place in the cluster: its id, the placement of databases and collections as
+// last read from the config server, and the critical sections under way.
+type ShardState struct {
+	ID       string
+	Catalog  *cluster.Catalog
+	Registry *cluster.Registry
+	Clock    *cluster.VectorClock
+
+	mu struct {
+		sync.Mutex
+		critical map[string]*criticalSection // by namespace, or by database name
+	}
+}
+
+// criticalSection holds operations up while a migration (or a DDL) commits. Writes wait from the start; reads from the
+// moment the commit is sent.
+type criticalSection struct {
+	reads bool
+	ended chan struct{}
+	why   string
+}
+
+// NewShardState makes the state of a shard.
+func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cluster.VectorClock) *ShardState {
+	s := &ShardState{ID: id, Catalog: c, Registry: r, Clock: clock}
+	s.mu.critical = make(map[string]*criticalSection)
+	return s
+}
+
+// EnterCritical begins a critical section of a namespace or database for writes.
+func (s *ShardState) EnterCritical(name, why string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.critical[name]; c != nil {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
+	}
+	s.mu.critical[name] = &criticalSection{ended: make(chan struct{}), why: why}
+	return nil
+}
+
+// BlockReads makes a critical section hold up reads too.
+func (s *ShardState) BlockReads(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.critical[name]; c != nil {
+		c.reads = true
+	}
+}
+
+// LeaveCritical ends a critical section.
+func (s *ShardState) LeaveCritical(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.critical[name]; c != nil {
+		delete(s.mu.critical, name)
+		close(c.ended)
+	}
+}
+
+func (s *ShardState) section(name string, write bool) *criticalSection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.mu.critical[name]
+	if c == nil || (!write && !c.reads) {
+		return nil
+	}
+	return c
+}
+
+// CheckVersion implements Sharding: the request's database version, then its shard version.
+func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
+	if op.Req.DatabaseVer != nil {
+		if err := s.checkDatabase(op, catalog.DBOf(ns)); err != nil {
+			return err
+		}
+	}
+	if op.Req.ShardVersion == nil {
+		return nil
+	}
+	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
+	if err != nil {
+		return err
+	}
+	if received.IsIgnored() {
+		return nil
+	}
+	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
+	if c := s.section(ns, write); c != nil {
+		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why)}
+	}
+	err = s.compare(op, ns, received)
+	if err == nil {
+		return nil
+	}
+	// Who is older refreshes: where the sender knows more, this shard asks the config server before it says no.
+	if s.senderIsNewer(op, ns, received) {
+		s.Catalog.InvalidateCollection(ns)
+		return s.compare(op, ns, received)
+	}
+	return err
+}
+
+func (s *ShardState) compare(ctx context.Context, ns string, received cluster.ChunkVersion) error {
+	wanted, err := s.version(ctx, ns)
+	if err != nil {
+		return err
+	}
+	return cluster.CheckShardVersion(ns, received, wanted, s.ID)
+}
+
+// version is what this shard holds of a collection.
+func (s *ShardState) version(ctx context.Context, ns string) (cluster.ChunkVersion, error) {
+	info, err := s.Catalog.Collection(ctx, ns)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return cluster.Unsharded, nil
+	}
+	if err != nil {
+		return cluster.ChunkVersion{}, err
+	}
+	if info.Map == nil {
+		return cluster.Unsharded, nil
+	}
+	return info.Map.ShardVersion(s.ID), nil
+}
+
+func (s *ShardState) senderIsNewer(ctx context.Context, ns string, received cluster.ChunkVersion) bool {
+	have, err := s.version(ctx, ns)
+	return err == nil && received.Compare(have) != cluster.Older
+}
+
+// criticalError is StaleConfig that is only answered once the critical section has ended, so that the router's retry
+// finds the new version.
+type criticalError struct {
+	section *criticalSection
+	stale   *mongoerr.Error
+}
+
+func (e *criticalError) Error() string { return e.stale.Error() }
+func (e *criticalError) Unwrap() error { return e.stale }
+
+// waitCritical holds an operation that met a critical section until the section ends.
+func waitCritical(ctx context.Context, err error) error {
+	c, ok := err.(*criticalError)
+	if !ok {
+		return err
+	}
+	select {
+	case <-c.section.ended:
+		return c.stale
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *ShardState) checkDatabase(op *command.Op, db string) error {
+	received, err := cluster.ParseDatabaseVersion(value.NewDocument(op.Req.DatabaseVer))
+	if err != nil || received.IsFixed() {
+		return err
+	}
+	if c := s.section(db, op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL); c != nil {
+		return &criticalError{c, cluster.StaleDbVersion(db, received, nil)}
+	}
+	for try := 0; ; try++ {
+		info, err := s.Catalog.Database(op, db)
+		if err != nil {
+			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+				return cluster.StaleDbVersion(db, received, nil)
+			}
+			return err
+		}
+		if info.Primary == s.ID && info.Version == received {
+			return nil
+		}
+		if try > 0 || received.Compare(info.Version) == cluster.Older {
+			return cluster.StaleDbVersion(db, received, &info.Version)
+		}
+		s.Catalog.InvalidateDatabase(db)
+	}
+}
+
+// Ownership implements Sharding. The filter keeps the placement it was made with for as long as the query lives.
+func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
+	info, err := s.Catalog.Collection(op, c.NS)
+	if err != nil || info.Map == nil {
+		return nil
+	}
+	m := info.Map
+	if m.Len() == len(m.ChunksOf(s.ID)) && len(m.Shards()) == 1 {
+		return nil // every chunk is here
+	}
+	key := m.Key()
+	var vals []value.Value
+	return func(doc []byte) bool {
+		var err error
+		if vals, err = key.FromDocument(doc, vals[:0]); err != nil {
+			return false
+		}
+		return m.Owns(s.ID, vals)
+	}
+}
+
+// CheckUpdate implements Sharding.
+func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error {
+	if op.Req.ShardVersion == nil {
+		return nil
+	}
+	info, err := s.Catalog.Collection(op, c.NS)
+	if err != nil || info.Map == nil {
+		return err
+	}
+	key := info.Map.Key()
+	was, err := key.FromDocument(old, nil)
+	if err != nil {
+		return err
+	}
+	is, err := key.FromDocument(next, nil)
+	if err != nil {
+		return err
+	}
+	if cluster.CompareKeys(was, is) == 0 || info.Map.Owns(s.ID, is) {
+		return nil
+	}
+	return mongoerr.New(mongoerr.WouldChangeOwningShard, "This update would cause the doc to change owning shards")
+}
