@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,10 +28,13 @@ type Op struct {
 	killed   atomic.Int32 // the error code it was killed with
 	ticks    uint32
 
-	opTime   atomic.Uint64 // the operationTime to report
-	labels   []string
-	wcError  *mongoerr.Error
-	topLevel []byte // elements that other layers add to the reply
+	opTime atomic.Uint64 // the operationTime to report
+	labels []string
+	// fixedLabels says that a fail point named the labels itself.
+	fixedLabels bool
+	wcError     *mongoerr.Error
+	wcDoc       []byte // a writeConcernError that a fail point asks for
+	topLevel    []byte // elements that other layers add to the reply
 
 	mu struct {
 		sync.Mutex
@@ -210,6 +214,10 @@ func (op *Op) Value(key any) any {
 type ctxKey struct{}
 
 var opKey ctxKey
+
+const interrupted = mongoerr.Interrupted
+
+func itoa(i int) string { return strconv.Itoa(i) }
 
 // FromContext finds the operation that ctx is or descends from; nil if there is none.
 func FromContext(ctx context.Context) *Op {

@@ -93,7 +93,11 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	body := len(dst)
 	dst, err := s.dispatch(op, dst)
 	if err == nil {
-		if op.wcError != nil {
+		switch {
+		case op.wcDoc != nil:
+			dst = value.Append(dst, "writeConcernError", value.NewDocument(op.wcDoc))
+			dst = appendLabels(dst, op.labels)
+		case op.wcError != nil:
 			dst = appendWCError(dst, op.wcError)
 		}
 		dst = append(append(dst, op.topLevel...), okOne...)
@@ -212,16 +216,19 @@ func appendWCError(dst []byte, e *mongoerr.Error) []byte {
 	return value.End(dst, m)
 }
 
-func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
-	labels := append(append([]string(nil), e.Labels...), op.labels...)
-	if len(labels) > 0 {
-		var m int
-		dst, m = value.BeginKey(dst, value.Array, "errorLabels")
-		for i, l := range labels {
-			dst = value.AppendIndex(dst, i, value.NewString(l))
-		}
-		dst = value.End(dst, m)
+func appendLabels(dst []byte, labels []string) []byte {
+	if len(labels) == 0 {
+		return dst
 	}
+	dst, m := value.BeginKey(dst, value.Array, "errorLabels")
+	for i, l := range labels {
+		dst = value.AppendIndex(dst, i, value.NewString(l))
+	}
+	return value.End(dst, m)
+}
+
+func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
+	dst = appendLabels(dst, append(append([]string(nil), e.Labels...), op.labels...))
 	dst = value.Append(dst, "ok", value.NewDouble(0))
 	dst = value.Append(dst, "errmsg", value.NewString(e.Message))
 	dst = value.Append(dst, "code", value.NewInt32(int32(e.Code)))

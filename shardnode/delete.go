@@ -37,9 +37,10 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
+	defer w.leave()
 	stmts, err := parseDeletes(list, op.Req.Doc("let"))
 	if err != nil {
 		return dst, err

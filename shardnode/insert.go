@@ -46,9 +46,10 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
+	defer w.leave()
 	inserted, err := w.insertAll(ns, list, op.Req.BoolOr("ordered", true), op.Bool("bypassEmptyTsReplacement"))
 	if err == nil {
 		err = w.commandError()

@@ -42,9 +42,10 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
+	defer w.leave()
 	var old, next []byte
 	st.onWrite = func(o, x []byte) {
 		old, next = append(old[:0], o...), append(next[:0], x...)

@@ -201,7 +201,7 @@ func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc [
 	if m.Len() == len(m.ChunksOf(s.ID)) && len(m.Shards()) == 1 {
 		return nil // every chunk is here
 	}
-	key := m.Key()
+	key := m.Key
 	var vals []value.Value
 	return func(doc []byte) bool {
 		var err error
@@ -221,7 +221,7 @@ func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, nex
 	if err != nil || info.Map == nil {
 		return err
 	}
-	key := info.Map.Key()
+	key := info.Map.Key
 	was, err := key.FromDocument(old, nil)
 	if err != nil {
 		return err

@@ -74,9 +74,10 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
+	defer w.leave()
 	stmts, err := parseUpdates(list, op.Req.Doc("let"))
 	if err != nil {
 		return dst, err

@@ -10,6 +10,14 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
+	return waitCritical(op, n.versions(op, ns))
+}
+
+// versions is checkVersion that does not wait for a critical section to end: its caller holds a lock.
+func (n *Node) versions(op *command.Op, ns string) error {
+	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+		return nil
+	}
 	return n.Sharding.CheckVersion(op, ns)
 }
 
@@ -45,5 +53,4 @@ type Sharding interface {
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
 	// CheckUpdate refuses changes of a document's shard key that move it.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error
-	// Written is told, within the unit of work, of every write to a collection: a migration's source collects them.
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -21,6 +22,7 @@ type writeOp struct {
 	last   storage.Timestamp
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
+	unlock func()
 }
 
 // writeError is one entry of writeErrors.
@@ -50,6 +52,29 @@ func replConcern(wc command.WriteConcern) replication.WriteConcern {
 		r.W = -1
 	}
 	return r
+}
+
+// enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
+// writes are committed, and compares versions under it.
+func (w *writeOp) enter(ns string) error {
+	unlock, err := w.n.lockCollection(w.op, ns, lock.IX)
+	if err != nil {
+		return err
+	}
+	w.unlock = unlock
+	err = w.n.versions(w.op, ns)
+	if err != nil {
+		w.leave()
+	}
+	return waitCritical(w.op, err)
+}
+
+// leave ends what enter began.
+func (w *writeOp) leave() {
+	if w.unlock != nil {
+		w.unlock()
+		w.unlock = nil
+	}
 }
 
 // relaxed is the concern of all commits of a command but its last: they only have to be visible.

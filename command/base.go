@@ -1,0 +1,146 @@
+package command
+
+import (
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Base is what every role puts around its commands: server parameters, fail points, sessions, the stable API.
+type Base struct {
+	Service    *Service
+	Params     *cluster.Params
+	FailPoints *cluster.FailPoints
+	Sessions   *cluster.SessionCache
+	// KillCursors ends the cursors of sessions; nil where the role has none.
+	KillCursors func(f func(cluster.LogicalSessionID) bool)
+	// Done is told of every operation that ended, for logs, the profiler and counters; nil for none.
+	Done func(op *Op, err error)
+}
+
+// Install registers the commands of Base and puts its hooks into the service.
+func (b *Base) Install() {
+	b.Service.Table.Add(b.paramSpecs()...)
+	b.Service.Table.Add(b.sessionSpecs()...)
+	b.Service.Hooks.Before = b.before
+	b.Service.Hooks.After = b.after
+}
+
+func (b *Base) before(op *Op) error {
+	if err := b.checkAPI(op); err != nil {
+		return err
+	}
+	if op.Req.Spec.TestOnly && !b.Params.TestCommands() {
+		return mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", op.Req.Name)
+	}
+	if op.Req.LSID != nil {
+		id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+		if err != nil {
+			return err
+		}
+		if err := b.Sessions.Touch(id); err != nil {
+			return err
+		}
+	} else if op.Req.HasTxnNumber {
+		return mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
+	}
+	if err := b.checkTxn(op); err != nil {
+		return err
+	}
+	return b.failCommand(op)
+}
+
+// checkTxn refuses what belongs to multi-document transactions, and txnNumber on commands that are no retryable writes.
+func (b *Base) checkTxn(op *Op) error {
+	r := &op.Req
+	if !r.Autocommit.IsMissing() || r.StartTxn {
+		if !r.HasTxnNumber {
+			return mongoerr.New(mongoerr.InvalidOptions, "'autocommit' field requires a transaction number to also be specified")
+		}
+		return NotImplemented("multi-document transactions: command %s", r.Spec.Name)
+	}
+	if r.HasTxnNumber && !r.Spec.Retryable && (r.Spec.Kind == Write || r.Spec.Kind == Read) && !op.Client.InProcess {
+		return mongoerr.New(50768, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and "+r.Spec.Name+" is not a retryable write command.")
+	}
+	return nil
+}
+
+// checkAPI enforces the stable API.
+func (b *Base) checkAPI(op *Op) error {
+	a := &op.Req.API
+	if a.Version == "" {
+		if a.Strict || a.DeprecationErrors {
+			return mongoerr.New(4886600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion")
+		}
+		if b.Params.Bool("requireApiVersion") && !op.Client.InProcess && !op.Req.Spec.Internal && op.Req.Spec.Name != "hello" {
+			return mongoerr.New(498870, "The apiVersion parameter is required, please configure your MongoClient's API version")
+		}
+		return nil
+	}
+	if a.Version != "1" && !(a.Version == "2" && b.Params.Bool("acceptApiVersion2")) {
+		return mongoerr.Newf(mongoerr.APIVersionError, "API version must be \"1\"")
+	}
+	if a.Strict && !op.Req.Spec.API && a.Version == "1" {
+		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Spec.Name)
+	}
+	if a.DeprecationErrors && op.Req.Spec.Name == "testDeprecation" {
+		return mongoerr.Newf(mongoerr.APIDeprecationError, "Provided apiDeprecationErrors:true, but the command %s is deprecated in API Version 1", op.Req.Spec.Name)
+	}
+	return nil
+}
+
+// failCommand carries out the failCommand fail point.
+func (b *Base) failCommand(op *Op) error {
+	if op.Client.InProcess {
+		return nil
+	}
+	site := cluster.CommandSite{Name: op.Req.Spec.Name, InternalClient: op.Client.Internal}
+	_, site.AppName = op.Client.Metadata()
+	if op.Req.Cmd.T == value.String {
+		site.NS = op.Req.NS(op.Req.Cmd.Str())
+	}
+	f := b.FailPoints.FailCommand(&site)
+	if f == nil {
+		return nil
+	}
+	if f.Block > 0 {
+		t := time.NewTimer(f.Block)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-op.Done():
+			return op.Err()
+		}
+	}
+	if f.CloseConnection {
+		if op.Client.Close != nil {
+			op.Client.Close()
+		}
+		return mongoerr.New(mongoerr.HostUnreachable, "failCommand closed the connection")
+	}
+	if f.HasLabels {
+		op.fixedLabels = true
+		op.labels = append(op.labels, f.Labels...)
+	}
+	if f.Err != nil {
+		return f.Err
+	}
+	op.wcDoc = f.WriteConcernError
+	return nil
+}
+
+// after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
+func (b *Base) after(op *Op, err error) error {
+	if err != nil && !op.fixedLabels {
+		e := mongoerr.From(err)
+		if op.Req.Spec != nil && op.Req.HasTxnNumber && op.Req.Spec.Retryable && e.Code.IsRetryableWrite() {
+			op.AddLabel("RetryableWriteError")
+		}
+	}
+	if b.Done != nil {
+		b.Done(op, err)
+	}
+	return err
+}
