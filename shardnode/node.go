@@ -21,6 +21,10 @@ type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
 	Service *command.Service
+	// Repl is the node's replica set; nil before NewReplSet.
+	Repl *ReplSet
+	// ConfigServer is true on the config server's node.
+	ConfigServer bool
 	// Host is host:port as diagnostics print it.
 	Host string
 	// Sharding is nil on a node that is no shard.
@@ -126,7 +130,7 @@ func (n *Node) newLang(spec *collation.Spec, let []byte) (*lang, error) {
 
 // notPrimary is what a write answers on a member that may not take it.
 func (n *Node) notPrimary() error {
-	if n.Set.IsPrimary() {
+	if n.Set.IsPrimary() && (n.Repl == nil || n.Repl.Writable()) {
 		return nil
 	}
 	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
