@@ -63,6 +63,17 @@ func (s *Service) Stop() {
 	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
 }
 
+// WaitIdle waits until no operation runs, or the time is over.
+func (s *Service) WaitIdle(limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		busy := false
+		s.ops.each(func(*Op) { busy = true })
+		if !busy {
+			return
+		}
+	}
+}
+
 // EachOp calls f with every running operation; f must not block.
 func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
@@ -21,6 +22,7 @@ type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
 	Service *command.Service
+	Params  *cluster.Params
 	// Repl is the node's replica set; nil before NewReplSet.
 	Repl *ReplSet
 	// ConfigServer is true on the config server's node.

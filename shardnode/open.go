@@ -1,0 +1,167 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// Config says how to open a data-bearing server.
+type Config struct {
+	Dir     string
+	Memory  bool
+	SetName string // the replica set; empty for a standalone server
+	Host    string // host:port it is known by
+	Config  bool   // it is the config server
+	Params  *cluster.Params
+	Points  *cluster.FailPoints
+	// Clock is shared by the nodes of one process; nil makes one. A standalone server reports no times.
+	Clock     *cluster.VectorClock
+	Info      *command.Info
+	Logger    *zerolog.Logger
+	CacheSize int64
+	OnPrimary func()
+	// Done is told of every operation; nil for nobody.
+	Done func(op *command.Op, err error)
+}
+
+// Server is an open data-bearing server: its store, its commands, its replica set.
+type Server struct {
+	Node    *Node
+	Service *command.Service
+	Base    *command.Base
+	Repl    *ReplSet
+	Clock   *cluster.VectorClock
+	Engine  *storage.Engine
+
+	local *command.Client
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
+func Open(c Config) (*Server, error) {
+	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Logger, CacheSize: c.CacheSize})
+	if err != nil {
+		return nil, err
+	}
+	role := command.Shard
+	if c.Config {
+		role = command.Config
+	}
+	s := &Server{Engine: eng, Service: command.NewService(role), Clock: c.Clock, done: make(chan struct{})}
+	if s.Clock == nil && c.SetName != "" {
+		s.Clock = cluster.NewVectorClock(time.Now)
+	}
+	if c.SetName != "" {
+		s.Service.Clock = s.Clock
+		s.Clock.AdvanceCluster(uint64(eng.Visible()))
+	}
+	if c.Params == nil {
+		c.Params = cluster.NewParams()
+	}
+	if c.Points == nil {
+		c.Points = cluster.NewFailPoints()
+	}
+	s.Node = New(Options{Engine: eng, Set: replication.NewSingle(eng), Service: s.Service, Host: c.Host})
+	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
+	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: c.Done}
+	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
+	s.Base.KillCursors = s.Node.killSessionCursors
+	s.Base.Install()
+	s.Service.AddGeneric(c.Info)
+	topo := command.NewTopology(NewObjectID(), 0)
+	if s.Repl, err = NewReplSet(s.Node, c.SetName, topo); err != nil {
+		_ = eng.Close()
+		return nil, err
+	}
+	s.Repl.OnPrimary = c.OnPrimary
+	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
+	s.Service.Table.Add(command.HelloSpec(topo))
+	s.Service.AddRest()
+	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
+	s.start()
+	return s, nil
+}
+
+// Peer reaches the server from within the process.
+func (s *Server) Peer() cluster.Peer {
+	return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		return s.Service.Direct(ctx, s.local, m, dst)
+	})
+}
+
+// Initiate makes the server the one member of its set, where it is not yet.
+func (s *Server) Initiate(ctx context.Context) error {
+	cmd := value.Doc(value.F("replSetInitiate", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin")))
+	if s.Repl.Initiated() {
+		return nil
+	}
+	_, err := cluster.Run(ctx, s.Peer(), cmd)
+	return err
+}
+
+// UseKeys makes the server sign cluster times with keys from a store; ahead creates what is missing there.
+func (s *Server) UseKeys(ctx context.Context, store cluster.KeyStore, ahead bool) error {
+	ring := cluster.NewKeyRing(store)
+	if ahead {
+		if err := ring.EnsureAhead(ctx, s.Clock, keyRotation); err != nil {
+			return err
+		}
+	} else if err := ring.Load(ctx); err != nil {
+		return err
+	}
+	s.Clock.UseKeys(ring)
+	return nil
+}
+
+// keyRotation is KeysRotationIntervalSec's default.
+const keyRotation = 90 * 24 * time.Hour
+
+// start runs the node's background work.
+func (s *Server) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	go func() {
+		defer close(s.done)
+		tick := time.NewTicker(4 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case now := <-tick.C:
+				s.Node.cursors.expire(now)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// Close ends running operations and closes the store.
+func (s *Server) Close() error {
+	s.Service.Stop()
+	s.stop()
+	<-s.done
+	s.Service.WaitIdle(10 * time.Second)
+	s.Node.Close()
+	return s.Engine.Close()
+}
+
+// killSessionCursors ends the cursors of the sessions that f names.
+func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) {
+	n.cursors.killWhere(func(c *cursor) bool {
+		if c.lsid == nil {
+			return false
+		}
+		id, err := cluster.ParseLSID(c.lsid, cluster.NoUser)
+		return err == nil && f(id)
+	})
+}
