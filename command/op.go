@@ -328,3 +328,10 @@ func (t *opTable) each(f func(*Op)) {
 
 // BoolOr is the request's flag of that name, def where it was not sent.
 func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, def) }
+
+// Background makes an operation that no client sent: background work runs under it, and ends with ctx.
+func (s *Service) Background(ctx context.Context, c *Client) *Op {
+	op := &Op{Service: s, Client: c, Start: time.Now(), parent: ctx}
+	op.Req.Spec = &Spec{Name: "background", Kind: Write}
+	return op
+}

@@ -1,0 +1,135 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// durable is the concern of the node's own state documents.
+var durable = replicationConcern{W: -1, J: true}
+
+// writeUnit runs f in a unit of work against a fresh snapshot and commits it, again where it conflicts.
+func (n *Node) writeUnit(ctx context.Context, wc replicationConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
+	for {
+		err := n.tryUnit(ctx, wc, f)
+		if err == nil || !(storage.ErrConflict(err) || mongoerr.CodeOf(err) == mongoerr.NamespaceExists) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Node) tryUnit(ctx context.Context, wc replicationConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	u := n.Engine.NewUnitOfWork(s)
+	defer u.Rollback()
+	if err := f(s, u); err != nil {
+		return err
+	}
+	_, err := n.Set.Commit(ctx, u, wc)
+	return err
+}
+
+// collectionFor finds a collection of the node's own, or makes it in the unit.
+func collectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*catalog.Collection, error) {
+	if c := s.Catalog().Lookup(ns); c != nil {
+		return c, nil
+	}
+	return u.CreateCollection(storage.CollectionSpec{NS: ns})
+}
+
+// putDoc inserts or replaces a document of the node's own by its _id.
+func (n *Node) putDoc(ctx context.Context, ns string, doc []byte) error {
+	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := collectionFor(s, u, ns)
+		if err != nil {
+			return err
+		}
+		rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
+		if err != nil {
+			return err
+		}
+		if ok {
+			return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+		}
+		_, err = u.Insert(c, doc, storage.NoInfo)
+		return err
+	})
+}
+
+// removeDoc deletes a document of the node's own; it is no error where there is none.
+func (n *Node) removeDoc(ctx context.Context, ns string, id value.Value) error {
+	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(ns)
+		if c == nil {
+			return nil
+		}
+		rid, old, ok, err := s.FindByID(c, id)
+		if err != nil || !ok {
+			return err
+		}
+		return u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
+	})
+}
+
+// setFields sets fields of a document of the node's own; it is no error where there is none.
+func (n *Node) setFields(ctx context.Context, ns string, id value.Value, fields ...value.Field) error {
+	doc, err := n.getDoc(ns, id)
+	if err != nil || doc == nil {
+		return err
+	}
+	out, m := value.Begin(nil)
+	for k, v := range value.Elements(doc) {
+		set := false
+		for _, f := range fields {
+			set = set || f.Key == k
+		}
+		if !set {
+			out = value.Append(out, k, v)
+		}
+	}
+	for _, f := range fields {
+		out = value.Append(out, f.Key, f.Val)
+	}
+	return n.putDoc(ctx, ns, value.End(out, m))
+}
+
+// getDoc reads a document of the node's own; nil where there is none.
+func (n *Node) getDoc(ns string, id value.Value) ([]byte, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return nil, nil
+	}
+	_, doc, ok, err := s.FindByID(c, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return append([]byte(nil), doc...), nil
+}
+
+// eachDoc reads all documents of a collection of the node's own.
+func (n *Node) eachDoc(ns string, f func(doc []byte) error) error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		if err := f(append([]byte(nil), cur.Doc()...)); err != nil {
+			return err
+		}
+	}
+	return cur.Err()
+}
