@@ -190,6 +190,9 @@ func (s *Service) prepare(op *Op) error {
 	if s.stopping.Load() && !req.Spec.NoAuth {
 		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
 	}
+	if req.DB == "" && req.Msg.OpCode == wire.OpQuery {
+		req.DB = "admin" // the handshake of old drivers
+	}
 	if req.DB == "" {
 		return mongoerr.New(40571, "OP_MSG requests require a $db argument")
 	}

@@ -65,7 +65,7 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 	if err != nil {
 		return nil, err
 	}
-	return agg.Docs(docs), nil
+	return agg.NewSliceSource(docs), nil
 }
 
 // Writer implements agg.Host.

@@ -141,7 +141,7 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	}
 	a.host = &aggHost{n: a.n, op: a.op, snap: a.snap, lang: l}
 	opts := &agg.Options{
-		NS: namespaceOf(a.ns), Host: a.host, Collator: spec.Collator(), Collation: spec.Document(), Scope: l.scope,
+		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope,
 		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {

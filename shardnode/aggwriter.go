@@ -58,7 +58,7 @@ func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) 
 		o.options = c.Options
 		for _, i := range c.Indexes {
 			if !i.IsID {
-				o.indexes = append(o.indexes, i.Spec)
+				o.indexes = append(o.indexes, i.Spec.Raw)
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) 
 			return err
 		}
 		if len(o.indexes) > 0 {
-			if err := u.CreateIndexes(c, o.indexes); err != nil {
+			if _, err := u.CreateIndexes(c, o.indexes); err != nil {
 				return err
 			}
 		}
@@ -88,7 +88,7 @@ func hex(b []byte) string {
 	return string(out)
 }
 
-func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
+func (o *outWriter) Write(ctx context.Context, doc, _ []byte) error {
 	stored, err := prepareInsert(append([]byte(nil), doc...), true, o.w.now)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
 		}
-		if err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns)); err != nil {
+		if _, err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns), false); err != nil {
 			return err
 		}
 		return w.commit(u, relaxed)
@@ -170,14 +170,10 @@ type mergeWriter struct {
 	w    *writeOp
 	ns   string
 	spec agg.WriteSpec
-	lets []string
 }
 
 func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, error) {
 	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec}
-	for k := range value.Elements(spec.Let.Doc()) {
-		m.lets = append(m.lets, k)
-	}
 	cat := n.Engine.Catalog()
 	c := cat.Lookup(m.ns)
 	if c == nil {
@@ -201,7 +197,7 @@ func (m *mergeWriter) checkOn(c *catalog.Collection) error {
 	}
 	if c != nil {
 		for _, i := range c.Indexes {
-			if i.Unique && i.Ready && !i.Sparse && value.Lookup(i.Spec, "partialFilterExpression").IsMissing() && sameFields(i.Key, want) {
+			if i.Unique && i.Ready && !i.Spec.Sparse && i.Spec.PartialFilter == nil && sameFields(i.Spec.KeyPattern, want) {
 				return nil
 			}
 		}
@@ -220,7 +216,7 @@ func sameFields(key []byte, want map[string]bool) bool {
 	return n == len(want)
 }
 
-func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
+func (m *mergeWriter) Write(ctx context.Context, doc, let []byte) error {
 	doc = append([]byte(nil), doc...)
 	if value.Lookup(doc, "_id").IsMissing() {
 		stored, err := prepareInsert(doc, true, m.w.now)
@@ -257,7 +253,7 @@ func lookupPath(doc []byte, path string) value.Value {
 }
 
 // write runs the statement that whenMatched and whenNotMatched stand for.
-func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
+func (m *mergeWriter) write(filter, doc, let []byte) error {
 	st := statement{filter: filter, upsert: m.spec.WhenNotMatched == "insert"}
 	set := func(name string) value.Value {
 		return value.NewDocument(value.Doc(value.F(name, value.NewDocument(doc))))
@@ -274,11 +270,7 @@ func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 		st.u = set("$setOnInsert")
 	case "pipeline":
 		st.u = value.NewArray(value.ArrayOf(m.spec.Pipeline...))
-		c, mark := value.Begin(nil)
-		for i, name := range m.lets {
-			c = value.Append(c, name, let[i])
-		}
-		st.constants = value.End(c, mark)
+		st.constants = let
 	}
 	if m.spec.WhenMatched == "pipeline" && st.upsert {
 		st.supplied = value.NewDocument(doc) // $merge inserts its document, not what the pipeline makes of nothing

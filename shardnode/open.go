@@ -71,7 +71,11 @@ func Open(c Config) (*Server, error) {
 	if c.Points == nil {
 		c.Points = cluster.NewFailPoints()
 	}
-	s.Node = New(Options{Engine: eng, Set: replication.NewSingle(eng), Service: s.Service, Host: c.Host})
+	var set replication.Set = replication.NewSingle(eng)
+	if s.Clock != nil {
+		set = clockedSet{set, eng, s.Clock}
+	}
+	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: c.Done}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)

@@ -28,14 +28,14 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 	for _, i := range c.Indexes {
 		d, m := value.Begin(nil)
 		d = value.Append(d, "name", value.NewString(i.Name))
-		d = value.Append(d, "key", value.NewDocument(i.Key))
+		d = value.Append(d, "key", value.NewDocument(i.Spec.KeyPattern))
 		d = value.Append(d, "host", value.NewString(n.host()))
 		var am int
 		d, am = value.BeginKey(d, value.Document, "accesses")
 		d = value.Append(d, "ops", value.NewInt64(i.Usage.Ops.Load()))
 		d = value.Append(d, "since", value.NewDateTime(i.Usage.SinceMS))
 		d = value.End(d, am)
-		d = value.Append(d, "spec", value.NewDocument(i.Spec))
+		d = value.Append(d, "spec", value.NewDocument(i.Spec.Raw))
 		if !i.Ready {
 			d = value.Append(d, "building", value.NewBool(true))
 		}

@@ -1,0 +1,25 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// clockedSet ties the timestamps of commits to the cluster's time: a commit is later than every time this node has
+// heard of, and the node's time is never behind its own commits.
+type clockedSet struct {
+	replication.Set
+	engine *storage.Engine
+	clock  *cluster.VectorClock
+}
+
+// Commit implements replication.Set.
+func (s clockedSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	s.engine.AdvanceClock(storage.Timestamp(s.clock.ClusterTime()))
+	ts, err := s.Set.Commit(ctx, u, wc)
+	s.clock.AdvanceCluster(uint64(ts))
+	return ts, err
+}
