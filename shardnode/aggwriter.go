@@ -88,7 +88,7 @@ func hex(b []byte) string {
 	return string(out)
 }
 
-func (o *outWriter) Write(ctx context.Context, doc, _ []byte) error {
+func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
 	stored, err := prepareInsert(append([]byte(nil), doc...), true, o.w.now)
 	if err != nil {
 		return err
@@ -170,10 +170,14 @@ type mergeWriter struct {
 	w    *writeOp
 	ns   string
 	spec agg.WriteSpec
+	lets []string
 }
 
 func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, error) {
 	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec}
+	for k := range value.Elements(spec.Let.Doc()) {
+		m.lets = append(m.lets, k)
+	}
 	cat := n.Engine.Catalog()
 	c := cat.Lookup(m.ns)
 	if c == nil {
@@ -216,7 +220,7 @@ func sameFields(key []byte, want map[string]bool) bool {
 	return n == len(want)
 }
 
-func (m *mergeWriter) Write(ctx context.Context, doc, let []byte) error {
+func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
 	doc = append([]byte(nil), doc...)
 	if value.Lookup(doc, "_id").IsMissing() {
 		stored, err := prepareInsert(doc, true, m.w.now)
@@ -253,7 +257,7 @@ func lookupPath(doc []byte, path string) value.Value {
 }
 
 // write runs the statement that whenMatched and whenNotMatched stand for.
-func (m *mergeWriter) write(filter, doc, let []byte) error {
+func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	st := statement{filter: filter, upsert: m.spec.WhenNotMatched == "insert"}
 	set := func(name string) value.Value {
 		return value.NewDocument(value.Doc(value.F(name, value.NewDocument(doc))))
@@ -270,7 +274,11 @@ func (m *mergeWriter) write(filter, doc, let []byte) error {
 		st.u = set("$setOnInsert")
 	case "pipeline":
 		st.u = value.NewArray(value.ArrayOf(m.spec.Pipeline...))
-		st.constants = let
+		c, mark := value.Begin(nil)
+		for i, name := range m.lets {
+			c = value.Append(c, name, let[i])
+		}
+		st.constants = value.End(c, mark)
 	}
 	if m.spec.WhenMatched == "pipeline" && st.upsert {
 		st.supplied = value.NewDocument(doc) // $merge inserts its document, not what the pipeline makes of nothing
