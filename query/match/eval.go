@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"math/rand/v2"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -134,22 +135,20 @@ func (c *context) and(n *Node, doc []byte) bool {
 func (c *context) fields(fields []*field, doc []byte) bool {
 	var seen uint64
 	left := len(fields)
-	for it := value.Walk(doc); left > 0; {
-		key, v, ok := it.Next()
-		if !ok {
-			break
-		}
+	for cur := value.Scan(doc); left > 0 && cur.Next(); {
+		key := cur.Key()
 		for i, f := range fields {
-			if f.name == string(key) {
-				if seen&(1<<i) == 0 {
-					seen |= 1 << i
-					left--
-					if !c.preds(f, v) {
-						return false
-					}
-				}
-				break
+			if len(f.name) != len(key) || f.name != string(key) {
+				continue
 			}
+			if seen&(1<<i) == 0 {
+				seen |= 1 << i
+				left--
+				if !c.preds(f, cur.Value()) {
+					return false
+				}
+			}
+			break
 		}
 	}
 	if left == 0 {
@@ -333,6 +332,9 @@ func modulo(a, b int64) int64 {
 // compare runs a comparison: only values of one kind compare, but for null with missing and the two keys with anything.
 func (c *context) compare(n *Node, v value.Value) bool {
 	w := n.Value
+	if v.T == w.T && (v.T == value.Int32 || v.T == value.Int64 || v.T == value.DateTime) {
+		return ordered(n.Kind, cmp.Compare(v.Int64(), w.Int64()))
+	}
 	if !value.SameKind(v.T, w.T) || v.T == value.Missing || v.T == value.Undefined {
 		return compareKinds(n.Kind, v.T, w.T)
 	}
@@ -342,8 +344,12 @@ func (c *context) compare(n *Node, v value.Value) bool {
 	if n.Kind == Eq && c.m.coll == nil {
 		return value.Equal(v, w)
 	}
-	r := value.CompareCollated(v, w, c.m.coll)
-	switch n.Kind {
+	return ordered(n.Kind, value.CompareCollated(v, w, c.m.coll))
+}
+
+// ordered tells what a comparison makes of an order.
+func ordered(k Kind, r int) bool {
+	switch k {
 	case Eq:
 		return r == 0
 	case Lt:

@@ -87,7 +87,7 @@ func (n *Node) onePath() (string, bool) {
 // appendOperators adds the operators of a leaf, or of an And of leaves, without their path.
 func (n *Node) appendOperators(dst []byte) []byte {
 	switch n.Kind {
-	case And, ElemMatchValue:
+	case And:
 		for _, c := range n.Children {
 			dst = c.appendOperators(dst)
 		}
@@ -131,7 +131,10 @@ func (n *Node) appendOperator(dst []byte) []byte {
 		return value.Append(dst, "$elemMatch", value.NewDocument(n.Children[0].Serialize()))
 	case ElemMatchValue:
 		dst, mark := value.BeginKey(dst, value.Document, "$elemMatch")
-		return value.End(n.appendOperators(dst), mark)
+		for _, c := range n.Children {
+			dst = c.appendOperators(dst)
+		}
+		return value.End(dst, mark)
 	case BitsAllSet, BitsAllClear, BitsAnySet, BitsAnyClear:
 		pos := make([]value.Value, len(n.Bits.Positions))
 		for i, p := range n.Bits.Positions {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"iter"
+	"math/bits"
 )
 
 // Iter walks the elements of a document or array in order.
@@ -23,19 +24,83 @@ func (it *Iter) Next() (key []byte, v Value, ok bool) {
 	if len(r) < 2 || r[0] == 0 {
 		return nil, Value{}, false
 	}
-	end := bytes.IndexByte(r[1:], 0)
+	end := keyEnd(r, 1)
 	if end < 0 {
 		it.rest = nil
 		return nil, Value{}, false
 	}
-	v, n := decode(Type(r[0]), r[end+2:])
+	v, n := decode(Type(r[0]), r[end+1:])
 	if n < 0 {
 		it.rest = nil
 		return nil, Value{}, false
 	}
-	it.rest = r[end+2+n:]
-	return r[1 : end+1], v, true
+	it.rest = r[end+1+n:]
+	return r[1:end], v, true
 }
+
+// keyEnd is the index of the NUL that ends the key starting at i, or -1. Keys are short: eight bytes are looked at at once.
+func keyEnd(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if z := (w - 0x0101010101010101) &^ w & 0x8080808080808080; z != 0 {
+			return i + bits.TrailingZeros64(z)>>3
+		}
+	}
+	for ; i < len(b); i++ {
+		if b[i] == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Cursor walks elements without decoding their values until asked to.
+type Cursor struct {
+	doc           []byte
+	key, val, end int // where the current element's key and payload start, and where it ends
+}
+
+// Scan starts a Cursor before the first element of a raw document.
+func Scan(doc []byte) Cursor {
+	if len(doc) < 5 {
+		return Cursor{}
+	}
+	return Cursor{doc: doc, end: 4}
+}
+
+// Next goes to the next element; it is false at the end.
+func (c *Cursor) Next() bool {
+	d := c.doc
+	at := c.end
+	if at+1 >= len(d) || d[at] == 0 {
+		return false
+	}
+	end := keyEnd(d, at+1)
+	if end < 0 {
+		return false
+	}
+	n := payloadLen(Type(d[at]), d[end+1:])
+	if n < 0 {
+		return false
+	}
+	c.key, c.val, c.end = at+1, end+1, end+1+n
+	return true
+}
+
+// Key is the current element's key.
+func (c *Cursor) Key() []byte { return c.doc[c.key : c.val-1] }
+
+// Type is the current element's type.
+func (c *Cursor) Type() Type { return Type(c.doc[c.key-1]) }
+
+// Value decodes the current element's value.
+func (c *Cursor) Value() Value {
+	v, _ := decode(Type(c.doc[c.key-1]), c.doc[c.val:c.end])
+	return v
+}
+
+// Raw is the whole current element: type byte, key and payload.
+func (c *Cursor) Raw() []byte { return c.doc[c.key-1 : c.end] }
 
 // NextRaw is Next, also giving the whole element (type byte, key and payload) as it stands in the document.
 func (it *Iter) NextRaw() (raw, key []byte, v Value, ok bool) {
@@ -82,28 +147,27 @@ func Count(doc []byte) (n int) {
 
 // Lookup finds a field by name at the top level; Missing where it is not there.
 func Lookup(doc []byte, name string) Value {
-	r := doc
-	if len(r) < 5 {
+	if len(doc) < 5 {
 		return Value{}
 	}
-	for r = r[4:]; len(r) >= 2 && r[0] != 0; {
-		end := bytes.IndexByte(r[1:], 0)
+	for at := 4; at+1 < len(doc) && doc[at] != 0; {
+		end := keyEnd(doc, at+1)
 		if end < 0 {
 			return Value{}
 		}
-		payload := r[end+2:]
-		if string(r[1:end+1]) == name {
-			v, n := decode(Type(r[0]), payload)
+		payload := doc[end+1:]
+		if string(doc[at+1:end]) == name {
+			v, n := decode(Type(doc[at]), payload)
 			if n < 0 {
 				return Value{}
 			}
 			return v
 		}
-		n := payloadLen(Type(r[0]), payload)
+		n := payloadLen(Type(doc[at]), payload)
 		if n < 0 {
 			return Value{}
 		}
-		r = payload[n:]
+		at = end + 1 + n
 	}
 	return Value{}
 }
@@ -114,71 +178,68 @@ func FromElement(t Type, payload []byte) (v Value, ok bool) {
 	return v, n >= 0
 }
 
+// fixed holds, for types whose payload has one length, that length plus one; 0 for the others.
+var fixed = [256]uint8{
+	Double: 9, DateTime: 9, Timestamp: 9, Int64: 9, Int32: 5, Boolean: 2, Null: 1, Undefined: 1, MinKey: 1, MaxKey: 1,
+	ObjectID: 13, Decimal128: 17,
+}
+
 // payloadLen is the length of a value's payload at the start of p, or -1 where it does not fit.
 func payloadLen(t Type, p []byte) int {
-	n := -1
-	switch t {
-	case Double, DateTime, Timestamp, Int64:
-		n = 8
-	case Int32:
-		n = 4
-	case Boolean:
-		n = 1
-	case Null, Undefined, MinKey, MaxKey:
-		n = 0
-	case ObjectID:
-		n = 12
-	case Decimal128:
-		n = 16
-	case String, JavaScript, Symbol:
-		if len(p) >= 5 {
-			n = int(int32(binary.LittleEndian.Uint32(p)))
-			if n < 1 {
-				return -1
-			}
-			n += 4
-		}
-	case Document, Array:
-		if len(p) >= 5 {
-			if n = int(int32(binary.LittleEndian.Uint32(p))); n < 5 {
-				return -1
-			}
-		}
-	case CodeWithScope:
-		if len(p) >= 14 {
-			if n = int(int32(binary.LittleEndian.Uint32(p))); n < 14 {
-				return -1
-			}
-		}
-	case Binary:
-		if len(p) >= 5 {
-			if n = int(int32(binary.LittleEndian.Uint32(p))); n < 0 {
-				return -1
-			}
-			n += 5
-		}
-	case DBPointer:
-		if len(p) >= 5 {
-			if n = int(int32(binary.LittleEndian.Uint32(p))); n < 1 {
-				return -1
-			}
-			n += 16
-		}
-	case Regex:
-		a := bytes.IndexByte(p, 0)
-		if a < 0 {
-			return -1
-		}
-		b := bytes.IndexByte(p[a+1:], 0)
-		if b < 0 {
-			return -1
-		}
-		n = a + b + 2
+	n := int(fixed[t]) - 1
+	if n < 0 {
+		n = variableLen(t, p)
 	}
-	if n < 0 || n > len(p) {
+	if n > len(p) {
 		return -1
 	}
 	return n
+}
+
+// variableLen reads the length of a payload that says it itself.
+func variableLen(t Type, p []byte) int {
+	if t == Regex {
+		return regexLen(p)
+	}
+	if len(p) < 5 {
+		return -1
+	}
+	n := int(int32(binary.LittleEndian.Uint32(p)))
+	switch t {
+	case String, JavaScript, Symbol:
+		if n >= 1 {
+			return n + 4
+		}
+	case Document, Array:
+		if n >= 5 {
+			return n
+		}
+	case Binary:
+		if n >= 0 {
+			return n + 5
+		}
+	case CodeWithScope:
+		if n >= 14 {
+			return n
+		}
+	case DBPointer:
+		if n >= 1 {
+			return n + 16
+		}
+	}
+	return -1
+}
+
+func regexLen(p []byte) int {
+	a := bytes.IndexByte(p, 0)
+	if a < 0 {
+		return -1
+	}
+	b := bytes.IndexByte(p[a+1:], 0)
+	if b < 0 {
+		return -1
+	}
+	return a + b + 2
 }
 
 func decode(t Type, p []byte) (Value, int) {
