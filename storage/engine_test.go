@@ -435,6 +435,27 @@ func TestIndexBuild(t *testing.T) {
 	if !idx.Ready || !idx.Multikey {
 		t.Error("the index should be ready and multikey")
 	}
+	// Keys too many for the log are taken in as a file.
+	for i := 200; i < 5200; i += 1000 {
+		var docs [][]byte
+		for k := i; k < i+1000; k++ {
+			docs = append(docs, D("_id", k, "a", k+1000, "s", strings.Repeat(fmt.Sprint(k), 300)))
+		}
+		insert(t, e, e.Catalog().Lookup("db.c"), docs...)
+	}
+	b, err = e.StartIndexBuild(ctx, "db.c", [][]byte{spec("s_1", D("s", 1), "sparse", true)}, NewUUID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := update(t, e, "db.c", 300, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := indexKeys(t, e, "db.c", "s_1"); n != 4999 {
+		t.Errorf("%d keys", n)
+	}
 	b, err = e.StartIndexBuild(ctx, "db.c", [][]byte{spec("z_1", D("z", 1), "unique", true)}, NewUUID())
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,14 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 	if err := u.use(c); err != nil {
 		return 0, err
 	}
+	if u.batch == nil && len(docs) > 1 {
+		// Records and their oplog entries, and the keys of a few indexes.
+		size := 0
+		for _, doc := range docs {
+			size += 2*len(doc) + 100 + 40*len(c.Indexes)
+		}
+		u.batch = u.e.db.NewBatchWithSize(size)
+	}
 	for i, doc := range docs {
 		if _, err := u.insert(c, doc, &info); err != nil {
 			return i, err

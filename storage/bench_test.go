@@ -1,0 +1,232 @@
+package storage
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// objectID makes ascending ids, as one client process does.
+func objectID(n uint64) value.Value {
+	var id [12]byte
+	binary.BigEndian.PutUint32(id[:], 0x65000000)
+	binary.BigEndian.PutUint64(id[4:], n)
+	return value.NewObjectID(id)
+}
+
+func benchDoc(n int) []byte {
+	return D("_id", objectID(uint64(n)), "n", n, "s", fmt.Sprintf("name-%d", n), "pad",
+		string(make([]byte, 0))+"Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore magna aliqua. Ut enim ad minim veniam, quis nostrud exercitation ullamco laboris nisi ut")
+}
+
+// cpu reports the processor time of the whole process, background work included, per operation.
+func cpu(b *testing.B, ops int) func() {
+	var before syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	return func() {
+		var after syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+		d := time.Duration(after.Utime.Nano() - before.Utime.Nano() + after.Stime.Nano() - before.Stime.Nano())
+		b.ReportMetric(float64(d.Nanoseconds())/float64(ops), "cpu-ns/op")
+	}
+}
+
+func openDisk(b *testing.B) *Engine {
+	return openMem(b, Options{FS: vfs.Default, Dir: b.TempDir()})
+}
+
+func fill(b *testing.B, e *Engine, n int) {
+	c := create(b, e, "db.c", nil)
+	for i := 0; i < n; {
+		var docs [][]byte
+		for ; len(docs) < 1000 && i < n; i++ {
+			docs = append(docs, benchDoc(i))
+		}
+		u := e.NewUnitOfWork(nil)
+		if _, err := u.InsertMany(c, docs, NoInfo); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Commit(context.Background(), u, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFindByID(b *testing.B) {
+	const n = 300000
+	e := openDisk(b)
+	defer e.Close()
+	fill(b, e, n)
+	for _, flushed := range []bool{false, true} {
+		if flushed {
+			_ = e.db.Flush()
+		}
+		b.Run(fmt.Sprintf("flushed=%v", flushed), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; i < b.N; i++ {
+				s := e.Snapshot()
+				_, doc, ok, err := s.FindByID(s.Catalog().Lookup("db.c"), objectID(uint64(rand.IntN(n))))
+				if !ok || err != nil || len(doc) < 100 {
+					b.Fatal(ok, err)
+				}
+				s.Release()
+			}
+		})
+	}
+}
+
+func BenchmarkScan(b *testing.B) {
+	const n = 300000
+	e := openDisk(b)
+	defer e.Close()
+	fill(b, e, n)
+	_ = e.db.Flush()
+	for _, reverse := range []bool{false, true} {
+		b.Run(fmt.Sprintf("reverse=%v", reverse), func(b *testing.B) {
+			s := e.Snapshot()
+			defer s.Release()
+			c := s.Catalog().Lookup("db.c")
+			for i := 0; i < b.N; {
+				cur := s.Scan(c, ScanOptions{Reverse: reverse})
+				for ; cur.Next() && i < b.N; i++ {
+				}
+				cur.Close()
+			}
+		})
+	}
+	b.Run("index", func(b *testing.B) {
+		s := e.Snapshot()
+		defer s.Release()
+		c := s.Catalog().Lookup("db.c")
+		for i := 0; i < b.N; {
+			cur := s.IndexScan(c, c.IDIndex(), false)
+			for ; cur.Next() && i < b.N; i++ {
+			}
+			cur.Close()
+		}
+	})
+	b.Run("index and fetch", func(b *testing.B) {
+		s := e.Snapshot()
+		defer s.Release()
+		c := s.Catalog().Lookup("db.c")
+		for i := 0; i < b.N; {
+			cur := s.IndexScan(c, c.IDIndex(), false)
+			for ; cur.Next() && i < b.N; i++ {
+				if _, ok, err := s.Get(c, cur.RecordID()); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+			cur.Close()
+		}
+	})
+}
+
+// Insert of batches of 1000, background work included.
+func BenchmarkInsertMany(b *testing.B) {
+	e := openDisk(b)
+	defer e.Close()
+	c := create(b, e, "db.c", nil)
+	docs := make([][]byte, b.N)
+	for i := range docs {
+		docs[i] = benchDoc(i)
+	}
+	report := cpu(b, b.N)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += 1000 {
+		u := e.NewUnitOfWork(nil)
+		if _, err := u.InsertMany(c, docs[i:min(b.N, i+1000)], NoInfo); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Commit(context.Background(), u, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_ = e.db.Flush()
+	report()
+}
+
+func BenchmarkInsertOne(b *testing.B) {
+	for _, threads := range []int{1, 16} {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			e := openDisk(b)
+			defer e.Close()
+			c := create(b, e, "db.c", nil)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			report := cpu(b, b.N)
+			for w := 0; w < threads; w++ {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for {
+						i := int(next.Add(1))
+						if i > b.N {
+							return
+						}
+						u := e.NewUnitOfWork(nil)
+						if _, err := u.Insert(c, benchDoc(i), NoInfo); err != nil {
+							b.Error(err)
+						}
+						if _, err := e.Commit(context.Background(), u, true); err != nil {
+							b.Error(err)
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			report()
+		})
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	const n = 100000
+	e := openDisk(b)
+	defer e.Close()
+	fill(b, e, n)
+	report := cpu(b, b.N)
+	b.ResetTimer()
+	for i := 0; i < b.N; i++ {
+		s := e.Snapshot()
+		c := s.Catalog().Lookup("db.c")
+		k := rand.IntN(n)
+		rid, old, ok, err := s.FindByID(c, objectID(uint64(k)))
+		if !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+		u := e.NewUnitOfWork(s)
+		if err := u.Update(c, rid, old, benchDoc(k), OpInfo{StmtID: -1, O: D("$v", 2, "diff", D("u", D("n", k)))}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Commit(context.Background(), u, false); err != nil {
+			b.Fatal(err)
+		}
+		s.Release()
+	}
+	report()
+}
+
+func BenchmarkIndexBuild(b *testing.B) {
+	e := openDisk(b)
+	defer e.Close()
+	fill(b, e, b.N)
+	report := cpu(b, b.N)
+	b.ResetTimer()
+	build, err := e.StartIndexBuild(context.Background(), "db.c", [][]byte{spec("n_1", D("n", 1))}, NewUUID())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := build.Run(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	report()
+}
