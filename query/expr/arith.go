@@ -66,6 +66,7 @@ type sum struct {
 	hi, lo uint64     // whole numbers, two's complement
 	f, err float64    // doubles
 	dec    *decimal.D
+	exact  bool // doubles go into decimals with all their digits, and the sum starts at a decimal zero ($sum, $avg)
 	isDate bool
 	date   int64
 }
@@ -170,14 +171,18 @@ func (s *sum) decimals() *decimal.D {
 	d := s.dec
 	if i, ok := s.whole(); !ok {
 		d = decimal.Add(d, decimal.FromDoubleExact(s.wholeFloat()))
-	} else if i != 0 {
+	} else if i != 0 || s.exact {
 		d = decimal.Add(d, decimal.Int(i))
 	}
-	if s.f != 0 || s.err != 0 {
-		d = decimal.Add(d, decimal.FromDouble(s.f))
-		if s.err != 0 {
-			d = decimal.Add(d, decimal.FromDouble(s.err))
-		}
+	of := decimal.FromDouble
+	if s.exact {
+		of = decimal.FromDoubleExact
+	}
+	if s.f != 0 {
+		d = decimal.Add(d, of(s.f))
+	}
+	if s.err != 0 {
+		d = decimal.Add(d, of(s.err))
 	}
 	return d
 }
@@ -395,19 +400,21 @@ func abs(f *Frame, v value.Value) (value.Value, error) {
 	return v, notNumeric("$abs", v)
 }
 
-// saturateInt64 cuts a number's fraction; what is out of range becomes the nearest long, NaN 0.
-func saturateInt64(v value.Value) int64 {
-	if i, ok := v.AsInt64(); ok {
-		return i
+// coerceInt64 converts a number for operators that take any: doubles are cut and must fit, decimals are rounded, and
+// those that do not fit become the smallest long.
+func coerceInt64(v value.Value) (int64, error) {
+	switch v.T {
+	case value.Double:
+		f := v.Double()
+		if !(f >= -0x1p63 && f < 0x1p63) {
+			return 0, mongoerr.Newf(31109, "Can't coerce out of range value %s to long", ShowDouble(f))
+		}
+		return int64(f), nil
+	case value.Decimal128:
+		if i, ok := decimal.Int64(decimal.Of(v), decimal.HalfEven); ok {
+			return i, nil
+		}
+		return math.MinInt64, nil
 	}
-	f := v.AsFloat64()
-	switch {
-	case f != f:
-		return 0
-	case f >= 0x1p63:
-		return math.MaxInt64
-	case f < -0x1p63:
-		return math.MinInt64
-	}
-	return int64(f)
+	return v.Int64(), nil
 }

@@ -17,6 +17,9 @@ func parseValue(v value.Value, s *Scope) (node, error) {
 		if b := v.Bytes(); len(b) > 0 && b[0] == '$' {
 			return parseString(string(b), s)
 		}
+		if len(v.Bytes()) >= maxString {
+			return nil, errStringTooLong
+		}
 	case value.Document:
 		return parseObject(v, s)
 	case value.Array:

@@ -15,6 +15,9 @@ func init() {
 }
 
 func parseLiteral(_ *operator, v value.Value, _ *Scope) (node, error) {
+	if v.T == value.String && len(v.Bytes()) >= maxString {
+		return nil, errStringTooLong
+	}
 	return &constant{v: v.Clone()}, nil
 }
 

@@ -268,8 +268,8 @@ func parseSetField(op *operator, arg value.Value, s *Scope) (node, error) {
 		return nil, err
 	}
 	c := n.(*call)
-	if c.args[0], err = s.optimize(c.args[0]); err != nil {
-		return nil, err
+	if lit, ok := c.args[0].(*object); ok && len(lit.keys) == 0 {
+		c.args[0] = &constant{v: value.NewDocument(value.Doc())}
 	}
 	switch k := c.args[0].(type) {
 	case *constant:

@@ -54,6 +54,9 @@ func compilePattern(name string, re, opts value.Value) (*pattern, error) {
 	if !opts.IsNullish() && opts.T != value.String {
 		return nil, mongoerr.Newf(51106, "%s needs 'options' to be of type string", name)
 	}
+	if re.IsNullish() {
+		return &pattern{}, nil
+	}
 	src, flags := re.Str(), opts.Str()
 	if re.T == value.Regex {
 		var own string
@@ -75,9 +78,6 @@ func compilePattern(name string, re, opts value.Value) (*pattern, error) {
 		if strings.IndexByte("imsxu", flags[i]) < 0 {
 			return nil, mongoerr.Newf(51108, "%s invalid flag in regex options: %s", name, flags)
 		}
-	}
-	if re.IsNullish() {
-		return &pattern{}, nil
 	}
 	compiled, err := regex.CompileFind(src, flags)
 	if err != nil {
@@ -154,7 +154,7 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 		return null, err
 	}
 	b := f.beginArray()
-	for at, cp := 0, 0; ok && at <= len(s); {
+	for at, cp := 0, 0; ok && (at == 0 || at < len(s)); {
 		loc, err := p.find(s, at)
 		if err != nil {
 			return b.abandon(err)
@@ -169,9 +169,7 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 			_, size := utf8.DecodeRune(s[next:])
 			next += max(size, 1)
 		}
-		if next > len(s) {
-			break
-		}
+		next = min(next, len(s))
 		cp += utf8.RuneCount(s[loc[0]:next])
 		at = next
 	}

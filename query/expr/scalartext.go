@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -10,22 +9,47 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// scalarText prints a number or point in time as the conversions to string do.
-func scalarText(v value.Value) string {
+// coercedText prints a number or point in time as string operators take it: doubles with six digits.
+func coercedText(v value.Value) string {
 	switch v.T {
 	case value.Int32, value.Int64:
 		return strconv.FormatInt(v.Int64(), 10)
 	case value.Double:
-		return doubleText(v.Double())
+		return sixDigits(v.Double())
 	case value.Decimal128:
 		return v.DecimalString()
 	case value.DateTime:
 		return isoDate(v.DateTime())
 	case value.Timestamp:
 		t, i := v.Timestamp()
-		return fmt.Sprintf("Timestamp(%d, %d)", t, i)
+		return time.Unix(int64(t), 0).UTC().Format("Jan _2 15:04:05") + ":" + strconv.FormatUint(uint64(i), 10)
 	}
 	return ""
+}
+
+func sixDigits(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	s := strconv.FormatFloat(f, 'e', 5, 64)
+	exp, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:])
+	if exp >= -4 && exp < 6 {
+		s = strconv.FormatFloat(f, 'f', 5-exp, 64)
+		if strings.IndexByte(s, '.') >= 0 {
+			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+		}
+		return s
+	}
+	mant, tail, _ := strings.Cut(s, "e")
+	if strings.IndexByte(mant, '.') >= 0 {
+		mant = strings.TrimRight(strings.TrimRight(mant, "0"), ".")
+	}
+	return mant + "e" + tail
 }
 
 // doubleText is the shortest text that reads back as the same double; exponents as C++ prints them.

@@ -41,8 +41,18 @@ func init() {
 	)
 }
 
-// maxString is the longest string an expression may build.
+// maxString is where strings become too long to be values.
 const maxString = 16 << 20
+
+var errStringTooLong = mongoerr.New(16493, "Tried to create string longer than 16MB")
+
+// newString makes a string value of bytes that are the value's own.
+func newString(b []byte) (value.Value, error) {
+	if len(b) >= maxString {
+		return value.Value{}, errStringTooLong
+	}
+	return value.NewStringBytes(b), nil
+}
 
 func upper(c byte) byte {
 	if c >= 'a' && c <= 'z' {
@@ -59,7 +69,7 @@ func (f *Frame) text(v value.Value) ([]byte, error) {
 	case value.Missing, value.Null, value.Undefined:
 		return nil, nil
 	case value.Int32, value.Int64, value.Double, value.Decimal128, value.DateTime, value.Timestamp:
-		return []byte(scalarText(v)), nil
+		return []byte(coercedText(v)), nil
 	}
 	return nil, mongoerr.Newf(16007, "can't convert from BSON type %s to String", v.T.Name())
 }
@@ -77,9 +87,12 @@ func evalConcat(f *Frame, c *call) (value.Value, error) {
 		}
 		f.scratch = append(f.scratch, v.Bytes()...)
 	}
-	out := f.keep(f.scratch[mark:])
+	built := f.scratch[mark:]
 	f.scratch = f.scratch[:mark]
-	return value.NewStringBytes(out), nil
+	if len(built) >= maxString {
+		return null, errStringTooLong
+	}
+	return value.NewStringBytes(f.keep(built)), nil
 }
 
 // evalIndexOf is $indexOfBytes and $indexOfCP; find looks from start up to end (-1: the string's end).
@@ -151,13 +164,13 @@ func indexOfCP(s, sub []byte, start, end int) int {
 	if end < 0 || end > n {
 		end = n
 	}
-	if start > end || start > n {
-		return -1
-	}
-	from := cpOffset(s, start)
-	to := from + cpOffset(s[from:], end-start)
-	if i := bytes.Index(s[from:to], sub); i >= 0 {
-		return start + utf8.RuneCount(s[from:from+i])
+	at := cpOffset(s, start)
+	for i := start; i < end; i++ { // a match starts before end; it may reach beyond
+		if bytes.HasPrefix(s[at:], sub) {
+			return i
+		}
+		_, size := utf8.DecodeRune(s[at:])
+		at += size
 	}
 	return -1
 }
@@ -268,7 +281,14 @@ func evalSubstrBytes(f *Frame, c *call) (value.Value, error) {
 	if !length.T.Numeric() {
 		return v, mongoerr.Newf(16035, "%s:  length must be a numeric type (is BSON type %s)", c.op.name, length.T.Name())
 	}
-	from, n := saturateInt64(lower), saturateInt64(length)
+	from, err := coerceInt64(lower)
+	if err != nil {
+		return v, err
+	}
+	n, err := coerceInt64(length)
+	if err != nil {
+		return v, err
+	}
 	if from < 0 {
 		return v, mongoerr.Newf(50752, "%s:  starting index must be non-negative (got: %d)", c.op.name, from)
 	}
@@ -405,6 +425,10 @@ func evalReplace(n int) func(*Frame, *call) (value.Value, error) {
 		if missing {
 			return null, nil
 		}
-		return value.NewStringBytes(bytes.Replace(vs[0].Bytes(), vs[1].Bytes(), vs[2].Bytes(), n)), nil
+		s, find, with := vs[0].Bytes(), vs[1].Bytes(), vs[2].Bytes()
+		if count := bytes.Count(s, find); len(s)+count*(len(with)-len(find)) >= maxString && n < 0 {
+			return vs[0], errStringTooLong
+		}
+		return newString(bytes.Replace(s, find, with, n))
 	}
 }

@@ -41,7 +41,7 @@ func decode(v value.Value) *D {
 	d.Negative = h>>63 == 1
 	switch {
 	case h>>58&0x1F == 0x1F:
-		d.Form, d.Negative = apd.NaN, false
+		d.Form = apd.NaN
 		return d
 	case h>>58&0x1F == 0x1E:
 		d.Form = apd.Infinite
@@ -69,7 +69,7 @@ func decode(v value.Value) *D {
 func Value(d *D) value.Value {
 	switch d.Form {
 	case apd.NaN, apd.NaNSignaling:
-		return value.NewDecimal128(0x1F<<58, 0)
+		return value.NewDecimal128(sign(d)|0x1F<<58, 0)
 	case apd.Infinite:
 		return value.NewDecimal128(sign(d)|0x1E<<58, 0)
 	}
@@ -169,8 +169,11 @@ func Float(d *D) float64 {
 }
 
 func do2(op func(d, x, y *D) (apd.Condition, error), x, y *D) *D {
-	if isNaN(x) || isNaN(y) {
-		return NaN()
+	switch { // the first NaN goes through, with its sign
+	case isNaN(x):
+		return x
+	case isNaN(y):
+		return y
 	}
 	d := new(D)
 	_, _ = op(d, x, y) // without traps the only errors are those that leave NaN behind
