@@ -32,11 +32,12 @@ type Node struct {
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
 
-	cursors cursorTable
-	metas   sync.Map // catalog.UUID → *collMeta
-	ddl     ddlLocks
-	sizes   *counters
-	now     func() time.Time
+	migrations *migrations // nil on a node that is no shard
+	cursors    cursorTable
+	metas      sync.Map // catalog.UUID → *collMeta
+	ddl        ddlLocks
+	sizes      *counters
+	now        func() time.Time
 }
 
 // Options say how to make a node.
@@ -61,7 +62,12 @@ func New(o Options) *Node {
 }
 
 // Close ends the cursors that still stand.
-func (n *Node) Close() { n.cursors.closeAll() }
+func (n *Node) Close() {
+	if n.migrations != nil {
+		n.migrations.close()
+	}
+	n.cursors.closeAll()
+}
 
 // collMeta is what is compiled once for a collection and used by every operation on it, until the collection changes.
 type collMeta struct {

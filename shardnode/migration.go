@@ -1,0 +1,321 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Namespaces of a migration's durable state.
+const (
+	coordinatorsNS   = "config.migrationCoordinators"
+	rangeDeletionsNS = "config.rangeDeletions"
+)
+
+// migrations is a shard's part in live migrations: at most one leaves it and one enters it at a time.
+type migrations struct {
+	n     *Node
+	state *ShardState
+	ctx   context.Context
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+	wake  chan struct{}
+
+	mu struct {
+		sync.Mutex
+		out *donor
+		in  *recipient
+	}
+}
+
+// keyRange is a range of the shard key space: min is part of it, max is not.
+type keyRange struct {
+	key      *cluster.ShardKeyPattern
+	min, max []byte
+	minV     []value.Value
+	maxV     []value.Value
+}
+
+func newKeyRange(key *cluster.ShardKeyPattern, min, max []byte) *keyRange {
+	r := &keyRange{key: key, min: append([]byte(nil), min...), max: append([]byte(nil), max...)}
+	r.minV, r.maxV = value.Values(r.min), value.Values(r.max)
+	return r
+}
+
+// contains tells whether a document's shard key is in the range.
+func (r *keyRange) contains(doc []byte) bool {
+	vals, err := r.key.FromDocument(doc, nil)
+	return err == nil && cluster.CompareKeys(vals, r.minV) >= 0 && cluster.CompareKeys(vals, r.maxV) < 0
+}
+
+func (r *keyRange) doc() value.Value {
+	return value.NewDocument(value.Doc(value.F("min", value.NewDocument(r.min)), value.F("max", value.NewDocument(r.max))))
+}
+
+// donor is a migration that leaves this shard.
+type donor struct {
+	m    *migrations
+	id   [16]byte
+	ns   string
+	uuid catalog.UUID
+	to   string
+	rng  *keyRange
+
+	mu struct {
+		sync.Mutex
+		snap *storage.Snapshot // what is cloned
+		scan *storage.RecordCursor
+		from storage.Timestamp // the oplog is read behind here
+	}
+}
+
+// moveRange runs a migration from beginning to end.
+func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, waitForDelete bool) error {
+	d, err := m.beginDonor(op, ns, to, min, max)
+	if err != nil || d == nil {
+		return err
+	}
+	defer m.endDonor(d)
+	if err := m.writeDonorState(op, d); err != nil {
+		return err
+	}
+	committed, err := d.run(op)
+	if derr := m.decide(context.WithoutCancel(op), d.id, d.ns, d.uuid, d.to, d.rng, committed); derr != nil && err == nil {
+		err = derr
+	}
+	if err == nil && waitForDelete {
+		err = m.deleteRanges(op, d.ns)
+	}
+	return err
+}
+
+func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
+	m.state.Catalog.InvalidateCollection(ns)
+	info, err := m.state.Catalog.Collection(op, ns)
+	if err != nil {
+		return nil, err
+	}
+	if info.Map == nil {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", ns)
+	}
+	if to == m.state.ID {
+		return nil, nil
+	}
+	rng := newKeyRange(info.Map.Key, min, max)
+	chunk := info.Map.Find(rng.minV)
+	low, high := chunk.Bounds()
+	if chunk.Shard != m.state.ID || cluster.CompareKeys(low, rng.minV) > 0 || cluster.CompareKeys(high, rng.maxV) < 0 {
+		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Unable to move range with bounds [%s, %s) of %s: it is not within one chunk of shard %s",
+			value.ShowDoc(rng.min), value.ShowDoc(rng.max), ns, m.state.ID)
+	}
+	c := m.n.Engine.Catalog().Lookup(ns)
+	if c == nil {
+		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
+	}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.out != nil || m.mu.in != nil {
+		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "Unable to start new balancer operation because this shard is currently donating or receiving chunks")
+	}
+	m.mu.out = d
+	return d, nil
+}
+
+func (m *migrations) endDonor(d *donor) {
+	d.mu.Lock()
+	if d.mu.scan != nil {
+		d.mu.scan.Close()
+		d.mu.scan = nil
+	}
+	if d.mu.snap != nil {
+		d.mu.snap.Release()
+		d.mu.snap = nil
+	}
+	d.mu.Unlock()
+	m.mu.Lock()
+	m.mu.out = nil
+	m.mu.Unlock()
+}
+
+// writeDonorState makes the migration durable: the coordinator document, and the range deletion that waits for its
+// outcome.
+func (m *migrations) writeDonorState(ctx context.Context, d *donor) error {
+	doc := value.Doc(
+		value.F("_id", value.NewBinary(4, d.id[:])), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
+		value.F("donorShardId", value.NewString(m.state.ID)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", d.rng.doc()))
+	if err := m.n.putDoc(ctx, coordinatorsNS, doc); err != nil {
+		return err
+	}
+	return m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(d.id, d.ns, d.uuid, m.state.ID, d.rng, true))
+}
+
+func rangeDeletion(id [16]byte, ns string, uuid catalog.UUID, donor string, r *keyRange, pending bool) []byte {
+	f := []value.Field{
+		value.F("_id", value.NewBinary(4, id[:])), value.F("nss", value.NewString(ns)), value.F("collectionUuid", uuid.Value()),
+		value.F("donorShardId", value.NewString(donor)), value.F("range", r.doc()), value.F("whenToClean", value.NewString("now")),
+		value.F("keyPattern", value.NewDocument(r.key.Doc())),
+	}
+	if pending {
+		f = append(f, value.F("pending", value.NewBool(true)))
+	}
+	return value.Doc(f...)
+}
+
+// peer reaches the recipient.
+func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
+	s, err := d.m.state.Registry.Shard(ctx, d.to)
+	if err != nil {
+		return nil, err
+	}
+	return s.Peer, nil
+}
+
+func (d *donor) command(ctx context.Context, name string, extra ...value.Field) ([]byte, error) {
+	p, err := d.peer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := append([]value.Field{value.F(name, value.NewString(d.ns)), value.F("migrationId", value.NewBinary(4, d.id[:]))}, extra...)
+	return cluster.Run(ctx, p, value.Doc(append(f, value.F("$db", value.NewString("admin")))...))
+}
+
+// run clones, catches up, and commits. committed tells whether the config server took the new placement.
+func (d *donor) run(op *command.Op) (committed bool, err error) {
+	d.mu.Lock()
+	d.mu.snap = d.m.n.Engine.Snapshot()
+	d.mu.from = d.mu.snap.Timestamp()
+	d.mu.Unlock()
+	_, err = d.command(op, "_recvChunkStart", value.F("from", value.NewString(d.m.state.ID)), value.F("to", value.NewString(d.to)),
+		value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
+		value.F("shardKeyPattern", value.NewDocument(d.rng.key.Doc())), value.F("collectionUuid", d.uuid.Value()))
+	if err != nil {
+		return false, err
+	}
+	if err = d.waitSteady(op); err == nil {
+		committed, err = d.commit(op)
+	}
+	if err != nil && !committed {
+		_, _ = d.command(context.WithoutCancel(op), "_recvChunkAbort")
+	}
+	return committed, err
+}
+
+// waitSteady waits until the recipient has cloned the range and caught up.
+func (d *donor) waitSteady(ctx context.Context) error {
+	for {
+		reply, err := d.command(ctx, "_recvChunkStatus")
+		if err != nil {
+			return err
+		}
+		switch state := value.Lookup(reply, "state").Str(); state {
+		case "steady":
+			return nil
+		case "fail", "abort", "":
+			return mongoerr.Newf(mongoerr.OperationFailed, "Data transfer error: migrate failed: %s", value.Lookup(reply, "errmsg").Str())
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// commit is the critical section: no write may begin until the placement has changed, or is known not to.
+func (d *donor) commit(op *command.Op) (bool, error) {
+	s := d.m.state
+	unlock, err := d.m.n.lockCollection(op, d.ns, lock.X) // every write in flight has committed once this is held
+	if err != nil {
+		return false, err
+	}
+	err = s.EnterCritical(d.ns, "moveChunk")
+	unlock()
+	if err != nil {
+		return false, err
+	}
+	defer s.LeaveCritical(d.ns)
+	if _, err := d.command(op, "_recvChunkCommit"); err != nil {
+		return false, err
+	}
+	s.BlockReads(d.ns)
+	info, err := s.Catalog.Collection(op, d.ns)
+	if err != nil || info.Map == nil {
+		return false, err
+	}
+	epoch := info.Map.Version()
+	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), value.Doc(
+		value.F("_configsvrCommitChunkMigration", value.NewString(d.ns)), value.F("fromShard", value.NewString(s.ID)),
+		value.F("toShard", value.NewString(d.to)), value.F("migratedChunk", value.NewDocument(value.Doc(
+			value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
+			value.F("lastmod", value.NewTimestampU64(info.Map.Find(d.rng.minV).Version.Combined())),
+			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
+		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())),
+		value.F("$db", value.NewString("admin"))))
+	s.Catalog.InvalidateCollection(d.ns)
+	if err == nil {
+		_, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)
+		return true, err
+	}
+	moved, rerr := d.m.moved(context.WithoutCancel(op), d.ns, d.to, d.rng)
+	if rerr != nil {
+		return false, rerr
+	}
+	if moved {
+		return true, nil
+	}
+	return false, err
+}
+
+// moved asks the config server whether a range belongs to the recipient now.
+func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange) (bool, error) {
+	m.state.Catalog.InvalidateCollection(ns)
+	info, err := m.state.Catalog.Collection(ctx, ns)
+	if err != nil || info.Map == nil {
+		return false, err
+	}
+	return info.Map.Find(r.minV).Shard == to, nil
+}
+
+// decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on
+// failure the other way round. Every step may be repeated.
+func (m *migrations) decide(ctx context.Context, id [16]byte, ns string, uuid catalog.UUID, to string, r *keyRange, committed bool) error {
+	decision := "aborted"
+	if committed {
+		decision = "committed"
+	}
+	idv := value.NewBinary(4, id[:])
+	if err := m.n.setFields(ctx, coordinatorsNS, idv, value.F("decision", value.NewString(decision))); err != nil {
+		return err
+	}
+	shard, err := m.state.Registry.Shard(ctx, to)
+	if err == nil {
+		_, err = cluster.Run(ctx, shard.Peer, value.Doc(
+			value.F("_shardsvrMigrationDecision", value.NewString(ns)), value.F("migrationId", idv),
+			value.F("committed", value.NewBool(committed)), value.F("$db", value.NewString("admin"))))
+	}
+	if err != nil {
+		return err // the coordinator document stays: it is tried again at the next start
+	}
+	if committed {
+		err = m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(id, ns, uuid, m.state.ID, r, false))
+	} else {
+		err = m.n.removeDoc(ctx, rangeDeletionsNS, idv)
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.n.removeDoc(ctx, coordinatorsNS, idv); err != nil {
+		return err
+	}
+	m.wakeDeleter()
+	return nil
+}

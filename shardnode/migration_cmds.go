@@ -1,0 +1,406 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// BecomeShard gives the node its part in the sharding protocols and registers their commands.
+func (n *Node) BecomeShard(state *ShardState) {
+	ctx, stop := context.WithCancel(context.Background())
+	m := &migrations{n: n, state: state, ctx: ctx, stop: stop, wake: make(chan struct{}, 1)}
+	n.Sharding, n.migrations = state, m
+	n.Service.Table.Add(m.specs()...)
+	m.wg.Add(1)
+	go m.background()
+}
+
+func (m *migrations) client() *command.Client {
+	return &command.Client{InProcess: true, Internal: true, Remote: "migration"}
+}
+
+// close ends the migrations' work; what is unfinished goes on at the next start.
+func (m *migrations) close() {
+	m.stop()
+	m.wg.Wait()
+}
+
+func (m *migrations) specs() []command.Spec {
+	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
+		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
+	}
+	id := command.Req("migrationId", command.TOther)
+	return []command.Spec{
+		row("_shardsvrMoveRange", m.runMoveRange, command.Req("toShard", command.TString), command.Opt("min", command.TObject),
+			command.Opt("max", command.TObject), command.Opt("waitForDelete", command.TSafeBool)),
+		row("_recvChunkStart", m.runRecvStart, id, command.Req("from", command.TString), command.Opt("to", command.TString),
+			command.Req("min", command.TObject), command.Req("max", command.TObject), command.Req("shardKeyPattern", command.TObject),
+			command.Req("collectionUuid", command.TOther)),
+		row("_recvChunkStatus", m.runRecvStatus, id),
+		row("_recvChunkCommit", m.runRecvCommit, id),
+		row("_recvChunkAbort", m.runRecvAbort, id),
+		row("_migrateClone", m.runMigrateClone, id),
+		row("_transferMods", m.runTransferMods, id),
+		row("_shardsvrMigrationDecision", m.runDecision, id, command.Req("committed", command.TBool)),
+		row("_flushRoutingTableCacheUpdates", m.runFlush),
+		row("cleanupOrphaned", m.runCleanupOrphaned),
+	}
+}
+
+func migrationID(op *command.Op) (id [16]byte, err error) {
+	v := op.Arg("migrationId")
+	if v.T != value.Binary || len(v.Bytes()) != 16 {
+		return id, mongoerr.New(mongoerr.InvalidUUID, "migrationId is no UUID")
+	}
+	copy(id[:], v.Bytes())
+	return id, nil
+}
+
+func (m *migrations) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
+	ns := op.Req.Cmd.Str()
+	min, max := op.Req.Doc("min"), op.Req.Doc("max")
+	m.state.Catalog.InvalidateCollection(ns)
+	info, err := m.state.Catalog.Collection(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	if info.Map == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", ns)
+	}
+	switch { // moveRange may name one bound only: the other is the chunk's own
+	case min == nil && max == nil:
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
+	case max == nil:
+		max = info.Map.Find(value.Values(min)).Max
+	case min == nil:
+		min = chunkBefore(info.Map, value.Values(max)).Min
+	}
+	return dst, m.moveRange(op, ns, op.Req.Str("toShard"), min, max, op.Bool("waitForDelete"))
+}
+
+// chunkBefore is the chunk that ends at, or contains what is just below, a bound.
+func chunkBefore(cm *cluster.ChunkMap, bound []value.Value) *cluster.Chunk {
+	last := cm.Chunk(0)
+	for i := range cm.Len() {
+		c := cm.Chunk(i)
+		if low, _ := c.Bounds(); cluster.CompareKeys(low, bound) >= 0 {
+			break
+		}
+		last = c
+	}
+	return last
+}
+
+func (m *migrations) runRecvStart(op *command.Op, dst []byte) ([]byte, error) {
+	return value.Append(dst, "started", value.NewBool(true)), m.beginRecipient(op)
+}
+
+// incoming finds the migration that a request of its donor is about.
+func (m *migrations) incoming(op *command.Op) (*recipient, error) {
+	id, err := migrationID(op)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.in == nil || m.mu.in.id != id {
+		return nil, mongoerr.New(mongoerr.NoSuchKey, "no such migration enters this shard")
+	}
+	return m.mu.in, nil
+}
+
+func (m *migrations) outgoing(op *command.Op) (*donor, error) {
+	id, err := migrationID(op)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.out == nil || m.mu.out.id != id {
+		return nil, mongoerr.New(mongoerr.NoSuchKey, "no such migration leaves this shard")
+	}
+	return m.mu.out, nil
+}
+
+func (m *migrations) runRecvStatus(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := m.incoming(op)
+	if err != nil {
+		return dst, err
+	}
+	state, rerr, _ := r.status()
+	dst = value.Append(dst, "active", value.NewBool(state != recvDone && state != recvFail && state != recvAbort))
+	dst = value.Append(dst, "ns", value.NewString(r.ns))
+	dst = value.Append(dst, "from", value.NewString(r.from))
+	dst = value.Append(dst, "min", value.NewDocument(r.rng.min))
+	dst = value.Append(dst, "max", value.NewDocument(r.rng.max))
+	dst = value.Append(dst, "shardKeyPattern", value.NewDocument(r.rng.key.Doc()))
+	dst = value.Append(dst, "state", value.NewString(state))
+	if rerr != nil {
+		dst = value.Append(dst, "errmsg", value.NewString(rerr.Error()))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dst, cm := value.BeginKey(dst, value.Document, "counts")
+	dst = value.Append(dst, "cloned", value.NewInt64(r.mu.cloned))
+	dst = value.Append(dst, "clonedBytes", value.NewInt64(r.mu.clonedLen))
+	return value.End(dst, cm), nil
+}
+
+func (m *migrations) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := m.incoming(op)
+	if err != nil {
+		return dst, err
+	}
+	return dst, r.finish(op)
+}
+
+func (m *migrations) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := m.incoming(op)
+	if err != nil {
+		return dst, err
+	}
+	r.set(recvAbort, nil)
+	r.stop()
+	return dst, nil
+}
+
+// maxTransfer is about how much one answer to the recipient carries.
+const maxTransfer = 4 << 20
+
+// runMigrateClone answers with the next documents of the range, as they stood when the migration began.
+func (m *migrations) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(op)
+	if err != nil {
+		return dst, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.snap == nil {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "the migration has ended")
+	}
+	if d.mu.scan == nil {
+		c := d.mu.snap.Catalog().Lookup(d.ns)
+		if c == nil {
+			return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
+		}
+		d.mu.scan = d.mu.snap.Scan(c, storage.ScanOptions{})
+	}
+	dst, am := value.BeginKey(dst, value.Array, "objects")
+	start, i := len(dst), 0
+	for len(dst)-start < maxTransfer && d.mu.scan.Next() {
+		if doc := d.mu.scan.Doc(); d.rng.contains(doc) {
+			dst = value.AppendIndex(dst, i, value.NewDocument(doc))
+			i++
+		}
+		if err := op.Check(); err != nil {
+			return dst, err
+		}
+	}
+	dst = value.End(dst, am)
+	d.mu.scan.Save()
+	return dst, d.mu.scan.Err()
+}
+
+// runTransferMods answers with what was written to the range since the last answer, read from the oplog.
+func (m *migrations) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(op)
+	if err != nil {
+		return dst, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := m.n.Engine.Snapshot()
+	defer s.Release()
+	ids, more, err := d.changedIDs(op, s)
+	if err != nil {
+		return dst, err
+	}
+	c := s.Catalog().Lookup(d.ns)
+	if c == nil || c.UUID != d.uuid {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
+	}
+	var gone, reload []value.Value
+	for _, id := range ids {
+		_, doc, ok, err := s.FindByID(c, id)
+		if err != nil {
+			return dst, err
+		}
+		if ok && d.rng.contains(doc) {
+			reload = append(reload, value.NewDocument(append([]byte(nil), doc...)))
+		} else {
+			gone = append(gone, value.NewDocument(value.Doc(value.F("_id", id))))
+		}
+	}
+	dst = value.Append(dst, "deleted", value.NewArray(value.ArrayOf(gone...)))
+	dst = value.Append(dst, "reload", value.NewArray(value.ArrayOf(reload...)))
+	return value.Append(dst, "more", value.NewBool(more)), nil
+}
+
+// changedIDs reads on in the oplog and gives the _ids of the collection's documents that were written.
+func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
+	oplog := s.Catalog().Lookup("local.oplog.rs")
+	if oplog == nil {
+		return nil, false, mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
+	}
+	cur := s.Scan(oplog, storage.ScanOptions{From: storage.NewRecordID(int64(d.mu.from) + 1)})
+	defer cur.Close()
+	seen := map[string]bool{}
+	size := 0
+	for cur.Next() {
+		e := cur.Doc()
+		d.mu.from = storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
+		size += d.collectIDs(e, seen, &ids)
+		if size > maxTransfer {
+			return ids, true, nil
+		}
+		if err := op.Check(); err != nil {
+			return nil, false, err
+		}
+	}
+	return ids, false, cur.Err()
+}
+
+// collectIDs takes the _ids that an oplog entry writes to; entries of one unit may be nested in an applyOps.
+func (d *donor) collectIDs(e []byte, seen map[string]bool, ids *[]value.Value) (size int) {
+	switch value.Lookup(e, "op").Str() {
+	case "c":
+		for _, inner := range value.Values(value.Lookup(value.Lookup(e, "o").Doc(), "applyOps").Doc()) {
+			size += d.collectIDs(inner.Doc(), seen, ids)
+		}
+		return size
+	case "i", "d":
+		e = withKey(e, "o")
+	case "u":
+		e = withKey(e, "o2")
+	default:
+		return 0
+	}
+	if e == nil || value.Lookup(e, "ns").Str() != d.ns {
+		return 0
+	}
+	id := value.Lookup(e, "_id")
+	key := string(value.AppendGroupKey(nil, id, nil))
+	if !seen[key] {
+		seen[key] = true
+		*ids = append(*ids, id)
+		size = 1024 // what a document may weigh in the answer, about
+	}
+	return size
+}
+
+// withKey gives {ns, _id} of an entry whose document key stands in field.
+func withKey(e []byte, field string) []byte {
+	id := value.Lookup(value.Lookup(e, field).Doc(), "_id")
+	if id.IsMissing() {
+		return nil
+	}
+	return value.Doc(value.F("ns", value.Lookup(e, "ns")), value.F("_id", id))
+}
+
+// runDecision is the donor's word on how a migration ended: it settles this shard's range deletion. It may come again,
+// and after a restart.
+func (m *migrations) runDecision(op *command.Op, dst []byte) ([]byte, error) {
+	id, err := migrationID(op)
+	if err != nil {
+		return dst, err
+	}
+	m.mu.Lock()
+	r := m.mu.in
+	if r != nil && r.id == id {
+		m.mu.in = nil
+	} else {
+		r = nil
+	}
+	m.mu.Unlock()
+	if r != nil {
+		r.stop()
+	}
+	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
+	idv := value.NewBinary(4, id[:])
+	if op.Bool("committed") {
+		return dst, m.n.removeDoc(op, rangeDeletionsNS, idv)
+	}
+	err = m.n.clearPending(op, idv)
+	m.wakeDeleter()
+	return dst, err
+}
+
+func (m *migrations) runFlush(op *command.Op, dst []byte) ([]byte, error) {
+	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
+	_, err := m.state.Catalog.Collection(op, op.Req.Cmd.Str())
+	return dst, err
+}
+
+func (m *migrations) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error) {
+	return dst, m.deleteRanges(op, op.Req.Cmd.Str())
+}
+
+// background finishes what an earlier run left, then deletes ranges as they become ready.
+func (m *migrations) background() {
+	defer m.wg.Done()
+	for retry := time.Duration(0); ; {
+		op := m.n.Service.Background(m.ctx, m.client())
+		err := m.recover(op)
+		if err == nil {
+			err = m.deleteRanges(op, "")
+		}
+		if retry = 0; err != nil {
+			retry = time.Second
+		}
+		var again <-chan time.Time
+		if retry > 0 {
+			again = time.After(retry)
+		}
+		select {
+		case <-again:
+		case <-m.wake:
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *migrations) wakeDeleter() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// recover decides the migrations whose coordinator documents were left behind.
+func (m *migrations) recover(op *command.Op) error {
+	m.mu.Lock()
+	busy := m.mu.out != nil
+	m.mu.Unlock()
+	if busy {
+		return nil
+	}
+	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
+		var id [16]byte
+		copy(id[:], value.Lookup(doc, "_id").Bytes())
+		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()
+		uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+		m.state.Catalog.InvalidateCollection(ns)
+		info, err := m.state.Catalog.Collection(op, ns)
+		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+			return err
+		}
+		if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != uuid {
+			// The collection is gone: there is nothing to keep or delete.
+			if err := m.n.removeDoc(op, rangeDeletionsNS, value.Lookup(doc, "_id")); err != nil {
+				return err
+			}
+			return m.n.removeDoc(op, coordinatorsNS, value.Lookup(doc, "_id"))
+		}
+		rg := value.Lookup(doc, "range").Doc()
+		r := newKeyRange(info.Map.Key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc())
+		return m.decide(op, id, ns, uuid, to, r, info.Map.Find(r.minV).Shard == to)
+	})
+}

@@ -1,0 +1,331 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// States of a recipient, as _recvChunkStatus tells them.
+const (
+	recvReady  = "ready"
+	recvClone  = "clone"
+	recvSteady = "steady"
+	recvDone   = "done"
+	recvFail   = "fail"
+	recvAbort  = "abort"
+)
+
+// recipient is a migration that enters this shard.
+type recipient struct {
+	m    *migrations
+	id   [16]byte
+	ns   string
+	from string
+	uuid catalog.UUID
+	rng  *keyRange
+	stop context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		state     string
+		err       error
+		commit    bool
+		changed   chan struct{} // closed and replaced at each change
+		cloned    int64
+		clonedLen int64
+	}
+}
+
+func (r *recipient) set(state string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.state == recvFail || r.mu.state == recvAbort || r.mu.state == recvDone {
+		return
+	}
+	r.mu.state, r.mu.err = state, err
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+}
+
+func (r *recipient) status() (state string, err error, changed chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.state, r.mu.err, r.mu.changed
+}
+
+// beginRecipient answers _recvChunkStart.
+func (m *migrations) beginRecipient(op *command.Op) error {
+	id, err := migrationID(op)
+	if err != nil {
+		return err
+	}
+	key, err := cluster.ParseShardKey(append([]byte(nil), op.Req.Doc("shardKeyPattern")...))
+	if err != nil {
+		return err
+	}
+	uuid, ok := catalog.UUIDFrom(op.Arg("collectionUuid"))
+	if !ok {
+		return mongoerr.New(mongoerr.InvalidUUID, "collectionUuid is no UUID")
+	}
+	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: newKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
+	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
+	m.mu.Lock()
+	busy := m.mu.in != nil || m.mu.out != nil
+	if !busy {
+		m.mu.in = r
+	}
+	m.mu.Unlock()
+	if busy {
+		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "Active migration already in progress")
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	r.stop = cancel
+	m.wg.Add(1)
+	go func() {
+		defer m.wg.Done()
+		defer cancel()
+		if err := r.run(ctx); err != nil {
+			r.set(recvFail, err)
+		}
+	}()
+	return nil
+}
+
+// run clones the range and follows its changes until it is told to commit.
+func (r *recipient) run(ctx context.Context) error {
+	op := r.m.n.Service.Background(ctx, r.m.client())
+	if err := r.m.deleteOverlapping(op, r.ns, r.rng); err != nil {
+		return err
+	}
+	if err := r.prepareCollection(ctx); err != nil {
+		return err
+	}
+	if err := r.m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(r.id, r.ns, r.uuid, r.from, r.rng, true)); err != nil {
+		return err
+	}
+	r.set(recvClone, nil)
+	if err := r.clone(ctx); err != nil {
+		return err
+	}
+	for {
+		n, err := r.transferMods(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		r.mu.Lock()
+		commit, steady := r.mu.commit, r.mu.state == recvSteady
+		r.mu.Unlock()
+		if commit && steady {
+			// The donor takes no writes any more, so an empty answer after the word was given is the end.
+			if n, err = r.transferMods(ctx); err != nil {
+				return err
+			}
+			if n == 0 {
+				r.set(recvDone, nil)
+				return nil
+			}
+			continue
+		}
+		if !steady {
+			r.set(recvSteady, nil)
+		}
+		_, _, changed := r.status()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
+	s, err := r.m.state.Registry.Shard(ctx, r.from)
+	if err != nil {
+		return nil, err
+	}
+	return s.Peer, nil
+}
+
+func (r *recipient) ask(ctx context.Context, name string) ([]byte, error) {
+	p, err := r.donor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Run(ctx, p, value.Doc(value.F(name, value.NewString(r.ns)), value.F("migrationId", value.NewBinary(4, r.id[:])), value.F("$db", value.NewString("admin"))))
+}
+
+// prepareCollection makes the collection and its indexes as the donor has them.
+func (r *recipient) prepareCollection(ctx context.Context) error {
+	p, err := r.donor(ctx)
+	if err != nil {
+		return err
+	}
+	db, coll := cluster.SplitNS(r.ns)
+	filter := value.Doc(value.F("name", value.NewString(coll)))
+	infos, err := cluster.FindAll(ctx, p, db, value.Doc(value.F("listCollections", value.NewInt32(1)), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString(db))))
+	if err != nil {
+		return err
+	}
+	if len(infos) != 1 {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "the donor has no collection %s", r.ns)
+	}
+	indexes, err := cluster.FindAll(ctx, p, db, value.Doc(value.F("listIndexes", value.NewString(coll)), value.F("$db", value.NewString(db))))
+	if err != nil {
+		return err
+	}
+	n := r.m.n
+	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(r.ns)
+		if c != nil && c.UUID != r.uuid {
+			return mongoerr.Newf(mongoerr.InvalidUUID, "collection %s exists here with another UUID than the donor's", r.ns)
+		}
+		if c == nil {
+			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: value.Lookup(infos[0], "options").Doc()}); err != nil {
+				return err
+			}
+		}
+		var missing [][]byte
+		for _, spec := range indexes {
+			if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
+				missing = append(missing, spec)
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		if c.Counters.Records.Load() > 0 {
+			return mongoerr.Newf(mongoerr.CannotCreateIndex, "aborting, shard is missing %d indexes and collection is not empty", len(missing))
+		}
+		_, err := u.CreateIndexes(c, missing)
+		return err
+	})
+}
+
+// clone fetches the range as it stood when the migration began.
+func (r *recipient) clone(ctx context.Context) error {
+	for {
+		reply, err := r.ask(ctx, "_migrateClone")
+		if err != nil {
+			return err
+		}
+		docs := value.Values(value.Lookup(reply, "objects").Doc())
+		if len(docs) == 0 {
+			return nil
+		}
+		err = r.m.n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			u.SetFromMigrate()
+			for _, d := range docs {
+				if err := r.put(s, u, d.Doc()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.mu.cloned += int64(len(docs))
+		r.mu.clonedLen += int64(len(reply))
+		r.mu.Unlock()
+	}
+}
+
+// put stores a document of the range: what is there under its _id is replaced.
+func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) error {
+	c := s.Catalog().Lookup(r.ns)
+	if c == nil || c.UUID != r.uuid {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
+	}
+	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		_, err = u.Insert(c, doc, storage.NoInfo)
+		return err
+	}
+	if !r.rng.contains(old) {
+		return mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
+	}
+	return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+}
+
+// transferMods fetches and applies what was written to the range since; n is how many documents that were.
+func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
+	reply, err := r.ask(ctx, "_transferMods")
+	if err != nil {
+		return 0, err
+	}
+	gone := value.Values(value.Lookup(reply, "deleted").Doc())
+	docs := value.Values(value.Lookup(reply, "reload").Doc())
+	if len(gone)+len(docs) == 0 {
+		if value.Lookup(reply, "more").Truthy() {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	err = r.m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.SetFromMigrate()
+		c := s.Catalog().Lookup(r.ns)
+		if c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
+		}
+		for _, g := range gone {
+			rid, old, ok, err := s.FindByID(c, value.Lookup(g.Doc(), "_id"))
+			if err != nil {
+				return err
+			}
+			if ok && r.rng.contains(old) {
+				if err := u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo); err != nil {
+					return err
+				}
+			}
+		}
+		for _, d := range docs {
+			if err := r.put(s, u, d.Doc()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return len(gone) + len(docs), err
+}
+
+// finish answers _recvChunkCommit: it returns once everything has arrived and is durable.
+func (r *recipient) finish(ctx context.Context) error {
+	r.mu.Lock()
+	r.mu.commit = true
+	close(r.mu.changed)
+	r.mu.changed = make(chan struct{})
+	r.mu.Unlock()
+	for {
+		state, err, changed := r.status()
+		switch state {
+		case recvDone:
+			return nil
+		case recvFail, recvAbort:
+			if err == nil {
+				err = mongoerr.New(mongoerr.CommandFailed, "the migration was aborted")
+			}
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
