@@ -183,6 +183,9 @@ func parseBucketAuto(o *Options, v value.Value) (*bucketAutoStage, error) {
 	if s.groupBy == nil || s.n == 0 {
 		return nil, mongoerr.New(40246, "$bucketAuto requires 'groupBy' and 'buckets' to be specified.")
 	}
+	if value.Count(output.Doc()) == 0 {
+		output = doc(f("count", doc(f("$sum", value.NewInt32(1)))))
+	}
 	for k, e := range value.Elements(output.Doc()) {
 		field, err := parseGroupField(o, k, e)
 		if err != nil {
@@ -424,6 +427,12 @@ func (r *rounder) round(v value.Value, up bool) value.Value {
 	}
 	if v.T == value.Decimal128 {
 		return decimal.Value(decimal.FromDoubleExact(out))
+	}
+	if r.series == nil && v.T != value.Double && out == math.Trunc(out) {
+		if v.T == value.Int32 && out <= math.MaxInt32 {
+			return value.NewInt32(int32(out))
+		}
+		return value.NewInt64(int64(out))
 	}
 	return value.NewDouble(out)
 }

@@ -23,6 +23,7 @@ func init() {
 type matchStage struct {
 	filter []byte
 	m      *match.Matcher
+	text   bool // it holds $text, so it must come first
 }
 
 func parseMatch(o *Options, v value.Value) (*matchStage, error) {
@@ -33,17 +34,43 @@ func parseMatch(o *Options, v value.Value) (*matchStage, error) {
 }
 
 func newMatch(o *Options, filter []byte) (*matchStage, error) {
-	m, err := match.Compile(filter, &match.Options{Collator: o.collator(), Expr: o.scope(), Rand: o.scope().Env().Rand})
-	if err != nil {
+	s := &matchStage{filter: filter}
+	if err := s.scan(filter); err != nil {
 		return nil, err
 	}
-	switch {
-	case hasKind(m.Root(), match.GeoNear):
-		return nil, mongoerr.New(5626500, "$geoNear, $near, and $nearSphere are not allowed in this context")
-	case hasKind(m.Root(), match.Where):
-		return nil, mongoerr.New(mongoerr.BadValue, "$where is not allowed in this context")
+	var err error
+	s.m, err = match.Compile(filter, &match.Options{Collator: o.collator(), Expr: o.scope(), Rand: o.scope().Env().Rand})
+	return s, err
+}
+
+// scan refuses predicates that a find takes and $match does not.
+func (s *matchStage) scan(filter []byte) error {
+	for k, v := range value.Elements(filter) {
+		switch k {
+		case "$where":
+			return mongoerr.New(mongoerr.BadValue, "$where is not allowed in this context")
+		case "$near", "$nearSphere", "$geoNear":
+			return mongoerr.New(5626500, "$geoNear, $near, and $nearSphere are not allowed in this context")
+		case "$text":
+			s.text = true
+		case "$and", "$or", "$nor":
+			for _, e := range value.Values(v.Doc()) {
+				if e.T == value.Document {
+					if err := s.scan(e.Doc()); err != nil {
+						return err
+					}
+				}
+			}
+		case "$expr", "$jsonSchema", "$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin":
+		default:
+			if v.T == value.Document {
+				if err := s.scan(v.Doc()); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return &matchStage{filter, m}, nil
+	return nil
 }
 
 func hasKind(n *match.Node, k match.Kind) bool {
@@ -139,7 +166,10 @@ func projectionMeta(m *Meta) *projection.Meta {
 }
 
 // redactStage is $redact.
-type redactStage struct{ e *expr.Expr }
+type redactStage struct {
+	e    *expr.Expr
+	root int
+}
 
 // The values that a $redact expression answers with.
 var sentinels = map[string]string{"KEEP": "keep", "PRUNE": "prune", "DESCEND": "descend"}
@@ -149,19 +179,22 @@ func parseRedact(o *Options, v value.Value) (*redactStage, error) {
 	for name, word := range sentinels {
 		sc.DefineConst(name, str(word))
 	}
-	e, err := expr.Compile(v, sc)
-	return &redactStage{e}, err
+	s := &redactStage{root: sc.Define("ROOT")} // $$ROOT stays the whole document while $$CURRENT descends
+	var err error
+	s.e, err = expr.Compile(v, sc)
+	return s, err
 }
 
 func (s *redactStage) Name() string      { return "$redact" }
 func (s *redactStage) Spec() value.Value { return s.e.Serialize() }
 func (s *redactStage) open(x *exec, src Source) (Source, error) {
-	return &redactSource{Source: src, e: s.e, frame: x.frame()}, nil
+	return &redactSource{Source: src, e: s.e, root: s.root, frame: x.frame()}, nil
 }
 
 type redactSource struct {
 	Source
 	e     *expr.Expr
+	root  int
 	frame *expr.Frame
 	buf   []byte
 }
@@ -175,6 +208,7 @@ func (s *redactSource) Next(ctx context.Context) (Doc, bool, error) {
 		if d.Meta != nil {
 			s.frame.SetMeta(d.Meta)
 		}
+		s.frame.SetVar(s.root, value.NewDocument(d.Raw))
 		out, keep, err := s.document(s.buf[:0], d.Raw)
 		if err != nil {
 			return d, false, err

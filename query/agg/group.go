@@ -92,11 +92,17 @@ func parseGroupField(o *Options, name string, v value.Value) (groupField, error)
 		return groupField{}, mongoerr.Newf(40236, "The field name '%s' cannot be an operator name", name)
 	case v.T != value.Document || value.Count(v.Doc()) == 0:
 		return groupField{}, mongoerr.Newf(40234, "The field '%s' must be an accumulator object", name)
-	case value.Count(v.Doc()) != 1:
-		return groupField{}, mongoerr.Newf(40238, "The field '%s' must specify one accumulator", name)
 	}
 	it := value.Walk(v.Doc())
 	k, arg, _ := it.Next()
+	switch {
+	case len(k) == 0 || k[0] != '$':
+		return groupField{}, mongoerr.Newf(40234, "The field '%s' must be an accumulator object", name)
+	case value.Count(v.Doc()) != 1:
+		return groupField{}, mongoerr.Newf(40238, "The field '%s' must specify one accumulator", name)
+	case arg.T == value.Array:
+		return groupField{}, mongoerr.Newf(40237, "The %s accumulator is a unary operator", k)
+	}
 	acc, err := accum.Parse(string(k), arg, o.scope())
 	return groupField{name, acc}, err
 }
@@ -117,7 +123,7 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, frame: x.frame(), index: map[string]int32{}}, nil
+	return &groupSource{x: x, s: s, src: src, frame: x.frame(), index: map[string]int32{}, wrap: !x.last && !s.partial}, nil
 }
 
 // groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
@@ -134,6 +140,7 @@ type groupSource struct {
 	bytes  int64
 
 	ready  bool
+	wrap   bool // see wrapKeys
 	at     int
 	buf    []byte
 	runs   []SpillFile
@@ -172,6 +179,9 @@ func (g *groupSource) Next(ctx context.Context) (Doc, bool, error) {
 // emit writes a group's document.
 func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
 	dst, mark := value.Begin(g.buf[:0])
+	if g.wrap {
+		id = wrapKeys(id)
+	}
 	dst = value.Append(dst, "_id", id)
 	for i, st := range states {
 		v, err := value.Value{}, error(nil)
@@ -183,10 +193,57 @@ func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
 		if err != nil {
 			return Doc{}, err
 		}
+		if g.wrap {
+			v = wrapKeys(v)
+		}
 		dst = value.Append(dst, g.s.fields[i].name, v)
 	}
 	g.buf = value.End(dst, mark)
 	return Doc{Raw: g.buf}, nil
+}
+
+// wrapKeys is what 8.2 does to results of $group that go on to another stage: MinKey and MaxKey, alone or as elements of
+// an array, come out as {"": MinKey}, and code as a string.
+func wrapKeys(v value.Value) value.Value {
+	switch v.T {
+	case value.MinKey, value.MaxKey:
+		return doc(f("", v))
+	case value.JavaScript:
+		return value.NewStringBytes(v.Bytes())
+	case value.Array:
+		if it := value.Walk(v.Doc()); !holdsKeys(it) {
+			return v
+		}
+		elems := value.Values(v.Doc())
+		for i, e := range elems {
+			if e.T == value.MinKey || e.T == value.MaxKey {
+				elems[i] = wrapKeys(e)
+			}
+		}
+		return array(elems...)
+	}
+	return v
+}
+
+func holdsKeys(it value.Iter) bool {
+	for {
+		_, e, ok := it.Next()
+		if !ok || e.T == value.MinKey || e.T == value.MaxKey {
+			return ok
+		}
+	}
+}
+
+// groupError gives arithmetic errors the codes they have inside a $group.
+func groupError(err error) error {
+	e := mongoerr.From(err)
+	switch {
+	case e.Code == mongoerr.BadValue && strings.Contains(e.Message, "$divide by zero"):
+		return mongoerr.New(4848401, e.Message)
+	case e.Code == 16610:
+		return mongoerr.New(4848403, e.Message)
+	}
+	return err
 }
 
 func (g *groupSource) fill(ctx context.Context) error {
@@ -229,7 +286,7 @@ func (g *groupSource) add(d Doc) error {
 	if g.s.merging {
 		id = value.Lookup(d.Raw, "_id")
 	} else if id, err = g.s.id.Eval(g.frame); err != nil {
-		return err
+		return groupError(err)
 	}
 	if id.T == value.Missing {
 		id = value.NewNull()
@@ -250,7 +307,7 @@ func (g *groupSource) add(d Doc) error {
 		} else {
 			v, e := fields[i].acc.Arg.Eval(g.frame)
 			if e != nil {
-				return e
+				return groupError(e)
 			}
 			grew, err = states[i].Add(v, g.frame)
 		}

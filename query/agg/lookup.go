@@ -37,7 +37,11 @@ func (s *subPipeline) run(ctx context.Context, x *exec, scope *expr.Scope, befor
 	}
 	o := *s.opts
 	o.NS, o.Host, o.Scope = ns, x.host, scope
-	p, err := parseStages(slices.Concat(view, before, s.stages), &o)
+	stages := slices.Concat(view, before, s.stages)
+	if ns.Coll == "" && len(before) > 0 { // what makes the documents stays first
+		stages = slices.Concat(s.stages[:1], before, s.stages[1:])
+	}
+	p, err := parseStages(stages, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +71,7 @@ type lookupStage struct {
 	localPath      []string
 	lets           []letVar
 	correlated     bool // the sub-pipeline reads a variable
+	unwound        bool // the next stage is an $unwind of as
 }
 
 func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
@@ -74,58 +79,62 @@ func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
 		return nil, mongoerr.Newf(mongoerr.FailedToParse, "the $lookup stage specification must be an object, but found %s", v.T.Name())
 	}
 	s := &lookupStage{arg: v}
-	var from, as, let, pipeline value.Value
+	if err := noDuplicates("$lookup", v.Doc()); err != nil {
+		return nil, err
+	}
+	var from, let, pipeline value.Value
+	var as string
 	for k, e := range value.Elements(v.Doc()) {
 		var err error
 		switch k {
 		case "from":
 			from = e
 		case "as":
-			as = e
+			err = stringField(&as, "$lookup.as", e)
 		case "let":
-			if let = e; e.T != value.Document {
-				err = mongoerr.Newf(mongoerr.FailedToParse, "$lookup argument '%s: %s' must be an object, is type %s", k, expr.Show(e), e.T.Name())
+			if !e.IsNullish() {
+				if let = e; e.T != value.Document {
+					err = wrongType("$lookup.let", e.T.Name(), "object")
+				}
 			}
 		case "pipeline":
-			pipeline = e
-		case "localField", "foreignField":
-			if e.T != value.String {
-				return nil, lookupString(k, e)
+			if !e.IsNullish() {
+				pipeline = e
 			}
-			var path []string
-			path, err = fieldPath(e.Str())
-			if k == "localField" {
-				s.local, s.localPath = e.Str(), path
-			} else {
-				s.foreign = e.Str()
-			}
+		case "localField":
+			err = stringField(&s.local, "$lookup.localField", e)
+		case "foreignField":
+			err = stringField(&s.foreign, "$lookup.foreignField", e)
 		case "_internalUnwind", "_internalCollation":
 		default:
-			err = mongoerr.Newf(mongoerr.FailedToParse, "unknown argument to $lookup: %s", k)
+			err = unknownField("$lookup." + k)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if err := s.parseAs(as); err != nil {
+	if value.Lookup(v.Doc(), "as").IsNullish() {
+		return nil, missingField("$lookup.as")
+	}
+	if err := s.parsePaths(as); err != nil {
 		return nil, err
 	}
 	return s, s.parseSub(o, from, let, pipeline)
 }
 
-func lookupString(k string, e value.Value) error {
-	return mongoerr.Newf(mongoerr.FailedToParse, "$lookup argument '%s: %s' must be a string, is type %s", k, expr.Show(e), e.T.Name())
-}
-
-func (s *lookupStage) parseAs(as value.Value) (err error) {
-	switch as.T {
-	case value.Missing:
-		return mongoerr.New(mongoerr.FailedToParse, "must specify 'as' field for a $lookup")
-	case value.String:
-		s.as, err = fieldPath(as.Str())
+func (s *lookupStage) parsePaths(as string) (err error) {
+	if s.as, err = fieldPath(as); err != nil {
 		return err
 	}
-	return lookupString("as", as)
+	if s.local != "" {
+		if s.localPath, err = fieldPath(s.local); err != nil {
+			return err
+		}
+	}
+	if s.foreign != "" {
+		_, err = fieldPath(s.foreign)
+	}
+	return err
 }
 
 func (s *lookupStage) parseSub(o *Options, from, let, pipeline value.Value) error {
@@ -184,7 +193,7 @@ func (s *lookupStage) parseFrom(o *Options, from, pipeline value.Value) error {
 		return nil
 	case value.String:
 		if documents {
-			return mongoerr.New(mongoerr.FailedToParse, "$documents is only allowed in a $lookup without 'from'")
+			return mongoerr.New(mongoerr.InvalidNamespace, "'$documents' can only be run in a $lookup without 'from'")
 		}
 		s.sub.ns.Coll = from.Str()
 		return checkNamespace(s.sub.ns)
@@ -261,7 +270,7 @@ func stageReads(st value.Value, o *Options) []Namespace {
 }
 
 func (s *lookupStage) open(x *exec, src Source) (Source, error) {
-	return &lookupSource{Source: src, x: x, s: s, frame: x.frame()}, nil
+	return &lookupSource{Source: src, x: x, s: s, frame: x.frame(), unwound: s.unwound}, nil
 }
 
 type lookupSource struct {
@@ -272,6 +281,8 @@ type lookupSource struct {
 	buf    []byte
 	arr    []byte
 	cached []byte // the joined array, where it is the same for all documents
+	// unwound: the next stage unwinds the array, so no document has to hold it whole.
+	unwound bool
 }
 
 func (l *lookupSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -321,7 +332,7 @@ func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 		if !ok {
 			break
 		}
-		if len(dst)+len(in.Raw) > maxArray {
+		if len(dst)+len(in.Raw) > maxArray && !l.unwound {
 			return nil, mongoerr.Newf(4568, "Total size of documents in %s matching pipeline's $lookup stage exceeds %d bytes",
 				l.s.sub.ns.Coll, maxArray)
 		}
@@ -342,6 +353,10 @@ func localValue(doc []byte, path []string) value.Value {
 		case value.Document:
 			v = value.Lookup(v.Doc(), rest[0])
 		case value.Array:
+			if e := value.Lookup(v.Doc(), rest[0]); e.T != value.Missing {
+				v = e
+				continue
+			}
 			var found []value.Value
 			collectLocal(v, rest, &found)
 			return array(found...)
@@ -380,6 +395,9 @@ func joinFilter(foreign string, v value.Value) []byte {
 		return value.Doc(f(foreign, doc(f("$eq", v))))
 	}
 	var plain, or []value.Value
+	if value.Count(v.Doc()) == 0 {
+		return value.Doc(f(foreign, doc(f("$eq", value.NewNull()))))
+	}
 	for _, e := range value.Values(v.Doc()) {
 		if e.T == value.Regex { // an $in would match by it
 			or = append(or, doc(f(foreign, doc(f("$eq", e)))))
@@ -569,7 +587,7 @@ func (s *facetStage) run(ctx context.Context, x *exec, dst []byte, i int, p *Pip
 			return value.End(dst, arr), nil
 		}
 		if dst = value.AppendIndex(dst, n, value.NewDocument(d.Raw)); len(dst) > maxArray {
-			return dst, mongoerr.Newf(17419, "document constructed by $facet is %d bytes, which exceeds the limit of %d bytes", len(dst), maxArray)
+			return dst, mongoerr.Newf(10334, "document constructed by $facet is %d bytes, which exceeds the limit of %d bytes", len(dst), maxArray)
 		}
 	}
 }

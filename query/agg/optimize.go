@@ -253,7 +253,7 @@ func (p *Pipeline) Pushdown() Pushdown {
 	rest := p.stages
 	if len(rest) > 0 {
 		if m, ok := rest[0].(*matchStage); ok {
-			out.Filter, rest = m.filter, rest[1:]
+			out.Filter, rest = inlineVariables(m.filter, p.opts.scope()), rest[1:]
 		}
 	}
 	if len(rest) > 0 {

@@ -1,6 +1,8 @@
 package agg
 
 import (
+	"strings"
+
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -21,6 +23,7 @@ type Options struct {
 	MemoryLimit  int64 // bytes per blocking stage; 0 for 100 MB
 
 	within place // set for sub-pipelines
+	facet  bool  // the pipeline stands in a $facet, at any depth
 	depth  int
 }
 
@@ -105,12 +108,22 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 		if err != nil {
 			return nil, err
 		}
+		if m, ok := stages[0].(*matchStage); ok && m.text && i > 0 {
+			return nil, mongoerr.New(17313, "$match with $text is only allowed as the first pipeline stage")
+		}
 		p.stages = append(p.stages, stages...)
 	}
 	if err := checkPositions(names, rows, args, opts); err != nil {
 		return nil, err
 	}
-	return p, nil
+	for i := 1; i < len(p.stages); i++ {
+		l, isLookup := p.stages[i-1].(*lookupStage)
+		u, isUnwind := p.stages[i].(*unwindStage)
+		if isLookup && isUnwind && u.dotted == strings.Join(l.as, ".") {
+			l.unwound = true
+		}
+	}
+	return p, p.checkMetadata()
 }
 
 func splitStage(s value.Value, opts *Options) (string, value.Value, error) {
@@ -149,6 +162,26 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
+// checkMetadata refuses to sort by metadata that nothing before makes.
+func (p *Pipeline) checkMetadata() error {
+	for _, s := range p.stages {
+		sort, ok := s.(*sortStage)
+		if !ok {
+			continue
+		}
+		for _, part := range sort.pattern.Parts {
+			first, isMatch := p.stages[0].(*matchStage)
+			switch {
+			case part.Meta == "textScore" && !(isMatch && first.text):
+				return mongoerr.New(40218, "query requires text score metadata, but it is not available")
+			case part.Meta == "geoNearDistance" && p.stages[0].Name() != "$geoNear":
+				return mongoerr.New(40218, "query requires $geoNear distance metadata, but it is not available")
+			}
+		}
+	}
+	return nil
+}
+
 // Stages gives the stages in order.
 func (p *Pipeline) Stages() []Stage { return p.stages }
 
@@ -182,7 +215,8 @@ func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 // Run builds the iterators over src; src is nil where GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
 	x := &exec{opts: p.opts, host: p.opts.Host}
-	for _, s := range p.stages {
+	for i, s := range p.stages {
+		x.last = i == len(p.stages)-1
 		next, err := s.open(x, src)
 		if err != nil {
 			if src != nil {

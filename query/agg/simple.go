@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
@@ -117,16 +118,25 @@ func parseSample(_ *Options, v value.Value) (*sampleStage, error) {
 		if size = e; !e.T.Numeric() {
 			return nil, mongoerr.New(28746, "size argument to $sample must be a number")
 		}
-		if !(e.AsFloat64() > 0) || math.Trunc(e.AsFloat64()) == 0 {
-			return nil, mongoerr.New(28747, "size argument to $sample must be a positive integer")
-		}
 	}
 	if size.T == value.Missing {
 		return nil, mongoerr.New(28749, "$sample stage must specify a size")
 	}
 	n, ok := size.AsInt64()
 	if !ok {
-		n = int64(min(size.AsFloat64(), math.MaxInt32))
+		x := math.Trunc(size.AsFloat64())
+		if size.T == value.Decimal128 {
+			x = math.RoundToEven(size.AsFloat64())
+		}
+		if n = math.MaxInt64; x < math.MaxInt64 {
+			n = int64(x)
+		}
+		if math.IsNaN(x) {
+			n = 0
+		}
+	}
+	if n <= 0 {
+		return nil, mongoerr.New(28747, "size argument to $sample must be a positive integer")
 	}
 	return &sampleStage{n}, nil
 }
@@ -251,6 +261,9 @@ func (s *rootSource) Next(ctx context.Context) (Doc, bool, error) {
 		return d, false, mongoerr.Newf(40228, "'newRoot' expression  must evaluate to an object, but resulting value was: %s. Type of "+
 			"resulting value: '%s'. Input document: %s", expr.Show(v), v.T.Name(), expr.Show(value.NewDocument(d.Raw)))
 	}
+	if len(v.Doc()) > maxArray {
+		return d, false, mongoerr.Newf(10334, "BSONObj size: %d is invalid. Size must be between 0 and %d", len(v.Doc()), maxArray)
+	}
 	return Doc{Raw: v.Doc(), Meta: d.Meta}, true, nil
 }
 
@@ -310,6 +323,9 @@ func parseUnwind(_ *Options, v value.Value) (*unwindStage, error) {
 	}
 	var err error
 	s.dotted = dotted
+	if strings.IndexByte(dotted, 0) >= 0 {
+		return nil, mongoerr.New(16419, "field path must not contain embedded null characters")
+	}
 	s.path, err = fieldPath(dotted)
 	return s, err
 }

@@ -27,6 +27,7 @@ type foreign interface {
 type exec struct {
 	opts *Options
 	host Host
+	last bool // the stage being opened is the pipeline's last
 }
 
 func (x *exec) frame() *expr.Frame { return expr.NewFrame(x.opts.scope()) }
@@ -69,7 +70,7 @@ func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Opti
 // allowed checks what does not depend on the stages around.
 func (r *row) allowed(name string, o *Options) error {
 	switch {
-	case o.within == inFacet && r.noFacet:
+	case (o.within == inFacet || o.facet) && r.noFacet:
 		return mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
 	case o.within == inLookup && r.noLookup:
 		return mongoerr.Newf(51047, "%s is not allowed within a $lookup's sub-pipeline", name)
@@ -89,6 +90,7 @@ func (r *row) allowed(name string, o *Options) error {
 func (o *Options) sub(c place, ns Namespace) *Options {
 	s := *o
 	s.NS, s.within, s.depth = ns, c, o.depth+1
+	s.facet = o.facet || c == inFacet
 	s.FromRouter = false
 	return &s
 }
@@ -109,7 +111,37 @@ func fieldPath(path string) ([]string, error) {
 	if path == "" {
 		return nil, mongoerr.New(40352, "FieldPath cannot be constructed with empty string")
 	}
-	return expr.SplitPath(path)
+	parts, err := expr.SplitPath(path)
+	if err == nil && len(parts) > maxPathDepth {
+		err = mongoerr.Newf(mongoerr.Overflow, "FieldPath is too long: a path has at most %d components", maxPathDepth)
+	}
+	return parts, err
+}
+
+const maxPathDepth = 200
+
+// stringField reads a string that may be given once; null counts as not given.
+func stringField(dst *string, field string, v value.Value) error {
+	if v.IsNullish() {
+		return nil
+	}
+	if v.T != value.String {
+		return wrongType(field, v.T.Name(), "string")
+	}
+	*dst = v.Str()
+	return nil
+}
+
+// noDuplicates refuses a specification that names a field twice.
+func noDuplicates(stage string, spec []byte) error {
+	seen := map[string]bool{}
+	for k := range value.Elements(spec) {
+		if seen[k] {
+			return mongoerr.Newf(40413, "BSON field '%s.%s' is a duplicate field", stage, k)
+		}
+		seen[k] = true
+	}
+	return nil
 }
 
 // fieldOf reads "$path" arguments.
