@@ -87,11 +87,13 @@ func (c *conjunction) assign(x *Index, wild string) *use {
 		path := f.Path
 		if f.Kind == Wildcard {
 			path = wild
-			u.bounds = append(u.bounds, c.wildPath(wild))
 		}
 		l := c.assignField(u, i, path)
-		if f.Kind == Wildcard && wild == "" {
-			l = everything()
+		if f.Kind == Wildcard {
+			if wild == "" {
+				l = everything()
+			}
+			u.bounds = append(u.bounds, c.wildPath(wild, l.Full()))
 		}
 		u.empty = u.empty || len(l) == 0
 		if !l.Full() {
@@ -102,13 +104,13 @@ func (c *conjunction) assign(x *Index, wild string) *use {
 	return u
 }
 
-// wildPath bounds the path part of a wildcard key: the path, and below it where a document may stand there.
-func (c *conjunction) wildPath(path string) FieldBounds {
+// wildPath bounds the path part of a wildcard key: the path, and below it where a document there is wanted, too.
+func (c *conjunction) wildPath(path string, below bool) FieldBounds {
 	l := Intervals{point(value.NewMinKey()), {noStr, noDoc, true, false}}
 	if path != "" {
 		l = Intervals{point(value.NewString(path))}
 		for i := range c.preds {
-			if p := &c.preds[i]; p.path == path && p.test.Kind == match.Exists {
+			if p := &c.preds[i]; below && p.path == path && p.test.Kind == match.Exists {
 				l = append(l, Interval{value.NewString(path + "."), value.NewString(path + "/"), true, false})
 			}
 		}

@@ -48,7 +48,7 @@ func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool)
 	case match.Mod:
 		return Intervals{{nan, posInf, true, true}}, covered, true
 	case match.Size:
-		return everything(), fetch, t.multi || t.x.MultikeyPaths == nil
+		return everything(), fetch, t.kind() == BTree
 	case match.BitsAllSet, match.BitsAllClear, match.BitsAnySet, match.BitsAnyClear:
 		return Intervals{{nan, posInf, true, true}, {noBin, minOID, true, false}}, covered, true
 	case match.ElemMatchValue:
@@ -120,7 +120,8 @@ func collate(v value.Value, c value.Collator) value.Value {
 func (t *target) equality(v value.Value) (Intervals, tightness, bool) {
 	switch v.T {
 	case value.Null, value.Undefined, value.Missing:
-		if t.x.Sparse || t.kind() == Wildcard {
+		// A path with an array index in it is null in any document of the array, too, which has no key for that.
+		if t.x.Sparse || t.kind() == Wildcard || hasIndexComponent(t.x.Fields[t.i].Path) {
 			return nil, fetch, false
 		}
 		return Intervals{point(value.NewNull())}, fetch, true
@@ -129,6 +130,9 @@ func (t *target) equality(v value.Value) (Intervals, tightness, bool) {
 		it := value.Walk(v.Doc())
 		if _, e, ok := it.Next(); ok {
 			first = e
+		}
+		if t.kind() == Wildcard && first.T == value.Document {
+			return nil, fetch, false
 		}
 		return union(Intervals{point(t.collated(first)), point(t.collated(v))}), fetch, true
 	case value.Document:
@@ -147,7 +151,7 @@ func (t *target) comparison(k match.Kind, v value.Value) (Intervals, tightness, 
 		}
 		return t.equality(value.NewNull())
 	case value.Array:
-		return everything(), fetch, true
+		return everything(), fetch, t.kind() != Wildcard
 	case value.MinKey, value.MaxKey:
 		return t.extreme(k, v)
 	case value.Document:
@@ -273,7 +277,8 @@ func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 		return nil, fetch, false
 	}
 	nullish := nullEquality(n)
-	if nullish && t.multi || t.x.Sparse && !nullish || len(n.Regexes) > 0 {
+	member := n.Kind == match.Eq || n.Kind == match.In
+	if nullish && t.multi || t.x.Sparse && !(nullish && member) || len(n.Regexes) > 0 {
 		return nil, fetch, false
 	}
 	for _, v := range operands(n) {
@@ -290,7 +295,7 @@ func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 	} else if l, tight, ok = t.boundsOf(n); !ok {
 		return nil, fetch, false
 	}
-	if t.multi || n.Kind != match.Eq && n.Kind != match.In {
+	if t.multi || !member {
 		tight = fetch
 	}
 	return complement(l), tight, true

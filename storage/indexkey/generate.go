@@ -184,7 +184,7 @@ func (g *Generator) expandArray(s *KeySet, at int, arr value.Value) error {
 			if err := checkAmbiguous(arr, c.rest[0]); err != nil {
 				return err
 			}
-			c.v, c.rest = e, c.rest[1:]
+			c.jump(e)
 			continue
 		}
 		each = true
@@ -212,6 +212,21 @@ func (g *Generator) expandArray(s *KeySet, at int, arr value.Value) error {
 		if !ok {
 			return nil
 		}
+	}
+}
+
+// jump goes on from an array into the element that the path names by its index. An array there is not expanded: it is
+// the value, or it is read as a document whose fields are its indexes. Matching does the same.
+func (c *cursor) jump(e value.Value) {
+	c.v, c.rest = e, c.rest[1:]
+	for c.v.T == value.Array && len(c.rest) > 0 {
+		c.v, c.rest = value.Lookup(c.v.Doc(), c.rest[0]), c.rest[1:]
+	}
+	switch {
+	case c.v.T == value.Missing:
+		*c = cursor{v: value.NewNull(), done: true, missing: true}
+	case len(c.rest) == 0:
+		c.done = true
 	}
 }
 

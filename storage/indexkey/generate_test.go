@@ -87,7 +87,7 @@ func TestKeys(t *testing.T) {
 		{`{"key":{"a.b":1,"a.c":1}}`, `{"a":[{"b":[1],"c":[2]}]}`, `171 cannot index parallel arrays [c] [b]`},
 		{`{"key":{"a":1,"a.b":1}}`, `{"a":[{"b":1}]}`, `{ b: 1 },1 multikey [1 1]`},
 		{`{"key":{"a.0":1}}`, `{"a":[5,6]}`, `5`},
-		{`{"key":{"a.0":1}}`, `{"a":[[5,6]]}`, `5 | 6 multikey [2]`},
+		{`{"key":{"a.0":1}}`, `{"a":[[5,6]]}`, `[ 5, 6 ]`},
 		{`{"key":{"a.0.b":1}}`, `{"a":[{"b":1},{"b":2}]}`, `1`},
 		{`{"key":{"a.7":1}}`, `{"a":[5,6]}`, `null multikey [1]`},
 		{`{"key":{"a.0":1}}`, `{"a":[{"0":1}]}`, `16746 Ambiguous field name found in array (do not use numeric field names in embedded elements in an array), field: '0' for array: [ { 0: 1 } ]`},
