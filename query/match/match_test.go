@@ -1,6 +1,8 @@
 package match
 
 import (
+	"math/rand"
+	"sort"
 	"strings"
 	"testing"
 
@@ -325,5 +327,75 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, c := range [][3]string{
+		{`{"a":{"$gte":5}}`, `{"a":3}`, `{"operatorName":"$gte","specifiedAs":{"a":{"$gte":5}},"reason":"comparison failed","consideredValue":3}`},
+		{`{"a":{"$gte":5}}`, `{}`, `{"operatorName":"$gte","specifiedAs":{"a":{"$gte":5}},"reason":"field was missing"}`},
+		{`{"a":1,"b":{"$exists":true}}`, `{"a":1}`, `{"operatorName":"$and","clausesNotSatisfied":[{"index":1,"details":{"operatorName":"$exists","specifiedAs":{"b":{"$exists":true}},"reason":"path does not exist"}}]}`},
+		{`{"a":{"$ne":1}}`, `{"a":1}`, `{"operatorName":"$not","details":{"operatorName":"$eq","specifiedAs":{"a":{"$eq":1}},"reason":"comparison succeeded","consideredValue":1}}`},
+		{`{"$expr":{"$gt":["$a",1]}}`, `{"a":1}`, `{"operatorName":"$expr","specifiedAs":{"$expr":{"$gt":["$a",{"$const":1}]}},"reason":"expression did not match","expressionResult":false}`},
+	} {
+		m, err := Compile(valuetest.Doc(t, c[0]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := valuetest.JSON(t, m.Explain(valuetest.Doc(t, c[1]))); got != c[2] {
+			t.Errorf("\n got %s\nwant %s", got, c[2])
+		}
+	}
+}
+
+// Random filters of known operators and odd operands never make the compiler, the matcher or the printer panic.
+func TestRandomFilters(t *testing.T) {
+	r := rand.New(rand.NewSource(5))
+	var ops []string
+	for op := range operators {
+		ops = append(ops, op)
+	}
+	sort.Strings(ops)
+	ops = append(ops, "$and", "$or", "$nor", "$expr", "$jsonSchema", "a", "b", "a.b", "0", "", "a.0", "$comment")
+	var gen func(depth int) value.Value
+	gen = func(depth int) value.Value {
+		switch k := r.Intn(10); {
+		case k < 4 && depth > 0:
+			var fs []value.Field
+			for n := r.Intn(3); n >= 0; n-- {
+				fs = append(fs, value.F(ops[r.Intn(len(ops))], gen(depth-1)))
+			}
+			return value.NewDocument(value.Doc(fs...))
+		case k < 6 && depth > 0:
+			var vs []value.Value
+			for n := r.Intn(3); n > 0; n-- {
+				vs = append(vs, gen(depth-1))
+			}
+			return value.NewArray(value.ArrayOf(vs...))
+		}
+		return []value.Value{value.NewInt32(1), value.NewNull(), value.NewString("a"), value.NewDouble(0.5), value.NewRegex("a", ""), value.NewBool(true),
+			value.NewUndefined(), value.NewMinKey(), value.NewBinary(0, []byte{1})}[r.Intn(9)]
+	}
+	compiled := 0
+	for i := 0; i < 60000; i++ {
+		f := gen(4)
+		if f.T != value.Document {
+			continue
+		}
+		m, err := Compile(f.Doc(), nil)
+		if err != nil {
+			continue
+		}
+		compiled++
+		m.Serialize()
+		for n := 0; n < 3; n++ {
+			if d := gen(3); d.T == value.Document {
+				m.Match(d.Doc())
+				m.Explain(d.Doc())
+			}
+		}
+	}
+	if compiled < 1000 {
+		t.Errorf("only %d filters compiled", compiled)
 	}
 }
