@@ -61,12 +61,10 @@ type ChunkMap struct {
 // NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
 func NewChunkMap(uuid [16]byte, key *ShardKeyPattern, unique bool, generation ChunkVersion, chunks []*Chunk) (*ChunkMap, error) {
 	m := &ChunkMap{UUID: uuid, Key: key, Unique: unique, version: generation.WithCombined(0)}
-	sorted := append([]*Chunk(nil), chunks...)
-	for _, c := range sorted {
+	for _, c := range chunks {
 		c.decode()
 	}
-	sort.Slice(sorted, func(i, j int) bool { return CompareKeys(sorted[i].maxV, sorted[j].maxV) < 0 })
-	return m.finish(sorted)
+	return m.finish(overlay(nil, chunks))
 }
 
 // Update returns the table with changed chunks put in place of whatever they overlap: what an incremental refresh does
@@ -81,44 +79,75 @@ func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 			return nil, mongoerr.Newf(mongoerr.StaleEpoch, "chunk version %s does not belong to the collection's %s", c.Version, m.version)
 		}
 	}
-	fresh := append([]*Chunk(nil), changed...)
-	// Of two changed chunks that overlap the newer one tells the truth: reads of config.chunks may see both sides of a split.
-	sort.Slice(fresh, func(i, j int) bool { return fresh[i].Version.Combined() > fresh[j].Version.Combined() })
-	kept := fresh[:0:0]
-	for _, c := range fresh {
-		if !overlapsAny(kept, c) {
-			kept = append(kept, c)
-		}
-	}
-	sort.Slice(kept, func(i, j int) bool { return CompareKeys(kept[i].maxV, kept[j].maxV) < 0 })
 	n := &ChunkMap{UUID: m.UUID, Key: m.Key, Unique: m.Unique, version: m.version.WithCombined(0)}
-	return n.finish(mergeChunks(m.chunks, kept))
+	return n.finish(overlay(m.chunks, changed))
 }
 
-func overlapsAny(set []*Chunk, c *Chunk) bool {
-	for _, o := range set {
-		if CompareKeys(o.minV, c.maxV) < 0 && CompareKeys(c.minV, o.maxV) < 0 {
-			return true
+// overlay puts changed chunks over a sorted, disjoint list. Where two overlap, the newer one is right and the older one is
+// cut down to what is left of it: the config server writes the pieces of a split, merge or move one after the other, newest
+// first, so that a reader in between, or after a crash in between, sees a table that is whole.
+func overlay(base, changed []*Chunk) []*Chunk {
+	fresh := append([]*Chunk(nil), changed...)
+	sort.SliceStable(fresh, func(i, j int) bool { return fresh[i].Version.Combined() < fresh[j].Version.Combined() })
+	disjoint := append([]*Chunk(nil), fresh...)
+	sort.Slice(disjoint, func(i, j int) bool { return CompareKeys(disjoint[i].maxV, disjoint[j].maxV) < 0 })
+	for i := 1; i < len(disjoint); i++ {
+		if CompareKeys(disjoint[i-1].maxV, disjoint[i].minV) > 0 {
+			for _, c := range fresh {
+				base = mergeChunks(base, []*Chunk{c})
+			}
+			return base
 		}
 	}
-	return false
+	return mergeChunks(base, disjoint)
 }
 
-// mergeChunks merges two sorted lists, dropping the old chunks that a new one overlaps.
+// mergeChunks merges two sorted lists; of an old chunk that a new one overlaps only the parts outside it stay.
 func mergeChunks(old, fresh []*Chunk) []*Chunk {
 	out := make([]*Chunk, 0, len(old)+len(fresh))
 	i := 0
+	var rest *Chunk // what is left of old[i-1] behind the last new chunk
 	for _, f := range fresh {
-		for i < len(old) && CompareKeys(old[i].maxV, f.minV) <= 0 {
-			out = append(out, old[i])
-			i++
-		}
-		for i < len(old) && CompareKeys(old[i].minV, f.maxV) < 0 {
-			i++
+		for {
+			c := rest
+			if c == nil {
+				if i == len(old) {
+					break
+				}
+				c = old[i]
+			}
+			if CompareKeys(c.minV, f.maxV) >= 0 {
+				break
+			}
+			if rest == nil {
+				i++
+			}
+			rest = nil
+			if CompareKeys(c.maxV, f.minV) <= 0 {
+				out = append(out, c)
+				continue
+			}
+			if CompareKeys(c.minV, f.minV) < 0 {
+				out = append(out, c.cut(c.Min, f.Min))
+			}
+			if CompareKeys(c.maxV, f.maxV) > 0 {
+				rest = c.cut(f.Max, c.Max)
+			}
 		}
 		out = append(out, f)
 	}
+	if rest != nil {
+		out = append(out, rest)
+	}
 	return append(out, old[i:]...)
+}
+
+// cut is the part of a chunk between two bounds.
+func (c *Chunk) cut(min, max []byte) *Chunk {
+	p := *c
+	p.Min, p.Max, p.minV, p.maxV = min, max, nil, nil
+	p.decode()
+	return &p
 }
 
 // finish checks that the chunks cover the key space and works out the versions.

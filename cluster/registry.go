@@ -180,3 +180,6 @@ func (r *Registry) RefreshIfBehind(ctx context.Context, clock *VectorClock) erro
 	}
 	return r.Reload(ctx)
 }
+
+// Dial reaches a set that is not a shard yet.
+func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }

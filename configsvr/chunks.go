@@ -1,0 +1,328 @@
+package configsvr
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// changeChunk updates the entry of the chunk that begins at min, which must still have the version it was read with.
+func (m *Manager) changeChunk(ctx context.Context, uuid [16]byte, c *cluster.Chunk, set ...value.Field) error {
+	n, err := m.update(ctx, "chunks",
+		doc(fld("uuid", value.NewBinary(4, uuid[:])), fld("min", value.NewDocument(c.Min))),
+		doc(fld("$set", doc(set...)), fld("$unset", doc(fld("jumbo", str(""))))), false)
+	if err == nil && n != 1 {
+		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk is gone")
+	}
+	return err
+}
+
+func lastmod(v cluster.ChunkVersion) value.Field {
+	return fld("lastmod", value.NewTimestampU64(v.Combined()))
+}
+
+// chunkBetween finds the chunk with exactly these bounds.
+func chunkBetween(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, error) {
+	c := info.Map.Find(value.Values(min))
+	if !bytes.Equal(c.Min, min) || !bytes.Equal(c.Max, max) {
+		lo, hi := c.Bounds()
+		if cluster.CompareKeys(lo, value.Values(min)) != 0 || cluster.CompareKeys(hi, value.Values(max)) != 0 {
+			return nil, mongoerr.Newf(mongoerr.BadValue, "no chunk of %s has these bounds", info.NS)
+		}
+	}
+	return c, nil
+}
+
+// splitChunk cuts a chunk into n pieces. By the rules of versions they get minor versions behind the collection's:
+// ⟨M, m+1⟩ … ⟨M, m+n⟩.
+func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, points []value.Value) (cluster.ChunkVersion, error) {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	var none cluster.ChunkVersion
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return none, err
+	}
+	c, err := chunkBetween(info, min, max)
+	if err != nil {
+		return none, err
+	}
+	if err := checkSplitPoints(c, points); err != nil {
+		return none, err
+	}
+	first := info.Map.Version().IncMinor()
+	v := first
+	var pieces []value.Value
+	for i, p := range points {
+		hi := c.Max
+		if i+1 < len(points) {
+			hi = points[i+1].Doc()
+		}
+		v = v.IncMinor()
+		pieces = append(pieces, chunkDoc(newOID(), e.UUID, placed{p.Doc(), hi, c.Shard}, v, c.OnSince))
+	}
+	// The later pieces first: until the first one is cut down they cover its end, being newer (doc.go, invariant 2).
+	if err := m.insert(ctx, "chunks", pieces...); err != nil {
+		return none, err
+	}
+	if err := m.changeChunk(ctx, e.UUID, c, fld("max", points[0]), lastmod(first)); err != nil {
+		return none, err
+	}
+	m.refreshShards(ctx, ns, []string{c.Shard})
+	m.log(ctx, "split", ns, doc(fld("min", value.NewDocument(c.Min)), fld("max", value.NewDocument(c.Max)), fld("number", value.NewInt32(int32(len(points)+1)))))
+	return v, nil
+}
+
+func checkSplitPoints(c *cluster.Chunk, points []value.Value) error {
+	if len(points) == 0 {
+		return mongoerr.New(mongoerr.InvalidOptions, "need to provide at least one split point")
+	}
+	lo, hi := c.Bounds()
+	prev := lo
+	for _, p := range points {
+		vals := value.Values(p.Doc())
+		if len(vals) != len(lo) {
+			return mongoerr.New(mongoerr.InvalidOptions, "a split point must have all fields of the shard key")
+		}
+		if cluster.CompareKeys(prev, vals) >= 0 || cluster.CompareKeys(vals, hi) >= 0 {
+			return mongoerr.New(mongoerr.InvalidOptions, "split points must lie within the chunk, in ascending order")
+		}
+		prev = vals
+	}
+	return nil
+}
+
+// mergeRange merges the chunks of one shard between two bounds into one with the next minor version.
+func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (cluster.ChunkVersion, error) {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	var none cluster.ChunkVersion
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return none, err
+	}
+	lo, hi := value.Values(from), value.Values(to)
+	set := info.Map.Overlapping(lo, hi)
+	if len(set) == 0 {
+		return none, mongoerr.New(mongoerr.IllegalOperation, "could not merge chunks, the range is empty")
+	}
+	first, last := set[0], set[len(set)-1]
+	fmin, _ := first.Bounds()
+	_, lmax := last.Bounds()
+	if cluster.CompareKeys(fmin, lo) != 0 || cluster.CompareKeys(lmax, hi) != 0 {
+		return none, mongoerr.New(mongoerr.IllegalOperation, "could not merge chunks, the bounds are not those of chunks")
+	}
+	since := first.OnSince
+	for _, c := range set {
+		if c.Shard != first.Shard {
+			return none, mongoerr.New(mongoerr.IllegalOperation, "could not merge chunks, they are not all on one shard")
+		}
+		since = max(since, c.OnSince)
+	}
+	if len(set) == 1 {
+		return first.Version, nil
+	}
+	v := info.Map.Version().IncMinor()
+	if err := m.changeChunk(ctx, e.UUID, first, fld("max", value.NewDocument(last.Max)), lastmod(v), fld("onCurrentShardSince", value.NewTimestampU64(since))); err != nil {
+		return none, err
+	}
+	for _, c := range set[1:] {
+		if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, e.UUID[:])), fld("min", value.NewDocument(c.Min)))); err != nil {
+			return none, err
+		}
+	}
+	m.refreshShards(ctx, ns, []string{first.Shard})
+	m.log(ctx, "merge", ns, doc(fld("min", value.NewDocument(from)), fld("max", value.NewDocument(to))))
+	return v, nil
+}
+
+// migration is a range that a donor has handed to a recipient and now wants recorded.
+type migration struct {
+	ns, from, to string
+	min, max     []byte
+	epoch        cluster.Epoch
+	validAfter   uint64
+}
+
+// commitMigration records a migration. By the rules of versions the moved range gets ⟨M+1, 0⟩ and one chunk that stays on
+// the donor, the control chunk, ⟨M+1, 1⟩, so that both shards' versions tell of the move.
+func (m *Manager) commitMigration(ctx context.Context, g migration) error {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	info, e, err := m.table(ctx, g.ns)
+	if err != nil {
+		return err
+	}
+	if e.Generation.Epoch != g.epoch {
+		return mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed during the migration", g.ns)
+	}
+	lo, hi := value.Values(g.min), value.Values(g.max)
+	c := info.Map.Find(lo)
+	_, cmax := c.Bounds()
+	if cluster.CompareKeys(hi, cmax) > 0 {
+		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "the range to be moved is not within one chunk")
+	}
+	if c.Shard == g.to {
+		return nil // a repeated commit
+	}
+	if c.Shard != g.from {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the range does not belong to shard %s any more", g.from)
+	}
+	if g.validAfter == 0 {
+		g.validAfter = m.tick()
+	}
+	if err := m.writeMove(ctx, info, e, c, g); err != nil {
+		return err
+	}
+	m.log(ctx, "moveChunk.commit", g.ns, doc(fld("min", value.NewDocument(g.min)), fld("max", value.NewDocument(g.max)), fld("from", str(g.from)), fld("to", str(g.to))))
+	return nil
+}
+
+// writeMove writes the pieces of a move so that the table is whole after each write (doc.go, invariant 2): what stays
+// behind the range, a control chunk, then the range itself.
+func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g migration) error {
+	moved := info.Map.Version().IncMajor()
+	control := moved.IncMinor()
+	cmin, cmax := c.Bounds()
+	left := cluster.CompareKeys(cmin, value.Values(g.min)) < 0
+	right := cluster.CompareKeys(value.Values(g.max), cmax) < 0
+	next := control
+	if right {
+		if err := m.insert(ctx, "chunks", chunkDoc(newOID(), e.UUID, placed{g.max, c.Max, c.Shard}, next, c.OnSince)); err != nil {
+			return err
+		}
+		next = next.IncMinor()
+	}
+	if !left && !right {
+		for _, o := range info.Map.ChunksOf(g.from) {
+			if o == c {
+				continue
+			}
+			if err := m.changeChunk(ctx, e.UUID, o, lastmod(control)); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	now := placed{g.min, g.max, g.to}
+	if !left {
+		old := doc(fld("validAfter", value.NewTimestampU64(g.validAfter)), fld("shard", str(g.to)))
+		return m.changeChunk(ctx, e.UUID, c, fld("max", value.NewDocument(g.max)), fld("shard", str(g.to)), lastmod(moved),
+			fld("onCurrentShardSince", value.NewTimestampU64(g.validAfter)), fld("history", m.pushHistory(ctx, e.UUID, c, old)))
+	}
+	if err := m.insert(ctx, "chunks", chunkDoc(newOID(), e.UUID, now, moved, g.validAfter)); err != nil {
+		return err
+	}
+	return m.changeChunk(ctx, e.UUID, c, fld("max", value.NewDocument(g.min)), lastmod(next))
+}
+
+// maxHistory bounds the owners that a chunk remembers.
+const maxHistory = 100
+
+// pushHistory is a chunk's history with its new owner in front.
+func (m *Manager) pushHistory(ctx context.Context, uuid [16]byte, c *cluster.Chunk, entry value.Value) value.Value {
+	out := []value.Value{entry}
+	docs, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:])), fld("min", value.NewDocument(c.Min))))
+	if err == nil && len(docs) == 1 {
+		out = append(out, value.Values(value.Lookup(docs[0], "history").Doc())...)
+	}
+	if len(out) > maxHistory {
+		out = out[:maxHistory]
+	}
+	return arr(out...)
+}
+
+// moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
+func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte, wait, force bool) error {
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if _, err := m.registry.Shard(ctx, to); err != nil {
+		return err
+	}
+	c, err := chunkFor(info, min, max)
+	if err != nil {
+		return err
+	}
+	if min == nil {
+		min = c.Min
+	}
+	if max == nil {
+		max = c.Max
+	}
+	if c.Shard == to {
+		return nil
+	}
+	if c.Jumbo && !force {
+		return mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
+	}
+	if err := m.prepareRecipient(ctx, info, e, to); err != nil {
+		return err
+	}
+	_, err = m.onShard(ctx, c.Shard, value.Doc(
+		fld("_shardsvrMoveRange", str(ns)), fld("toShard", str(to)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)),
+		fld("waitForDelete", value.NewBool(wait)), fld("epoch", value.NewObjectID(e.Generation.Epoch)),
+		fld("collectionTimestamp", value.NewTimestampU64(e.Generation.Timestamp)), fld("fromShard", str(c.Shard)), fld("$db", str("admin"))))
+	if err == nil {
+		m.refreshShards(ctx, ns, []string{c.Shard, to})
+	}
+	return err
+}
+
+func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, error) {
+	if min != nil {
+		full, err := info.Map.Key.NormalizeBound(min)
+		if err != nil {
+			return nil, err
+		}
+		return info.Map.Find(value.Values(full)), nil
+	}
+	vals := value.Values(max)
+	for i := 0; i < info.Map.Len(); i++ {
+		c := info.Map.Chunk(i)
+		if _, hi := c.Bounds(); cluster.CompareKeys(hi, vals) >= 0 {
+			return c, nil
+		}
+	}
+	return nil, mongoerr.New(mongoerr.BadValue, "no chunk ends at the bound")
+}
+
+// prepareRecipient makes the collection on a shard that holds none of it yet.
+func (m *Manager) prepareRecipient(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, to string) error {
+	j := &shardJob{m: m, req: shardRequest{ns: info.NS}, db: info.DB, uuid: e.UUID}
+	_, coll := cluster.SplitNS(info.NS)
+	found, err := j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		j.options = value.Lookup(found[0], "options").Doc()
+	}
+	specs, err := j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
+	if err != nil {
+		return err
+	}
+	for _, s := range specs {
+		j.indexes = append(j.indexes, value.NewDocument(s))
+	}
+	return j.makeOnOthers(ctx, map[string]bool{to: true})
+}
+
+// clearJumbo takes the jumbo mark off a chunk.
+func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte) error {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return err
+	}
+	c := info.Map.Find(value.Values(min))
+	if !c.Jumbo {
+		return nil
+	}
+	return m.changeChunk(ctx, e.UUID, c, lastmod(info.Map.Version().IncMinor()))
+}

@@ -1,0 +1,597 @@
+package configsvr
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"sort"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// shardRequest is a shardCollection command.
+type shardRequest struct {
+	ns        string
+	key       []byte
+	unique    bool
+	chunks    int64
+	collation []byte
+	makeIndex bool
+}
+
+// shardJob is one shardCollection on its way.
+type shardJob struct {
+	m        *Manager
+	req      shardRequest
+	pattern  *cluster.ShardKeyPattern
+	db       *cluster.DatabaseInfo
+	uuid     [16]byte
+	options  []byte
+	indexes  []value.Value
+	empty    bool
+	zones    []zoneRange
+	fallback []string // the shards that take chunks
+}
+
+// shardCollection makes a collection sharded. The entry in config.collections, written last, is what makes it so.
+func (m *Manager) shardCollection(ctx context.Context, req shardRequest) error {
+	pattern, err := cluster.ParseShardKey(req.key)
+	if err != nil {
+		return err
+	}
+	if pattern.IsHashed() && req.unique {
+		return mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
+	}
+	unlock, err := m.ddl.lock(ctx, req.ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if done, err := m.alreadySharded(ctx, req, pattern); done || err != nil {
+		return err
+	}
+	name, _ := cluster.SplitNS(req.ns)
+	j := &shardJob{m: m, req: req, pattern: pattern}
+	if j.db, err = m.database(ctx, name); err != nil {
+		return err
+	}
+	if err := j.ensureCollection(ctx); err != nil {
+		return err
+	}
+	if err := j.ensureIndex(ctx); err != nil {
+		return err
+	}
+	return j.commit(ctx)
+}
+
+// alreadySharded compares an existing entry with what is asked for.
+func (m *Manager) alreadySharded(ctx context.Context, req shardRequest, pattern *cluster.ShardKeyPattern) (bool, error) {
+	docs, err := m.find(ctx, "collections", doc(fld("_id", str(req.ns))))
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	e, err := cluster.ParseCollectionEntry(docs[0])
+	if err != nil {
+		return false, err
+	}
+	if value.CompareDocs(e.Key.Doc(), pattern.Doc(), nil) == 0 && e.Unique == req.unique {
+		return true, nil
+	}
+	return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.ns)
+}
+
+// onPrimary runs a command on the database's primary shard.
+func (j *shardJob) onPrimary(ctx context.Context, f ...value.Field) ([]byte, error) {
+	return j.m.onShard(ctx, j.db.Primary, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
+}
+
+func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byte, error) {
+	s, err := j.m.registry.Shard(ctx, j.db.Primary)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.FindAll(ctx, s.Peer, j.db.Name, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
+}
+
+// ensureCollection makes the collection where it does not exist, and refuses what cannot be sharded.
+func (j *shardJob) ensureCollection(ctx context.Context) error {
+	_, coll := cluster.SplitNS(j.req.ns)
+	look := func() ([][]byte, error) {
+		return j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
+	}
+	found, err := look()
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		f := []value.Field{fld("create", str(coll))}
+		if j.req.collation != nil {
+			f = append(f, fld("collation", value.NewDocument(j.req.collation)))
+		}
+		if _, err := j.onPrimary(ctx, f...); err != nil {
+			return err
+		}
+		if found, err = look(); err != nil || len(found) == 0 {
+			return err
+		}
+	}
+	info := found[0]
+	j.options = value.Lookup(info, "options").Doc()
+	switch t := value.Lookup(info, "type").Str(); {
+	case t == "view":
+		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", j.req.ns)
+	case t == "timeseries":
+		return mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
+	case value.Lookup(j.options, "capped").Truthy():
+		return mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
+	}
+	if c := value.Lookup(j.options, "collation"); c.T == value.Document {
+		given := j.req.collation != nil && value.Lookup(j.req.collation, "locale").Str() == "simple"
+		if !given && value.Lookup(c.Doc(), "locale").Str() != "simple" {
+			return mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
+		}
+	}
+	copy(j.uuid[:], value.Lookup(value.Lookup(info, "info").Doc(), "uuid").Bytes())
+	return nil
+}
+
+// ensureIndex finds an index that begins with the shard key, or makes one where the collection is empty.
+func (j *shardJob) ensureIndex(ctx context.Context) error {
+	_, coll := cluster.SplitNS(j.req.ns)
+	list := func() (found bool, err error) {
+		specs, err := j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
+		j.indexes = nil
+		for _, s := range specs {
+			j.indexes = append(j.indexes, value.NewDocument(s))
+			if servesShardKey(j.pattern, s) {
+				found = true
+			}
+			if err := j.checkUnique(s); err != nil {
+				return false, err
+			}
+		}
+		return found, err
+	}
+	found, err := list()
+	if err != nil || found {
+		return err
+	}
+	empty, err := j.isEmpty(ctx)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		return mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
+	}
+	spec := []value.Field{fld("key", value.NewDocument(j.pattern.Doc())), fld("name", str(indexName(j.pattern)))}
+	if j.req.unique {
+		spec = append(spec, fld("unique", value.NewBool(true)))
+	}
+	if _, ok := j.collation(); ok {
+		spec = append(spec, fld("collation", doc(fld("locale", str("simple")))))
+	}
+	if _, err := j.onPrimary(ctx, fld("createIndexes", str(coll)), fld("indexes", arr(doc(spec...)))); err != nil {
+		return err
+	}
+	_, err = list()
+	return err
+}
+
+func (j *shardJob) collation() (value.Value, bool) {
+	c := value.Lookup(j.options, "collation")
+	return c, c.T == value.Document
+}
+
+// servesShardKey says whether an index can serve a shard key: it begins with it and leaves no document out.
+func servesShardKey(k *cluster.ShardKeyPattern, spec []byte) bool {
+	for _, bad := range []string{"sparse", "partialFilterExpression"} {
+		if value.Lookup(spec, bad).Truthy() {
+			return false
+		}
+	}
+	if c := value.Lookup(spec, "collation"); c.T == value.Document && value.Lookup(c.Doc(), "locale").Str() != "simple" {
+		return false
+	}
+	return k.IsPrefixOfIndex(value.Lookup(spec, "key").Doc())
+}
+
+func (j *shardJob) checkUnique(spec []byte) error {
+	if value.Lookup(spec, "unique").Truthy() && !j.pattern.UniqueIndexAllowed(value.Lookup(spec, "key").Doc()) {
+		return mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
+			j.req.ns, value.Lookup(spec, "name").Str())
+	}
+	return nil
+}
+
+func indexName(k *cluster.ShardKeyPattern) string {
+	out := ""
+	for i, p := range k.Parts {
+		if i > 0 {
+			out += "_"
+		}
+		if out += p.Path + "_1"; p.Hashed {
+			out = out[:len(out)-1] + "hashed"
+		}
+	}
+	return out
+}
+
+func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
+	_, coll := cluster.SplitNS(j.req.ns)
+	docs, err := j.findOnPrimary(ctx, fld("find", str(coll)), fld("limit", value.NewInt32(1)), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	return len(docs) == 0, err
+}
+
+// commit holds writes up, lays out the first chunks and makes the collection sharded.
+func (j *shardJob) commit(ctx context.Context) error {
+	m := j.m
+	unblock, err := m.block(ctx, j.req.ns, []string{j.db.Primary}, "shardCollection")
+	if err != nil {
+		return err
+	}
+	defer unblock()
+	if j.empty, err = j.isEmpty(ctx); err != nil {
+		return err
+	}
+	if j.zones, err = m.zonesOf(ctx, j.req.ns); err != nil {
+		return err
+	}
+	if j.fallback, err = j.recipients(ctx); err != nil {
+		return err
+	}
+	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
+	chunks := j.layout(ctx)
+	owners := map[string]bool{}
+	docs := make([]value.Value, len(chunks))
+	v := gen
+	for i, c := range chunks {
+		owners[c.shard] = true
+		docs[i] = chunkDoc(newOID(), j.uuid, c, v, gen.Timestamp)
+		v = v.IncMinor()
+	}
+	if err := j.makeOnOthers(ctx, owners); err != nil {
+		return err
+	}
+	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, j.uuid[:])))); err != nil {
+		return err
+	}
+	for len(docs) > 0 {
+		n := min(len(docs), 1000)
+		if err := m.insert(ctx, "chunks", docs[:n]...); err != nil {
+			return err
+		}
+		docs = docs[n:]
+	}
+	if err := m.insert(ctx, "collections", j.entry(gen)); err != nil {
+		return err
+	}
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(all))
+	for i, s := range all {
+		ids[i] = s.ID
+	}
+	m.refreshShards(ctx, j.req.ns, ids)
+	m.log(ctx, "shardCollection.end", j.req.ns, doc(fld("numChunks", value.NewInt32(int32(len(chunks))))))
+	return nil
+}
+
+func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
+	f := []value.Field{
+		fld("_id", str(j.req.ns)), fld("lastmodEpoch", value.NewObjectID(gen.Epoch)), fld("lastmod", value.NewTime(time.Now())),
+		fld("timestamp", value.NewTimestampU64(gen.Timestamp)), fld("uuid", value.NewBinary(4, j.uuid[:])),
+		fld("key", value.NewDocument(j.pattern.Doc())), fld("unique", value.NewBool(j.req.unique)), fld("noBalance", value.NewBool(false)),
+	}
+	if c, ok := j.collation(); ok {
+		f = append(f, fld("defaultCollation", c))
+	}
+	return doc(f...)
+}
+
+// makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks.
+func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) error {
+	opts := j.options
+	if opts == nil {
+		opts = value.Doc()
+	}
+	for id := range owners {
+		if id == j.db.Primary {
+			continue
+		}
+		_, err := j.m.onShard(ctx, id, value.Doc(
+			fld("_shardsvrCreateCollectionParticipant", str(j.req.ns)),
+			fld("uuid", value.NewBinary(4, j.uuid[:])), fld("options", value.NewDocument(opts)),
+			fld("indexes", arr(j.indexes...)), fld("$db", str(j.db.Name))))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recipients are the shards that may be given chunks, in order of name.
+func (j *shardJob) recipients(ctx context.Context) ([]string, error) {
+	all, err := j.m.registry.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range all {
+		if !s.Draining {
+			out = append(out, s.ID)
+		}
+	}
+	sort.Strings(out)
+	return out, nil
+}
+
+// placed is a chunk of the first layout.
+type placed struct {
+	min, max []byte
+	shard    string
+}
+
+// layout chooses the first chunks: one per shard for an empty hashed collection, one per zone for an empty zoned one,
+// else a single chunk on the primary.
+func (j *shardJob) layout(ctx context.Context) []placed {
+	k := j.pattern
+	whole := []placed{{k.GlobalMin(), k.GlobalMax(), j.db.Primary}}
+	if !j.empty {
+		return whole
+	}
+	if len(j.zones) > 0 {
+		return j.layoutZones(ctx)
+	}
+	if k.HashedIndex() != 0 || len(j.fallback) == 0 {
+		return whole
+	}
+	n := int(j.req.chunks)
+	if n <= 0 {
+		n = len(j.fallback)
+	}
+	n = min(n, 8192*len(j.fallback))
+	points := hashedPoints(n)
+	out := make([]placed, 0, n)
+	lo := k.GlobalMin()
+	for i := 0; i < n; i++ {
+		hi := k.GlobalMax()
+		if i < len(points) {
+			vals := make([]value.Value, len(k.Parts))
+			for f := range vals {
+				vals[f] = value.NewMinKey()
+			}
+			vals[0] = value.NewInt64(points[i])
+			hi = k.KeyDoc(vals)
+		}
+		out = append(out, placed{lo, hi, j.fallback[i*len(j.fallback)/n]})
+		lo = hi
+	}
+	return out
+}
+
+// hashedPoints cuts the range of 64-bit hashes into n parts of the same size, symmetric around 0.
+func hashedPoints(n int) []int64 {
+	if n < 2 {
+		return nil
+	}
+	step := (int64(math.MaxInt64) / int64(n)) * 2
+	at := int64(0)
+	var out []int64
+	if n%2 == 0 {
+		out = append(out, at)
+		at += step
+	} else {
+		at += step / 2
+	}
+	for i := 0; i < (n-1)/2; i++ {
+		out = append(out, at, -at)
+		at += step
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out
+}
+
+// layoutZones makes a chunk of each zone's range, on a shard of the zone, and of each gap between them.
+func (j *shardJob) layoutZones(ctx context.Context) []placed {
+	k := j.pattern
+	all, _ := j.m.registry.All(ctx)
+	next := map[string]int{}
+	pick := func(zone string) string {
+		var in []string
+		for _, s := range all {
+			for _, t := range s.Tags {
+				if t == zone && !s.Draining {
+					in = append(in, s.ID)
+				}
+			}
+		}
+		if len(in) == 0 {
+			in = j.fallback
+		}
+		next[zone]++
+		return in[(next[zone]-1)%len(in)]
+	}
+	var out []placed
+	lo := k.GlobalMin()
+	for _, z := range j.zones {
+		if !bytes.Equal(lo, z.min) {
+			out = append(out, placed{lo, z.min, pick("")})
+		}
+		out = append(out, placed{z.min, z.max, pick(z.zone)})
+		lo = z.max
+	}
+	if !bytes.Equal(lo, k.GlobalMax()) {
+		out = append(out, placed{lo, k.GlobalMax(), pick("")})
+	}
+	return out
+}
+
+// chunkDoc is an entry of config.chunks.
+func chunkDoc(id [12]byte, uuid [16]byte, c placed, v cluster.ChunkVersion, since uint64) value.Value {
+	return doc(
+		fld("_id", value.NewObjectID(id)), fld("uuid", value.NewBinary(4, uuid[:])),
+		fld("min", value.NewDocument(c.min)), fld("max", value.NewDocument(c.max)), fld("shard", str(c.shard)),
+		fld("lastmod", value.NewTimestampU64(v.Combined())), fld("onCurrentShardSince", value.NewTimestampU64(since)),
+		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(since)), fld("shard", str(c.shard))))))
+}
+
+// block holds up reads and writes of a namespace on shards until the function it returns is called.
+func (m *Manager) block(ctx context.Context, ns string, ids []string, why string) (unblock func(), err error) {
+	var held []string
+	unblock = func() {
+		for _, id := range held {
+			// A shard that cannot be told ends the section by itself when it restarts.
+			_, _ = m.onShard(context.WithoutCancel(ctx), id, blockCommand(ns, "Unblock", why))
+		}
+	}
+	for _, id := range ids {
+		if _, err := m.onShard(ctx, id, blockCommand(ns, "ReadsAndWrites", why)); err != nil {
+			unblock()
+			return nil, err
+		}
+		held = append(held, id)
+	}
+	return unblock, nil
+}
+
+func blockCommand(ns, kind, why string) []byte {
+	return value.Doc(fld("_shardsvrParticipantBlock", str(ns)), fld("blockType", str(kind)),
+		fld("reason", doc(fld("command", str(why)), fld("ns", str(ns)))), fld("$db", str("admin")))
+}
+
+// dropCollection removes a sharded collection from the catalog and from all shards.
+func (m *Manager) dropCollection(ctx context.Context, ns string) error {
+	unlock, err := m.ddl.lock(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	info, e, err := m.table(ctx, ns)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
+		return nil // dropped meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(all))
+	for i, s := range all {
+		ids[i] = s.ID
+	}
+	unblock, err := m.block(ctx, ns, info.Shards(), "drop")
+	if err != nil {
+		return err
+	}
+	defer unblock()
+	if err := m.forget(ctx, ns, e.UUID); err != nil {
+		return err
+	}
+	db, coll := cluster.SplitNS(ns)
+	for _, id := range ids {
+		_, err := m.onShard(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
+		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+			return err
+		}
+	}
+	m.refreshShards(ctx, ns, ids)
+	m.log(ctx, "dropCollection", ns, doc())
+	return nil
+}
+
+// forget removes what the catalog holds of a sharded collection, its entry first.
+func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
+	if err := m.remove(ctx, "collections", doc(fld("_id", str(ns)))); err != nil {
+		return err
+	}
+	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:])))); err != nil {
+		return err
+	}
+	return m.remove(ctx, "tags", doc(fld("ns", str(ns))))
+}
+
+// renameCollection renames a sharded collection on all shards that hold it, and its entry.
+func (m *Manager) renameCollection(ctx context.Context, from, to string, dropTarget bool) error {
+	fdb, _ := cluster.SplitNS(from)
+	tdb, _ := cluster.SplitNS(to)
+	if fdb != tdb {
+		return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
+	}
+	if _, _, err := m.table(ctx, to); err == nil {
+		if !dropTarget {
+			return mongoerr.Newf(mongoerr.NamespaceExists, "target namespace exists")
+		}
+		if err := m.dropCollection(ctx, to); err != nil {
+			return err
+		}
+	}
+	unlock, err := m.ddl.lock(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	info, _, err := m.table(ctx, from)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
+		return m.renameUnsharded(ctx, fdb, from, to, dropTarget)
+	}
+	if err != nil {
+		return err
+	}
+	unblock, err := m.block(ctx, from, info.Shards(), "renameCollection")
+	if err != nil {
+		return err
+	}
+	defer unblock()
+	for _, id := range info.Shards() {
+		_, err := m.onShard(ctx, id, value.Doc(fld("renameCollection", str(from)), fld("to", str(to)),
+			fld("dropTarget", value.NewBool(dropTarget)), fld("$db", str("admin"))))
+		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+			return err
+		}
+	}
+	return m.renameEntry(ctx, info, from, to)
+}
+
+func (m *Manager) renameUnsharded(ctx context.Context, db, from, to string, dropTarget bool) error {
+	info, err := m.database(ctx, db)
+	if err != nil {
+		return err
+	}
+	_, err = m.onShard(ctx, info.Primary, value.Doc(fld("renameCollection", str(from)), fld("to", str(to)),
+		fld("dropTarget", value.NewBool(dropTarget)), fld("$db", str("admin"))))
+	return err
+}
+
+func (m *Manager) renameEntry(ctx context.Context, info *cluster.CollectionInfo, from, to string) error {
+	f := []value.Field{fld("_id", str(to))}
+	for k, v := range value.Elements(info.Entry) {
+		switch k {
+		case "_id":
+		case "timestamp":
+			f = append(f, fld(k, value.NewTimestampU64(m.tick())))
+		default:
+			f = append(f, fld(k, v))
+		}
+	}
+	if err := m.insert(ctx, "collections", doc(f...)); err != nil {
+		return err
+	}
+	if err := m.remove(ctx, "collections", doc(fld("_id", str(from)))); err != nil {
+		return err
+	}
+	q := doc(fld("q", doc(fld("ns", str(from)))), fld("u", doc(fld("$set", doc(fld("ns", str(to)))))), fld("multi", value.NewBool(true)))
+	if _, err := m.write(ctx, "update", "tags", "updates", q); err != nil {
+		return err
+	}
+	m.refreshShards(ctx, from, info.Shards())
+	m.refreshShards(ctx, to, info.Shards())
+	m.log(ctx, "renameCollection", from, doc(fld("to", str(to))))
+	return nil
+}

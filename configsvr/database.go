@@ -1,0 +1,197 @@
+package configsvr
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// sizeCache remembers how much data each shard holds, so that a burst of new databases asks once.
+type sizeCache struct {
+	mu    sync.Mutex
+	at    time.Time
+	bytes map[string]int64
+}
+
+const sizeCacheTime = 30 * time.Second
+
+// createDatabase makes a database's entry on the least loaded shard, or on the one that is named.
+func (m *Manager) createDatabase(ctx context.Context, db, primary string) (*cluster.DatabaseInfo, error) {
+	if err := command.CheckDBName(db); err != nil {
+		return nil, err
+	}
+	if cluster.FixedDatabase(db) || db == "local" {
+		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "Cannot manually create database '%s'", db)
+	}
+	unlock, err := m.ddl.lock(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if have, err := m.databaseLike(ctx, db); err != nil || have != nil {
+		return samePrimary(have, db, primary, err)
+	}
+	if primary != "" {
+		s, err := m.registry.Shard(ctx, primary)
+		if err != nil {
+			return nil, err
+		}
+		primary = s.ID
+	} else if primary, err = m.leastLoaded(ctx); err != nil {
+		return nil, err
+	}
+	v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
+	entry := doc(fld("_id", str(db)), fld("primary", str(primary)), fld("version", value.NewDocument(v.Doc())))
+	if err := m.insert(ctx, "databases", entry); err != nil {
+		return nil, err
+	}
+	m.log(ctx, "createDatabase", db, entry)
+	return &cluster.DatabaseInfo{Name: db, Primary: primary, Version: v}, nil
+}
+
+// databaseLike finds a database by name; one that differs only in case is an error.
+func (m *Manager) databaseLike(ctx context.Context, db string) (*cluster.DatabaseInfo, error) {
+	have, err := m.database(ctx, db)
+	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return have, err
+	}
+	names, err := m.find(ctx, "databases", doc(), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range names {
+		if n := value.Lookup(d, "_id").Str(); strings.EqualFold(n, db) {
+			return nil, mongoerr.Newf(mongoerr.DatabaseDifferCase, "can't have 2 databases that just differ on case  have: %s want to add: %s", n, db)
+		}
+	}
+	return nil, nil
+}
+
+func samePrimary(have *cluster.DatabaseInfo, db, primary string, err error) (*cluster.DatabaseInfo, error) {
+	if err == nil && primary != "" && have.Primary != primary {
+		return nil, mongoerr.Newf(mongoerr.NamespaceExists, "database already created on a primary which is different from %s", primary)
+	}
+	return have, err
+}
+
+// leastLoaded picks the shard with the least data, of equal ones the one with the fewest databases.
+func (m *Manager) leastLoaded(ctx context.Context) (string, error) {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return "", err
+	}
+	sizes, err := m.shardSizes(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	dbs, err := m.find(ctx, "databases", doc(), fld("projection", doc(fld("primary", value.NewInt32(1)))))
+	if err != nil {
+		return "", err
+	}
+	count := map[string]int{}
+	for _, d := range dbs {
+		count[value.Lookup(d, "primary").Str()]++
+	}
+	best := ""
+	for _, s := range all {
+		if s.Draining {
+			continue
+		}
+		if best == "" || sizes[s.ID] < sizes[best] || sizes[s.ID] == sizes[best] && count[s.ID] < count[best] {
+			best = s.ID
+		}
+	}
+	if best == "" {
+		return "", mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
+	}
+	return best, nil
+}
+
+// shardSizes asks each shard for the size of its databases, in steps of a megabyte: less is no difference.
+func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[string]int64, error) {
+	m.sizes.mu.Lock()
+	defer m.sizes.mu.Unlock()
+	if m.sizes.bytes != nil && len(m.sizes.bytes) == len(all) && time.Since(m.sizes.at) < sizeCacheTime {
+		return m.sizes.bytes, nil
+	}
+	out := make(map[string]int64, len(all))
+	for _, s := range all {
+		reply, err := cluster.Run(ctx, s.Peer, value.Doc(fld("listDatabases", value.NewInt32(1)), fld("$db", str("admin"))))
+		if err != nil {
+			return nil, err
+		}
+		n, _ := value.Lookup(reply, "totalSize").AsInt64()
+		out[s.ID] = n >> 20
+	}
+	m.sizes.bytes, m.sizes.at = out, time.Now()
+	return out, nil
+}
+
+// dropDatabase removes a database: its sharded collections first, its entry, then its data on all shards.
+func (m *Manager) dropDatabase(ctx context.Context, db string) error {
+	info, err := m.database(ctx, db)
+	if err != nil {
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+			return nil
+		}
+		return err
+	}
+	colls, err := m.shardedOf(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, ns := range colls {
+		if err := m.dropCollection(ctx, ns); err != nil {
+			return err
+		}
+	}
+	unlock, err := m.ddl.lock(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	// The data goes first: until the entry is gone a repeated drop still finds the database.
+	ids := []string{info.Primary}
+	for _, s := range all {
+		if s.ID != info.Primary {
+			ids = append(ids, s.ID)
+		}
+	}
+	for _, id := range ids {
+		if _, err := m.onShard(ctx, id, value.Doc(fld("dropDatabase", value.NewInt32(1)), fld("$db", str(db)))); err != nil {
+			return err
+		}
+	}
+	if err := m.remove(ctx, "databases", doc(fld("_id", str(db)))); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		// A shard that is not told refuses the next request by its version.
+		_, _ = m.onShard(ctx, id, value.Doc(fld("_flushDatabaseCacheUpdates", str(db)), fld("syncFromConfig", value.NewBool(true)), fld("$db", str("admin"))))
+	}
+	m.log(ctx, "dropDatabase", db, doc())
+	return nil
+}
+
+// shardedOf lists the sharded collections of a database.
+func (m *Manager) shardedOf(ctx context.Context, db string) ([]string, error) {
+	docs, err := m.find(ctx, "collections", doc(fld("_id", doc(fld("$gt", str(db+".")), fld("$lt", str(db+"/"))))))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, d := range docs {
+		out = append(out, value.Lookup(d, "_id").Str())
+	}
+	return out, nil
+}

@@ -1,0 +1,233 @@
+package configsvr
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Manager is the sharding catalog and all who change it.
+type Manager struct {
+	local    cluster.Peer // this config server's data node
+	registry *cluster.Registry
+	clock    *cluster.VectorClock
+	host     string
+
+	shards sync.Mutex // one change of config.shards at a time
+	chunks sync.Mutex // one change of config.chunks or config.tags at a time
+	ddl    nameLocks
+
+	clusterID [12]byte
+	balancer  balancer
+	sizes     sizeCache
+}
+
+// New makes a manager. Init must run before its commands do.
+func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host string) *Manager {
+	m := &Manager{local: local, registry: registry, clock: clock, host: host}
+	m.ddl.held = make(map[string]chan struct{})
+	return m
+}
+
+// nameLocks serialises DDL by name, waiting no longer than the operation may.
+type nameLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{}
+}
+
+func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	for {
+		l.mu.Lock()
+		ch, busy := l.held[name]
+		if !busy {
+			ch = make(chan struct{})
+			l.held[name] = ch
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				delete(l.held, name)
+				l.mu.Unlock()
+				close(ch)
+			}, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Short ways to build documents.
+
+func doc(f ...value.Field) value.Value        { return value.NewDocument(value.Doc(f...)) }
+func arr(v ...value.Value) value.Value        { return value.NewArray(value.ArrayOf(v...)) }
+func str(s string) value.Value                { return value.NewString(s) }
+func fld(k string, v value.Value) value.Field { return value.F(k, v) }
+
+// find reads documents of a config collection.
+func (m *Manager) find(ctx context.Context, coll string, filter value.Value, more ...value.Field) ([][]byte, error) {
+	f := append([]value.Field{fld("find", str(coll)), fld("filter", filter)}, more...)
+	return cluster.FindAll(ctx, m.local, "config", value.Doc(append(f, fld("$db", str("config")))...))
+}
+
+// write runs a write command on a config collection, durable on a majority.
+func (m *Manager) write(ctx context.Context, name, coll, list string, statements ...value.Value) ([]byte, error) {
+	return cluster.RunWrite(ctx, m.local, value.Doc(
+		fld(name, str(coll)), fld(list, arr(statements...)),
+		fld("writeConcern", doc(fld("w", str("majority")))),
+		fld("$db", str("config"))))
+}
+
+func (m *Manager) insert(ctx context.Context, coll string, docs ...value.Value) error {
+	_, err := m.write(ctx, "insert", coll, "documents", docs...)
+	return err
+}
+
+// update changes one document and says how many matched.
+func (m *Manager) update(ctx context.Context, coll string, q, u value.Value, upsert bool) (int64, error) {
+	reply, err := m.write(ctx, "update", coll, "updates", doc(fld("q", q), fld("u", u), fld("upsert", value.NewBool(upsert))))
+	n, _ := value.Lookup(reply, "n").AsInt64()
+	return n, err
+}
+
+func (m *Manager) remove(ctx context.Context, coll string, q value.Value) error {
+	_, err := m.write(ctx, "delete", coll, "deletes", doc(fld("q", q), fld("limit", value.NewInt32(0))))
+	return err
+}
+
+var oidCounter atomic.Uint32
+var oidRandom = func() (r [5]byte) { rand.Read(r[:]); return r }()
+
+func newOID() (id [12]byte) {
+	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
+	copy(id[4:], oidRandom[:])
+	c := oidCounter.Add(1)
+	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
+	return id
+}
+
+// index is an index of a config collection.
+type index struct {
+	coll   string
+	keys   []string
+	unique bool
+}
+
+// configIndexes are those the manual lists for the config database.
+var configIndexes = []index{
+	{"chunks", []string{"uuid", "min"}, true},
+	{"chunks", []string{"uuid", "shard", "min"}, true},
+	{"chunks", []string{"uuid", "lastmod"}, true},
+	{"chunks", []string{"uuid", "shard", "onCurrentShardSince"}, false},
+	{"shards", []string{"host"}, true},
+	{"tags", []string{"ns", "min"}, true},
+	{"tags", []string{"ns", "tag"}, false},
+}
+
+// Init brings the config database into being: indexes, version document, settings. It may run at every start.
+func (m *Manager) Init(ctx context.Context) error {
+	for _, ix := range configIndexes {
+		var keys []value.Field
+		name := ""
+		for i, k := range ix.keys {
+			keys = append(keys, fld(k, value.NewInt32(1)))
+			if i > 0 {
+				name += "_"
+			}
+			name += k + "_1"
+		}
+		spec := []value.Field{fld("key", doc(keys...)), fld("name", str(name))}
+		if ix.unique {
+			spec = append(spec, fld("unique", value.NewBool(true)))
+		}
+		if _, err := cluster.Run(ctx, m.local, value.Doc(
+			fld("createIndexes", str(ix.coll)), fld("indexes", arr(doc(spec...))), fld("$db", str("config")))); err != nil {
+			return err
+		}
+	}
+	if err := m.initVersion(ctx); err != nil {
+		return err
+	}
+	m.balancer.init(m)
+	return m.registry.Reload(ctx)
+}
+
+func (m *Manager) initVersion(ctx context.Context) error {
+	docs, err := m.find(ctx, "version", doc())
+	if err != nil {
+		return err
+	}
+	if len(docs) == 0 {
+		m.clusterID = newOID()
+		return m.insert(ctx, "version", doc(fld("_id", value.NewInt32(1)), fld("clusterId", value.NewObjectID(m.clusterID))))
+	}
+	m.clusterID = value.Lookup(docs[0], "clusterId").ObjectID()
+	return nil
+}
+
+// log writes an entry of config.changelog. It tells of what was done already, so a failure to write it fails nothing.
+func (m *Manager) log(ctx context.Context, what, ns string, details value.Value) {
+	id := newOID()
+	now := time.Now()
+	_ = m.insert(ctx, "changelog", doc(
+		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host, now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
+		fld("server", str(m.host)), fld("shard", str("config")), fld("clientAddr", str("")),
+		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
+}
+
+// table reads a sharded collection's entry and chunks anew.
+func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo, *cluster.CollectionEntry, error) {
+	db, _ := cluster.SplitNS(ns)
+	c := cluster.NewCatalog(m.local)
+	info, err := c.Collection(ctx, ns)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Sharded() {
+		if _, err := c.Database(ctx, db); err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", ns)
+	}
+	e, err := cluster.ParseCollectionEntry(info.Entry)
+	return info, e, err
+}
+
+// database reads a database's entry anew.
+func (m *Manager) database(ctx context.Context, db string) (*cluster.DatabaseInfo, error) {
+	return cluster.NewCatalog(m.local).Database(ctx, db)
+}
+
+// onShard runs a command on a shard.
+func (m *Manager) onShard(ctx context.Context, id string, cmd []byte) ([]byte, error) {
+	if id == cluster.ConfigShardID {
+		return cluster.Run(ctx, m.local, cmd)
+	}
+	s, err := m.registry.Shard(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Run(ctx, s.Peer, cmd)
+}
+
+// refreshShards tells shards that a collection's placement changed. One that cannot be told finds out by the versions.
+func (m *Manager) refreshShards(ctx context.Context, ns string, ids []string) {
+	for _, id := range ids {
+		_, _ = m.onShard(ctx, id, value.Doc(
+			fld("_flushRoutingTableCacheUpdates", str(ns)), fld("syncFromConfig", value.NewBool(true)), fld("$db", str("admin"))))
+	}
+}
+
+// tick gives a new cluster time, which stands for the moment of a change of the catalog.
+func (m *Manager) tick() uint64 { return m.clock.Tick(1) }

@@ -1,0 +1,244 @@
+package configsvr
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// addShard takes a replica set into the cluster under a name; a shard that is there already, unchanged, is no error.
+func (m *Manager) addShard(ctx context.Context, conn, name string) (string, error) {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	set, hosts := cluster.SplitHosts(conn)
+	if len(hosts) == 0 {
+		return "", mongoerr.Newf(mongoerr.FailedToParse, "no hosts in the connection string %q", conn)
+	}
+	if err := m.registry.Reload(ctx); err != nil {
+		return "", err
+	}
+	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
+		return have, err
+	}
+	peer, err := m.registry.Dial(set, hosts)
+	if err != nil {
+		return "", err
+	}
+	hello, err := cluster.Run(ctx, peer, value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin"))))
+	if err != nil {
+		return "", mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
+	}
+	if err := checkNewShard(hello, conn, set); err != nil {
+		return "", err
+	}
+	if name == "" {
+		if name = value.Lookup(hello, "setName").Str(); name == "" {
+			if name, err = m.freeShardName(ctx); err != nil {
+				return "", err
+			}
+		}
+	}
+	if err := m.checkNewDatabases(ctx, peer, name); err != nil {
+		return "", err
+	}
+	identity := doc(fld("shardName", str(name)), fld("clusterId", value.NewObjectID(m.clusterID)), fld("configsvrConnectionString", str(m.host)))
+	if _, err := cluster.Run(ctx, peer, value.Doc(fld("_addShard", value.NewInt32(1)), fld("shardIdentity", identity), fld("$db", str("admin")))); err != nil {
+		return "", err
+	}
+	return name, m.insertShard(ctx, name, conn)
+}
+
+func (m *Manager) insertShard(ctx context.Context, name, conn string) error {
+	ts := m.tick()
+	err := m.insert(ctx, "shards", doc(fld("_id", str(name)), fld("host", str(conn)), fld("state", value.NewInt32(1)),
+		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(-1))))
+	if err != nil {
+		return err
+	}
+	m.clock.AdvanceTopology(ts)
+	m.sizes.mu.Lock()
+	m.sizes.bytes = nil
+	m.sizes.mu.Unlock()
+	m.log(ctx, "addShard", "", doc(fld("name", str(name)), fld("host", str(conn))))
+	return m.registry.Reload(ctx)
+}
+
+// sameShard looks for an existing shard that shares the name, the set or a host.
+func (m *Manager) sameShard(ctx context.Context, conn, set string, hosts []string, name string) (string, bool, error) {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	for _, s := range all {
+		same := s.SetName == set && set != ""
+		for _, h := range hosts {
+			for _, o := range s.Hosts {
+				same = same || h == o
+			}
+		}
+		switch {
+		case same && (name == "" || name == s.ID) && s.SetName == set:
+			return s.ID, true, nil
+		case same:
+			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s containing the replica set '%s' already exists", s.ID, s.SetName)
+		case s.ID == name:
+			return "", false, mongoerr.Newf(mongoerr.IllegalOperation, "A shard named %s already exists", name)
+		}
+	}
+	return "", false, nil
+}
+
+// checkNewShard refuses what cannot be a shard.
+func checkNewShard(hello []byte, conn, set string) error {
+	if value.Lookup(hello, "msg").Str() == "isdbgrid" {
+		return mongoerr.Newf(mongoerr.IllegalOperation, "%s is a mongos; cannot add a mongos as a shard", conn)
+	}
+	name := value.Lookup(hello, "setName").Str()
+	switch {
+	case set == "" && name != "":
+		return mongoerr.Newf(mongoerr.OperationFailed, "host is part of set %s; use replica set url format <setname>/<server1>,<server2>, ...", name)
+	case set != "" && name == "":
+		return mongoerr.Newf(mongoerr.OperationFailed, "host did not return a set name; is the replica set still initializing? %s", conn)
+	case set != name:
+		return mongoerr.Newf(mongoerr.OperationFailed, "the provided connection string (%s) does not match the actual set name %s", conn, name)
+	}
+	return nil
+}
+
+func (m *Manager) freeShardName(ctx context.Context) (string, error) {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return "", err
+	}
+	for n := 0; ; n++ {
+		name := fmt.Sprintf("shard%04d", n)
+		taken := false
+		for _, s := range all {
+			taken = taken || s.ID == name
+		}
+		if !taken {
+			return name, nil
+		}
+	}
+}
+
+// checkNewDatabases refuses a shard that brings a database the cluster has, and registers those it brings.
+func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard string) error {
+	reply, err := cluster.Run(ctx, p, value.Doc(fld("listDatabases", value.NewInt32(1)), fld("nameOnly", value.NewBool(true)), fld("$db", str("admin"))))
+	if err != nil {
+		return err
+	}
+	var bring []value.Value
+	for _, d := range value.Values(value.Lookup(reply, "databases").Doc()) {
+		name := value.Lookup(d.Doc(), "name").Str()
+		if cluster.FixedDatabase(name) || name == "local" {
+			continue
+		}
+		have, err := m.database(ctx, name)
+		if err == nil && have.Primary != shard {
+			return mongoerr.Newf(mongoerr.OperationFailed, "can't add shard '%s' because a local database '%s' exists in another %s", shard, name, have.Primary)
+		}
+		if err == nil {
+			continue
+		}
+		if mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+			return err
+		}
+		v := cluster.DatabaseVersion{UUID: cluster.NewUUID(), Timestamp: m.tick(), LastMod: 1}
+		bring = append(bring, doc(fld("_id", str(name)), fld("primary", str(shard)), fld("version", value.NewDocument(v.Doc()))))
+	}
+	if len(bring) == 0 {
+		return nil
+	}
+	return m.insert(ctx, "databases", bring...)
+}
+
+// removeShard starts, continues or completes the removal of a shard, and says where it stands.
+func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, error) {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	if err := m.registry.Reload(ctx); err != nil {
+		return nil, err
+	}
+	s, err := m.registry.Shard(ctx, name)
+	if err != nil {
+		return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s does not exist", name)
+	}
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	left := 0
+	for _, o := range all {
+		if o.ID != s.ID && !o.Draining {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil, mongoerr.New(mongoerr.IllegalOperation, "Operation not allowed because it would remove the last shard")
+	}
+	if !s.Draining {
+		_, err := m.update(ctx, "shards", doc(fld("_id", str(s.ID))), doc(fld("$set", doc(fld("draining", value.NewBool(true))))), false)
+		if err != nil {
+			return nil, err
+		}
+		m.log(ctx, "removeShard.start", "", doc(fld("shard", str(s.ID))))
+		if err := m.registry.Reload(ctx); err != nil {
+			return nil, err
+		}
+		return m.drainReport(ctx, s.ID, "draining started successfully", "started")
+	}
+	return m.continueRemoval(ctx, s.ID)
+}
+
+func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field, error) {
+	chunks, dbs, err := m.holds(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if chunks > 0 || len(dbs) > 0 {
+		return m.drainReport(ctx, id, "draining ongoing", "ongoing")
+	}
+	if err := m.remove(ctx, "shards", doc(fld("_id", str(id)))); err != nil {
+		return nil, err
+	}
+	m.clock.AdvanceTopology(m.tick())
+	m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
+	return []value.Field{
+		fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
+	}, m.registry.Reload(ctx)
+}
+
+// holds counts what still lives on a shard.
+func (m *Manager) holds(ctx context.Context, id string) (chunks int64, dbs []value.Value, err error) {
+	docs, err := m.find(ctx, "chunks", doc(fld("shard", str(id))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	if err != nil {
+		return 0, nil, err
+	}
+	entries, err := m.find(ctx, "databases", doc(fld("primary", str(id))))
+	for _, d := range entries {
+		dbs = append(dbs, value.Lookup(d, "_id"))
+	}
+	return int64(len(docs)), dbs, err
+}
+
+func (m *Manager) drainReport(ctx context.Context, id, msg, state string) ([]value.Field, error) {
+	chunks, dbs, err := m.holds(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := []value.Field{fld("msg", str(msg)), fld("state", str(state))}
+	if state == "started" {
+		out = append(out, fld("shard", str(id)))
+	} else {
+		out = append(out, fld("remaining", doc(fld("chunks", value.NewInt64(chunks)), fld("dbs", value.NewInt64(int64(len(dbs)))),
+			fld("jumboChunks", value.NewInt64(0)))))
+	}
+	if len(dbs) > 0 {
+		out = append(out, fld("note", str("you need to drop or movePrimary these databases")), fld("dbsToMove", arr(dbs...)))
+	}
+	return out, nil
+}

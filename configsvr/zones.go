@@ -1,0 +1,132 @@
+package configsvr
+
+import (
+	"context"
+	"sort"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// zoneRange is an entry of config.tags.
+type zoneRange struct {
+	min, max []byte
+	zone     string
+}
+
+// zonesOf gives a collection's zone ranges in order of key.
+func (m *Manager) zonesOf(ctx context.Context, ns string) ([]zoneRange, error) {
+	docs, err := m.find(ctx, "tags", doc(fld("ns", str(ns))))
+	if err != nil {
+		return nil, err
+	}
+	var out []zoneRange
+	for _, d := range docs {
+		out = append(out, zoneRange{value.Lookup(d, "min").Doc(), value.Lookup(d, "max").Doc(), value.Lookup(d, "tag").Str()})
+	}
+	sort.Slice(out, func(i, j int) bool {
+		return cluster.CompareKeys(value.Values(out[i].min), value.Values(out[j].min)) < 0
+	})
+	return out, nil
+}
+
+// addShardToZone and removeShardFromZone change a shard's tags.
+func (m *Manager) addShardToZone(ctx context.Context, shard, zone string) error {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	n, err := m.update(ctx, "shards", doc(fld("_id", str(shard))), doc(fld("$addToSet", doc(fld("tags", str(zone))))), false)
+	if err == nil && n == 0 {
+		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
+	}
+	if err != nil {
+		return err
+	}
+	return m.registry.Reload(ctx)
+}
+
+func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) error {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	if _, err := m.registry.Shard(ctx, shard); err != nil {
+		return mongoerr.Newf(mongoerr.ShardNotFound, "shard %s does not exist", shard)
+	}
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	others := false
+	for _, s := range all {
+		for _, t := range s.Tags {
+			others = others || t == zone && s.ID != shard
+		}
+	}
+	if !others {
+		used, err := m.find(ctx, "tags", doc(fld("tag", str(zone))), fld("limit", value.NewInt32(1)))
+		if err != nil {
+			return err
+		}
+		if len(used) > 0 {
+			return mongoerr.Newf(mongoerr.ZoneStillInUse, "operation not allowed because it would remove the only shard associated with zone %s", zone)
+		}
+	}
+	if _, err := m.update(ctx, "shards", doc(fld("_id", str(shard))), doc(fld("$pull", doc(fld("tags", str(zone))))), false); err != nil {
+		return err
+	}
+	return m.registry.Reload(ctx)
+}
+
+// updateZoneRange assigns a range to a zone, or, with no zone, takes the assignment away.
+func (m *Manager) updateZoneRange(ctx context.Context, ns string, min, max []byte, zone string) error {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	if info, _, err := m.table(ctx, ns); err == nil {
+		if min, err = info.Map.Key.NormalizeBound(min); err != nil {
+			return mongoerr.From(err)
+		}
+		if max, err = info.Map.Key.NormalizeBound(max); err != nil {
+			return mongoerr.From(err)
+		}
+	}
+	lo, hi := value.Values(min), value.Values(max)
+	if cluster.CompareKeys(lo, hi) >= 0 {
+		return mongoerr.New(mongoerr.FailedToParse, "min must be less than max")
+	}
+	if zone == "" {
+		return m.remove(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max))))
+	}
+	if err := m.checkZone(ctx, ns, lo, hi, zone); err != nil {
+		return err
+	}
+	entry := doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("tag", str(zone)))
+	_, err := m.update(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min))), doc(fld("$set", entry)), true)
+	return err
+}
+
+func (m *Manager) checkZone(ctx context.Context, ns string, lo, hi []value.Value, zone string) error {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return err
+	}
+	known := false
+	for _, s := range all {
+		for _, t := range s.Tags {
+			known = known || t == zone
+		}
+	}
+	if !known {
+		return mongoerr.Newf(mongoerr.ZoneNotFound, "zone %s does not exist", zone)
+	}
+	have, err := m.zonesOf(ctx, ns)
+	if err != nil {
+		return err
+	}
+	for _, z := range have {
+		zl, zh := value.Values(z.min), value.Values(z.max)
+		same := cluster.CompareKeys(zl, lo) == 0 && cluster.CompareKeys(zh, hi) == 0
+		if !same && cluster.CompareKeys(zl, hi) < 0 && cluster.CompareKeys(lo, zh) < 0 {
+			return mongoerr.Newf(mongoerr.RangeOverlapConflict, "Zone range overlaps existing one of zone %s", z.zone)
+		}
+	}
+	return nil
+}
