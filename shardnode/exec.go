@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -18,8 +19,8 @@ type row struct {
 	key      []byte // the index key it came from, nil for collection scans
 	typeBits []byte
 	index    *catalog.Index
-	sortKey  []byte // what it was sorted by, for merging sorted streams
-	score    float64
+	sortKey  []byte             // what it was sorted by, for merging sorted streams
+	fields   []plan.FieldBounds // of key
 }
 
 // node is one stage of an execution tree. next fills r and reports true, or false at the end. save lets go of the store

@@ -142,7 +142,7 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 	q := s.q
 	doc := s.row.doc
 	if q.returnKey {
-		doc = indexKeyDoc(&s.row)
+		doc = keyFields(&s.row)
 	} else if q.proj != nil {
 		var err error
 		meta := projection.Meta{RecordID: recordIDValue(s.row.rid)}

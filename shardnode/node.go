@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
@@ -77,6 +78,10 @@ type collMeta struct {
 	level     string // validationLevel
 	action    string // validationAction
 	err       error  // the validator does not compile: every write says so
+
+	once    sync.Once
+	planned *plan.Collection
+	planErr error
 }
 
 // meta gives the compiled form of a collection's options.

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 )
@@ -15,85 +16,56 @@ func (n *Node) plan(op *command.Op, q *query) (node, error) {
 	if q.tailable {
 		return n.planTail(q), nil
 	}
-	var root node
-	if id, rest, ok := idEquality(q); ok {
-		root = &idLookup{snap: q.snap, coll: q.coll, id: id, matcher: rest}
-	} else {
-		root = n.planScan(q)
+	if id, ok := idEquality(q); ok {
+		return &idLookup{snap: q.snap, coll: q.coll, id: id}, nil
 	}
-	if q.owned != nil {
-		root = &filterNode{in: root, keep: func(doc []byte) (bool, error) { return q.owned(doc), nil }}
+	r, err := n.choose(q)
+	if err != nil {
+		return nil, err
 	}
-	if len(q.sort) > 5 && value.Lookup(q.sort, "$natural").IsMissing() {
-		s, err := newSortNode(root, q)
-		if err != nil {
-			return nil, err
-		}
-		root = s
-	}
-	return withSkipLimit(root, q), nil
+	b := builder{n: n, q: q}
+	return b.build(r.Winner())
 }
 
-func withSkipLimit(root node, q *query) node {
+// choose asks the planner.
+func (n *Node) choose(q *query) (*plan.Result, error) {
+	pc, err := n.meta(q.coll).planIndexes()
+	if err != nil {
+		return nil, err
+	}
+	return plan.Plan(q.planQuery(), pc)
+}
+
+// planTail reads a capped collection or the oplog for a cursor that outlives its end.
+func (n *Node) planTail(q *query) node {
+	o := storage.ScanOptions{}
+	t := &tailNode{node: n, ns: q.ns}
+	t.collScan = collScan{snap: q.snap, coll: q.coll, opts: o, matcher: q.matcher}
 	if q.skip == 0 && q.limit == 0 {
-		return root
+		return t
 	}
 	limit := q.limit
 	if limit == 0 {
 		limit = -1
 	}
-	return &skipLimit{in: root, skip: q.skip, limit: limit}
+	return &skipLimit{in: t, skip: q.skip, limit: limit}
 }
 
-func (n *Node) planScan(q *query) *collScan {
-	o := storage.ScanOptions{}
-	for _, spec := range [][]byte{q.sort, q.hint.Doc()} {
-		if v := value.Lookup(spec, "$natural"); v.T.Numeric() && v.AsFloat64() < 0 {
-			o.Reverse = true
-		}
-	}
-	return &collScan{snap: q.snap, coll: q.coll, opts: o, matcher: q.matcher}
-}
-
-func (n *Node) planTail(q *query) node {
-	t := &tailNode{node: n, ns: q.ns}
-	t.collScan = *n.planScan(q)
-	return withSkipLimit(t, q)
-}
-
-// idEquality recognises a filter that is an equality on _id, alone or among other conditions. rest is what remains to be
-// checked on the document, nil for nothing.
-func idEquality(q *query) (id value.Value, rest *match.Matcher, ok bool) {
-	if q.matcher == nil || q.hint.T != value.Missing || q.min != nil || q.max != nil || q.coll.IDIndex() == nil && !q.coll.Clustered {
-		return id, nil, false
-	}
-	if q.lang.coll != nil { // another collation than the _id index has
-		return id, nil, false
+// idEquality recognises the commonest query of all, an equality on _id and nothing else, before anything is planned.
+func idEquality(q *query) (id value.Value, ok bool) {
+	if q.matcher == nil || q.hint.T != value.Missing || q.min != nil || q.max != nil || q.skip > 0 || q.owned != nil ||
+		q.lang.coll != nil || q.returnKey || q.showRecordID || q.coll.Collation != nil {
+		return id, false
 	}
 	root := q.matcher.Root()
-	if eq := idEq(root); eq != nil {
-		return eq.Value, nil, true
+	if root == nil || root.Kind != match.Eq || root.Path != "_id" {
+		return id, false
 	}
-	if root.Kind != match.And {
-		return id, nil, false
-	}
-	for _, c := range root.Children {
-		if eq := idEq(c); eq != nil {
-			return eq.Value, q.matcher, true
-		}
-	}
-	return id, nil, false
-}
-
-func idEq(n *match.Node) *match.Node {
-	if n.Kind != match.Eq || n.Path != "_id" {
-		return nil
-	}
-	switch n.Value.T {
+	switch root.Value.T {
 	case value.Array, value.Null, value.Undefined, value.Regex:
-		return nil
+		return id, false
 	}
-	return n
+	return root.Value, q.coll.Clustered || q.coll.IDIndex() != nil
 }
 
 // execute plans a query and gives its documents.
@@ -104,6 +76,3 @@ func (n *Node) execute(op *command.Op, q *query) (*queryStream, error) {
 	}
 	return &queryStream{q: q, root: root, tail: q.tailable}, nil
 }
-
-// coveredDoc builds a document of the fields of an index key.
-func coveredDoc(r *row, _ []byte) []byte { return value.Doc() }

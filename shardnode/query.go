@@ -28,6 +28,8 @@ type query struct {
 	skip    int64
 	limit   int64 // 0: none
 
+	count        bool   // only the number of results is wanted
+	distinct     string // only the values of this path are wanted
 	returnKey    bool
 	showRecordID bool
 	tailable     bool

@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -85,11 +84,3 @@ func tailOf(root node) (*tailNode, bool) {
 
 // refuseView answers what the real server's shard answers for an operation on a view that only collections take.
 func refuseView(c *catalog.Collection, ns string) error { return nil }
-
-// indexKeyDoc is what returnKey shows: the fields of the index key a row came from.
-func indexKeyDoc(r *row) []byte {
-	if r.index == nil || r.key == nil {
-		return value.Doc()
-	}
-	return coveredDoc(r, nil)
-}

@@ -1,0 +1,188 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexscan"
+	"github.com/shoaldb/shoal/storage/keystring"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// builder turns a plan into an execution tree over one snapshot.
+type builder struct {
+	n *Node
+	q *query
+	// nodes remembers which node runs which stage, for explain; nil where nobody asks.
+	nodes map[*plan.Node]node
+}
+
+func (b *builder) build(p *plan.Node) (node, error) {
+	x, err := b.stage(p)
+	if err == nil && b.nodes != nil {
+		b.nodes[p] = x
+	}
+	return x, err
+}
+
+func (b *builder) stage(p *plan.Node) (node, error) {
+	q := b.q
+	switch p.Stage {
+	case plan.EOF:
+		return &eofNode{}, nil
+	case plan.CollScan:
+		return &collScan{snap: q.snap, coll: q.coll, opts: storage.ScanOptions{Reverse: p.Direction < 0}, matcher: p.Filter}, nil
+	case plan.ClusteredScan:
+		return b.clusteredScan(p), nil
+	case plan.ExpressID:
+		return &idLookup{snap: q.snap, coll: q.coll, id: p.Value, matcher: p.Filter}, nil
+	case plan.IndexScan, plan.CountScan, plan.DistinctScan:
+		return b.indexScan(p)
+	case plan.FastCount:
+		return nil, mongoerr.New(mongoerr.InternalError, "a fast count has no documents")
+	}
+	if p.Stage == plan.Or || p.Stage == plan.SortMerge {
+		return b.union(p)
+	}
+	if len(p.Inputs) != 1 {
+		return nil, command238("plan stage %s", p.Stage)
+	}
+	in, err := b.build(p.Inputs[0])
+	if err != nil {
+		return nil, err
+	}
+	return b.above(p, in)
+}
+
+// above builds a stage that has one input.
+func (b *builder) above(p *plan.Node, in node) (node, error) {
+	q := b.q
+	switch p.Stage {
+	case plan.Fetch:
+		return &fetchNode{in: in, snap: q.snap, coll: q.coll, matcher: p.Filter}, nil
+	case plan.Sort:
+		s, err := newSortNode(in, q)
+		if err != nil {
+			return nil, err
+		}
+		s.limit = p.Limit
+		return s, nil
+	case plan.Limit:
+		return &skipLimit{in: in, limit: p.Limit}, nil
+	case plan.Skip:
+		return &skipLimit{in: in, skip: p.Skip, limit: -1}, nil
+	case plan.ShardingFilter:
+		if q.owned == nil {
+			return in, nil
+		}
+		return &filterNode{in: in, keep: func(doc []byte) (bool, error) { return q.owned(doc), nil }}, nil
+	case plan.ProjectionCovered:
+		return b.covered(p, in), nil
+	case plan.ProjectionSimple, plan.ProjectionDefault, plan.SubPlan, plan.Count:
+		return in, nil // the projection itself is the stream's work
+	}
+	return nil, command238("plan stage %s", p.Stage)
+}
+
+func command238(format string, args ...any) error {
+	return mongoerr.Newf(mongoerr.NotImplemented, format+" is not implemented", args...)
+}
+
+func (b *builder) clusteredScan(p *plan.Node) node {
+	o := storage.ScanOptions{Reverse: p.Direction < 0}
+	if len(p.IDBounds) == 0 {
+		return &eofNode{}
+	}
+	c := b.q.lang.coll.Collator()
+	o.From = keystring.AppendKey(nil, p.IDBounds[0].Lo, false, c)
+	o.To = keystring.After(keystring.AppendKey(nil, p.IDBounds[len(p.IDBounds)-1].Hi, false, c))
+	return &collScan{snap: b.q.snap, coll: b.q.coll, opts: o, matcher: p.Filter}
+}
+
+func (b *builder) indexScan(p *plan.Node) (node, error) {
+	idx, ok := p.Index.Handle.(*catalog.Index)
+	if !ok {
+		return nil, mongoerr.Newf(mongoerr.InternalError, "the plan's index %s has no storage", p.Index.Name)
+	}
+	idx.Usage.Ops.Add(1)
+	x := &ixScan{snap: b.q.snap, coll: b.q.coll, idx: idx, back: p.Direction < 0, bounds: indexscan.Compile(p), matcher: p.Filter, dedupe: p.Dedupe, distinct: p.Stage == plan.DistinctScan}
+	if p.Filter != nil || p.Stage == plan.DistinctScan {
+		x.keys = indexscan.NewKeyDoc(p.Bounds)
+	}
+	x.fields = p.Bounds
+	return x, nil
+}
+
+// covered makes documents of index keys, for results that need no more than those.
+func (b *builder) covered(p *plan.Node, in node) node {
+	var leaf *plan.Node
+	p.Leaves(func(l *plan.Node) { leaf = l })
+	return &coverNode{in: in, keys: indexscan.NewKeyDoc(leaf.Bounds)}
+}
+
+func (b *builder) union(p *plan.Node) (node, error) {
+	ins := make([]node, len(p.Inputs))
+	for i, in := range p.Inputs {
+		x, err := b.build(in)
+		if err != nil {
+			return nil, err
+		}
+		ins[i] = x
+	}
+	if p.Stage == plan.Or {
+		return &orNode{ins: ins, seen: map[string]struct{}{}}, nil
+	}
+	k, err := newSortKeys(p.SortPattern, b.q.lang.coll.Collator())
+	if err != nil {
+		return nil, err
+	}
+	return &sortMergeNode{ins: ins, keys: k, snap: b.q.snap, coll: b.q.coll, seen: map[string]struct{}{}}, nil
+}
+
+// planIndexes gives the planner's view of a collection's indexes, made once for each version of the collection.
+func (m *collMeta) planIndexes() (*plan.Collection, error) {
+	m.once.Do(func() {
+		pc := &plan.Collection{NS: m.coll.NS, Clustered: m.coll.Clustered, CollationDoc: m.collation.Document()}
+		for _, i := range m.coll.Indexes {
+			if !i.Ready {
+				continue
+			}
+			d, err := indexscan.Describe(i.Spec)
+			if err != nil {
+				m.planErr = err
+				return
+			}
+			d.Hidden, d.Multikey, d.Handle = i.Hidden, i.Multikey, i
+			if i.MultikeyPaths != nil {
+				d.MultikeyPaths = i.MultikeyPaths
+			} else if i.Multikey {
+				d.MultikeyPaths = nil
+			}
+			pc.Indexes = append(pc.Indexes, d)
+		}
+		m.planned = pc
+	})
+	return m.planned, m.planErr
+}
+
+// planQuery is the query as the planner wants it.
+func (q *query) planQuery() *plan.Query {
+	p := &plan.Query{
+		Filter: q.matcher, Skip: q.skip, Limit: q.limit, Hint: q.hint, Min: q.min, Max: q.max,
+		CollationDoc: q.lang.coll.Document(), Collator: q.lang.coll.Collator(), NoExpress: q.returnKey || q.showRecordID || q.tailable,
+		ShardFilter: q.owned != nil, Count: q.count, Distinct: q.distinct,
+	}
+	if len(q.sort) > 5 {
+		p.SortPattern = q.sort
+		var natural int
+		if p.Sort, natural = plan.ParseSort(q.sort); natural != 0 && p.Hint.IsMissing() {
+			p.Hint = value.NewDocument(q.sort)
+		}
+	}
+	if q.proj != nil {
+		paths, whole := q.proj.Deps()
+		p.Projection = &plan.Projection{Raw: q.rawProj, Paths: paths, Whole: whole || q.showRecordID || q.returnKey, Inclusion: q.proj.Inclusion(), Simple: q.proj.Simple()}
+	}
+	return p
+}
