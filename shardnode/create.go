@@ -1,0 +1,589 @@
+package shardnode
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxCappedSize is a pebibyte.
+const maxCappedSize = 1 << 50
+
+func createSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "create", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true, Run: n.runCreate,
+		Fields: []command.Field{
+			command.Opt("capped", command.TSafeBool), command.Opt("autoIndexId", command.TSafeBool), command.Opt("idIndex", command.TObject),
+			command.Opt("size", command.TNumber), command.Opt("max", command.TNumber), command.Opt("storageEngine", command.TObject),
+			command.Opt("validator", command.TObject), command.Opt("validationLevel", command.TString),
+			command.Opt("validationAction", command.TString), command.Opt("indexOptionDefaults", command.TObject),
+			command.Opt("viewOn", command.TString), command.Opt("pipeline", command.TArray), command.Opt("collation", command.TObject),
+			command.Opt("changeStreamPreAndPostImages", command.TObject), command.Opt("timeseries", command.TObject),
+			command.Opt("clusteredIndex", command.TAny), command.Opt("expireAfterSeconds", command.TNumber),
+			command.Opt("encryptedFields", command.TObject), command.Opt("temp", command.TSafeBool), command.Opt("flags", command.TNumber),
+			command.Opt("recordIdsReplicated", command.TSafeBool),
+		},
+	}
+}
+
+// newNamespace is what create is asked for, checked and in its stored form.
+type newNamespace struct {
+	ns      string
+	options collOptions
+	collate *collation.Spec
+	idIndex []byte // nil for the default
+	view    *view  // nil for a collection
+	ts      *tsOptions
+}
+
+func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	if err := n.mayCreate(op, ns); err != nil {
+		return dst, err
+	}
+	c, err := n.parseCreate(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	return dst, n.createNamespace(w, c)
+}
+
+// parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
+func (n *Node) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
+	c := &newNamespace{ns: ns, options: collOptions{}}
+	steps := []func(*command.Op) error{
+		c.parseEnums, c.parseEngine, c.parseClustered, c.parseCapped, c.parseCollation, c.parseImages, c.parseTimeseries,
+		c.parseEncrypted, c.checkKinds, c.parseExpire, c.parseValidator, c.parseIDIndex, c.parseView,
+	}
+	for _, f := range steps {
+		if err := f(op); err != nil {
+			return nil, err
+		}
+	}
+	if op.Bool("temp") && op.Client != nil && (op.Client.InProcess || op.Client.Internal) {
+		c.options.set("temp", value.NewBool(true))
+	}
+	return c, nil
+}
+
+func (c *newNamespace) parseEnums(op *command.Op) error {
+	if err := oneOf("create.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
+		return err
+	}
+	return oneOf("create.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog")
+}
+
+func (c *newNamespace) parseEngine(op *command.Op) error {
+	if v := op.Arg("storageEngine"); !emptyDoc(v) {
+		if err := checkStorageEngine(v.Doc()); err != nil {
+			return err
+		}
+		c.options.set("storageEngine", v)
+	}
+	v := op.Arg("indexOptionDefaults")
+	if !emptyDoc(v) {
+		if err := checkIndexOptionDefaults(v.Doc()); err != nil {
+			return err
+		}
+		c.options.set("indexOptionDefaults", v)
+	}
+	return nil
+}
+
+var clusteredFields = []command.Field{
+	command.Opt("v", command.TNumber), command.Req("key", command.TObject), command.Opt("name", command.TString),
+	command.Req("unique", command.TSafeBool),
+}
+
+func (c *newNamespace) parseClustered(op *command.Op) error {
+	v := op.Arg("clusteredIndex")
+	switch {
+	case v.IsMissing():
+		return nil
+	case v.T == value.Boolean || v.T.Numeric():
+		if v.Truthy() && !isBuckets(c.ns) {
+			return mongoerr.New(5979703, "The 'clusteredIndex' legacy format {clusteredIndex: <bool>} is only supported for specific internal collections")
+		}
+	case v.T != value.Document:
+		return command.WrongType("create.clusteredIndex", v.T, command.TSafeBool|command.TObject)
+	}
+	if op.Bool("capped") {
+		return mongoerr.New(6049200, "'size' and 'capped' cannot be used with clustered collections")
+	}
+	if v.T != value.Document {
+		if v.Truthy() {
+			c.options.set("clusteredIndex", value.NewBool(true))
+		}
+		return nil
+	}
+	f, err := parseFields("create.clusteredIndex", v.Doc(), clusteredFields)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !op.Arg("max").IsMissing():
+		return mongoerr.New(6049204, "'max' cannot be used with clustered collections")
+	case !f[0].IsMissing() && safeInt64(f[0]) != 2:
+		return mongoerr.New(5979704, "Invalid clusteredIndex: the index version 'v' must be 2")
+	case !isIDKey(f[1].Doc()):
+		return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption, "The clusteredIndex option is only supported for key: {_id: 1}; got %s", value.ShowDoc(f[1].Doc()))
+	case !f[3].Truthy():
+		return mongoerr.New(5979700, "The clusteredIndex option requires unique: true to be specified")
+	}
+	name := value.NewString("_id_")
+	if !f[2].IsMissing() {
+		name = f[2]
+	}
+	c.options.set("clusteredIndex", value.NewDocument(value.Doc(value.F("v", value.NewInt32(2)),
+		value.F("key", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("name", name), value.F("unique", value.NewBool(true)))))
+	return nil
+}
+
+func isIDKey(key []byte) bool {
+	it := value.Walk(key)
+	k, v, ok := it.Next()
+	if !ok || string(k) != "_id" || !v.T.Numeric() || v.AsFloat64() != 1 {
+		return false
+	}
+	_, _, more := it.Next()
+	return !more
+}
+
+func (c *newNamespace) parseCapped(op *command.Op) error {
+	size, limit := op.Arg("size"), op.Arg("max")
+	if !size.IsMissing() {
+		if _, err := inRange("create.size", size, 1, maxCappedSize); err != nil {
+			return err
+		}
+	}
+	if safeInt64(limit) >= 1<<31 {
+		return mongoerr.New(mongoerr.BadValue, "max in a capped collection has to be < 2^31 or not set")
+	}
+	if !op.Bool("capped") {
+		if !size.IsMissing() || !limit.IsMissing() {
+			return badOption("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
+		}
+		return nil
+	}
+	if size.IsMissing() {
+		return badOption("the 'size' field is required when 'capped' is true")
+	}
+	c.options.set("capped", value.NewBool(true))
+	c.options.set("size", shortInt(safeInt64(size)))
+	if m := safeInt64(limit); m > 0 {
+		c.options.set("max", shortInt(m))
+	}
+	return nil
+}
+
+// shortInt is an int where it fits, a long else.
+func shortInt(i int64) value.Value {
+	if int64(int32(i)) == i {
+		return value.NewInt32(int32(i))
+	}
+	return value.NewInt64(i)
+}
+
+func (c *newNamespace) parseCollation(op *command.Op) (err error) {
+	v := op.Arg("collation")
+	if v.IsMissing() {
+		return nil
+	}
+	if emptyDoc(v) {
+		return command.MissingField("collation.locale")
+	}
+	if c.collate, err = collation.Parse(v.Doc()); err != nil {
+		return err
+	}
+	if c.collate != nil {
+		c.options.set("collation", value.NewDocument(c.collate.Document()))
+	}
+	return nil
+}
+
+var imagesFields = []command.Field{command.Req("enabled", command.TBool)}
+
+func (c *newNamespace) parseImages(op *command.Op) error {
+	v := op.Arg("changeStreamPreAndPostImages")
+	if v.IsMissing() {
+		return nil
+	}
+	f, err := parseFields("create.changeStreamPreAndPostImages", v.Doc(), imagesFields)
+	if err != nil {
+		return err
+	}
+	if !op.Arg("timeseries").IsMissing() {
+		return badOption("option not supported on a time-series collection: changeStreamPreAndPostImages")
+	}
+	if f[0].Bool() {
+		if !op.Arg("viewOn").IsMissing() {
+			return badOption("option not supported on a view: changeStreamPreAndPostImages")
+		}
+		if db := catalog.DBOf(c.ns); db == "admin" || db == "config" || db == "local" {
+			return badOption("changeStreamPreAndPostImages collection option is not supported on the %s database", db)
+		}
+		c.options.set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
+	}
+	return nil
+}
+
+func (c *newNamespace) parseTimeseries(op *command.Op) (err error) {
+	v := op.Arg("timeseries")
+	if v.IsMissing() {
+		if isBuckets(c.ns) && op.Client != nil && !op.Client.InProcess {
+			return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", c.ns)
+		}
+		return nil
+	}
+	if c.ts, err = parseTimeseries(v.Doc()); err != nil {
+		return err
+	}
+	for _, name := range []string{"capped", "idIndex", "validator", "validationLevel", "validationAction", "viewOn", "pipeline"} {
+		if a := op.Arg(name); !a.IsMissing() && (name != "capped" || a.Truthy()) && !(isBuckets(c.ns) && name == "validator") {
+			return badOption("timeseries is not allowed with '%s'", name)
+		}
+	}
+	if a := op.Arg("clusteredIndex"); a.T == value.Document {
+		return badOption("timeseries is not allowed with 'clusteredIndex'")
+	}
+	return nil
+}
+
+func (c *newNamespace) parseEncrypted(op *command.Op) error {
+	v := op.Arg("encryptedFields")
+	if v.IsMissing() {
+		return nil
+	}
+	switch {
+	case op.Bool("capped"):
+		return mongoerr.New(6367301, "Encrypted collections cannot be capped")
+	case !op.Arg("timeseries").IsMissing() || !op.Arg("viewOn").IsMissing():
+		return mongoerr.New(6346401, "Encrypted fields cannot be used with views or timeseries collections")
+	}
+	if err := checkEncryptedFields(v.Doc()); err != nil {
+		return err
+	}
+	c.options.set("encryptedFields", v)
+	return nil
+}
+
+// checkKinds refuses options of one kind of namespace on another.
+func (c *newNamespace) checkKinds(op *command.Op) error {
+	clustered := !c.options["clusteredIndex"].IsMissing()
+	idIndex := !op.Arg("idIndex").IsMissing()
+	switch {
+	case op.Arg("viewOn").IsMissing():
+		if !op.Arg("pipeline").IsMissing() {
+			return badOption("'pipeline' requires 'viewOn' to also be specified")
+		}
+		if clustered && idIndex {
+			return badOption("The 'clusteredIndex' option is not supported with the 'idIndex' option")
+		}
+	case idIndex:
+		return badOption("'idIndex' is not allowed with 'viewOn'")
+	case clustered:
+		return mongoerr.New(6026500, "The 'clusteredIndex' option is not supported for views")
+	}
+	return nil
+}
+
+func (c *newNamespace) parseExpire(op *command.Op) error {
+	v := op.Arg("expireAfterSeconds")
+	if v.IsMissing() {
+		return nil
+	}
+	if c.ts == nil && c.options["clusteredIndex"].IsMissing() {
+		return badOption("'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified")
+	}
+	sec := safeInt64(v)
+	if err := checkExpireAfter(sec, op.Start.Unix()); err != nil {
+		return err
+	}
+	c.options.set("expireAfterSeconds", value.NewInt64(sec))
+	return nil
+}
+
+// checkExpireAfter checks a collection's expireAfterSeconds.
+func checkExpireAfter(sec, now int64) error {
+	switch {
+	case sec < 0:
+		return badOption("expireAfterSeconds cannot be less than 0. Value: %d", sec)
+	case sec > now:
+		return badOption("expireAfterSeconds out of range: must be less than the current time since the epoch. Value: %d", sec)
+	}
+	return nil
+}
+
+func (c *newNamespace) parseValidator(op *command.Op) error {
+	v := op.Arg("validator")
+	level, action := op.Arg("validationLevel"), op.Arg("validationAction")
+	if c.ts == nil && op.Arg("viewOn").IsMissing() && !emptyDoc(v) {
+		if err := checkValidatorPlace(c.ns); err != nil {
+			return err
+		}
+		if _, err := compileValidator(v.Doc(), c.collate); err != nil {
+			return err
+		}
+		c.options.set("validator", v)
+		if level.IsMissing() {
+			level = value.NewString("strict")
+		}
+		if action.IsMissing() {
+			action = value.NewString("error")
+		}
+	}
+	c.options.set("validationLevel", level)
+	c.options.set("validationAction", action)
+	return nil
+}
+
+// checkValidatorPlace refuses validators where the server itself writes.
+func checkValidatorPlace(ns string) error {
+	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
+	if db == "admin" || db == "config" || db == "local" {
+		return badOption("Document validators are not allowed on collection %s in the %s internal database", ns, db)
+	}
+	if len(coll) > 7 && coll[:7] == "system." && !isBuckets(ns) {
+		return badOption("Document validators are not allowed on system collection %s", ns)
+	}
+	return nil
+}
+
+// compileValidator compiles a filter in which the operators that need an index, or a server around them, are not allowed.
+func compileValidator(filter []byte, coll *collation.Spec) (*match.Matcher, error) {
+	if err := refuseOperators(filter, "a validator"); err != nil {
+		return nil, err
+	}
+	return compileFilter(append([]byte(nil), filter...), nil, coll)
+}
+
+// refuseOperators looks for operators that only the filter of a query on a collection may use.
+func refuseOperators(doc []byte, where string) error {
+	for k, v := range value.Elements(doc) {
+		switch k {
+		case "$where", "$text":
+			return mongoerr.Newf(mongoerr.BadValue, "%s is not allowed in this context", k)
+		case "$near", "$nearSphere", "$geoNear":
+			return mongoerr.Newf(5626500, "%s is not allowed in %s", k, where)
+		case "$expr", "$jsonSchema", "$literal":
+			continue
+		}
+		if v.T == value.Document || v.T == value.Array {
+			if err := refuseOperators(v.Doc(), where); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *newNamespace) parseIDIndex(op *command.Op) error {
+	v := op.Arg("idIndex")
+	if v.IsMissing() {
+		return nil
+	}
+	var coll []byte
+	if c.collate != nil {
+		coll = c.collate.Document()
+	}
+	s, err := indexkey.ValidateSpec(v.Doc(), indexkey.Context{DefaultCollation: coll})
+	if err != nil {
+		return err
+	}
+	if !s.IsID {
+		return mongoerr.Newf(mongoerr.BadValue, "The field 'key' for an _id index must be {_id: 1}, but got %s", value.ShowDoc(s.KeyPattern))
+	}
+	if !bytes.Equal(s.Collation, coll) {
+		return mongoerr.New(mongoerr.BadValue, "'idIndex' must have the same collation as the collection.")
+	}
+	c.idIndex = s.Raw
+	return nil
+}
+
+func (c *newNamespace) parseView(op *command.Op) error {
+	v := op.Arg("viewOn")
+	if v.IsMissing() {
+		return nil
+	}
+	pipeline, err := parseViewPipeline("create.pipeline", op.Arg("pipeline"))
+	if err != nil {
+		return err
+	}
+	c.view = &view{ns: c.ns, on: v.Str(), pipeline: value.NewArray(pipeline)}
+	if c.collate != nil {
+		c.view.collation = c.collate.Document()
+	}
+	c.view.doc = c.view.makeDoc()
+	return nil
+}
+
+// createNamespace makes a collection, view or time series collection. What is there already with the same options is no
+// error.
+func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
+	unlock, err := n.lockCollection(w.op, c.ns, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		made, err := n.alreadyMade(s, c)
+		if err != nil {
+			return err
+		}
+		if made {
+			w.finish()
+			return nil
+		}
+		u := w.unit(s)
+		defer u.Rollback()
+		if err := n.stageNamespace(w, u, s, c); err != nil {
+			return err
+		}
+		return w.commit(u, w.wc)
+	})
+}
+
+// alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise.
+func (n *Node) alreadyMade(s *storage.Snapshot, c *newNamespace) (bool, error) {
+	cat := s.Catalog()
+	if err := checkDBCase(cat, catalog.DBOf(c.ns)); err != nil {
+		return false, err
+	}
+	if have := cat.Lookup(c.ns); have != nil {
+		if c.view == nil && (c.ts == nil || isBuckets(c.ns)) && sameOptionDocs(have.Options, c.storedOptions()) {
+			return true, nil
+		}
+		return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but with different options: %s", c.ns, value.ShowDoc(have.Options))
+	}
+	v, err := viewFor(s, c.ns)
+	if err != nil || v == nil {
+		return false, err
+	}
+	if c.view != nil && sameView(v, c.view) {
+		return true, nil
+	}
+	if b := cat.Lookup(bucketsOf(c.ns)); c.ts != nil && b != nil && v.isTimeseries() && sameOptionDocs(b.Options, c.storedOptions()) {
+		return true, nil
+	}
+	return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but is a view", c.ns)
+}
+
+// storedOptions are the options of the collection that stands in the catalog, which for a time series collection is that
+// of its buckets.
+func (c *newNamespace) storedOptions() []byte {
+	if c.ts != nil {
+		c.options.set("clusteredIndex", value.NewBool(true))
+		c.options.set("validator", value.NewDocument(c.ts.bucketValidator()))
+		c.options.set("validationLevel", value.NewString("strict"))
+		c.options.set("validationAction", value.NewString("error"))
+		c.options.set("timeseries", value.NewDocument(c.ts.doc()))
+	}
+	return c.options.doc()
+}
+
+func (n *Node) stageNamespace(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+	switch {
+	case c.view != nil:
+		if err := n.checkView(s, c.view); err != nil {
+			return err
+		}
+		return w.putView(u, s, c.view)
+	case c.ts != nil:
+		return n.stageTimeseries(w, u, s, c)
+	}
+	_, err := u.CreateCollection(c.spec(c.ns))
+	return err
+}
+
+func (c *newNamespace) spec(ns string) storage.CollectionSpec {
+	return storage.CollectionSpec{
+		NS: ns, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: unreplicated(ns),
+		NoIDIndex: catalog.CollOf(ns) == "system.profile",
+	}
+}
+
+// stageTimeseries makes buckets, their index, and the view on them.
+func (n *Node) stageTimeseries(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+	ns := c.ns
+	if !isBuckets(ns) {
+		ns = bucketsOf(ns)
+	}
+	if s.Catalog().Lookup(ns) != nil {
+		return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
+	}
+	b, err := u.CreateCollection(c.spec(ns))
+	if err != nil {
+		return err
+	}
+	if idx := c.ts.defaultIndex(); idx != nil {
+		if b.Collation != nil {
+			idx = appendField(idx, "collation", value.NewDocument(b.Collation))
+		}
+		if _, err := u.CreateIndexes(b, [][]byte{idx}); err != nil {
+			return err
+		}
+	}
+	if isBuckets(c.ns) {
+		return nil
+	}
+	v := &view{ns: c.ns, on: catalog.CollOf(ns), pipeline: value.NewArray(c.ts.unpackStage()), collation: b.Collation}
+	v.doc = v.makeDoc()
+	return w.putView(u, s, v)
+}
+
+// appendField is doc with one field more.
+func appendField(doc []byte, name string, v value.Value) []byte {
+	out := append([]byte(nil), doc[:len(doc)-1]...)
+	return value.End(value.Append(out, name, v), 0)
+}
+
+// putView writes a view's document, over the one that is there.
+func (w *writeOp) putView(u *storage.UnitOfWork, s *storage.Snapshot, v *view) error {
+	c, err := w.target(u, s.Catalog(), catalog.DBOf(v.ns)+".system.views", true)
+	if err != nil {
+		return err
+	}
+	if s.Catalog().Lookup(c.NS) != nil {
+		rid, old, ok, err := s.FindByID(c, value.NewString(v.ns))
+		if err != nil {
+			return err
+		}
+		if ok {
+			return u.Update(c, rid.Clone(), append([]byte(nil), old...), v.doc, storage.NoInfo)
+		}
+	}
+	_, err = u.Insert(c, v.doc, storage.NoInfo)
+	return err
+}
+
+// dropView removes a view's document.
+func (w *writeOp) dropView(u *storage.UnitOfWork, s *storage.Snapshot, ns string) error {
+	c := s.Catalog().Lookup(catalog.DBOf(ns) + ".system.views")
+	if c == nil {
+		return nil
+	}
+	rid, old, ok, err := s.FindByID(c, value.NewString(ns))
+	if err != nil || !ok {
+		return err
+	}
+	return u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
+}

@@ -1,0 +1,182 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func dropSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "drop", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runDrop,
+		Fields: []command.Field{command.Opt("collectionUUID", command.TAny)},
+	}
+}
+
+func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	if err := checkDroppable(ns); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return dst, err
+	}
+	d, err := n.dropNamespace(w, ns)
+	if err != nil {
+		return dst, err
+	}
+	if d.collection {
+		dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(d.indexes)))
+	}
+	if d.there {
+		dst = value.Append(dst, "ns", value.NewString(ns))
+	}
+	return dst, nil
+}
+
+// checkDroppable refuses to drop what the server lives on.
+func checkDroppable(ns string) error {
+	switch {
+	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
+		return mongoerr.Newf(mongoerr.IllegalOperation, "can't drop collection '%s'", ns)
+	}
+	return nil
+}
+
+// dropped is what a drop found.
+type dropped struct {
+	there      bool
+	collection bool // not a plain view
+	indexes    int
+}
+
+// dropNamespace drops a collection, view or time series collection. It is no error where there is none.
+func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
+	unlock, err := n.lockCollection(w.op, ns, lock.X)
+	if err != nil {
+		return d, err
+	}
+	defer unlock()
+	err = w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		u := w.unit(s)
+		defer u.Rollback()
+		if d, err = n.stageDrop(w, u, s, ns); err != nil {
+			return err
+		}
+		if !d.there {
+			w.finish()
+			return nil
+		}
+		return w.commit(u, w.wc)
+	})
+	return d, err
+}
+
+func (n *Node) stageDrop(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
+	if c := s.Catalog().Lookup(ns); c != nil {
+		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
+		n.forget(u, c)
+		return d, u.DropCollection(c)
+	}
+	v, err := viewFor(s, ns)
+	if err != nil || v == nil {
+		return d, err
+	}
+	d.there = true
+	if b := timeseriesOf(s.Catalog(), ns); b != nil && v.isTimeseries() {
+		d.collection, d.indexes = true, countIndexes(b)
+		n.forget(u, b)
+		if err := u.DropCollection(b); err != nil {
+			return d, err
+		}
+	}
+	return d, w.dropView(u, s, ns)
+}
+
+// countIndexes is the number of indexes as commands report it.
+func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
+
+// forget drops what is compiled of a collection once it is gone.
+func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
+	u.OnCommit(func(storage.Timestamp) { n.metas.Delete(c.UUID) })
+}
+
+func dropDatabaseSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: n.runDropDatabase,
+	}
+}
+
+func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
+	switch v := op.Req.Cmd; {
+	case v.IsNullish():
+		return dst, command.MissingField("dropDatabase.dropDatabase")
+	case !v.T.Numeric():
+		return dst, command.WrongType("dropDatabase.dropDatabase", v.T, command.TNumber)
+	case safeInt64(v) != 1:
+		return dst, mongoerr.New(5255100, "Have to pass 1 as db parameter")
+	}
+	db := op.DB()
+	op.Stats.NS, op.Stats.Type = db, "command"
+	if db == "admin" || db == "local" || db == "config" {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Dropping the '%s' database is prohibited.", db)
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, db); err != nil {
+		return dst, err
+	}
+	there, err := n.dropDatabase(w, db)
+	if err == nil && there {
+		dst = value.Append(dst, "dropped", value.NewString(db))
+	}
+	return dst, err
+}
+
+// dropDatabase drops every collection of a database in one unit of work.
+func (n *Node) dropDatabase(w *writeOp, db string) (there bool, err error) {
+	unlock, err := n.lockDatabase(w.op, db, lock.X)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	err = w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		list := s.Catalog().Collections(db)
+		if there = len(list) > 0; !there {
+			w.finish()
+			return nil
+		}
+		u := w.unit(s)
+		defer u.Rollback()
+		for _, c := range list {
+			n.forget(u, c)
+			if err := u.DropCollection(c); err != nil {
+				return err
+			}
+		}
+		u.Oplog(storage.OplogEntry{Op: 'c', NS: db + ".$cmd", StmtID: -1, O: value.Doc(value.F("dropDatabase", value.NewInt32(1)))})
+		return w.commit(u, w.wc)
+	})
+	return there, err
+}

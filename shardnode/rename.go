@@ -1,0 +1,302 @@
+package shardnode
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func renameSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, Run: n.runRename,
+		Fields: []command.Field{
+			command.Opt("to", command.TString), command.Opt("dropTarget", command.TAny), command.Opt("stayTemp", command.TBool),
+			command.Opt("collectionUUID", command.TAny),
+		},
+	}
+}
+
+// rename is a renameCollection command, checked.
+type rename struct {
+	from, to   string
+	dropTarget bool
+	targetUUID catalog.UUID // zero: any
+	stayTemp   bool
+}
+
+func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := parseRename(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS, op.Stats.Type = r.from, "command"
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, r.from); err != nil {
+		return dst, err
+	}
+	cat := n.Engine.Catalog()
+	if id, ok, err := uuidArg(op, "collectionUUID"); err != nil {
+		return dst, err
+	} else if ok {
+		if err := checkUUID(cat, r.from, id); err != nil {
+			return dst, err
+		}
+	}
+	if !r.targetUUID.IsZero() {
+		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
+			return dst, badOption("dropTarget cannot be a UUID when renaming between databases")
+		}
+		if err := checkUUID(cat, r.to, r.targetUUID); err != nil {
+			return dst, err
+		}
+	}
+	return dst, n.renameNamespace(w, r)
+}
+
+func parseRename(op *command.Op) (*rename, error) {
+	v := op.Req.Cmd
+	switch {
+	case v.IsNullish():
+		return nil, command.MissingField("renameCollection.renameCollection")
+	case v.T != value.String:
+		return nil, command.WrongType("renameCollection.renameCollection", v.T, command.TString)
+	case op.Arg("to").IsMissing():
+		return nil, command.MissingField("renameCollection.to")
+	}
+	r := &rename{from: v.Str(), to: op.Req.Str("to"), stayTemp: op.Bool("stayTemp")}
+	switch t := op.Arg("dropTarget"); t.T {
+	case value.Missing:
+	case value.Boolean:
+		r.dropTarget = t.Bool()
+	case value.Binary:
+		id, ok := catalog.UUIDFrom(t)
+		if !ok {
+			return nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+		}
+		r.dropTarget, r.targetUUID = true, id
+	default:
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", t.T.Name())
+	}
+	for _, ns := range []string{r.from, r.to} {
+		if err := checkFullName(ns); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.checkNames()
+}
+
+// checkFullName checks a namespace given as one string.
+func checkFullName(ns string) error {
+	db, coll, ok := strings.Cut(ns, ".")
+	if !ok || db == "" || len(db) >= 64 || strings.ContainsAny(db, "/\\ \"\x00") || command.CheckCollName(db, coll) != nil {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
+	return nil
+}
+
+func (r *rename) checkNames() error {
+	illegal := func(format string, args ...any) error { return mongoerr.Newf(mongoerr.IllegalOperation, format, args...) }
+	for i, ns := range []string{r.from, r.to} {
+		side := []string{"source", "target"}[i]
+		db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
+		switch {
+		case len(ns) > maxNamespace:
+			return illegal("error with %s namespace: Fully qualified namespace is too long. Namespace: %s Max: %d", side, ns, maxNamespace)
+		case strings.Contains(ns, "$"):
+			return illegal("error with %s namespace: Invalid namespace: %s", side, ns)
+		case db == "local" && strings.HasPrefix(coll, "oplog."):
+			return illegal("Cannot rename collections to or from the oplog")
+		case strings.HasPrefix(coll, "system.") && !r.movableSystem(ns):
+			return illegal("error with %s namespace: Cannot rename system collections: %s", side, ns)
+		}
+	}
+	if (catalog.DBOf(r.from) == "local") != (catalog.DBOf(r.to) == "local") {
+		return illegal("Cannot rename collections between a replicated and an unreplicated database")
+	}
+	return nil
+}
+
+// movableSystem lists the system collections that may be renamed: those of dumps under restoration.
+func (r *rename) movableSystem(ns string) bool {
+	return catalog.DBOf(ns) == "admin" && (strings.HasPrefix(catalog.CollOf(ns), "system.new_users") || strings.HasPrefix(catalog.CollOf(ns), "system.backup_users"))
+}
+
+func (n *Node) renameNamespace(w *writeOp, r *rename) error {
+	unlock, err := n.lockCollections(w.op, lock.X, r.from, r.to)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		c, target, err := r.resolve(s)
+		if err != nil {
+			return err
+		}
+		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
+			return n.copyAcross(w, s, r, c, target)
+		}
+		u := w.unit(s)
+		defer u.Rollback()
+		if _, err := u.RenameCollection(c, r.to, target, r.stayTemp); err != nil {
+			return err
+		}
+		return w.commit(u, w.wc)
+	})
+}
+
+// resolve finds source and target of a rename, and says what stands in its way.
+func (r *rename) resolve(s *storage.Snapshot) (c, target *catalog.Collection, err error) {
+	cat := s.Catalog()
+	if c = cat.Lookup(r.from); c == nil {
+		if v, err := viewFor(s, r.from); err != nil {
+			return nil, nil, err
+		} else if v != nil {
+			return nil, nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cannot rename view: %s", r.from)
+		}
+		return nil, nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "Source collection %s does not exist", r.from)
+	}
+	if err := checkDBCase(cat, catalog.DBOf(r.to)); err != nil {
+		return nil, nil, err
+	}
+	if r.from == r.to {
+		return nil, nil, mongoerr.New(mongoerr.IllegalOperation, "Can't rename a collection to itself")
+	}
+	if v, err := viewFor(s, r.to); err != nil {
+		return nil, nil, err
+	} else if v != nil && cat.Lookup(r.to) == nil {
+		return nil, nil, mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", r.to)
+	}
+	target = cat.Lookup(r.to)
+	if target != nil && !r.dropTarget {
+		return nil, nil, mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
+	}
+	return c, target, nil
+}
+
+// copyBatch is how many documents of a collection that is copied go into one unit of work.
+const copyBatch = 1000
+
+// copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
+// its name, and the source is dropped.
+func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
+	id := NewObjectID()
+	tmp := catalog.DBOf(r.to) + ".tmp" + hex.EncodeToString(id[9:]) + ".renameCollection"
+	specs := make([][]byte, 0, len(c.Indexes))
+	var idSpec []byte
+	for _, i := range c.Indexes {
+		if i.IsID {
+			idSpec = indexSpec(i)
+		} else {
+			specs = append(specs, indexSpec(i))
+		}
+	}
+	opts := optionsOf(c.Options)
+	opts.set("temp", value.NewBool(true))
+	spec := storage.CollectionSpec{NS: tmp, Options: opts.doc(), IDIndexSpec: idSpec, Unreplicated: unreplicated(tmp)}
+	copied, err := n.copyInto(w, s, c, spec, specs)
+	if err != nil {
+		return err
+	}
+	u := w.unit(nil)
+	defer u.Rollback()
+	if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
+		return err
+	}
+	n.forget(u, c)
+	if err := u.DropCollection(c); err != nil {
+		return err
+	}
+	return w.commit(u, w.wc)
+}
+
+// copyInto makes a collection and copies the documents of c, as s sees them, into it.
+func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
+	u := w.unit(nil)
+	defer u.Rollback()
+	made, err := u.CreateCollection(spec)
+	if err != nil {
+		return nil, err
+	}
+	if len(indexes) > 0 {
+		if made, err = u.CreateIndexes(made, indexes); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.commit(u, relaxed); err != nil {
+		return nil, err
+	}
+	made = n.Engine.Catalog().Lookup(spec.NS)
+	if made == nil {
+		return nil, noSuchCollection(spec.NS)
+	}
+	if err := n.copyDocs(w, s, c, made); err != nil {
+		n.discard(w, made)
+		return nil, err
+	}
+	return n.Engine.Catalog().LookupUUID(made.UUID), nil
+}
+
+func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Collection) error {
+	cur := s.Scan(from, storage.ScanOptions{})
+	defer cur.Close()
+	var batch [][]byte
+	size := 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		docs := batch
+		batch, size = nil, 0
+		return w.retry(func() error { return n.insertBatch(w, to.UUID, docs) })
+	}
+	for cur.Next() {
+		if err := w.op.Check(); err != nil {
+			return err
+		}
+		batch = append(batch, append([]byte(nil), cur.Doc()...))
+		if size += len(cur.Doc()); len(batch) >= copyBatch || size > 4<<20 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := cur.Err(); err != nil {
+		return err
+	}
+	return flush()
+}
+
+func (n *Node) insertBatch(w *writeOp, id catalog.UUID, docs [][]byte) error {
+	u := w.unit(nil)
+	defer u.Rollback()
+	c := n.Engine.Catalog().LookupUUID(id)
+	if c == nil {
+		return mongoerr.New(mongoerr.NamespaceNotFound, "the collection that is copied into was dropped")
+	}
+	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
+		return err
+	}
+	return w.commit(u, relaxed)
+}
+
+// discard drops a copy that was not finished.
+func (n *Node) discard(w *writeOp, c *catalog.Collection) {
+	u := n.Engine.NewUnitOfWork(nil)
+	defer u.Rollback()
+	if c = n.Engine.Catalog().LookupUUID(c.UUID); c == nil || u.DropCollection(c) != nil {
+		return
+	}
+	_, _ = n.Set.Commit(w.op, u, replication.WriteConcern{W: 1})
+}
