@@ -1,0 +1,196 @@
+package shardnode
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The two commands of this file take any field, as the real ones do: what they do not know changes nothing.
+
+func convertToCappedSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: n.runConvertToCapped,
+		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("collectionUUID", command.TAny)},
+	}
+}
+
+func cloneAsCappedSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TString, WriteConcern: true,
+		Lenient: true, Run: n.runCloneAsCapped,
+		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("toCollection", command.TAny)},
+	}
+}
+
+// cappedSize reads the size argument of both commands.
+func cappedSize(op *command.Op) (int64, error) {
+	v := op.Arg("size")
+	size := int64(0)
+	if v.T.Numeric() {
+		size = safeInt64(v)
+	}
+	if size <= 0 {
+		return 0, badOption("Capped collection size must be greater than zero")
+	}
+	return inRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
+}
+
+func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	size, err := cappedSize(op)
+	if err != nil {
+		return dst, err
+	}
+	switch {
+	case len(ns) > maxNamespace:
+		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, maxNamespace)
+	case coll == "system.views":
+		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot convert %s to a capped collection", ns)
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	unlock, err := n.lockCollection(op, ns, lock.X)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	return dst, n.convertToCapped(w, ns, size)
+}
+
+// convertToCapped copies the collection into a capped one beside it, which then takes its place.
+func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
+	return w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		c, err := cappedSource(s, ns)
+		if err != nil {
+			return err
+		}
+		id := NewObjectID()
+		tmp := catalog.DBOf(ns) + ".tmp" + hex.EncodeToString(id[9:]) + ".convertToCapped"
+		spec := cappedCopy(c, tmp, size)
+		options := spec.Options
+		o := optionsOf(options)
+		o.set("temp", value.NewBool(true))
+		spec.Options = o.doc()
+		copied, err := n.copyInto(w, s, c, spec, nil)
+		if err != nil {
+			return err
+		}
+		u := w.unit(nil)
+		defer u.Rollback()
+		n.forget(u, c)
+		if _, err := u.RenameCollection(copied, ns, c, false); err != nil {
+			n.discard(w, copied)
+			return err
+		}
+		return w.commit(u, w.wc)
+	})
+}
+
+// cappedSource finds the collection that is to be capped.
+func cappedSource(s *storage.Snapshot, ns string) (*catalog.Collection, error) {
+	if isBuckets(ns) {
+		return nil, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot convert a time-series bucket collection to capped: %s", ns)
+	}
+	c := s.Catalog().Lookup(ns)
+	if c != nil {
+		return c, nil
+	}
+	if v, err := viewFor(s, ns); err != nil {
+		return nil, err
+	} else if v != nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cloneCollectionAsCapped not supported for views: %s", ns)
+	}
+	return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "source collection %s does not exist", ns)
+}
+
+// cappedCopy describes a capped collection like c: its options, without its secondary indexes.
+func cappedCopy(c *catalog.Collection, ns string, size int64) storage.CollectionSpec {
+	o := optionsOf(c.Options)
+	for _, name := range []string{"clusteredIndex", "expireAfterSeconds", "max"} {
+		delete(o, name)
+	}
+	o.set("capped", value.NewBool(true))
+	o.set("size", shortInt(size))
+	return storage.CollectionSpec{NS: ns, Options: o.doc(), Unreplicated: unreplicated(ns)}
+}
+
+func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
+	from, to := op.Req.Cmd.Str(), op.Arg("toCollection")
+	if to.T != value.String {
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "cloneCollectionAsCapped: 'toCollection' must be a string, not %s", to.T.Name())
+	}
+	for _, name := range []string{from, to.Str()} {
+		if err := command.CheckCollName(op.DB(), name); err != nil {
+			return dst, err
+		}
+		if strings.Contains(name, "$") {
+			return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid collection name: %s", name)
+		}
+	}
+	size, err := cappedSize(op)
+	if err != nil {
+		return dst, err
+	}
+	src, target := op.Req.NS(from), op.Req.NS(to.Str())
+	op.Stats.NS, op.Stats.Type = src, "command"
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, src); err != nil {
+		return dst, err
+	}
+	unlock, err := n.lockCollections(op, lock.X, src, target)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	return dst, w.retry(func() error { return n.cloneAsCapped(w, src, target, size) })
+}
+
+func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	c, err := cappedSource(s, src)
+	if err != nil {
+		return err
+	}
+	if isBuckets(target) {
+		return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", target)
+	}
+	if err := n.mayCreate(w.op, target); err != nil {
+		return err
+	}
+	if s.Catalog().Lookup(target) != nil {
+		return mongoerr.Newf(mongoerr.NamespaceExists, "cloneCollectionAsCapped failed - destination collection %s already exists", target)
+	}
+	if v, err := viewFor(s, target); err != nil {
+		return err
+	} else if v != nil {
+		return mongoerr.Newf(mongoerr.NamespaceExists, "cloneCollectionAsCapped failed - destination %s is a view", target)
+	}
+	if _, err := n.copyInto(w, s, c, cappedCopy(c, target, size), nil); err != nil {
+		return err
+	}
+	w.finish()
+	return nil
+}

@@ -1,0 +1,648 @@
+package shardnode
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func collModSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "collMod", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runCollMod,
+		Fields: []command.Field{
+			command.Opt("index", command.TObject), command.Opt("validator", command.TObject), command.Opt("validationLevel", command.TString),
+			command.Opt("validationAction", command.TString), command.Opt("viewOn", command.TString), command.Opt("pipeline", command.TArray),
+			command.Opt("cappedSize", command.TNumber), command.Opt("cappedMax", command.TNumber), command.Opt("timeseries", command.TObject),
+			command.Opt("expireAfterSeconds", command.TAny), command.Opt("changeStreamPreAndPostImages", command.TObject),
+			command.Opt("dryRun", command.TSafeBool), command.Opt("collectionUUID", command.TAny),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+// collMod is a collMod command, the shape of its arguments checked.
+type collMod struct {
+	ns     string
+	index  *indexMod
+	ts     []value.Value // granularity, bucketRoundingSeconds, bucketMaxSpanSeconds
+	images value.Value   // the value of enabled
+	expire value.Value   // a long, or "off" for the end of expiry
+	dryRun bool
+
+	cappedSize, cappedMax value.Value
+	pipeline              value.Value
+	changes               []value.Field // *_old and *_new of the reply
+}
+
+// indexMod is the index argument of collMod.
+type indexMod struct {
+	name, key                     value.Value
+	expire, hidden, prepare, uniq value.Value
+}
+
+func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	m, err := parseCollMod(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return dst, err
+	}
+	unlock, err := n.lockCollection(op, ns, lock.X)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	if err := w.retry(func() error { return n.modify(w, m) }); err != nil {
+		return dst, err
+	}
+	for _, f := range m.changes {
+		dst = value.Append(dst, f.Key, f.Val)
+	}
+	return dst, nil
+}
+
+func parseCollMod(op *command.Op, ns string) (*collMod, error) {
+	m := &collMod{ns: ns, dryRun: op.Bool("dryRun"), cappedSize: op.Arg("cappedSize"), cappedMax: op.Arg("cappedMax")}
+	if err := oneOf("collMod.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
+		return nil, err
+	}
+	if err := oneOf("collMod.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog"); err != nil {
+		return nil, err
+	}
+	for _, f := range []func(*command.Op) error{m.parseIndex, m.parseCapped, m.parseTimeseries, m.parseImages, m.parseExpire, m.parsePipeline} {
+		if err := f(op); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+var indexModFields = []command.Field{
+	command.Opt("name", command.TString), command.Opt("keyPattern", command.TObject), command.Opt("expireAfterSeconds", command.TNumber),
+	command.Opt("hidden", command.TSafeBool), command.Opt("prepareUnique", command.TSafeBool), command.Opt("unique", command.TSafeBool),
+	command.Opt("forceNonUnique", command.TSafeBool),
+}
+
+func (m *collMod) parseIndex(op *command.Op) error {
+	v := op.Arg("index")
+	if v.IsMissing() {
+		if m.dryRun {
+			return badOption("dryRun mode is only allowed to use with index unique conversion")
+		}
+		return nil
+	}
+	f, err := parseFields("collMod.index", v.Doc(), indexModFields)
+	if err != nil {
+		return err
+	}
+	i := &indexMod{name: f[0], key: f[1], expire: f[2], hidden: f[3], prepare: f[4], uniq: f[5]}
+	switch {
+	case i.name.IsMissing() && i.key.IsMissing():
+		return badOption("Must specify either index name or key pattern.")
+	case !i.name.IsMissing() && !i.key.IsMissing():
+		return badOption("Cannot specify both key pattern and name.")
+	case i.expire.IsMissing() && i.hidden.IsMissing() && i.prepare.IsMissing() && i.uniq.IsMissing():
+		return badOption("no expireAfterSeconds, hidden, unique, or prepareUnique field")
+	case !i.uniq.IsMissing() && !i.uniq.Truthy():
+		return mongoerr.New(mongoerr.BadValue, "'unique: false' is not supported")
+	case m.dryRun && i.uniq.IsMissing():
+		return badOption("dryRun mode is only allowed to use with index unique conversion")
+	}
+	if !i.expire.IsMissing() {
+		sec := safeInt64(i.expire)
+		if sec < 0 {
+			return badOption("TTL index 'expireAfterSeconds' option cannot be less than 0")
+		}
+		i.expire = value.NewInt64(min(sec, math.MaxInt32))
+	}
+	m.index = i
+	return nil
+}
+
+func (m *collMod) parseCapped(*command.Op) error {
+	if !m.cappedSize.IsMissing() {
+		if _, err := inRange("collMod.cappedSize", m.cappedSize, 1, maxCappedSize); err != nil {
+			return err
+		}
+	}
+	if !m.cappedMax.IsMissing() && safeInt64(m.cappedMax) >= 1<<31 {
+		return mongoerr.New(mongoerr.BadValue, "max in a capped collection has to be < 2^31 or not set")
+	}
+	return nil
+}
+
+func (m *collMod) parseTimeseries(op *command.Op) error {
+	v := op.Arg("timeseries")
+	if v.IsMissing() {
+		return nil
+	}
+	fields := tsFields[2:]
+	f, err := parseFields("collMod.timeseries", v.Doc(), fields)
+	if err != nil {
+		return err
+	}
+	if err := oneOf("collMod.timeseries.granularity", f[0], "seconds", "minutes", "hours"); err != nil {
+		return err
+	}
+	for i := 1; i < 3; i++ {
+		if f[i].IsMissing() {
+			continue
+		}
+		if _, err := inRange("collMod.timeseries."+fields[i].Name, f[i], 1, maxBucketSpan); err != nil {
+			return err
+		}
+	}
+	m.ts = f
+	return nil
+}
+
+func (m *collMod) parseImages(op *command.Op) error {
+	v := op.Arg("changeStreamPreAndPostImages")
+	if v.IsMissing() {
+		return nil
+	}
+	f, err := parseFields("collMod.changeStreamPreAndPostImages", v.Doc(), imagesFields)
+	if err != nil {
+		return err
+	}
+	m.images = f[0]
+	return nil
+}
+
+func (m *collMod) parseExpire(op *command.Op) error {
+	v := op.Arg("expireAfterSeconds")
+	switch {
+	case v.IsMissing():
+	case v.T == value.String:
+		if v.Str() != "off" {
+			return badOption("expireAfterSeconds must be either a number or 'off'")
+		}
+		m.expire = v
+	case v.T.Numeric():
+		m.expire = value.NewInt64(safeInt64(v))
+	default:
+		return command.WrongType("collMod.expireAfterSeconds", v.T, command.TStringInt)
+	}
+	return nil
+}
+
+func (m *collMod) parsePipeline(op *command.Op) error {
+	v := op.Arg("pipeline")
+	if v.IsMissing() {
+		return nil
+	}
+	p, err := parseViewPipeline("collMod.pipeline", v)
+	m.pipeline = value.NewArray(p)
+	return err
+}
+
+// modify applies a collMod to whatever has that name.
+func (n *Node) modify(w *writeOp, m *collMod) error {
+	m.changes = nil
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(m.ns)
+	isTS := c != nil && isBuckets(m.ns)
+	if c == nil {
+		v, err := viewFor(s, m.ns)
+		if err != nil {
+			return err
+		}
+		switch {
+		case v == nil:
+			return noSuchCollection(m.ns)
+		case v.isTimeseries() && timeseriesOf(s.Catalog(), m.ns) != nil:
+			c, isTS = timeseriesOf(s.Catalog(), m.ns), true
+		default:
+			return n.modifyView(w, s, v, m)
+		}
+	}
+	if err := m.checkTarget(w.op, c, isTS); err != nil {
+		return err
+	}
+	return n.modifyCollection(w, s, c, m)
+}
+
+// modifyView changes a view's definition.
+func (n *Node) modifyView(w *writeOp, s *storage.Snapshot, v *view, m *collMod) error {
+	for _, f := range collModSpec(n).Fields {
+		switch f.Name {
+		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
+			continue
+		}
+		if !w.op.Arg(f.Name).IsMissing() {
+			return badOption("option not supported on a view: %s", f.Name)
+		}
+	}
+	next := &view{ns: v.ns, on: v.on, pipeline: v.pipeline, collation: v.collation}
+	on := w.op.Arg("viewOn")
+	if on.IsMissing() && m.pipeline.IsMissing() {
+		w.finish()
+		return nil
+	}
+	if !on.IsMissing() {
+		next.on = on.Str()
+	}
+	if !m.pipeline.IsMissing() {
+		next.pipeline = m.pipeline
+	}
+	next.doc = next.makeDoc()
+	if err := n.checkView(s, next); err != nil {
+		return err
+	}
+	u := w.unit(s)
+	defer u.Rollback()
+	if err := w.putView(u, s, next); err != nil {
+		return err
+	}
+	return w.commit(u, w.wc)
+}
+
+// checkTarget refuses options that a kind of collection does not have.
+func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) error {
+	for _, name := range []string{"viewOn", "pipeline"} {
+		if !op.Arg(name).IsMissing() {
+			return badOption("option only supported on a view: %s", name)
+		}
+	}
+	if isTS {
+		for _, name := range []string{"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"} {
+			if !op.Arg(name).IsMissing() {
+				return badOption("option not supported on a time-series collection: %s", name)
+			}
+		}
+		return nil
+	}
+	switch {
+	case m.ts != nil:
+		return badOption("option only supported on a time-series collection: timeseries")
+	case !m.expire.IsMissing() && !c.Clustered:
+		return badOption("'expireAfterSeconds' option is only supported on collections clustered by _id")
+	case (!m.cappedSize.IsMissing() || !m.cappedMax.IsMissing()) && (!c.Capped || c.Oplog):
+		return badOption("Collection must be capped and not the oplog to change its size or its number of documents.")
+	}
+	return nil
+}
+
+func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
+	u := w.unit(s)
+	defer u.Rollback()
+	o, o2 := m.oplogEntry(w.op, c)
+	changed := false
+	if m.index != nil {
+		spec, name, err := n.modifiedIndex(w, s, c, m)
+		if err != nil {
+			return err
+		}
+		if m.dryRun {
+			w.finish()
+			return nil
+		}
+		if spec != nil {
+			if c, err = u.SetIndexSpec(c, name, spec, o, o2); err != nil {
+				return err
+			}
+			changed, o, o2 = true, nil, nil
+		}
+	}
+	options, err := m.modifiedOptions(w.op, c)
+	if err != nil {
+		return err
+	}
+	if !catalog.SameOptions(options, c.Options) {
+		if c, err = u.SetCollectionOptions(c, options, o, o2); err != nil {
+			return err
+		}
+		changed = true
+		if m.ts != nil {
+			if err := n.retuneView(w, u, s, m, options); err != nil {
+				return err
+			}
+		}
+	}
+	if !changed {
+		w.finish()
+		return nil
+	}
+	n.forget(u, c)
+	return w.commit(u, w.wc)
+}
+
+// retuneView follows a change of buckets' span in the pipeline of the view on them.
+func (n *Node) retuneView(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
+	v, err := viewFor(s, m.ns)
+	if err != nil || v == nil {
+		return err
+	}
+	t := tsOptionsOf(value.Lookup(options, "timeseries").Doc())
+	next := &view{ns: v.ns, on: v.on, pipeline: value.NewArray(t.unpackStage()), collation: v.collation}
+	next.doc = next.makeDoc()
+	return w.putView(u, s, next)
+}
+
+// oplogEntry is the command that the oplog keeps, and what was there before.
+func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byte) {
+	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
+	for _, field := range op.Req.Spec.Fields {
+		if field.Name != "dryRun" && field.Name != "collectionUUID" {
+			f = append(f, value.F(field.Name, op.Arg(field.Name)))
+		}
+	}
+	old := c.Options
+	if old == nil {
+		old = value.Doc()
+	}
+	return value.Doc(f...), value.Doc(value.F("collectionOptions_old", value.NewDocument(old)))
+}
+
+// modifiedOptions are the collection's options after the command.
+func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte, error) {
+	o := optionsOf(c.Options)
+	if v := op.Arg("validator"); !v.IsMissing() {
+		if err := checkValidatorPlace(c.NS); err != nil {
+			return nil, err
+		}
+		if _, err := compileValidator(v.Doc(), nil); err != nil {
+			return nil, err
+		}
+		if emptyDoc(v) {
+			v = value.Value{}
+		}
+		o.set("validator", v)
+		if !v.IsMissing() && o["validationLevel"].IsMissing() {
+			o.set("validationLevel", value.NewString("strict"))
+		}
+		if !v.IsMissing() && o["validationAction"].IsMissing() {
+			o.set("validationAction", value.NewString("error"))
+		}
+	}
+	for _, name := range []string{"validationLevel", "validationAction"} {
+		if v := op.Arg(name); !v.IsMissing() {
+			o.set(name, v)
+		}
+	}
+	if c.Capped {
+		if !m.cappedSize.IsMissing() {
+			o.set("size", shortInt(safeInt64(m.cappedSize)))
+		}
+		if !m.cappedMax.IsMissing() {
+			limit := value.Value{}
+			if v := safeInt64(m.cappedMax); v > 0 {
+				limit = shortInt(v)
+			}
+			o.set("max", limit)
+		}
+	}
+	switch {
+	case m.images.IsMissing():
+	case m.images.Bool():
+		o.set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
+	default:
+		o.set("changeStreamPreAndPostImages", value.Value{})
+	}
+	switch m.expire.T {
+	case value.String:
+		o.set("expireAfterSeconds", value.Value{})
+	case value.Int64:
+		if err := checkExpireAfter(m.expire.Int64(), op.Start.Unix()); err != nil {
+			return nil, err
+		}
+		o.set("expireAfterSeconds", m.expire)
+	}
+	if m.ts != nil {
+		t := tsOptionsOf(o["timeseries"].Doc())
+		if err := m.retune(t); err != nil {
+			return nil, err
+		}
+		o.set("timeseries", value.NewDocument(t.doc()))
+	}
+	return o.doc(), nil
+}
+
+// retune changes the span of buckets: it may only grow.
+func (m *collMod) retune(t *tsOptions) error {
+	granularity, rounding, span := m.ts[0], m.ts[1], m.ts[2]
+	if !granularity.IsMissing() {
+		if !rounding.IsMissing() || !span.IsMissing() {
+			return badOption("Timeseries 'granularity' is not allowed to be set together with 'bucketMaxSpanSeconds' or 'bucketRoundingSeconds'")
+		}
+		_, implied := granularitySpan(granularity.Str())
+		if implied < t.span {
+			return badOption("Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.")
+		}
+		t.granularity, t.span, t.rounding = granularity.Str(), implied, 0
+		return nil
+	}
+	if rounding.IsMissing() && span.IsMissing() {
+		return nil
+	}
+	if rounding.IsMissing() != span.IsMissing() || safeInt64(rounding) != safeInt64(span) {
+		return badOption("Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' must be set to the same value")
+	}
+	if safeInt64(span) < t.span {
+		return badOption("Timeseries 'bucketMaxSpanSeconds' must be greater than or equal to the current value of %d", t.span)
+	}
+	t.granularity, t.span, t.rounding = "", safeInt64(span), safeInt64(rounding)
+	return nil
+}
+
+// modifiedIndex is the specification of the index after the command; nil where nothing changes.
+func (n *Node) modifiedIndex(w *writeOp, s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
+	i := m.index
+	if c.Clustered && !isBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
+		return nil, "", mongoerr.New(6011800, "The 'clusteredIndex' cannot be hidden or unhidden")
+	}
+	idx, err := i.find(c)
+	if err != nil {
+		return nil, "", err
+	}
+	if idx.IsID && !i.hidden.IsMissing() {
+		return nil, "", mongoerr.New(mongoerr.BadValue, "can't hide _id index")
+	}
+	o := indexOptions(indexSpec(idx))
+	before := o.doc()
+	if !i.expire.IsMissing() {
+		if err := m.modifyTTL(idx, o); err != nil {
+			return nil, "", err
+		}
+	}
+	if !i.hidden.IsMissing() && i.hidden.Truthy() != idx.Hidden {
+		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))
+		o.flag("hidden", !idx.Hidden)
+	}
+	if !i.prepare.IsMissing() && i.prepare.Truthy() != idx.PrepareUnique {
+		if !i.expire.IsMissing() || !i.hidden.IsMissing() || !i.uniq.IsMissing() {
+			return nil, "", badOption("prepareUnique cannot be combined with any other modification")
+		}
+		m.note("prepareUnique", value.NewBool(idx.PrepareUnique), value.NewBool(!idx.PrepareUnique))
+		o.flag("prepareUnique", !idx.PrepareUnique)
+	}
+	if !i.uniq.IsMissing() && !idx.Unique {
+		if !idx.PrepareUnique {
+			return nil, "", badOption("Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.")
+		}
+		if err := n.checkNoDuplicates(w, s, c, idx); err != nil {
+			return nil, "", err
+		}
+		m.note("unique", value.Value{}, value.NewBool(true))
+		o.flag("prepareUnique", false)
+		o.flag("unique", true)
+	}
+	if after := o.doc(); !bytes.Equal(before, after) {
+		return after, idx.Name, nil
+	}
+	return nil, idx.Name, nil
+}
+
+func (m *collMod) note(name string, was, is value.Value) {
+	m.changes = append(m.changes, value.F(name+"_old", was), value.F(name+"_new", is))
+}
+
+// modifyTTL changes when an index's documents expire, or makes an ordinary index expire its documents.
+func (m *collMod) modifyTTL(idx *catalog.Index, o *indexDoc) error {
+	switch {
+	case idx.IsID:
+		return badOption("the _id field does not support TTL indexes")
+	case len(idx.Spec.Fields) != 1 || idx.Spec.Kind == indexkey.Text:
+		return badOption("TTL indexes are single-field indexes, compound indexes do not support TTL")
+	case idx.Spec.Kind == indexkey.Wildcard:
+		return badOption("wildcard indexes do not support TTL")
+	}
+	was := value.Value{}
+	if idx.TTLSeconds >= 0 {
+		was = value.NewInt64(idx.TTLSeconds)
+	}
+	m.note("expireAfterSeconds", was, m.index.expire)
+	o.set("expireAfterSeconds", value.NewInt32(int32(m.index.expire.Int64())))
+	return nil
+}
+
+// find finds the index that a collMod names.
+func (i *indexMod) find(c *catalog.Collection) (*catalog.Index, error) {
+	if !i.name.IsMissing() {
+		if idx := c.Index(i.name.Str()); idx != nil && idx.Ready {
+			return idx, nil
+		}
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "cannot find index %s for ns %s", i.name.Str(), c.NS)
+	}
+	key := i.key.Doc()
+	if isBuckets(c.NS) {
+		key = bucketKeyPattern(tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()), key)
+	}
+	found, err := indexByKey(c, key)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "cannot find index %s for ns %s", value.ShowDoc(i.key.Doc()), c.NS)
+	}
+	return found, nil
+}
+
+// indexByKey finds the one index with a key pattern; it is an error where there are several.
+func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err error) {
+	for _, idx := range c.Indexes {
+		if value.CompareDocs(idx.Spec.KeyPattern, key, nil) != 0 {
+			continue
+		}
+		if found != nil {
+			return nil, mongoerr.Newf(mongoerr.AmbiguousIndexKeyPattern, "index keyPattern %s matches more than one index, must use index name. Found: %s, and %s",
+				value.ShowDoc(key), value.ShowDoc(indexSpec(found)), value.ShowDoc(indexSpec(idx)))
+		}
+		found = idx
+	}
+	return found, nil
+}
+
+// checkNoDuplicates looks for keys that stand in an index twice.
+func (n *Node) checkNoDuplicates(w *writeOp, s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
+	cur := s.IndexScan(c, idx, false)
+	defer cur.Close()
+	var last []byte
+	var rids, groups = []storage.RecordID(nil), [][]storage.RecordID(nil)
+	for {
+		ok := cur.Next()
+		if ok && last != nil && bytes.Equal(cur.Key(), last) {
+			rids = append(rids, cur.RecordID().Clone())
+			continue
+		}
+		if len(rids) > 1 {
+			groups = append(groups, rids)
+		}
+		if !ok || len(groups) > 1000 {
+			break
+		}
+		last, rids = append(last[:0], cur.Key()...), []storage.RecordID{cur.RecordID().Clone()}
+		if err := w.op.Check(); err != nil {
+			return err
+		}
+	}
+	if err := cur.Err(); err != nil || len(groups) == 0 {
+		return err
+	}
+	var violations []value.Value
+	for _, g := range groups {
+		var ids []value.Value
+		for _, rid := range g {
+			if doc, ok, err := s.Get(c, rid); err == nil && ok {
+				ids = append(ids, value.Lookup(doc, "_id").Clone())
+			}
+		}
+		violations = append(violations, value.NewDocument(value.Doc(value.F("ids", value.NewArray(value.ArrayOf(ids...))))))
+	}
+	return mongoerr.New(mongoerr.CannotConvertIndexToUnique, "Cannot convert the index to unique. Please resolve conflicting documents before running collMod again.").
+		WithDetails(value.Doc(value.F("violations", value.NewArray(value.ArrayOf(violations...)))))
+}
+
+// indexDoc is an index's specification under change: the order of its fields stays.
+type indexDoc struct{ fields []value.Field }
+
+func indexOptions(raw []byte) *indexDoc {
+	d := &indexDoc{}
+	for k, v := range value.Elements(raw) {
+		d.fields = append(d.fields, value.F(k, v))
+	}
+	return d
+}
+
+func (d *indexDoc) set(name string, v value.Value) {
+	for i := range d.fields {
+		if d.fields[i].Key == name {
+			d.fields[i].Val = v
+			return
+		}
+	}
+	d.fields = append(d.fields, value.F(name, v))
+}
+
+// flag sets an option that is left out where it is false.
+func (d *indexDoc) flag(name string, on bool) {
+	if on {
+		d.set(name, value.NewBool(true))
+	} else {
+		d.set(name, value.Value{})
+	}
+}
+
+func (d *indexDoc) doc() []byte { return value.Doc(d.fields...) }

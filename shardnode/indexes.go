@@ -1,0 +1,489 @@
+package shardnode
+
+import (
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func createIndexesSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "createIndexes", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true,
+		Run: n.runCreateIndexes,
+		Fields: []command.Field{
+			command.Req("indexes", command.TArray), command.Opt("ignoreUnknownIndexOptions", command.TSafeBool),
+			command.Opt("commitQuorum", command.TStringInt), command.Opt("collectionUUID", command.TAny),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt("v", command.TAny),
+		},
+	}
+}
+
+// newIndexes is a createIndexes command under way.
+type newIndexes struct {
+	ns     string // of the collection, or of the buckets of a time series collection
+	raw    [][]byte
+	ts     *tsOptions
+	before int
+	after  int
+	made   bool // the collection was made for it
+	fresh  bool // there was an index to make
+}
+
+func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	if n.Engine.Catalog().Lookup(ns) == nil {
+		if err := n.mayCreate(op, ns); err != nil {
+			return dst, err
+		}
+	}
+	ci := &newIndexes{ns: ns}
+	if ci.raw, err = indexSpecs(op); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return dst, err
+	}
+	if err := n.createIndexes(w, ci); err != nil {
+		return dst, err
+	}
+	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
+	dst = value.Append(dst, "numIndexesAfter", value.NewInt32(int32(ci.after)))
+	dst = value.Append(dst, "createdCollectionAutomatically", value.NewBool(ci.made))
+	if ci.fresh {
+		q := op.Arg("commitQuorum")
+		if q.IsMissing() {
+			q = value.NewString("votingMembers")
+		}
+		return value.Append(dst, "commitQuorum", q), nil
+	}
+	return value.Append(dst, "note", value.NewString("all indexes already exist")), nil
+}
+
+// indexSpecs reads the indexes argument.
+func indexSpecs(op *command.Op) ([][]byte, error) {
+	var specs [][]byte
+	ignore := op.Bool("ignoreUnknownIndexOptions")
+	for i, v := range value.Values(op.Req.Doc("indexes")) {
+		if v.T != value.Document {
+			return nil, command.WrongType("createIndexes.indexes."+itoa(i), v.T, command.TObject)
+		}
+		doc := v.Doc()
+		if ignore {
+			doc = knownIndexOptions(doc)
+		}
+		specs = append(specs, doc)
+	}
+	if len(specs) == 0 {
+		return nil, errNoIndexes
+	}
+	return specs, nil
+}
+
+func knownIndexOptions(doc []byte) []byte {
+	var f []value.Field
+	for k, v := range value.Elements(doc) {
+		if indexkey.KnownOption(k) {
+			f = append(f, value.F(k, v))
+		}
+	}
+	return value.Doc(f...)
+}
+
+// createIndexes makes what of the indexes is not there. On an empty collection that is one unit of work; where there are
+// documents the indexes are built while writers go on.
+func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
+	var build *storage.IndexBuild
+	unlock, err := n.lockCollection(w.op, ci.ns, lock.X)
+	if err != nil {
+		return err
+	}
+	locked := true
+	release := func() {
+		if locked {
+			unlock()
+			locked = false
+		}
+	}
+	defer release()
+	err = w.retry(func() (err error) {
+		build, err = n.stageIndexes(w, ci)
+		return err
+	})
+	if err != nil || build == nil {
+		return err
+	}
+	release()
+	ts, err := build.Run(w.op)
+	if err != nil {
+		return err
+	}
+	w.last = ts
+	w.op.AdvanceOperationTime(uint64(ts))
+	w.finish()
+	return nil
+}
+
+// stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
+func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	c, ts, err := findCollection(s, ci.ns)
+	if err != nil {
+		return nil, err
+	}
+	ci.made = c == nil
+	u := w.unit(s)
+	defer u.Rollback()
+	if ci.made {
+		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: unreplicated(ci.ns)}); err != nil {
+			return nil, err
+		}
+	}
+	if c.Oplog {
+		return nil, mongoerr.New(mongoerr.IllegalOperation, "cannot create indexes on the oplog")
+	}
+	ci.ts = ts
+	specs, err := ci.missing(c)
+	if err != nil {
+		return nil, err
+	}
+	ci.before, ci.after = len(c.Indexes), len(c.Indexes)+len(specs)
+	ci.fresh = len(specs) > 0
+	if !ci.fresh && !ci.made {
+		if err := n.awaitBuilds(w, c, ci); err != nil {
+			return nil, err
+		}
+		w.finish()
+		return nil, nil
+	}
+	if !ci.made && c.Counters.Records.Load() > 0 {
+		u.Rollback()
+		return n.Engine.StartIndexBuild(w.op, c.NS, specs, storage.NewUUID())
+	}
+	if ci.fresh {
+		if _, err := u.CreateIndexes(c, specs); err != nil {
+			return nil, err
+		}
+	}
+	return nil, w.commit(u, w.wc)
+}
+
+// missing validates the specifications and gives those that the collection does not have, complete.
+func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
+	have := make([]*indexkey.Spec, 0, len(c.Indexes)+len(ci.raw))
+	for _, idx := range c.Indexes {
+		have = append(have, idx.Spec)
+	}
+	var specs [][]byte
+	for _, raw := range ci.raw {
+		want, err := ci.validate(c, raw)
+		if err != nil {
+			return nil, err
+		}
+		if want.IsID && c.Clustered && !isBuckets(c.NS) {
+			continue
+		}
+		exists, err := indexkey.Conflict(want, have)
+		if err != nil {
+			return nil, err
+		}
+		if !exists {
+			have = append(have, want)
+			specs = append(specs, want.Raw)
+		}
+	}
+	return specs, nil
+}
+
+func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spec, error) {
+	ctx := indexkey.Context{DefaultCollation: c.Collation}
+	if v := value.Lookup(raw, "clustered"); v.Truthy() && (!c.Clustered || !isIDKey(value.Lookup(raw, "key").Doc())) {
+		return nil, mongoerr.New(6243700, "Cannot create index with option 'clustered' on a collection that is not clustered by its key")
+	}
+	if ci.ts == nil {
+		return indexkey.ValidateSpec(raw, ctx)
+	}
+	if err := checkTimeseriesIndex(ci.ts, raw); err != nil {
+		return nil, err
+	}
+	user, err := indexkey.ValidateSpec(raw, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return indexkey.ParseSpec(bucketIndexSpec(ci.ts, user.Raw))
+}
+
+// awaitBuilds waits for indexes that another command is building: this one tells of them as there.
+func (n *Node) awaitBuilds(w *writeOp, c *catalog.Collection, ci *newIndexes) error {
+	for {
+		now := n.Engine.Catalog().LookupUUID(c.UUID)
+		if now == nil {
+			return noSuchCollection(ci.ns)
+		}
+		building := false
+		for _, raw := range ci.raw {
+			idx := now.Index(value.Lookup(raw, "name").Str())
+			building = building || idx != nil && !idx.Ready
+		}
+		if !building {
+			return nil
+		}
+		timer := time.NewTimer(5 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-w.op.Done():
+			timer.Stop()
+			return w.op.Err()
+		}
+	}
+}
+
+func dropIndexesSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
+		API: true, Run: n.runDropIndexes,
+		Fields: []command.Field{
+			command.Req("index", command.TString|command.TObjOrArr), command.Opt("collectionUUID", command.TAny),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return dst, err
+	}
+	unlock, err := n.lockCollection(op, ns, lock.X)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	was, all := 0, false
+	err = w.retry(func() error {
+		s := n.Engine.Snapshot()
+		defer s.Release()
+		c, ts, err := findCollection(s, ns)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns not found %s", ns)
+		}
+		was = len(c.Indexes)
+		var names []string
+		if names, all, err = indexesToDrop(c, ts, op.Arg("index")); err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			w.finish()
+			return nil
+		}
+		u := w.unit(s)
+		defer u.Rollback()
+		if _, err := u.DropIndexes(c, names); err != nil {
+			return err
+		}
+		return w.commit(u, w.wc)
+	})
+	if err != nil {
+		return dst, err
+	}
+	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(was)))
+	if all {
+		dst = value.Append(dst, "msg", value.NewString("non-_id indexes dropped for collection"))
+	}
+	return dst, nil
+}
+
+// indexesToDrop works out the names that an index argument stands for. all is true for every index but that on _id.
+func indexesToDrop(c *catalog.Collection, ts *tsOptions, arg value.Value) (names []string, all bool, err error) {
+	list := []value.Value{arg}
+	if arg.T == value.Array {
+		list = value.Values(arg.Doc())
+	}
+	if len(list) == 1 && list[0].T == value.String && list[0].Str() == "*" {
+		for _, idx := range c.Indexes {
+			if !idx.IsID {
+				names = append(names, idx.Name)
+			}
+		}
+		return names, true, nil
+	}
+	seen := map[string]bool{}
+	for i, v := range list {
+		var idx *catalog.Index
+		switch {
+		case v.T == value.String:
+			idx, err = indexToDrop(c, v.Str())
+		case v.T == value.Document && arg.T == value.Document:
+			idx, err = indexToDropByKey(c, ts, v.Doc())
+		default:
+			return nil, false, command.WrongType("dropIndexes.index."+itoa(i), v.T, command.TString)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if seen[idx.Name] {
+			return nil, false, mongoerr.Newf(mongoerr.IndexNotFound, "index not found with name [%s]", idx.Name)
+		}
+		seen[idx.Name] = true
+		names = append(names, idx.Name)
+	}
+	return names, false, nil
+}
+
+func indexToDrop(c *catalog.Collection, name string) (*catalog.Index, error) {
+	if c.Clustered && c.ClusteredName != "" && name == c.ClusteredName {
+		return nil, mongoerr.New(5979800, "cannot drop clustered index")
+	}
+	idx := c.Index(name)
+	if idx == nil {
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "index not found with name [%s]", name)
+	}
+	return idx, checkDroppableIndex(idx)
+}
+
+func indexToDropByKey(c *catalog.Collection, ts *tsOptions, key []byte) (*catalog.Index, error) {
+	shown := key
+	if ts != nil {
+		key = bucketKeyPattern(ts, key)
+	}
+	if c.Clustered && c.ClusteredName != "" && isIDKey(key) {
+		return nil, mongoerr.New(5979800, "cannot drop clustered index")
+	}
+	idx, err := indexByKey(c, key)
+	if err != nil {
+		return nil, err
+	}
+	if idx == nil {
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "can't find index with key: %s", value.ShowDoc(shown))
+	}
+	return idx, checkDroppableIndex(idx)
+}
+
+func checkDroppableIndex(idx *catalog.Index) error {
+	if idx.IsID {
+		return badOption("cannot drop _id index")
+	}
+	return nil
+}
+
+// bucketKeyPattern is a key pattern on measurements as one on buckets: fields of measurements become the bounds of the
+// bucket's, the metaField is the bucket's meta.
+func bucketKeyPattern(ts *tsOptions, key []byte) []byte {
+	var f []value.Field
+	for k, v := range value.Elements(key) {
+		if rest, ok := strings.CutPrefix(k, ts.metaField); ok && ts.metaField != "" && (rest == "" || rest[0] == '.') {
+			f = append(f, value.F("meta"+rest, v))
+			continue
+		}
+		switch {
+		case v.T == value.String && v.Str() == "2dsphere":
+			f = append(f, value.F("data."+k, value.NewString("2dsphere_bucket")))
+		case v.T.Numeric() && v.AsFloat64() < 0:
+			f = append(f, value.F("control.max."+k, v), value.F("control.min."+k, v))
+		default:
+			f = append(f, value.F("control.min."+k, v), value.F("control.max."+k, v))
+		}
+	}
+	return value.Doc(f...)
+}
+
+// bucketIndexSpec is an index on measurements as the one that is kept on buckets; what the client asked for is kept in
+// it as originalSpec.
+func bucketIndexSpec(ts *tsOptions, user []byte) []byte {
+	d := indexOptions(user)
+	d.set("key", value.NewDocument(bucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
+	if p := value.Lookup(user, "partialFilterExpression"); !p.IsMissing() {
+		d.set("partialFilterExpression", value.Value{}) // measurements of one bucket differ: every bucket is indexed
+	}
+	d.set("originalSpec", value.NewDocument(user))
+	return d.doc()
+}
+
+// userIndexSpec is the reverse of bucketIndexSpec.
+func userIndexSpec(ts *tsOptions, spec []byte) []byte {
+	if o := value.Lookup(spec, "originalSpec"); o.T == value.Document {
+		d := indexOptions(o.Doc())
+		d.set("hidden", value.Lookup(spec, "hidden"))
+		return d.doc()
+	}
+	var f []value.Field
+	for k, v := range value.Elements(value.Lookup(spec, "key").Doc()) {
+		switch name, isMin := strings.CutPrefix(k, "control.min."); {
+		case isMin:
+			f = append(f, value.F(name, v))
+		case strings.HasPrefix(k, "control.max."):
+		default:
+			f = append(f, value.F(ts.metaField+strings.TrimPrefix(k, "meta"), v))
+		}
+	}
+	d := indexOptions(spec)
+	d.set("key", value.NewDocument(value.Doc(f...)))
+	return d.doc()
+}
+
+// checkTimeseriesIndex refuses kinds of index that measurements cannot have.
+func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
+	onMeta := true
+	for k, v := range value.Elements(value.Lookup(raw, "key").Doc()) {
+		rest, ok := strings.CutPrefix(k, ts.metaField)
+		meta := ok && ts.metaField != "" && (rest == "" || rest[0] == '.')
+		onMeta = onMeta && meta
+		if k == "$**" || strings.HasSuffix(k, ".$**") && !meta {
+			return mongoerr.New(7246201, "Wildcard indexes on the measurements of a time-series collection are not supported")
+		}
+		if v.T != value.String {
+			continue
+		}
+		switch v.Str() {
+		case "text":
+			return badOption("Text indexes are not supported on time-series collections")
+		case "hashed", "2d":
+			if !meta {
+				return mongoerr.Newf(mongoerr.CannotCreateIndex, "Invalid index spec for time-series collection: %s indexes are only supported on the metaField", v.Str())
+			}
+		}
+	}
+	switch {
+	case value.Lookup(raw, "unique").Truthy():
+		return badOption("Unique indexes are not supported on time-series collections")
+	case value.Lookup(raw, "sparse").Truthy() && !onMeta:
+		return badOption("Sparse indexes are only supported on the metaField of a time-series collection")
+	case !value.Lookup(raw, "expireAfterSeconds").IsMissing() && value.Lookup(raw, "partialFilterExpression").IsMissing():
+		return badOption("TTL indexes on time-series collections require a partialFilterExpression on the metaField")
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// listStream gives documents that were all made when the cursor was opened.
+type listStream struct{ docs [][]byte }
+
+func (l *listStream) nextDoc(op *command.Op) ([]byte, bool, error) {
+	if len(l.docs) == 0 {
+		return nil, false, op.Check()
+	}
+	doc := l.docs[0]
+	l.docs = l.docs[1:]
+	return doc, true, nil
+}
+
+func (l *listStream) stop()  {}
+func (l *listStream) close() {}
+
+// replyList answers with a cursor over docs. The cursor is closed where they all fit the first batch.
+func (n *Node) replyList(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {
+	all := 0
+	for _, d := range docs {
+		all += len(d) + 16
+	}
+	if (size >= 0 && int64(len(docs)) > size) || all > maxBatchBytes {
+		return n.firstBatch(op, dst, &cursor{ns: ns, stream: &listStream{docs}}, size, false)
+	}
+	op.Stats.NReturned = int64(len(docs))
+	dst, cm, bm := beginCursor(dst, "firstBatch")
+	for i, d := range docs {
+		dst = value.AppendIndex(dst, i, value.NewDocument(d))
+	}
+	return endCursor(dst, cm, bm, 0, ns), nil
+}
+
+var cursorFields = []command.Field{command.Opt("batchSize", command.TNumber)}
+
+// batchSizeOf reads the cursor argument; -1 stands for no limit.
+func batchSizeOf(op *command.Op) (int64, error) {
+	path := op.Req.Spec.Name + ".cursor"
+	f, err := parseFields(path, op.Req.Doc("cursor"), cursorFields)
+	if err != nil || f[0].IsMissing() {
+		return -1, err
+	}
+	return inRange(path+".batchSize", f[0], 0, 1<<63-1)
+}
+
+// listFilter compiles the filter of a listing command, nil for all.
+func (n *Node) listFilter(op *command.Op) (*match.Matcher, error) {
+	filter := op.Req.Doc("filter")
+	if len(filter) <= 5 {
+		return nil, nil
+	}
+	if err := refuseOperators(filter, "this context"); err != nil {
+		return nil, err
+	}
+	l, err := n.newLang(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return compileFilter(filter, l, nil)
+}
+
+func listCollectionsSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "listCollections", Roles: command.All, Kind: command.Read, API: true, ArgTypes: command.TAny, Run: n.runListCollections,
+		Fields: []command.Field{
+			command.Opt("filter", command.TObject), command.Opt("cursor", command.TObject), command.Opt("nameOnly", command.TBool),
+			command.Opt("authorizedCollections", command.TBool), command.Opt("includePendingDrops", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runListCollections(op *command.Op, dst []byte) ([]byte, error) {
+	size, err := batchSizeOf(op)
+	if err != nil {
+		return dst, err
+	}
+	filter, err := n.listFilter(op)
+	if err != nil {
+		return dst, err
+	}
+	op.Stats.NS, op.Stats.Type = op.DB()+".$cmd.listCollections", "command"
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	op.AdvanceOperationTime(uint64(s.Timestamp()))
+	infos, err := collectionInfos(s, op.DB(), op.Bool("nameOnly"))
+	if err != nil {
+		return dst, err
+	}
+	docs := infos[:0]
+	for _, d := range infos {
+		if filter != nil {
+			if ok, err := filter.Match(d); err != nil {
+				return dst, err
+			} else if !ok {
+				continue
+			}
+		}
+		docs = append(docs, d)
+	}
+	return n.replyList(op, dst, op.DB()+".$cmd.listCollections", docs, size)
+}
+
+// collectionInfos are the documents of listCollections: collections first, then views.
+func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]byte, err error) {
+	for _, c := range s.Catalog().Collections(db) {
+		docs = append(docs, collectionInfo(c, nameOnly))
+	}
+	views, err := viewsOf(s, db)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range views {
+		docs = append(docs, viewInfo(s.Catalog(), v, nameOnly))
+	}
+	return docs, nil
+}
+
+func infoHead(name, kind string) ([]byte, int) {
+	dst, m := value.Begin(nil)
+	dst = value.Append(dst, "name", value.NewString(name))
+	return value.Append(dst, "type", value.NewString(kind)), m
+}
+
+func collectionInfo(c *catalog.Collection, nameOnly bool) []byte {
+	dst, m := infoHead(c.Name(), "collection")
+	if nameOnly {
+		return value.End(dst, m)
+	}
+	options := c.Options
+	if options == nil {
+		options = value.Doc()
+	}
+	dst = value.Append(dst, "options", value.NewDocument(options))
+	dst = value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(false)), value.F("uuid", c.UUID.Value()))))
+	if id := c.IDIndex(); id != nil {
+		dst = value.Append(dst, "idIndex", value.NewDocument(indexSpec(id)))
+	}
+	return value.End(dst, m)
+}
+
+func viewInfo(cat *catalog.Snapshot, v *view, nameOnly bool) []byte {
+	b := timeseriesOf(cat, v.ns)
+	if b == nil || !v.isTimeseries() {
+		dst, m := infoHead(catalog.CollOf(v.ns), "view")
+		if nameOnly {
+			return value.End(dst, m)
+		}
+		o := collOptions{"viewOn": value.NewString(v.on), "pipeline": v.pipeline}
+		if v.collation != nil {
+			o["collation"] = value.NewDocument(v.collation)
+		}
+		dst = value.Append(dst, "options", value.NewDocument(o.doc()))
+		return value.End(value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(true))))), m)
+	}
+	dst, m := infoHead(catalog.CollOf(v.ns), "timeseries")
+	if nameOnly {
+		return value.End(dst, m)
+	}
+	o := optionsOf(b.Options)
+	for _, name := range []string{"validator", "validationLevel", "validationAction", "clusteredIndex"} {
+		delete(o, name)
+	}
+	dst = value.Append(dst, "options", value.NewDocument(o.doc()))
+	return value.End(value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(false))))), m)
+}
+
+func listDatabasesSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "listDatabases", Roles: command.All, Kind: command.Read, API: true, AdminOnly: true, ArgTypes: command.TAny, Run: n.runListDatabases,
+		Fields: []command.Field{
+			command.Opt("filter", command.TObject), command.Opt("nameOnly", command.TSafeBool), command.Opt("authorizedDatabases", command.TBool),
+		},
+	}
+}
+
+func (n *Node) runListDatabases(op *command.Op, dst []byte) ([]byte, error) {
+	filter, err := n.listFilter(op)
+	if err != nil {
+		return dst, err
+	}
+	nameOnly := op.Bool("nameOnly")
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	op.AdvanceOperationTime(uint64(s.Timestamp()))
+	dst, m := value.BeginKey(dst, value.Array, "databases")
+	var total int64
+	i := 0
+	for _, db := range s.Catalog().Databases() {
+		f := []value.Field{value.F("name", value.NewString(db))}
+		var size int64
+		if !nameOnly {
+			t, err := n.databaseTotals(s.Catalog().Collections(db))
+			if err != nil {
+				return dst, err
+			}
+			size = t.storage + t.indexSize
+			f = append(f, value.F("sizeOnDisk", value.NewInt64(size)), value.F("empty", value.NewBool(false)))
+		}
+		doc := value.Doc(f...)
+		if filter != nil {
+			if ok, err := filter.Match(doc); err != nil {
+				return dst, err
+			} else if !ok {
+				continue
+			}
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(doc))
+		total += size
+		i++
+	}
+	dst = value.End(dst, m)
+	if !nameOnly {
+		dst = value.Append(dst, "totalSize", value.NewInt64(total))
+		dst = value.Append(dst, "totalSizeMb", value.NewInt64(total>>20))
+	}
+	return dst, nil
+}
+
+func listIndexesSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "listIndexes", Roles: command.All, Kind: command.Read, Namespace: true, API: true, Run: n.runListIndexes,
+		Fields: []command.Field{
+			command.Opt("cursor", command.TObject), command.Opt("includeBuildUUIDs", command.TSafeBool),
+			command.Opt("includeIndexBuildInfo", command.TSafeBool), command.Opt("collectionUUID", command.TAny),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+		},
+	}
+}
+
+func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return dst, err
+	}
+	ns := op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	size, err := batchSizeOf(op)
+	if err != nil {
+		return dst, err
+	}
+	build := listBuilds{uuids: op.Bool("includeBuildUUIDs"), info: op.Bool("includeIndexBuildInfo")}
+	if build.uuids && build.info {
+		return dst, badOption("Only one of includeBuildUUIDs or includeIndexBuildInfo may be specified")
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	op.AdvanceOperationTime(uint64(s.Timestamp()))
+	c, ts, err := findCollection(s, ns)
+	if err != nil {
+		return dst, err
+	}
+	if c == nil {
+		return dst, noSuchCollection(ns)
+	}
+	return n.replyList(op, dst, ns, indexList(c, ts, build), size)
+}
+
+// findCollection finds a collection, or the buckets of a time series collection, whose options then are ts. A view is an
+// error; nil, nil, nil is nothing.
+func findCollection(s *storage.Snapshot, ns string) (c *catalog.Collection, ts *tsOptions, err error) {
+	if c = s.Catalog().Lookup(ns); c != nil {
+		return c, nil, nil
+	}
+	v, err := viewFor(s, ns)
+	if err != nil || v == nil {
+		return nil, nil, err
+	}
+	if b := timeseriesOf(s.Catalog(), ns); b != nil && v.isTimeseries() {
+		return b, tsOptionsOf(value.Lookup(b.Options, "timeseries").Doc()), nil
+	}
+	return nil, nil, notOnView(ns)
+}
+
+// listBuilds says how listIndexes shows indexes that are being built.
+type listBuilds struct{ uuids, info bool }
+
+// indexList are the documents of listIndexes.
+func indexList(c *catalog.Collection, ts *tsOptions, b listBuilds) (docs [][]byte) {
+	add := func(spec []byte, idx *catalog.Index) {
+		building := idx != nil && !idx.Ready
+		switch {
+		case b.info && building:
+			spec = value.Doc(value.F("spec", value.NewDocument(spec)),
+				value.F("indexBuildInfo", value.NewDocument(value.Doc(value.F("buildUUID", idx.BuildUUID.Value())))))
+		case b.info:
+			spec = value.Doc(value.F("spec", value.NewDocument(spec)))
+		case b.uuids && building:
+			spec = value.Doc(value.F("spec", value.NewDocument(spec)), value.F("buildUUID", idx.BuildUUID.Value()))
+		}
+		docs = append(docs, spec)
+	}
+	if spec := clusteredSpec(c); spec != nil {
+		add(spec, nil)
+	}
+	for _, idx := range c.Indexes {
+		spec := indexSpec(idx)
+		if ts != nil {
+			spec = userIndexSpec(ts, spec)
+		}
+		add(spec, idx)
+	}
+	return docs
+}
+
+// clusteredSpec is the clustered index as listIndexes shows it; nil where the collection has none, or is buckets.
+func clusteredSpec(c *catalog.Collection) []byte {
+	v := value.Lookup(c.Options, "clusteredIndex")
+	if v.T != value.Document {
+		return nil
+	}
+	return appendField(v.Doc(), "clustered", value.NewBool(true))
+}
+
+var errNoIndexes = mongoerr.New(mongoerr.BadValue, "Must specify at least one index to create")

@@ -1,0 +1,120 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// ttlMonitor deletes expired documents, by the delete command, every so often.
+type ttlMonitor struct {
+	n       *Node
+	enabled func() bool
+	every   func() time.Duration
+	client  *command.Client
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// ttlTick is how often the monitor looks whether a pass is due: a changed interval takes effect as fast.
+const ttlTick = 500 * time.Millisecond
+
+// startTTL starts the monitor. enabled and every are asked each time, so that server parameters can change them.
+func (n *Node) startTTL(enabled func() bool, every func() time.Duration) {
+	ctx, stop := context.WithCancel(context.Background())
+	m := &ttlMonitor{n: n, enabled: enabled, every: every, stop: stop}
+	m.client = command.NewClient(0, "", "", nil)
+	m.client.InProcess = true
+	m.done.Add(1)
+	n.ttl = m
+	go m.loop(ctx)
+}
+
+// stopTTL ends the monitor and waits for it.
+func (n *Node) stopTTL() {
+	if n.ttl != nil {
+		n.ttl.stop()
+		n.ttl.done.Wait()
+	}
+}
+
+func (m *ttlMonitor) loop(ctx context.Context) {
+	defer m.done.Done()
+	tick := time.NewTicker(ttlTick)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if now.Sub(last) < m.every() {
+				continue
+			}
+			last = now
+			if m.enabled() && m.n.Set.IsPrimary() {
+				m.pass(ctx)
+			}
+		}
+	}
+}
+
+// pass looks once at all collections that expire documents.
+func (m *ttlMonitor) pass(ctx context.Context) {
+	now := m.n.now()
+	for _, c := range m.n.Engine.Catalog().All() {
+		if c.Capped || c.DB() == "local" || ctx.Err() != nil {
+			continue
+		}
+		for _, idx := range c.Indexes {
+			if idx.Ready && idx.TTLSeconds >= 0 && len(idx.Spec.Fields) == 1 && idx.Spec.Kind == indexkey.BTree {
+				m.expire(ctx, c, ttlFilter(idx, now), idx)
+			}
+		}
+		if v := value.Lookup(c.Options, "expireAfterSeconds"); v.T.Numeric() && c.Clustered {
+			m.expire(ctx, c, clusteredTTLFilter(c, now.Add(-time.Duration(safeInt64(v))*time.Second)), nil)
+		}
+	}
+	m.n.sizes.ttlPasses.Add(1)
+}
+
+// ttlFilter matches the documents that an index calls expired. Its lower bound keeps the scan to dates.
+func ttlFilter(idx *catalog.Index, now time.Time) []byte {
+	limit := value.NewTime(now.Add(-time.Duration(idx.TTLSeconds) * time.Second))
+	field := value.F(idx.Spec.Fields[0].Path, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", limit))))
+	if idx.Spec.PartialFilter == nil {
+		return value.Doc(field)
+	}
+	return value.Doc(value.F("$and", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(field)), value.NewDocument(idx.Spec.PartialFilter)))))
+}
+
+// clusteredTTLFilter matches the expired documents of a clustered collection, which are those with an old _id, or the
+// buckets that hold nothing newer.
+func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
+	field := "_id"
+	if isBuckets(c.NS) {
+		field = "control.max." + tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).timeField
+	}
+	return value.Doc(value.F(field, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", value.NewTime(limit))))))
+}
+
+// expire deletes what filter matches.
+func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter []byte, idx *catalog.Index) {
+	del := []value.Field{value.F("q", value.NewDocument(filter)), value.F("limit", value.NewInt32(0))}
+	if idx != nil && !idx.Hidden {
+		del = append(del, value.F("hint", value.NewString(idx.Name)))
+		if idx.Spec.Collation != nil {
+			del = append(del, value.F("collation", value.NewDocument(idx.Spec.Collation)))
+		}
+	}
+	body := value.Doc(value.F("delete", value.NewString(c.Name())), value.F("deletes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(del...))))),
+		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))), value.F("$db", value.NewString(c.DB())))
+	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)
+	m.n.sizes.ttlDeleted.Add(safeInt64(value.Lookup(reply, "n")))
+}
