@@ -1,7 +1,6 @@
 package shardnode
 
 import (
-	"encoding/hex"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
@@ -84,7 +83,7 @@ func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 			return err
 		}
 		id := NewObjectID()
-		tmp := catalog.DBOf(ns) + ".tmp" + hex.EncodeToString(id[9:]) + ".convertToCapped"
+		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:]) + ".convertToCapped"
 		spec := cappedCopy(c, tmp, size)
 		options := spec.Options
 		o := optionsOf(options)

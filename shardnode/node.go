@@ -38,6 +38,8 @@ type Node struct {
 	metas      sync.Map // catalog.UUID → *collMeta
 	ddl        ddlLocks
 	sizes      *counters
+	compaction autoCompaction
+	ttl        *ttlMonitor // nil before startTTL
 	now        func() time.Time
 }
 
@@ -64,6 +66,7 @@ func New(o Options) *Node {
 
 // Close ends the cursors that still stand.
 func (n *Node) Close() {
+	n.stopTTL()
 	if n.migrations != nil {
 		n.migrations.close()
 	}

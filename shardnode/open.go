@@ -134,6 +134,9 @@ const keyRotation = 90 * 24 * time.Hour
 func (s *Server) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
+	params := s.Node.Params
+	s.Node.startTTL(func() bool { return params.Bool("ttlMonitorEnabled") },
+		func() time.Duration { return time.Duration(params.Int("ttlMonitorSleepSecs")) * time.Second })
 	go func() {
 		defer close(s.done)
 		tick := time.NewTicker(4 * time.Second)

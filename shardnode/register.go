@@ -5,6 +5,7 @@ import "github.com/shoaldb/shoal/command"
 // register adds the node's commands to a table.
 func (n *Node) register(t *command.Table) {
 	t.Add(n.replSpecs()...)
+	n.registerDDL(t)
 	t.Add(
 		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n),
 		countSpec(n), distinctSpec(n), aggregateSpec(n),

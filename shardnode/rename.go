@@ -1,7 +1,6 @@
 package shardnode
 
 import (
-	"encoding/hex"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
@@ -105,7 +104,9 @@ func checkFullName(ns string) error {
 }
 
 func (r *rename) checkNames() error {
-	illegal := func(format string, args ...any) error { return mongoerr.Newf(mongoerr.IllegalOperation, format, args...) }
+	illegal := func(format string, args ...any) error {
+		return mongoerr.Newf(mongoerr.IllegalOperation, format, args...)
+	}
 	for i, ns := range []string{r.from, r.to} {
 		side := []string{"source", "target"}[i]
 		db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
@@ -192,7 +193,7 @@ const copyBatch = 1000
 // its name, and the source is dropped.
 func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
 	id := NewObjectID()
-	tmp := catalog.DBOf(r.to) + ".tmp" + hex.EncodeToString(id[9:]) + ".renameCollection"
+	tmp := catalog.DBOf(r.to) + ".tmp" + hex(id[9:]) + ".renameCollection"
 	specs := make([][]byte, 0, len(c.Indexes))
 	var idSpec []byte
 	for _, i := range c.Indexes {

@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"crypto/md5" //nolint:gosec // dbHash is defined to answer MD5 sums
-	"encoding/hex"
 	"math"
 	"syscall"
 
@@ -331,11 +330,11 @@ func (n *Node) runDBHash(op *command.Op, dst []byte) ([]byte, error) {
 		uuids = append(uuids, value.F(c.Name(), c.UUID.Value()))
 		total.Write([]byte(sum))
 	}
-	dst = value.Append(dst, "host", value.NewString(n.hostName()))
+	dst = value.Append(dst, "host", value.NewString(n.Host))
 	dst = value.Append(dst, "collections", value.NewDocument(value.Doc(hashes...)))
 	dst = value.Append(dst, "capped", value.NewArray(value.ArrayOf(capped...)))
 	dst = value.Append(dst, "uuids", value.NewDocument(value.Doc(uuids...)))
-	dst = value.Append(dst, "md5", value.NewString(hex.EncodeToString(total.Sum(nil))))
+	dst = value.Append(dst, "md5", value.NewString(hex(total.Sum(nil))))
 	return value.Append(dst, "timeMillis", value.NewInt64(op.Elapsed().Milliseconds())), nil
 }
 
@@ -361,7 +360,7 @@ func hashCollection(op *command.Op, s *storage.Snapshot, c *catalog.Collection) 
 			}
 			h.Write(cur.Doc())
 		}
-		return hex.EncodeToString(h.Sum(nil)), cur.Err()
+		return hex(h.Sum(nil)), cur.Err()
 	}
 	cur := s.IndexScan(c, id, false)
 	defer cur.Close()
@@ -377,5 +376,5 @@ func hashCollection(op *command.Op, s *storage.Snapshot, c *catalog.Collection) 
 			h.Write(doc)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), cur.Err()
+	return hex(h.Sum(nil)), cur.Err()
 }

@@ -25,15 +25,15 @@ func validateSpec(n *Node) command.Spec {
 
 // validation is the findings of validate.
 type validation struct {
-	metadata           bool
-	records, invalid   int64
-	nonCompliant       int64
-	keys               map[string]int64
-	bad                map[string][]string // errors by index
-	errors, warnings   []value.Value
-	missing, extra     []value.Value
-	corrupt            []value.Value
-	set                indexkey.KeySet
+	metadata         bool
+	records, invalid int64
+	nonCompliant     int64
+	keys             map[string]int64
+	bad              map[string][]string // errors by index
+	errors, warnings []value.Value
+	missing, extra   []value.Value
+	corrupt          []value.Value
+	set              indexkey.KeySet
 }
 
 // maxFindings bounds the lists of a reply.
