@@ -18,6 +18,9 @@ type WriteConcern struct {
 // Majority is the default write concern.
 var Majority = WriteConcern{W: -1, J: true}
 
+// Durable tells whether wc waits for the journal.
+func (wc WriteConcern) Durable() bool { return wc.J || wc.W < 0 }
+
 // Set is the replica set this node is a member of, seen by those who write.
 type Set interface {
 	// Commit orders the unit among all others, writes it and waits for what wc asks. An error with a zero timestamp
@@ -32,32 +35,3 @@ type Set interface {
 	// MajorityCommitted is the newest timestamp a majority holds durably.
 	MajorityCommitted() storage.Timestamp
 }
-
-// Single is a set of one member.
-type Single struct {
-	engine *storage.Engine
-}
-
-// NewSingle makes the set of the one member that e belongs to.
-func NewSingle(e *storage.Engine) *Single { return &Single{engine: e} }
-
-var _ Set = (*Single)(nil)
-
-// Commit implements Set.
-func (s *Single) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
-	return s.engine.Commit(ctx, u, wc.J || wc.W < 0)
-}
-
-// Await implements Set.
-func (s *Single) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error {
-	return s.engine.Sync(ctx)
-}
-
-// IsPrimary implements Set.
-func (s *Single) IsPrimary() bool { return true }
-
-// Term implements Set.
-func (s *Single) Term() int64 { return 1 }
-
-// MajorityCommitted implements Set.
-func (s *Single) MajorityCommitted() storage.Timestamp { return s.engine.Durable() }

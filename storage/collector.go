@@ -43,6 +43,7 @@ func (e *Engine) collect(ctx context.Context) error {
 		}
 	}
 	e.history.forget(oldest)
+	e.spans.update(e.Catalog())
 	return e.truncateOplog()
 }
 

@@ -310,9 +310,14 @@ func (e *Engine) writeCounters(b *pebble.Batch) {
 func (e *Engine) publish(g *group) {
 	c := &e.commit
 	if g.err == nil && g.last > e.view.Load().ts {
-		for _, d := range c.counts {
+		grown := false
+		for id, d := range c.counts {
 			d.counters.Records.Store(d.records)
-			d.counters.DataSize.Store(d.bytes)
+			before := d.counters.DataSize.Swap(d.bytes)
+			grown = grown || id != identOplog && before < largeTable && d.bytes >= largeTable
+		}
+		if grown {
+			e.spans.update(g.cat)
 		}
 		if g.cat != g.old {
 			e.history.add(g.last, g.cat)

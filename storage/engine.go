@@ -61,6 +61,7 @@ type Engine struct {
 	space     spaceGuard
 	oplog     oplogState
 	drops     dropQueue
+	spans     tableSpans
 
 	unfinished []UnfinishedBuild
 

@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/keystring"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -465,4 +467,51 @@ func TestIndexBuild(t *testing.T) {
 	if e.Catalog().Lookup("db.c").Index("z_1") != nil {
 		t.Error("the index should be gone")
 	}
+}
+
+func TestValidate(t *testing.T) {
+	e := openMem(t, Options{})
+	defer e.Close()
+	c := create(t, e, "db.c", nil, spec("a_1", D("a", 1)))
+	insert(t, e, c, D("_id", 1, "a", 1), D("_id", 2, "a", 2), D("_id", 3, "a", []int{4, 5}))
+	check := func(expect string) *Validation {
+		t.Helper()
+		s := e.Snapshot()
+		defer s.Release()
+		v, err := s.Validate(context.Background(), s.Catalog().Lookup("db.c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprint(v.Valid(), v.Records, len(v.Corrupt), v.CountWrong, v.Multikey)
+		for _, i := range v.Indexes {
+			got += fmt.Sprintf(" %s %d", i.Name, i.Keys)
+			for _, m := range i.Missing {
+				got += " missing " + shellString(value.NewDocument(m.Doc))
+			}
+			for _, m := range i.Extra {
+				got += " extra " + shellString(value.NewDocument(m.Doc))
+			}
+		}
+		want(t, "validation", got, expect)
+		return v
+	}
+	check("true 3 0 false [] _id_ 3 a_1 4")
+	// Damage done behind the engine's back.
+	c = e.Catalog().Lookup("db.c")
+	idx := c.Index("a_1")
+	var set indexkey.KeySet
+	if err := idx.Keys.Keys(D("a", 2), &set); err != nil {
+		t.Fatal(err)
+	}
+	u := e.NewUnitOfWork(nil)
+	u.put(idx.Ident, appendIndexKey(nil, idx, set.Key(0), NewRecordID(2)))
+	u.put(idx.Ident, appendIndexKey(nil, idx, set.Key(0), NewRecordID(9)), entryLive)
+	u.put(c.IDIndex().Ident, keystring.AppendKey(nil, V(3), false, nil))
+	u.put(c.Ident, NewRecordID(7), []byte("no document"))
+	commit(t, e, u)
+	found := check("false 4 1 true [] _id_ 2 missing { _id: 3 } a_1 4 missing { a: 2 } extra { a: 2 }")
+	if changed, err := e.Repair(context.Background(), "db.c", found); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	check("true 3 0 false [] _id_ 3 a_1 4")
 }

@@ -51,6 +51,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 			},
 		},
 	}
+	o.Experimental.SpanPolicyFunc = e.spans.policy
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 16 << 10
 		o.Levels[i].IndexBlockSize = 64 << 10

@@ -30,6 +30,7 @@ func (e *Engine) recover() error {
 	}
 	e.view.Store(&view{ts: top, cat: cat})
 	e.history.add(top, cat)
+	e.spans.update(cat)
 	e.durable.Store(uint64(top))
 	e.oldest.Store(uint64(max(oldest, 1)))
 	if err := e.loadDrops(); err != nil {
