@@ -65,6 +65,9 @@ func (c *conjunction) add(top, n *match.Node, prefix string, outer int, elem *ma
 		}
 		path = n.Children[0].Path
 	}
+	if (elem != nil || n.Kind == match.ElemMatchValue) && hasIndexComponent(prefix+path) {
+		return // $elemMatch goes through arrays at such paths, keys do not
+	}
 	c.preds = append(c.preds, pred{test: n, path: prefix + path, outer: outer, elem: elem, depth: depth, whole: top == n})
 }
 

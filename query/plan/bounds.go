@@ -200,6 +200,9 @@ func (t *target) extreme(k match.Kind, v value.Value) (Intervals, tightness, boo
 	if t.x.Sparse || t.kind() == Wildcard {
 		return nil, fetch, false
 	}
+	if t.multi {
+		return everything(), fetch, true // the array as a whole compares, too, and is not in the index
+	}
 	return Intervals{b}, fetch, true
 }
 
@@ -294,6 +297,9 @@ func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 		tight = fetch
 	} else if l, tight, ok = t.boundsOf(n); !ok {
 		return nil, fetch, false
+	}
+	if t.multi && (l.Contains(value.NewNull()) || l.Contains(value.NewUndefined())) {
+		return nil, fetch, false // a path that ends in an empty array has the key null, but no value
 	}
 	if t.multi || !member {
 		tight = fetch
