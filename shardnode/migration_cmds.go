@@ -18,6 +18,7 @@ func (n *Node) BecomeShard(state *ShardState) {
 	m := &migrations{n: n, state: state, ctx: ctx, stop: stop, wake: make(chan struct{}, 1)}
 	n.Sharding, n.migrations = state, m
 	n.Service.Table.Add(m.specs()...)
+	n.Service.Table.Add(m.shardSpecs()...)
 	m.wg.Add(1)
 	go m.background()
 }

@@ -165,7 +165,7 @@ func startCluster(c *config, h *host) (*roles, error) {
 	case "standalone", "replset":
 		err = a.single(c.Topology == "replset")
 	default:
-		err = mongoerr.Newf(mongoerr.NotImplemented, "--topology %s", c.Topology)
+		err = a.sharded()
 	}
 	if err != nil {
 		return a.fail(err)

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// addShardCommand asks the config server to take a shard in.
+func addShardCommand(conn, shard string) []byte {
+	return value.Doc(value.F("_configsvrAddShard", value.NewString(conn)), value.F("name", value.NewString(shard)), value.F("$db", value.NewString("admin")))
+}
+
+// describeRouter is a router's part of hello.
+func describeRouter(t *command.Topology, hello bool, dst []byte) []byte {
+	name := "ismaster"
+	if hello {
+		name = "isWritablePrimary"
+	}
+	dst = value.Append(dst, name, value.NewBool(true))
+	dst = value.Append(dst, "msg", value.NewString("isdbgrid"))
+	return t.AppendVersion(dst)
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/configsvr"
+	"github.com/shoaldb/shoal/router"
+	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// directory finds the nodes of this process by the name of their replica set; other nodes are reached over TCP.
+type directory struct {
+	pool  *wire.Pool
+	clock *cluster.VectorClock
+	mu    sync.Mutex
+	local map[string]cluster.Peer
+}
+
+func newDirectory(clock *cluster.VectorClock) *directory {
+	return &directory{pool: wire.NewPool(wire.PoolOptions{}), clock: clock, local: map[string]cluster.Peer{}}
+}
+
+func (d *directory) add(set string, p cluster.Peer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.local[set] = p
+}
+
+// dial implements what a registry reaches shards by.
+func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
+	d.mu.Lock()
+	p := d.local[set]
+	d.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	return cluster.NewTCPPeer(d.pool, d.clock, hosts)
+}
+
+// sharded is a whole cluster: a config server, shards, and routers that clients connect to.
+func (a *assembly) sharded() error {
+	c := a.c
+	ctx := context.Background()
+	clock := cluster.NewVectorClock(time.Now)
+	d := newDirectory(clock)
+	ports := newPorts(c)
+	cfg, err := a.member(ctx, clock, d, "configRepl", "config", true, ports)
+	if err != nil {
+		return err
+	}
+	if err := cfg.UseKeys(ctx, cluster.PeerKeys{Peer: cfg.Peer()}, true); err != nil {
+		return err
+	}
+	registry := cluster.NewRegistry(cfg.Peer(), d.dial)
+	manager := configsvr.New(cfg.Peer(), registry, clock, "configRepl/"+cfg.Node.Host)
+	manager.Register(cfg.Service)
+	if err := manager.Init(ctx); err != nil {
+		return err
+	}
+	for i := range c.Shards {
+		name := fmt.Sprintf("shard%02d", i)
+		s, err := a.member(ctx, clock, d, name, name, false, ports)
+		if err != nil {
+			return err
+		}
+		if err := a.joinable(s, cfg.Peer(), d, clock); err != nil {
+			return err
+		}
+		if _, ok, err := s.Identity(); err != nil {
+			return err
+		} else if !ok {
+			if err := addShard(ctx, cfg.Peer(), name, s.Node.Host); err != nil {
+				return err
+			}
+		}
+	}
+	bctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() { defer wg.Done(); manager.RunBalancer(bctx) }()
+	a.down = append(a.down, func(context.Context) error { stop(); wg.Wait(); return nil })
+	return a.routers(cfg.Peer(), d, clock)
+}
+
+func addShard(ctx context.Context, config cluster.Peer, set, host string) error {
+	_, err := cluster.Run(ctx, config, addShardCommand(set+"/"+host, set))
+	return err
+}
+
+// ports hands out the ports of members that listen for themselves.
+type ports struct {
+	host string
+	next int
+}
+
+func newPorts(c *config) *ports {
+	host, _, err := net.SplitHostPort(c.Listen[0])
+	if err != nil || host == "" || host == "0.0.0.0" || host == "::" {
+		host = "127.0.0.1"
+	}
+	return &ports{host: host, next: c.NodePort}
+}
+
+// member opens a data-bearing member of the cluster, which is the whole of its replica set.
+func (a *assembly) member(ctx context.Context, clock *cluster.VectorClock, d *directory, set, dir string, config bool, p *ports) (*shardnode.Server, error) {
+	host := net.JoinHostPort(p.host, strconv.Itoa(27017))
+	if p.next > 0 {
+		host = net.JoinHostPort(p.host, strconv.Itoa(p.next))
+	} else {
+		host = strings.ToLower(dir) + ".local:27018" // reached in the process only
+	}
+	s, err := a.openData(shardnode.Config{
+		Dir: filepath.Join(a.c.DBPath, dir), Memory: a.c.Memory, SetName: set, Host: host, Config: config, Clock: clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Initiate(ctx); err != nil {
+		return nil, err
+	}
+	d.add(set, s.Peer())
+	if p.next > 0 {
+		p.next++
+		if _, err := a.listen(s.Service, []string{host}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// joinable makes a data-bearing server a shard: at once where it belongs to a cluster already, else when it is added.
+func (a *assembly) joinable(s *shardnode.Server, config cluster.Peer, d *directory, clock *cluster.VectorClock) error {
+	join := func(id shardnode.Identity) (*shardnode.ShardState, error) {
+		p := config
+		if p == nil {
+			set, hosts := cluster.SplitHosts(id.ConfigDB)
+			var err error
+			if p, err = d.dial(set, hosts); err != nil {
+				return nil, err
+			}
+		}
+		return shardnode.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock), nil
+	}
+	s.OnJoin(join)
+	id, ok, err := s.Identity()
+	if err != nil || !ok {
+		return err
+	}
+	state, err := join(id)
+	if err != nil {
+		return err
+	}
+	s.Node.BecomeShard(state)
+	return nil
+}
+
+// routers starts the routers, each on the next port behind the one asked for.
+func (a *assembly) routers(config cluster.Peer, d *directory, clock *cluster.VectorClock) error {
+	var hosts []string
+	for i := range a.c.Routers {
+		addrs := make([]string, len(a.c.Listen))
+		for j, l := range a.c.Listen {
+			addr, err := portAfter(l, i)
+			if err != nil {
+				return err
+			}
+			addrs[j] = addr
+		}
+		bound, err := a.router(config, d, clock, addrs)
+		if err != nil {
+			return err
+		}
+		a.roles.Addrs = append(a.roles.Addrs, bound...)
+		hosts = append(hosts, bound[0].String())
+	}
+	a.roles.Describe = []string{
+		fmt.Sprintf("Sharded cluster: %d router(s), 1 config server, %d shard(s)", a.c.Routers, a.c.Shards),
+		"Connection string: mongodb://" + strings.Join(hosts, ",") + "/",
+	}
+	return nil
+}
+
+func portAfter(addr string, n int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || n == 0 {
+		return addr, err
+	}
+	p, err := strconv.Atoi(port)
+	if err != nil {
+		return "", err
+	}
+	if p != 0 {
+		p += n
+	}
+	return net.JoinHostPort(host, strconv.Itoa(p)), nil
+}
+
+// router makes one router and listens for it.
+func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.VectorClock, addrs []string) ([]net.Addr, error) {
+	svc := command.NewService(command.Router)
+	svc.Clock = clock
+	base := &command.Base{Service: svc, Params: a.params, FailPoints: a.points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
+	base.Install()
+	svc.AddGeneric(a.info)
+	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, a.points)
+	r.Sessions = base.Sessions
+	topo := command.NewTopology(shardnode.NewObjectID(), 0)
+	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
+	svc.Table.Add(command.HelloSpec(topo))
+	svc.AddRest()
+	bound, err := a.listen(svc, addrs)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = advertised(a.info.Host, bound[0].(*net.TCPAddr).Port)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	a.down = append(a.down, func(context.Context) error { stop(); <-done; return nil })
+	return bound, nil
+}
