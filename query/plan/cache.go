@@ -1,0 +1,181 @@
+package plan
+
+import (
+	"container/list"
+	"strings"
+	"sync"
+)
+
+// Signature names the parts of a plan that are a choice: its stages, indexes and directions, not its bounds.
+func (n *Node) Signature() string {
+	var b strings.Builder
+	n.signature(&b)
+	return b.String()
+}
+
+func (n *Node) signature(b *strings.Builder) {
+	b.WriteByte('A' + byte(n.Stage))
+	if n.Index != nil {
+		b.WriteString(n.Index.Name)
+		if n.Direction < 0 {
+			b.WriteByte('-')
+		}
+	}
+	if len(n.Inputs) == 0 {
+		return
+	}
+	b.WriteByte('(')
+	for i, in := range n.Inputs {
+		if n.Stage == SortMerge && i > 0 && in.Index == n.Inputs[i-1].Index {
+			continue // as many as there are values in an $in
+		}
+		in.signature(b)
+	}
+	b.WriteByte(')')
+}
+
+// Choice is what a Cache remembers of a shape.
+type Choice struct {
+	Signature string
+	// Index is the one index of the plan; empty where it has none or several.
+	Index string
+	// Works is how much work the plan took in its trial: a run that needs many times as much is planned anew.
+	Works int64
+	// Active is false until a second trial confirms the choice.
+	Active bool
+	// Plan is kept for $planCacheStats.
+	Plan *Node
+	// Shape and Key identify the entry.
+	Shape, Key string
+}
+
+// Cache remembers the plans that won trials, for one collection. Its owner makes a new one whenever the set of indexes
+// changes.
+type Cache struct {
+	mu struct {
+		sync.Mutex
+		entries map[string]*list.Element // of *Choice, by CacheKey
+		order   *list.List               // most recently used first
+	}
+	limit int
+}
+
+// NewCache makes a cache of at most limit entries (planCacheSize; 0 stands for 5000).
+func NewCache(limit int) *Cache {
+	if limit <= 0 {
+		limit = 5000
+	}
+	c := &Cache{limit: limit}
+	c.mu.entries, c.mu.order = map[string]*list.Element{}, list.New()
+	return c
+}
+
+// Get gives the choice for a key, active or not.
+func (c *Cache) Get(key string) (Choice, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.mu.entries[key]
+	if !ok {
+		return Choice{}, false
+	}
+	c.mu.order.MoveToFront(e)
+	return *e.Value.(*Choice), true
+}
+
+// Put notes the winner of a trial. A choice becomes active when a second trial takes no more work than the first; a
+// worse one stays inactive with its budget raised, as the server has it.
+func (c *Cache) Put(key, shape string, winner *Node, works int64) {
+	n := &Choice{Signature: winner.Signature(), Index: onlyIndex(winner), Works: works, Plan: winner, Shape: shape, Key: key}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.mu.entries[key]; ok {
+		old := e.Value.(*Choice)
+		switch {
+		case works <= old.Works:
+			n.Active = true
+		case old.Active:
+			return
+		default:
+			n.Works = max(old.Works*2, old.Works+1)
+		}
+		e.Value = n
+		c.mu.order.MoveToFront(e)
+		return
+	}
+	c.mu.entries[key] = c.mu.order.PushFront(n)
+	if c.mu.order.Len() > c.limit {
+		last := c.mu.order.Back()
+		delete(c.mu.entries, last.Value.(*Choice).Key)
+		c.mu.order.Remove(last)
+	}
+}
+
+// Deactivate is for a cached plan that took far more work than its trial.
+func (c *Cache) Deactivate(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.mu.entries[key]; ok {
+		n := *e.Value.(*Choice)
+		n.Active = false
+		e.Value = &n
+	}
+}
+
+// Clear forgets the entries that drop says yes to, or all where it is nil.
+func (c *Cache) Clear(drop func(*Choice) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range c.mu.entries {
+		if drop == nil || drop(e.Value.(*Choice)) {
+			delete(c.mu.entries, key)
+			c.mu.order.Remove(e)
+		}
+	}
+}
+
+// Entries lists the choices, most recently used first.
+func (c *Cache) Entries() []Choice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Choice
+	for e := c.mu.order.Front(); e != nil; e = e.Next() {
+		out = append(out, *e.Value.(*Choice))
+	}
+	return out
+}
+
+func onlyIndex(n *Node) string {
+	name, many := "", false
+	n.Leaves(func(l *Node) {
+		switch {
+		case l.Index == nil || name != "" && name != l.Index.Name:
+			many = true
+		default:
+			name = l.Index.Name
+		}
+	})
+	if many {
+		return ""
+	}
+	return name
+}
+
+// Again plans a query by an earlier choice: it makes new bounds for the chosen index alone. nil where the choice no
+// longer fits, which means planning from the start.
+func Again(q *Query, c *Collection, choice *Choice) *Node {
+	again := *q
+	if choice.Index != "" {
+		allowed := q.Allowed
+		again.Allowed = func(x *Index) bool { return x.Name == choice.Index && (allowed == nil || allowed(x)) }
+	}
+	r, err := Plan(&again, c)
+	if err != nil {
+		return nil
+	}
+	for _, n := range r.Candidates {
+		if n.Signature() == choice.Signature {
+			return n
+		}
+	}
+	return nil
+}
