@@ -86,6 +86,18 @@ func Parse(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
 	return s, nil
 }
 
+// ParseWindow is Parse for a window function, whose argument may be an array expression.
+func ParseWindow(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
+	if k := kinds[name]; k != nil && arg.T == value.Array && name != "$count" {
+		e, err := expr.Compile(arg, sc)
+		if err != nil {
+			return nil, err
+		}
+		return &Spec{Name: name, kind: k, coll: sc.Env().Collator, raw: arg.Clone(), Arg: e}, nil
+	}
+	return Parse(name, arg, sc)
+}
+
 // New starts a state. f stands at the group's key, which n of the n family may refer to.
 func (s *Spec) New(f *expr.Frame) (State, error) {
 	if s.n == nil {
