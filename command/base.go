@@ -79,10 +79,10 @@ func (b *Base) checkAPI(op *Op) error {
 		}
 		return nil
 	}
-	if a.Version != "1" && !(a.Version == "2" && b.Params.Bool("acceptApiVersion2")) {
+	if a.Version != "1" {
 		return mongoerr.Newf(mongoerr.APIVersionError, "API version must be \"1\"")
 	}
-	if a.Strict && !op.Req.Spec.API && a.Version == "1" {
+	if a.Strict && !op.Req.Spec.API {
 		return mongoerr.Newf(mongoerr.APIStrictError, "Provided apiStrict:true, but the command %s is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://www.mongodb.com/docs/manual/reference/stable-api/", op.Req.Spec.Name)
 	}
 	if a.DeprecationErrors && op.Req.Spec.Name == "testDeprecation" {

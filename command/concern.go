@@ -1,6 +1,7 @@
 package command
 
 import (
+	"math"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -12,6 +13,7 @@ type WriteConcern struct {
 	W        int
 	Majority bool
 	Tag      string
+	Tags     bool // w is a document of tags, which no member has
 	J        bool
 	JSet     bool
 	Timeout  time.Duration
@@ -84,11 +86,8 @@ func (wc *WriteConcern) setW(v value.Value) error {
 	wc.Majority = false
 	switch {
 	case v.T.Numeric():
-		n, ok := v.AsInt64()
-		if !ok {
-			n = clampInt64(v.AsFloat64())
-		}
-		if n < 0 || n > 50 {
+		n := roundInt64(v)
+		if n < 0 || n > 50 || v.IsNaN() {
 			return mongoerr.New(mongoerr.FailedToParse, "w has to be a non-negative number and not greater than 50")
 		}
 		wc.W = int(n)
@@ -99,9 +98,17 @@ func (wc *WriteConcern) setW(v value.Value) error {
 			wc.Tag = v.Str()
 		}
 	case v.T == value.Document:
-		return mongoerr.New(mongoerr.FailedToParse, "tagged write concern requires tags")
+		for k, n := range value.Elements(v.Doc()) {
+			if !n.T.Numeric() {
+				return mongoerr.Newf(mongoerr.FailedToParse, "tags must be a single level document with only number values, found %s", k)
+			}
+			wc.Tags = true
+		}
+		if !wc.Tags {
+			return mongoerr.New(mongoerr.FailedToParse, "tagged write concern requires tags")
+		}
 	case v.T == value.Null:
-		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
+		wc.Majority = true // as if w were not there
 	default:
 		return mongoerr.New(mongoerr.FailedToParse, "w has to be a number, string, or object")
 	}
@@ -146,7 +153,9 @@ func ParseReadConcern(doc []byte) (ReadConcern, error) {
 			if v.T != value.String {
 				return rc, wrongType("readConcern.level", v.T, TString)
 			}
-			rc.Level = v.Str()
+			if rc.Level = v.Str(); rc.Level == "" {
+				return rc, rc.badLevel()
+			}
 			rc.Given = true
 		case "afterClusterTime":
 			if v.T != value.Timestamp {
@@ -164,7 +173,11 @@ func ParseReadConcern(doc []byte) (ReadConcern, error) {
 			if rc.AtClusterTime == 0 {
 				return rc, mongoerr.New(mongoerr.InvalidOptions, "atClusterTime cannot be a null timestamp")
 			}
-		case "afterOpTime", "provenance", "$allowTransactionTableSnapshot", "$waitLastStableRecoveryTimestamp":
+		case "provenance":
+			if err := checkProvenance(v); err != nil {
+				return rc, err
+			}
+		case "afterOpTime", "$allowTransactionTableSnapshot", "$waitLastStableRecoveryTimestamp":
 		default:
 			return rc, UnknownField("readConcern." + string(k))
 		}
@@ -175,7 +188,7 @@ func (rc ReadConcern) check() error {
 	switch rc.Level {
 	case "", "local", "available", "majority", "linearizable", "snapshot":
 	default:
-		return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", rc.Level)
+		return rc.badLevel()
 	}
 	if rc.AtClusterTime != 0 && rc.Level != "snapshot" {
 		return mongoerr.New(mongoerr.InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot")
@@ -184,6 +197,36 @@ func (rc ReadConcern) check() error {
 		return mongoerr.New(mongoerr.InvalidOptions, "Can not specify both atClusterTime and afterClusterTime in readConcern")
 	}
 	return nil
+}
+
+func (rc ReadConcern) badLevel() error {
+	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", rc.Level)
+}
+
+func checkProvenance(v value.Value) error {
+	switch {
+	case v.T == value.Null:
+		return nil
+	case v.T != value.String:
+		return wrongType("readConcern.provenance", v.T, TString)
+	}
+	switch v.Str() {
+	case "clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults", "internalWriteDefault":
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.provenance' is not a valid value.", v.Str())
+}
+
+// roundInt64 is a number as an integer: doubles are cut, decimals rounded to even.
+func roundInt64(v value.Value) int64 {
+	if i, ok := v.AsInt64(); ok {
+		return i
+	}
+	f := v.AsFloat64()
+	if v.T == value.Decimal128 {
+		f = math.RoundToEven(f)
+	}
+	return clampInt64(f)
 }
 
 // checkConcerns refuses concerns on commands that cannot honour them.

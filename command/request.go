@@ -1,6 +1,7 @@
 package command
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -354,12 +355,18 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 }
 
 func (r *Request) setMaxTime(name string, v value.Value) error {
+	if v.T == value.Null {
+		return nil
+	}
 	if !v.T.Numeric() {
 		return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", name, v.T.Name(), TNumber)
 	}
 	ms, ok := v.AsInt64()
 	if !ok {
-		return mongoerr.Newf(mongoerr.BadValue, "%s has non-integral value", name)
+		if f := v.AsFloat64(); f == math.Trunc(f) && !v.IsNaN() && !v.IsInfinite() && math.Abs(f) < 1<<63 {
+			return mongoerr.Newf(mongoerr.BadValue, "%s value for %s is out of range [0, 2147483647]", value.Show(v), name)
+		}
+		return mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: %s: %s", name, value.Show(v))
 	}
 	if ms < 0 || ms > 1<<31-1 {
 		return mongoerr.Newf(mongoerr.BadValue, "%d value for %s is out of range [0, 2147483647]", ms, name)

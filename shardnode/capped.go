@@ -52,10 +52,7 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	switch {
-	case len(ns) > maxNamespace:
-		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, maxNamespace)
-	case coll == "system.views":
+	if coll == "system.views" {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot convert %s to a capped collection", ns)
 	}
 	w, err := n.newWriteOp(op)
@@ -83,7 +80,10 @@ func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 			return err
 		}
 		id := NewObjectID()
-		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:]) + ".convertToCapped"
+		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
+		if len(tmp) > maxNamespace {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, maxNamespace)
+		}
 		spec := cappedCopy(c, tmp, size)
 		options := spec.Options
 		o := optionsOf(options)
@@ -185,7 +185,7 @@ func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
 	if v, err := viewFor(s, target); err != nil {
 		return err
 	} else if v != nil {
-		return mongoerr.Newf(mongoerr.NamespaceExists, "cloneCollectionAsCapped failed - destination %s is a view", target)
+		return notOnView(target)
 	}
 	if _, err := n.copyInto(w, s, c, cappedCopy(c, target, size), nil); err != nil {
 		return err

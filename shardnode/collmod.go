@@ -38,7 +38,8 @@ type collMod struct {
 
 	cappedSize, cappedMax value.Value
 	pipeline              value.Value
-	changes               []value.Field // *_old and *_new of the reply
+	changes               []value.Field  // *_old and *_new of the reply
+	usage                 *catalog.Usage // starts again once the index is hidden or shown
 }
 
 // indexMod is the index argument of collMod.
@@ -219,7 +220,7 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 
 // modify applies a collMod to whatever has that name.
 func (n *Node) modify(w *writeOp, m *collMod) error {
-	m.changes = nil
+	m.changes, m.usage = nil, nil
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
@@ -316,6 +317,7 @@ func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Coll
 			return err
 		}
 		if m.dryRun {
+			m.changes = nil
 			w.finish()
 			return nil
 		}
@@ -324,6 +326,9 @@ func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Coll
 				return err
 			}
 			changed, o, o2 = true, nil, nil
+			if m.usage != nil {
+				u.OnCommit(func(storage.Timestamp) { m.usage.Ops.Store(0) })
+			}
 		}
 	}
 	options, err := m.modifiedOptions(w.op, c)
@@ -489,6 +494,7 @@ func (n *Node) modifiedIndex(w *writeOp, s *storage.Snapshot, c *catalog.Collect
 	}
 	if !i.hidden.IsMissing() && i.hidden.Truthy() != idx.Hidden {
 		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))
+		m.usage = idx.Usage
 		o.flag("hidden", !idx.Hidden)
 	}
 	if !i.prepare.IsMissing() && i.prepare.Truthy() != idx.PrepareUnique {

@@ -145,25 +145,21 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, db); err != nil {
 		return dst, err
 	}
-	there, err := n.dropDatabase(w, db)
-	if err == nil && there {
-		dst = value.Append(dst, "dropped", value.NewString(db))
-	}
-	return dst, err
+	return dst, n.dropDatabase(w, db)
 }
 
 // dropDatabase drops every collection of a database in one unit of work.
-func (n *Node) dropDatabase(w *writeOp, db string) (there bool, err error) {
+func (n *Node) dropDatabase(w *writeOp, db string) error {
 	unlock, err := n.lockDatabase(w.op, db, lock.X)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer unlock()
-	err = w.retry(func() error {
+	return w.retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()
 		list := s.Catalog().Collections(db)
-		if there = len(list) > 0; !there {
+		if len(list) == 0 {
 			w.finish()
 			return nil
 		}
@@ -178,5 +174,4 @@ func (n *Node) dropDatabase(w *writeOp, db string) (there bool, err error) {
 		u.Oplog(storage.OplogEntry{Op: 'c', NS: db + ".$cmd", StmtID: -1, O: value.Doc(value.F("dropDatabase", value.NewInt32(1)))})
 		return w.commit(u, w.wc)
 	})
-	return there, err
 }

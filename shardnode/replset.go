@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ func NewReplSet(n *Node, name string, topo *command.Topology) (*ReplSet, error) 
 	r := &ReplSet{Name: name, node: n, topo: topo}
 	n.Repl = r
 	if name == "" {
-		return r, nil
+		return r, n.ensureSystem(context.Background())
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
@@ -49,7 +50,7 @@ func NewReplSet(n *Node, name string, topo *command.Topology) (*ReplSet, error) 
 		return r, err
 	}
 	r.become(append([]byte(nil), doc...))
-	return r, nil
+	return r, n.ensureSystem(context.Background())
 }
 
 // become makes the member primary under a configuration.
@@ -124,10 +125,11 @@ func (r *ReplSet) store(op *command.Op, config []byte) error {
 		_, err = n.Set.Commit(op, u, replicationConcern{W: 1, J: true})
 		return err
 	})
-	if err == nil {
-		r.become(config)
+	if err != nil {
+		return err
 	}
-	return err
+	r.become(config)
+	return n.ensureSystem(op)
 }
 
 // fullConfig fills in the defaults of a configuration, in the order replSetGetConfig shows them.

@@ -12,7 +12,7 @@ import (
 )
 
 // maxViewPipeline is the size of a view's pipeline in bytes.
-const maxViewPipeline = 16*1000*1000 - 1
+const maxViewPipeline = 16 * 1000 * 1000
 
 // maxStages is how many stages a pipeline may have.
 const maxStages = 1000
@@ -60,7 +60,11 @@ func (n *Node) checkView(s *storage.Snapshot, v *view) error {
 	if err := checkViewOn(db, v.on); err != nil {
 		return err
 	}
-	if len(v.pipeline.Doc()) > maxViewPipeline {
+	size := 0
+	for _, s := range value.Values(v.pipeline.Doc()) {
+		size += len(s.Doc())
+	}
+	if size > maxViewPipeline {
 		return mongoerr.Newf(mongoerr.ViewPipelineMaxSizeExceeded, "View pipeline exceeds maximum size; maximum size is %d", maxViewPipeline)
 	}
 	if value.Count(v.pipeline.Doc()) > maxStages {

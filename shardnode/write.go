@@ -40,10 +40,32 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err != nil {
 		return nil, err
 	}
-	if wc.Tag != "" {
-		return nil, mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", wc.Tag)
+	if err := n.checkConcern(op, wc); err != nil {
+		return nil, err
 	}
 	return &writeOp{n: n, op: op, wc: replConcern(wc), bypass: op.Bool("bypassDocumentValidation")}, nil
+}
+
+// checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
+// in writeConcernError. A server without a replica set refuses it before.
+func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
+	const members = 1
+	if n.Repl == nil || n.Repl.Name == "" {
+		switch {
+		case wc.Tag != "":
+			return mongoerr.Newf(mongoerr.BadValue, "cannot use non-majority 'w' mode \"%s\" when a host is not a member of a replica set", wc.Tag)
+		case wc.W > 1:
+			return mongoerr.New(mongoerr.BadValue, "cannot use 'w' > 1 when a host is not replicated")
+		}
+		return nil
+	}
+	switch {
+	case wc.Tag != "":
+		op.SetWriteConcernError(mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", wc.Tag))
+	case wc.W > members || wc.Tags:
+		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
+	}
+	return nil
 }
 
 func replConcern(wc command.WriteConcern) replication.WriteConcern {

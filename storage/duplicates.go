@@ -21,6 +21,15 @@ func duplicateKey(c *catalog.Collection, idx *catalog.Index, key, tb []byte) err
 
 // duplicateID is duplicateKey for a clustered collection, which has no _id index.
 func duplicateID(c *catalog.Collection, key, tb []byte) error {
+	// The real server cannot put these back into a document, and answers what its key strings complain of.
+	if vals, ok := keystring.Decode(key, tb, 0, 1); ok && len(vals) == 1 {
+		switch {
+		case vals[0].IsNaN():
+			return mongoerr.New(50819, "NaN can not be converted to a decimal")
+		case vals[0].IsInfinite():
+			return mongoerr.New(50826, "infinity can not be converted to a decimal")
+		}
+	}
 	name := c.ClusteredName
 	if name == "" {
 		name = "_id_"

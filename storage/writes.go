@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/storage/keystring"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // entryLive starts the value of every index entry but those of the _id index, whose value is the RecordId and is never
@@ -105,9 +106,15 @@ func grow(s []indexkey.KeySet, n int) []indexkey.KeySet {
 	return s
 }
 
+// maxRecordID is how long the RecordId of a clustered collection may be.
+const maxRecordID = 8 << 20
+
 // newRecordID gives the place of a new record. For clustered collections that is its _id, which must be new.
 func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID, error) {
 	if c.Clustered {
+		if len(idKey) > maxRecordID {
+			return nil, mongoerr.Newf(5894900, "The size of the RecordId exceeds the maximum of %d bytes: %d", maxRecordID, len(idKey))
+		}
 		u.scratch.rid = append(u.scratch.rid[:0], idKey...)
 		rid := RecordID(u.scratch.rid)
 		if err := u.claimRecord(c, rid); err != nil {

@@ -85,7 +85,7 @@ func Validate(doc []byte) error {
 // validateElements checks the elements in b[p:end], where b[end] is known to be the terminator: a zero byte there stops
 // every search for the end of a key.
 func validateElements(b []byte, p, end, depth int) error {
-	if depth > MaxDepth {
+	if depth > MaxDepth+1 { // so many levels below the document itself
 		return errDepth
 	}
 	for p < end {

