@@ -52,7 +52,8 @@ func sixDigits(f float64) string {
 	return mant + "e" + tail
 }
 
-// doubleText is the shortest text that reads back as the same double; exponents as C++ prints them.
+// doubleText is the shortest text that reads back as the same double; numbers from 1e16 up and below
+// 1e-4 have an exponent.
 func doubleText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -62,8 +63,8 @@ func doubleText(f float64) string {
 	case math.IsInf(f, -1):
 		return "-Infinity"
 	}
-	s := strconv.FormatFloat(f, 'g', -1, 64)
-	if i := strings.IndexByte(s, 'e'); i < 0 || len(s) > 0 && math.Abs(f) < 1e21 && math.Abs(f) >= 1e-5 {
+	s := strconv.FormatFloat(f, 'e', -1, 64)
+	if exp, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:]); exp >= -4 && exp < 16 {
 		s = strconv.FormatFloat(f, 'f', -1, 64)
 	}
 	return s

@@ -164,6 +164,9 @@ func indexOfCP(s, sub []byte, start, end int) int {
 	if end < 0 || end > n {
 		end = n
 	}
+	if n == 0 && start == 0 && len(sub) == 0 {
+		return 0
+	}
 	at := cpOffset(s, start)
 	for i := start; i < end; i++ { // a match starts before end; it may reach beyond
 		if bytes.HasPrefix(s[at:], sub) {

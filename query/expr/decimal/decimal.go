@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 
 	"github.com/cockroachdb/apd/v3"
 
@@ -372,4 +373,32 @@ func Sqrt(x *D) *D {
 		d.Exponent++
 	}
 	return d
+}
+
+// Parse reads a whole string as a decimal; what has too many digits or is too large is no decimal.
+func Parse(s string) (*D, bool) {
+	body := s
+	if body != "" && (body[0] == '+' || body[0] == '-') {
+		body = body[1:]
+	}
+	if body == "" || !(body[0] >= '0' && body[0] <= '9' || body[0] == '.' || isSpecial(body)) {
+		return nil, false
+	}
+	d, cond, err := apd.NewFromString(s)
+	if err != nil || cond.Any() {
+		return nil, false
+	}
+	if d.Form != apd.Finite {
+		return d, true
+	}
+	out := fit(d)
+	return out, out.Form == apd.Finite && out.IsZero() == d.IsZero()
+}
+
+func isSpecial(s string) bool {
+	switch strings.ToLower(s) {
+	case "nan", "inf", "infinity":
+		return true
+	}
+	return false
 }
