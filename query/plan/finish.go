@@ -20,7 +20,9 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 	if sorted != nil {
 		root = sorted
 	}
-	if left == nil && p.canCover(scan.Index) {
+	// A key alone is good for a result, but not for the stages in between that look at documents.
+	between := p.q.ShardFilter || len(p.q.Sort) > 0 && sorted == nil
+	if left == nil && !between && p.canCover(scan.Index) {
 		if p.q.Distinct != "" && sorted == nil {
 			if n := p.distinctScan(scan); n != nil {
 				return n
@@ -121,7 +123,7 @@ func (p *planner) canCover(x *Index) bool {
 	default:
 		needs = q.Projection.Paths
 	}
-	if !x.holds(needs) || q.ShardFilter && !x.holds(q.ShardKey) {
+	if !x.holds(needs) {
 		return false
 	}
 	for _, s := range q.Sort {

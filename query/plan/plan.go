@@ -230,8 +230,12 @@ func (p *planner) candidates() (*Result, error) {
 	var out []*Node
 	conj := newConjunction(p.q.Filter, p.parts)
 	for _, x := range p.c.Indexes {
-		if p.usable(x) && p.partialFits(x, p.parts) {
+		switch {
+		case !p.usable(x):
+		case p.partialFits(x, p.parts):
 			out = p.tryIndex(out, conj, x)
+		case x == p.hint && x.Kind != Wildcard:
+			out = append(out, p.wholeIndex(x))
 		}
 	}
 	if union := p.union(); union != nil {
@@ -262,8 +266,7 @@ func (p *planner) tryIndex(out []*Node, conj *conjunction, x *Index) []*Node {
 		if p.hint == nil {
 			return out
 		}
-		conj = newConjunction(p.q.Filter, nil)
-		conj.parts = p.parts
+		return append(out, p.wholeIndex(x))
 	}
 	u := conj.assign(x, "")
 	leading := !u.bounds[0].Intervals.Full() || u.served > 0 && conj.hasPath(x.Fields[0].Path)
@@ -277,6 +280,15 @@ func (p *planner) tryIndex(out []*Node, conj *conjunction, x *Index) []*Node {
 		return out
 	}
 	return append(out, plan)
+}
+
+// wholeIndex scans all of an index that a hint forces on a filter it does not fit: results that are not in it are lost,
+// which is what such a hint asks for.
+func (p *planner) wholeIndex(x *Index) *Node {
+	conj := newConjunction(p.q.Filter, nil)
+	conj.parts = p.parts
+	u := conj.assign(x, "")
+	return p.finishIndex(p.indexScan(u), conj, u)
 }
 
 func (c *conjunction) hasPath(path string) bool {

@@ -20,9 +20,8 @@ type Query struct {
 	CollationDoc []byte // in full; nil for simple
 	Collator     value.Collator
 
-	// ShardFilter puts a stage that drops orphans above the scan; ShardKey are the paths it reads.
+	// ShardFilter puts a stage that drops orphans above the scan.
 	ShardFilter bool
-	ShardKey    []string
 
 	// Count wants the number of results alone. Distinct wants the values of one path alone; empty where it does not.
 	Count    bool
