@@ -405,8 +405,9 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 		}
 		p := e.cur.Load()
 		if p != nil && info.HasWanted && (*p).Map != nil && e.fresh.Load() {
+			// The cache may have moved on since the request was sent: another request met the same answer first.
 			have := (*p).Map.ShardVersion(info.Shard)
-			if o := have.Compare(info.Wanted); o == Same || o == Newer {
+			if o := have.Compare(info.Wanted); have != info.Received && (o == Same || o == Newer) {
 				return
 			}
 		}

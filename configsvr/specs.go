@@ -34,7 +34,7 @@ func (m *Manager) specs() []command.Spec {
 		row("_configsvrCommitChunkSplit", s, m.runCommitSplit, req("min", obj), req("max", obj), req("splitPoints", command.TArray), o("shard", s)),
 		row("_configsvrCommitChunksMerge", s, m.runCommitMerge, req("chunkRange", obj), o("shard", s)),
 		row("_configsvrCommitChunkMigration", s, m.runCommitMigration, req("fromShard", s), req("toShard", s), req("migratedChunk", obj),
-			o("epoch", any), o("validAfter", any)),
+			o("validAfter", any)),
 		row("_configsvrMoveRange", s, m.runMoveRange, req("toShard", s), o("min", obj), o("max", obj), o("waitForDelete", flag), o("forceJumbo", flag)),
 		row("_configsvrClearJumboFlag", s, m.runClearJumbo, o("find", obj), o("bounds", command.TArray)),
 		row("_configsvrBalancerStart", any, m.runBalancerStart),
@@ -151,7 +151,7 @@ func (m *Manager) runCommitMigration(op *command.Op, dst []byte) ([]byte, error)
 		ns: op.Req.Cmd.Str(), from: op.Req.Str("fromShard"), to: op.Req.Str("toShard"),
 		min: value.Lookup(c, "min").Doc(), max: value.Lookup(c, "max").Doc(), validAfter: op.Arg("validAfter").TimestampU64(),
 	}
-	if e := op.Arg("epoch"); e.T == value.ObjectID {
+	if e := value.Lookup(c, "lastmodEpoch"); e.T == value.ObjectID {
 		g.epoch = e.ObjectID()
 	}
 	if g.min == nil || g.max == nil {

@@ -227,7 +227,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 
 // shardAggregate is the command that the shards run.
 func shardAggregate(a *aggCommand, split agg.Split) []byte {
-	extra := value.Append(nil, "pipeline", split.Shard.Serialize())
+	extra := value.Append(nil, "pipeline", split.Shard.Wire())
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
 	extra = value.Append(extra, "needsMerge", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))

@@ -111,9 +111,8 @@ func (m *migrations) runCreateParticipant(op *command.Op, dst []byte) ([]byte, e
 	return dst, m.n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(ns)
 		if c != nil && c.UUID != uuid {
-			if c.Counters.Records.Load() > 0 {
-				return mongoerr.Newf(mongoerr.InvalidUUID, "collection %s exists here with another UUID", ns)
-			}
+			// What an interrupted drop left behind: this shard is not the database's primary, and no entry of the
+			// catalog names it.
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}

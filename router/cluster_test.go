@@ -1,0 +1,342 @@
+package router_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/configsvr"
+	"github.com/shoaldb/shoal/router"
+	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// testCluster is a router, a config server and some shards in memory, reached by function calls.
+type testCluster struct {
+	t      testing.TB
+	router *command.Service
+	r      *router.Router
+	config *configsvr.Manager
+	confP  cluster.Peer
+	shards map[string]cluster.Peer
+	client *command.Client
+}
+
+func newTestCluster(t testing.TB, shards int) *testCluster {
+	t.Helper()
+	ctx := context.Background()
+	c := &testCluster{t: t, shards: map[string]cluster.Peer{}}
+	clock := cluster.NewVectorClock(time.Now)
+	open := func(set string, config bool) *shardnode.Server {
+		s, err := shardnode.Open(shardnode.Config{Memory: true, SetName: set, Host: set + ":27018", Config: config, Clock: clock, Info: &command.Info{Host: "test"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Initiate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	conf := open("config", true)
+	c.confP = conf.Peer()
+	dial := func(set string, _ []string) (cluster.Peer, error) { return c.shards[set], nil }
+	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, dial) }
+	c.config = configsvr.New(c.confP, reg(), clock, "config:27019")
+	c.config.Register(conf.Service)
+	if err := c.config.Init(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < shards; i++ {
+		id := fmt.Sprintf("shard%d", i)
+		s := open(id, false)
+		s.Node.BecomeShard(shardnode.NewShardState(id, cluster.NewCatalog(c.confP), reg(), clock))
+		s.Node.AcceptIdentity(func(context.Context, *shardnode.Identity) error { return nil })
+		c.shards[id] = s.Peer()
+		c.admin(c.confP, bson.D{{Key: "_configsvrAddShard", Value: id + "/" + id + ":27018"}, {Key: "name", Value: id}, {Key: "$db", Value: "admin"}})
+	}
+	c.router = command.NewService(command.Router)
+	params, points := cluster.NewParams(), cluster.NewFailPoints()
+	base := &command.Base{Service: c.router, Params: params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
+	base.Install()
+	c.router.Clock = clock
+	c.r = router.New(c.router, reg(), clock, params, points)
+	c.client = command.NewClient(1, "test", "test", nil)
+	return c
+}
+
+func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
+	c.t.Helper()
+	raw, err := bson.Marshal(cmd)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	reply, err := cluster.Run(context.Background(), p, raw)
+	if err != nil {
+		c.t.Fatalf("%v: %v", cmd, err)
+	}
+	return decode(c.t, reply)
+}
+
+func decode(t testing.TB, raw []byte) bson.M {
+	t.Helper()
+	var m bson.M
+	if err := bson.Unmarshal(raw, &m); err != nil {
+		t.Fatalf("%v in %x", err, raw)
+	}
+	return m
+}
+
+// raw sends a command to the router and gives the reply as it is.
+func (c *testCluster) raw(db, cmd string) bson.M {
+	c.t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		c.t.Fatalf("%s: %v", cmd, err)
+	}
+	body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return decode(c.t, c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+}
+
+// run is raw for a command that must succeed.
+func (c *testCluster) run(db, cmd string) bson.M {
+	c.t.Helper()
+	m := c.raw(db, cmd)
+	if m["ok"] != 1.0 || m["writeErrors"] != nil {
+		c.t.Fatalf("%s: %v", cmd, m)
+	}
+	return m
+}
+
+// all runs a find or aggregate to its end.
+func (c *testCluster) all(db, cmd string) bson.A {
+	c.t.Helper()
+	m := c.run(db, cmd)
+	cur := m["cursor"]
+	out := get(cur, "firstBatch").(bson.A)
+	ns := get(cur, "ns").(string)
+	for get(cur, "id").(int64) != 0 {
+		m = c.run(db, fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": %q}`, get(cur, "id").(int64), ns[len(db)+1:]))
+		cur = m["cursor"]
+		out = append(out, get(cur, "nextBatch").(bson.A)...)
+	}
+	return out
+}
+
+// get is a field of a document.
+func get(doc any, name string) any {
+	for _, e := range doc.(bson.D) {
+		if e.Key == name {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+func show(v any) string {
+	b, err := bson.MarshalExtJSON(bson.M{"v": v}, false, false)
+	if err != nil {
+		j, _ := json.Marshal(v)
+		return string(j)
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(string(b), `{"v":`), "}")
+}
+
+func (c *testCluster) expect(got any, want string) {
+	c.t.Helper()
+	if s := show(got); s != want {
+		c.t.Errorf("got  %s\nwant %s", s, want)
+	}
+}
+
+// fill makes a collection of n documents {_id, k, g} sharded by k, with chunks on two shards split at n/2.
+func (c *testCluster) fill(n int) {
+	c.t.Helper()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", fmt.Sprintf(`{"split": "db.c", "middle": {"k": %d}}`, n/2))
+	c.run("admin", fmt.Sprintf(`{"moveChunk": "db.c", "find": {"k": %d}, "to": "shard1"}`, n/2))
+	var docs []string
+	for i := 0; i < n; i++ {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %d, "g": %d}`, i, i, i%3))
+	}
+	c.run("db", fmt.Sprintf(`{"insert": "c", "documents": [%s]}`, strings.Join(docs, ",")))
+}
+
+// onShard counts a collection's documents on one shard, orphans included.
+func (c *testCluster) onShard(id, coll string) int32 {
+	m := c.admin(c.shards[id], bson.D{{Key: "count", Value: coll}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "db"}})
+	return m["n"].(int32)
+}
+
+func TestUnshardedCollection(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.expect(c.all("db", `{"find": "none"}`), `[]`)
+	c.run("db", `{"insert": "u", "documents": [{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 3}]}`)
+	c.expect(c.all("db", `{"find": "u", "filter": {"a": {"$gt": 1}}, "sort": {"a": -1}, "batchSize": 1}`), `[{"_id":3,"a":3},{"_id":2,"a":2}]`)
+	m := c.raw("db", `{"insert": "u", "documents": [{"_id": 1}]}`)
+	if errs, ok := m["writeErrors"].(bson.A); !ok || len(errs) != 1 || get(errs[0], "code") != int32(11000) {
+		t.Errorf("a duplicate: %v", m)
+	}
+	if m := c.raw("db", `{"find": "u", "filter": {"$bad": 1}}`); m["code"] != int32(2) {
+		t.Errorf("a bad filter: %v", m)
+	}
+	c.expect(c.run("db", `{"count": "u"}`)["n"], `3`)
+}
+
+func TestShardedReads(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	if a, b := c.onShard("shard0", "c"), c.onShard("shard1", "c"); a != 10 || b != 10 {
+		t.Fatalf("%d and %d documents on the shards, want 10 and 10", a, b)
+	}
+	c.expect(c.all("db", `{"find": "c", "filter": {"k": 15}, "projection": {"k": 1, "_id": 0}}`), `[{"k":15}]`)
+	c.expect(c.all("db", `{"find": "c", "sort": {"k": -1}, "skip": 8, "limit": 4, "projection": {"_id": 1}}`), `[{"_id":11},{"_id":10},{"_id":9},{"_id":8}]`)
+	c.expect(c.all("db", `{"find": "c", "sort": {"k": 1}, "batchSize": 3, "filter": {"k": {"$gte": 8, "$lt": 12}}, "projection": {"k": 0, "g": 0}}`), `[{"_id":8},{"_id":9},{"_id":10},{"_id":11}]`)
+	c.expect(c.run("db", `{"count": "c", "query": {"g": 0}}`)["n"], `7`)
+	c.expect(c.run("db", `{"count": "c", "skip": 5, "limit": 10}`)["n"], `10`)
+	c.expect(c.run("db", `{"distinct": "c", "key": "g"}`)["values"], `[0,1,2]`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+}
+
+func TestShardedAggregate(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$match": {"k": {"$lt": 15}}}, {"$group": {"_id": "$g", "n": {"$sum": 1}, "top": {"$max": "$k"}}}, {"$sort": {"_id": 1}}], "cursor": {}}`),
+		`[{"_id":0,"n":5,"top":12},{"_id":1,"n":5,"top":13},{"_id":2,"n":5,"top":14}]`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$sort": {"k": -1}}, {"$limit": 3}, {"$project": {"k": 1, "_id": 0}}], "cursor": {}}`), `[{"k":19},{"k":18},{"k":17}]`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$group": {"_id": null, "avg": {"$avg": "$k"}}}], "cursor": {}}`), `[{"_id":null,"avg":9.5}]`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$count": "n"}], "cursor": {}}`), `[{"n":20}]`)
+	c.run("db", `{"insert": "names", "documents": [{"_id": 0, "name": "zero"}, {"_id": 1, "name": "one"}]}`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$match": {"k": {"$in": [3, 16]}}}, {"$lookup": {"from": "names", "localField": "g", "foreignField": "_id", "as": "n"}}, {"$sort": {"k": 1}}, {"$project": {"n": "$n.name", "_id": 0}}], "cursor": {}}`),
+		`[{"n":["zero"]},{"n":["one"]}]`)
+	c.expect(c.all("db", `{"aggregate": "names", "pipeline": [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "g", "as": "n"}}, {"$project": {"n": {"$size": "$n"}}}, {"$sort": {"_id": 1}}], "cursor": {}}`),
+		`[{"_id":0,"n":7},{"_id":1,"n":7}]`)
+	c.run("db", `{"aggregate": "c", "pipeline": [{"$match": {"g": 1}}, {"$out": "copy"}], "cursor": {}}`)
+	c.expect(c.run("db", `{"count": "copy"}`)["n"], `7`)
+}
+
+func TestShardedWrites(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.expect(c.run("db", `{"update": "c", "updates": [{"q": {"k": 3}, "u": {"$set": {"x": 1}}}, {"q": {"k": 13}, "u": {"$set": {"x": 1}}}]}`)["nModified"], `2`)
+	c.expect(c.run("db", `{"update": "c", "updates": [{"q": {"g": 0}, "u": {"$set": {"y": 1}}, "multi": true}]}`)["n"], `7`)
+	c.expect(c.run("db", `{"update": "c", "updates": [{"q": {"_id": 17}, "u": {"$set": {"z": 1}}}]}`)["n"], `1`)
+	c.expect(c.run("db", `{"update": "c", "updates": [{"q": {"_id": 170}, "u": {"$set": {"z": 1}}}]}`)["n"], `0`)
+	c.expect(c.all("db", `{"find": "c", "filter": {"z": 1}, "projection": {"_id": 1}}`), `[{"_id":17}]`)
+	up := c.run("db", `{"update": "c", "updates": [{"q": {"k": 2}, "u": {"$set": {"q": 1}}}, {"q": {"k": 50}, "u": {"$set": {"q": 1}}, "upsert": true}]}`)
+	if u, ok := up["upserted"].(bson.A); !ok || len(u) != 1 || get(u[0], "index") != int32(1) {
+		t.Errorf("an upsert behind an update: %v", up)
+	}
+	for _, ordered := range []bool{true, false} {
+		m := c.raw("db", fmt.Sprintf(`{"insert": "c", "ordered": %v, "documents": [{"_id": 100, "k": 100}, {"_id": 3, "k": 3}, {"_id": 101, "k": -1}]}`, ordered))
+		errs, ok := m["writeErrors"].(bson.A)
+		if !ok || get(errs[0], "code") != int32(11000) {
+			t.Fatalf("ordered %v: %v", ordered, m)
+		}
+		last := get(errs[len(errs)-1], "index")
+		if n := m["n"]; ordered && (n != int32(1) || last != int32(1)) || !ordered && (n != int32(1) || last != int32(1)) {
+			t.Errorf("ordered %v: %v", ordered, m)
+		}
+	}
+	c.expect(c.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 5}, "limit": 1}, {"q": {"g": 1}, "limit": 0}]}`)["n"], `8`)
+	fam := c.run("db", `{"findAndModify": "c", "query": {"g": 2}, "sort": {"k": -1}, "update": {"$set": {"last": true}}, "new": true}`)
+	if v := fam["value"]; get(v, "_id") != int32(17) || get(v, "last") != true {
+		t.Errorf("findAndModify without the shard key: %v", fam)
+	}
+	bw := c.run("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 200, "k": 200}}, {"update": 0, "filter": {"k": 200}, "updateMods": {"$set": {"a": 1}}}, {"delete": 0, "filter": {"k": 200}}], "nsInfo": [{"ns": "db.c"}]}`)
+	if bw["nInserted"] != int32(1) || bw["nModified"] != int32(1) || bw["nDeleted"] != int32(1) {
+		t.Errorf("bulkWrite: %v", bw)
+	}
+}
+
+func TestHashedKeyIsPresplit(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"shardCollection": "db.h", "key": {"_id": "hashed"}}`)
+	chunks := c.all("config", `{"find": "chunks", "sort": {"min": 1}, "projection": {"_id": 0, "shard": 1, "lastmod": 1}}`)
+	c.expect(chunks, `[{"shard":"shard0","lastmod":{"$timestamp":{"t":1,"i":0}}},{"shard":"shard1","lastmod":{"$timestamp":{"t":1,"i":1}}},{"shard":"shard2","lastmod":{"$timestamp":{"t":1,"i":2}}}]`)
+	var docs []string
+	for i := 0; i < 300; i++ {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d}`, i))
+	}
+	c.run("db", fmt.Sprintf(`{"insert": "h", "ordered": false, "documents": [%s]}`, strings.Join(docs, ",")))
+	for id := range c.shards {
+		if n := c.onShard(id, "h"); n < 50 {
+			t.Errorf("%d of 300 documents on %s", n, id)
+		}
+	}
+	c.expect(c.all("db", `{"find": "h", "filter": {"_id": 77}}`), `[{"_id":77}]`)
+	c.expect(len(c.all("db", `{"find": "h", "filter": {"_id": {"$in": [1, 2, 3, 4, 5]}}}`)), `5`)
+}
+
+func TestVersionsAfterSplitMoveMerge(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 10}}`)
+	table := func() string {
+		var b strings.Builder
+		for _, x := range c.all("config", `{"find": "chunks", "sort": {"min": 1}}`) {
+			ts := get(x, "lastmod").(bson.Timestamp)
+			fmt.Fprintf(&b, "%s %s %d|%d\n", show(get(x, "min")), get(x, "shard"), ts.T, ts.I)
+		}
+		return b.String()
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got := table(); got != want {
+			t.Errorf("%s:\n%swant\n%s", what, got, want)
+		}
+	}
+	check("two splits", `{"k":{"$minKey":1}} shard0 1|1
+{"k":0} shard0 1|3
+{"k":10} shard0 1|4
+`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
+	check("a move", `{"k":{"$minKey":1}} shard0 2|1
+{"k":0} shard1 2|0
+{"k":10} shard0 1|4
+`)
+	c.run("admin", `{"moveRange": "db.c", "min": {"k": 20}, "max": {"k": 30}, "toShard": "shard1"}`)
+	check("a move out of the middle of a chunk", `{"k":{"$minKey":1}} shard0 2|1
+{"k":0} shard1 2|0
+{"k":10} shard0 3|2
+{"k":20} shard1 3|0
+{"k":30} shard0 3|1
+`)
+	c.run("admin", `{"moveRange": "db.c", "min": {"k": 10}, "toShard": "shard1"}`)
+	c.run("admin", `{"mergeChunks": "db.c", "bounds": [{"k": 0}, {"k": 30}]}`)
+	check("a merge", `{"k":{"$minKey":1}} shard0 4|1
+{"k":0} shard1 4|2
+{"k":30} shard0 3|1
+`)
+}
+
+func TestStaleRouterFindsItsWay(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+	// The chunk moves behind the router's back: the config server is asked by another.
+	c.admin(c.confP, bson.D{{Key: "_configsvrMoveRange", Value: "db.c"}, {Key: "toShard", Value: "shard1"}, {Key: "min", Value: bson.D{{Key: "k", Value: bson.MinKey{}}}}, {Key: "waitForDelete", Value: true}, {Key: "$db", Value: "admin"}})
+	c.expect(c.all("db", `{"find": "c", "filter": {"k": 3}, "projection": {"_id": 1}}`), `[{"_id":3}]`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 300, "k": -5}]}`)
+	if n := c.onShard("shard0", "c"); n != 0 {
+		t.Errorf("%d documents left on the donor", n)
+	}
+	c.expect(c.run("db", `{"drop": "c"}`)["ns"], `"db.c"`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `0`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	c.expect(c.all("db", `{"find": "c"}`), `[{"_id":1}]`)
+}
