@@ -57,8 +57,9 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	for i := 0; i < shards; i++ {
 		id := fmt.Sprintf("shard%d", i)
 		s := open(id, false)
-		s.Node.BecomeShard(shardnode.NewShardState(id, cluster.NewCatalog(c.confP), reg(), clock))
-		s.Node.AcceptIdentity(func(context.Context, *shardnode.Identity) error { return nil })
+		s.OnJoin(func(id shardnode.Identity) (*shardnode.ShardState, error) {
+			return shardnode.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
+		})
 		c.shards[id] = s.Peer()
 		c.admin(c.confP, bson.D{{Key: "_configsvrAddShard", Value: id + "/" + id + ":27018"}, {Key: "name", Value: id}, {Key: "$db", Value: "admin"}})
 	}
