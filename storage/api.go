@@ -107,10 +107,8 @@ type CollectionSpec struct {
 }
 
 // errConflict is what a unit of work gets when it lost against another; callers retry it.
-func errConflict(what string) error {
-	return mongoerr.New(mongoerr.WriteConflict,
-		"Caused by :: Write conflict during plan execution and yielding is disabled. :: Please retry your operation or multi-document transaction."+what)
-}
+var errConflict = mongoerr.New(mongoerr.WriteConflict,
+	"Caused by :: Write conflict during plan execution and yielding is disabled. :: Please retry your operation or multi-document transaction.")
 
 // ErrConflict tells whether err is a WriteConflict, which is retried.
 func ErrConflict(err error) bool { return mongoerr.CodeOf(err) == mongoerr.WriteConflict }

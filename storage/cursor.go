@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
@@ -9,14 +8,12 @@ import (
 // are made of it.
 type tableCursor struct {
 	s       *Snapshot
-	v       versions
-	pooled  *pooledIter
-	own     *pebble.Iterator
-	ownAt   int
+	it      *pooledIter // nil while the cursor holds nothing of the store
 	reverse bool
 
 	lower, upper []byte // bounds of the whole walk, versions excluded
 	target       []byte // where the next step seeks to, nil: to the walk's start
+	place        []byte // the key the cursor stood on when it let go
 	state        cursorState
 	err          error
 }
@@ -26,92 +23,68 @@ type cursorState uint8
 const (
 	cursorFresh  cursorState = iota // Next seeks target, or the start
 	cursorOn                        // Next steps
-	cursorSaved                     // Next seeks behind v.user
+	cursorSaved                     // Next seeks behind place
 	cursorDone                      // Next gives false
 	cursorClosed                    //
 )
 
-func (c *tableCursor) open() error {
-	if c.s.unit != nil {
-		if c.own != nil && c.ownAt == c.s.unit.writes() {
-			return nil
-		}
-		c.let()
-		it, err := c.s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: c.lower, UpperBound: c.upper})
-		if err != nil {
-			return err
-		}
-		c.own, c.ownAt = it, c.s.unit.writes()
-		c.v.reset(it, c.s.ts, true)
-		return nil
-	}
-	if c.pooled != nil {
-		return nil
-	}
-	it, err := c.s.e.iters.get(c.s.ts, c.s.e.Visible(), c.lower, c.upper)
-	if err != nil {
-		return err
-	}
-	c.pooled = it
-	c.v.reset(it.Iterator, c.s.ts, false)
-	return nil
-}
-
 // let gives the iterator back.
 func (c *tableCursor) let() {
-	if c.pooled != nil {
-		c.s.e.iters.put(c.pooled, c.s.e.Visible(), c.s.e.opts.Clock().UnixNano())
-		c.pooled = nil
-	}
-	if c.own != nil {
-		closeQuietly(c.own)
-		c.own = nil
+	if c.it != nil {
+		c.s.giveBack(c.it)
+		c.it = nil
 	}
 }
 
 func (c *tableCursor) next() bool {
 	if c.state == cursorOn {
-		if c.s.unit == nil || c.ownAt == c.s.unit.writes() {
+		if c.s.current(c.it) {
 			return c.finish(c.step())
 		}
 		// The unit has written since: what is ahead may have changed.
-		c.state = cursorSaved
+		c.save()
 	}
 	if c.state >= cursorDone {
 		return false
 	}
-	if err := c.open(); err != nil {
-		c.err, c.state = err, cursorDone
-		return false
+	if c.it != nil && !c.s.current(c.it) {
+		c.let()
+	}
+	if c.it == nil {
+		if c.it, c.err = c.s.iterator(c.lower, c.upper); c.err != nil {
+			c.state = cursorDone
+			return false
+		}
 	}
 	saved := c.state == cursorSaved
 	c.state = cursorOn
+	v := &c.it.v
 	switch {
 	case saved && c.reverse:
-		return c.finish(c.v.seekLT(append([]byte(nil), c.v.user...)))
+		return c.finish(v.seekLT(c.place))
 	case saved:
-		// The first key behind user is user with a zero byte added.
-		return c.finish(c.v.seekGE(append(append([]byte(nil), c.v.user...), 0)))
+		// The first key behind a key is the key with a zero byte added.
+		return c.finish(v.seekGE(append(c.place, 0)))
 	case c.reverse && c.target != nil:
-		return c.finish(c.v.seekLT(c.target))
+		return c.finish(v.seekLT(c.target))
 	case c.reverse:
-		return c.finish(c.v.seekLT(c.upper[:len(c.upper)-1]))
+		return c.finish(v.seekLT(c.upper[:len(c.upper)-1]))
 	case c.target != nil:
-		return c.finish(c.v.seekGE(c.target))
+		return c.finish(v.seekGE(c.target))
 	}
-	return c.finish(c.v.seekGE(c.lower[:len(c.lower)-1]))
+	return c.finish(v.seekGE(c.lower[:len(c.lower)-1]))
 }
 
 func (c *tableCursor) step() bool {
 	if c.reverse {
-		return c.v.prev()
+		return c.it.v.prev()
 	}
-	return c.v.next()
+	return c.it.v.next()
 }
 
 func (c *tableCursor) finish(ok bool) bool {
 	if !ok {
-		c.err = c.v.err
+		c.err = c.it.v.err
 		c.state = cursorDone
 		c.let()
 	}
@@ -127,10 +100,11 @@ func (c *tableCursor) seek(target []byte) {
 }
 
 func (c *tableCursor) save() {
-	c.let()
 	if c.state == cursorOn {
+		c.place = append(c.place[:0], c.it.v.user...)
 		c.state = cursorSaved
 	}
+	c.let()
 }
 
 func (c *tableCursor) close() {
@@ -174,7 +148,7 @@ func (c *RecordCursor) RecordID() RecordID {
 	if c.ops != nil {
 		return c.ops.rid[:]
 	}
-	return RecordID(c.v.user[identLen:])
+	return RecordID(c.it.v.user[identLen:])
 }
 
 // Doc is the current document, borrowed until Next.
@@ -182,7 +156,7 @@ func (c *RecordCursor) Doc() []byte {
 	if c.ops != nil {
 		return c.ops.doc
 	}
-	return c.v.value
+	return c.it.v.value
 }
 
 // SeekTo makes the next Next return the first record at or after rid (at or before, in reverse).
@@ -258,7 +232,7 @@ func (c *IndexCursor) Seek(ks []byte) {
 func (c *IndexCursor) Next() bool { return c.next() && c.split() }
 
 func (c *IndexCursor) split() bool {
-	key, val := c.v.user[identLen:], c.v.value
+	key, val := c.it.v.user[identLen:], c.it.v.value
 	if c.idx.IsID {
 		if len(val) < 8 {
 			return c.broken()

@@ -66,7 +66,7 @@ func (e *Engine) stageCatalog(u *UnitOfWork, g *group) error {
 			continue
 		}
 		if c := g.cat.LookupUUID(used.uuid); c == nil || c.Epoch != used.epoch {
-			return errConflict("collection changed")
+			return errConflict
 		}
 	}
 	if len(u.catalogs.ops) == 0 {
@@ -112,7 +112,7 @@ func (ch *catalogChange) durable(id int64, entry []byte, had bool) {
 func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 	cur := ch.cat.LookupUUID(base.UUID)
 	if cur == nil || cur.Epoch != base.Epoch {
-		return errConflict("collection changed")
+		return errConflict
 	}
 	if cur != base {
 		c := *next
@@ -147,7 +147,7 @@ func (u *UnitOfWork) current(c *catalog.Collection) error {
 	}
 	now := u.Catalog().LookupUUID(c.UUID)
 	if now == nil || now.Epoch != c.Epoch {
-		return errConflict(c.NS)
+		return errConflict
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 func (ch *catalogChange) drop(c *catalog.Collection) error {
 	cur := ch.cat.LookupUUID(c.UUID)
 	if cur == nil || cur.Epoch != c.Epoch {
-		return errConflict(c.NS)
+		return errConflict
 	}
 	ch.remove(cur)
 	ch.dropIdent(cur.Ident)
@@ -435,7 +435,7 @@ func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*cata
 	next.Epoch = u.newEpoch()
 	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
 		if ch.records(c) != 0 {
-			return errConflict(c.NS)
+			return errConflict
 		}
 		return ch.replace(c, &next)
 	})

@@ -41,7 +41,7 @@ type Engine struct {
 	opts Options
 	log  zerolog.Logger
 	db   *pebble.DB
-	term int64
+	term atomic.Int64
 
 	view      atomic.Pointer[view] // what a new reader sees
 	durable   atomic.Uint64        // Timestamp synced to disk
@@ -81,7 +81,8 @@ type view struct {
 // Open opens or creates the store, recovers it after a crash, and starts its background work.
 func Open(opts Options) (*Engine, error) {
 	opts.setDefaults()
-	e := &Engine{opts: opts, log: zerolog.Nop(), term: 1}
+	e := &Engine{opts: opts, log: zerolog.Nop()}
+	e.term.Store(1)
 	if opts.Logger != nil {
 		e.log = *opts.Logger
 	}
@@ -178,7 +179,10 @@ func (e *Engine) Oldest() Timestamp { return Timestamp(e.oldest.Load()) }
 func (e *Engine) Catalog() *catalog.Snapshot { return e.view.Load().cat }
 
 // Term is the election term put into oplog entries.
-func (e *Engine) Term() int64 { return e.term }
+func (e *Engine) Term() int64 { return e.term.Load() }
+
+// SetTerm changes the term of later entries, after an election.
+func (e *Engine) SetTerm(t int64) { e.term.Store(t) }
 
 // Sync makes everything visible so far durable.
 func (e *Engine) Sync(ctx context.Context) error {

@@ -19,12 +19,19 @@ type iterPool struct {
 	}
 }
 
-// pooledIter is an iterator over everything applied up to asOf.
+// pooledIter is an iterator over everything applied up to asOf, with the memory its users need, so that a point read
+// allocates next to nothing.
 type pooledIter struct {
 	*pebble.Iterator
 	asOf    Timestamp
 	bounded bool
 	lastUse int64
+
+	v       versions
+	key, tb []byte
+	rid     RecordID
+	// own is how many writes of its unit an iterator over a unit's own view knows; pooled ones have -1.
+	own int
 }
 
 const (
@@ -57,12 +64,12 @@ func (p *iterPool) get(ts, newest Timestamp, lower, upper []byte) (*pooledIter, 
 	if err != nil {
 		return nil, err
 	}
-	return &pooledIter{Iterator: it, asOf: newest, bounded: lower != nil}, nil
+	return &pooledIter{Iterator: it, asOf: newest, bounded: lower != nil, own: -1}, nil
 }
 
 // put takes an iterator back. newest is the visible timestamp: an iterator behind it will hardly serve again.
 func (p *iterPool) put(it *pooledIter, newest Timestamp, now int64) {
-	if it.Error() == nil && it.asOf >= newest {
+	if it.own < 0 && it.asOf >= newest && it.Error() == nil {
 		it.lastUse = now
 		p.mu.Lock()
 		if !p.mu.closed && len(p.mu.idle) < maxIdleIters {
@@ -103,4 +110,28 @@ func (p *iterPool) close() {
 	for _, it := range idle {
 		closeQuietly(it)
 	}
+}
+
+// iterator gives an iterator for the snapshot's view, readied to read versions.
+func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
+	if s.unit == nil {
+		it, err = s.e.iters.get(s.ts, s.e.Visible(), lower, upper)
+	} else {
+		var own *pebble.Iterator
+		own, err = s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		it = &pooledIter{Iterator: own, own: s.unit.writes()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	it.v.reset(it.Iterator, s.ts, s.unit != nil)
+	return it, nil
+}
+
+// current tells whether the iterator knows all writes of the snapshot's unit.
+func (s *Snapshot) current(it *pooledIter) bool { return s.unit == nil || it.own == s.unit.writes() }
+
+// giveBack takes an iterator back into the pool.
+func (s *Snapshot) giveBack(it *pooledIter) {
+	s.e.iters.put(it, s.e.Visible(), s.e.opts.Clock().UnixNano())
 }

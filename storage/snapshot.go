@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/keystring"
@@ -19,14 +18,9 @@ type Snapshot struct {
 	cat  *catalog.Snapshot
 	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
 
-	point    *pooledIter // for Get and FindByID, made when first needed
-	ownPoint *pebble.Iterator
-	ownAt    int // how many writes of the unit ownPoint knows
-	v        versions
-	key, tb  []byte
-	rid      RecordID
-	shard    *snapshotShard
-	slot     int
+	point *pooledIter // for Get and FindByID, made when first needed
+	shard *snapshotShard
+	slot  int
 }
 
 // snapshotRegistry knows the timestamps in use, which hold back the collector.
@@ -159,39 +153,20 @@ func (s *Snapshot) Engine() *Engine { return s.e }
 // Save gives back what the snapshot holds of the store between two uses (getMore); it works on afterwards as before.
 func (s *Snapshot) Save() {
 	if s.point != nil {
-		s.e.iters.put(s.point, s.e.Visible(), s.e.opts.Clock().UnixNano())
+		s.giveBack(s.point)
 		s.point = nil
-	}
-	if s.ownPoint != nil {
-		closeQuietly(s.ownPoint)
-		s.ownPoint = nil
 	}
 }
 
-// versionsForGet readies s.v for point lookups.
-func (s *Snapshot) versionsForGet() error {
-	if s.unit != nil {
-		if s.ownPoint != nil && s.ownAt == s.unit.writes() {
-			return nil
-		}
+// lookups readies s.point.
+func (s *Snapshot) lookups() (it *pooledIter, err error) {
+	if s.point != nil && !s.current(s.point) {
 		s.Save()
-		it, err := s.unit.batch.NewIter(nil)
-		if err != nil {
-			return err
-		}
-		s.ownPoint, s.ownAt = it, s.unit.writes()
-		s.v.reset(it, s.ts, true)
-		return nil
 	}
 	if s.point == nil {
-		it, err := s.e.iters.get(s.ts, s.e.Visible(), nil, nil)
-		if err != nil {
-			return err
-		}
-		s.point = it
-		s.v.reset(it.Iterator, s.ts, false)
+		s.point, err = s.iterator(nil, nil)
 	}
-	return nil
+	return s.point, err
 }
 
 // Get reads a record. doc is borrowed until the next call on the snapshot.
@@ -199,11 +174,12 @@ func (s *Snapshot) Get(c *catalog.Collection, rid RecordID) (doc []byte, ok bool
 	if c.Oplog {
 		return s.e.oplogGet(s, rid)
 	}
-	if err := s.versionsForGet(); err != nil {
+	p, err := s.lookups()
+	if err != nil {
 		return nil, false, err
 	}
-	s.key = append(appendIdent(s.key[:0], c.Ident), rid...)
-	return s.v.get(s.key)
+	p.key = append(appendIdent(p.key[:0], c.Ident), rid...)
+	return p.v.get(p.key)
 }
 
 // FindByID reads the record with the given _id. rid and doc are borrowed until the next call on the snapshot.
@@ -212,28 +188,29 @@ func (s *Snapshot) FindByID(c *catalog.Collection, id value.Value) (rid RecordID
 	if err != nil || !ok {
 		return nil, nil, false, err
 	}
-	s.key = append(appendIdent(s.key[:0], c.Ident), rid...)
-	doc, ok, err = s.v.get(s.key)
-	return RecordID(s.key[identLen:]), doc, ok, err
+	p := s.point
+	p.key = append(appendIdent(p.key[:0], c.Ident), rid...)
+	doc, ok, err = p.v.get(p.key)
+	return RecordID(p.key[identLen:]), doc, ok, err
 }
 
 // LookupID finds the place of the record with the given _id, without reading it. For clustered collections the record
 // need not exist. rid is borrowed until the next call on the snapshot.
 func (s *Snapshot) LookupID(c *catalog.Collection, id value.Value) (rid RecordID, ok bool, err error) {
-	if err := s.versionsForGet(); err != nil {
+	p, err := s.lookups()
+	if err != nil {
 		return nil, false, err
 	}
 	if c.Clustered {
-		s.rid, s.tb = keystring.Append(s.rid[:0], s.tb[:0], id, false, c.Collator)
-		return s.rid, true, nil
+		p.rid, p.tb = keystring.Append(p.rid[:0], p.tb[:0], id, false, c.Collator)
+		return p.rid, true, nil
 	}
 	idx := c.IDIndex()
 	if idx == nil {
 		return nil, false, mongoerr.Newf(mongoerr.IndexNotFound, "%s has no _id index", c.NS)
 	}
-	s.key = appendIdent(s.key[:0], idx.Ident)
-	s.key, s.tb = keystring.Append(s.key, s.tb[:0], id, false, idx.Collator)
-	v, ok, err := s.v.get(s.key)
+	p.key, p.tb = keystring.Append(appendIdent(p.key[:0], idx.Ident), p.tb[:0], id, false, idx.Collator)
+	v, ok, err := p.v.get(p.key)
 	if err != nil || !ok || len(v) < 8 {
 		return nil, false, err
 	}

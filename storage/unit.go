@@ -290,7 +290,7 @@ func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 	readTS := u.readTS()
 	switch u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), readTS, true) {
 	case claimOther, claimNewer:
-		return errConflict(c.NS)
+		return errConflict
 	case claimUnsure:
 		v, err := u.newest()
 		if err != nil {
@@ -301,7 +301,7 @@ func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 			return err
 		}
 		if at > readTS {
-			return errConflict(c.NS)
+			return errConflict
 		}
 	}
 	return nil
@@ -379,7 +379,7 @@ func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 	n := len(u.log.blocks)
 	if n == 0 || len(u.log.blocks[n-1].buf) > blockBytes {
 		b := blockPool.Get().(*opBlock)
-		b.begin(u.e.opts.Clock().UnixMilli(), u.e.term, u.log.session)
+		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session)
 		u.log.blocks = append(u.log.blocks, b)
 		n++
 	}

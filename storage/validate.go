@@ -198,17 +198,18 @@ func hasKey(set *indexkey.KeySet, key []byte) bool {
 
 // hasEntry looks for one entry of an index.
 func (s *Snapshot) hasEntry(buf *[]byte, idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
-	if err := s.versionsForGet(); err != nil {
+	p, err := s.lookups()
+	if err != nil {
 		return false, err
 	}
 	*buf = appendIdent((*buf)[:0], idx.Ident)
 	if !idx.IsID {
 		*buf = appendIndexKey(*buf, idx, key, rid)
-		_, ok, err := s.v.get(*buf)
+		_, ok, err := p.v.get(*buf)
 		return ok, err
 	}
 	*buf = append(*buf, key...)
-	val, ok, err := s.v.get(*buf)
+	val, ok, err := p.v.get(*buf)
 	return ok && bytes.HasPrefix(val, rid), err
 }
 

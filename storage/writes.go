@@ -147,7 +147,7 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
 	switch u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) {
 	case claimOther:
-		return errConflict(c.NS)
+		return errConflict
 	case claimMine:
 		if live, known := u.staged(idx.Ident, key); known {
 			if live {
@@ -170,7 +170,7 @@ func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb 
 		return err
 	}
 	if u.own != nil && v.at > uint64(u.readTS()) {
-		return errConflict(c.NS)
+		return errConflict
 	}
 	return duplicateKey(c, idx, key, tb)
 }
@@ -184,7 +184,7 @@ func (u *UnitOfWork) checkUnique(c *catalog.Collection, idx *catalog.Index, set 
 		key := set.Key(i)
 		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
 		if r == claimOther {
-			return errConflict(c.NS)
+			return errConflict
 		}
 		if !idx.Enforcing {
 			continue
@@ -217,7 +217,7 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 			continue
 		}
 		if u.own != nil && v.at > uint64(u.readTS()) {
-			return errConflict(c.NS)
+			return errConflict
 		}
 		return duplicateKey(c, idx, key, tb)
 	}
@@ -286,7 +286,7 @@ func (u *UnitOfWork) putEntry(idx *catalog.Index, key, tb []byte, rid RecordID) 
 func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key []byte, rid RecordID) error {
 	if idx.Unique || idx.PrepareUnique {
 		if u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) == claimOther {
-			return errConflict(c.NS)
+			return errConflict
 		}
 	}
 	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
@@ -355,7 +355,7 @@ func (u *UnitOfWork) checkAdded(c *catalog.Collection, idx *catalog.Index, befor
 		r := u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false)
 		switch {
 		case r == claimOther:
-			err = errConflict(c.NS)
+			err = errConflict
 		case idx.Enforcing:
 			err = u.lookForDuplicate(c, idx, key, tb, rid, r == claimMine)
 		}
@@ -406,7 +406,7 @@ func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) 
 		if idx.IsID {
 			s.ids, s.tb = keystring.Append(s.ids[:0], s.tb[:0], value.Lookup(oldDoc, "_id"), false, c.Collator)
 			if u.e.claims.take(u, u.e.claims.hash(idx.Ident, s.ids), 0, false) == claimOther {
-				return errConflict(c.NS)
+				return errConflict
 			}
 			u.put(idx.Ident, s.ids)
 			u.supersede(idx.Ident, s.ids)
@@ -438,7 +438,7 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	if len(u.capped) == 0 {
 		c.Counters.Trim.Lock()
 	} else if !c.Counters.Trim.TryLock() {
-		return errConflict(c.NS)
+		return errConflict
 	}
 	u.capped = append(u.capped, c.Counters)
 	return nil
@@ -458,7 +458,7 @@ func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
 			return err
 		}
 		if u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), 0, true) == claimOther {
-			return errConflict(c.NS)
+			return errConflict
 		}
 		if err := u.remove(c, rid, doc); err != nil {
 			return err
