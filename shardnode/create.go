@@ -407,6 +407,10 @@ func (c *newNamespace) parseIDIndex(op *command.Op) error {
 	if err != nil {
 		return err
 	}
+	if !value.Lookup(v.Doc(), "background").IsMissing() {
+		return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption,
+			"The field 'background' is not valid for an _id index specification. Specification: %s", value.ShowDoc(v.Doc()))
+	}
 	if !s.IsID {
 		return mongoerr.Newf(mongoerr.BadValue, "The field 'key' for an _id index must be {_id: 1}, but got %s", value.ShowDoc(s.KeyPattern))
 	}

@@ -144,12 +144,18 @@ func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string
 	}
 	switch queryType {
 	case "range":
+		if bits := rangeBits[kind]; bits != 0 && safeInt64(f[6]) >= bits {
+			return "", mongoerr.Newf(8574000, "The field trimFactor must be less than the number of bits of the field's type, %d", bits)
+		}
 		return queryType, checkEncryptedRange(f[2], f[3], kind)
 	case "suffixPreview", "prefixPreview", "substringPreview":
 		return queryType, checkEncryptedText(f, kind)
 	}
 	return queryType, nil
 }
+
+// rangeBits is the width of the types that range queries take.
+var rangeBits = map[string]int64{"int": 32, "long": 64, "date": 64, "double": 64, "decimal": 128}
 
 func checkEncryptedRange(low, high value.Value, kind string) error {
 	switch kind {

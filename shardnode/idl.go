@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"math"
+	"math/big"
 	"sort"
 	"strings"
 
@@ -20,7 +21,9 @@ func safeInt64(v value.Value) int64 {
 	}
 	f := v.AsFloat64()
 	if v.T == value.Decimal128 {
-		f = math.RoundToEven(f)
+		if i, ok := roundDecimal(v); ok {
+			return i
+		}
 	}
 	switch {
 	case math.IsNaN(f):
@@ -31,6 +34,28 @@ func safeInt64(v value.Value) int64 {
 		return math.MinInt64
 	}
 	return int64(f)
+}
+
+// roundDecimal rounds a decimal to even, exactly; ok is false where it is no number or lies outside the range.
+func roundDecimal(v value.Value) (i int64, ok bool) {
+	coef, exp, class := v.NumberParts()
+	if class != 0 || exp >= 0 {
+		return 0, false
+	}
+	if exp < -80 {
+		return 0, true // far below a half, whatever the coefficient
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-exp)), nil)
+	q, r := new(big.Int).QuoRem(coef, unit, new(big.Int))
+	switch r.Abs(r).Lsh(r, 1).Cmp(unit) {
+	case 1:
+		q.Add(q, big.NewInt(int64(coef.Sign())))
+	case 0:
+		if q.Bit(0) == 1 {
+			q.Add(q, big.NewInt(int64(coef.Sign())))
+		}
+	}
+	return q.Int64(), q.IsInt64()
 }
 
 // parseFields reads a document inside a command's arguments by a table of its fields. The values come in the table's

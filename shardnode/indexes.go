@@ -48,6 +48,9 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
+	if coll == "system.views" || coll == "system.profile" {
+		return dst, mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create indexes on %s", ns)
+	}
 	ci := &newIndexes{ns: ns}
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
@@ -455,6 +458,17 @@ func userIndexSpec(ts *tsOptions, spec []byte) []byte {
 	return d.doc()
 }
 
+// onlyMeta tells whether a filter is there and reads the metaField alone.
+func (t *tsOptions) onlyMeta(filter value.Value) bool {
+	for k := range value.Elements(filter.Doc()) {
+		rest, ok := strings.CutPrefix(k, t.metaField)
+		if !ok || t.metaField == "" || rest != "" && rest[0] != '.' {
+			return false
+		}
+	}
+	return !emptyDoc(filter)
+}
+
 // checkTimeseriesIndex refuses kinds of index that measurements cannot have.
 func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
 	onMeta := true
@@ -482,8 +496,13 @@ func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
 		return badOption("Unique indexes are not supported on time-series collections")
 	case value.Lookup(raw, "sparse").Truthy() && !onMeta:
 		return badOption("Sparse indexes are only supported on the metaField of a time-series collection")
-	case !value.Lookup(raw, "expireAfterSeconds").IsMissing() && value.Lookup(raw, "partialFilterExpression").IsMissing():
+	}
+	partial := value.Lookup(raw, "partialFilterExpression")
+	if !value.Lookup(raw, "expireAfterSeconds").IsMissing() && !ts.onlyMeta(partial) {
 		return badOption("TTL indexes on time-series collections require a partialFilterExpression on the metaField")
+	}
+	if !partial.IsMissing() && !value.Lookup(raw, "collation").IsMissing() {
+		return mongoerr.New(mongoerr.IndexOptionsConflict, "A partialFilterExpression on a time-series collection cannot be combined with a collation of the index's own")
 	}
 	return nil
 }

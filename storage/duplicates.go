@@ -56,15 +56,23 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 			text.WriteByte(',')
 		}
 		text.WriteString(" " + string(k) + ": ")
-		if collation != nil && vals[i].T == value.String {
-			text.WriteString("CollationKey(0x" + hex.EncodeToString(vals[i].Bytes()) + ")")
+		shown := vals[i]
+		if collation != nil && shown.T == value.String {
+			// What the index holds is a sort key, not text.
+			key := "CollationKey(0x" + hex.EncodeToString(shown.Bytes()) + ")"
+			shown = value.NewString(key)
+			text.WriteString(key)
 		} else {
-			text.WriteString(shellString(vals[i]))
+			text.WriteString(shellString(shown))
 		}
-		kv = value.AppendKeyBytes(kv, k, vals[i])
+		kv = value.AppendKeyBytes(kv, k, shown)
 	}
 	text.WriteString(" }")
-	details := value.Doc(value.F("keyPattern", value.NewDocument(pattern)), value.F("keyValue", value.NewDocument(value.End(kv, mark))))
+	fields := []value.Field{value.F("keyPattern", value.NewDocument(pattern)), value.F("keyValue", value.NewDocument(value.End(kv, mark)))}
+	if collation != nil {
+		fields = append(fields, value.F("collation", value.NewDocument(collation)))
+	}
+	details := value.Doc(fields...)
 	return mongoerr.New(mongoerr.DuplicateKey, text.String()).WithDetails(details)
 }
 
