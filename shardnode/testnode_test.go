@@ -1,0 +1,86 @@
+package shardnode
+
+import (
+	"context"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// testNode is a primary in memory, spoken to by commands.
+type testNode struct {
+	t   testing.TB
+	srv *Server
+	cl  *command.Client
+}
+
+func newTestNode(t testing.TB) *testNode {
+	t.Helper()
+	srv, err := Open(Config{Memory: true, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := srv.Initiate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+}
+
+// do runs a command on a database, given as extended JSON, and gives the reply.
+func (n *testNode) do(db, cmd string) bson.M {
+	n.t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		n.t.Fatalf("%s: %v", cmd, err)
+	}
+	body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	reply := n.srv.Service.Run(nil, n.cl, &wire.Message{Body: body}, nil)
+	out := bson.M{}
+	if err := bson.Unmarshal(reply, &out); err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// ok is do for a command that has to succeed.
+func (n *testNode) ok(db, cmd string) bson.M {
+	n.t.Helper()
+	r := n.do(db, cmd)
+	if r["ok"] != 1.0 {
+		n.t.Fatalf("%s: %v", cmd, r)
+	}
+	return r
+}
+
+// code is the error code of a command, 0 where it succeeds.
+func (n *testNode) code(db, cmd string) int32 {
+	n.t.Helper()
+	c, _ := n.do(db, cmd)["code"].(int32)
+	return c
+}
+
+// first gives the first batch of a command's cursor as text, one document a line.
+func (n *testNode) first(db, cmd string) (lines []string) {
+	n.t.Helper()
+	r := n.ok(db, cmd)
+	raw, err := bson.Marshal(r["cursor"])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, v := range value.Values(value.Lookup(raw, "firstBatch").Doc()) {
+		lines = append(lines, value.Show(v))
+	}
+	return lines
+}
