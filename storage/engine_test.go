@@ -515,3 +515,37 @@ func TestValidate(t *testing.T) {
 	}
 	check("true 3 0 false [] _id_ 3 a_1 4")
 }
+
+// A store in memory has no log; everything else is as on disk.
+func TestMemory(t *testing.T) {
+	e, err := Open(Options{Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := create(t, e, "db.c", nil, spec("a_1", D("a", 1)))
+	ts := insert(t, e, c, D("_id", 1, "a", 1))
+	if e.Durable() < ts {
+		t.Error("what is in memory is as durable as it gets")
+	}
+	if err := update(t, e, "db.c", 1, D("_id", 1, "a", 2)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "content", now(t, e, "db.c"), "{ _id: 1, a: 2 }")
+	if _, err := e.StartIndexBuild(context.Background(), "db.c", [][]byte{spec("b_1", D("b", 1))}, NewUUID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Sync(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkCreateCollection(b *testing.B) {
+	e := openMem(b, Options{Memory: true})
+	defer e.Close()
+	for i := 0; i < b.N; i++ {
+		create(b, e, fmt.Sprintf("db%d.c%d", i%10, i), nil)
+	}
+}

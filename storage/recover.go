@@ -101,7 +101,7 @@ func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, er
 	defer closeQuietly(it)
 	var v versions
 	v.reset(it, ts, false)
-	cat := catalog.Empty()
+	var all []*catalog.Collection
 	for ok := v.seekGE(appendIdent(nil, identCatalog)); ok; ok = v.next() {
 		id, _ := RecordID(v.user[identLen:]).Int64()
 		c, err := catalog.Decode(id, append([]byte(nil), v.value...))
@@ -116,9 +116,9 @@ func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, er
 			}
 			e.nextEntry.Store(max(e.nextEntry.Load(), id))
 		}
-		cat = cat.With(nil, c)
+		all = append(all, c)
 	}
-	return cat, v.err
+	return catalog.Of(all), v.err
 }
 
 func (e *Engine) readCounters(c *catalog.Collection) error {

@@ -44,15 +44,15 @@ func (t *tableSpans) policy(start []byte) (p pebble.SpanPolicy, end []byte, err 
 // update looks for the large tables of a catalog.
 func (t *tableSpans) update(cat *catalog.Snapshot) {
 	var large []catalog.Ident
-	for _, c := range cat.All() {
+	cat.Each(func(c *catalog.Collection) {
 		if c.Oplog || c.Counters.DataSize.Load() < largeTable {
-			continue
+			return
 		}
 		large = append(large, c.Ident)
 		for _, idx := range c.Indexes {
 			large = append(large, idx.Ident)
 		}
-	}
+	})
 	slices.Sort(large)
 	t.large.Store(&large)
 }

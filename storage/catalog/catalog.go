@@ -138,15 +138,36 @@ type Database struct {
 	collections map[string]*Collection // by full namespace
 }
 
-// Snapshot is the whole catalog at one moment. It never changes.
+// Snapshot is the whole catalog at one moment. It never changes. A change copies one database and one part of the
+// index by UUID, not the whole.
 type Snapshot struct {
 	dbs  map[string]*Database
-	uuid map[UUID]*Collection
+	uuid [uuidParts]map[UUID]*Collection // by the UUID's first byte
+	n    int
 }
 
+const uuidParts = 256
+
 // Empty is a catalog without collections.
-func Empty() *Snapshot {
-	return &Snapshot{dbs: map[string]*Database{}, uuid: map[UUID]*Collection{}}
+func Empty() *Snapshot { return &Snapshot{dbs: map[string]*Database{}} }
+
+// Of is the catalog of the given collections.
+func Of(all []*Collection) *Snapshot {
+	s := Empty()
+	for _, c := range all {
+		db := s.dbs[c.DB()]
+		if db == nil {
+			db = &Database{Name: c.DB(), collections: map[string]*Collection{}}
+			s.dbs[c.DB()] = db
+		}
+		db.collections[c.NS] = c
+		if s.uuid[c.UUID[0]] == nil {
+			s.uuid[c.UUID[0]] = map[UUID]*Collection{}
+		}
+		s.uuid[c.UUID[0]][c.UUID] = c
+		s.n++
+	}
+	return s
 }
 
 // Lookup finds a collection by namespace, nil when there is none.
@@ -159,7 +180,7 @@ func (s *Snapshot) Lookup(ns string) *Collection {
 }
 
 // LookupUUID finds a collection by UUID, nil when there is none.
-func (s *Snapshot) LookupUUID(u UUID) *Collection { return s.uuid[u] }
+func (s *Snapshot) LookupUUID(u UUID) *Collection { return s.uuid[u[0]][u] }
 
 // Databases lists the databases that have collections, in order.
 func (s *Snapshot) Databases() []string {
@@ -198,7 +219,16 @@ func (s *Snapshot) All() []*Collection {
 }
 
 // Len is the number of collections.
-func (s *Snapshot) Len() int { return len(s.uuid) }
+func (s *Snapshot) Len() int { return s.n }
+
+// Each calls f with every collection, in no order.
+func (s *Snapshot) Each(f func(*Collection)) {
+	for _, db := range s.dbs {
+		for _, c := range db.collections {
+			f(c)
+		}
+	}
+}
 
 // With is the catalog with c put in, in place of old where old is not nil.
 func (s *Snapshot) With(old, c *Collection) *Snapshot {
@@ -207,7 +237,8 @@ func (s *Snapshot) With(old, c *Collection) *Snapshot {
 		n = s.clone()
 	}
 	n.own(c.DB()).collections[c.NS] = c
-	n.uuid[c.UUID] = c
+	n.ownPart(c.UUID)[c.UUID] = c
+	n.n++
 	return n
 }
 
@@ -222,25 +253,38 @@ func (s *Snapshot) Without(old *Collection) *Snapshot {
 	if len(db.collections) == 0 {
 		delete(n.dbs, old.DB())
 	}
-	delete(n.uuid, old.UUID)
+	delete(n.ownPart(old.UUID), old.UUID)
+	n.n--
 	return n
 }
 
 func (s *Snapshot) clone() *Snapshot {
-	n := &Snapshot{dbs: make(map[string]*Database, len(s.dbs)+1), uuid: make(map[UUID]*Collection, len(s.uuid)+1)}
+	n := *s
+	n.dbs = make(map[string]*Database, len(s.dbs)+1)
 	for k, v := range s.dbs {
 		n.dbs[k] = v
 	}
-	for k, v := range s.uuid {
-		n.uuid[k] = v
+	return &n
+}
+
+// ownPart replaces a part of the index by UUID by a copy that the snapshot under construction may change.
+func (s *Snapshot) ownPart(u UUID) map[UUID]*Collection {
+	part := make(map[UUID]*Collection, len(s.uuid[u[0]])+1)
+	for k, v := range s.uuid[u[0]] {
+		part[k] = v
 	}
-	return n
+	s.uuid[u[0]] = part
+	return part
 }
 
 // own replaces a database by a copy that the snapshot under construction may change.
 func (s *Snapshot) own(db string) *Database {
-	d := &Database{Name: db, collections: map[string]*Collection{}}
-	if old := s.dbs[db]; old != nil {
+	old := s.dbs[db]
+	d := &Database{Name: db}
+	if old == nil {
+		d.collections = map[string]*Collection{}
+	} else {
+		d.collections = make(map[string]*Collection, len(old.collections)+1)
 		for k, v := range old.collections {
 			d.collections[k] = v
 		}
