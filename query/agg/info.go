@@ -2,6 +2,8 @@ package agg
 
 import (
 	"context"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -18,7 +20,9 @@ func init() {
 	db.database = true
 	register("$currentOp", db, infoParser("$currentOp", checkCurrentOp))
 	register("$listLocalSessions", db, infoParser("$listLocalSessions", checkListLocalSessions))
-	register("$listSessions", report, infoParser("$listSessions", checkListSessions))
+	sessions := report
+	sessions.noFacet = false
+	register("$listSessions", sessions, infoParser("$listSessions", checkListSessions))
 	register("$listClusterCatalog", db, infoParser("$listClusterCatalog", checkListClusterCatalog))
 	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
 	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
@@ -85,6 +89,9 @@ func checkCollStats(o *Options, v value.Value) error {
 		name := "$collStats." + k
 		switch k {
 		case "latencyStats", "storageStats", "count", "queryExecStats", "operationStats":
+			if e.IsNullish() {
+				continue
+			}
 			if e.T != value.Document {
 				return wrongType(name, e.T.Name(), "object")
 			}
@@ -105,10 +112,10 @@ func checkCollStats(o *Options, v value.Value) error {
 				if !e2.T.Numeric() && !e2.IsNullish() {
 					return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.scale' is the wrong type '%s', expected types '[int, decimal, double, long]'", name, e2.T.Name())
 				}
-				if n := e2.AsFloat64(); e2.T.Numeric() && !(n >= 1) {
+				if e2.T.Numeric() && !(wholeNumber(e2) >= 1) {
 					return mongoerr.Newf(mongoerr.BadValue, "BSON field 'scale' value must be >= 1, actual value '%s'", expr.Show(e2))
 				}
-			case k == "storageStats" && (k2 == "verbose" || k2 == "waitForLock" || k2 == "numericOnly"):
+			case k == "storageStats": // what it does not know it passes over
 			case k == "count" || k == "queryExecStats":
 				return mongoerr.Newf(31170, "the '%s' option to $collStats must be an empty object", k)
 			default:
@@ -117,6 +124,22 @@ func checkCollStats(o *Options, v value.Value) error {
 		}
 	}
 	return nil
+}
+
+// wholeNumber cuts a number to an integer as command arguments are: doubles towards zero, decimals to the nearest even.
+func wholeNumber(v value.Value) float64 {
+	if v.T != value.Decimal128 {
+		return math.Trunc(v.AsFloat64())
+	}
+	down := math.Floor(v.AsFloat64())
+	half, _ := value.ParseDecimal128(strconv.FormatFloat(down+0.5, 'f', -1, 64))
+	switch c := value.Compare(v, half); {
+	case math.IsInf(down, 0) || math.IsNaN(down):
+		return down
+	case c > 0 || c == 0 && math.Mod(down, 2) != 0:
+		return down + 1
+	}
+	return down
 }
 
 func checkIndexStats(_ *Options, v value.Value) error {
@@ -135,7 +158,7 @@ func checkPlanCacheStats(_ *Options, v value.Value) error {
 			return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats parameters object may contain only 'allHosts' field. Found: %s", k)
 		}
 		if e.T != value.Boolean {
-			return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats 'allHosts' field must be a boolean. Found: %s", e.T.Name())
+			return mongoerr.Newf(13111, "wrong type for field (allHosts) %s != bool", e.T.Name())
 		}
 	}
 	return nil
@@ -151,17 +174,20 @@ func needAdmin(name string, o *Options) error {
 
 func checkCurrentOp(o *Options, v value.Value) error {
 	if v.T != value.Document {
-		return mongoerr.Newf(mongoerr.FailedToParse, "$currentOp options must be specified in an object, but found: %s", v.T.Name())
+		return mongoerr.Newf(mongoerr.TypeMismatch, "$currentOp options must be specified in an object, but found: %s", v.T.Name())
 	}
 	for k, e := range value.Elements(v.Doc()) {
 		switch k {
 		case "allUsers", "idleConnections", "idleSessions", "localOps", "truncateOps", "idleCursors", "backtrace", "targetAllNodes":
 			if e.T != value.Boolean {
-				return mongoerr.Newf(mongoerr.FailedToParse, "The '%s' parameter of the $currentOp stage must be a boolean value, but found: %s", k, e.T.Name())
+				return wrongType("$currentOp."+k, e.T.Name(), "bool")
 			}
 		default:
-			return mongoerr.Newf(mongoerr.FailedToParse, "Unrecognized option '%s' in $currentOp stage.", k)
+			return unknownField("$currentOp." + k)
 		}
+	}
+	if value.Lookup(v.Doc(), "localOps").Bool() && value.Lookup(v.Doc(), "targetAllNodes").Bool() {
+		return mongoerr.New(mongoerr.FailedToParse, "The 'localOps' and 'targetAllNodes' parameters of $currentOp cannot both be true")
 	}
 	return needAdmin("$currentOp", o)
 }
@@ -194,10 +220,19 @@ func checkSessionsSpec(name string, v value.Value) error {
 	for k, e := range value.Elements(v.Doc()) {
 		switch k {
 		case "users":
+			if e.IsNullish() {
+				continue
+			}
 			if users = e; e.T != value.Array {
 				return wrongType(name+".users", e.T.Name(), "array")
 			}
+			if err := checkUsers(name, e.Doc()); err != nil {
+				return err
+			}
 		case "allUsers":
+			if e.IsNullish() {
+				continue
+			}
 			if all = e; e.T != value.Boolean {
 				return wrongType(name+".allUsers", e.T.Name(), "bool")
 			}
@@ -206,8 +241,40 @@ func checkSessionsSpec(name string, v value.Value) error {
 			return unknownField(name + "." + k)
 		}
 	}
-	if all.Bool() && users.T == value.Array && value.Count(users.Doc()) > 0 {
+	named := 0
+	for _, u := range value.Values(users.Doc()) {
+		if u.T == value.Document {
+			named++
+		}
+	}
+	if all.Bool() && named > 0 {
 		return mongoerr.Newf(mongoerr.UnsupportedFormat, "%s may not specify {allUsers:true} and {users:[...]} at the same time", name)
+	}
+	return nil
+}
+
+// checkUsers applies the rules on elements of users: {user, db}; nulls are passed over.
+func checkUsers(name string, users []byte) error {
+	for _, u := range value.Values(users) {
+		if u.IsNullish() {
+			continue
+		}
+		if u.T != value.Document {
+			return wrongType(name+".users", u.T.Name(), "object")
+		}
+		for k, e := range value.Elements(u.Doc()) {
+			switch {
+			case k != "user" && k != "db":
+				return unknownField(name + ".users." + k)
+			case !e.IsNullish() && e.T != value.String:
+				return wrongType(name+".users."+k, e.T.Name(), "string")
+			}
+		}
+		for _, k := range []string{"user", "db"} {
+			if value.Lookup(u.Doc(), k).IsNullish() {
+				return missingField(name + ".users." + k)
+			}
+		}
 	}
 	return nil
 }
@@ -304,7 +371,7 @@ func init() {
 	for _, name := range searchStages {
 		register(name, rules{first: true, noFacet: true, noTxn: true}, searchParser(name))
 	}
-	for _, name := range []string{"$changeStream", "$geoNear", "$rankFusion", "$scoreFusion"} {
+	for _, name := range []string{"$geoNear", "$rankFusion", "$scoreFusion", "$listCatalog"} {
 		register(name, rules{first: true, noFacet: true}, func(*Options, value.Value) ([]Stage, error) {
 			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the aggregation stage %s is not implemented", name)
 		})

@@ -82,13 +82,19 @@ func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
 	if err := noDuplicates("$lookup", v.Doc()); err != nil {
 		return nil, err
 	}
-	var from, let, pipeline value.Value
+	var let value.Value
 	var as string
+	from, pipeline := value.Lookup(v.Doc(), "from"), value.Lookup(v.Doc(), "pipeline")
+	if pipeline.T == value.Null {
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "A pipeline must be an array of objects, but found type null")
+	}
+	if err := s.parseFrom(o, from, pipeline); err != nil {
+		return nil, err
+	}
 	for k, e := range value.Elements(v.Doc()) {
 		var err error
 		switch k {
-		case "from":
-			from = e
+		case "from", "pipeline":
 		case "as":
 			err = stringField(&as, "$lookup.as", e)
 		case "let":
@@ -96,10 +102,6 @@ func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
 				if let = e; e.T != value.Document {
 					err = wrongType("$lookup.let", e.T.Name(), "object")
 				}
-			}
-		case "pipeline":
-			if !e.IsNullish() {
-				pipeline = e
 			}
 		case "localField":
 			err = stringField(&s.local, "$lookup.localField", e)
@@ -119,7 +121,7 @@ func parseLookup(o *Options, v value.Value) (*lookupStage, error) {
 	if err := s.parsePaths(as); err != nil {
 		return nil, err
 	}
-	return s, s.parseSub(o, from, let, pipeline)
+	return s, s.parseSub(o, let, pipeline)
 }
 
 func (s *lookupStage) parsePaths(as string) (err error) {
@@ -137,10 +139,7 @@ func (s *lookupStage) parsePaths(as string) (err error) {
 	return err
 }
 
-func (s *lookupStage) parseSub(o *Options, from, let, pipeline value.Value) error {
-	if err := s.parseFrom(o, from, pipeline); err != nil {
-		return err
-	}
+func (s *lookupStage) parseSub(o *Options, let, pipeline value.Value) error {
 	switch {
 	case (s.local == "") != (s.foreign == ""):
 		return mongoerr.New(mongoerr.FailedToParse, "$lookup requires both or neither of 'localField' and 'foreignField' to be specified")
@@ -523,10 +522,13 @@ func parseFacet(o *Options, v value.Value) (*facetStage, error) {
 }
 
 func checkOutputName(k string) error {
-	_, err := fieldPath(k)
-	if err == nil && strings.Contains(k, ".") {
-		err = mongoerr.Newf(40412, "FieldPath field names may not contain '.': %s", k)
+	switch {
+	case k == "":
+		return mongoerr.New(15998, "FieldPath field names may not be empty strings.")
+	case strings.Contains(k, "."):
+		return mongoerr.Newf(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.")
 	}
+	_, err := fieldPath(k)
 	return err
 }
 

@@ -50,6 +50,9 @@ func parseOut(o *Options, v value.Value) (*writeStage, error) {
 }
 
 func (s *writeStage) parseOutDocument(d []byte) error {
+	if err := noDuplicates("$out", d); err != nil {
+		return err
+	}
 	s.spec.NS = Namespace{}
 	var db, coll bool
 	for k, e := range value.Elements(d) {
@@ -129,6 +132,8 @@ func checkOutTarget(ns Namespace) error {
 		return err
 	}
 	switch {
+	case ns.Coll[0] == '$' || len(ns.String()) > 255:
+		return mongoerr.Newf(mongoerr.IllegalOperation, "error with target namespace: Invalid collection name: %s", ns.Coll)
 	case strings.HasPrefix(ns.Coll, "system."):
 		return mongoerr.Newf(17385, "Can't $out to special collection: %s", ns.Coll)
 	case ns.DB == "admin" || ns.DB == "config" || ns.DB == "local":

@@ -123,6 +123,13 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 			l.unwound = true
 		}
 	}
+	if _, ok := p.ChangeStream(); ok {
+		for _, s := range p.stages {
+			if !allowedOnStream(s) {
+				return nil, mongoerr.Newf(mongoerr.IllegalOperation, "%s is not permitted in a $changeStream pipeline", s.Name())
+			}
+		}
+	}
 	return p, p.checkMetadata()
 }
 

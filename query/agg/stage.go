@@ -70,12 +70,12 @@ func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Opti
 // allowed checks what does not depend on the stages around.
 func (r *row) allowed(name string, o *Options) error {
 	switch {
-	case (o.within == inFacet || o.facet) && r.noFacet:
-		return mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
 	case o.within == inLookup && r.noLookup:
 		return mongoerr.Newf(51047, "%s is not allowed within a $lookup's sub-pipeline", name)
 	case o.within == inUnion && r.noUnion:
 		return mongoerr.Newf(31441, "%s is not allowed within a $unionWith's sub-pipeline", name)
+	case (o.within == inFacet || o.facet) && r.noFacet:
+		return mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
 	case o.InTxn && r.noTxn:
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Operation not permitted in transaction :: caused by :: "+
 			"Aggregation stage %s cannot run within a multi-document transaction", name)

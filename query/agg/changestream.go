@@ -1,0 +1,239 @@
+package agg
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	register("$changeStream", rules{first: true, database: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true, noView: true},
+		one(parseChangeStream))
+	register("$changeStreamSplitLargeEvent", rules{last: true, noFacet: true, noLookup: true, noUnion: true}, one(parseSplitEvent))
+}
+
+// ChangeStream is a parsed $changeStream.
+type ChangeStream struct {
+	FullDocument             string // default, updateLookup, whenAvailable, required
+	FullDocumentBeforeChange string // off, whenAvailable, required
+	ResumeAfter, StartAfter  []byte // resume tokens, nil without
+	StartAt                  uint64 // startAtOperationTime, 0 without
+	AllChangesForCluster     bool
+	ShowExpandedEvents       bool
+}
+
+// changeStreamStage is $changeStream; the host gives the events (Host.Info).
+type changeStreamStage struct {
+	infoStage
+	cs ChangeStream
+}
+
+// ChangeStream gives the specification of a pipeline that begins with $changeStream.
+func (p *Pipeline) ChangeStream() (*ChangeStream, bool) {
+	if len(p.stages) == 0 {
+		return nil, false
+	}
+	s, ok := p.stages[0].(*changeStreamStage)
+	if !ok {
+		return nil, false
+	}
+	return &s.cs, true
+}
+
+func parseChangeStream(o *Options, v value.Value) (*changeStreamStage, error) {
+	if v.T != value.Document {
+		return nil, mongoerr.Newf(6188500, "$changeStream must take a nested object but found: $changeStream: %s", v.T.Name())
+	}
+	s := &changeStreamStage{infoStage: infoStage{"$changeStream", v, o.NS},
+		cs: ChangeStream{FullDocument: "default", FullDocumentBeforeChange: "off"}}
+	for k, e := range value.Elements(v.Doc()) {
+		if err := s.cs.option(k, e); err != nil {
+			return nil, err
+		}
+	}
+	c := &s.cs
+	switch {
+	case c.ResumeAfter != nil && c.StartAfter != nil:
+		return nil, mongoerr.New(50865, "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage")
+	case (c.ResumeAfter != nil || c.StartAfter != nil) && c.StartAt != 0:
+		return nil, mongoerr.New(40674, "Only one type of resume option is allowed, but multiple were found.")
+	case c.AllChangesForCluster && (o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate):
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, and with no collection name")
+	}
+	return s, checkStreamNamespace(o.NS, c.AllChangesForCluster)
+}
+
+// checkStreamNamespace refuses the internal databases and system collections.
+func checkStreamNamespace(ns Namespace, cluster bool) error {
+	if cluster {
+		return nil
+	}
+	internal := ns.DB == "admin" || ns.DB == "local" || ns.DB == "config"
+	system := len(ns.Coll) > 7 && ns.Coll[:7] == "system."
+	if internal || system {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "$changeStream may not be opened on the internal %s", ns)
+	}
+	return nil
+}
+
+func (c *ChangeStream) option(k string, e value.Value) (err error) {
+	name := "$changeStream." + k
+	switch k {
+	case "fullDocument":
+		return enumField(&c.FullDocument, name, e, "default", "updateLookup", "whenAvailable", "required")
+	case "fullDocumentBeforeChange":
+		return enumField(&c.FullDocumentBeforeChange, name, e, "off", "whenAvailable", "required")
+	case "allChangesForCluster", "showExpandedEvents", "showSystemEvents", "showRawUpdateDescription", "showMigrationEvents":
+		if e.T != value.Boolean {
+			return wrongType(name, e.T.Name(), "bool")
+		}
+		switch k {
+		case "allChangesForCluster":
+			c.AllChangesForCluster = e.Bool()
+		case "showExpandedEvents":
+			c.ShowExpandedEvents = e.Bool()
+		}
+		return nil
+	case "resumeAfter":
+		c.ResumeAfter, err = resumeToken(name, e)
+		return err
+	case "startAfter":
+		c.StartAfter, err = resumeToken(name, e)
+		return err
+	case "startAtOperationTime":
+		if e.IsNullish() {
+			return nil
+		}
+		if e.T != value.Timestamp {
+			return wrongType(name, e.T.Name(), "timestamp")
+		}
+		c.StartAt = e.TimestampU64()
+		return nil
+	}
+	return unknownField(name)
+}
+
+func enumField(dst *string, name string, e value.Value, allowed ...string) error {
+	if e.IsNullish() {
+		return nil
+	}
+	if e.T != value.String {
+		return wrongType(name, e.T.Name(), "string")
+	}
+	for _, a := range allowed {
+		if e.Str() == a {
+			*dst = a
+			return nil
+		}
+	}
+	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s' is not a valid value.", e.Str(), name)
+}
+
+// keyTimestamp is the key encoding's type byte of a timestamp, which every token begins with.
+const keyTimestamp = 0x82
+
+func resumeToken(name string, e value.Value) ([]byte, error) {
+	if e.IsNullish() {
+		return nil, nil
+	}
+	if e.T != value.Document {
+		return nil, wrongType(name, e.T.Name(), "object")
+	}
+	data, bits := value.Lookup(e.Doc(), "_data"), value.Lookup(e.Doc(), "_typeBits")
+	switch {
+	case data.T != value.String:
+		return nil, mongoerr.Newf(40647, "Bad resume token: _data of missing or of wrong type: %s", data.T.Name())
+	case bits.T != value.Missing && bits.T != value.Binary:
+		return nil, mongoerr.Newf(40648, "Bad resume token: _typeBits of wrong type: %s", bits.T.Name())
+	case data.Str() == "":
+		return nil, mongoerr.New(40649, "Bad resume token: the _data is empty")
+	}
+	key, err := hex.DecodeString(data.Str())
+	if err != nil {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "resume token string was not a valid hex string")
+	}
+	if key[0] != keyTimestamp {
+		return nil, mongoerr.Newf(50811, "Unknown type code %d in the key of a resume token", key[0])
+	}
+	return e.Clone().Doc(), nil
+}
+
+// allowedOnStream tells which stages may follow $changeStream.
+func allowedOnStream(s Stage) bool {
+	switch s.(type) {
+	case *matchStage, *fieldsStage, *rootStage, *redactStage, *splitEventStage, *changeStreamStage:
+		return true
+	}
+	return false
+}
+
+// splitEventStage is $changeStreamSplitLargeEvent: it marks a stream whose host cuts events that are too large.
+type splitEventStage struct{ arg value.Value }
+
+func parseSplitEvent(_ *Options, v value.Value) (*splitEventStage, error) {
+	if v.T != value.Document || value.Count(v.Doc()) != 0 {
+		return nil, mongoerr.New(7182800, "$changeStreamSplitLargeEvent spec should be an empty object")
+	}
+	return &splitEventStage{v}, nil
+}
+
+func (s *splitEventStage) Name() string      { return "$changeStreamSplitLargeEvent" }
+func (s *splitEventStage) Spec() value.Value { return s.arg }
+func (s *splitEventStage) open(_ *exec, src Source) (Source, error) {
+	return &splitEventSource{Source: src}, nil
+}
+
+// splitEventSource passes events on; each fits a message where its fragments do, so an event is cut only beyond 16 MB.
+type splitEventSource struct {
+	Source
+	parts [][]byte
+}
+
+func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
+	if len(s.parts) > 0 {
+		d := s.parts[0]
+		s.parts = s.parts[1:]
+		return Doc{Raw: d}, true, nil
+	}
+	d, ok, err := s.Source.Next(ctx)
+	if err != nil || !ok || len(d.Raw) <= maxArray {
+		return d, ok, err
+	}
+	s.parts = splitEvent(d.Raw)
+	return s.Next(ctx)
+}
+
+// splitEvent cuts an event at its top-level fields: every fragment has the _id and says which it is.
+func splitEvent(doc []byte) [][]byte {
+	id := value.Lookup(doc, "_id")
+	var groups [][]byte
+	var cur []byte
+	for it := value.Walk(doc); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if string(k) == "_id" {
+			continue
+		}
+		if len(cur) > 0 && len(cur)+len(raw) > maxArray-64<<10 {
+			groups, cur = append(groups, cur), nil
+		}
+		cur = append(cur, raw...)
+	}
+	groups = append(groups, cur)
+	out := make([][]byte, len(groups))
+	for i, g := range groups {
+		dst, mark := value.Begin(make([]byte, 0, len(g)+256))
+		dst = value.Append(dst, "_id", id)
+		dst = value.Append(dst, "splitEvent", fragmentOf(i+1, len(groups)))
+		out[i] = value.End(append(dst, g...), mark)
+	}
+	return out
+}
+
+func fragmentOf(fragment, of int) value.Value {
+	return doc(f("fragment", value.NewInt32(int32(fragment))), f("of", value.NewInt32(int32(of))))
+}
