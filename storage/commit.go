@@ -7,7 +7,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -413,17 +412,4 @@ func (e *Engine) waitFor(ctx context.Context, after Timestamp, now func() Timest
 			return now(), context.Cause(ctx)
 		}
 	}
-}
-
-// EnsureVisible makes the visible timestamp reach ts, with a noop entry where no write has: reads at or after a cluster
-// time that another node handed out need it.
-func (e *Engine) EnsureVisible(ctx context.Context, ts Timestamp) error {
-	if e.Visible() >= ts {
-		return nil
-	}
-	e.AdvanceClock(ts)
-	u := e.NewUnitOfWork(nil)
-	u.Oplog(OplogEntry{Op: 'n', O: value.Doc(value.F("msg", value.NewString("periodic noop"))), StmtID: -1})
-	_, err := e.Commit(ctx, u, false)
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/keystring"
 )
@@ -71,10 +70,6 @@ func identRange(id catalog.Ident) (lower, upper []byte) {
 	return appendUnversioned(appendIdent(nil, id)), appendUnversioned(appendIdent(nil, id+1))
 }
 
-func recordKey(dst []byte, id catalog.Ident, rid RecordID, ts uint64) []byte {
-	return appendVersion(append(appendIdent(dst[:0], id), rid...), ts)
-}
-
 func metaKey(kind byte, rest ...byte) []byte {
 	k := append(appendIdent(nil, identMeta), kind)
 	return appendUnversioned(append(k, rest...))
@@ -121,11 +116,6 @@ func splitIndexKey(idx *catalog.Index, key []byte, ridBuf *[8]byte) (ks []byte, 
 	ks, n, ok := keystring.SplitRecordID(key)
 	binary.BigEndian.PutUint64(ridBuf[:], uint64(n))
 	return ks, ridBuf[:], ok
-}
-
-// appendIDKey is the key of an _id in the _id index and, for clustered collections, their RecordId.
-func appendIDKey(dst, typeBits []byte, id value.Value, c value.Collator) (key, tb []byte) {
-	return keystring.Append(dst, typeBits, id, false, c)
 }
 
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) }
