@@ -258,7 +258,7 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 			value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
 			value.F("lastmod", value.NewTimestampU64(info.Map.Find(d.rng.minV).Version.Combined())),
 			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
-		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())),
+		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())), value.F("epoch", value.NewObjectID(epoch.Epoch)),
 		value.F("$db", value.NewString("admin"))))
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
