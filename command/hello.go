@@ -120,6 +120,9 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
+	if op.Arg("internalClient").T == value.Document {
+		op.Client.Internal = true
+	}
 	if op.Bool("loadBalanced") {
 		return dst, mongoerr.New(mongoerr.LoadBalancerSupportMismatch, "The server is being accessed through a load balancer, but this driver does not have load balancing enabled")
 	}

@@ -26,6 +26,7 @@ type Op struct {
 	parentOp *Op
 	deadline time.Time
 	killed   atomic.Int32 // the error code it was killed with
+	ended    atomic.Bool  // Done is closed because the operation is over
 	ticks    uint32
 
 	opTime atomic.Uint64 // the operationTime to report
@@ -185,20 +186,34 @@ func (op *Op) Done() <-chan struct{} {
 		return done
 	}
 	if !op.deadline.IsZero() {
-		op.mu.timer = time.AfterFunc(time.Until(op.deadline), finish)
+		op.mu.timer = time.AfterFunc(time.Until(op.deadline), func() {
+			op.killed.CompareAndSwap(0, int32(mongoerr.MaxTimeMSExpired))
+			finish()
+		})
 	}
 	if op.parent != nil {
 		op.mu.stop = append(op.mu.stop, context.AfterFunc(op.parent, finish))
 	} else if op.Client != nil {
 		if cl := op.Client.Context(); cl != nil {
-			op.mu.stop = append(op.mu.stop, context.AfterFunc(cl, finish))
+			op.mu.stop = append(op.mu.stop, context.AfterFunc(cl, func() {
+				op.killed.CompareAndSwap(0, int32(mongoerr.ClientDisconnect))
+				finish()
+			}))
 		}
 	}
 	return done
 }
 
 // Err implements context.Context; the error is the one a client would see.
-func (op *Op) Err() error { return op.CheckNow() }
+func (op *Op) Err() error {
+	if err := op.CheckNow(); err != nil {
+		return err
+	}
+	if op.ended.Load() {
+		return context.Canceled // contexts made from this one outlived the operation
+	}
+	return nil
+}
 
 // Value implements context.Context.
 func (op *Op) Value(key any) any {
@@ -239,6 +254,7 @@ func (op *Op) release() {
 		f()
 	}
 	if op.mu.done != nil {
+		op.ended.Store(true)
 		closeOnce(op.mu.done)
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/console"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -26,7 +28,9 @@ type assembly struct {
 	points *cluster.FailPoints
 	info   *command.Info
 	roles  *roles
-	down   []func(ctx context.Context) error
+
+	mu   sync.Mutex // a config server's manager may come while the process ends
+	down []func(ctx context.Context) error
 }
 
 func newAssembly(c *config, h *host) (*assembly, error) {
@@ -49,10 +53,20 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	return a, nil
 }
 
+// onStop registers how a part is taken down.
+func (a *assembly) onStop(f func(ctx context.Context) error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = append(a.down, f)
+}
+
 func (a *assembly) stop(ctx context.Context) error {
+	a.mu.Lock()
+	down := a.down
+	a.mu.Unlock()
 	var errs []error
-	for i := len(a.down) - 1; i >= 0; i-- {
-		errs = append(errs, a.down[i](ctx))
+	for i := len(down) - 1; i >= 0; i-- {
+		errs = append(errs, down[i](ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -87,7 +101,7 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 	if err != nil {
 		return nil, err
 	}
-	a.down = append(a.down, func(ctx context.Context) error {
+	a.onStop(func(ctx context.Context) error {
 		limit := stopTimeout
 		if d, ok := ctx.Deadline(); ok {
 			limit = time.Until(d)
@@ -113,33 +127,125 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.down = append(a.down, func(context.Context) error { return s.Close() })
+	a.onStop(func(context.Context) error { return s.Close() })
 	return s, nil
 }
 
 // startServer makes one server: a data-bearing node (standalone, member of a set, shard, config server), or a router.
 func startServer(c *config, h *host) (*roles, error) {
-	if c.Program == isMongos {
-		return nil, mongoerr.New(mongoerr.NotImplemented, "mongos")
-	}
 	a, err := newAssembly(c, h)
 	if err != nil {
 		return nil, err
 	}
-	addrs := c.Addrs()
-	s, err := a.openData(shardnode.Config{
-		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr,
-	})
+	if c.Program == isMongos {
+		err = a.mongos()
+	} else {
+		err = a.mongod()
+	}
 	if err != nil {
 		return a.fail(err)
 	}
-	if err := a.signTimes(s); err != nil {
-		return a.fail(err)
-	}
-	if a.roles.Addrs, err = a.listen(s.Service, addrs); err != nil {
-		return a.fail(err)
-	}
 	return a.roles, nil
+}
+
+// mongod is one data-bearing server. What it does in a cluster begins when its set has a primary (the config server's
+// manager) or when a cluster takes it in (a shard).
+func (a *assembly) mongod() error {
+	c := a.c
+	var clock *cluster.VectorClock
+	if c.ReplSet != "" {
+		clock = cluster.NewVectorClock(time.Now)
+	}
+	d := newDirectory(clock)
+	a.onStop(func(context.Context) error { d.pool.Close(); return nil })
+	s, err := a.openData(shardnode.Config{
+		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
+	})
+	if err != nil {
+		return err
+	}
+	if c.ShardSvr {
+		if err := a.joinable(s, nil, d, clock); err != nil {
+			return err
+		}
+	}
+	var once sync.Once
+	var startErr error
+	primary := func() {
+		once.Do(func() { startErr = a.becamePrimary(s, d) })
+	}
+	if clock != nil && s.Repl.Initiated() {
+		if primary(); startErr != nil {
+			return startErr
+		}
+	}
+	s.Repl.OnPrimary = func() {
+		if primary(); startErr != nil {
+			console.Error(console.Replication, 21413, "ReplCoord", "Steps of becoming primary failed").Err(startErr).Write()
+		}
+		console.Std.PrimaryReady()
+	}
+	a.roles.Addrs, err = a.listen(s.Service, c.Addrs())
+	return err
+}
+
+// becamePrimary starts what only a primary does.
+func (a *assembly) becamePrimary(s *shardnode.Server, d *directory) error {
+	ctx := context.Background()
+	if !a.c.ShardSvr {
+		if err := s.UseKeys(ctx, cluster.PeerKeys{Peer: s.Peer()}, true); err != nil {
+			return err
+		}
+	}
+	if !a.c.ConfigSvr {
+		return nil
+	}
+	return a.manage(ctx, s, cluster.NewRegistry(s.Peer(), d.dial), s.Clock)
+}
+
+// manage runs the sharding catalog on a config server.
+func (a *assembly) manage(ctx context.Context, s *shardnode.Server, registry *cluster.Registry, clock *cluster.VectorClock) error {
+	manager := configsvr.New(s.Peer(), registry, clock, s.Repl.Name+"/"+s.Node.Host)
+	manager.Register(s.Service)
+	if err := manager.Init(ctx); err != nil {
+		return err
+	}
+	bctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); manager.RunBalancer(bctx) }()
+	a.onStop(func(context.Context) error { stop(); <-done; return nil })
+	return nil
+}
+
+// mongos is one router over the config server named by --configdb.
+func (a *assembly) mongos() error {
+	clock := cluster.NewVectorClock(time.Now)
+	d := newDirectory(clock)
+	a.onStop(func(context.Context) error { d.pool.Close(); return nil })
+	set, hosts := cluster.SplitHosts(a.c.ConfigDB)
+	config, err := d.dial(set, hosts)
+	if err != nil {
+		return err
+	}
+	// As the real router does, this one waits for the config server before it takes clients.
+	keys := cluster.NewKeyRing(cluster.PeerKeys{Peer: config})
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := keys.Load(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+		console.Warning(console.Sharding, 23834, "mongosMain", "Error initializing sharding state, sleeping and retrying").Err(err).Write()
+		select {
+		case <-time.After(wait):
+		case <-a.h.shutdown:
+			return mongoerr.New(mongoerr.ShutdownInProgress, "shut down before the config server answered")
+		}
+	}
+	clock.UseKeys(keys)
+	a.roles.Addrs, err = a.router(config, d, clock, a.c.Addrs())
+	return err
 }
 
 // signTimes makes a member of a set sign its cluster times with keys of its own.

@@ -53,6 +53,17 @@ func forkAndWait(argv []string, out, errOut io.Writer) int {
 	return code
 }
 
+// stderrToLog puts what the runtime says when a process dies behind the log's lines, instead of nowhere.
+func stderrToLog(path string) {
+	if !isForkedChild() || path == "" {
+		return
+	}
+	if f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		_ = syscall.Dup3(int(f.Fd()), 2, 0)
+		_ = f.Close()
+	}
+}
+
 // tellParent lets a forking parent go.
 func tellParent() {
 	fd, err := strconv.Atoi(os.Getenv(readyEnv))

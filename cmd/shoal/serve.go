@@ -56,6 +56,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 		fmt.Fprintf(errOut, "Failed global initialization: FileNotOpen: Failed to open %s: %v\n", c.Log.Path, err)
 		return exitError
 	}
+	stderrToLog(c.Log.Path)
 	if c.Log.Append && c.Log.Path != "" && statErr == nil {
 		console.Std.Restarted()
 	}

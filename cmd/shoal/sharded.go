@@ -12,7 +12,6 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -27,7 +26,7 @@ type directory struct {
 }
 
 func newDirectory(clock *cluster.VectorClock) *directory {
-	return &directory{pool: wire.NewPool(wire.PoolOptions{}), clock: clock, local: map[string]cluster.Peer{}}
+	return &directory{pool: wire.NewPool(wire.PoolOptions{Handshake: cluster.Handshake}), clock: clock, local: map[string]cluster.Peer{}}
 }
 
 func (d *directory) add(set string, p cluster.Peer) {
@@ -62,9 +61,7 @@ func (a *assembly) sharded() error {
 		return err
 	}
 	registry := cluster.NewRegistry(cfg.Peer(), d.dial)
-	manager := configsvr.New(cfg.Peer(), registry, clock, "configRepl/"+cfg.Node.Host)
-	manager.Register(cfg.Service)
-	if err := manager.Init(ctx); err != nil {
+	if err := a.manage(ctx, cfg, registry, clock); err != nil {
 		return err
 	}
 	for i := range c.Shards {
@@ -84,11 +81,6 @@ func (a *assembly) sharded() error {
 			}
 		}
 	}
-	bctx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() { defer wg.Done(); manager.RunBalancer(bctx) }()
-	a.down = append(a.down, func(context.Context) error { stop(); wg.Wait(); return nil })
 	return a.routers(cfg.Peer(), d, clock)
 }
 
@@ -146,6 +138,11 @@ func (a *assembly) joinable(s *shardnode.Server, config cluster.Peer, d *directo
 			set, hosts := cluster.SplitHosts(id.ConfigDB)
 			var err error
 			if p, err = d.dial(set, hosts); err != nil {
+				return nil, err
+			}
+		}
+		if config == nil { // the shard's own process: it signs with the cluster's keys from now on
+			if err := s.UseKeys(context.Background(), cluster.PeerKeys{Peer: p}, false); err != nil {
 				return nil, err
 			}
 		}
@@ -226,6 +223,6 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
-	a.down = append(a.down, func(context.Context) error { stop(); <-done; return nil })
+	a.onStop(func(context.Context) error { stop(); <-done; return nil })
 	return bound, nil
 }
