@@ -40,7 +40,7 @@ func (b *builder) stage(p *plan.Node) (node, error) {
 	case plan.IndexScan, plan.CountScan, plan.DistinctScan:
 		return b.indexScan(p)
 	case plan.FastCount:
-		return nil, mongoerr.New(mongoerr.InternalError, "a fast count has no documents")
+		return &collScan{snap: q.snap, coll: q.coll}, nil // who counts without a plan asks the collection itself
 	}
 	if p.Stage == plan.Or || p.Stage == plan.SortMerge {
 		return b.union(p)

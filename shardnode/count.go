@@ -93,7 +93,8 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 // countQuery counts the documents of a query. Without a filter it is what the collection's own count says.
 func (n *Node) countQuery(op *command.Op, q *query, skip, limit int64) (int64, error) {
 	var c int64
-	if q.coll != nil && q.matcher == nil && q.owned == nil {
+	q.count = true
+	if q.coll != nil && q.matcher == nil && q.owned == nil && q.hint.IsMissing() {
 		c = q.coll.Counters.Records.Load()
 	} else {
 		root, err := n.plan(op, q)

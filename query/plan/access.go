@@ -113,12 +113,12 @@ func (c *conjunction) wildPath(path string, below bool) FieldBounds {
 	if path != "" {
 		l = Intervals{point(value.NewString(path))}
 		for i := range c.preds {
-			if p := &c.preds[i]; below && p.path == path && p.test.Kind == match.Exists {
+			if p := &c.preds[i]; below && p.path == path && wantsBelow(p.test) {
 				l = append(l, Interval{value.NewString(path + "."), value.NewString(path + "/"), true, false})
 			}
 		}
 	}
-	return FieldBounds{Path: "$_path", Intervals: l}
+	return FieldBounds{Path: "$_path", Intervals: union(l)}
 }
 
 func (c *conjunction) assignField(u *use, i int, path string) Intervals {
@@ -141,6 +141,36 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 		u.settle(p, tight, false)
 	}
 	return l
+}
+
+// throughArrays makes a use of a path with numbers in it good for collections with arrays: a number may be the name of a
+// field or the place in an array, which wildcard keys do not have, so each is looked for with and without. ok is false
+// where there are too many to try.
+func (u *use) throughArrays(path string) (ok bool) {
+	paths := []string{""}
+	for _, part := range strings.Split(path, ".") {
+		n := len(paths)
+		for i := range n {
+			if part != "" && strings.Trim(part, "0123456789") == "" && paths[i] != "" {
+				paths = append(paths, paths[i])
+			}
+			paths[i] = strings.TrimPrefix(paths[i]+"."+part, ".")
+		}
+		if len(paths) > 8 {
+			return false
+		}
+	}
+	for i := range u.bounds {
+		if u.bounds[i].Path == "$_path" {
+			var l Intervals
+			for _, p := range paths {
+				l = append(l, point(value.NewString(p)))
+			}
+			u.bounds[i].Intervals = union(l)
+		}
+	}
+	u.done, u.onKey = 0, 0
+	return true
 }
 
 // settle notes what is left to check of a predicate.

@@ -266,6 +266,9 @@ func successor(s string) []byte {
 
 // negation bounds $not by the complement, where missing fields are in the index and the bounds are to the point.
 func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
+	if t.kind() == Wildcard && isNotNull(n) && !t.multi {
+		return everything(), fetch, true
+	}
 	if t.kind() != BTree {
 		return nil, fetch, false
 	}
@@ -307,6 +310,23 @@ func (t *target) negation(n *match.Node) (Intervals, tightness, bool) {
 	return complement(l), tight, true
 }
 
+// isNotNull reports whether the negation of n is {$ne: null}, which asks for a field as $exists does.
+func isNotNull(n *match.Node) bool { return n.Kind == match.Eq && nullEquality(n) }
+
+// wantsBelow reports whether documents with nothing but fields below a path may satisfy a predicate on the path: a
+// wildcard index has no key at the path for them.
+func wantsBelow(n *match.Node) bool {
+	switch n.Kind {
+	case match.Exists:
+		return true
+	case match.Not:
+		return isNotNull(n.Children[0])
+	case match.TypeIs:
+		return n.Types.Has(value.Array)
+	}
+	return false
+}
+
 func nullEquality(n *match.Node) bool {
 	for _, v := range operands(n) {
 		if v.T == value.Null || v.T == value.Undefined {
@@ -325,7 +345,7 @@ func operands(n *match.Node) []value.Value {
 
 func (t *target) types(n *match.Node) (Intervals, tightness, bool) {
 	if n.Types.Has(value.Array) {
-		return everything(), fetch, t.kind() == BTree
+		return everything(), fetch, true
 	}
 	var l Intervals
 	tight := exact

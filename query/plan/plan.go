@@ -306,29 +306,47 @@ func (p *planner) sortWanted(x *Index) bool {
 	return len(p.q.Sort) > 0 && !x.Sparse && x.Kind == BTree
 }
 
-// tryWildcard tries each path the filter names that the index covers.
+// tryWildcard adds a plan for each path the filter names that the index covers.
 func (p *planner) tryWildcard(out []*Node, conj *conjunction, x *Index) []*Node {
+	for _, u := range p.wildcardUses(conj, x) {
+		out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+	}
+	return out
+}
+
+func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 	seen := map[string]bool{}
 	for i := range conj.preds {
 		path := conj.preds[i].path
-		if seen[path] || !x.Covers(path) || hasIndexComponent(path) || isPlainField(x, path) {
+		if seen[path] || !x.Covers(path) || isPlainField(x, path) {
 			continue
 		}
 		seen[path] = true
-		if !p.collationFits(x, conj) {
+		numbered := x.Multikey && hasIndexComponent(path)
+		if !p.collationFits(x, conj) || numbered && conj.wantsBelow(path) {
 			continue
 		}
 		u := conj.assign(x, path)
-		if u.servedAt(conj, path) && (x.Fields[0].Kind == Wildcard || !u.bounds[0].Intervals.Full()) {
-			out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+		if !u.servedAt(conj, path) || x.Fields[0].Kind != Wildcard && u.bounds[0].Intervals.Full() || numbered && !u.throughArrays(path) {
+			continue
 		}
+		out = append(out, u)
 	}
 	if len(seen) == 0 && len(x.Fields) > 1 && x.Fields[0].Kind != Wildcard {
 		if u := conj.assign(x, ""); !u.bounds[0].Intervals.Full() {
-			out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+			out = append(out, u)
 		}
 	}
 	return out
+}
+
+func (c *conjunction) wantsBelow(path string) bool {
+	for i := range c.preds {
+		if c.preds[i].path == path && wantsBelow(c.preds[i].test) {
+			return true
+		}
+	}
+	return false
 }
 
 func isPlainField(x *Index, path string) bool {
@@ -406,5 +424,5 @@ func hasStrings(n *match.Node) bool {
 
 // indexScan is the scan of a use, without what stands above it.
 func (p *planner) indexScan(u *use) *Node {
-	return &Node{Stage: IndexScan, Index: u.x, Bounds: u.bounds, Direction: 1, Dedupe: u.x.Multikey}
+	return &Node{Stage: IndexScan, Index: u.x, Bounds: u.bounds, Direction: 1, Dedupe: u.x.Multikey || u.x.Kind == Wildcard}
 }

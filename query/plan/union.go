@@ -60,22 +60,27 @@ func (p *planner) branch(b *match.Node, beside []*match.Node) *Node {
 		if !p.usable(x) || !p.partialFits(x, parts) || !p.collationFits(x, conj) {
 			continue
 		}
-		if x.Kind == Wildcard {
-			continue
-		}
-		u := conj.assign(x, "")
-		if u.bounds[0].Intervals.Full() {
-			continue
-		}
-		n := p.branchScan(conj, u, len(own))
-		if c := cost(n); best == nil || c < bestCost {
-			best, bestCost = n, c
+		for _, u := range p.branchUses(conj, x) {
+			n := p.branchScan(conj, u, len(own))
+			if c := cost(n); best == nil || c < bestCost {
+				best, bestCost = n, c
+			}
 		}
 	}
 	if best == nil && b.Kind == match.Or {
 		return p.nestedUnion(b, beside)
 	}
 	return best
+}
+
+func (p *planner) branchUses(conj *conjunction, x *Index) []*use {
+	if x.Kind == Wildcard {
+		return p.wildcardUses(conj, x)
+	}
+	if u := conj.assign(x, ""); !u.bounds[0].Intervals.Full() {
+		return []*use{u}
+	}
+	return nil
 }
 
 // nestedUnion plans an $or that is a branch of another, as an $and in between may leave it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/shoaldb/shoal/query/bsontext"
+	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -68,8 +69,21 @@ func sameName(want, h *Spec) (exists bool, err error) {
 
 // sameSignature compares what makes two indexes the same index: two with one signature cannot both exist.
 func sameSignature(a, b *Spec) bool {
-	return sameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && bytes.Equal(a.PartialFilter, b.PartialFilter) &&
+	return sameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && sameFilter(a.PartialFilter, b.PartialFilter) &&
 		bytes.Equal(a.WildcardProjection, b.WildcardProjection) && a.Unique == b.Unique && a.Sparse == b.Sparse
+}
+
+// sameFilter compares filters after they are put in order: {a: 1, b: 2} and {$and: [{b: 2}, {a: 1}]} are one.
+func sameFilter(a, b []byte) bool {
+	if a == nil || b == nil || bytes.Equal(a, b) {
+		return bytes.Equal(a, b)
+	}
+	ma, err := match.Compile(a, &match.Options{})
+	if err != nil {
+		return false
+	}
+	mb, err := match.Compile(b, &match.Options{})
+	return err == nil && bytes.Equal(ma.Serialize(), mb.Serialize())
 }
 
 // sameKey compares key patterns: {a: 1} and {a: 1.0} are one.

@@ -125,6 +125,7 @@ func TestConflict(t *testing.T) {
 		{`{"key":{"a":1},"name":"a_1"}`, `{"key":{"a":1},"name":"t","expireAfterSeconds":3}`, false, 85},
 		{`{"key":{"a":"text"},"name":"t"}`, `{"key":{"b":"text"},"name":"t"}`, false, 85},
 		{`{"key":{"a":"text"},"name":"t"}`, `{"key":{"a":"text"},"name":"t"}`, true, 0},
+		{`{"key":{"a":1},"name":"x","partialFilterExpression":{"a":1,"b":2}}`, `{"key":{"a":1},"name":"x","partialFilterExpression":{"$and":[{"b":2},{"a":1}]}}`, true, 0},
 		{`{"key":{"_id":1},"name":"_id_"}`, `{"key":{"_id":1},"name":"mine"}`, true, 0},
 		{`{"key":{"a":1,"$**":1},"name":"x","wildcardProjection":{"a":0}}`, `{"key":{"a":1,"$**":1},"name":"y","wildcardProjection":{"a":0}}`, false, 85},
 	} {
