@@ -145,7 +145,7 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 
 // throughArrays makes a use of a path with numbers in it good for collections with arrays: a number may be the name of a
 // field or the place in an array, which wildcard keys do not have, so each is looked for with and without. ok is false
-// where there are too many to try.
+// where there are too many to try, or the index does not hold them all.
 func (u *use) throughArrays(path string) (ok bool) {
 	paths := []string{""}
 	for _, part := range strings.Split(path, ".") {
@@ -164,6 +164,9 @@ func (u *use) throughArrays(path string) (ok bool) {
 		if u.bounds[i].Path == "$_path" {
 			var l Intervals
 			for _, p := range paths {
+				if !u.x.Covers(p) {
+					return false
+				}
 				l = append(l, point(value.NewString(p)))
 			}
 			u.bounds[i].Intervals = union(l)

@@ -316,6 +316,11 @@ func (p *planner) tryWildcard(out []*Node, conj *conjunction, x *Index) []*Node 
 
 func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 	seen := map[string]bool{}
+	for _, f := range x.Fields {
+		if f.Kind == Wildcard && hasIndexComponent(f.Path) {
+			return nil // it has no keys for arrays that the number may mean a place in
+		}
+	}
 	for i := range conj.preds {
 		path := conj.preds[i].path
 		if seen[path] || !x.Covers(path) || isPlainField(x, path) {
