@@ -114,7 +114,7 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	if err != nil {
 		return nil, err
 	}
-	if r != nil {
+	if r != nil && !reportsOnView(pipeline) {
 		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
 		a.ns, viewCollation = r.ns, r.collation
 	}
@@ -123,6 +123,13 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 		return nil, err
 	}
 	return &cursor{ns: ns, stream: &aggStream{src: src}, snap: s}, nil
+}
+
+// reportsOnView is true for a pipeline whose first stage tells of the namespace itself, be it a view.
+func reportsOnView(pipeline value.Value) bool {
+	it := value.Walk(pipeline.Doc())
+	_, first, _ := it.Next()
+	return !value.Lookup(first.Doc(), "$collStats").IsMissing()
 }
 
 // open parses, optimises, plans and starts a pipeline.

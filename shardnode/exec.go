@@ -56,6 +56,7 @@ type collScan struct {
 
 func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 	if c.cur == nil {
+		c.coll.Counters.Scans.Add(1)
 		c.cur = c.snap.Scan(c.coll, c.opts)
 	}
 	for c.cur.Next() {

@@ -39,6 +39,7 @@ type Node struct {
 	ddl        ddlLocks
 	sizes      *counters
 	compaction autoCompaction
+	latency    latencyTable
 	ttl        *ttlMonitor // nil before startTTL
 	now        func() time.Time
 }

@@ -77,7 +77,7 @@ func Open(c Config) (*Server, error) {
 	}
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
-	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: c.Done}
+	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
 	s.Base.KillCursors = s.Node.killSessionCursors
 	s.Base.Install()
@@ -94,6 +94,16 @@ func Open(c Config) (*Server, error) {
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
 	s.start()
 	return s, nil
+}
+
+// noteDone counts operations by namespace, and tells done of them where it is not nil.
+func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.Op, err error) {
+	return func(op *command.Op, err error) {
+		n.latency.note(op)
+		if done != nil {
+			done(op, err)
+		}
+	}
 }
 
 // Peer reaches the server from within the process.

@@ -11,6 +11,9 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	switch stage {
 	case "$indexStats":
 		return n.indexStats(s, ns)
+	case "$collStats":
+		doc, err := n.collStatsStage(s, ns, spec.Doc())
+		return [][]byte{doc}, err
 	case "$currentOp":
 		return n.currentOps(op, spec.Doc()), nil
 	case "$planCacheStats":

@@ -21,6 +21,9 @@ func (t *tailNode) next(op *command.Op, r *row) (bool, error) {
 	if t.dead != nil {
 		return false, t.dead
 	}
+	if t.cur == nil {
+		t.coll.Counters.TailScans.Add(1)
+	}
 	ok, err := t.collScan.next(op, r)
 	if ok {
 		t.last = append(t.last[:0], r.rid...)

@@ -41,6 +41,8 @@ type Counters struct {
 	mu       sync.Mutex
 	// Trim is held by the one unit of work at a time that inserts into a capped collection.
 	Trim sync.Mutex
+	// Scans counts reads of the whole collection since the start, TailScans those by tailing cursors among them.
+	Scans, TailScans atomic.Int64
 }
 
 // NextRecordID gives out the next RecordId. last finds the highest one in the store; it is called once.

@@ -1,0 +1,96 @@
+package shardnode
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// latencyTable counts operations and their time by namespace, for $collStats.
+type latencyTable struct{ byNS sync.Map } // string → *nsLatency
+
+// nsLatency is the operations on one namespace.
+type nsLatency struct{ reads, writes, commands latencies }
+
+// latencies are a histogram with one bucket for each power of two of microseconds.
+type latencies struct {
+	ops, micros atomic.Int64
+	buckets     [40]atomic.Int64
+}
+
+func (l *latencies) add(d time.Duration) {
+	us := d.Microseconds()
+	l.ops.Add(1)
+	l.micros.Add(us)
+	l.buckets[min(bits.Len64(uint64(us)), len(l.buckets)-1)].Add(1)
+}
+
+// note counts an operation that ended.
+func (t *latencyTable) note(op *command.Op) {
+	ns := op.Stats.NS
+	if ns == "" || op.Req.Spec == nil {
+		return
+	}
+	v, ok := t.byNS.Load(ns)
+	if !ok {
+		v, _ = t.byNS.LoadOrStore(ns, &nsLatency{})
+	}
+	l := v.(*nsLatency)
+	switch op.Req.Spec.Kind {
+	case command.Read:
+		l.reads.add(op.Elapsed())
+	case command.Write:
+		l.writes.add(op.Elapsed())
+	default:
+		l.commands.add(op.Elapsed())
+	}
+}
+
+// forget drops a namespace's counts.
+func (t *latencyTable) forget(ns string) { t.byNS.Delete(ns) }
+
+// appendTo writes a namespace's counts as $collStats shows them.
+func (t *latencyTable) appendTo(dst []byte, ns string, histograms bool) []byte {
+	l := &nsLatency{}
+	if v, ok := t.byNS.Load(ns); ok {
+		l = v.(*nsLatency)
+	}
+	dst, m := value.BeginKey(dst, value.Document, "latencyStats")
+	for _, k := range []struct {
+		name string
+		l    *latencies
+	}{{"reads", &l.reads}, {"writes", &l.writes}, {"commands", &l.commands}, {"transactions", &latencies{}}} {
+		dst = k.l.appendTo(dst, k.name, histograms)
+	}
+	return value.End(dst, m)
+}
+
+func (l *latencies) appendTo(dst []byte, name string, histogram bool) []byte {
+	dst, m := value.BeginKey(dst, value.Document, name)
+	if histogram {
+		var hm int
+		dst, hm = value.BeginKey(dst, value.Array, "histogram")
+		i := 0
+		for b := range l.buckets {
+			n := l.buckets[b].Load()
+			if n == 0 {
+				continue
+			}
+			low := int64(0)
+			if b > 0 {
+				low = 1 << (b - 1)
+			}
+			dst = value.AppendIndex(dst, i, value.NewDocument(value.Doc(value.F("micros", value.NewInt64(low)), value.F("count", value.NewInt64(n)))))
+			i++
+		}
+		dst = value.End(dst, hm)
+	}
+	dst = value.Append(dst, "latency", value.NewInt64(l.micros.Load()))
+	dst = value.Append(dst, "ops", value.NewInt64(l.ops.Load()))
+	dst = value.Append(dst, "queryableEncryptionLatencyMicros", value.NewInt64(0))
+	return value.End(dst, m)
+}
