@@ -284,3 +284,10 @@ func (s *ParamSpec) Allowed(setAt string) bool {
 	}
 	return true
 }
+
+// Store sets a parameter from within the server, whatever its row allows clients.
+func (p *Params) Store(name string, v value.Value) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Get(name).store(v)
+}

@@ -16,6 +16,8 @@ type Base struct {
 	Sessions   *cluster.SessionCache
 	// KillCursors ends the cursors of sessions; nil where the role has none.
 	KillCursors func(f func(cluster.LogicalSessionID) bool)
+	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
+	Admit func(op *Op) error
 	// Done is told of every operation that ended, for logs, the profiler and counters; nil for none.
 	Done func(op *Op, err error)
 }
@@ -49,7 +51,10 @@ func (b *Base) before(op *Op) error {
 	if err := b.checkTxn(op); err != nil {
 		return err
 	}
-	return b.failCommand(op)
+	if err := b.failCommand(op); err != nil || b.Admit == nil {
+		return err
+	}
+	return b.Admit(op)
 }
 
 // checkTxn refuses what belongs to multi-document transactions, and txnNumber on commands that are no retryable writes.
@@ -58,6 +63,9 @@ func (b *Base) checkTxn(op *Op) error {
 	if !r.Autocommit.IsMissing() || r.StartTxn {
 		if !r.HasTxnNumber {
 			return mongoerr.New(mongoerr.InvalidOptions, "'autocommit' field requires a transaction number to also be specified")
+		}
+		if !r.Spec.Txn {
+			return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run '%s' in a multi-document transaction.", r.Spec.Name)
 		}
 		return NotImplemented("multi-document transactions: command %s", r.Spec.Name)
 	}
@@ -143,4 +151,10 @@ func (b *Base) after(op *Op, err error) error {
 		b.Done(op, err)
 	}
 	return err
+}
+
+// acceptsAPI2 is the test-only parameter acceptApiVersion2, where the table has it.
+func (b *Base) acceptsAPI2() bool {
+	p, ok := b.Params.Lookup("acceptApiVersion2")
+	return ok && p.Bool()
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/shoaldb/shoal/cluster"
 )
 
 // Client is who sends requests: a connection, or a router in the same process.
@@ -31,6 +33,7 @@ type Client struct {
 		sync.Mutex
 		metadata []byte // the client document of its first hello
 		appName  string
+		uuid     [16]byte // made when first asked for
 	}
 }
 
@@ -68,4 +71,14 @@ func (c *Client) Metadata() (doc []byte, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.metadata, c.mu.appName
+}
+
+// UUID names the client for as long as it is connected.
+func (c *Client) UUID() [16]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.uuid == ([16]byte{}) {
+		c.mu.uuid = cluster.NewUUID()
+	}
+	return c.mu.uuid
 }

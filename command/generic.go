@@ -29,6 +29,13 @@ type Info struct {
 
 // AddGeneric registers the commands that every role answers alike.
 func (s *Service) AddGeneric(info *Info) {
+	s.Status.Host, s.Status.Process = info.Host, "mongod"
+	if s.Role == Router {
+		s.Status.Process = "mongos"
+	}
+	s.addGenericStatus()
+	s.Table.Add(s.statusSpec())
+	s.Table.Add(s.connSpecs()...)
 	s.Table.Add(
 		Spec{Name: "ping", Roles: All, NoAuth: true, API: true, Run: func(op *Op, dst []byte) ([]byte, error) { return dst, nil }},
 		Spec{Name: "buildInfo", Aliases: []string{"buildinfo"}, Roles: All, NoAuth: true, Run: runBuildInfo},

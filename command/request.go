@@ -254,8 +254,12 @@ func (r *Request) parse(strict bool) error {
 				return mongoerr.Newf(40413, "BSON field '%s.%s' is a duplicate field", spec.Name, key)
 			}
 			seen |= 1 << i
-			if err := r.setArg(&spec.Fields[i], v); err != nil {
+			taken, err := r.setArg(&spec.Fields[i], v)
+			if err != nil {
 				return err
+			}
+			if !taken && spec.Fields[i].Required {
+				return MissingField(spec.Name + "." + spec.Fields[i].Name)
 			}
 			continue
 		}
@@ -282,18 +286,16 @@ func (r *Request) parse(strict bool) error {
 	return nil
 }
 
-func (r *Request) setArg(f *Field, v value.Value) error {
+// setArg checks and keeps an argument; taken is false for a null, which counts as not sent.
+func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
 	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 {
-		if f.Required { // optional fields sent as null count as not sent
-			return wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
-		}
-		return nil
+		return false, nil
 	}
 	if !f.Types.accepts(v.T) {
-		return wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
+		return false, wrongType(r.Spec.Name+"."+f.Name, v.T, f.Types)
 	}
 	r.args = append(r.args, arg{f, v})
-	return nil
+	return true, nil
 }
 
 // generic places an argument that any command may carry; known is false for all others.

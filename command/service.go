@@ -31,7 +31,11 @@ type Service struct {
 	Clock   *cluster.VectorClock // nil on a lone server, which reports no times
 	Hooks   Hooks
 	Started time.Time
+	Status  Status
+	// DropConnections closes pooled connections to other nodes; nil where the service has none.
+	DropConnections func(hosts []string)
 
+	unknown  atomic.Int64 // requests for commands that do not exist
 	ops      opTable
 	counters sync.Map // *Spec → *Counter
 	stopping atomic.Bool
@@ -154,6 +158,7 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	}
 	spec := s.Table.Lookup(string(name))
 	if spec == nil {
+		s.unknown.Add(1)
 		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", name)
 	}
 	op.Req.Spec = spec
@@ -167,6 +172,8 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 				s.Hooks.Panic(op, p, debug.Stack())
 			}
 		}
+		op.Stats.ReplyLen = len(out)
+		s.Status.note(op, err)
 		if s.Hooks.After != nil {
 			err = s.Hooks.After(op, err)
 		}

@@ -40,6 +40,7 @@ type Node struct {
 	sizes      *counters
 	compaction autoCompaction
 	latency    latencyTable
+	admin      adminState
 	ttl        *ttlMonitor // nil before startTTL
 	now        func() time.Time
 }

@@ -87,6 +87,11 @@ func Open(c Config) (*Server, error) {
 		_ = eng.Close()
 		return nil, err
 	}
+	if err := s.Node.loadAdmin(); err != nil {
+		_ = eng.Close()
+		return nil, err
+	}
+	s.Base.Admit = s.Node.admit
 	s.Repl.OnPrimary = c.OnPrimary
 	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))

@@ -6,6 +6,7 @@ import "github.com/shoaldb/shoal/command"
 func (n *Node) register(t *command.Table) {
 	t.Add(n.replSpecs()...)
 	n.registerDDL(t)
+	n.registerAdmin(t)
 	t.Add(
 		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n),
 		countSpec(n), distinctSpec(n), aggregateSpec(n),

@@ -101,6 +101,7 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 	if err != nil {
 		return nil, err
 	}
+	s.Status.SetNetwork(srv.Stats)
 	a.onStop(func(ctx context.Context) error {
 		limit := stopTimeout
 		if d, ok := ctx.Deadline(); ok {

@@ -1,0 +1,60 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// adminState is what administration commands set on a node, by the file that keeps it.
+type adminState struct {
+	fsync   fsyncLock
+	rw      rwDefaults
+	block   writeBlock
+	cluster clusterParams
+}
+
+// registerAdmin adds the administration and diagnostic commands that need the node.
+func (n *Node) registerAdmin(t *command.Table) {
+	for _, specs := range [][]command.Spec{
+		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
+	} {
+		t.Add(specs...)
+	}
+}
+
+// loadAdmin reads the stored part of the administration's state when the node opens.
+func (n *Node) loadAdmin() error {
+	if err := n.admin.rw.load(n); err != nil {
+		return err
+	}
+	if err := n.admin.cluster.load(n); err != nil {
+		return err
+	}
+	if err := n.admin.block.load(n); err != nil {
+		return err
+	}
+	return n.loadFCV()
+}
+
+// admit is asked before every command runs: whether users may write, and what concerns it runs with.
+func (n *Node) admit(op *command.Op) error {
+	if err := n.admin.block.check(op); err != nil {
+		return err
+	}
+	n.admin.rw.apply(op)
+	n.admin.cluster.limitRead(op)
+	return nil
+}
+
+// adminOnly is the row of a command of the admin database whose own value says nothing.
+func adminOnly(name string, run command.Handler, fields ...command.Field) command.Spec {
+	return command.Spec{Name: name, Roles: command.All, AdminOnly: true, Fields: fields, Run: run}
+}
+
+// needSet refuses on a standalone server what only replica sets have.
+func (n *Node) needSet(what string) error {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return mongoerr.Newf(51300, "'%s' is not supported on standalone nodes.", what)
+	}
+	return nil
+}

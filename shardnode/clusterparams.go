@@ -1,0 +1,280 @@
+package shardnode
+
+import (
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// clusterParams are the cluster-wide server parameters, each a document of config.clusterParameters.
+type clusterParams struct {
+	mu  sync.Mutex // serialises setClusterParameter
+	cur atomic.Pointer[map[string][]byte]
+	// maxReadMS is defaultMaxTimeMS.readOperations, for the hot path.
+	maxReadMS atomic.Int64
+}
+
+const clusterParamsNS = "config.clusterParameters"
+
+// clusterInitial is what each parameter is before it is set.
+var clusterInitial = map[string][]byte{
+	"changeStreamOptions": value.Doc(value.F("preAndPostImages",
+		value.NewDocument(value.Doc(value.F("expireAfterSeconds", value.NewString("off")))))),
+	"changeStreams":    value.Doc(value.F("expireAfterSeconds", value.NewInt64(3600))),
+	"defaultMaxTimeMS": value.Doc(value.F("readOperations", value.NewInt64(0))),
+	"fleCompactionOptions": value.Doc(value.F("maxCompactionSize", value.NewInt64(268435456)),
+		value.F("maxAnchorCompactionSize", value.NewInt64(268435456)), value.F("maxESCEntriesPerCompactionDelete", value.NewInt32(350000))),
+	"fleDisableSubstringPreviewParameterLimits": value.Doc(value.F("shouldOverride", value.NewBool(false))),
+	"internalSearchOptions": value.Doc(value.F("oversubscriptionFactor", value.NewDouble(1.064)),
+		value.F("batchSizeGrowthFactor", value.NewDouble(1.5))),
+	"pauseMigrationsDuringMultiUpdates":           value.Doc(value.F("enabled", value.NewBool(false))),
+	"onlyTargetDataOwningShardsForMultiWrites":    value.Doc(value.F("enabled", value.NewBool(false))),
+	"configServerReadPreferenceForCatalogQueries": value.Doc(value.F("mustAlwaysUseNearest", value.NewBool(false))),
+	"shardedClusterCardinalityForDirectConns":     value.Doc(value.F("hasTwoOrMoreShards", value.NewBool(false))),
+	"addOrRemoveShardInProgress":                  value.Doc(value.F("inProgress", value.NewBool(false))),
+	querySettingsParam:                            value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf()))),
+}
+
+// querySettingsParam is the parameter that setQuerySettings keeps its settings in.
+const querySettingsParam = "querySettings"
+
+// clusterChecks hold values that are more than fields of the type they have at first; a check gives what is stored.
+var clusterChecks = map[string]func(name string, doc []byte) ([]byte, error){
+	"changeStreamOptions": checkChangeStreamOptions, "changeStreams": checkChangeStreams, "defaultMaxTimeMS": checkMaxTime,
+	querySettingsParam: refuseDirect,
+}
+
+func (n *Node) clusterParamSpecs() []command.Spec {
+	get := adminOnly("getClusterParameter", n.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
+	set := adminOnly("setClusterParameter", n.runSetClusterParameter)
+	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
+	set.Lenient = true
+	return []command.Spec{get, set}
+}
+
+func (p *clusterParams) load(n *Node) error {
+	m := make(map[string][]byte)
+	err := n.eachDoc(clusterParamsNS, func(doc []byte) error {
+		m[value.Lookup(doc, "_id").Str()] = doc
+		return nil
+	})
+	p.store(m)
+	return err
+}
+
+func (p *clusterParams) store(m map[string][]byte) {
+	p.cur.Store(&m)
+	p.maxReadMS.Store(safeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
+}
+
+// get is a parameter's value: the stored document with its name and time, or what it is before it is set.
+func (p *clusterParams) get(name string) []byte {
+	if doc := (*p.cur.Load())[name]; doc != nil {
+		return doc
+	}
+	return named(name, clusterInitial[name])
+}
+
+func named(name string, doc []byte, more ...value.Field) []byte {
+	out, m := value.Begin(nil)
+	out = value.Append(out, "_id", value.NewString(name))
+	for _, f := range more {
+		out = value.Append(out, f.Key, f.Val)
+	}
+	for k, v := range value.Elements(doc) {
+		if k != "_id" && k != "clusterParameterTime" {
+			out = value.Append(out, k, v)
+		}
+	}
+	return value.End(out, m)
+}
+
+func (n *Node) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	var names []string
+	cmd := op.Req.Cmd
+	switch {
+	case cmd.T == value.Array:
+		for i, v := range value.Values(cmd.Doc()) {
+			if v.T != value.String {
+				return dst, command.WrongType("getClusterParameter.getClusterParameter."+itoa(i), v.T, command.TString)
+			}
+			names = append(names, v.Str())
+		}
+		if len(names) == 0 {
+			return dst, mongoerr.New(mongoerr.BadValue, "Must supply at least one cluster server parameter name to getClusterParameter")
+		}
+	case cmd.Str() == "*":
+		for name := range clusterInitial {
+			names = append(names, name)
+		}
+		sort.Strings(names)
+	default:
+		names = []string{cmd.Str()}
+	}
+	dst, m := value.BeginKey(dst, value.Array, "clusterParameters")
+	for i, name := range names {
+		if _, ok := clusterInitial[name]; !ok {
+			return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown server parameter: %s", name)
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(n.admin.cluster.get(name)))
+	}
+	return value.End(dst, m), nil
+}
+
+func (n *Node) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	cmd := op.Req.Cmd
+	if cmd.IsNullish() {
+		return dst, command.MissingField("setClusterParameter.setClusterParameter")
+	}
+	if cmd.T != value.Document {
+		return dst, command.WrongType("setClusterParameter.setClusterParameter", cmd.T, command.TObject)
+	}
+	if value.Count(cmd.Doc()) > 1 {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "setClusterParameter only supports setting exactly one parameter")
+	}
+	it := value.Walk(cmd.Doc())
+	key, v, ok := it.Next()
+	_, known := clusterInitial[string(key)]
+	if !ok || !known {
+		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", key)
+	}
+	name := string(key)
+	if v.T != value.Document {
+		return dst, mongoerr.Newf(mongoerr.BadValue, "Cluster parameter value must be an object, but '%s' is of type '%s'", name, v.T.Name())
+	}
+	for k := range value.Elements(v.Doc()) {
+		if strings.HasPrefix(k, "$") {
+			return dst, mongoerr.Newf(mongoerr.DollarPrefixedFieldName, "The field name '%s' is not allowed in cluster parameter documents", k)
+		}
+	}
+	check := clusterChecks[name]
+	if check == nil {
+		check = checkTyped
+	}
+	doc, err := check(name, v.Doc())
+	if err != nil {
+		return dst, err
+	}
+	return dst, n.storeClusterParam(op, name, doc)
+}
+
+// storeClusterParam stores a parameter with the time it was set.
+func (n *Node) storeClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &n.admin.cluster
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	doc = named(name, doc, value.F("clusterParameterTime", (n.Engine.Visible()+1).Value()))
+	if err := n.putDoc(op, clusterParamsNS, doc); err != nil {
+		return err
+	}
+	m := make(map[string][]byte)
+	for k, v := range *p.cur.Load() {
+		m[k] = v
+	}
+	m[name] = doc
+	p.store(m)
+	return nil
+}
+
+func checkChangeStreamOptions(name string, doc []byte) ([]byte, error) {
+	bad := mongoerr.New(mongoerr.BadValue, "Validation of changeStreamOptions failed: expected {preAndPostImages: {expireAfterSeconds: <a positive number, or 'off'>}}")
+	images := value.Lookup(doc, "preAndPostImages")
+	if value.Count(doc) != 1 || images.T != value.Document || value.Count(images.Doc()) != 1 {
+		return nil, bad
+	}
+	v := value.Lookup(images.Doc(), "expireAfterSeconds")
+	switch {
+	case v.T == value.String && v.Str() == "off":
+	case v.T.Numeric() && v.AsFloat64() > 0:
+	default:
+		return nil, bad
+	}
+	return doc, nil
+}
+
+func checkChangeStreams(name string, doc []byte) ([]byte, error) {
+	v := value.Lookup(doc, "expireAfterSeconds")
+	switch {
+	case v.IsNullish():
+		return clusterInitial[name], onlyFields(name, doc, "expireAfterSeconds")
+	case !v.T.Numeric():
+		return nil, command.WrongType(name+".expireAfterSeconds", v.T, command.TNumber)
+	case v.AsFloat64() < 1:
+		return nil, mongoerr.New(mongoerr.BadValue, "Expected a positive integer for 'expireAfterSeconds' field in changeStreams")
+	}
+	return value.Doc(value.F("expireAfterSeconds", value.NewInt64(safeInt64(v)))), onlyFields(name, doc, "expireAfterSeconds")
+}
+
+func checkMaxTime(name string, doc []byte) ([]byte, error) {
+	v := value.Lookup(doc, "readOperations")
+	if v.IsNullish() {
+		return clusterInitial[name], onlyFields(name, doc, "readOperations")
+	}
+	if !v.T.Numeric() {
+		return nil, command.WrongType(name+".readOperations", v.T, command.TNumber)
+	}
+	ms := safeInt64(v)
+	if ms < 0 || ms > 1<<31-1 {
+		return nil, mongoerr.Newf(mongoerr.BadValue, "BSON field 'readOperations' value must be >= 0 and <= 2147483647, actual value '%d'", ms)
+	}
+	return value.Doc(value.F("readOperations", value.NewInt64(ms))), onlyFields(name, doc, "readOperations")
+}
+
+func onlyFields(name string, doc []byte, known ...string) error {
+	for k := range value.Elements(doc) {
+		ok := false
+		for _, f := range known {
+			ok = ok || f == k
+		}
+		if !ok {
+			return command.UnknownField(name + "." + k)
+		}
+	}
+	return nil
+}
+
+func refuseDirect(name string, doc []byte) ([]byte, error) {
+	return nil, mongoerr.Newf(mongoerr.NoSuchKey, "'%s' cannot be set with setClusterParameter", name)
+}
+
+// checkTyped holds each field to the type it has at first; null resets one.
+func checkTyped(name string, doc []byte) ([]byte, error) {
+	initial := clusterInitial[name]
+	for k, v := range value.Elements(doc) {
+		was := value.Lookup(initial, k)
+		switch {
+		case was.IsMissing():
+			return nil, command.UnknownField(name + "." + k)
+		case v.IsNullish():
+		case was.T == value.Boolean && v.T != value.Boolean:
+			return nil, command.WrongType(name+"."+k, v.T, command.TBool)
+		case was.T.Numeric() && !v.T.Numeric():
+			return nil, command.WrongType(name+"."+k, v.T, command.TNumber)
+		}
+	}
+	out, m := value.Begin(nil)
+	for k, was := range value.Elements(initial) {
+		if v := value.Lookup(doc, k); !v.IsNullish() {
+			was = v
+		}
+		out = value.Append(out, k, was)
+	}
+	return value.End(out, m), nil
+}
+
+// limitRead gives a client's read the time limit of defaultMaxTimeMS where it has none of its own.
+func (p *clusterParams) limitRead(op *command.Op) {
+	ms := p.maxReadMS.Load()
+	if ms <= 0 || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess || op.Client.Internal {
+		return
+	}
+	if value.Lookup(op.Req.Body, "maxTimeMS").IsMissing() {
+		op.SetDeadline(op.Start.Add(time.Duration(ms) * time.Millisecond))
+	}
+}

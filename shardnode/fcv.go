@@ -1,0 +1,63 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// lastVersion is the feature compatibility version that a server may go back to.
+const lastVersion = "8.0"
+
+const fcvHelp = "See https://docs.mongodb.com/manual/release-notes/8.0-compatibility/#feature-compatibility."
+
+func (n *Node) fcvSpecs() []command.Spec {
+	set := adminOnly("setFeatureCompatibilityVersion", n.runSetFCV,
+		command.Opt("confirm", command.TSafeBool), command.Opt("downgradeOnDiskChanges", command.TSafeBool),
+		command.Opt("fromConfigServer", command.TSafeBool), command.Opt("phase", command.TString), command.Opt("timestamp", command.TOther),
+		command.Opt("changeTimestamp", command.TOther))
+	set.WriteConcern, set.ArgTypes = true, command.TString
+	return []command.Spec{set}
+}
+
+func (n *Node) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.checkWriteConcern(op); err != nil {
+		return dst, err
+	}
+	want := op.Req.Cmd.Str()
+	if want != featureVersion && want != lastVersion {
+		return dst, mongoerr.Newf(4926900, "Invalid feature compatibility version value '%s'; expected '%s' or '%s'. %s", want, lastVersion, featureVersion, fcvHelp)
+	}
+	if !op.Bool("confirm") {
+		return dst, mongoerr.Newf(7369100, "Once you have changed the feature compatibility version, going back may need the help of support. Set 'confirm: true' to run {setFeatureCompatibilityVersion: '%s'} all the same.", want)
+	}
+	cur := value.Lookup(n.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
+	if cur.Str() == want {
+		return dst, nil
+	}
+	return dst, n.storeFCV(op, want)
+}
+
+// storeFCV changes the version in admin.system.version and in the parameter that shows it.
+func (n *Node) storeFCV(op *command.Op, version string) error {
+	v := value.F("version", value.NewString(version))
+	if err := n.putDoc(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(fcvID)), v)); err != nil {
+		return err
+	}
+	n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
+	return nil
+}
+
+const fcvID = "featureCompatibilityVersion"
+
+// loadFCV takes up the stored version when the node opens.
+func (n *Node) loadFCV() error {
+	doc, err := n.getDoc("admin.system.version", value.NewString(fcvID))
+	if err != nil || doc == nil || n.Params == nil {
+		return err
+	}
+	if v := value.Lookup(doc, "version"); v.T == value.String {
+		n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(value.F("version", value.NewString(v.Str())))))
+	}
+	return nil
+}

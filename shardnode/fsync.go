@@ -1,0 +1,110 @@
+package shardnode
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fsyncLock is the lock that fsync {lock: true} takes on the whole server and fsyncUnlock gives back, counted. While it
+// is held, writers wait.
+type fsyncLock struct {
+	mu    sync.Mutex
+	held  *lock.Locker
+	count int64
+}
+
+// fsyncLockTimeout is how long fsync waits for running writers where the command does not say.
+const fsyncLockTimeout = 90 * time.Second
+
+func (n *Node) fsyncSpecs() []command.Spec {
+	unlock := adminOnly("fsyncUnlock", n.runFsyncUnlock)
+	unlock.Lenient = true
+	return []command.Spec{
+		adminOnly("fsync", n.runFsync, command.Opt("lock", command.TSafeBool), command.Opt("fsyncLockAcquisitionTimeoutMillis", command.TNumber),
+			command.Opt("forBackup", command.TSafeBool)),
+		unlock,
+	}
+}
+
+func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.Engine.Sync(op); err != nil {
+		return dst, err
+	}
+	if !op.Bool("lock") {
+		return value.Append(dst, "numFiles", value.NewInt32(1)), nil
+	}
+	limit := fsyncLockTimeout
+	if v := op.Arg("fsyncLockAcquisitionTimeoutMillis"); !v.IsMissing() {
+		if ms := op.Req.Int("fsyncLockAcquisitionTimeoutMillis", 0); ms > 0 {
+			limit = time.Duration(ms) * time.Millisecond
+		}
+	}
+	count, err := n.admin.fsync.lock(op, n.ddl.m, limit)
+	if err != nil {
+		return dst, err
+	}
+	// Writers that were at work when the first sync began are done now: what they wrote belongs to the backup.
+	if err := n.Engine.Sync(op); err != nil {
+		_, _ = n.admin.fsync.unlock()
+		return dst, err
+	}
+	dst = value.Append(dst, "info", value.NewString("now locked against writes, use db.fsyncUnlock() to unlock"))
+	dst = value.Append(dst, "lockCount", value.NewInt64(count))
+	return value.Append(dst, "seeAlso", value.NewString("http://dochub.mongodb.org/core/fsynccommand")), nil
+}
+
+func (n *Node) runFsyncUnlock(op *command.Op, dst []byte) ([]byte, error) {
+	count, err := n.admin.fsync.unlock()
+	if err != nil {
+		return dst, err
+	}
+	dst = value.Append(dst, "info", value.NewString("fsyncUnlock completed"))
+	return value.Append(dst, "lockCount", value.NewInt64(count)), nil
+}
+
+func (f *fsyncLock) lock(ctx context.Context, m *lock.Manager, limit time.Duration) (count int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil {
+		l := m.NewLocker()
+		wait, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		if err := l.LockGlobal(wait, lock.S); err != nil {
+			l.UnlockAll()
+			if errors.Is(wait.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+				return 0, mongoerr.New(mongoerr.LockTimeout, "Fsync lock timed out")
+			}
+			return 0, err
+		}
+		f.held = l
+	}
+	f.count++
+	return f.count, nil
+}
+
+func (f *fsyncLock) unlock() (count int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count == 0 {
+		return 0, mongoerr.New(mongoerr.IllegalOperation, "fsyncUnlock called when not locked")
+	}
+	if f.count--; f.count == 0 {
+		f.held.UnlockAll()
+		f.held = nil
+	}
+	return f.count, nil
+}
+
+// locked reports whether fsync holds the server.
+func (f *fsyncLock) locked() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count > 0
+}

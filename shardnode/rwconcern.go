@@ -1,0 +1,220 @@
+package shardnode
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// rwDefaults is the cluster-wide default read and write concern, as config.settings keeps it.
+type rwDefaults struct {
+	mu  sync.Mutex // serialises setDefaultRWConcern
+	cur atomic.Pointer[rwDefault]
+}
+
+// rwDefault is one state of the defaults; nil documents are not set.
+type rwDefault struct {
+	read, write []byte
+	opTime      value.Value
+	wallTime    value.Value
+	loaded      value.Value // when this node took it up
+}
+
+const settingsNS = "config.settings"
+
+var rwDefaultsID = value.NewString("ReadWriteConcernDefaults")
+
+func (n *Node) rwConcernSpecs() []command.Spec {
+	set := adminOnly("setDefaultRWConcern", n.runSetDefaultRWConcern,
+		command.Opt("defaultReadConcern", command.TObject), command.Opt("defaultWriteConcern", command.TObject))
+	set.WriteConcern = true
+	return []command.Spec{
+		adminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TSafeBool)), set,
+	}
+}
+
+func (d *rwDefaults) load(n *Node) error {
+	doc, err := n.getDoc(settingsNS, rwDefaultsID)
+	if err != nil {
+		return err
+	}
+	d.keep(n, doc)
+	return nil
+}
+
+// keep takes up a stored document; nil is no defaults.
+func (d *rwDefaults) keep(n *Node, doc []byte) {
+	cur := &rwDefault{loaded: value.NewTime(n.now())}
+	if v := value.Lookup(doc, "defaultReadConcern"); v.T == value.Document {
+		cur.read = v.Doc()
+	}
+	if v := value.Lookup(doc, "defaultWriteConcern"); v.T == value.Document {
+		cur.write = v.Doc()
+	}
+	cur.opTime, cur.wallTime = value.Lookup(doc, "updateOpTime"), value.Lookup(doc, "updateWallClockTime")
+	d.cur.Store(cur)
+}
+
+// apply gives a client's operation the defaults where it names no concern of its own.
+func (d *rwDefaults) apply(op *command.Op) {
+	cur := d.cur.Load()
+	if cur == nil || op.Client.InProcess || op.Client.Internal {
+		return
+	}
+	if cur.write != nil && op.Req.WriteConcern == nil && op.Req.Spec.WriteConcern {
+		op.Req.WriteConcern = cur.write
+	}
+	if cur.read != nil && op.Req.ReadConcern == nil && op.Req.Spec.ReadConcern && op.Req.Spec.Kind == command.Read {
+		op.Req.ReadConcern = cur.read
+	}
+}
+
+func (n *Node) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.needSet("getDefaultRWConcern"); err != nil {
+		return dst, err
+	}
+	if op.Bool("inMemory") {
+		return value.Append(n.admin.rw.append(dst), "inMemory", value.NewBool(true)), nil
+	}
+	if err := n.admin.rw.load(n); err != nil {
+		return dst, err
+	}
+	return n.admin.rw.append(dst), nil
+}
+
+// append appends the defaults as both commands answer them.
+func (d *rwDefaults) append(dst []byte) []byte {
+	cur := d.cur.Load()
+	read, readSource := value.Doc(value.F("level", value.NewString("local"))), "implicit"
+	if cur.read != nil {
+		read, readSource = cur.read, "global"
+	}
+	write, writeSource := value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(0))), "implicit"
+	if cur.write != nil {
+		write, writeSource = cur.write, "global"
+	}
+	dst = value.Append(dst, "defaultReadConcern", value.NewDocument(read))
+	dst = value.Append(dst, "defaultWriteConcern", value.NewDocument(write))
+	if !cur.opTime.IsMissing() {
+		dst = value.Append(dst, "updateOpTime", cur.opTime)
+		dst = value.Append(dst, "updateWallClockTime", cur.wallTime)
+	}
+	dst = value.Append(dst, "defaultWriteConcernSource", value.NewString(writeSource))
+	dst = value.Append(dst, "defaultReadConcernSource", value.NewString(readSource))
+	return value.Append(dst, "localUpdateWallClockTime", cur.loaded)
+}
+
+func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.needSet("setDefaultRWConcern"); err != nil {
+		return dst, err
+	}
+	if err := n.checkWriteConcern(op); err != nil {
+		return dst, err
+	}
+	read, write := op.Arg("defaultReadConcern"), op.Arg("defaultWriteConcern")
+	if read.IsMissing() && write.IsMissing() {
+		return dst, mongoerr.New(mongoerr.BadValue, "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present")
+	}
+	d := &n.admin.rw
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cur := *d.cur.Load()
+	if !read.IsMissing() {
+		if err := checkDefaultRead(read.Doc()); err != nil {
+			return dst, err
+		}
+		cur.read = nil
+		if len(read.Doc()) > 5 {
+			cur.read = read.Doc()
+		}
+	}
+	if !write.IsMissing() {
+		w, err := n.defaultWrite(write.Doc())
+		if err != nil {
+			return dst, err
+		}
+		if w == nil && cur.write != nil {
+			return dst, mongoerr.New(mongoerr.IllegalOperation, "The global default write concern cannot be unset once it is set.")
+		}
+		cur.write = w
+	}
+	doc := n.rwDocument(&cur)
+	if err := n.putDoc(op, settingsNS, doc); err != nil {
+		return dst, err
+	}
+	d.keep(n, doc)
+	return d.append(dst), nil
+}
+
+// checkWriteConcern refuses a command's own write concern where it names a mode that the set does not have.
+func (n *Node) checkWriteConcern(op *command.Op) error {
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err == nil && wc.Tag != "" {
+		err = unknownMode(wc.Tag)
+	}
+	return err
+}
+
+func unknownMode(tag string) error {
+	return mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", tag)
+}
+
+func (n *Node) rwDocument(cur *rwDefault) []byte {
+	fields := []value.Field{value.F("_id", rwDefaultsID)}
+	if cur.read != nil {
+		fields = append(fields, value.F("defaultReadConcern", value.NewDocument(cur.read)))
+	}
+	if cur.write != nil {
+		fields = append(fields, value.F("defaultWriteConcern", value.NewDocument(cur.write)))
+	}
+	fields = append(fields, value.F("updateOpTime", n.Engine.Visible().Value()), value.F("updateWallClockTime", value.NewTime(n.now())))
+	return value.Doc(fields...)
+}
+
+func checkDefaultRead(doc []byte) error {
+	rc, err := command.ParseReadConcern(doc)
+	if err != nil {
+		return err
+	}
+	switch rc.Level {
+	case "", "local", "available", "majority":
+	default:
+		return mongoerr.Newf(mongoerr.BadValue, "level: '%s' is not suitable for the default read concern", rc.Level)
+	}
+	if rc.AfterClusterTime != 0 || rc.AtClusterTime != 0 {
+		return mongoerr.New(mongoerr.BadValue, "a default read concern may only hold a level")
+	}
+	return nil
+}
+
+// defaultWrite checks a default write concern and gives the form that is stored; nil for an empty one, which unsets.
+func (n *Node) defaultWrite(doc []byte) ([]byte, error) {
+	if len(doc) <= 5 {
+		return nil, nil
+	}
+	wc, err := command.ParseWriteConcern(doc)
+	if err != nil {
+		return nil, err
+	}
+	w := value.Lookup(doc, "w")
+	if w.IsMissing() {
+		return nil, mongoerr.New(mongoerr.BadValue, "Default write concern must have 'w' field.")
+	}
+	if wc.Tag != "" || w.T == value.Null {
+		return nil, unknownMode(wc.Tag)
+	}
+	if !wc.Majority && wc.W == 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "Default write concern 'w' value must be greater than 0")
+	}
+	if w.T.Numeric() {
+		w = value.NewInt32(int32(wc.W))
+	}
+	fields := []value.Field{value.F("w", w)}
+	if wc.JSet {
+		fields = append(fields, value.F("j", value.NewBool(wc.J)))
+	}
+	return value.Doc(append(fields, value.F("wtimeout", value.NewInt64(wc.Timeout.Milliseconds())))...), nil
+}

@@ -1,0 +1,109 @@
+package shardnode
+
+import (
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// writeBlock says whether users may write to their databases (setUserWriteBlockMode); the document of
+// config.user_writes_critical_sections survives a restart.
+type writeBlock struct {
+	on     atomic.Bool
+	reason atomic.Pointer[string]
+}
+
+const (
+	writeBlockNS       = "config.user_writes_critical_sections"
+	reasonUnspecified  = "Unspecified"
+	writeBlockedReason = "blockUserWritesReason"
+)
+
+// writeBlockReasons are the names that setUserWriteBlockMode's reason may have.
+var writeBlockReasons = map[string]bool{
+	reasonUnspecified: true, "ClusterToClusterMigrationInProgress": true, "DiskUseThresholdExceeded": true,
+}
+
+func (n *Node) writeBlockSpecs() []command.Spec {
+	return []command.Spec{
+		adminOnly("setUserWriteBlockMode", n.runSetUserWriteBlockMode, command.Req("global", command.TBool), command.Opt("reason", command.TString)),
+	}
+}
+
+func (b *writeBlock) load(n *Node) error {
+	doc, err := n.getDoc(writeBlockNS, value.NewString(""))
+	if err != nil {
+		return err
+	}
+	reason := reasonUnspecified
+	if v := value.Lookup(doc, writeBlockedReason); v.T == value.String {
+		reason = v.Str()
+	}
+	b.reason.Store(&reason)
+	b.on.Store(value.Lookup(doc, "blockUserWrites").Truthy())
+	return nil
+}
+
+// check refuses a client's writes and catalog changes while users may not write.
+func (b *writeBlock) check(op *command.Op) error {
+	if !b.on.Load() || op.Client.InProcess || op.Client.Internal {
+		return nil
+	}
+	switch op.Req.Spec.Kind {
+	case command.Write, command.DDL:
+		return b.refuse(op.Req.DB)
+	}
+	return nil
+}
+
+// refuse is the answer to a write to a database; nil for the server's own databases.
+func (b *writeBlock) refuse(db string) error {
+	if !b.on.Load() || db == "admin" || db == "local" || db == "config" {
+		return nil
+	}
+	return mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")
+}
+
+// checkTarget is check for the target of $out and $merge.
+func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
+	if op.Client.InProcess || op.Client.Internal {
+		return nil
+	}
+	return b.refuse(catalog.DBOf(ns))
+}
+
+func (n *Node) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, error) {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "setUserWriteBlockMode cannot be run on standalones")
+	}
+	reason := reasonUnspecified
+	if v := op.Arg("reason"); v.T == value.String {
+		if reason = v.Str(); !writeBlockReasons[reason] {
+			return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'setUserWriteBlockMode.reason' is not a valid value.", reason)
+		}
+	}
+	b := &n.admin.block
+	on := op.Bool("global")
+	if b.on.Load() && *b.reason.Load() != reason {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot change user write blocking with reason %s while it is on with reason %s", reason, *b.reason.Load())
+	}
+	if on == b.on.Load() {
+		return dst, nil
+	}
+	var err error
+	if on {
+		err = n.putDoc(op, writeBlockNS, value.Doc(value.F("_id", value.NewString("")), value.F("blockNewUserShardedDDL", value.NewBool(true)),
+			value.F("blockUserWrites", value.NewBool(true)), value.F(writeBlockedReason, value.NewString(reason))))
+	} else {
+		err = n.removeDoc(op, writeBlockNS, value.NewString(""))
+	}
+	if err != nil {
+		return dst, err
+	}
+	b.reason.Store(&reason)
+	b.on.Store(on)
+	return dst, nil
+}
