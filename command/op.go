@@ -26,7 +26,6 @@ type Op struct {
 	parentOp *Op
 	deadline time.Time
 	killed   atomic.Int32 // the error code it was killed with
-	ended    atomic.Bool  // Done is closed because the operation is over
 	ticks    uint32
 
 	opTime atomic.Uint64 // the operationTime to report
@@ -204,15 +203,23 @@ func (op *Op) Done() <-chan struct{} {
 	return done
 }
 
-// Err implements context.Context; the error is the one a client would see.
+// Err implements context.Context; the error is the one a client would see. Once Done is closed it is never nil, as
+// contexts made of this one rely on: an operation that has ended counts as interrupted.
 func (op *Op) Err() error {
 	if err := op.CheckNow(); err != nil {
 		return err
 	}
-	if op.ended.Load() {
-		return context.Canceled // contexts made from this one outlived the operation
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if op.mu.done == nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-op.mu.done:
+		return context.Canceled
+	default:
+		return nil
+	}
 }
 
 // Value implements context.Context.
@@ -254,7 +261,6 @@ func (op *Op) release() {
 		f()
 	}
 	if op.mu.done != nil {
-		op.ended.Store(true)
 		closeOnce(op.mu.done)
 	}
 }

@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -74,13 +73,9 @@ func (f *fsyncLock) lock(ctx context.Context, m *lock.Manager, limit time.Durati
 	defer f.mu.Unlock()
 	if f.held == nil {
 		l := m.NewLocker()
-		wait, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		if err := l.LockGlobal(wait, lock.S); err != nil {
+		l.SetTimeout(limit)
+		if err := l.LockGlobal(ctx, lock.S); err != nil {
 			l.UnlockAll()
-			if errors.Is(wait.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				return 0, mongoerr.New(mongoerr.LockTimeout, "Fsync lock timed out")
-			}
 			return 0, err
 		}
 		f.held = l
