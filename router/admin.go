@@ -413,7 +413,7 @@ func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
 	if err := firstError(replies); err != nil {
 		return dst, err
 	}
-	return rawReplies(nil, replies, dst)
+	return r.rawReplies(nil, replies, dst)
 }
 
 // notBuilt answers for a command of the router that is not there yet.

@@ -25,8 +25,10 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T == value.String {
 		var err error
 		if coll, err = op.Req.Coll(); err != nil {
-			return dst, err
+			return r.relayAny(op, dst)
 		}
+	} else if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
+		return r.relayAny(op, dst)
 	}
 	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
 	op.Stats.NS, op.Stats.Type = a.ns, "command"

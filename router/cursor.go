@@ -191,6 +191,13 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if t := op.Req.Cmd.T; t != value.Int64 && t != value.Int32 {
 		return dst, command.WrongType("getMore.getMore", t, command.TInt)
 	}
+	coll := op.Req.Str("collection")
+	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
+		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
+	}
+	if n := op.Req.Int("batchSize", -1); n < 0 && !op.Arg("batchSize").IsMissing() {
+		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
+	}
 	c, err := r.cursors.pin(op.Req.Cmd.Int64())
 	if err != nil {
 		return dst, err
@@ -285,7 +292,7 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	var killed, missing []value.Value
 	for i, v := range value.Values(op.Req.Doc("cursors")) {
 		if v.T != value.Int64 {
-			return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'killCursors.cursors.%d' is the wrong type '%s', expected type 'long'", i, v.T.Name())
+			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
 		}
 		c := r.cursors.peek(v.Int64())
 		if c == nil || c.ns != ns {

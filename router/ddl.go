@@ -1,6 +1,8 @@
 package router
 
 import (
+	"context"
+	"math"
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -22,7 +24,7 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 
 // cmdNS is the namespace a command is about: its value where that is a name, else the database's own commands.
 func cmdNS(op *command.Op) (string, error) {
-	if op.Req.Cmd.T == value.String && op.Req.Spec.Namespace {
+	if op.Req.Spec.Namespace {
 		coll, err := op.Req.Coll()
 		return op.Req.NS(coll), err
 	}
@@ -32,7 +34,7 @@ func cmdNS(op *command.Op) (string, error) {
 func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)
@@ -51,7 +53,7 @@ func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte,
 func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error)) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)
@@ -85,30 +87,38 @@ var replyTrailer = map[string]bool{"ok": true, "$clusterTime": true, "operationT
 
 // createIndexes on a sharded collection reports each shard's reply under raw.
 func (r *Router) createIndexes(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, true, dst, rawReplies)
+	return r.onOwners(op, true, dst, r.rawReplies)
 }
 
 func (r *Router) dropIndexes(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, rawReplies)
+	return r.onOwners(op, false, dst, r.rawReplies)
 }
 
 func (r *Router) collMod(op *command.Op, dst []byte) ([]byte, error) {
-	return r.onOwners(op, false, dst, rawReplies)
+	return r.onOwners(op, false, dst, r.rawReplies)
 }
 
-func rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
+func (r *Router) rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Document, "raw")
 	for i := range replies {
-		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, map[string]bool{"$clusterTime": true, "operationTime": true})))
+		dst = value.Append(dst, r.connString(replies[i].shard), value.NewDocument(rebuild(replies[i].body, map[string]bool{"$clusterTime": true, "operationTime": true})))
 	}
 	return value.End(dst, m), nil
+}
+
+// connString is how raw replies name a shard: set/host:port.
+func (r *Router) connString(shard string) string {
+	if s, err := r.Registry.Shard(context.Background(), shard); err == nil && s.Host != "" {
+		return s.Host
+	}
+	return shard
 }
 
 // listIndexes is answered by one shard that holds the collection: all of them have the same ones.
 func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
@@ -126,7 +136,7 @@ func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	dst, err = r.toPrimaryWrite(op, dst)
 	r.Catalog.InvalidateCollection(ns)
@@ -137,7 +147,7 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	op.Stats.NS = ns
 	from := len(dst)
@@ -172,8 +182,8 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if db == "admin" {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
 	}
-	if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
-		return dst, mongoerr.New(5255100, "Have to pass 1 as db parameter")
+	if v := op.Req.Cmd; !v.T.Numeric() || math.Trunc(v.AsFloat64()) != 1 {
+		return r.relayAny(op, dst) // which says what is wrong with it
 	}
 	_, err := r.Catalog.Database(op, db)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
@@ -201,7 +211,13 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 		tdb, _ := cluster.SplitNS(to)
 		sdb, _ := cluster.SplitNS(from)
 		if command.CheckDBName(tdb) == nil && tdb != sdb {
-			target, err := r.collectionForWrite(op, to)
+			// A database that this creates goes where the source is.
+			target, err := r.Catalog.Collection(op, to)
+			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+				if err = r.createDatabase(op, tdb, src.DB.Primary); err == nil {
+					target, err = r.Catalog.Collection(op, to)
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -309,7 +325,7 @@ func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
 		for i := range replies {
 			valid = valid && value.Lookup(replies[i].body, "valid").Truthy()
 		}
-		dst, _ = rawReplies(info, replies, dst)
+		dst, _ = r.rawReplies(info, replies, dst)
 		return value.Append(dst, "valid", value.NewBool(valid)), nil
 	})
 }

@@ -16,7 +16,7 @@ import (
 func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"

@@ -71,7 +71,7 @@ func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []
 func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"

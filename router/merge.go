@@ -317,9 +317,6 @@ func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]b
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
 	}
 	size := op.Req.Int("batchSize", -1)
-	if size < 0 && !op.Arg("batchSize").IsMissing() {
-		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
-	}
 	if size == 0 {
 		size = -1
 	}

@@ -12,9 +12,9 @@ import (
 
 // count is the command: the sum of the shards' counts, with skip and limit applied to the sum.
 func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := r.collOrUUID(op)
+	coll, err := op.Req.Coll()
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
@@ -28,11 +28,6 @@ func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 		return r.countOnView(op, err.(*mongoerr.Error), dst[:from])
 	}
 	return dst, err
-}
-
-// collOrUUID is the name of the collection a read is about; reads by UUID are between nodes only.
-func (r *Router) collOrUUID(op *command.Op) (string, error) {
-	return op.Req.Coll()
 }
 
 func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
@@ -109,9 +104,9 @@ func (r *Router) countOnView(op *command.Op, e *mongoerr.Error, dst []byte) ([]b
 
 // distinct is the command: the union of the shards' values.
 func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := r.collOrUUID(op)
+	coll, err := op.Req.Coll()
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"

@@ -49,8 +49,17 @@ func (r *Router) specs() []command.Spec {
 		onColl("delete", command.Write, r.delete, "deletes", "ordered"),
 		fam,
 		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "bypassDocumentValidation"),
-		relayed("getMore", command.Read, r.getMore, "collection", "batchSize"),
-		onColl("killCursors", command.Read, r.killCursors, "cursors"),
+		{
+			Name: "getMore", Roles: command.Router, Kind: command.Read, API: true, Txn: true, Run: r.getMore,
+			Fields: []command.Field{
+				command.Req("collection", command.TString), command.Opt("batchSize", command.TNumber), command.Opt("term", command.TInt),
+				command.Opt("lastKnownCommittedOpTime", command.TObject), command.Opt("includeQueryStatsMetrics", command.TSafeBool),
+			},
+		},
+		{
+			Name: "killCursors", Roles: command.Router, Kind: command.Read, Namespace: true, API: true, Txn: true, Run: r.killCursors,
+			Fields: []command.Field{command.Req("cursors", command.TArray)},
+		},
 		relayed("explain", command.Read, r.explain, "verbosity"),
 	}
 	out = append(out, r.ddlSpecs()...)

@@ -101,11 +101,9 @@ func (r *Router) dbStats(op *command.Op, dst []byte) ([]byte, error) {
 	if err := firstError(replies); err != nil {
 		return dst, err
 	}
-	dst, m := value.BeginKey(dst, value.Document, "raw")
-	for i := range replies {
-		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, map[string]bool{"$clusterTime": true, "operationTime": true})))
+	if dst, err = r.rawReplies(nil, replies, dst); err != nil {
+		return dst, err
 	}
-	dst = value.End(dst, m)
 	dst = value.Append(dst, "db", value.NewString(op.DB()))
 	var s sums
 	for i := range replies {
@@ -116,7 +114,8 @@ func (r *Router) dbStats(op *command.Op, dst []byte) ([]byte, error) {
 		if n == "objects" {
 			avg := 0.0
 			if s.total[n] > 0 {
-				avg = s.total["dataSize"] / s.total[n]
+				scale, _ := value.Lookup(replies[0].body, "scaleFactor").AsInt64()
+				avg = s.total["dataSize"] * float64(max(scale, 1)) / s.total[n]
 			}
 			dst = value.Append(dst, "avgObjSize", value.NewDouble(avg))
 		}

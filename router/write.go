@@ -29,7 +29,7 @@ func (r *Router) delete(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
-		return dst, err
+		return r.relayAny(op, dst)
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, kind
