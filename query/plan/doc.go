@@ -7,7 +7,7 @@
 //
 // Plan answers _id lookups by itself (express), then takes hint, min and max, then tries each index that some predicate or
 // the sort can use (indexScan), the union of indexes for $or (union), and, where nothing fits, the collection scan.
-// finish puts fetch, sort, skip, projection and limit on top. Rank orders the candidates by estimated cost; the executor
+// finish puts fetch, sort, skip, projection and limit on top. rank orders the candidates by estimated cost; the executor
 // may try several and tell Cache which one did best. Node.Explain prints a plan in the server's shape.
 //
 // Invariants

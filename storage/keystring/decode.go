@@ -15,12 +15,16 @@ type Decoder struct {
 	field   int
 	inv     byte   // 0xFF while the current field is descending
 	arena   []byte // payloads that cannot be borrowed from the key
+	depth   int
 	bad     bool
 }
 
+// maxDepth is deeper than any stored document nests; broken bytes that nest deeper are not followed.
+const maxDepth = 256
+
 // Reset starts on a key (a RecordId may follow it) with its type bits.
 func (d *Decoder) Reset(key, tb []byte, ord Ordering) {
-	d.key, d.tb, d.ord, d.field, d.bad = key, tb, ord, 0, false
+	d.key, d.tb, d.ord, d.field, d.depth, d.bad = key, tb, ord, 0, 0, false
 	d.arena = d.arena[:0]
 }
 
@@ -146,6 +150,9 @@ func (d *Decoder) value(tag byte) value.Value {
 	if tag >= tagNaN && tag <= tagPosInf {
 		return d.number(tag)
 	}
+	if tag == tagDocument || tag == tagArray || tag == tagCodeScope {
+		return d.nested(tag)
+	}
 	switch tag {
 	case tagMinKey:
 		return value.NewMinKey()
@@ -161,10 +168,6 @@ func (d *Decoder) value(tag byte) value.Value {
 			return value.NewSymbol(d.text())
 		}
 		return value.NewStringBytes(d.text())
-	case tagDocument:
-		return value.NewDocument(d.document())
-	case tagArray:
-		return value.NewArray(d.array())
 	case tagBinary:
 		n := d.length()
 		sub := d.byte()
@@ -183,14 +186,27 @@ func (d *Decoder) value(tag byte) value.Value {
 		return d.payload(value.DBPointer, d.take(d.length()))
 	case tagCode:
 		return value.NewJavaScript(d.text())
-	case tagCodeScope:
-		code := string(d.text())
-		return value.NewCodeWithScope(code, d.document())
 	case tagMaxKey:
 		return value.NewMaxKey()
 	}
 	d.bad = true
 	return value.Value{}
+}
+
+func (d *Decoder) nested(tag byte) value.Value {
+	if d.depth++; d.depth > maxDepth {
+		d.bad = true
+		return value.Value{}
+	}
+	defer func() { d.depth-- }()
+	switch tag {
+	case tagDocument:
+		return value.NewDocument(d.document())
+	case tagArray:
+		return value.NewArray(d.array())
+	}
+	code := string(d.text())
+	return value.NewCodeWithScope(code, d.document())
 }
 
 func (d *Decoder) fixed(t value.Type, n int) value.Value { return d.payload(t, d.take(n)) }

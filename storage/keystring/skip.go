@@ -12,15 +12,15 @@ func FieldLen(key []byte, desc bool) int {
 	if desc {
 		inv = 0xFF
 	}
-	n := fieldLen(key, inv)
+	n := fieldLen(key, inv, 0)
 	if n > len(key) {
 		return -1
 	}
 	return n
 }
 
-func fieldLen(key []byte, inv byte) int {
-	if len(key) == 0 {
+func fieldLen(key []byte, inv byte, depth int) int {
+	if len(key) == 0 || depth > maxDepth {
 		return -1
 	}
 	tag := key[0] ^ inv
@@ -47,13 +47,13 @@ func fieldLen(key []byte, inv byte) int {
 	case tagDBPointer:
 		return lengthLen(key, 1, inv)
 	case tagDocument:
-		return documentLen(key, 1, inv)
+		return documentLen(key, 1, inv, depth+1)
 	case tagCodeScope:
 		if n := textLen(key, 1, inv); n >= 0 {
-			return documentLen(key, n, inv)
+			return documentLen(key, n, inv, depth+1)
 		}
 	case tagArray:
-		return arrayLen(key, 1, inv)
+		return arrayLen(key, 1, inv, depth+1)
 	}
 	return -1
 }
@@ -87,7 +87,7 @@ func lengthLen(key []byte, at int, inv byte) int {
 	return at + 5 + int(n)
 }
 
-func documentLen(key []byte, at int, inv byte) int {
+func documentLen(key []byte, at int, inv byte, depth int) int {
 	for at < len(key) {
 		if key[at]^inv == tagEnd {
 			return at + 1
@@ -96,7 +96,7 @@ func documentLen(key []byte, at int, inv byte) int {
 		if name < 0 || name > len(key) {
 			return -1
 		}
-		n := fieldLen(key[name:], inv)
+		n := fieldLen(key[name:], inv, depth)
 		if n < 0 {
 			return -1
 		}
@@ -105,12 +105,12 @@ func documentLen(key []byte, at int, inv byte) int {
 	return -1
 }
 
-func arrayLen(key []byte, at int, inv byte) int {
+func arrayLen(key []byte, at int, inv byte, depth int) int {
 	for at < len(key) {
 		if key[at]^inv == tagEnd {
 			return at + 1
 		}
-		n := fieldLen(key[at:], inv)
+		n := fieldLen(key[at:], inv, depth)
 		if n < 0 {
 			return -1
 		}
