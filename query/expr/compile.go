@@ -91,6 +91,12 @@ func constantPath(k *constant, parts []string) node {
 func systemVariable(name string, s *Scope) (*constant, error) {
 	k := &constant{shown: "$$" + name}
 	switch name {
+	case "NOW", "CLUSTER_TIME", "USER_ROLES":
+		if s.env.NoConstants {
+			return nil, mongoerr.Newf(51144, "Builtin variable '$$%s' is not available", name)
+		}
+	}
+	switch name {
 	case "REMOVE":
 	case "NOW":
 		k.v = value.NewDateTime(s.env.NowMS)
@@ -179,7 +185,7 @@ func parseObject(v value.Value, s *Scope) (node, error) {
 	key, arg, ok := it.Next()
 	if ok && len(key) > 0 && key[0] == '$' {
 		if _, _, more := it.Next(); more {
-			return nil, mongoerr.Newf(15983, "an object representing an expression must have exactly one field: %s", Show(v))
+			return nil, mongoerr.Newf(15983, "an object representing an expression must have exactly one field: %s", value.Show(v))
 		}
 		return parseOperator(string(key), arg, s)
 	}
@@ -188,7 +194,7 @@ func parseObject(v value.Value, s *Scope) (node, error) {
 	for ; ok; key, arg, ok = it.Next() {
 		name := string(key)
 		if seen[name] {
-			return nil, mongoerr.Newf(16406, "duplicate field name specified in object literal: %s", Show(v))
+			return nil, mongoerr.Newf(16406, "duplicate field name specified in object literal: %s", value.Show(v))
 		}
 		seen[name] = true
 		if strings.IndexByte(name, '.') >= 0 {

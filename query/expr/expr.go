@@ -14,6 +14,7 @@ type Env struct {
 	Collator    value.Collator // nil: binary comparison
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
+	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
 	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
 }
 

@@ -22,6 +22,9 @@ func init() {
 	}
 }
 
+// maxPattern is the longest pattern these operators take, in bytes.
+const maxPattern = 16 << 10
+
 // pattern is a compiled expression, or nil where one of its parts was null.
 type pattern struct {
 	re *regex.Regexp
@@ -78,6 +81,9 @@ func compilePattern(name string, re, opts value.Value) (*pattern, error) {
 		if strings.IndexByte("imsxu", flags[i]) < 0 {
 			return nil, mongoerr.Newf(51108, "%s invalid flag in regex options: %s", name, flags)
 		}
+	}
+	if len(src) > maxPattern {
+		return nil, mongoerr.Newf(51111, "Invalid Regex in %s: regular expression is too large", name)
 	}
 	compiled, err := regex.CompileFind(src, flags)
 	if err != nil {
@@ -154,7 +160,7 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 		return null, err
 	}
 	b := f.beginArray()
-	for at, cp := 0, 0; ok && (at == 0 || at < len(s)); {
+	for at, cp := 0, 0; ok; {
 		loc, err := p.find(s, at)
 		if err != nil {
 			return b.abandon(err)
@@ -169,7 +175,9 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 			_, size := utf8.DecodeRune(s[next:])
 			next += max(size, 1)
 		}
-		next = min(next, len(s))
+		if next >= len(s) {
+			break
+		}
 		cp += utf8.RuneCount(s[loc[0]:next])
 		at = next
 	}
