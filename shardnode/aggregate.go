@@ -39,6 +39,7 @@ type aggregation struct {
 	pipeline *agg.Pipeline
 	host     *aggHost
 	hint     value.Value
+	explain  bool
 }
 
 func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
@@ -50,6 +51,9 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 	size, err := cursorOption(op)
 	if err != nil {
 		return dst, err
+	}
+	if op.Bool("explain") {
+		return n.explainOption(op, dst)
 	}
 	if err := n.checkVersion(op, ns); err != nil {
 		return dst, err
@@ -134,6 +138,23 @@ func reportsOnView(pipeline value.Value) bool {
 
 // open parses, optimises, plans and starts a pipeline.
 func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.Source, error) {
+	rest, err := a.prepare(pipeline, defaultCollation)
+	if err != nil {
+		return nil, err
+	}
+	if a.q == nil {
+		return rest.Run(nil)
+	}
+	stream, err := a.n.execute(a.op, a.q)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Run(&querySource{stream: stream})
+}
+
+// prepare parses and optimises a pipeline and parts it: the query that the planner runs (none where the pipeline makes
+// its own documents) and the stages above.
+func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
 	spec, err := a.n.collationOf(a.op.Arg("collation"), coll)
 	if err == nil && defaultCollation != nil && a.op.Arg("collation").IsMissing() {
@@ -148,7 +169,7 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	}
 	a.host = &aggHost{n: a.n, op: a.op, snap: a.snap, lang: l}
 	opts := &agg.Options{
-		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope,
+		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
 		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
@@ -156,19 +177,13 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	}
 	a.pipeline.Optimize()
 	if a.pipeline.GeneratesDocuments() {
-		return a.pipeline.Run(nil)
+		return a.pipeline, nil
 	}
 	down := a.pipeline.Pushdown()
 	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: true}
 	a.q.owned = a.n.ownership(a.op, coll)
-	if err := a.q.compile(nil); err != nil {
-		return nil, err
-	}
-	stream, err := a.n.execute(a.op, a.q)
-	if err != nil {
-		return nil, err
-	}
-	return down.Rest.Run(&querySource{stream: stream})
+	a.q.fields = down.Fields
+	return down.Rest, a.q.compile(nil)
 }
 
 // querySource gives a query's documents to a pipeline.

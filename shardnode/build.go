@@ -15,13 +15,17 @@ type builder struct {
 	n *Node
 	q *query
 	// nodes remembers which node runs which stage, for explain; nil where nobody asks.
-	nodes map[*plan.Node]node
+	nodes map[*plan.Node]*timedNode
+	// pace limits the work of the leaves; nil where nothing does.
+	pace *pace
 }
 
 func (b *builder) build(p *plan.Node) (node, error) {
 	x, err := b.stage(p)
 	if err == nil && b.nodes != nil {
-		b.nodes[p] = x
+		t := &timedNode{in: x}
+		b.nodes[p] = t
+		return t, nil
 	}
 	return x, err
 }
@@ -32,7 +36,7 @@ func (b *builder) stage(p *plan.Node) (node, error) {
 	case plan.EOF:
 		return &eofNode{}, nil
 	case plan.CollScan:
-		return &collScan{snap: q.snap, coll: q.coll, opts: storage.ScanOptions{Reverse: p.Direction < 0}, matcher: p.Filter}, nil
+		return &collScan{snap: q.snap, coll: q.coll, opts: storage.ScanOptions{Reverse: p.Direction < 0}, matcher: p.Filter, pace: b.pace}, nil
 	case plan.ClusteredScan:
 		return b.clusteredScan(p), nil
 	case plan.ExpressID:
@@ -97,7 +101,7 @@ func (b *builder) clusteredScan(p *plan.Node) node {
 	c := b.q.lang.coll.Collator()
 	o.From = keystring.AppendKey(nil, p.IDBounds[0].Lo, false, c)
 	o.To = keystring.After(keystring.AppendKey(nil, p.IDBounds[len(p.IDBounds)-1].Hi, false, c))
-	return &collScan{snap: b.q.snap, coll: b.q.coll, opts: o, matcher: p.Filter}
+	return &collScan{snap: b.q.snap, coll: b.q.coll, opts: o, matcher: p.Filter, pace: b.pace}
 }
 
 func (b *builder) indexScan(p *plan.Node) (node, error) {
@@ -105,8 +109,7 @@ func (b *builder) indexScan(p *plan.Node) (node, error) {
 	if !ok {
 		return nil, mongoerr.Newf(mongoerr.InternalError, "the plan's index %s has no storage", p.Index.Name)
 	}
-	idx.Usage.Ops.Add(1)
-	x := &ixScan{snap: b.q.snap, coll: b.q.coll, idx: idx, back: p.Direction < 0, bounds: indexscan.Compile(p), matcher: p.Filter, dedupe: p.Dedupe, distinct: p.Stage == plan.DistinctScan}
+	x := &ixScan{snap: b.q.snap, coll: b.q.coll, idx: idx, back: p.Direction < 0, bounds: indexscan.Compile(p), matcher: p.Filter, dedupe: p.Dedupe, distinct: p.Stage == plan.DistinctScan, pace: b.pace}
 	if p.Filter != nil || p.Stage == plan.DistinctScan {
 		x.keys = indexscan.NewKeyDoc(p.Bounds)
 	}
@@ -137,7 +140,7 @@ func (b *builder) union(p *plan.Node) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sortMergeNode{ins: ins, keys: k, snap: b.q.snap, coll: b.q.coll, seen: map[string]struct{}{}}, nil
+	return &sortMergeNode{ins: ins, keys: k, snap: b.q.snap, coll: b.q.coll, seen: map[string]struct{}{}, due: -1}, nil
 }
 
 // planIndexes gives the planner's view of a collection's indexes, made once for each version of the collection.
@@ -161,7 +164,7 @@ func (m *collMeta) planIndexes() (*plan.Collection, error) {
 			}
 			pc.Indexes = append(pc.Indexes, d)
 		}
-		m.planned = pc
+		m.planned, m.cache = pc, plan.NewCache(0)
 	})
 	return m.planned, m.planErr
 }
@@ -180,9 +183,27 @@ func (q *query) planQuery() *plan.Query {
 			p.Hint = value.NewDocument(q.sort)
 		}
 	}
+	if q.fields != nil {
+		p.Projection = fieldsProjection(q.fields)
+	}
 	if q.proj != nil {
 		paths, whole := q.proj.Deps()
 		p.Projection = &plan.Projection{Raw: q.rawProj, Paths: paths, Whole: whole || q.showRecordID || q.returnKey, Inclusion: q.proj.Inclusion(), Simple: q.proj.Simple()}
 	}
 	return p
+}
+
+// fieldsProjection is what a pipeline reads of its documents, as a projection: an index that holds it all covers the query.
+func fieldsProjection(fields []string) *plan.Projection {
+	raw, m := value.Begin(nil)
+	id := int32(0)
+	for _, f := range fields {
+		if f == "_id" {
+			id = 1
+			continue
+		}
+		raw = value.Append(raw, f, value.NewInt32(1))
+	}
+	raw = value.Append(raw, "_id", value.NewInt32(id))
+	return &plan.Projection{Raw: value.End(raw, m), Paths: fields, Simple: true, Inclusion: true}
 }

@@ -25,21 +25,7 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	limit := op.Req.Int("limit", 0)
-	if limit < 0 {
-		limit = -limit
-	}
-	if limit < 0 {
-		limit = 0
-	}
-	skip, err := nonNegative(op, "skip")
-	if err != nil {
-		return dst, err
-	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
-	q, err := n.openQuery(op, ns)
+	q, skip, limit, err := n.parseCount(op, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -51,15 +37,34 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 			return n.countView(op, dst, r, skip, limit)
 		}
 	}
-	q.filter, q.hint = op.Req.Doc("query"), op.Arg("hint")
-	if err := q.compile(nil); err != nil {
-		return dst, err
-	}
 	c, err := n.countQuery(op, q, skip, limit)
 	if err != nil {
 		return dst, err
 	}
 	return value.Append(dst, "n", countValue(c)), nil
+}
+
+// parseCount reads and compiles a count command. The caller releases the query's snapshot.
+func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int64, err error) {
+	limit = op.Req.Int("limit", 0)
+	if limit < 0 {
+		limit = max(-limit, 0)
+	}
+	if skip, err = nonNegative(op, "skip"); err != nil {
+		return nil, 0, 0, err
+	}
+	if err = n.checkVersion(op, ns); err != nil {
+		return nil, 0, 0, err
+	}
+	if q, err = n.openQuery(op, ns); err != nil {
+		return nil, 0, 0, err
+	}
+	q.filter, q.hint, q.count = op.Req.Doc("query"), op.Arg("hint"), true
+	if err = q.compile(nil); err != nil {
+		q.snap.Release()
+		return nil, 0, 0, err
+	}
+	return q, skip, limit, nil
 }
 
 // countValue is an int where it fits, a long where not.
@@ -129,20 +134,7 @@ func (n *Node) countQuery(op *command.Op, q *query, skip, limit int64) (int64, e
 
 // countView counts through the view's pipeline.
 func (n *Node) countView(op *command.Op, dst []byte, r *resolved, skip, limit int64) ([]byte, error) {
-	stages := append([]value.Value(nil), r.pipeline...)
-	add := func(name string, v value.Value) {
-		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if q := op.Req.Doc("query"); len(q) > 5 {
-		add("$match", value.NewDocument(q))
-	}
-	if skip > 0 {
-		add("$skip", value.NewInt64(skip))
-	}
-	if limit > 0 {
-		add("$limit", value.NewInt64(limit))
-	}
-	add("$count", value.NewString("count"))
+	stages := append(append([]value.Value(nil), r.pipeline...), countStages(op, skip, limit)...)
 	doc, err := n.aggregateOne(op, r.ns, stages, r.collation)
 	if err != nil {
 		return dst, err
@@ -172,19 +164,11 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	key := op.Req.Str("key")
-	if i := indexNul(key); i >= 0 {
-		return dst, mongoerr.New(31032, "Key field cannot contain an embedded null byte")
-	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
-	q, err := n.openQuery(op, ns)
+	q, d, err := n.parseDistinct(op, ns)
 	if err != nil {
 		return dst, err
 	}
 	defer q.snap.Release()
-	d := &distinct{path: splitPath(key), coll: q.lang.coll.Collator(), seen: map[string]bool{}}
 	if q.coll == nil {
 		if r, err := resolveView(q.snap, ns); err != nil {
 			return dst, err
@@ -192,36 +176,91 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 			return n.distinctView(op, dst, r, d)
 		}
 	}
-	q.filter, q.hint = op.Req.Doc("query"), op.Arg("hint")
-	if err := q.compile(nil); err != nil {
+	if err := n.distinctQuery(op, q, d); err != nil {
 		return dst, err
 	}
+	return value.Append(dst, "values", value.NewArray(d.finish())), nil
+}
+
+// parseDistinct reads and compiles a distinct command. The caller releases the query's snapshot.
+func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct, error) {
+	key := op.Req.Str("key")
+	if i := indexNul(key); i >= 0 {
+		return nil, nil, mongoerr.New(31032, "Key field cannot contain an embedded null byte")
+	}
+	if err := n.checkVersion(op, ns); err != nil {
+		return nil, nil, err
+	}
+	q, err := n.openQuery(op, ns)
+	if err != nil {
+		return nil, nil, err
+	}
+	q.filter, q.hint, q.distinct = op.Req.Doc("query"), op.Arg("hint"), key
+	if err := q.compile(nil); err != nil {
+		q.snap.Release()
+		return nil, nil, err
+	}
+	return q, &distinct{path: splitPath(key), coll: q.lang.coll.Collator(), seen: map[string]bool{}}, nil
+}
+
+func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct) error {
 	root, err := n.plan(op, q)
 	if err != nil {
-		return dst, err
+		return err
 	}
 	defer root.close()
 	var r row
 	for {
 		ok, err := root.next(op, &r)
-		if err != nil {
-			return dst, err
+		if err != nil || !ok {
+			return err
 		}
-		if !ok {
-			break
+		if r.covered && valueAt(r.doc, d.path).IsNullish() {
+			if ok, err = n.holdsNull(op, q); err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
 		}
 		if err := d.add(r.doc); err != nil {
-			return dst, err
+			return err
 		}
 	}
-	return value.Append(dst, "values", value.NewArray(d.finish())), nil
+}
+
+// valueAt follows a path through documents.
+func valueAt(doc []byte, path []string) (v value.Value) {
+	for _, p := range path {
+		v = value.Lookup(doc, p)
+		doc = v.Doc()
+	}
+	return v
+}
+
+// holdsNull tells whether a null in an index stands for a null in some document, or for the missing field only.
+func (n *Node) holdsNull(op *command.Op, q *query) (bool, error) {
+	c := *q
+	isNull := value.NewDocument(value.Doc(value.F(q.distinct, value.NewDocument(value.Doc(value.F("$type", value.NewInt32(int32(value.Null))))))))
+	both := []value.Value{isNull}
+	if len(q.filter) > 5 {
+		both = append(both, value.NewDocument(q.filter))
+	}
+	c.filter, c.distinct = value.Doc(value.F("$and", value.NewArray(value.ArrayOf(both...)))), ""
+	if err := c.compile(nil); err != nil {
+		return false, err
+	}
+	root, err := n.plan(op, &c)
+	if err != nil {
+		return false, err
+	}
+	defer root.close()
+	var r row
+	return root.next(op, &r)
 }
 
 func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct) ([]byte, error) {
-	stages := append([]value.Value(nil), r.pipeline...)
-	if q := op.Req.Doc("query"); len(q) > 5 {
-		stages = append(stages, value.NewDocument(value.Doc(value.F("$match", value.NewDocument(q)))))
-	}
+	stages := append(append([]value.Value(nil), r.pipeline...), matchStages(op.Req.Doc("query"))...)
 	err := n.aggregateEach(op, r.ns, stages, r.collation, d.add)
 	if err != nil {
 		return dst, err

@@ -1,8 +1,6 @@
 package shardnode
 
 import (
-	"time"
-
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/plan"
@@ -21,6 +19,7 @@ type row struct {
 	index    *catalog.Index
 	sortKey  []byte             // what it was sorted by, for merging sorted streams
 	fields   []plan.FieldBounds // of key
+	covered  bool               // doc was made of key
 }
 
 // node is one stage of an execution tree. next fills r and reports true, or false at the end. save lets go of the store
@@ -34,14 +33,13 @@ type node interface {
 
 // nodeStats are what explain prints of a stage.
 type nodeStats struct {
-	works, advanced int64
-	eof             bool
-	keys, docs      int64
-	seeks           int64
-	time            time.Duration
-	memory          int64
-	spills          int64
-	rejected        int64 // fetched or read, but not of this shard or not matching
+	advanced   int64
+	eof        bool
+	keys, docs int64
+	seeks      int64
+	memory     int64
+	spills     int64
+	rejected   int64 // fetched or read, but not of this shard or not matching
 }
 
 // collScan reads a collection in order of RecordId, or backwards.
@@ -51,6 +49,7 @@ type collScan struct {
 	coll    *catalog.Collection
 	opts    storage.ScanOptions
 	matcher *match.Matcher
+	pace    *pace
 	cur     *storage.RecordCursor
 }
 
@@ -59,8 +58,15 @@ func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 		c.coll.Counters.Scans.Add(1)
 		c.cur = c.snap.Scan(c.coll, c.opts)
 	}
-	for c.cur.Next() {
-		c.st.works++
+	for {
+		if c.pace != nil {
+			if err := c.pace.step(); err != nil {
+				return false, err
+			}
+		}
+		if !c.cur.Next() {
+			break
+		}
 		c.st.docs++
 		if err := op.Check(); err != nil {
 			return false, err
@@ -79,7 +85,6 @@ func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 		c.st.advanced++
 		return true, nil
 	}
-	c.st.works++
 	c.st.eof = true
 	return false, c.cur.Err()
 }
@@ -110,7 +115,6 @@ type idLookup struct {
 }
 
 func (l *idLookup) next(op *command.Op, r *row) (bool, error) {
-	l.st.works++
 	if l.done {
 		l.st.eof = true
 		return false, nil
@@ -141,7 +145,6 @@ func (l *idLookup) stats() *nodeStats { return &l.st }
 type eofNode struct{ st nodeStats }
 
 func (e *eofNode) next(*command.Op, *row) (bool, error) {
-	e.st.works++
 	e.st.eof = true
 	return false, nil
 }
@@ -158,7 +161,6 @@ type filterNode struct {
 
 func (f *filterNode) next(op *command.Op, r *row) (bool, error) {
 	for {
-		f.st.works++
 		ok, err := f.in.next(op, r)
 		if err != nil || !ok {
 			f.st.eof = !ok
@@ -191,7 +193,6 @@ type skipLimit struct {
 
 func (s *skipLimit) next(op *command.Op, r *row) (bool, error) {
 	for {
-		s.st.works++
 		if s.limit == 0 {
 			s.st.eof = true
 			return false, nil

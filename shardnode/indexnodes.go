@@ -26,6 +26,7 @@ type ixScan struct {
 	keys     *indexscan.KeyDoc
 	dedupe   bool
 	distinct bool
+	pace     *pace
 
 	cur  *storage.IndexCursor
 	seen map[string]struct{}
@@ -38,9 +39,15 @@ func (x *ixScan) next(op *command.Op, r *row) (bool, error) {
 			return false, nil
 		}
 	}
-	for !x.done && x.cur.Next() {
-		x.st.works++
-		x.st.keys++
+	for !x.done {
+		if x.pace != nil {
+			if err := x.pace.step(); err != nil {
+				return false, err
+			}
+		}
+		if !x.cur.Next() {
+			break
+		}
 		if err := op.Check(); err != nil {
 			return false, err
 		}
@@ -50,10 +57,12 @@ func (x *ixScan) next(op *command.Op, r *row) (bool, error) {
 			x.finish()
 			return false, nil
 		case indexscan.Skip:
+			x.st.keys++
 			x.st.seeks++
 			x.cur.Seek(x.bounds.Next())
 			continue
 		}
+		x.st.keys++
 		ok, err := x.take(r, key)
 		if err != nil {
 			return false, err
@@ -91,6 +100,7 @@ func (x *ixScan) take(r *row, key []byte) (bool, error) {
 			x.seen = map[string]struct{}{}
 		}
 		if _, dup := x.seen[string(rid)]; dup {
+			x.st.rejected++
 			return false, nil
 		}
 	}
@@ -146,7 +156,6 @@ type fetchNode struct {
 
 func (f *fetchNode) next(op *command.Op, r *row) (bool, error) {
 	for {
-		f.st.works++
 		ok, err := f.in.next(op, r)
 		if err != nil || !ok {
 			f.st.eof = !ok
@@ -190,7 +199,6 @@ type coverNode struct {
 }
 
 func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
-	c.st.works++
 	ok, err := c.in.next(op, r)
 	if err != nil || !ok {
 		return false, err
@@ -199,6 +207,7 @@ func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
 		if r.doc, ok = c.keys.Doc(r.key, r.typeBits); !ok {
 			return false, mongoerr.New(mongoerr.DataCorruptionDetected, "an index key cannot be read")
 		}
+		r.covered = true
 	}
 	c.st.advanced++
 	return true, nil
@@ -218,7 +227,6 @@ type orNode struct {
 
 func (o *orNode) next(op *command.Op, r *row) (bool, error) {
 	for o.at < len(o.ins) {
-		o.st.works++
 		ok, err := o.ins[o.at].next(op, r)
 		if err != nil {
 			return false, err
@@ -261,19 +269,27 @@ type sortMergeNode struct {
 	coll  *catalog.Collection
 	heads []*sorted
 	seen  map[string]struct{}
+
+	primed int // inputs whose first row is in heads
+	due    int // the input to read from before the next row, -1 for none
 }
 
 func (s *sortMergeNode) next(op *command.Op, r *row) (bool, error) {
 	if s.heads == nil {
 		s.heads = make([]*sorted, len(s.ins))
-		for i := range s.ins {
-			if err := s.advance(op, i); err != nil {
-				return false, err
-			}
+	}
+	for ; s.primed < len(s.ins); s.primed++ {
+		if err := s.advance(op, s.primed); err != nil {
+			return false, err
 		}
 	}
 	for {
-		s.st.works++
+		if s.due >= 0 {
+			if err := s.advance(op, s.due); err != nil {
+				return false, err
+			}
+			s.due = -1
+		}
 		best := -1
 		for i, h := range s.heads {
 			if h != nil && (best < 0 || bytes.Compare(h.key, s.heads[best].key) < 0) {
@@ -285,9 +301,7 @@ func (s *sortMergeNode) next(op *command.Op, r *row) (bool, error) {
 			return false, nil
 		}
 		h := s.heads[best]
-		if err := s.advance(op, best); err != nil {
-			return false, err
-		}
+		s.due = best
 		if _, dup := s.seen[string(h.rid)]; dup {
 			continue
 		}

@@ -36,6 +36,7 @@ type Node struct {
 	migrations *migrations // nil on a node that is no shard
 	cursors    cursorTable
 	metas      sync.Map // catalog.UUID → *collMeta
+	filters    indexFilters
 	ddl        ddlLocks
 	sizes      *counters
 	compaction autoCompaction
@@ -86,6 +87,7 @@ type collMeta struct {
 
 	once    sync.Once
 	planned *plan.Collection
+	cache   *plan.Cache // set with planned
 	planErr error
 }
 

@@ -3,7 +3,6 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
-	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 )
@@ -19,21 +18,11 @@ func (n *Node) plan(op *command.Op, q *query) (node, error) {
 	if id, ok := idEquality(q); ok {
 		return &idLookup{snap: q.snap, coll: q.coll, id: id}, nil
 	}
-	r, err := n.choose(q)
+	c, err := n.choose(op, q, false)
 	if err != nil {
 		return nil, err
 	}
-	b := builder{n: n, q: q}
-	return b.build(r.Winner())
-}
-
-// choose asks the planner.
-func (n *Node) choose(q *query) (*plan.Result, error) {
-	pc, err := n.meta(q.coll).planIndexes()
-	if err != nil {
-		return nil, err
-	}
-	return plan.Plan(q.planQuery(), pc)
+	return c.root, nil
 }
 
 // planTail reads a capped collection or the oplog for a cursor that outlives its end.

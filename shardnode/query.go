@@ -34,6 +34,9 @@ type query struct {
 	showRecordID bool
 	tailable     bool
 	diskUse      bool
+	fields       []string              // aggregation: the top-level fields that are read; nil for all
+	shapeSuffix  string                // what explain adds to the plan's shape
+	filtered     bool                  // an index filter restricts the plans
 	owned        func(doc []byte) bool // not nil: the shard filter, false for orphans
 }
 

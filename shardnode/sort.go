@@ -90,6 +90,7 @@ type sortNode struct {
 	rows  topK
 	done  bool
 	at    int
+	seq   int64
 	size  int64
 }
 
@@ -111,7 +112,6 @@ func (s *sortNode) next(op *command.Op, r *row) (bool, error) {
 			return false, err
 		}
 	}
-	s.st.works++
 	if s.at >= len(s.rows) {
 		s.st.eof = true
 		return false, nil
@@ -127,7 +127,7 @@ func (s *sortNode) next(op *command.Op, r *row) (bool, error) {
 func (s *sortNode) fill(op *command.Op) error {
 	op.Stats.HasSortStage = true
 	var r row
-	for seq := int64(0); ; seq++ {
+	for ; ; s.seq++ {
 		ok, err := s.in.next(op, &r)
 		if err != nil {
 			return err
@@ -135,12 +135,11 @@ func (s *sortNode) fill(op *command.Op) error {
 		if !ok {
 			break
 		}
-		s.st.works++
 		key, err := s.keys.of(r.doc)
 		if err != nil {
 			return err
 		}
-		if err := s.add(key, seq, &r); err != nil {
+		if err := s.add(key, s.seq, &r); err != nil {
 			return err
 		}
 	}

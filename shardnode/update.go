@@ -311,12 +311,8 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		return true, nil
 	}
 	ctx := update.Context{Doc: doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
-	if st.upd.NeedsPositional() && q.matcher != nil {
-		var d match.Detail
-		if _, err := q.matcher.MatchDetail(doc, &d); err != nil {
-			return false, err
-		}
-		ctx.Positional = d.ArrayIndex
+	if err := positional(q, st, &ctx); err != nil {
+		return false, err
 	}
 	next, changed, err := st.upd.Apply(&ctx)
 	if err != nil {
@@ -348,6 +344,19 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		st.onWrite(doc, next)
 	}
 	return true, nil
+}
+
+// positional finds the array element that the $ operator stands for, where the update has one.
+func positional(q *query, st *statement, ctx *update.Context) error {
+	if !st.upd.NeedsPositional() || q.matcher == nil {
+		return nil
+	}
+	var d match.Detail
+	if _, err := q.matcher.MatchDetail(ctx.Doc, &d); err != nil {
+		return err
+	}
+	ctx.Positional = d.ArrayIndex
+	return nil
 }
 
 // info is what a write tells the oplog.

@@ -8,23 +8,29 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Explain is the plan as explain shows it. Each stage's own figures, where extra is not nil, are what extra appends behind
-// its fixed fields and before its inputs: executionStats.
-func (n *Node) Explain(extra func(n *Node, dst []byte) []byte) []byte {
+// Figures appends what execution adds to a stage in executionStats: first, with own false, what all stages have, which
+// stands behind stage and filter; then, with own true, what this kind of stage has, which stands before its inputs.
+type Figures func(n *Node, dst []byte, own bool) []byte
+
+// Explain is the plan as explain shows it, with figures where extra is not nil.
+func (n *Node) Explain(extra Figures) []byte {
 	dst, mark := value.Begin(nil)
 	dst = n.explain(dst, extra)
 	return value.End(dst, mark)
 }
 
 // WinningPlan is Explain, with isCached in front, as queryPlanner.winningPlan has it.
-func (n *Node) WinningPlan(cached bool) []byte {
+func (n *Node) WinningPlan(cached bool) []byte { return n.Stages(cached, nil) }
+
+// Stages is WinningPlan with figures, as executionStages has it.
+func (n *Node) Stages(cached bool, extra Figures) []byte {
 	dst, mark := value.Begin(nil)
 	dst = value.Append(dst, "isCached", value.NewBool(cached))
-	dst = n.explain(dst, nil)
+	dst = n.explain(dst, extra)
 	return value.End(dst, mark)
 }
 
-func (n *Node) explain(dst []byte, extra func(*Node, []byte) []byte) []byte {
+func (n *Node) explain(dst []byte, extra Figures) []byte {
 	name := n.Stage.String()
 	if n.Stage == ExpressID && n.Clustered {
 		name = "EXPRESS_CLUSTERED_IXSCAN"
@@ -34,9 +40,12 @@ func (n *Node) explain(dst []byte, extra func(*Node, []byte) []byte) []byte {
 		dst = value.Append(dst, "filter", value.NewDocument(n.Filter.Serialize()))
 	}
 	if extra != nil {
-		dst = extra(n, dst)
+		dst = extra(n, dst, false)
 	}
 	dst = n.explainOwn(dst)
+	if extra != nil {
+		dst = extra(n, dst, true)
+	}
 	switch len(n.Inputs) {
 	case 0:
 		return dst
@@ -55,6 +64,12 @@ func (n *Node) explain(dst []byte, extra func(*Node, []byte) []byte) []byte {
 
 func (n *Node) explainOwn(dst []byte) []byte {
 	switch n.Stage {
+	case EOF:
+		why := n.Value
+		if why.IsMissing() {
+			why = value.NewString("predicateEvalsToFalse")
+		}
+		dst = value.Append(dst, "type", why)
 	case CollScan:
 		dst = value.Append(dst, "direction", value.NewString(direction(n.Direction)))
 	case ClusteredScan:

@@ -343,12 +343,13 @@ func (p *planner) distinctScans(out []*Node) []*Node {
 	return out
 }
 
-func (n *Node) hasStage(s Stage) bool {
+// Has reports whether a plan has a stage of a kind.
+func (n *Node) Has(s Stage) bool {
 	if n.Stage == s {
 		return true
 	}
 	for _, in := range n.Inputs {
-		if in.hasStage(s) {
+		if in.Has(s) {
 			return true
 		}
 	}

@@ -10,7 +10,7 @@ type Stage uint8
 
 // The stages.
 const (
-	EOF               Stage = iota // no results
+	EOF               Stage = iota // no results; Value says why, where it is set
 	CollScan                       // Direction, Filter
 	ClusteredScan                  // IDBounds, Direction, Filter
 	IndexScan                      // Index, Bounds or Start and End, Direction, Filter on the key, Dedupe
@@ -52,7 +52,7 @@ type Node struct {
 	Direction int           // 1 or -1
 	Dedupe    bool          // one document may have several keys in the bounds
 
-	Value       value.Value // ExpressID, ExpressIndex
+	Value       value.Value // ExpressID, ExpressIndex, EOF
 	IDBounds    Intervals   // ClusteredScan; nil for everything
 	Clustered   bool        // ExpressID: there is no _id index
 	SortPattern []byte

@@ -276,7 +276,7 @@ func (p *planner) tryIndex(out []*Node, conj *conjunction, x *Index) []*Node {
 	}
 	scan := p.indexScan(u)
 	plan := p.finishIndex(scan, conj, u)
-	if !leading && !hinted && plan.hasStage(Sort) {
+	if !leading && !hinted && plan.Has(Sort) {
 		return out
 	}
 	return append(out, plan)

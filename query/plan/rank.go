@@ -14,7 +14,7 @@ func rank(plans []*Node, q *Query) {
 	costs := make(map[*Node]float64, len(plans))
 	for _, n := range plans {
 		costs[n] = cost(n)
-		if q.Limit > 0 && !n.hasStage(Sort) && len(q.Sort) > 0 {
+		if q.Limit > 0 && !n.Has(Sort) && len(q.Sort) > 0 {
 			costs[n] /= 20 // the first results come at once
 		}
 	}

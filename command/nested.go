@@ -1,0 +1,39 @@
+package command
+
+import (
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Nested parses a command that stands inside this one (explain's) and gives an operation for it, which ends with its
+// parent. It runs in the parent's database, under the versions that came with the parent. End it with Close.
+func (op *Op) Nested(body []byte) (*Op, error) {
+	it := value.Walk(body)
+	name, _, ok := it.Next()
+	if !ok {
+		return nil, mongoerr.New(mongoerr.CommandNotFound, "no such command: ''")
+	}
+	spec := op.Service.Table.Lookup(string(name))
+	if spec == nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotFound, "no such command: '%s'", name)
+	}
+	in := &Op{Service: op.Service, Client: op.Client, ID: op.ID, Start: time.Now(), parent: op, parentOp: op}
+	in.Req = Request{Spec: spec, DB: op.Req.DB, Body: body, Msg: &wire.Message{Body: body},
+		ShardVersion: op.Req.ShardVersion, DatabaseVer: op.Req.DatabaseVer, ReadConcern: op.Req.ReadConcern}
+	if err := in.Req.parse(true); err != nil {
+		return nil, err
+	}
+	if in.Req.DB != op.Req.DB {
+		return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "Mismatched $db in explain command. Expected %s but got %s", op.Req.DB, in.Req.DB)
+	}
+	if in.Req.MaxTimeMS > 0 {
+		in.SetDeadline(in.Start.Add(time.Duration(in.Req.MaxTimeMS) * time.Millisecond))
+	}
+	return in, checkConcerns(&in.Req)
+}
+
+// Close lets go of what a nested operation holds.
+func (op *Op) Close() { op.release() }

@@ -1,0 +1,26 @@
+package agg
+
+// RunObserved is Run for explain: observe is shown each stage's source and gives what the next stage reads. Where the
+// last stage writes, it is not run.
+func (p *Pipeline) RunObserved(src Source, observe func(i int, src Source) Source) (Source, error) {
+	stages := p.stages
+	if _, writes := p.WritesTo(); writes {
+		stages = stages[:len(stages)-1]
+	}
+	x := &exec{opts: p.opts, host: p.opts.Host}
+	for i, s := range stages {
+		x.last = i == len(p.stages)-1
+		next, err := s.open(x, src)
+		if err != nil {
+			if src != nil {
+				src.Close()
+			}
+			return nil, err
+		}
+		src = observe(i, next)
+	}
+	if src == nil {
+		return NewSliceSource(nil), nil
+	}
+	return src, nil
+}

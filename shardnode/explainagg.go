@@ -1,0 +1,186 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// explainOption answers aggregate's own explain argument: the plan, not run.
+func (n *Node) explainOption(op *command.Op, dst []byte) ([]byte, error) {
+	if op.Req.WriteConcern != nil {
+		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the 'writeConcern' option")
+	}
+	x := &explanation{n: n, op: op, verb: queryPlanner}
+	dst, err := x.aggregate(dst)
+	if err != nil {
+		return dst, err
+	}
+	return x.trailer(dst), nil
+}
+
+func (x *explanation) aggregate(dst []byte) ([]byte, error) {
+	ns, err := aggregateNS(x.op)
+	if err != nil {
+		return dst, err
+	}
+	if err := x.n.checkVersion(x.op, ns); err != nil {
+		return dst, err
+	}
+	s, err := x.n.readSnapshot(x.op)
+	if err != nil {
+		return dst, err
+	}
+	defer s.Release()
+	x.shapeOf(leadingFilter(x.op.Arg("pipeline")), "pipeline", "collation", "hint", "let")
+	a := &aggregation{n: x.n, op: x.op, ns: ns, snap: s, hint: x.op.Arg("hint"), explain: true}
+	pipeline := x.op.Arg("pipeline")
+	r, err := resolveView(s, ns)
+	if err != nil {
+		return dst, err
+	}
+	if r == nil {
+		return x.pipeline(dst, a, pipeline, nil)
+	}
+	a.ns = r.ns
+	all := append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)
+	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
+}
+
+// leadingFilter is the filter of a $match that begins a pipeline.
+func leadingFilter(pipeline value.Value) []byte {
+	if pipeline.T != value.Array {
+		return nil
+	}
+	it := value.Walk(pipeline.Doc())
+	_, first, _ := it.Next()
+	return value.Lookup(first.Doc(), "$match").Doc()
+}
+
+// pipeline explains a pipeline: as its query alone where the planner runs all of it, else as a list of stages.
+func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value, defaultCollation []byte) ([]byte, error) {
+	rest, err := a.prepare(pipeline, defaultCollation)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, explainVersion...)
+	if a.q != nil && rest.Empty() {
+		return x.explain(dst, a.q, nil)
+	}
+	if a.q != nil {
+		a.q.shapeSuffix = shapeSuffix(rest)
+	}
+	dst, m := value.BeginKey(dst, value.Array, "stages")
+	if dst, err = x.stages(dst, a, rest); err != nil {
+		return dst, err
+	}
+	return value.End(dst, m), nil
+}
+
+// shapeSuffix is what the stages above a query add to its plan cache shape: those that a planner could take over.
+func shapeSuffix(rest *agg.Pipeline) string {
+	switch name := rest.Stages()[0].Name(); name {
+	case "$group", "$lookup", "$_internalSetWindowFields", "$setWindowFields", "$densify", "$_internalDensify", "$replaceRoot", "$project", "$sort":
+		return "@" + name
+	}
+	return ""
+}
+
+// stageCount counts what a stage gives and the time until then.
+type stageCount struct {
+	in   agg.Source
+	n    int64
+	took time.Duration
+}
+
+func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
+	start := time.Now()
+	d, ok, err := s.in.Next(ctx)
+	s.took += time.Since(start)
+	if ok {
+		s.n++
+	}
+	return d, ok, err
+}
+
+func (s *stageCount) Close() { s.in.Close() }
+
+func (s *stageCount) append(dst []byte) []byte {
+	dst = value.Append(dst, "nReturned", value.NewInt64(s.n))
+	return value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(s.took.Milliseconds()))
+}
+
+// stages writes the elements of `stages`: $cursor, then the stages above the query, with what they did where they ran.
+func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]byte, error) {
+	var p *planned
+	var err error
+	if a.q != nil {
+		if p, err = x.plan(a.q); err != nil {
+			return dst, err
+		}
+		defer p.close()
+	}
+	ran := x.verb > queryPlanner
+	counts := make([]*stageCount, len(rest.Stages()))
+	bottom := &stageCount{}
+	if ran {
+		if err := x.runStages(p, rest, bottom, counts); err != nil {
+			return dst, err
+		}
+	}
+	i := 0
+	if p != nil {
+		var m, cm int
+		dst, m = value.BeginKey(dst, value.Document, "0")
+		dst, cm = value.BeginKey(dst, value.Document, "$cursor")
+		dst = p.appendPlanner(dst)
+		if ran {
+			dst = p.appendStats(dst, bottom.n, bottom.took)
+		}
+		dst = value.End(dst, cm)
+		if ran {
+			dst = bottom.append(dst)
+		}
+		dst = value.End(dst, m)
+		i++
+	}
+	for k, st := range value.Values(rest.Serialize().Doc()) {
+		var m int
+		dst, m = value.BeginKey(dst, value.Document, itoa(i+k))
+		dst = append(dst, st.Doc()[4:len(st.Doc())-1]...)
+		if c := counts[k]; c != nil {
+			dst = c.append(dst)
+		} else if ran {
+			dst = (&stageCount{}).append(dst)
+		}
+		dst = value.End(dst, m)
+	}
+	return dst, nil
+}
+
+// runStages runs a pipeline to its end, except that what writes is left out.
+func (x *explanation) runStages(p *planned, rest *agg.Pipeline, bottom *stageCount, counts []*stageCount) error {
+	var src agg.Source
+	if p != nil {
+		bottom.in = &querySource{stream: &queryStream{q: p.q, root: p.c.root}}
+		src = bottom
+	}
+	out, err := rest.RunObserved(src, func(i int, s agg.Source) agg.Source {
+		counts[i] = &stageCount{in: s}
+		return counts[i]
+	})
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for {
+		_, ok, err := out.Next(x.op)
+		if err != nil || !ok {
+			return err
+		}
+	}
+}

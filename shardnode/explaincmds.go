@@ -1,0 +1,242 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/update"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// shapeOf sets queryShapeHash from the command's own fields; values counts how many of those are literals of no interest.
+func (x *explanation) shapeOf(filter []byte, names ...string) {
+	req := &x.op.Req
+	var parts []value.Field
+	for _, n := range names {
+		v := req.Arg(n)
+		if v.T == value.Document && value.Count(v.Doc()) == 0 {
+			continue
+		}
+		if v.T.Numeric() {
+			v = value.NewString("?number")
+		}
+		parts = append(parts, value.F(n, v))
+	}
+	coll := "$cmd.aggregate"
+	if req.Cmd.T == value.String {
+		coll = req.Cmd.Str()
+	}
+	x.shape = plan.QueryShapeHash(req.NS(coll), req.Spec.Name, filter, parts...)
+}
+
+// ns is the namespace of the explained command.
+func (x *explanation) ns() (string, error) {
+	coll, err := x.op.Req.Coll()
+	return x.op.Req.NS(coll), err
+}
+
+func (x *explanation) find(dst []byte) ([]byte, error) {
+	ns, err := x.ns()
+	if err != nil {
+		return dst, err
+	}
+	q, _, err := x.n.parseFind(x.op, ns)
+	if q != nil && q.snap != nil {
+		defer q.snap.Release()
+	}
+	if err != nil {
+		return dst, err
+	}
+	x.shapeOf(q.filter, "sort", "projection", "hint", "min", "max", "collation", "skip", "limit", "let")
+	if q.coll == nil {
+		if r, err := resolveView(q.snap, ns); err != nil {
+			return dst, err
+		} else if r != nil {
+			stages, err := findStages(x.op, q)
+			if err != nil {
+				return dst, err
+			}
+			return x.explainView(dst, q, r, stages)
+		}
+	}
+	return x.explain(append(dst, explainVersion...), q, nil)
+}
+
+// explainVersion is the format of what follows.
+var explainVersion = value.Append(nil, "explainVersion", value.NewString("1"))
+
+func (x *explanation) count(dst []byte) ([]byte, error) {
+	ns, err := x.ns()
+	if err != nil {
+		return dst, err
+	}
+	q, skip, limit, err := x.n.parseCount(x.op, ns)
+	if err != nil {
+		return dst, err
+	}
+	defer q.snap.Release()
+	x.shapeOf(x.op.Req.Doc("query"), "hint", "collation", "skip", "limit")
+	if q.coll == nil {
+		if r, err := resolveView(q.snap, ns); err != nil {
+			return dst, err
+		} else if r != nil {
+			return x.explainView(dst, q, r, countStages(x.op, skip, limit))
+		}
+	}
+	q.skip, q.limit = skip, limit
+	return x.explain(append(dst, explainVersion...), q, nil)
+}
+
+func (x *explanation) distinct(dst []byte) ([]byte, error) {
+	ns, err := x.ns()
+	if err != nil {
+		return dst, err
+	}
+	q, _, err := x.n.parseDistinct(x.op, ns)
+	if err != nil {
+		return dst, err
+	}
+	defer q.snap.Release()
+	x.shapeOf(q.filter, "key", "collation", "hint")
+	if q.coll == nil {
+		if r, err := resolveView(q.snap, ns); err != nil {
+			return dst, err
+		} else if r != nil {
+			return x.explainView(dst, q, r, matchStages(x.op.Req.Doc("query")))
+		}
+	}
+	return x.explain(append(dst, explainVersion...), q, nil)
+}
+
+// explainView explains a command on a view by the pipeline that answers it.
+func (x *explanation) explainView(dst []byte, q *query, r *resolved, stages []value.Value) ([]byte, error) {
+	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.snap, explain: true}
+	all := append(append([]value.Value(nil), r.pipeline...), stages...)
+	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
+}
+
+func (x *explanation) update(dst []byte) ([]byte, error) {
+	if n := x.op.Req.DocList("updates").Count(); n != 1 {
+		return dst, mongoerr.New(mongoerr.InvalidLength, "explained write batches must be of size 1")
+	}
+	list, err := parseUpdates(x.op.Req.DocList("updates"), x.op.Req.Doc("let"))
+	if err != nil {
+		return dst, err
+	}
+	return x.write(dst, &list[0])
+}
+
+func (x *explanation) delete(dst []byte) ([]byte, error) {
+	if n := x.op.Req.DocList("deletes").Count(); n != 1 {
+		return dst, mongoerr.New(mongoerr.InvalidLength, "explained write batches must be of size 1")
+	}
+	list, err := parseDeletes(x.op.Req.DocList("deletes"), x.op.Req.Doc("let"))
+	if err != nil {
+		return dst, err
+	}
+	return x.write(dst, &list[0])
+}
+
+func (x *explanation) findAndModify(dst []byte) ([]byte, error) {
+	st, err := parseFindAndModify(x.op)
+	if err != nil {
+		return dst, err
+	}
+	return x.write(dst, st)
+}
+
+// write explains one statement: it looks for its documents and changes none.
+func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
+	ns, err := x.ns()
+	if err != nil {
+		return dst, err
+	}
+	if err := checkWritable(x.op, ns); err != nil {
+		return dst, err
+	}
+	if err := x.n.checkVersion(x.op, ns); err != nil {
+		return dst, err
+	}
+	s, err := x.n.readSnapshot(x.op)
+	if err != nil {
+		return dst, err
+	}
+	defer s.Release()
+	w := &writeOp{n: x.n, op: x.op}
+	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {
+		return dst, err
+	}
+	q, err := w.newQuery(ns, st, s)
+	if err != nil {
+		return dst, err
+	}
+	e := &explainedWrite{stage: "DELETE", one: !st.multi, upsert: st.upsert}
+	e.see = func(*row) error { e.matched++; return nil }
+	if !st.u.IsMissing() {
+		e.stage = "UPDATE"
+		e.see = func(r *row) error {
+			e.matched++
+			ctx := update.Context{Doc: r.doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+			if err := positional(q, st, &ctx); err != nil {
+				return err
+			}
+			_, changed, err := st.upd.Apply(&ctx)
+			if changed {
+				e.modify++
+			}
+			return err
+		}
+	}
+	return x.explain(append(dst, explainVersion...), q, e)
+}
+
+// findStages are the stages that do on a view's documents what a find asks.
+func findStages(op *command.Op, q *query) ([]value.Value, error) {
+	if q.returnKey || q.showRecordID || q.min != nil || q.max != nil || op.Bool("tailable") {
+		return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option is not supported on views: namespace %s", q.ns)
+	}
+	stages := matchStages(q.filter)
+	add := func(name string, v value.Value) {
+		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
+	}
+	if len(q.sort) > 5 {
+		if !value.Lookup(q.sort, "$natural").IsMissing() {
+			return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Sort option {$natural: ±1} is not supported on views")
+		}
+		add("$sort", value.NewDocument(q.sort))
+	}
+	if q.skip > 0 {
+		add("$skip", value.NewInt64(q.skip))
+	}
+	if q.limit > 0 {
+		add("$limit", value.NewInt64(q.limit))
+	}
+	if p := op.Req.Doc("projection"); len(p) > 5 {
+		add("$project", value.NewDocument(p))
+	}
+	return stages, nil
+}
+
+// matchStages is a $match for a filter, or nothing for none.
+func matchStages(filter []byte) []value.Value {
+	if len(filter) <= 5 {
+		return nil
+	}
+	return []value.Value{value.NewDocument(value.Doc(value.F("$match", value.NewDocument(filter))))}
+}
+
+// countStages are the stages that count a view's documents.
+func countStages(op *command.Op, skip, limit int64) []value.Value {
+	stages := matchStages(op.Req.Doc("query"))
+	add := func(name string, v value.Value) {
+		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
+	}
+	if skip > 0 {
+		add("$skip", value.NewInt64(skip))
+	}
+	if limit > 0 {
+		add("$limit", value.NewInt64(limit))
+	}
+	add("$count", value.NewString("count"))
+	return stages
+}
