@@ -162,7 +162,8 @@ func projectionMeta(m *Meta) *projection.Meta {
 		return nil
 	}
 	return &projection.Meta{TextScore: m.TextScore, RecordID: m.RecordID, SortKey: m.SortKey, IndexKey: m.IndexKey,
-		GeoNearDistance: m.GeoDistance, GeoNearPoint: m.GeoPoint, SearchScore: m.SearchScore, RandVal: m.RandVal}
+		GeoNearDistance: m.GeoDistance, GeoNearPoint: m.GeoPoint, SearchScore: m.SearchScore, RandVal: m.RandVal,
+		Score: m.Score, ScoreDetails: m.ScoreDetails}
 }
 
 // redactStage is $redact.

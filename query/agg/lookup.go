@@ -37,6 +37,7 @@ func (s *subPipeline) run(ctx context.Context, x *exec, scope *expr.Scope, befor
 	}
 	o := *s.opts
 	o.NS, o.Host, o.Scope = ns, x.host, scope
+	o.ViewStages = len(view) + len(before)
 	stages := slices.Concat(view, before, s.stages)
 	if ns.Coll == "" && len(before) > 0 { // what makes the documents stays first
 		stages = slices.Concat(s.stages[:1], before, s.stages[1:])

@@ -95,7 +95,8 @@ func (s *writeStage) parseOutDocument(d []byte) error {
 
 // checkTimeseries applies the rules on types of $out's timeseries options; the values are the host's to judge.
 func checkTimeseries(d []byte) error {
-	timeField := false
+	timeField, granular := false, false
+	span, rounding := 0.0, 0.0
 	for k, e := range value.Elements(d) {
 		name := "$out.timeseries." + k
 		switch k {
@@ -107,6 +108,7 @@ func checkTimeseries(d []byte) error {
 				return wrongType(name, e.T.Name(), "string")
 			}
 			timeField = timeField || k == "timeField"
+			granular = granular || k == "granularity"
 			if k == "granularity" && e.Str() != "seconds" && e.Str() != "minutes" && e.Str() != "hours" {
 				return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s' is not a valid value.", e.Str(), name)
 			}
@@ -117,12 +119,28 @@ func checkTimeseries(d []byte) error {
 			if !e.T.Numeric() {
 				return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected types '[long, int, decimal, double']", name, e.T.Name())
 			}
+			n := wholeNumber(e)
+			if !(n >= 1 && n <= 31536000) {
+				return mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 1 and <= 31536000, actual value '%s'", name, expr.Show(e))
+			}
+			if k == "bucketMaxSpanSeconds" {
+				span = n
+			} else {
+				rounding = n
+			}
 		default:
 			return unknownField(name)
 		}
 	}
-	if !timeField {
+	switch {
+	case !timeField:
 		return missingField("$out.timeseries.timeField")
+	case (span == 0) != (rounding == 0):
+		return mongoerr.New(mongoerr.InvalidOptions, "Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' need to be set alongside each other")
+	case span != rounding:
+		return mongoerr.New(mongoerr.InvalidOptions, "Timeseries 'bucketRoundingSeconds' needs to be equal to 'bucketMaxSpanSeconds'")
+	case span != 0 && granular && value.Lookup(d, "granularity").Str() != "seconds":
+		return mongoerr.New(mongoerr.InvalidOptions, "Timeseries 'granularity' is not allowed to be set with 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds'")
 	}
 	return nil
 }

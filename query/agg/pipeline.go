@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -21,6 +22,7 @@ type Options struct {
 	InTxn        bool  // a transaction refuses $out, $merge and others
 	InView       bool  // the pipeline is being checked as a view's definition
 	MemoryLimit  int64 // bytes per blocking stage; 0 for 100 MB
+	ViewStages   int   // how many stages at the front come from the definition of a view
 
 	within place // set for sub-pipelines
 	facet  bool  // the pipeline stands in a $facet, at any depth
@@ -152,7 +154,9 @@ func splitStage(s value.Value, opts *Options) (string, value.Value, error) {
 func checkPositions(names []string, rows []*row, args []value.Value, opts *Options) error {
 	for i, r := range rows {
 		switch {
-		case r.first && i > 0:
+		case r.hybrid && i > opts.ViewStages:
+			return mongoerr.Newf(10170100, "%s can only be the first stage of a pipeline", names[i])
+		case r.first && i > opts.ViewStages:
 			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])
 		case r.last && i < len(rows)-1:
 			return mongoerr.Newf(40601, "%s can only be the final stage in the pipeline", names[i])
@@ -169,9 +173,22 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
+func (p *Pipeline) firstRank() (*rankStage, bool) {
+	for _, s := range p.stages {
+		if r, ok := s.(*rankStage); ok {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
 // checkMetadata refuses to sort by metadata that nothing before makes.
 func (p *Pipeline) checkMetadata() error {
+	rank, _ := p.firstRank()
 	for _, s := range p.stages {
+		if fields, ok := s.(*fieldsStage); ok && rank != nil && !rank.details && slices.Contains(fields.p.Metas(), "scoreDetails") {
+			return mongoerr.New(40218, "query requires scoreDetails metadata, but it is not available")
+		}
 		sort, ok := s.(*sortStage)
 		if !ok {
 			continue

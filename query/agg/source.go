@@ -28,6 +28,8 @@ type Meta struct {
 	RandVal     value.Value
 	IndexKey    value.Value
 	SearchScore value.Value
+
+	Score, ScoreDetails value.Value
 }
 
 // Meta reads one kind, by its name in the language. It makes *Meta an expr.Metadata.
@@ -52,6 +54,10 @@ func (m *Meta) Meta(kind string) value.Value {
 		return m.IndexKey
 	case "searchScore":
 		return m.SearchScore
+	case "score":
+		return m.Score
+	case "scoreDetails":
+		return m.ScoreDetails
 	}
 	return value.Value{}
 }

@@ -41,6 +41,7 @@ type row struct {
 // rules say where a stage may stand.
 type rules struct {
 	first, last                 bool
+	hybrid                      bool // a ranking stage: first, with an error of its own
 	database                    bool // valid as the first stage of {aggregate: 1}
 	onlyDatabase                bool // and only there
 	noFacet, noLookup, noUnion  bool
@@ -91,7 +92,7 @@ func (o *Options) sub(c place, ns Namespace) *Options {
 	s := *o
 	s.NS, s.within, s.depth = ns, c, o.depth+1
 	s.facet = o.facet || c == inFacet
-	s.FromRouter = false
+	s.FromRouter, s.ViewStages = false, 0
 	return &s
 }
 

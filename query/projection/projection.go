@@ -10,6 +10,7 @@ import (
 type Meta struct {
 	TextScore, RecordID, SortKey, IndexKey, GeoNearDistance, GeoNearPoint value.Value
 	SearchScore, SearchHighlights, VectorSearchScore, RandVal             value.Value
+	Score, ScoreDetails                                                   value.Value
 }
 
 // Meta gives one kind of metadata; it makes *Meta an expr.Metadata.
@@ -38,6 +39,10 @@ func (m *Meta) Meta(kind string) value.Value {
 		return m.VectorSearchScore
 	case "randVal":
 		return m.RandVal
+	case "score":
+		return m.Score
+	case "scoreDetails":
+		return m.ScoreDetails
 	}
 	return value.Value{}
 }
