@@ -129,17 +129,20 @@ func fieldsParser(name string, kind projection.Stage) func(*Options, value.Value
 	}
 }
 
-func (s *fieldsStage) Name() string {
+func (s *fieldsStage) Name() string      { return s.name }
+func (s *fieldsStage) Spec() value.Value { return s.spec }
+
+// explain shows $unset as the $project it is.
+func (s *fieldsStage) explain() value.Value {
+	name := s.name
 	if s.kind == projection.Unset {
-		return "$project"
+		name = "$project"
 	}
-	return s.name
+	return doc(f(name, value.NewDocument(s.p.Serialize())))
 }
 
-func (s *fieldsStage) Spec() value.Value { return value.NewDocument(s.p.Serialize()) }
-
 func (s *fieldsStage) open(_ *exec, src Source) (Source, error) {
-	return &fieldsSource{Source: src, p: s.p}, nil
+	return &fieldsSource{Source: src, p: s.p.Fork()}, nil
 }
 
 type fieldsSource struct {

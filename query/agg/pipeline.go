@@ -256,17 +256,29 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 	return src, nil
 }
 
-// Serialize gives the stages as an array, as explain prints them and as a router sends them.
-func (p *Pipeline) Serialize() value.Value {
-	dst, mark := value.Begin(nil)
-	for i, s := range p.stages {
-		dst = value.AppendIndex(dst, i, stageDocument(s))
+// Wire gives the stages as an array that Parse reads back: what a router sends to shards.
+func (p *Pipeline) Wire() value.Value {
+	var out []value.Value
+	for _, s := range p.stages {
+		out = append(out, doc(f(s.Name(), s.Spec())))
+		if so, ok := s.(*sortStage); ok && so.limit > 0 {
+			out = append(out, doc(f("$limit", value.NewInt64(so.limit))))
+		}
 	}
-	return value.NewArray(value.End(dst, mark))
+	return array(out...)
 }
 
-func stageDocument(s Stage) value.Value {
-	return value.NewDocument(value.Doc(value.F(s.Name(), s.Spec())))
+// Serialize gives the stages as an array as explain prints them.
+func (p *Pipeline) Serialize() value.Value {
+	out := make([]value.Value, len(p.stages))
+	for i, s := range p.stages {
+		if e, ok := s.(interface{ explain() value.Value }); ok {
+			out[i] = e.explain()
+		} else {
+			out[i] = doc(f(s.Name(), s.Spec()))
+		}
+	}
+	return array(out...)
 }
 
 // Namespaces are the other collections that the pipeline reads or writes.

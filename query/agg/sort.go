@@ -31,9 +31,15 @@ func parseSort(o *Options, v value.Value) (*sortStage, error) {
 	return &sortStage{pattern: p}, err
 }
 
-func (s *sortStage) Name() string { return "$sort" }
-func (s *sortStage) Spec() value.Value {
-	return doc(f("sortKey", value.NewDocument(s.pattern.Spec())))
+func (s *sortStage) Name() string      { return "$sort" }
+func (s *sortStage) Spec() value.Value { return value.NewDocument(s.pattern.Spec()) }
+
+func (s *sortStage) explain() value.Value {
+	fs := []value.Field{f("sortKey", value.NewDocument(s.pattern.Spec()))}
+	if s.limit > 0 {
+		fs = append(fs, f("limit", value.NewInt64(s.limit)))
+	}
+	return doc(f("$sort", doc(fs...)))
 }
 
 func (s *sortStage) open(x *exec, src Source) (Source, error) {

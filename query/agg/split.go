@@ -2,7 +2,7 @@ package agg
 
 import "slices"
 
-// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Serialize gives its wire form);
+// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire gives its form for them);
 // Merge is what runs over all their documents, nil where nothing is left to do; MergeSort is the sort specification by
 // which the shards' streams are merged, nil where they may come in any order.
 type Split struct {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -335,11 +336,19 @@ func (r *run) matching(dst, arr []byte, n *node) ([]byte, error) {
 	}
 }
 
+// alone gives a matcher that no other goroutine uses.
+func alone(m *match.Matcher) *match.Matcher {
+	if m.Stateless() {
+		return m
+	}
+	return m.Fork()
+}
+
 func (f *filtered) matches(e value.Value) (bool, error) {
 	if f.filter == nil {
 		return true, nil
 	}
-	return f.filter.Match(value.Doc(value.F(f.id, e)))
+	return alone(f.filter).Match(value.Doc(value.F(f.id, e)))
 }
 
 // missing appends the field that n makes where there is none; nothing where it makes none.

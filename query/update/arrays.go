@@ -314,14 +314,14 @@ func parsePull(c *compiler, _ string, v value.Value) (operator, error) {
 		k, _, _ := it.Next()
 		byElement = elementOperators[string(k)]
 	}
-	opts := &match.Options{Collator: c.collator}
+	opts := &match.Options{Collator: c.collator, Expr: c.scope}
 	switch {
 	case byElement:
 		m, err := match.Compile(value.Doc(value.F("e", v)), opts)
 		if err != nil {
 			return nil, err
 		}
-		return &pull{"$pull", func(e value.Value) (bool, error) { return m.Match(value.Doc(value.F("e", e))) }}, nil
+		return &pull{"$pull", func(e value.Value) (bool, error) { return alone(m).Match(value.Doc(value.F("e", e))) }}, nil
 	case v.T == value.Document:
 		m, err := match.Compile(v.Doc(), opts)
 		if err != nil {
@@ -331,7 +331,7 @@ func parsePull(c *compiler, _ string, v value.Value) (operator, error) {
 			if e.T != value.Document {
 				return false, nil
 			}
-			return m.Match(e.Doc())
+			return alone(m).Match(e.Doc())
 		}}, nil
 	}
 	coll := c.collator

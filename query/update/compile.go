@@ -15,6 +15,7 @@ type compiler struct {
 	paths    []string
 	filters  map[string]*arrayFilter
 	collator value.Collator
+	scope    *expr.Scope
 	position bool
 	elem     string // the element being parsed as messages print it, made on demand
 }
@@ -57,7 +58,7 @@ func compileOperators(u value.Value, opts Options) (*Update, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{root: &node{}, filters: filters, collator: opts.Collator}
+	c := &compiler{root: &node{}, filters: filters, collator: opts.Collator, scope: opts.Scope}
 	for it := value.Walk(u.Doc()); ; {
 		k, v, ok := it.Next()
 		if !ok {
@@ -200,7 +201,7 @@ func parseArrayFilters(opts Options) (map[string]*arrayFilter, error) {
 			return nil, mongoerr.Newf(mongoerr.TypeMismatch,
 				"BSON field 'update.updates.arrayFilters.0' is the wrong type '%s', expected type 'object'", v.T.Name())
 		}
-		m, err := match.Compile(v.Doc(), &match.Options{Collator: opts.Collator})
+		m, err := match.Compile(v.Doc(), &match.Options{Collator: opts.Collator, Expr: opts.Scope})
 		if err != nil {
 			return nil, mongoerr.From(err).Prefix("Error parsing array filter :: caused by :: ")
 		}

@@ -49,7 +49,7 @@ func compilePipeline(u value.Value, opts Options) (*Update, error) {
 
 func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStage, error) {
 	if kind, ok := pipelineStages[name]; ok {
-		p, err := projection.CompileStage(kind, arg, &projection.Options{Collator: scope.Env().Collator})
+		p, err := projection.CompileStage(kind, arg, &projection.Options{Collator: scope.Env().Collator, Expr: scope})
 		return pipelineStage{fields: p}, err
 	}
 	switch name {
@@ -83,10 +83,10 @@ func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
 		f = expr.NewFrame(u.scope)
 	}
 	doc := ctx.Doc
-	for _, s := range u.stages {
+	for i, s := range u.stages {
 		var err error
 		if s.fields != nil {
-			doc, err = s.fields.Apply(nil, doc, nil)
+			doc, err = ctx.projection(u, i).Apply(nil, doc, nil)
 		} else {
 			doc, err = replaceRoot(s.root, f, doc)
 		}
@@ -107,6 +107,20 @@ func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
 		return nil, alteredID(now)
 	}
 	return doc, nil
+}
+
+// projection gives the projection of a stage, with an evaluation frame of its own where it needs one.
+func (ctx *Context) projection(u *Update, i int) *projection.Projection {
+	if u.stages[i].fields.Stateless() {
+		return u.stages[i].fields
+	}
+	if ctx.forkOf != u {
+		ctx.forkOf, ctx.forks = u, make([]*projection.Projection, len(u.stages))
+	}
+	if ctx.forks[i] == nil {
+		ctx.forks[i] = u.stages[i].fields.Fork()
+	}
+	return ctx.forks[i]
 }
 
 func replaceRoot(e *expr.Expr, f *expr.Frame, doc []byte) ([]byte, error) {

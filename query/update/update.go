@@ -2,6 +2,7 @@ package update
 
 import (
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -44,6 +45,9 @@ type Context struct {
 	ClusterTime uint64      // for $currentDate: {$type: "timestamp"}, and timestamps of zero in replacements
 	Frame       *expr.Frame // of Options.Scope, reused between documents of an update pipeline; nil makes a new one
 	Buf         []byte      // the new document is appended to Buf[:0]
+
+	forks  []*projection.Projection // of forkOf's stages
+	forkOf *Update
 }
 
 // Compile checks and compiles an update: a document of operators, a replacement document or a pipeline.
