@@ -158,7 +158,7 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 		return nil, err
 	}
 	coll := x.opts.collator()
-	slices.SortStableFunc(docs, func(a, b dense) int { return value.CompareCollated(a.v, b.v, coll) })
+	slices.SortStableFunc(docs, func(a, b dense) int { return s.order(a, b, coll) })
 	var out []Doc
 	var order []string
 	groups := map[string][]dense{}
@@ -199,6 +199,18 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 		out = append(out, d.d)
 	}
 	return out, nil
+}
+
+// order is by value; by partition first where each has bounds of its own.
+func (s *densifyStage) order(a, b dense, coll value.Collator) int {
+	if s.bounds == "partition" {
+		for _, p := range s.partitions {
+			if c := value.CompareCollated(lookupPath(a.d.Raw, p), lookupPath(b.d.Raw, p), coll); c != 0 {
+				return c
+			}
+		}
+	}
+	return value.CompareCollated(a.v, b.v, coll)
 }
 
 func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, error) {
@@ -253,9 +265,10 @@ func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive 
 			continue
 		}
 		raw := value.Doc()
-		if len(have) > 0 {
+		if len(have) > 0 { // the partition is spelled as the document before which this one comes spells it
+			next := have[min(at, len(have)-1)].d.Raw
 			for _, p := range s.partitions {
-				raw = setPath(nil, raw, p, lookupPath(have[0].d.Raw, p))
+				raw = setPath(nil, raw, p, lookupPath(next, p))
 			}
 		}
 		out = append(out, dense{d: Doc{Raw: setPath(nil, raw, s.field, v)}, v: v})

@@ -131,6 +131,9 @@ func (r *run) existing(dst, key []byte, v value.Value, n *node, inArray bool) ([
 	if err != nil {
 		return dst, err
 	}
+	if len(r.path) == 1 && n.name[0] == '$' && n.flag&creates != 0 && !r.ctx.Insert {
+		return dst, dollarField(n.name)
+	}
 	if len(r.path) == 1 && n.name == "_id" {
 		now := value.Value{}
 		if mark < len(dst) {

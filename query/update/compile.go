@@ -201,6 +201,9 @@ func parseArrayFilters(opts Options) (map[string]*arrayFilter, error) {
 			return nil, mongoerr.Newf(mongoerr.TypeMismatch,
 				"BSON field 'update.updates.arrayFilters.0' is the wrong type '%s', expected type 'object'", v.T.Name())
 		}
+		if err := scanFilter(v.Doc()); err != nil {
+			return nil, err
+		}
 		m, err := match.Compile(v.Doc(), &match.Options{Collator: opts.Collator, Expr: opts.Scope})
 		if err != nil {
 			return nil, mongoerr.From(err).Prefix("Error parsing array filter :: caused by :: ")
@@ -216,6 +219,31 @@ func parseArrayFilters(opts Options) (map[string]*arrayFilter, error) {
 		out[id] = &arrayFilter{matcher: m}
 	}
 	return out, nil
+}
+
+// scanFilter refuses predicates that only the filter of a whole query may hold.
+func scanFilter(filter []byte) error {
+	for k, v := range value.Elements(filter) {
+		switch k {
+		case "$text", "$where":
+			return mongoerr.Newf(mongoerr.BadValue, "Error parsing array filter :: caused by :: %s is not allowed in this context", k)
+		case "$near", "$nearSphere", "$geoNear":
+			return mongoerr.New(5626500, "Error parsing array filter :: caused by :: $geoNear, $near, and $nearSphere are not allowed in this context")
+		case "$and", "$or", "$nor":
+			for _, e := range value.Values(v.Doc()) {
+				if err := scanFilter(e.Doc()); err != nil {
+					return err
+				}
+			}
+		default:
+			if v.T == value.Document {
+				if err := scanFilter(v.Doc()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // filterName is the identifier that an array filter is about: the one first component of all its paths.

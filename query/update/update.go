@@ -79,8 +79,8 @@ func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if string(doc) == string(ctx.Doc) {
-		return doc, false, nil
+	if u.form != replacement && string(doc) == string(ctx.Doc) {
+		return doc, false, nil // a replacement counts as a change even where it says the same
 	}
 	if len(doc) > maxDocument {
 		return nil, false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxDocument)
