@@ -416,6 +416,42 @@ func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
 	return r.rawReplies(nil, replies, dst)
 }
 
+// toConfig relays a command about the whole cluster to the config server.
+func (r *Router) toConfig(op *command.Op, dst []byte) ([]byte, error) {
+	return r.relay(op, cluster.ConfigShardID, nil, nil, dst)
+}
+
+// everywhere relays a setting of the whole cluster to the config server, whose answer it is, and to all shards.
+func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
+	}
+	out, err := r.toConfig(op, dst)
+	if err != nil {
+		return out, err
+	}
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	return out, firstError(replies)
+}
+
+// validateDBMetadata collects the shards' findings.
+func (r *Router) validateDBMetadata(op *command.Op, dst []byte) ([]byte, error) {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
+	}
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	var found []value.Value
+	for i := range replies {
+		found = append(found, value.Values(value.Lookup(replies[i].body, "apiVersionErrors").Doc())...)
+	}
+	return value.Append(dst, "apiVersionErrors", value.NewArray(value.ArrayOf(found...))), nil
+}
+
 // notBuilt answers for a command of the router that is not there yet.
 func notBuilt(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, command.NotImplemented("command %s", op.Req.Spec.Name)

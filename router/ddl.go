@@ -207,9 +207,12 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 		return r.relayAny(op, dst)
 	}
 	start := len(dst)
+	sdb, _ := cluster.SplitNS(from)
+	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return r.relayAny(op, dst) // which finds no such collection
+	}
 	err := r.routed(op, from, false, func(src *cluster.CollectionInfo) error {
 		tdb, _ := cluster.SplitNS(to)
-		sdb, _ := cluster.SplitNS(from)
 		if command.CheckDBName(tdb) == nil && tdb != sdb {
 			// A database that this creates goes where the source is.
 			target, err := r.Catalog.Collection(op, to)
