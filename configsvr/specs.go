@@ -57,11 +57,7 @@ func (m *Manager) runCreateDatabase(op *command.Op, dst []byte) ([]byte, error) 
 }
 
 func (m *Manager) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
-	db := op.Req.Cmd.Str()
-	if err := m.dropDatabase(op, db); err != nil {
-		return dst, err
-	}
-	return value.Append(dst, "dropped", str(db)), nil
+	return dst, m.dropDatabase(op, op.Req.Cmd.Str())
 }
 
 func (m *Manager) runAddShard(op *command.Op, dst []byte) ([]byte, error) {

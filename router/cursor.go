@@ -308,6 +308,19 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
 }
 
+// KillSessionCursors ends the cursors of the sessions that f names.
+func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) {
+	for _, id := range r.cursors.matching(func(c *routerCursor) bool {
+		if c.lsid == "" {
+			return false
+		}
+		id, err := cluster.ParseLSID([]byte(c.lsid), cluster.NoUser)
+		return err == nil && f(id)
+	}) {
+		r.cursors.take(id)
+	}
+}
+
 func (t *cursorTable) peek(id int64) *routerCursor {
 	t.mu.Lock()
 	defer t.mu.Unlock()

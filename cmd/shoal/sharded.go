@@ -210,7 +210,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	base.Install()
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, a.points)
-	r.Sessions = base.Sessions
+	r.Sessions, base.KillCursors = base.Sessions, r.KillSessionCursors
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))
