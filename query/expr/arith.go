@@ -34,29 +34,61 @@ func fitInt(i int64, small bool) value.Value {
 	return value.NewInt64(i)
 }
 
-// evalAdd sums numbers, or numbers and one date.
+// evalAdd sums numbers, or numbers and one date. A null ends it, whatever comes after.
 func evalAdd(f *Frame, c *call) (value.Value, error) {
 	var s sum
-	for _, n := range c.args {
+	var first value.Value
+	for i, n := range c.args {
 		v, err := n.eval(f)
 		if err != nil {
 			return v, err
 		}
-		switch {
-		case v.IsNullish():
+		if v.IsNullish() {
 			return null, nil
-		case v.T.Numeric():
-			s.add(v)
-		case v.T == value.DateTime:
-			if s.isDate {
-				return v, mongoerr.New(16612, "only one date allowed in an $add expression")
+		}
+		if i == 1 && len(c.args) == 2 {
+			if v, ok := addPair(first, v); ok {
+				return v, nil
 			}
-			s.isDate, s.date = true, v.DateTime()
-		default:
-			return v, mongoerr.Newf(mongoerr.TypeMismatch, "$add only supports numeric or date types, not %s", v.T.Name())
+		}
+		first = v
+		if err := s.take(v); err != nil {
+			return v, err
 		}
 	}
 	return s.result()
+}
+
+// take is add for $add: it takes a date too, and nothing but numbers and dates.
+func (s *sum) take(v value.Value) error {
+	switch {
+	case v.T.Numeric():
+		s.add(v)
+	case v.T != value.DateTime:
+		return mongoerr.Newf(mongoerr.TypeMismatch, "$add only supports numeric or date types, not %s", v.T.Name())
+	case s.isDate:
+		return mongoerr.New(16612, "only one date allowed in an $add expression")
+	default:
+		s.isDate, s.date = true, v.DateTime()
+	}
+	return nil
+}
+
+// addPair adds two numbers of the plain cases: ints and longs that do not overflow, doubles and ints.
+func addPair(a, b value.Value) (v value.Value, ok bool) {
+	aInt, bInt := a.T == value.Int32 || a.T == value.Int64, b.T == value.Int32 || b.T == value.Int64
+	switch {
+	case aInt && bInt:
+		i, ok := addInt64(a.Int64(), b.Int64())
+		return fitInt(i, a.T == value.Int32 && b.T == value.Int32), ok
+	case a.T == value.Double && b.T == value.Double:
+		return value.NewDouble(a.Double() + b.Double()), true
+	case a.T == value.Double && b.T == value.Int32:
+		return value.NewDouble(a.Double() + float64(b.Int32())), true
+	case a.T == value.Int32 && b.T == value.Double:
+		return value.NewDouble(float64(a.Int32()) + b.Double()), true
+	}
+	return v, false
 }
 
 // sum adds numbers of all types: whole numbers in 128 bits, doubles with a second double that holds the rounding
