@@ -73,6 +73,9 @@ func pathFrom(name string, parts []string, s *Scope) (node, error) {
 	case "ROOT", "CURRENT":
 		return &fieldPath{base: baseRoot, name: name, parts: parts}, nil
 	}
+	if s.env.Clock != nil && (name == "NOW" || name == "CLUSTER_TIME") {
+		return &clockNode{name: name, path: parts}, nil
+	}
 	k, err := systemVariable(name, s)
 	if err != nil {
 		return nil, err
@@ -101,7 +104,7 @@ func systemVariable(name string, s *Scope) (*constant, error) {
 	case "NOW":
 		k.v = value.NewDateTime(s.env.NowMS)
 	case "CLUSTER_TIME":
-		if s.env.ClusterTime == 0 {
+		if s.env.ClusterTime == 0 && s.env.NowMS != 0 {
 			return nil, mongoerr.New(10071200, "system variable $$CLUSTER_TIME is not available in standalone mode")
 		}
 		k.v = value.NewTimestampU64(s.env.ClusterTime)

@@ -135,3 +135,22 @@ func TestOperatorsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestClock checks that an expression kept beyond one operation reads the time anew.
+func TestClock(t *testing.T) {
+	now := int64(1)
+	s := NewScope(&Env{Clock: func() (int64, uint64) { now++; return now, uint64(now) << 32 }})
+	e, err := Compile(fromJSON(t, `{"n": "$$NOW", "c": "$$CLUSTER_TIME"}`), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := NewFrame(s)
+	a, _ := e.Eval(f)
+	if got := toJSON(t, a); got != `{"n":{"$date":{"$numberLong":"2"}},"c":{"$timestamp":{"t":3,"i":0}}}`+"\n" {
+		t.Error(got)
+	}
+	b, _ := e.Eval(f)
+	if value.Lookup(b.Doc(), "n").DateTime() != 4 {
+		t.Error("the clock stood still")
+	}
+}

@@ -29,6 +29,26 @@ func (c *constant) serialize() value.Value {
 	return value.NewDocument(value.Doc(value.F("$const", c.v)))
 }
 
+// clockNode is $$NOW or $$CLUSTER_TIME where they differ from evaluation to evaluation.
+type clockNode struct {
+	name string
+	path []string // behind it, which leads nowhere
+}
+
+func (c *clockNode) eval(f *Frame) (value.Value, error) {
+	now, cluster := f.env.Clock()
+	switch {
+	case len(c.path) > 0:
+		return value.Value{}, nil
+	case c.name == "NOW":
+		return value.NewDateTime(now), nil
+	}
+	return value.NewTimestampU64(cluster), nil
+}
+
+func (c *clockNode) visit(fn func(node))    { fn(c) }
+func (c *clockNode) serialize() value.Value { return value.NewString("$$" + c.name) }
+
 // What a path starts from.
 const (
 	baseRoot = iota
