@@ -25,8 +25,8 @@ func (b *Base) paramSpecs() []Spec {
 	}
 }
 
-// genericFields are the top-level fields that are no parameter's name.
-func isGeneric(k string) bool {
+// IsGeneric is true for the top-level fields that any command may carry.
+func IsGeneric(k string) bool {
 	var r Request
 	r.Spec = &Spec{}
 	known, _ := r.generic([]byte(k), value.Value{})
@@ -92,7 +92,7 @@ func (b *Base) runSetParameter(op *Op, dst []byte) ([]byte, error) {
 	var fields []value.Field
 	first := true
 	for k, v := range value.Elements(op.Req.Body) {
-		if !first && !isGeneric(k) {
+		if !first && !IsGeneric(k) {
 			fields = append(fields, value.F(k, v))
 		}
 		first = false

@@ -7,16 +7,19 @@ import (
 
 // adminState is what administration commands set on a node, by the file that keeps it.
 type adminState struct {
-	fsync   fsyncLock
-	rw      rwDefaults
-	block   writeBlock
-	cluster clusterParams
+	fsync    fsyncLock
+	rw       rwDefaults
+	block    writeBlock
+	cluster  clusterParams
+	profiler profiler
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.
 func (n *Node) registerAdmin(t *command.Table) {
+	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(),
 	} {
 		t.Add(specs...)
 	}

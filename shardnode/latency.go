@@ -14,7 +14,10 @@ import (
 type latencyTable struct{ byNS sync.Map } // string → *nsLatency
 
 // nsLatency is the operations on one namespace.
-type nsLatency struct{ reads, writes, commands latencies }
+type nsLatency struct {
+	reads, writes, commands latencies
+	top                     topCounters
+}
 
 // latencies are a histogram with one bucket for each power of two of microseconds.
 type latencies struct {
@@ -39,14 +42,15 @@ func (t *latencyTable) note(op *command.Op) {
 	if !ok {
 		v, _ = t.byNS.LoadOrStore(ns, &nsLatency{})
 	}
-	l := v.(*nsLatency)
+	l, d := v.(*nsLatency), op.Elapsed()
+	l.top.note(op, d)
 	switch op.Req.Spec.Kind {
 	case command.Read:
-		l.reads.add(op.Elapsed())
+		l.reads.add(d)
 	case command.Write:
-		l.writes.add(op.Elapsed())
+		l.writes.add(d)
 	default:
-		l.commands.add(op.Elapsed())
+		l.commands.add(d)
 	}
 }
 

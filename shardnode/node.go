@@ -30,6 +30,8 @@ type Node struct {
 	ConfigServer bool
 	// Host is host:port as diagnostics print it.
 	Host string
+	// SlowLog writes the line of a slow operation; nil for nowhere.
+	SlowLog func(conn int64, write bool, attrs []byte)
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
 

@@ -29,6 +29,8 @@ type Config struct {
 	Logger    *zerolog.Logger
 	CacheSize int64
 	OnPrimary func()
+	// SlowLog writes the line of a slow operation; nil for nowhere.
+	SlowLog func(conn int64, write bool, attrs []byte)
 	// Done is told of every operation; nil for nobody.
 	Done func(op *command.Op, err error)
 }
@@ -95,16 +97,18 @@ func Open(c Config) (*Server, error) {
 	s.Repl.OnPrimary = c.OnPrimary
 	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
+	s.Node.addStatus(s.Base)
+	s.Node.SlowLog = c.SlowLog
 	s.Service.AddRest()
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
 	s.start()
 	return s, nil
 }
 
-// noteDone counts operations by namespace, and tells done of them where it is not nil.
+// noteDone counts operations, logs and profiles slow ones, and tells done of them where it is not nil.
 func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.Op, err error) {
 	return func(op *command.Op, err error) {
-		n.latency.note(op)
+		n.opDone(op, err)
 		if done != nil {
 			done(op, err)
 		}

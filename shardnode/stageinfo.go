@@ -47,24 +47,4 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 	return out, nil
 }
 
-// currentOps describes the running operations.
-func (n *Node) currentOps(_ *command.Op, _ []byte) [][]byte {
-	var out [][]byte
-	n.Service.EachOp(func(op *command.Op) {
-		d, m := value.Begin(nil)
-		d = value.Append(d, "type", value.NewString("op"))
-		d = value.Append(d, "host", value.NewString(n.host()))
-		d = value.Append(d, "desc", value.NewString("conn"+itoa(int(op.Client.ID))))
-		d = value.Append(d, "connectionId", value.NewInt32(int32(op.Client.ID)))
-		d = value.Append(d, "client", value.NewString(op.Client.Remote))
-		d = value.Append(d, "active", value.NewBool(true))
-		d = value.Append(d, "opid", value.NewInt32(op.ID))
-		d = value.Append(d, "secs_running", value.NewInt64(int64(op.Elapsed().Seconds())))
-		d = value.Append(d, "microsecs_running", value.NewInt64(op.Elapsed().Microseconds()))
-		d = value.Append(d, "op", value.NewString("command"))
-		out = append(out, value.End(d, m))
-	})
-	return out
-}
-
 func (n *Node) host() string { return n.Host }

@@ -124,6 +124,13 @@ func (a addrOf) String() string  { return string(a) }
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Points, cfg.Info = a.params, a.points, a.info
 	cfg.OnPrimary = console.Std.PrimaryReady
+	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
+		c := console.Command
+		if write {
+			c = console.Write
+		}
+		console.Std.Slow(conn, c, attrs)
+	}
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err

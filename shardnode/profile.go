@@ -1,0 +1,368 @@
+package shardnode
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// profiler is what the command profile sets: level and filter of each database, slowms and sampleRate for all.
+type profiler struct {
+	mu     sync.Mutex // serialises the command
+	dbs    atomic.Pointer[map[string]dbProfile]
+	slowMS atomic.Int64
+	sample atomic.Pointer[float64]
+}
+
+// dbProfile is the setting of one database: 0 off, 1 slow operations, 2 all.
+type dbProfile struct {
+	level  int
+	filter *match.Matcher
+}
+
+// profileSize is how large system.profile grows where the profiler makes it.
+const profileSize = 1 << 20
+
+const profileNote = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines."
+
+func (p *profiler) init() {
+	p.dbs.Store(&map[string]dbProfile{})
+	p.slowMS.Store(100)
+	one := 1.0
+	p.sample.Store(&one)
+}
+
+func (n *Node) profileSpecs() []command.Spec {
+	return []command.Spec{{
+		Name: "profile", Roles: command.All, ArgTypes: command.TNumber, Run: n.runProfile,
+		Fields: []command.Field{command.Opt("slowms", command.TNumber), command.Opt("sampleRate", command.TNumber), command.Opt("filter", command.TAny)},
+	}}
+}
+
+func (n *Node) runProfile(op *command.Op, dst []byte) ([]byte, error) {
+	p := &n.admin.profiler
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := (*p.dbs.Load())[op.DB()]
+	slow, sample := p.slowMS.Load(), *p.sample.Load()
+	next, set, err := profileFilter(was, op.Arg("filter"))
+	if err != nil {
+		return dst, err
+	}
+	rate := op.Arg("sampleRate")
+	if !rate.IsNullish() && !(rate.AsFloat64() >= 0 && rate.AsFloat64() <= 1) {
+		return dst, mongoerr.New(mongoerr.BadValue, "'sampleRate' must be between 0.0 and 1.0 inclusive")
+	}
+	level, err := inRange("profile.profile", op.Req.Cmd, -1<<31, 1<<31-1)
+	if err != nil {
+		return dst, err
+	}
+	if level >= 0 && level <= 2 {
+		next.level = int(level)
+		set = true
+	}
+	if next.level > 0 && was.level == 0 {
+		if err := n.createProfile(op, op.DB()); err != nil {
+			return dst, err
+		}
+	}
+	if set {
+		p.set(op.DB(), next)
+	}
+	if !op.Arg("slowms").IsNullish() {
+		p.slowMS.Store(op.Req.Int("slowms", 0))
+	}
+	if !rate.IsNullish() {
+		f := rate.AsFloat64()
+		p.sample.Store(&f)
+	}
+	dst = value.Append(dst, "was", value.NewInt32(int32(was.level)))
+	dst = value.Append(dst, "slowms", value.NewInt32(int32(slow)))
+	dst = value.Append(dst, "sampleRate", value.NewDouble(sample))
+	if was.filter != nil {
+		dst = value.Append(dst, "filter", value.NewDocument(was.filter.Serialize()))
+		dst = value.Append(dst, "note", value.NewString(profileNote))
+	}
+	return dst, nil
+}
+
+// profileFilter reads the argument filter: a filter, or "unset".
+func profileFilter(was dbProfile, v value.Value) (next dbProfile, set bool, err error) {
+	next = was
+	switch {
+	case v.IsMissing():
+		return next, false, nil
+	case v.T == value.Document:
+		next.filter, err = match.Compile(append([]byte(nil), v.Doc()...), &match.Options{})
+		return next, true, err
+	case v.T == value.String && v.Str() == "unset":
+		next.filter = nil
+		return next, true, nil
+	}
+	return next, false, mongoerr.New(mongoerr.BadValue, "Expected an object, or the string \"unset\", for 'filter'.")
+}
+
+func (p *profiler) set(db string, s dbProfile) {
+	m := make(map[string]dbProfile)
+	for k, v := range *p.dbs.Load() {
+		m[k] = v
+	}
+	m[db] = s
+	p.dbs.Store(&m)
+}
+
+// createProfile makes a database's system.profile, capped.
+func (n *Node) createProfile(ctx context.Context, db string) error {
+	ns := db + ".system.profile"
+	if n.Engine.Catalog().Lookup(ns) != nil {
+		return nil
+	}
+	u := n.Engine.NewUnitOfWork(nil)
+	defer u.Rollback()
+	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, Options: value.Doc(
+		value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(profileSize)))})
+	if err == nil {
+		_, err = n.Set.Commit(ctx, u, relaxed)
+	}
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
+		return nil
+	}
+	return err
+}
+
+// opDone is told of every operation that ended: it counts it, and logs and profiles it where it was slow.
+func (n *Node) opDone(op *command.Op, err error) {
+	if op.Req.Spec == nil {
+		return
+	}
+	n.countOp(op)
+	p := &n.admin.profiler
+	d := op.Elapsed()
+	set := (*p.dbs.Load())[op.Req.DB]
+	slow := d.Milliseconds() >= p.slowMS.Load()
+	if !slow && set.level < 2 && set.filter == nil {
+		return
+	}
+	logIt, profileIt := slow && p.sampled(), set.level == 2 || set.level == 1 && slow && p.sampled()
+	var doc []byte
+	if set.filter != nil {
+		doc = n.profileDoc(op, err, d)
+		ok, ferr := set.filter.Fork().Match(doc)
+		ok = ok && ferr == nil
+		logIt, profileIt = ok, ok && set.level > 0
+	}
+	if logIt && n.SlowLog != nil && !neverSlow(op.Req.Spec.Name) {
+		n.SlowLog(op.Client.ID, op.Req.Spec.Kind == command.Write, n.slowAttrs(op, err, d))
+	}
+	if !profileIt || neverProfiled(op) {
+		return
+	}
+	if doc == nil {
+		doc = n.profileDoc(op, err, d)
+	}
+	n.writeProfile(op.Req.DB, doc)
+}
+
+func (p *profiler) sampled() bool {
+	r := *p.sample.Load()
+	return r >= 1 || rand.Float64() < r
+}
+
+// neverSlow names the commands that wait by design.
+func neverSlow(name string) bool {
+	switch name {
+	case "hello", "isMaster", "awaitData":
+		return true
+	}
+	return false
+}
+
+// neverProfiled is true for operations that would only tell of the profiler itself, and for those of no database.
+func neverProfiled(op *command.Op) bool {
+	switch op.Req.Spec.Name {
+	case "hello", "profile", "ping", "endSessions":
+		return true
+	}
+	return op.Stats.NS == op.Req.DB+".system.profile" || op.Req.DB == "local" || op.Req.DB == ""
+}
+
+func (n *Node) writeProfile(db string, doc []byte) {
+	ns := db + ".system.profile"
+	ctx := context.Background()
+	if n.Engine.Catalog().Lookup(ns) == nil {
+		if n.createProfile(ctx, db) != nil {
+			return
+		}
+	}
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	u := n.Engine.NewUnitOfWork(s)
+	defer u.Rollback()
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return
+	}
+	if _, err := u.InsertMany(c, [][]byte{doc}, storage.NoInfo); err == nil {
+		_, _ = n.Set.Commit(ctx, u, relaxed) // a lost profile entry harms nobody
+	}
+}
+
+// opKind is the field op of the profiler and of currentOp.
+func opKind(name string) string {
+	switch name {
+	case "find":
+		return "query"
+	case "getMore":
+		return "getmore"
+	case "insert", "update", "bulkWrite":
+		return name
+	case "delete":
+		return "remove"
+	}
+	return "command"
+}
+
+// commandOf is a request as diagnostics show it: without what drivers add to every request.
+func commandOf(body []byte) []byte {
+	out, m := value.Begin(make([]byte, 0, len(body)))
+	for it := value.Walk(body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return value.End(out, m)
+		}
+		if len(raw) > 50<<10 && (string(k) == "documents" || string(k) == "updates" || string(k) == "deletes") {
+			continue
+		}
+		out = append(out, raw...)
+	}
+}
+
+// common appends the figures that the log and the profiler tell alike.
+func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
+	st := &op.Stats
+	figure := func(k string, v int64, show bool) {
+		if show {
+			dst = value.Append(dst, k, value.NewInt64(v))
+		}
+	}
+	kind, name := op.Req.Spec.Kind, op.Req.Spec.Name
+	reads := kind == command.Read || name == "update" || name == "delete" || name == "findAndModify"
+	figure("cursorid", st.CursorID, st.CursorID != 0)
+	figure("keysExamined", st.KeysExamined, reads)
+	figure("docsExamined", st.DocsExamined, reads)
+	if st.HasSortStage {
+		dst = value.Append(dst, "hasSortStage", value.NewBool(true))
+	}
+	figure("nMatched", st.NMatched, name == "update")
+	figure("nModified", st.NModified, name == "update")
+	figure("ninserted", st.NInserted, name == "insert")
+	figure("ndeleted", st.NDeleted, name == "delete")
+	figure("nreturned", st.NReturned, name == "find" || name == "getMore" || name == "aggregate")
+	figure("writeConflicts", st.Conflicts, st.Conflicts > 0)
+	return value.Append(dst, "numYield", value.NewInt32(0))
+}
+
+func (n *Node) appendFailure(dst []byte, err error) []byte {
+	if err == nil {
+		return dst
+	}
+	e := mongoerr.From(err)
+	dst = value.Append(dst, "ok", value.NewInt32(0))
+	dst = value.Append(dst, "errMsg", value.NewString(e.Message))
+	dst = value.Append(dst, "errName", value.NewString(e.Code.Name()))
+	return value.Append(dst, "errCode", value.NewInt32(int32(e.Code)))
+}
+
+// profileDoc is an operation as system.profile keeps it.
+func (n *Node) profileDoc(op *command.Op, err error, d time.Duration) []byte {
+	out, m := value.Begin(nil)
+	out = value.Append(out, "op", value.NewString(opKind(op.Req.Spec.Name)))
+	out = value.Append(out, "ns", value.NewString(opNS(op)))
+	out = value.Append(out, "command", value.NewDocument(commandOf(op.Req.Body)))
+	out = n.appendFigures(out, op)
+	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
+	out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
+	out = value.Append(out, "protocol", value.NewString("op_msg"))
+	out = value.Append(out, "cpuNanos", value.NewInt64(d.Nanoseconds()))
+	out = value.Append(out, "millis", value.NewInt32(int32(d.Milliseconds())))
+	if op.Stats.PlanSummary != "" {
+		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
+	}
+	out = n.appendFailure(out, err)
+	out = value.Append(out, "ts", value.NewTime(n.now()))
+	out = value.Append(out, "client", value.NewString(hostOf(op.Client.Remote)))
+	if _, app := op.Client.Metadata(); app != "" {
+		out = value.Append(out, "appName", value.NewString(app))
+	}
+	out = value.Append(out, "allUsers", value.NewArray(value.ArrayOf()))
+	out = value.Append(out, "user", value.NewString(""))
+	return value.End(out, m)
+}
+
+// slowAttrs are the attributes of the line "Slow query".
+func (n *Node) slowAttrs(op *command.Op, err error, d time.Duration) []byte {
+	out, m := value.Begin(nil)
+	out = value.Append(out, "type", value.NewString(slowType(op.Req.Spec.Name)))
+	out = value.Append(out, "isFromUserConnection", value.NewBool(!op.Client.Internal && !op.Client.InProcess))
+	out = value.Append(out, "ns", value.NewString(opNS(op)))
+	out = value.Append(out, "collectionType", value.NewString(collectionType(catalog.CollOf(opNS(op)))))
+	if _, app := op.Client.Metadata(); app != "" {
+		out = value.Append(out, "appName", value.NewString(app))
+	}
+	out = value.Append(out, "command", value.NewDocument(commandOf(op.Req.Body)))
+	if op.Stats.PlanSummary != "" {
+		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
+	}
+	out = n.appendFigures(out, op)
+	out = n.appendFailure(out, err)
+	out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
+	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
+	out = value.Append(out, "remote", value.NewString(op.Client.Remote))
+	out = value.Append(out, "protocol", value.NewString("op_msg"))
+	out = value.Append(out, "durationMillis", value.NewInt64(d.Milliseconds()))
+	return value.End(out, m)
+}
+
+func slowType(name string) string {
+	switch name {
+	case "update", "delete", "insert":
+		return map[string]string{"update": "update", "delete": "remove", "insert": "insert"}[name]
+	}
+	return "command"
+}
+
+func collectionType(coll string) string {
+	switch {
+	case coll == "" || coll == "$cmd":
+		return "none"
+	case len(coll) > 7 && coll[:7] == "system.":
+		return "system"
+	}
+	return "normal"
+}
+
+// opNS is the namespace an operation worked on, or its database's $cmd.
+func opNS(op *command.Op) string {
+	if op.Stats.NS != "" {
+		return op.Stats.NS
+	}
+	return op.Req.DB + ".$cmd"
+}
+
+func hostOf(addr string) string {
+	for i := len(addr) - 1; i >= 0; i-- {
+		if addr[i] == ':' {
+			return addr[:i]
+		}
+	}
+	return addr
+}

@@ -1,0 +1,238 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
+)
+
+// countOp counts an operation that ended.
+func (n *Node) countOp(op *command.Op) {
+	switch op.Req.Spec.Name {
+	case "find":
+		n.sizes.queries.Add(1)
+	case "getMore":
+		n.sizes.getmores.Add(1)
+	case "insert", "update", "delete": // counted by statement
+	default:
+		n.sizes.commands.Add(1)
+	}
+	n.latency.note(op)
+}
+
+func i64(name string, v int64) value.Field { return value.F(name, value.NewInt64(v)) }
+
+func i32(name string, v int64) value.Field { return value.F(name, value.NewInt32(int32(v))) }
+
+func sub(name string, fields ...value.Field) value.Field {
+	return value.F(name, value.NewDocument(value.Doc(fields...)))
+}
+
+// addStatus adds the node's sections of serverStatus.
+func (n *Node) addStatus(base *command.Base) {
+	plain := func(name string, f func() []byte) command.StatusSection {
+		return command.StatusSection{Name: name, Doc: func(*command.Op, value.Value) []byte { return f() }}
+	}
+	n.Service.Status.Host = n.Host
+	n.Service.Status.Add(
+		plain("catalogStats", n.catalogStatus),
+		plain("defaultRWConcern", func() []byte { return docOf(n.admin.rw.append) }),
+		plain("featureCompatibilityVersion", n.fcvStatus),
+		plain("globalLock", n.globalLockStatus),
+		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
+		plain("locks", n.lockStatus),
+		plain("logicalSessionRecordCache", func() []byte {
+			return value.Doc(i32("activeSessionsCount", int64(base.Sessions.Len())), i32("sessionsCollectionJobCount", 1),
+				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
+				i32("transactionReaperJobCount", 1), i32("sessionCatalogSize", int64(base.Sessions.Len())))
+		}),
+		plain("opcounters", n.opcounters),
+		plain("opcountersRepl", func() []byte {
+			return value.Doc(i64("insert", 0), i64("query", 0), i64("update", 0), i64("delete", 0), i64("getmore", 0), i64("command", 0))
+		}),
+		plain("oplogTruncation", func() []byte { return n.oplogStatus() }),
+		plain("repl", n.replStatus),
+		plain("storageEngine", n.storageStatus),
+		plain("pebble", n.pebbleStatus),
+		plain("transactions", n.transactionStatus),
+		plain("mem", command.MemDoc),
+		plain("metrics", n.metrics),
+	)
+}
+
+func (n *Node) catalogStatus() []byte {
+	var colls, capped, clustered, series, internal, views int64
+	for _, c := range n.Engine.Catalog().All() {
+		if isSystemDB(c.NS) || isSystemName(c.Name()) {
+			internal++
+			if isBuckets(c.NS) {
+				series++
+			}
+			continue
+		}
+		colls++
+		if c.Capped {
+			capped++
+		}
+		if c.Clustered {
+			clustered++
+		}
+	}
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	for _, db := range s.Catalog().Databases() {
+		if c := s.Catalog().Lookup(db + ".system.views"); c != nil {
+			views += c.Counters.Records.Load()
+		}
+	}
+	return value.Doc(i32("collections", colls), i32("capped", capped), i32("clustered", clustered), i32("timeseries", series),
+		i32("views", views), i32("internalCollections", internal), i32("internalViews", 0), i32("csfle", 0), i32("queryableEncryption", 0), i32("systemProfile", 0))
+}
+
+func isSystemName(coll string) bool { return len(coll) > 7 && coll[:7] == "system." }
+
+func (n *Node) fcvStatus() []byte {
+	version := value.Lookup(n.Params.Get(fcvID).Value().Doc(), "version")
+	major, minor := int64(0), int64(0)
+	if s := version.Str(); len(s) == 3 {
+		major, minor = int64(s[0]-'0'), int64(s[2]-'0')
+	}
+	return value.Doc(i32("major", major), i32("minor", minor), i32("transitioning", 0))
+}
+
+func (n *Node) globalLockStatus() []byte {
+	readers, writers := n.ddl.m.Queued()
+	var active int64
+	n.Service.EachOp(func(*command.Op) { active++ })
+	return value.Doc(i64("totalTime", n.now().Sub(n.Service.Started).Microseconds()),
+		sub("currentQueue", i32("total", int64(readers+writers)), i32("readers", int64(readers)), i32("writers", int64(writers))),
+		sub("activeClients", i32("total", active), i32("readers", active), i32("writers", 0)))
+}
+
+// lockStatus counts acquisitions and waits by kind of resource and mode.
+func (n *Node) lockStatus() []byte {
+	st := n.ddl.m.Stats()
+	out, m := value.Begin(nil)
+	for _, k := range lock.Kinds() {
+		var acquires, waits, micros []value.Field
+		for _, mode := range []lock.Mode{lock.IS, lock.IX, lock.S, lock.X} {
+			c := st[k][mode]
+			if c.Acquires == 0 {
+				continue
+			}
+			acquires = append(acquires, i64(mode.Letter(), int64(c.Acquires)))
+			if c.Waits > 0 {
+				waits = append(waits, i64(mode.Letter(), int64(c.Waits)))
+				micros = append(micros, i64(mode.Letter(), int64(c.WaitMicros)))
+			}
+		}
+		if acquires == nil {
+			continue
+		}
+		fields := []value.Field{sub("acquireCount", acquires...)}
+		if waits != nil {
+			fields = append(fields, sub("acquireWaitCount", waits...), sub("timeAcquiringMicros", micros...))
+		}
+		out = value.Append(out, k.String(), value.NewDocument(value.Doc(fields...)))
+	}
+	return value.End(out, m)
+}
+
+// docOf makes a document of what f appends.
+func docOf(f func(dst []byte) []byte) []byte {
+	out, m := value.Begin(nil)
+	return value.End(f(out), m)
+}
+
+func (n *Node) opcounters() []byte {
+	c := n.sizes
+	return value.Doc(i64("insert", c.inserts.Load()), i64("query", c.queries.Load()), i64("update", c.updates.Load()),
+		i64("delete", c.deletes.Load()), i64("getmore", c.getmores.Load()), i64("command", c.commands.Load()))
+}
+
+func (n *Node) oplogStatus() []byte {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return nil
+	}
+	return value.Doc(i64("totalTimeProcessingMicros", 0), value.F("processingMethod", value.NewString("scanning")), i64("totalTimeTruncatingMicros", 0),
+		i64("truncateCount", 0))
+}
+
+// replStatus is the section repl: what hello says, and the id of the last rollback.
+func (n *Node) replStatus() []byte {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return nil
+	}
+	out, m := value.Begin(nil)
+	out = n.Repl.Describe(nil, true, out)
+	out = value.Append(out, "primaryOnlyServices", value.NewDocument(value.Doc()))
+	out = value.Append(out, "rbid", value.NewInt32(1))
+	return value.End(out, m)
+}
+
+func (n *Node) storageStatus() []byte {
+	return value.Doc(value.F("name", value.NewString("pebble")), value.F("supportsCommittedReads", value.NewBool(true)),
+		value.F("oldestRequiredTimestampForCrashRecovery", n.Engine.Durable().Value()), value.F("supportsPendingDrops", value.NewBool(true)),
+		value.F("dropPendingIdents", value.NewInt64(0)), value.F("supportsSnapshotReadConcern", value.NewBool(true)),
+		value.F("readOnly", value.NewBool(false)), value.F("persistent", value.NewBool(true)), value.F("backupCursorOpen", value.NewBool(false)))
+}
+
+// pebbleStatus tells of the store, under its own name: figures of another engine would be invented.
+func (n *Node) pebbleStatus() []byte {
+	s := n.Engine.Stats()
+	return value.Doc(
+		sub("cache", i64("bytes currently in the cache", s.CacheBytes), i64("maximum bytes configured", s.CacheMaximum), i64("hits", s.CacheHits), i64("misses", s.CacheMisses)),
+		sub("log", i64("log bytes written", s.LogBytes)), i64("memtable bytes", s.MemTableBytes), i64("disk bytes", s.DiskBytes), i64("files", s.Files),
+		sub("compaction", i64("flushes", s.Flushes), i64("flushed bytes", s.FlushedBytes), i64("compactions", s.Compactions),
+			i64("compacted bytes", s.CompactedBytes), i64("debt bytes", s.CompactionDebt), i64("read amplification", int64(s.ReadAmplification))),
+		sub("snapshots", i64("open", int64(s.OpenSnapshots)), i64("idle iterators", int64(s.IdleIterators))),
+		sub("oplog", i64("bytes", s.OplogBytes), i64("maximum bytes", s.OplogMaximum)))
+}
+
+func (n *Node) transactionStatus() []byte {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return nil
+	}
+	names := []string{
+		"retriedCommandsCount", "retriedStatementsCount", "transactionsCollectionWriteCount", "currentActive", "currentInactive", "currentOpen",
+		"totalAborted", "totalCommitted", "totalStarted", "totalPrepared", "totalPreparedThenCommitted", "totalPreparedThenAborted", "currentPrepared",
+	}
+	var fields []value.Field
+	for _, k := range names {
+		fields = append(fields, i64(k, 0))
+	}
+	return value.Doc(fields...)
+}
+
+func (n *Node) metrics() []byte {
+	open, pinned := n.cursors.open()
+	return value.Doc(
+		sub("aggStageCounters"),
+		value.F("commands", value.NewDocument(n.Service.CommandCounters())),
+		sub("cursor", i64("moreThanOneBatch", 0), i64("timedOut", n.cursors.timedOut.Load()), i64("totalOpened", n.cursors.opened.Load()),
+			sub("open", i64("noTimeout", 0), i64("pinned", pinned), i64("total", open))),
+		sub("document", i64("deleted", n.sizes.deletes.Load()), i64("inserted", n.sizes.inserts.Load()), i64("returned", 0), i64("updated", n.sizes.updates.Load())),
+		sub("operation", i64("scanAndOrder", 0), i64("writeConflicts", 0)),
+		sub("queryExecutor", i64("scanned", 0), i64("scannedObjects", 0), sub("collectionScans", i64("nonTailable", 0), i64("total", 0))),
+		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
+	)
+}
+
+func (n *Node) lockInfoSpecs() []command.Spec {
+	return []command.Spec{adminOnly("lockInfo", n.runLockInfo, command.Opt("includeStorageEngineDump", command.TSafeBool))}
+}
+
+// runLockInfo tells of the locks that are held or waited for. The table of this node keeps counts, not owners: what it
+// can tell is the lock of fsync.
+func (n *Node) runLockInfo(op *command.Op, dst []byte) ([]byte, error) {
+	dst, m := value.BeginKey(dst, value.Array, "lockInfo")
+	if n.admin.fsync.locked() {
+		granted := value.Doc(value.F("mode", value.NewString("S")), value.F("convertMode", value.NewString("NONE")),
+			value.F("enqueueAtFront", value.NewBool(false)), value.F("compatibleFirst", value.NewBool(false)), value.F("desc", value.NewString("fsyncLock")))
+		dst = value.AppendIndex(dst, 0, value.NewDocument(value.Doc(
+			value.F("resourceId", value.NewString("{8070450532247928834: Global, 2}")),
+			value.F("granted", value.NewArray(value.ArrayOf(value.NewDocument(granted)))),
+			value.F("pending", value.NewArray(value.ArrayOf())))))
+	}
+	return value.End(dst, m), nil
+}
