@@ -179,6 +179,11 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		}
 		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
 	case rc.Level == "majority" || rc.Level == "snapshot" || rc.Level == "linearizable":
+		if n.Engine.Durable() < storage.Timestamp(rc.AfterClusterTime) {
+			if err := n.Engine.Sync(op); err != nil {
+				return nil, err
+			}
+		}
 		return n.Engine.MajoritySnapshot(), nil
 	}
 	return n.Engine.Snapshot(), nil

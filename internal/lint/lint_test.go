@@ -1,0 +1,204 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/shoaldb/shoal/"
+
+// rooms lists each room with the rooms it may import, besides itself. See docs/architecture.md.
+var rooms = map[string]string{
+	"wire":         "",
+	"query":        "wire",
+	"auth":         "wire query",
+	"storage":      "wire query",
+	"replication":  "wire query storage",
+	"cluster":      "wire query",
+	"command":      "wire query auth storage replication cluster",
+	"shardnode":    "wire query auth storage replication cluster command",
+	"configsvr":    "wire query auth cluster command",
+	"router":       "wire query auth storage cluster command",
+	"console":      "wire query cluster command",
+	"internal":     "",
+	"compat-tests": "",
+}
+
+func TestRoomsImportDownhill(t *testing.T) {
+	for _, p := range listPackages(t) {
+		room := roomOf(p.ImportPath)
+		if room == "cmd" {
+			continue // the only room that knows them all
+		}
+		allowed, known := rooms[room]
+		if !known {
+			t.Errorf("package %s is in no room", p.ImportPath)
+			continue
+		}
+		for _, imp := range append(p.Imports, p.TestImports...) {
+			to := roomOf(imp)
+			if !strings.HasPrefix(imp, module) || to == room || strings.Contains(" "+allowed+" ", " "+to+" ") {
+				continue
+			}
+			t.Errorf("%s imports %s: room %s may import only %q", p.ImportPath, imp, room, allowed)
+		}
+	}
+}
+
+type pkg struct {
+	ImportPath  string
+	Imports     []string
+	TestImports []string
+}
+
+func listPackages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports", "./...")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func roomOf(path string) string {
+	room, _, _ := strings.Cut(strings.TrimPrefix(path, module), "/")
+	return room
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// maxLines is where a function has to be divided. Tables of data in a function's body count too.
+const maxLines = 110
+
+// eachFile parses the repository's own Go files.
+func eachFile(t *testing.T, f func(path string, set *token.FileSet, file *ast.File)) {
+	t.Helper()
+	dir := root(t)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "compat-tests") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		f(rel, set, file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFunctionsStayShort(t *testing.T) {
+	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "_gen.go") {
+			return
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if n := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line; n > maxLines {
+				t.Errorf("%s: %s has %d lines", path, fn.Name.Name, n)
+			}
+		}
+	})
+}
+
+var promises = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
+
+func TestNoPromisesInComments(t *testing.T) {
+	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {
+		for _, g := range file.Comments {
+			for _, c := range g.List {
+				if promises.MatchString(c.Text) && !strings.HasPrefix(path, "internal/lint") {
+					t.Errorf("%s: %s", set.Position(c.Pos()), c.Text)
+				}
+			}
+		}
+	})
+}
+
+var functionName = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)\\(\\)`")
+
+// docs name functions as `name()` or `Type.name()`; each must exist.
+func TestDocumentsNameExistingFunctions(t *testing.T) {
+	have := map[string]bool{}
+	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				have[fn.Name.Name] = true
+				if fn.Recv != nil {
+					have[receiver(fn)+"."+fn.Name.Name] = true
+				}
+			}
+		}
+	})
+	docs, err := filepath.Glob(filepath.Join(root(t), "docs", "*.md"))
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("no documents: %v", err)
+	}
+	for _, path := range docs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range functionName.FindAllStringSubmatch(string(text), -1) {
+			if !have[m[1]] {
+				t.Errorf("%s names %s(), which does not exist", filepath.Base(path), m[1])
+			}
+		}
+	}
+}
+
+func receiver(fn *ast.FuncDecl) string {
+	e := fn.Recv.List[0].Type
+	if s, ok := e.(*ast.StarExpr); ok {
+		e = s.X
+	}
+	if x, ok := e.(*ast.IndexExpr); ok {
+		e = x.X
+	}
+	return fmt.Sprint(e)
+}
