@@ -158,6 +158,7 @@ func (s *Server) start() {
 		func() time.Duration { return time.Duration(params.Int("ttlMonitorSleepSecs")) * time.Second })
 	go func() {
 		defer close(s.done)
+		s.resumeBuilds(ctx)
 		tick := time.NewTicker(4 * time.Second)
 		defer tick.Stop()
 		for {
@@ -169,6 +170,16 @@ func (s *Server) start() {
 			}
 		}
 	}()
+}
+
+// resumeBuilds starts the index builds again that the last run did not finish. One that fails ends as it would have
+// then: its indexes are taken out, and the oplog says so.
+func (s *Server) resumeBuilds(ctx context.Context) {
+	for _, b := range s.Engine.UnfinishedBuilds() {
+		if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {
+			_, _ = build.Run(ctx)
+		}
+	}
 }
 
 // Close ends running operations and closes the store.
