@@ -30,6 +30,8 @@ type Op struct {
 
 	opTime atomic.Uint64 // the operationTime to report
 	labels []string
+	// IntOK makes the reply's ok an int, as the real server's replies that were made of another command's are.
+	IntOK bool
 	// fixedLabels says that a fail point named the labels itself.
 	fixedLabels bool
 	wcError     *mongoerr.Error

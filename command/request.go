@@ -91,10 +91,13 @@ func (r *Request) Int(name string, def int64) int64 {
 	if v.IsMissing() {
 		return def
 	}
-	if i, ok := v.AsInt64(); ok {
-		return i
-	}
-	return clampInt64(v.AsFloat64())
+	return LongOf(v)
+}
+
+// LongOf makes a long of any number as commands do: doubles lose their fraction, decimals are rounded to the even
+// neighbour, what is too large ends at the limits, and NaN is 0.
+func LongOf(v value.Value) int64 {
+	return roundInt64(v)
 }
 
 func clampInt64(f float64) int64 {
@@ -288,7 +291,7 @@ func (r *Request) parse(strict bool) error {
 
 // setArg checks and keeps an argument; taken is false for a null, which counts as not sent.
 func (r *Request) setArg(f *Field, v value.Value) (taken bool, err error) {
-	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 {
+	if (v.T == value.Null || v.T == value.Undefined) && f.Types != TAny && f.Types&TOther == 0 && !f.NotNull {
 		return false, nil
 	}
 	if !f.Types.accepts(v.T) {

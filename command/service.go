@@ -115,7 +115,12 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		case op.wcError != nil:
 			dst = appendWCError(dst, op.wcError)
 		}
-		dst = append(append(dst, op.topLevel...), okOne...)
+		dst = append(dst, op.topLevel...)
+		if op.IntOK {
+			dst = value.Append(dst, "ok", value.NewInt32(1))
+		} else {
+			dst = append(dst, okOne...)
+		}
 	} else {
 		dst = appendError(dst[:body], mongoerr.From(err), op)
 	}

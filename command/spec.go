@@ -50,11 +50,14 @@ type Field struct {
 	Name     string
 	Types    Types
 	Required bool
+	NotNull  bool
 }
 
-// Opt makes an optional field, Req a required one.
-func Opt(name string, t Types) Field { return Field{Name: name, Types: t} }
-func Req(name string, t Types) Field { return Field{Name: name, Types: t, Required: true} }
+// Opt makes an optional field, which counts as not sent where it is null; Req a required one; Strict an optional one that
+// must not be null.
+func Opt(name string, t Types) Field    { return Field{Name: name, Types: t} }
+func Req(name string, t Types) Field    { return Field{Name: name, Types: t, Required: true} }
+func Strict(name string, t Types) Field { return Field{Name: name, Types: t, NotNull: true} }
 
 // Handler runs a command: it appends the reply's elements to dst.
 type Handler func(op *Op, dst []byte) ([]byte, error)

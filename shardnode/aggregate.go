@@ -16,9 +16,9 @@ func aggregateSpec(n *Node) command.Spec {
 		Name: "aggregate", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TNumber,
 		ReadConcern: true, WriteConcern: true, Txn: true, API: true, Run: n.runAggregate,
 		Fields: []command.Field{
-			command.Req("pipeline", command.TArray), command.Opt("cursor", command.TObject), command.Opt("explain", command.TSafeBool),
-			command.Opt("allowDiskUse", command.TSafeBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
-			command.Opt("collation", command.TObject), command.Opt("hint", command.TString|command.TObject),
+			command.Req("pipeline", command.TArray), command.Strict("cursor", command.TObject), command.Strict("explain", command.TBool),
+			command.Strict("allowDiskUse", command.TBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
+			command.Opt("collation", command.TObject), command.Opt("hint", command.TAny),
 			command.Opt("let", command.TObject), command.Opt("fromMongos", command.TSafeBool), command.Opt("fromRouter", command.TSafeBool),
 			command.Opt("needsMerge", command.TSafeBool), command.Opt("exchange", command.TObject),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("collectionUUID", command.TOther),
@@ -53,6 +53,9 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if op.Bool("explain") {
+		if op.Req.API.Strict {
+			return dst, mongoerr.New(mongoerr.APIStrictError, "'explain' is not allowed with 'apiStrict: true' in API Version 1")
+		}
 		return n.explainOption(op, dst)
 	}
 	if err := n.checkVersion(op, ns); err != nil {
@@ -73,8 +76,8 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 
 func aggregateNS(op *command.Op) (string, error) {
 	if v := op.Req.Cmd; v.T.Numeric() {
-		if i, ok := v.AsInt64(); !ok || i != 1 {
-			return "", mongoerr.New(mongoerr.FailedToParse, "Invalid command format: the 'aggregate' field must specify a collection name or 1")
+		if v.AsFloat64() != 1 {
+			return "", mongoerr.New(mongoerr.BadValue, "Invalid command format: the 'aggregate' field must specify a collection name or 1")
 		}
 		return op.DB() + ".$cmd.aggregate", nil
 	}
@@ -96,15 +99,14 @@ func cursorOption(op *command.Op) (size int64, err error) {
 		if k != "batchSize" {
 			return 0, command.UnknownField("cursor." + k)
 		}
+		if v.T == value.Null {
+			continue
+		}
 		if !v.T.Numeric() {
 			return 0, command.WrongType("aggregate.cursor.batchSize", v.T, command.TNumber)
 		}
-		size = int64(v.AsFloat64())
-		if i, ok := v.AsInt64(); ok {
-			size = i
-		}
-		if size < 0 {
-			return 0, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+		if size = command.LongOf(v); size < 0 {
+			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
 		}
 	}
 	return size, nil
@@ -152,6 +154,47 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	return rest.Run(&querySource{stream: stream})
 }
 
+// localStages read the server's own memory: no read concern but local has a meaning for them.
+var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true}
+
+// unstableStages are no part of the stable API.
+var unstableStages = map[string]bool{"$currentOp": true, "$indexStats": true, "$listLocalSessions": true, "$listSessions": true,
+	"$planCacheStats": true, "$search": true, "$searchMeta": true, "$vectorSearch": true, "$querySettings": true, "$queryStats": true}
+
+// checkStages checks stages against the command's read concern and API version.
+func checkStages(op *command.Op, pipeline value.Value) error {
+	if op.Req.ReadConcern == nil && !op.Req.API.Strict || pipeline.T != value.Array {
+		return nil
+	}
+	level := value.Lookup(op.Req.ReadConcern, "level")
+	for i, st := range value.Values(pipeline.Doc()) {
+		it := value.Walk(st.Doc())
+		k, arg, _ := it.Next()
+		name := string(k)
+		if op.Req.API.Strict && (unstableStages[name] || name == "$collStats" && unstableCollStats(arg)) {
+			return mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
+		}
+		if level.T != value.String || level.Str() == "local" {
+			continue
+		}
+		if i == 0 && localStages[name] || level.Str() == "linearizable" && (name == "$out" || name == "$merge") {
+			return mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
+				"Current readConcern: %s", name, level.Str())
+		}
+	}
+	return nil
+}
+
+// unstableCollStats is true where $collStats asks for more than the count.
+func unstableCollStats(arg value.Value) bool {
+	for k := range value.Elements(arg.Doc()) {
+		if k != "count" {
+			return true
+		}
+	}
+	return false
+}
+
 // prepare parses and optimises a pipeline and parts it: the query that the planner runs (none where the pipeline makes
 // its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
@@ -165,6 +208,12 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	l, err := a.n.newLang(spec, a.op.Req.Doc("let"))
 	if err != nil {
+		return nil, err
+	}
+	if err := checkHint(a.hint); err != nil {
+		return nil, err
+	}
+	if err := checkStages(a.op, pipeline); err != nil {
 		return nil, err
 	}
 	a.host = &aggHost{n: a.n, op: a.op, snap: a.snap, lang: l}

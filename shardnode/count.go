@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -10,8 +12,8 @@ func countSpec(n *Node) command.Spec {
 	return command.Spec{
 		Name: "count", Roles: command.All, Kind: command.Read, Namespace: true, ReadConcern: true, API: true, Run: n.runCount,
 		Fields: []command.Field{
-			command.Opt("query", command.TObject), command.Opt("limit", command.TNumber), command.Opt("skip", command.TNumber),
-			command.Opt("hint", command.TString|command.TObject), command.Opt("collation", command.TObject),
+			command.Opt("query", command.TObject), command.Opt("limit", command.TAny), command.Opt("skip", command.TNumber),
+			command.Opt("hint", command.TAny), command.Opt("collation", command.TObject),
 			command.Opt("fields", command.TAny), command.Opt("collectionUUID", command.TOther),
 			command.Opt("encryptionInformation", command.TObject), command.Opt("querySettings", command.TObject),
 		},
@@ -46,9 +48,8 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 
 // parseCount reads and compiles a count command. The caller releases the query's snapshot.
 func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int64, err error) {
-	limit = op.Req.Int("limit", 0)
-	if limit < 0 {
-		limit = max(-limit, 0)
+	if limit, err = countLimit(op.Arg("limit")); err != nil {
+		return nil, 0, 0, err
 	}
 	if skip, err = nonNegative(op, "skip"); err != nil {
 		return nil, 0, 0, err
@@ -65,6 +66,26 @@ func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int6
 		return nil, 0, 0, err
 	}
 	return q, skip, limit, nil
+}
+
+// countLimit reads count's limit, whose sign does not count.
+func countLimit(v value.Value) (int64, error) {
+	switch {
+	case v.IsNullish():
+		return 0, nil
+	case !v.T.Numeric():
+		return 0, mongoerr.Newf(mongoerr.BadValue, "limit value is not a valid number: %s", value.Show(v))
+	}
+	i, ok := v.AsInt64()
+	if !ok {
+		return 0, mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: limit: %s", value.Show(v))
+	}
+	if i < 0 {
+		if i = -i; i < 0 {
+			return 0, mongoerr.New(mongoerr.BadValue, "Limit value for count cannot be min long")
+		}
+	}
+	return i, nil
 }
 
 // countValue is an int where it fits, a long where not.
@@ -95,11 +116,15 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 	return q, nil
 }
 
+// noHint is true for an absent or empty hint.
+func noHint(h value.Value) bool {
+	return h.IsMissing() || h.T == value.Document && value.Count(h.Doc()) == 0
+}
+
 // countQuery counts the documents of a query. Without a filter it is what the collection's own count says.
 func (n *Node) countQuery(op *command.Op, q *query, skip, limit int64) (int64, error) {
 	var c int64
-	q.count = true
-	if q.coll != nil && q.matcher == nil && q.owned == nil && q.hint.IsMissing() {
+	if q.coll != nil && q.matcher == nil && q.owned == nil && noHint(q.hint) {
 		c = q.coll.Counters.Records.Load()
 	} else {
 		root, err := n.plan(op, q)
@@ -151,7 +176,7 @@ func distinctSpec(n *Node) command.Spec {
 		Name: "distinct", Roles: command.All, Kind: command.Read, Namespace: true, ReadConcern: true, Txn: true, API: false, Run: n.runDistinct,
 		Fields: []command.Field{
 			command.Req("key", command.TString), command.Opt("query", command.TObject), command.Opt("collation", command.TObject),
-			command.Opt("hint", command.TString|command.TObject), command.Opt("collectionUUID", command.TOther),
+			command.Opt("hint", command.TAny), command.Opt("collectionUUID", command.TOther),
 			command.Opt("querySettings", command.TObject),
 		},
 	}
@@ -173,6 +198,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 		if r, err := resolveView(q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
+			op.IntOK = true
 			return n.distinctView(op, dst, r, d)
 		}
 	}
@@ -270,12 +296,12 @@ func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct
 
 // distinct collects the different values at a path, arrays taken apart.
 type distinct struct {
-	path  []string
-	coll  value.Collator
-	seen  map[string]bool
-	key   []byte
-	out   []byte
-	count int
+	path []string
+	coll value.Collator
+	seen map[string]bool
+	key  []byte
+	out  []value.Value
+	size int
 }
 
 func (d *distinct) add(doc []byte) error { return d.walk(value.NewDocument(doc), d.path) }
@@ -330,22 +356,18 @@ func (d *distinct) value(v value.Value) error {
 		return nil
 	}
 	d.seen[string(d.key)] = true
-	if d.out == nil {
-		d.out, _ = value.Begin(nil)
-	}
-	d.out = value.AppendIndex(d.out, d.count, v)
-	d.count++
-	if len(d.out) > maxStoredSize {
+	v = v.Clone()
+	d.out = append(d.out, v)
+	if d.size += 1 + len(itoa(len(d.out))) + len(value.AppendPayload(d.key[:0], v)); d.size > maxStoredSize {
 		return mongoerr.New(17217, "distinct too big, 16mb cap")
 	}
 	return nil
 }
 
+// finish gives the values in order, as an array.
 func (d *distinct) finish() []byte {
-	if d.out == nil {
-		return value.ArrayOf()
-	}
-	return value.End(d.out, 0)
+	slices.SortStableFunc(d.out, func(a, b value.Value) int { return value.CompareCollated(a, b, d.coll) })
+	return value.ArrayOf(d.out...)
 }
 
 func splitPath(p string) (parts []string) {

@@ -113,7 +113,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 		st.multi = n == 0
 	case "hint":
 		st.hint = v
-		return typed(command.TString|command.TObject, v.T == value.Document || v.T == value.String)
+		return checkHint(v)
 	case "collation":
 		st.collation = v
 		return typed(command.TObject, v.T == value.Document)

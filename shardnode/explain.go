@@ -22,7 +22,7 @@ const (
 
 func explainSpec(n *Node) command.Spec {
 	return command.Spec{
-		Name: "explain", Roles: command.All, Kind: command.Read, ArgTypes: command.TObject, ReadConcern: true, API: true, Run: n.runExplain,
+		Name: "explain", Roles: command.All, Kind: command.Read, ArgTypes: command.TObject | command.TOther, ReadConcern: true, API: true, Run: n.runExplain,
 		Fields: []command.Field{command.Opt("verbosity", command.TString)},
 	}
 }
@@ -57,6 +57,11 @@ var explainers = map[string]func(x *explanation, dst []byte) ([]byte, error){
 }
 
 func (n *Node) runExplain(op *command.Op, dst []byte) ([]byte, error) {
+	if t := op.Req.Cmd.T; t == value.Null || t == value.Undefined {
+		return dst, command.MissingField("explain.explain")
+	} else if t != value.Document {
+		return dst, command.WrongType("explain.explain", t, command.TObject)
+	}
 	body := op.Req.Cmd.Doc()
 	verb, err := parseVerbosity(op.Arg("verbosity"))
 	if err != nil {

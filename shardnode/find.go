@@ -19,8 +19,8 @@ func findSpec(n *Node) command.Spec {
 		Name: "find", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TOther,
 		ReadConcern: true, Txn: true, API: true, Run: n.runFind,
 		Fields: []command.Field{
-			command.Opt("filter", command.TObject), command.Opt("projection", command.TObject), command.Opt("sort", command.TObject),
-			command.Opt("hint", command.TString|command.TObject), command.Opt("collation", command.TObject),
+			command.Strict("filter", command.TObject), command.Opt("projection", command.TObject), command.Opt("sort", command.TObject),
+			command.Opt("hint", command.TAny), command.Opt("collation", command.TObject),
 			command.Opt("skip", command.TNumber), command.Opt("limit", command.TNumber), command.Opt("batchSize", command.TNumber),
 			command.Opt("singleBatch", command.TSafeBool), command.Opt("allowDiskUse", command.TSafeBool),
 			command.Opt("min", command.TObject), command.Opt("max", command.TObject),
@@ -55,6 +55,15 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		return dst, err
 	}
+	if q.coll == nil {
+		if c, err := n.findOnView(op, q); c != nil || err != nil {
+			if err != nil {
+				q.snap.Release()
+				return dst, err
+			}
+			return n.firstBatch(op, dst, c, args.size, args.single)
+		}
+	}
 	stream, err := n.execute(op, q)
 	if err != nil {
 		q.snap.Release()
@@ -62,6 +71,24 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	c := &cursor{ns: ns, stream: stream, snap: q.snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
 	return n.firstBatch(op, dst, c, args.size, args.single)
+}
+
+// findOnView answers a find on a view by a pipeline, whose cursor owns the snapshot; nil where it is no view.
+func (n *Node) findOnView(op *command.Op, q *query) (*cursor, error) {
+	r, err := resolveView(q.snap, q.ns)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	stages, err := findStages(op, q)
+	if err != nil {
+		return nil, err
+	}
+	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.snap, hint: q.hint}
+	src, err := a.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
+	if err != nil {
+		return nil, err
+	}
+	return &cursor{ns: q.ns, stream: &aggStream{src: src}, snap: q.snap, noTimeout: op.Bool("noCursorTimeout")}, nil
 }
 
 // parseFind reads and compiles a find command against a fresh snapshot, which the query then owns.
@@ -96,9 +123,6 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	}
 	op.AdvanceOperationTime(uint64(q.snap.Timestamp()))
 	q.coll = q.snap.Catalog().Lookup(ns)
-	if err := refuseView(q.coll, ns); err != nil {
-		return q, a, err
-	}
 	q.owned = n.ownership(op, q.coll)
 	spec, err := n.collationOf(op.Arg("collation"), q.coll)
 	if err != nil {

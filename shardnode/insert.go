@@ -20,7 +20,7 @@ func insertSpec(n *Node) command.Spec {
 		Name: "insert", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runInsert,
 		Fields: []command.Field{
-			command.Req("documents", command.TArray), command.Opt("ordered", command.TSafeBool),
+			command.Req("documents", command.TArray), command.Opt("ordered", command.TBool),
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
 			command.Opt("collectionUUID", command.TOther), command.Opt("encryptionInformation", command.TObject),
 			command.Opt("isTimeseriesNamespace", command.TSafeBool),

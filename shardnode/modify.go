@@ -16,7 +16,7 @@ func findAndModifySpec(n *Node) command.Spec {
 			command.Opt("update", command.TObjOrArr), command.Opt("new", command.TSafeBool), command.Opt("fields", command.TObject),
 			command.Opt("upsert", command.TSafeBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
 			command.Opt("collation", command.TObject), command.Opt("arrayFilters", command.TArray),
-			command.Opt("hint", command.TObject|command.TString), command.Opt("let", command.TObject),
+			command.Opt("hint", command.TAny), command.Opt("let", command.TObject),
 			command.Opt("bypassEmptyTsReplacement", command.TSafeBool), command.Opt("collectionUUID", command.TOther),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
 			command.Opt("sampleId", command.TOther), command.Opt("isTimeseriesNamespace", command.TSafeBool),
@@ -91,6 +91,9 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 		return nil, fail("Either an update or remove=true must be specified")
 	case st.u.T == value.Array && len(st.arrayFilters) > 0:
 		return nil, fail("Cannot specify arrayFilters and a pipeline update")
+	}
+	if err := checkHint(st.hint); err != nil {
+		return nil, err
 	}
 	return st, checkSort(st.sort)
 }

@@ -135,12 +135,17 @@ func (n *Node) newLang(spec *collation.Spec, let []byte) (*lang, error) {
 		if !ok {
 			return l, nil
 		}
-		if err := expr.CheckVariableName(string(k)); err != nil {
+		if err := checkLetName(string(k)); err != nil {
 			return nil, err
 		}
+		l.env.NoConstants = true
 		e, err := expr.Compile(v, l.scope)
+		l.env.NoConstants = false
 		if err != nil {
 			return nil, err
+		}
+		if d := e.Deps(); d.Whole || len(d.Paths) > 0 {
+			return nil, mongoerr.New(4890500, "Command let Expression tried to access a field, but this is not allowed because Command let expressions run before the query examines any documents.")
 		}
 		c, err := e.Eval(expr.NewFrame(l.scope))
 		if err != nil {
@@ -148,6 +153,15 @@ func (n *Node) newLang(spec *collation.Spec, let []byte) (*lang, error) {
 		}
 		l.scope.DefineConst(string(k), c)
 	}
+}
+
+// checkLetName checks the name of a command's let variable.
+func checkLetName(name string) error {
+	switch name {
+	case "NOW", "CLUSTER_TIME", "USER_ROLES", "JS_SCOPE", "IS_MR":
+		return mongoerr.Newf(4738901, "Attempt to set internal constant: %s", name)
+	}
+	return expr.CheckVariableName(name)
 }
 
 // notPrimary is what a write answers on a member that may not take it.

@@ -66,6 +66,9 @@ func (n *Node) collationOf(arg value.Value, c *catalog.Collection) (*collation.S
 
 // compile fills in the compiled parts of a query. Filter errors come before projection errors, as in the real server.
 func (q *query) compile(proj []byte) (err error) {
+	if err := checkHint(q.hint); err != nil {
+		return err
+	}
 	if q.matcher, err = compileFilter(q.filter, q.lang, q.lang.coll); err != nil {
 		return err
 	}
@@ -77,6 +80,25 @@ func (q *query) compile(proj []byte) (err error) {
 		}
 	}
 	return checkSort(q.sort)
+}
+
+// checkHint validates a hint: an index name or key pattern, or {$natural: ±1}.
+func checkHint(h value.Value) error {
+	switch h.T {
+	case value.Missing, value.String:
+		return nil
+	case value.Document:
+	default:
+		return mongoerr.New(mongoerr.FailedToParse, "Hint must be a string or an object")
+	}
+	n := value.Lookup(h.Doc(), "$natural")
+	if n.IsMissing() {
+		return nil
+	}
+	if i, ok := n.AsInt64(); !ok || i != 1 && i != -1 || value.Count(h.Doc()) != 1 {
+		return mongoerr.New(mongoerr.BadValue, "$natural hint must be 1 or -1, and stand alone")
+	}
+	return nil
 }
 
 // checkSort validates a sort specification.
@@ -97,6 +119,12 @@ func checkSort(sort []byte) error {
 }
 
 func checkSortField(k string, v value.Value) error {
+	if k == "$natural" {
+		if i, ok := v.AsInt64(); !ok || i != 1 && i != -1 {
+			return mongoerr.New(mongoerr.BadValue, "$natural sort must be 1 or -1")
+		}
+		return nil
+	}
 	if v.T == value.Document {
 		m := value.Lookup(v.Doc(), "$meta")
 		if m.IsMissing() {
@@ -126,11 +154,11 @@ func checkFieldPath(p string) error {
 	return nil
 }
 
-// nonNegative reads an integer argument of find and its like, which refuse negative numbers with 51024.
+// nonNegative reads an integer argument of find and its like, which refuse negative numbers with BadValue.
 func nonNegative(op *command.Op, name string) (int64, error) {
 	i := op.Req.Int(name, 0)
 	if i < 0 {
-		return 0, mongoerr.Newf(51024, "BSON field '%s' value must be >= 0, actual value '%d'", name, i)
+		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", name, i)
 	}
 	return i, nil
 }

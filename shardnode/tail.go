@@ -3,7 +3,6 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -84,6 +83,3 @@ func tailOf(root node) (*tailNode, bool) {
 		}
 	}
 }
-
-// refuseView answers what the real server's shard answers for an operation on a view that only collections take.
-func refuseView(c *catalog.Collection, ns string) error { return nil }

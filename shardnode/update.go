@@ -176,7 +176,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "hint":
 		st.hint = v
-		return typed(command.TString|command.TObject, v.T == value.Document || v.T == value.String)
+		return checkHint(v)
 	case "collation":
 		st.collation = v
 		return typed(command.TObject, v.T == value.Document)
@@ -319,6 +319,9 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		return false, err
 	}
 	r.matched++
+	if st.upd.IsReplacement() {
+		changed = true // a replacement always counts, even by an equal document
+	}
 	if !changed {
 		if st.onWrite != nil {
 			st.onWrite(doc, doc)
