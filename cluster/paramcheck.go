@@ -57,6 +57,9 @@ func checkComponents(parent string, doc []byte) error {
 			if !e.T.Numeric() {
 				return mongoerr.Newf(mongoerr.BadValue, "Expected verbosity to be a number, found %s", e.T.Name())
 			}
+			if f := e.AsFloat64(); !(f >= -1<<31 && f <= 1<<31-1) {
+				return mongoerr.Newf(mongoerr.BadValue, "Verbosity %v is out of range", f)
+			}
 			continue
 		}
 		known := false

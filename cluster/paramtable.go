@@ -18,6 +18,7 @@ var activeParams = []ParamSpec{
 	{Name: "enableTestCommands", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "featureCompatibilityVersion", Kind: ParamDocument, Default: pDoc(value.Doc(value.F("version", value.NewString("8.2"))))},
 	{Name: "authenticationMechanisms", Kind: ParamDocument, Set: SetStartup, Default: pArr(value.ArrayOf(value.NewString("SCRAM-SHA-1"), value.NewString("SCRAM-SHA-256"), value.NewString("MONGODB-X509")))},
+	{Name: "authSchemaVersion", Kind: ParamInt, Default: pInt(5)},
 	{Name: "scramIterationCount", Kind: ParamInt, Set: SetBoth, Default: pInt(10000), Min: 5000, Max: 2147483647},
 	{Name: "scramSHA256IterationCount", Kind: ParamInt, Set: SetBoth, Default: pInt(15000), Min: 5000, Max: 2147483647},
 	{Name: "enableLocalhostAuthBypass", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},

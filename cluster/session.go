@@ -32,10 +32,13 @@ func ParseLSID(doc []byte, owner [32]byte) (LogicalSessionID, error) {
 		}
 		switch string(k) {
 		case "id":
-			if v.T != value.Binary {
+			if v.IsNullish() {
+				continue
+			}
+			if v.T != value.Binary || v.Subtype() != 4 {
 				return s, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'OperationSessionInfo.lsid.id' is the wrong type '%s', expected type 'binData'", v.T.Name())
 			}
-			if v.Subtype() != 4 || len(v.Bytes()) != 16 {
+			if len(v.Bytes()) != 16 {
 				return s, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
 			}
 			copy(s.ID[:], v.Bytes())

@@ -45,7 +45,7 @@ func (b *Base) before(op *Op) error {
 		if err := b.Sessions.Touch(id); err != nil {
 			return err
 		}
-	} else if op.Req.HasTxnNumber {
+	} else if op.Req.HasTxnNumber && op.Req.TxnNumber >= 0 {
 		return mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
 	}
 	if err := b.checkTxn(op); err != nil {
@@ -60,6 +60,9 @@ func (b *Base) before(op *Op) error {
 // checkTxn refuses what belongs to multi-document transactions, and txnNumber on commands that are no retryable writes.
 func (b *Base) checkTxn(op *Op) error {
 	r := &op.Req
+	if r.HasTxnNumber && r.TxnNumber < 0 {
+		return mongoerr.Newf(mongoerr.InvalidOptions, "Transaction number cannot be negative, found %d", r.TxnNumber)
+	}
 	if !r.Autocommit.IsMissing() || r.StartTxn {
 		if !r.HasTxnNumber {
 			return mongoerr.New(mongoerr.InvalidOptions, "'autocommit' field requires a transaction number to also be specified")
@@ -69,7 +72,7 @@ func (b *Base) checkTxn(op *Op) error {
 		}
 		return NotImplemented("multi-document transactions: command %s", r.Spec.Name)
 	}
-	if r.HasTxnNumber && !r.Spec.Retryable && (r.Spec.Kind == Write || r.Spec.Kind == Read) && !op.Client.InProcess {
+	if r.HasTxnNumber && !r.Spec.Retryable && !op.Client.InProcess {
 		return mongoerr.New(50768, "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and "+r.Spec.Name+" is not a retryable write command.")
 	}
 	return nil
@@ -78,7 +81,7 @@ func (b *Base) checkTxn(op *Op) error {
 // checkAPI enforces the stable API.
 func (b *Base) checkAPI(op *Op) error {
 	a := &op.Req.API
-	if a.Version == "" {
+	if !a.Given {
 		if a.Strict || a.DeprecationErrors {
 			return mongoerr.New(4886600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion")
 		}

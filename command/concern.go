@@ -229,6 +229,10 @@ func roundInt64(v value.Value) int64 {
 	return clampInt64(f)
 }
 
+func badLevel(level string) error {
+	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", level)
+}
+
 // checkConcerns refuses concerns on commands that cannot honour them.
 func checkConcerns(req *Request) error {
 	if req.ReadConcern != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -23,6 +24,10 @@ type Info struct {
 	RotateLog func() error
 	// Log gives the lines of one of getLog's logs; ok is false for a name it does not know.
 	Log func(name string) (lines []string, total int64, ok bool)
+	// AppMessage writes a line that an application sent; nil for nowhere.
+	AppMessage func(text string)
+	// RotateCertificates reads the certificates anew; nil where there are none.
+	RotateCertificates func() error
 	// LogNames lists what Log knows.
 	LogNames []string
 }
@@ -40,16 +45,18 @@ func (s *Service) AddGeneric(info *Info) {
 		Spec{Name: "ping", Roles: All, NoAuth: true, API: true, Run: func(op *Op, dst []byte) ([]byte, error) { return dst, nil }},
 		Spec{Name: "buildInfo", Aliases: []string{"buildinfo"}, Roles: All, NoAuth: true, Run: runBuildInfo},
 		Spec{Name: "hostInfo", Roles: All, AdminOnly: false, Run: info.runHostInfo},
-		Spec{Name: "whatsmyuri", Roles: All, NoAuth: true, Run: func(op *Op, dst []byte) ([]byte, error) {
+		Spec{Name: "whatsmyuri", Roles: All, NoAuth: true, Lenient: true, Run: func(op *Op, dst []byte) ([]byte, error) {
 			return value.Append(dst, "you", value.NewString(op.Client.Remote)), nil
 		}},
 		Spec{Name: "getCmdLineOpts", Roles: All, AdminOnly: true, Run: info.runCmdLineOpts},
 		Spec{Name: "getLog", Roles: All, AdminOnly: true, ArgTypes: TString, Run: info.runGetLog},
 		Spec{Name: "logRotate", Roles: All, AdminOnly: true, ArgTypes: TAny, Run: info.runLogRotate},
 		Spec{Name: "shutdown", Roles: All, AdminOnly: true, Fields: []Field{Opt("force", TSafeBool), Opt("timeoutSecs", TNumber)}, Run: info.runShutdown},
-		Spec{Name: "listCommands", Roles: All, NoAuth: true, API: false, Run: runListCommands},
+		Spec{Name: "listCommands", Roles: All, NoAuth: true, Lenient: true, Run: runListCommands},
 		Spec{Name: "features", Roles: All, Fields: []Field{Opt("oidReset", TAny)}, Run: runFeatures},
-		Spec{Name: "killOp", Roles: All, AdminOnly: true, Fields: []Field{Req("op", TAny)}, Run: runKillOp},
+		Spec{Name: "killOp", Roles: All, AdminOnly: true, Lenient: true, Fields: []Field{Opt("op", TAny)}, Run: runKillOp},
+		Spec{Name: "rotateCertificates", Roles: All, AdminOnly: true, Fields: []Field{Opt("message", TString)}, Run: info.runRotateCertificates},
+		Spec{Name: "logApplicationMessage", Roles: All, AdminOnly: true, ArgTypes: TString, Run: info.runLogApplicationMessage},
 		Spec{Name: "logMessage", Roles: All, AdminOnly: true, TestOnly: true, ArgTypes: TAny, Lenient: true, Run: func(op *Op, dst []byte) ([]byte, error) { return dst, nil }},
 	)
 }
@@ -172,8 +179,27 @@ func (info *Info) runHostInfo(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "cpuString", value.NewString(f.cpu))
 	dst = value.Append(dst, "cpuFrequencyMHz", value.NewString(f.mhz))
 	dst = value.Append(dst, "cpuFeatures", value.NewString(f.features))
+	dst = value.Append(dst, "libcVersion", value.NewString("none"))
+	dst = value.Append(dst, "kernelVersion", value.NewString(kernelRelease()))
 	dst = value.Append(dst, "pageSize", value.NewInt64(int64(os.Getpagesize())))
+	dst = value.Append(dst, "numPages", value.NewInt32(int32(MemTotalMB()<<20/int64(os.Getpagesize()))))
+	dst = value.Append(dst, "maxOpenFiles", value.NewInt32(maxOpenFiles()))
 	return value.End(dst, m), nil
+}
+
+func kernelRelease() string {
+	if l := fileLines("/proc/sys/kernel/osrelease"); len(l) > 0 {
+		return l[0]
+	}
+	return ""
+}
+
+func maxOpenFiles() int32 {
+	var r syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
+		return 0
+	}
+	return int32(min(r.Cur, 1<<31-1))
 }
 
 func (info *Info) runCmdLineOpts(op *Op, dst []byte) ([]byte, error) {
@@ -214,7 +240,7 @@ func (info *Info) runGetLog(op *Op, dst []byte) ([]byte, error) {
 }
 
 func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
-	if v := op.Req.Cmd; v.T == value.String && v.Str() != "server" && v.Str() != "audit" {
+	if v := op.Req.Cmd; v.T == value.String && v.Str() != "server" {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown log type '%s'", v.Str())
 	} else if v.T != value.String && v.T != value.Boolean && !v.T.Numeric() {
 		return dst, WrongType("logRotate.logRotate", v.T, TSafeBool|TString)
@@ -224,6 +250,20 @@ func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
 	}
 	if err := info.RotateLog(); err != nil {
 		return dst, mongoerr.New(mongoerr.FileRenameFailed, err.Error())
+	}
+	return dst, nil
+}
+
+func (info *Info) runRotateCertificates(op *Op, dst []byte) ([]byte, error) {
+	if info.RotateCertificates == nil {
+		return dst, nil // without TLS there is nothing to read, and the real server says so with ok
+	}
+	return dst, info.RotateCertificates()
+}
+
+func (info *Info) runLogApplicationMessage(op *Op, dst []byte) ([]byte, error) {
+	if info.AppMessage != nil {
+		info.AppMessage(op.Req.Cmd.Str())
 	}
 	return dst, nil
 }
@@ -273,6 +313,9 @@ func runFeatures(op *Op, dst []byte) ([]byte, error) {
 
 func runKillOp(op *Op, dst []byte) ([]byte, error) {
 	v := op.Arg("op")
+	if v.IsMissing() {
+		return dst, mongoerr.New(mongoerr.NoSuchKey, "Did not provide \"op\" field")
+	}
 	if !v.T.Numeric() {
 		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "Expected field \"op\" to have numeric type, but found %s", v.T.Name())
 	}

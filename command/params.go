@@ -39,11 +39,25 @@ func (b *Base) runGetParameter(op *Op, dst []byte) ([]byte, error) {
 	if cmd.T == value.Document {
 		for k, v := range value.Elements(cmd.Doc()) {
 			switch k {
-			case "allParameters":
-				all = v.Truthy()
-			case "showDetails":
-				details = v.Truthy()
+			case "allParameters", "showDetails":
+				if v.IsNullish() {
+					continue
+				}
+				if !TSafeBool.accepts(v.T) {
+					return dst, WrongType("getParameter."+k, v.T, TSafeBool)
+				}
+				if k == "showDetails" {
+					details = v.Truthy()
+				} else {
+					all = v.Truthy()
+				}
 			case "setAt":
+				if v.IsNullish() {
+					continue
+				}
+				if v.T != value.String {
+					return dst, WrongType("getParameter.setAt", v.T, TString)
+				}
 				setAt = v.Str()
 				if setAt != "startup" && setAt != "runtime" {
 					return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'getParameter.setAt' is not a valid value.", setAt)

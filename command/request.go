@@ -44,6 +44,7 @@ type Request struct {
 // APIArgs are the stable API's three arguments.
 type APIArgs struct {
 	Version           string
+	Given             bool
 	Strict            bool
 	DeprecationErrors bool
 }
@@ -243,6 +244,9 @@ func (r *Request) parse(strict bool) error {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "collection name has invalid type %s", v.T.Name())
 	}
 	if !spec.Namespace && spec.ArgTypes != 0 && !spec.ArgTypes.accepts(v.T) {
+		if v.IsNullish() && spec.ArgTypes&(spec.ArgTypes-1) == 0 {
+			return MissingField(spec.Name + "." + spec.Name)
+		}
 		return wrongType(spec.Name+"."+spec.Name, v.T, spec.ArgTypes)
 	}
 	var seen uint64
@@ -318,10 +322,11 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "lsid":
 		r.LSID, err = v.Doc(), typed(TObject)
 	case "txnNumber":
-		r.TxnNumber, r.HasTxnNumber = v.Int64(), true
-		err = typed(TInt)
+		err = r.setTxnNumber(v)
 	case "autocommit":
-		r.Autocommit, err = v, typed(TBool)
+		if err = typed(TBool); v.T == value.Boolean {
+			r.Autocommit = v
+		}
 	case "startTransaction":
 		r.StartTxn, err = v.Truthy(), typed(TBool)
 	case "readConcern":
@@ -341,7 +346,9 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "$readPreference":
 		r.ReadPreference, err = v.Doc(), typed(TObject)
 	case "apiVersion":
-		r.API.Version, err = v.Str(), typed(TString)
+		if err = typed(TString); v.T == value.String {
+			r.API.Version, r.API.Given = v.Str(), true
+		}
 	case "apiStrict":
 		r.API.Strict, err = v.Truthy(), typed(TBool)
 	case "apiDeprecationErrors":
@@ -359,7 +366,21 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	return true, err
 }
 
+func (r *Request) setTxnNumber(v value.Value) error {
+	switch v.T {
+	case value.Null, value.Undefined:
+		return nil
+	case value.Int64:
+		r.TxnNumber, r.HasTxnNumber = v.Int64(), true
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.txnNumber' is the wrong type '%s', expected type 'long'", r.Spec.Name, v.T.Name())
+}
+
 func (r *Request) setMaxTime(name string, v value.Value) error {
+	if v.IsNullish() {
+		return nil
+	}
 	if v.T == value.Null {
 		return nil
 	}

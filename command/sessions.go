@@ -1,22 +1,25 @@
 package command
 
 import (
+	"crypto/sha256"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // sessionSpecs are the commands over logical sessions.
 func (b *Base) sessionSpecs() []Spec {
 	list := func(name string, run Handler) Spec {
-		return Spec{Name: name, Roles: All, ArgTypes: TArray, Run: run, API: name == "endSessions" || name == "refreshSessions" || name == "killSessions"}
+		return Spec{Name: name, Roles: All, ArgTypes: TArray, Lenient: true, Run: run, API: name == "endSessions" || name == "refreshSessions"}
 	}
 	return []Spec{
-		{Name: "startSession", Roles: All, Run: b.runStartSession},
+		{Name: "startSession", Roles: All, Lenient: true, Run: b.runStartSession},
 		list("endSessions", b.runEndSessions),
 		list("refreshSessions", b.runRefreshSessions),
 		list("killSessions", b.runKillSessions),
 		list("killAllSessions", b.runKillAllSessions),
-		list("killAllSessionsByPattern", b.runKillAllSessions),
+		list("killAllSessionsByPattern", b.runKillByPattern),
 		{Name: "refreshLogicalSessionCacheNow", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
 			return dst, b.Sessions.Sync(op)
 		}},
@@ -38,6 +41,9 @@ func (b *Base) runStartSession(op *Op, dst []byte) ([]byte, error) {
 func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 	var out []cluster.LogicalSessionID
 	for i, v := range value.Values(op.Req.Cmd.Doc()) {
+		if v.IsNullish() {
+			continue
+		}
 		if v.T != value.Document {
 			return nil, WrongType(op.Req.Spec.Name+"."+op.Req.Spec.Name+"."+itoa(i), v.T, TObject)
 		}
@@ -87,13 +93,89 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// runKillAllSessions kills the sessions of some users, or of everybody. Without authentication a session belongs to
+// nobody, so that no user's name matches it.
 func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
+	path, users := op.Req.Spec.Name+"."+op.Req.Spec.Name, 0
+	owners := make(map[[32]byte]bool)
 	for i, v := range value.Values(op.Req.Cmd.Doc()) {
+		if v.IsNullish() {
+			continue
+		}
 		if v.T != value.Document {
-			return dst, WrongType(op.Req.Spec.Name+"."+op.Req.Spec.Name+"."+itoa(i), v.T, TObject)
+			return dst, WrongType(path+"."+itoa(i), v.T, TObject)
+		}
+		user, err := readUser(path, v.Doc())
+		if err != nil {
+			return dst, err
+		}
+		owners[sha256.Sum256([]byte(user))] = true
+		users++
+	}
+	b.kill(op, func(id cluster.LogicalSessionID) bool { return users == 0 || owners[id.UID] })
+	return dst, nil
+}
+
+// readUser reads {user, db} and gives user@db.
+func readUser(path string, doc []byte) (string, error) {
+	var user, db value.Value
+	for k, v := range value.Elements(doc) {
+		switch k {
+		case "user", "db":
+			if v.IsNullish() {
+				continue
+			}
+			if v.T != value.String {
+				return "", WrongType(path+"."+k, v.T, TString)
+			}
+			if k == "user" {
+				user = v
+			} else {
+				db = v
+			}
+		default:
+			return "", UnknownField(path + "." + k)
 		}
 	}
-	b.kill(op, func(cluster.LogicalSessionID) bool { return true })
+	if user.IsMissing() {
+		return "", MissingField(path + ".user")
+	}
+	if db.IsMissing() {
+		return "", MissingField(path + ".db")
+	}
+	return user.Str() + "@" + db.Str(), nil
+}
+
+// runKillByPattern kills the sessions that one of the patterns names: by session, or by their owner's digest.
+func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
+	path := op.Req.Spec.Name + "." + op.Req.Spec.Name
+	ids, owners, all := make(map[[16]byte]bool), make(map[[32]byte]bool), true
+	for i, v := range value.Values(op.Req.Cmd.Doc()) {
+		if v.T != value.Document {
+			return dst, WrongType(path+"."+itoa(i), v.T, TObject)
+		}
+		for k, e := range value.Elements(v.Doc()) {
+			all = false
+			switch {
+			case k == "lsid" && e.T == value.Document:
+				id, err := cluster.ParseLSID(e.Doc(), cluster.NoUser)
+				if err != nil {
+					return dst, err
+				}
+				ids[id.ID] = true
+			case k == "uid" && e.T == value.Binary && len(e.Bytes()) == 32:
+				owners[[32]byte(e.Bytes())] = true
+			case k == "users" || k == "roles": // nobody is known by name or role without authentication
+			case k == "lsid":
+				return dst, WrongType(path+".lsid", e.T, TObject)
+			case k == "uid":
+				return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.uid' is the wrong type '%s', expected type 'binData'", path, e.T.Name())
+			default:
+				return dst, UnknownField(path + "." + k)
+			}
+		}
+	}
+	b.kill(op, func(id cluster.LogicalSessionID) bool { return all || ids[id.ID] || owners[id.UID] })
 	return dst, nil
 }
 

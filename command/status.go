@@ -240,7 +240,7 @@ func (s *Service) CommandCounters() []byte {
 func (s *Service) connSpecs() []Spec {
 	return []Spec{
 		{Name: "connectionStatus", Roles: All, NoAuth: true, API: true, Fields: []Field{Opt("showPrivileges", TSafeBool)}, Run: runConnectionStatus},
-		{Name: "connPoolStats", Roles: All, Run: runConnPoolStats},
+		{Name: "connPoolStats", Roles: All, Lenient: true, Run: runConnPoolStats},
 		{Name: "dropConnections", Roles: All, AdminOnly: true, Fields: []Field{Req("hostAndPort", TArray)}, Run: s.runDropConnections},
 	}
 }

@@ -19,7 +19,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(),
 	} {
 		t.Add(specs...)
 	}

@@ -192,10 +192,11 @@ func checkChangeStreamOptions(name string, doc []byte) ([]byte, error) {
 	switch {
 	case v.T == value.String && v.Str() == "off":
 	case v.T.Numeric() && v.AsFloat64() > 0:
+		v = value.NewInt64(safeInt64(v))
 	default:
 		return nil, bad
 	}
-	return doc, nil
+	return value.Doc(value.F("preAndPostImages", value.NewDocument(value.Doc(value.F("expireAfterSeconds", v))))), nil
 }
 
 func checkChangeStreams(name string, doc []byte) ([]byte, error) {

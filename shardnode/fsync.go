@@ -26,13 +26,17 @@ func (n *Node) fsyncSpecs() []command.Spec {
 	unlock := adminOnly("fsyncUnlock", n.runFsyncUnlock)
 	unlock.Lenient = true
 	return []command.Spec{
-		adminOnly("fsync", n.runFsync, command.Opt("lock", command.TSafeBool), command.Opt("fsyncLockAcquisitionTimeoutMillis", command.TNumber),
+		adminOnly("fsync", n.runFsync, command.Opt("lock", command.TSafeBool), command.Opt("fsyncLockAcquisitionTimeoutMillis", command.TAny),
 			command.Opt("forBackup", command.TSafeBool)),
 		unlock,
 	}
 }
 
 func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
+	timeout := op.Arg("fsyncLockAcquisitionTimeoutMillis")
+	if !timeout.IsNullish() && timeout.T != value.Int32 {
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'fsync.fsyncLockAcquisitionTimeoutMillis' is the wrong type '%s', expected type 'int'", timeout.T.Name())
+	}
 	if err := n.Engine.Sync(op); err != nil {
 		return dst, err
 	}
@@ -40,10 +44,8 @@ func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
 		return value.Append(dst, "numFiles", value.NewInt32(1)), nil
 	}
 	limit := fsyncLockTimeout
-	if v := op.Arg("fsyncLockAcquisitionTimeoutMillis"); !v.IsMissing() {
-		if ms := op.Req.Int("fsyncLockAcquisitionTimeoutMillis", 0); ms > 0 {
-			limit = time.Duration(ms) * time.Millisecond
-		}
+	if timeout.T == value.Int32 && timeout.Int32() > 0 {
+		limit = time.Duration(timeout.Int32()) * time.Millisecond
 	}
 	count, err := n.admin.fsync.lock(op, n.ddl.m, limit)
 	if err != nil {

@@ -32,7 +32,7 @@ func (n *Node) rwConcernSpecs() []command.Spec {
 		command.Opt("defaultReadConcern", command.TObject), command.Opt("defaultWriteConcern", command.TObject))
 	set.WriteConcern = true
 	return []command.Spec{
-		adminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TSafeBool)), set,
+		adminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TBool)), set,
 	}
 }
 
@@ -216,5 +216,5 @@ func (n *Node) defaultWrite(doc []byte) ([]byte, error) {
 	if wc.JSet {
 		fields = append(fields, value.F("j", value.NewBool(wc.J)))
 	}
-	return value.Doc(append(fields, value.F("wtimeout", value.NewInt64(wc.Timeout.Milliseconds())))...), nil
+	return value.Doc(append(fields, value.F("wtimeout", value.NewInt32(int32(wc.Timeout.Milliseconds()))))...), nil
 }

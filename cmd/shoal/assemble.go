@@ -48,6 +48,9 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 			return lines, int64(total), ok
 		},
 		LogNames: []string{"global", "startupWarnings"},
+		AppMessage: func(text string) {
+			console.Info(console.Control, 5060500, "-", "logApplicationMessage").Str("message", text).Write()
+		},
 	}
 	a.roles.Stop = a.stop
 	return a, nil
