@@ -2,7 +2,9 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // checkVersion compares the versions that came with a request with what this shard knows.
@@ -10,7 +12,31 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
-	return waitCritical(op, n.versions(op, ns))
+	if err := waitCritical(op, n.versions(op, ns)); err != nil {
+		return err
+	}
+	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil {
+		return n.viewForRouter(ns)
+	}
+	return nil
+}
+
+// viewForRouter answers a router's read of a view: not with results, since what the view stands on may be on other
+// shards, but with its definition, which the router then runs as an aggregate of its own.
+func (n *Node) viewForRouter(ns string) error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	r, err := resolveView(s, ns)
+	if err != nil || r == nil {
+		return err
+	}
+	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
+	if r.collation != nil {
+		view = append(view, value.F("collation", value.NewDocument(r.collation)))
+	}
+	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod,
+		"Resolved views on collections that do not exist on this shard or are sharded must be executed by mongos: %s", ns).
+		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
 }
 
 // versions is checkVersion that does not wait for a critical section to end: its caller holds a lock.

@@ -184,3 +184,40 @@ func TestRestartFindsEverything(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestViewsSeeAllShards(t *testing.T) {
+	client, stop := startTestCluster(t, "")
+	defer stop()
+	ctx := context.Background()
+	db := client.Database("views")
+	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "shardCollection", Value: "views.base"}, {Key: "key", Value: bson.D{{Key: "c", Value: "hashed"}}}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if _, err := db.Collection("base").InsertOne(ctx, bson.D{{Key: "c", Value: i}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	match := func(n int) mongo.Pipeline {
+		return mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "c", Value: bson.D{{Key: "$gte", Value: n}}}}}}}
+	}
+	if err := db.CreateView(ctx, "upper", "base", match(5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.CreateView(ctx, "top", "upper", match(15)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"upper": 15, "top": 5} {
+		cur, err := db.Collection(name).Find(ctx, bson.D{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var docs []bson.D
+		if err := cur.All(ctx, &docs); err != nil || len(docs) != want {
+			t.Errorf("find on %s: %d documents (%v), want %d", name, len(docs), err, want)
+		}
+		if n, err := db.Collection(name).CountDocuments(ctx, bson.D{}); err != nil || int(n) != want {
+			t.Errorf("count on %s: %d (%v), want %d", name, n, err, want)
+		}
+	}
+}
