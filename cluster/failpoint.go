@@ -282,16 +282,16 @@ func (r *FailPoints) FailCommand(c *CommandSite) *CommandFailure {
 }
 
 func failCommandMatches(data []byte, c *CommandSite) bool {
-	switch c.Name { // never fail the commands that would switch it off
-	case "configureFailPoint":
+	if c.Name == "configureFailPoint" { // never fail the command that would switch it off
 		return false
 	}
+	elder := c.Name == "isMaster" || c.Name == "ismaster" // one command of two spellings
 	named := false
 	for k, v := range value.Elements(data) {
 		switch k {
 		case "failCommands":
 			for _, n := range value.Values(v.Doc()) {
-				named = named || n.Str() == c.Name
+				named = named || n.Str() == c.Name || elder && (n.Str() == "isMaster" || n.Str() == "ismaster")
 			}
 		case "failAllCommands":
 			named = named || v.Truthy()

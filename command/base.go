@@ -109,6 +109,12 @@ func (b *Base) failCommand(op *Op) error {
 	}
 	site := cluster.CommandSite{Name: op.Req.Spec.Name, InternalClient: op.Client.Internal}
 	_, site.AppName = op.Client.Metadata()
+	if site.Name == "hello" { // its elder spellings are commands of their own here, and a first one brings the name with it
+		site.Name = op.Req.Name
+		if cl := op.Arg("client"); cl.T == value.Document {
+			site.AppName, _ = checkMetadata(cl.Doc())
+		}
+	}
 	if op.Req.Cmd.T == value.String {
 		site.NS = op.Req.NS(op.Req.Cmd.Str())
 	}
@@ -138,15 +144,25 @@ func (b *Base) failCommand(op *Op) error {
 	if f.Err != nil {
 		return f.Err
 	}
-	op.wcDoc = f.WriteConcernError
+	if op.wcDoc = f.WriteConcernError; op.wcDoc != nil && !op.fixedLabels {
+		code, _ := value.Lookup(op.wcDoc, "code").AsInt64()
+		if op.retryableWrite() && mongoerr.Code(code).IsRetryableWrite() {
+			op.AddLabel("RetryableWriteError")
+		}
+	}
 	return nil
+}
+
+// retryableWrite reports whether the operation is one that a driver may send again under the same txnNumber.
+func (op *Op) retryableWrite() bool {
+	return op.Req.Spec != nil && op.Req.HasTxnNumber && op.Req.Spec.Retryable
 }
 
 // after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
 func (b *Base) after(op *Op, err error) error {
 	if err != nil && !op.fixedLabels {
 		e := mongoerr.From(err)
-		if op.Req.Spec != nil && op.Req.HasTxnNumber && op.Req.Spec.Retryable && e.Code.IsRetryableWrite() {
+		if op.retryableWrite() && e.Code.IsRetryableWrite() {
 			op.AddLabel("RetryableWriteError")
 		}
 	}

@@ -25,9 +25,8 @@ type Client struct {
 	// Close ends the connection; nil where there is none.
 	Close func()
 
-	gone       atomic.Bool
-	closeAfter atomic.Bool
-	ctx        func() context.Context
+	gone atomic.Bool
+	ctx  func() context.Context
 
 	mu struct {
 		sync.Mutex

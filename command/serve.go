@@ -67,9 +67,6 @@ func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 	if m.AllowsExhaust() {
 		f.exhaust(c, cl, m, r, name)
 	}
-	if cl.closeAfter.Load() {
-		c.Close()
-	}
 }
 
 // uncompressed lists the commands whose replies are never compressed (OP_COMPRESSED specification).
@@ -142,9 +139,6 @@ func agreeCompressors(names []string) []string {
 	}
 	return out
 }
-
-// CloseAfterReply ends the client's connection once the reply in work is written.
-func (c *Client) CloseAfterReply() { c.closeAfter.Store(true) }
 
 // Direct runs a request from a node of the same process.
 func (s *Service) Direct(ctx context.Context, c *Client, m *wire.Message, dst []byte) ([]byte, error) {

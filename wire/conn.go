@@ -49,6 +49,7 @@ type Conn struct {
 	}
 	out struct {
 		mu      sync.Mutex
+		closing bool // Close was called
 		closed  bool
 		pending int  // writes on their way to the event loop, which come before any direct one
 		backlog bool // the same as in.backlog, for writers
@@ -70,11 +71,14 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // Done is closed when the client disconnects or the server stops.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Close ends the connection. It may be called from any goroutine; what has been written before is still sent.
+// Close ends the connection. It may be called from any goroutine; what has been written before is still sent, the reply
+// to a request in work is not: the event loop needs a moment to close the socket, and a client that got a reply meanwhile
+// would take the connection for a good one.
 func (c *Conn) Close() {
 	c.cancel()
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
+	c.out.closing = true
 	if !c.out.closed { // past that, gnet's wake-up descriptor may belong to someone else
 		_ = c.gc.Close()
 	}
@@ -237,7 +241,7 @@ func (c *Conn) write(frame []byte, r *Reply) error {
 	o := &c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
+	if o.closed || o.closing {
 		return ErrClosed
 	}
 	if o.pending == 0 && !o.backlog {

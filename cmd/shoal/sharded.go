@@ -206,10 +206,11 @@ func portAfter(addr string, n int) (string, error) {
 func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.VectorClock, addrs []string) ([]net.Addr, error) {
 	svc := command.NewService(command.Router)
 	svc.Clock = clock
-	base := &command.Base{Service: svc, Params: a.params, FailPoints: a.points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
+	points := cluster.NewFailPoints() // a test sets one on the router it speaks to, and on no other
+	base := &command.Base{Service: svc, Params: a.params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
 	base.Install()
 	svc.AddGeneric(a.info)
-	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, a.points)
+	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
 	r.Sessions, base.KillCursors = base.Sessions, r.KillSessionCursors
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
