@@ -26,6 +26,7 @@ type Base struct {
 func (b *Base) Install() {
 	b.Service.Table.Add(b.paramSpecs()...)
 	b.Service.Table.Add(b.sessionSpecs()...)
+	b.Service.Table.Add(searchSpecs()...)
 	b.Service.Hooks.Before = b.before
 	b.Service.Hooks.After = b.after
 }

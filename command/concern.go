@@ -233,6 +233,9 @@ func badLevel(level string) error {
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", level)
 }
 
+// snapshotReads are the commands that may read from a snapshot outside a transaction.
+var snapshotReads = map[string]bool{"find": true, "aggregate": true, "distinct": true}
+
 // checkConcerns refuses concerns on commands that cannot honour them.
 func checkConcerns(req *Request) error {
 	if req.ReadConcern != nil {
@@ -243,6 +246,10 @@ func checkConcerns(req *Request) error {
 		if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level).
 				Prefix("")
+		}
+		if rc.Level == "snapshot" && !snapshotReads[req.Spec.Name] && !req.Spec.Internal {
+			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support { readConcern: { level: \"snapshot\", provenance: \"clientSupplied\" } }"+
+				" :: caused by :: read concern snapshot not supported", req.Spec.Name)
 		}
 	}
 	if req.WriteConcern != nil {

@@ -123,9 +123,6 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	if op.Arg("internalClient").T == value.Document {
 		op.Client.Internal = true
 	}
-	if op.Bool("loadBalanced") {
-		return dst, mongoerr.New(mongoerr.LoadBalancerSupportMismatch, "The server is being accessed through a load balancer, but this driver does not have load balancing enabled")
-	}
 	if err := t.wait(op); err != nil {
 		return dst, err
 	}

@@ -18,12 +18,20 @@ func (b *Base) paramSpecs() []Spec {
 			Name: "configureFailPoint", Roles: All, AdminOnly: true, ArgTypes: TAny, Run: b.runConfigureFailPoint, TestOnly: true,
 			Fields: []Field{Req("mode", TAny), Opt("data", TObject)},
 		},
+		{Name: "testDeprecation", Roles: All, TestOnly: true, API: true, Run: runTestVersion},
+		{Name: "testRemoval", Roles: All, TestOnly: true, API: true, Run: runTestVersion},
+		{Name: "testVersion2", Roles: All, TestOnly: true, Run: runTestVersion},
+		{Name: "testDeprecationInVersion2", Roles: All, TestOnly: true, Run: runTestVersion},
+		{Name: "testVersions1And2", Roles: All, TestOnly: true, API: true, Run: runTestVersion},
 		{
 			Name: "waitForFailPoint", Roles: All, AdminOnly: true, ArgTypes: TString, Run: b.runWaitForFailPoint, TestOnly: true,
 			Fields: []Field{Req("timesEntered", TNumber)},
 		},
 	}
 }
+
+// runTestVersion is the commands that exist for tests of the stable API only: what they test is whether they may run.
+func runTestVersion(_ *Op, dst []byte) ([]byte, error) { return dst, nil }
 
 // IsGeneric is true for the top-level fields that any command may carry.
 func IsGeneric(k string) bool {

@@ -30,9 +30,15 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	} else if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
 		return r.relayAny(op, dst)
 	}
+	if err := r.pinSnapshot(op); err != nil {
+		return dst, err
+	}
 	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
 	op.Stats.NS, op.Stats.Type = a.ns, "command"
 	a.scan(a.pipeline, op.DB())
+	if err := a.checkWriting(op); err != nil {
+		return dst, err
+	}
 	return r.runAggregate(op, a, dst)
 }
 

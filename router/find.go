@@ -18,6 +18,9 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
+	if err := r.pinSnapshot(op); err != nil {
+		return dst, err
+	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"
 	from := len(dst)

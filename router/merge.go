@@ -306,6 +306,7 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 	} else {
 		id = r.cursors.add(&routerCursor{ns: ns, merge: c, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}, 0)
 	}
+	dst = appendSnapshotTime(dst, op)
 	dst = value.Append(dst, "id", value.NewInt64(id))
 	dst = value.Append(dst, "ns", value.NewString(ns))
 	return value.End(dst, cm), nil

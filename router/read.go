@@ -108,6 +108,9 @@ func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
+	if err := r.pinSnapshot(op); err != nil {
+		return dst, err
+	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	from := len(dst)
@@ -148,7 +151,8 @@ func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []
 		}
 	}
 	sort.SliceStable(all, func(i, j int) bool { return value.CompareCollated(all[i], all[j], spec.Collator()) < 0 })
-	return value.Append(dst, "values", value.NewArray(value.ArrayOf(all...))), nil
+	dst = value.Append(dst, "values", value.NewArray(value.ArrayOf(all...)))
+	return appendSnapshotTime(dst, op), nil
 }
 
 // distinctOnView finds distinct values by the aggregate that the view stands for.

@@ -52,6 +52,9 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	if err := checkWritingPipeline(op); err != nil {
+		return dst, err
+	}
 	if op.Bool("explain") {
 		if op.Req.API.Strict {
 			return dst, mongoerr.New(mongoerr.APIStrictError, "'explain' is not allowed with 'apiStrict: true' in API Version 1")

@@ -205,7 +205,11 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.distinctQuery(op, q, d); err != nil {
 		return dst, err
 	}
-	return value.Append(dst, "values", value.NewArray(d.finish())), nil
+	dst = value.Append(dst, "values", value.NewArray(d.finish()))
+	if at := snapshotTime(op, q.snap); at != 0 {
+		dst = value.Append(dst, "atClusterTime", at.Value())
+	}
+	return dst, nil
 }
 
 // parseDistinct reads and compiles a distinct command. The caller releases the query's snapshot.

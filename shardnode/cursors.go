@@ -30,6 +30,7 @@ type cursor struct {
 	ns        string
 	stream    docStream
 	snap      *storage.Snapshot
+	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
 	pending   []byte // a document that did not fit the last batch
 	lsid      []byte
 	txnNumber int64
@@ -219,8 +220,11 @@ func beginCursor(dst []byte, batch string) (out []byte, cm, bm int) {
 	return dst, cm, bm
 }
 
-func endCursor(dst []byte, cm, bm int, id int64, ns string) []byte {
+func endCursor(dst []byte, cm, bm int, id int64, ns string, at storage.Timestamp) []byte {
 	dst = value.End(dst, bm)
+	if at != 0 {
+		dst = value.Append(dst, "atClusterTime", at.Value())
+	}
 	dst = value.Append(dst, "id", value.NewInt64(id))
 	dst = append(dst, byte(value.String))
 	dst = append(dst, "ns\x00"...)
@@ -238,6 +242,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	}
 	op.Stats.NReturned = count
 	c.returned, c.batches = count, 1
+	c.at = snapshotTime(op, c.snap)
 	var id int64
 	if (done && !c.tailable) || single {
 		c.close()
@@ -253,7 +258,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
 	}
-	return endCursor(dst, cm, bm, id, c.ns), nil
+	return endCursor(dst, cm, bm, id, c.ns, c.at), nil
 }
 
 // runGetMore continues a cursor.
@@ -310,7 +315,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 			return dst, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
 		}
 	}
-	return endCursor(dst, cm, bm, id, c.ns), nil
+	return endCursor(dst, cm, bm, id, c.ns, c.at), nil
 }
 
 // runKillCursors ends cursors by id.

@@ -175,7 +175,7 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 		}
 		doc = s.buf
 	}
-	if q.showRecordID {
+	if q.showRecordID && !q.returnKey {
 		out := append([]byte(nil), doc[:len(doc)-1]...)
 		doc = value.End(value.Append(out, "$recordId", recordIDValue(s.row.rid)), 0)
 	}

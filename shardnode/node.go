@@ -181,6 +181,9 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := n.checkReplicated(&rc); err != nil {
+		return nil, err
+	}
 	if rc.AfterClusterTime != 0 {
 		if err := n.waitFor(op, storage.Timestamp(rc.AfterClusterTime)); err != nil {
 			return nil, err

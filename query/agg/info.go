@@ -27,7 +27,7 @@ func init() {
 	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
 	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
 	register("$queryStats", db, infoParser("$queryStats", nil))
-	register("$listSearchIndexes", report, infoParser("$listSearchIndexes", nil))
+	register("$listSearchIndexes", report, infoParser("$listSearchIndexes", checkListSearchIndexes))
 	docs := rules{first: true, database: true, noFacet: true}
 	register("$documents", docs, one(parseDocuments))
 }
@@ -277,6 +277,11 @@ func checkUsers(name string, users []byte) error {
 		}
 	}
 	return nil
+}
+
+// checkListSearchIndexes refuses the stage: there is no search service beside this server.
+func checkListSearchIndexes(*Options, value.Value) error {
+	return mongoerr.New(mongoerr.SearchNotEnabled, mongoerr.SearchIndexesText)
 }
 
 func checkListClusterCatalog(o *Options, v value.Value) error {

@@ -1,0 +1,15 @@
+package command
+
+import "github.com/shoaldb/shoal/wire/mongoerr"
+
+// searchSpecs are the commands over search indexes, which belong to a service beside the server that is not there.
+func searchSpecs() []Spec {
+	none := func(_ *Op, dst []byte) ([]byte, error) {
+		return dst, mongoerr.New(mongoerr.SearchNotEnabled, mongoerr.SearchIndexesText)
+	}
+	var out []Spec
+	for _, name := range []string{"createSearchIndexes", "updateSearchIndex", "dropSearchIndex", "listSearchIndexes"} {
+		out = append(out, Spec{Name: name, Roles: All, Kind: DDL, ArgTypes: TAny, Lenient: true, Run: none})
+	}
+	return out
+}

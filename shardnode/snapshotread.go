@@ -1,0 +1,46 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// snapshotTime is the time that the reply of a read with level snapshot names, so that the session's next reads can ask
+// for the same; 0 for other reads.
+func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
+	if op.Req.ReadConcern == nil || s == nil || value.Lookup(op.Req.ReadConcern, "level").Str() != "snapshot" {
+		return 0
+	}
+	return s.Timestamp()
+}
+
+// checkReplicated refuses the read concerns that a lone server cannot give.
+func (n *Node) checkReplicated(rc *command.ReadConcern) error {
+	if n.Repl != nil {
+		return nil
+	}
+	switch {
+	case rc.Level == "snapshot":
+		return mongoerr.New(mongoerr.NotAReplicaSet, "node needs to be a replica set member to use readConcern: snapshot")
+	case rc.Level == "linearizable" || rc.AfterClusterTime != 0:
+		return mongoerr.New(mongoerr.NotAReplicaSet, "node needs to be a replica set member to use read concern")
+	}
+	return nil
+}
+
+// checkWritingPipeline refuses $out and $merge under a read concern that a pipeline which writes cannot keep.
+func checkWritingPipeline(op *command.Op) error {
+	if op.Req.ReadConcern == nil || value.Lookup(op.Req.ReadConcern, "level").Str() != "linearizable" {
+		return nil
+	}
+	for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
+		it := value.Walk(stage.Doc())
+		if k, _, ok := it.Next(); ok && (string(k) == "$out" || string(k) == "$merge") {
+			return mongoerr.Newf(mongoerr.InvalidOptions, "Command aggregate does not support { readConcern: { level: \"linearizable\", provenance: \"clientSupplied\" } }"+
+				" :: caused by :: %s cannot be used with a 'linearizable' read concern level", k)
+		}
+	}
+	return nil
+}
