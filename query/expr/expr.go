@@ -9,11 +9,11 @@ import (
 
 // Env is what one operation gives all its expressions.
 type Env struct {
-	NowMS       int64          // $$NOW
-	ClusterTime uint64         // $$CLUSTER_TIME; 0 where there is none (a standalone server)
+	NowMS       int64  // $$NOW
+	ClusterTime uint64 // $$CLUSTER_TIME; 0 where there is none (a standalone server)
 	// Clock gives $$NOW and $$CLUSTER_TIME at each evaluation, for expressions that are compiled once and used by many
 	// operations (a collection's validator). Without it, NowMS 0 is an expression that is only checked (a view's).
-	Clock func() (nowMS int64, clusterTime uint64)
+	Clock       func() (nowMS int64, clusterTime uint64)
 	Collator    value.Collator // nil: binary comparison
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
