@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sort"
 
+	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -96,6 +97,7 @@ type Frame struct {
 	arena   []byte // results live here until the next SetRoot
 	scratch []byte // a stack of documents being built
 	key     []byte // a key being computed
+	script  *js.Runtime
 }
 
 // NewFrame makes a frame for expressions compiled in s (or scopes nested in it).

@@ -1,0 +1,76 @@
+package expr
+
+import (
+	"github.com/shoaldb/shoal/query/js"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+func init() {
+	register(&operator{name: "$function", parse: parseFunction, eval: evalFunction, show: showFunction, volatile: true})
+}
+
+// parseFunction reads $function: args are the operands, state the compiled body.
+func parseFunction(op *operator, arg value.Value, s *Scope) (node, error) {
+	if arg.T != value.Document {
+		return nil, mongoerr.New(31260, "$function requires an object as an argument, found: "+arg.T.Name())
+	}
+	var body, args, lang value.Value
+	for key, v := range value.Elements(arg.Doc()) {
+		switch key {
+		case "body":
+			body = v
+		case "args":
+			args = v
+		case "lang":
+			lang = v
+		default:
+			return nil, mongoerr.Newf(mongoerr.FailedToParse, "$function found an unknown argument: %s", key)
+		}
+	}
+	switch {
+	case body.T == value.Missing:
+		return nil, mongoerr.New(31261, "The body function must be specified.")
+	case body.T != value.String && body.T != value.JavaScript:
+		return nil, mongoerr.New(31262, "The body function must evaluate to type string or code")
+	case args.T == value.Missing:
+		return nil, mongoerr.New(31263, "The args field must be specified.")
+	case lang.T == value.Missing:
+		return nil, mongoerr.New(31418, "The lang field must be specified.")
+	case lang.T != value.String || lang.Str() != "js":
+		return nil, mongoerr.New(31419, "Currently the only supported language specifier is 'js'.")
+	}
+	n, err := parseValue(args, s)
+	if err != nil {
+		return nil, err
+	}
+	fn, err := js.Compile(body.Str())
+	if err != nil {
+		return nil, err
+	}
+	return &call{op: op, args: []node{n}, state: fn}, nil
+}
+
+func evalFunction(f *Frame, c *call) (value.Value, error) {
+	args, err := c.args[0].eval(f)
+	if err != nil {
+		return args, err
+	}
+	if args.T != value.Array {
+		return args, mongoerr.New(31266, "The args field must be of type array")
+	}
+	return f.Script().Call(c.state.(*js.Func), value.Value{}, value.Values(args.Doc())...)
+}
+
+func showFunction(c *call) value.Value {
+	return value.NewDocument(value.Doc(value.F("$function", value.NewDocument(value.Doc(
+		value.F("body", value.NewString(c.state.(*js.Func).Source())), value.F("args", c.args[0].serialize()), value.F("lang", value.NewString("js")))))))
+}
+
+// Script is the frame's JavaScript runtime, started when it is first asked for.
+func (f *Frame) Script() *js.Runtime {
+	if f.script == nil {
+		f.script = js.New()
+	}
+	return f.script
+}

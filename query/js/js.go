@@ -1,0 +1,152 @@
+package js
+
+import (
+	_ "embed"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/dop251/goja"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Limit is how long one call may take.
+const Limit = 60 * time.Second
+
+// maxCallDepth bounds recursion.
+const maxCallDepth = 2000
+
+// Func is a compiled function.
+type Func struct {
+	prog *goja.Program
+	src  string
+}
+
+// Source is the text the function was compiled from.
+func (f *Func) Source() string { return f.src }
+
+var functionStart = regexp.MustCompile(`^\s*(async\s+)?(function\b|\([^()]*\)\s*=>|[A-Za-z_$][\w$]*\s*=>)`)
+
+// Compile reads a function's source; what is no function is taken as the body of one, and what is no statement as what
+// that returns.
+func Compile(src string) (*Func, error) {
+	text := strings.TrimRight(strings.TrimSpace(src), ";")
+	var candidates []string
+	if functionStart.MatchString(text) {
+		candidates = []string{text}
+	} else {
+		candidates = []string{"function(){ return " + text + "\n}", "function(){ " + text + "\n}"}
+		if strings.Contains(text, "return") {
+			candidates[0], candidates[1] = candidates[1], candidates[0]
+		}
+	}
+	var first error
+	for _, c := range candidates {
+		prog, err := goja.Compile("", "("+c+")", false)
+		if err == nil {
+			return &Func{prog: prog, src: src}, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, mongoerr.Newf(mongoerr.JSInterpreterFailure, "%s", first)
+}
+
+//go:embed prelude.js
+var preludeSource string
+
+var prelude = goja.MustCompile("prelude", preludeSource, false)
+
+// Runtime runs functions for one operation.
+type Runtime struct {
+	vm    *goja.Runtime
+	fns   map[*Func]goja.Callable
+	held  *goja.Symbol // under which an object keeps the BSON it was made of
+	proto map[value.Type]*goja.Object
+}
+
+// New starts a runtime.
+func New() *Runtime {
+	r := &Runtime{vm: goja.New(), fns: map[*Func]goja.Callable{}, held: goja.NewSymbol("bson"), proto: map[value.Type]*goja.Object{}}
+	r.vm.SetMaxCallStackSize(maxCallDepth)
+	r.installBuiltins()
+	return r
+}
+
+// Set defines a global that JavaScript may call; fn's arguments and result are BSON values.
+func (r *Runtime) Set(name string, fn func(args []value.Value) (value.Value, error)) {
+	_ = r.vm.Set(name, func(c goja.FunctionCall) goja.Value {
+		args := make([]value.Value, len(c.Arguments))
+		for i, a := range c.Arguments {
+			v, err := r.fromJS(a)
+			if err != nil {
+				panic(r.vm.NewGoError(err)) // an exception of JavaScript, which Call catches
+			}
+			args[i] = v
+		}
+		out, err := fn(args)
+		if err != nil {
+			panic(r.vm.NewGoError(err))
+		}
+		return r.toJS(out)
+	})
+}
+
+// SetValue defines a global value (a mapReduce scope's variable).
+func (r *Runtime) SetValue(name string, v value.Value) { _ = r.vm.Set(name, r.toJS(v)) }
+
+// Call runs a function.
+func (r *Runtime) Call(f *Func, this value.Value, args ...value.Value) (value.Value, error) {
+	fn, err := r.function(f)
+	if err != nil {
+		return value.Value{}, err
+	}
+	in := make([]goja.Value, len(args))
+	for i, a := range args {
+		in[i] = r.toJS(a)
+	}
+	timer := time.AfterFunc(Limit, func() { r.vm.Interrupt("time limit of JavaScript functions exceeded") })
+	out, err := fn(r.toJS(this), in...)
+	timer.Stop()
+	r.vm.ClearInterrupt()
+	if err != nil {
+		return value.Value{}, scriptError(err)
+	}
+	return r.fromJS(out)
+}
+
+func (r *Runtime) function(f *Func) (goja.Callable, error) {
+	if fn := r.fns[f]; fn != nil {
+		return fn, nil
+	}
+	v, err := r.vm.RunProgram(f.prog)
+	if err != nil {
+		return nil, scriptError(err)
+	}
+	fn, ok := goja.AssertFunction(v)
+	if !ok {
+		return nil, mongoerr.Newf(mongoerr.JSInterpreterFailure, "%s is not a function", f.src)
+	}
+	r.fns[f] = fn
+	return fn, nil
+}
+
+func scriptError(err error) error {
+	var stopped *goja.InterruptedError
+	if errors.As(err, &stopped) {
+		return mongoerr.Newf(mongoerr.Interrupted, "%s", stopped.Value())
+	}
+	var thrown *goja.Exception
+	if errors.As(err, &thrown) {
+		var own *mongoerr.Error
+		if errors.As(thrown.Unwrap(), &own) {
+			return own
+		}
+		return mongoerr.Newf(mongoerr.JSInterpreterFailure, "%s", thrown.Value())
+	}
+	return mongoerr.Newf(mongoerr.JSInterpreterFailure, "%s", err)
+}

@@ -1,0 +1,16 @@
+// What the server's JavaScript offers beside the language.
+Array.sum = function (a) { var s = 0; for (var i = 0; i < a.length; i++) s += Number(a[i]); return s; };
+Array.avg = function (a) { return a.length ? Array.sum(a) / a.length : null; };
+Array.contains = function (a, x) { return a.indexOf(x) >= 0; };
+Array.unique = function (a) { return a.filter(function (x, i) { return a.indexOf(x) === i; }); };
+Array.tojson = function (a) { return JSON.stringify(a); };
+Object.extend = function (to, from) { for (var k in from) to[k] = from[k]; return to; };
+Object.keySet = function (o) { return Object.keys(o); };
+function tojson(x) { return x === undefined ? "undefined" : JSON.stringify(x); }
+function tojsononeline(x) { return tojson(x); }
+function print() {}
+function assert(ok, msg) { if (!ok) throw new Error(msg || "assert failed"); }
+function isNumber(x) { return typeof x === "number" || x instanceof NumberLong || x instanceof NumberDecimal; }
+function isString(x) { return typeof x === "string"; }
+function isObject(x) { return typeof x === "object" && x !== null && !Array.isArray(x); }
+function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
