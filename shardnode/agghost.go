@@ -74,4 +74,4 @@ func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, e
 }
 
 // Spill implements agg.Host.
-func (h *aggHost) Spill() agg.Spiller { return nil }
+func (h *aggHost) Spill() agg.Spiller { return spiller{h.n.spillStore()} }

@@ -232,7 +232,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return a.pipeline, nil
 	}
 	down := a.pipeline.Pushdown()
-	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: true}
+	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: opts.AllowDiskUse}
 	a.q.owned = a.n.ownership(a.op, coll)
 	a.q.fields = down.Fields
 	return down.Rest, a.q.compile(nil)

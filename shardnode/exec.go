@@ -33,13 +33,14 @@ type node interface {
 
 // nodeStats are what explain prints of a stage.
 type nodeStats struct {
-	advanced   int64
-	eof        bool
-	keys, docs int64
-	seeks      int64
-	memory     int64
-	spills     int64
-	rejected   int64 // fetched or read, but not of this shard or not matching
+	advanced              int64
+	eof                   bool
+	keys, docs            int64
+	seeks                 int64
+	memory                int64
+	spills                int64
+	spilled, spilledBytes int64 // by a sort
+	rejected              int64 // fetched or read, but not of this shard or not matching
 }
 
 // collScan reads a collection in order of RecordId, or backwards.

@@ -160,9 +160,9 @@ func (e *executed) appendOwn(p *plan.Node, dst []byte) []byte {
 		dst = value.Append(dst, "totalDataSizeSorted", value.NewInt64(st.memory))
 		dst = value.Append(dst, "usedDisk", value.NewBool(st.spills > 0))
 		dst = value.Append(dst, "spills", value.NewInt64(st.spills))
-		dst = value.Append(dst, "spilledRecords", value.NewInt64(0))
-		dst = value.Append(dst, "spilledBytes", value.NewInt64(0))
-		dst = value.Append(dst, "spilledDataStorageSize", value.NewInt64(0))
+		dst = value.Append(dst, "spilledRecords", value.NewInt64(st.spilled))
+		dst = value.Append(dst, "spilledBytes", value.NewInt64(st.spilledBytes))
+		dst = value.Append(dst, "spilledDataStorageSize", value.NewInt64(st.spilledBytes))
 	case plan.Or, plan.SortMerge:
 		dst = appendCount(dst, "dupsTested", e.inputs(p))
 		dst = appendCount(dst, "dupsDropped", st.rejected)

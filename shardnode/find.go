@@ -147,6 +147,8 @@ type queryStream struct {
 	row  row
 	buf  []byte
 	tail bool
+	meta projection.Meta
+	keys *sortKeys // where the projection shows the sort key
 }
 
 func (s *queryStream) nextDoc(op *command.Op) ([]byte, bool, error) {
@@ -169,8 +171,10 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 		doc = keyFields(&s.row)
 	} else if q.proj != nil {
 		var err error
-		meta := projection.Meta{RecordID: recordIDValue(s.row.rid)}
-		if s.buf, err = q.proj.Apply(s.buf[:0], doc, &meta); err != nil {
+		if err = s.metadata(); err != nil {
+			return nil, false, err
+		}
+		if s.buf, err = q.proj.Apply(s.buf[:0], doc, &s.meta); err != nil {
 			return nil, false, err
 		}
 		doc = s.buf
@@ -180,6 +184,31 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 		doc = value.End(value.Append(out, "$recordId", recordIDValue(s.row.rid)), 0)
 	}
 	return doc, true, nil
+}
+
+// metadata reads the kinds of metadata that the projection shows.
+func (s *queryStream) metadata() (err error) {
+	for _, kind := range s.q.proj.Metas() {
+		switch kind {
+		case "recordId":
+			s.meta.RecordID = recordIDValue(s.row.rid)
+		case "indexKey":
+			s.meta.IndexKey = value.Value{}
+			if s.row.key != nil {
+				s.meta.IndexKey = value.NewDocument(keyFields(&s.row))
+			}
+		case "sortKey":
+			if s.keys == nil {
+				if s.keys, err = newSortKeys(s.q.sort, s.q.lang.coll.Collator()); err != nil {
+					return err
+				}
+			}
+			if s.meta.SortKey, err = s.keys.values(s.row.doc); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *queryStream) stop()  { s.root.save() }

@@ -32,6 +32,8 @@ type Node struct {
 	Host string
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
+	// TempDir is where sorts spill to; empty for the system's own place.
+	TempDir string
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
 

@@ -2,6 +2,8 @@ package shardnode
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -77,7 +79,13 @@ func Open(c Config) (*Server, error) {
 	if s.Clock != nil {
 		set = clockedSet{set, eng, s.Clock}
 	}
+	temp := ""
+	if !c.Memory && c.Dir != "" {
+		temp = filepath.Join(c.Dir, "_tmp")
+		_ = os.RemoveAll(temp) // what a killed process left
+	}
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
+	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)

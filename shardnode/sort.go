@@ -1,14 +1,15 @@
 package shardnode
 
 import (
-	"bytes"
-	"container/heap"
-	"slices"
+	"encoding/binary"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/extsort"
 	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/storage/indexscan"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -19,12 +20,14 @@ const sortMemory = 100 << 20
 // the lowest in the order of that pattern. That is how arrays sort: by their least element ascending, by their greatest
 // descending.
 type sortKeys struct {
-	gen *indexkey.Generator
-	set indexkey.KeySet
+	gen  *indexkey.Generator
+	set  indexkey.KeySet
+	show *indexscan.KeyDoc
 }
 
 func newSortKeys(pattern []byte, c value.Collator) (*sortKeys, error) {
 	spec := &indexkey.Spec{KeyPattern: pattern}
+	var fields []plan.FieldBounds
 	for it := value.Walk(pattern); ; {
 		k, v, ok := it.Next()
 		if !ok {
@@ -34,9 +37,10 @@ func newSortKeys(pattern []byte, c value.Collator) (*sortKeys, error) {
 			continue // {$meta: …} has no part in the key
 		}
 		spec.Fields = append(spec.Fields, indexkey.Field{Path: string(k), Desc: v.AsFloat64() < 0})
+		fields = append(fields, plan.FieldBounds{Path: string(k), Desc: v.AsFloat64() < 0})
 	}
 	g, err := indexkey.NewGenerator(spec, indexkey.Options{Collator: c})
-	return &sortKeys{gen: g}, err
+	return &sortKeys{gen: g, show: indexscan.NewKeyDoc(fields)}, err
 }
 
 // of gives the key, borrowed until the next call.
@@ -53,81 +57,76 @@ func (s *sortKeys) of(doc []byte) ([]byte, error) {
 	return s.set.Key(0), nil
 }
 
-// sorted is a document waiting in a sort.
+// sorted is a document waiting in a merge.
 type sorted struct {
 	key []byte
-	seq int64 // keeps equal keys in the order they came
 	doc []byte
 	rid storage.RecordID
 }
 
-func lessSorted(a, b *sorted) int {
-	if c := bytes.Compare(a.key, b.key); c != 0 {
-		return c
+// values are a document's sort key as $meta shows it: what it was sorted by, field by field.
+func (s *sortKeys) values(doc []byte) (value.Value, error) {
+	key, err := s.of(doc)
+	if err != nil || s.set.Len() == 0 {
+		return value.NewArray(value.ArrayOf()), err
 	}
-	if a.seq < b.seq {
-		return -1
+	if _, ok := s.show.Doc(key, s.set.TypeBits(0)); !ok {
+		return value.Value{}, mongoerr.New(mongoerr.InternalError, "a sort key cannot be read")
 	}
-	return 1
+	return value.NewArray(value.ArrayOf(s.show.Values()...)), nil
 }
 
-// topK keeps the k first; the last of them is at the root.
-type topK []*sorted
-
-func (h topK) Len() int           { return len(h) }
-func (h topK) Less(i, j int) bool { return lessSorted(h[i], h[j]) > 0 }
-func (h topK) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *topK) Push(x any)        { *h = append(*h, x.(*sorted)) }
-func (h *topK) Pop() any          { o := *h; x := o[len(o)-1]; *h = o[:len(o)-1]; return x }
-
-// sortNode reads all of its input and gives it back in order.
+// sortNode reads all of its input and gives it back in order. Where it may use the disk, what does not fit into its
+// memory goes there.
 type sortNode struct {
 	st    nodeStats
 	in    node
 	keys  *sortKeys
 	limit int64 // 0: none
-	disk  bool
-	rows  topK
-	done  bool
-	at    int
-	seq   int64
-	size  int64
+	store extsort.Store
+	sort  *extsort.Sorter
+	out   *extsort.Iterator
+	buf   []byte
 }
 
-func newSortNode(in node, q *query) (*sortNode, error) {
+func newSortNode(in node, q *query, store extsort.Store) (*sortNode, error) {
 	k, err := newSortKeys(q.sort, q.lang.coll.Collator())
 	if err != nil {
 		return nil, err
 	}
-	s := &sortNode{in: in, keys: k, disk: q.diskUse}
-	if q.limit > 0 {
-		s.limit = q.limit + q.skip
+	s := &sortNode{in: in, keys: k}
+	if q.diskUse {
+		s.store = store
 	}
 	return s, nil
 }
 
 func (s *sortNode) next(op *command.Op, r *row) (bool, error) {
-	if !s.done {
+	if s.out == nil {
 		if err := s.fill(op); err != nil {
 			return false, err
 		}
 	}
-	if s.at >= len(s.rows) {
-		s.st.eof = true
-		return false, nil
+	key, val, ok, err := s.out.Next()
+	if err != nil || !ok {
+		s.st.eof = !ok
+		return false, err
 	}
-	x := s.rows[s.at]
-	s.rows[s.at] = nil
-	s.at++
+	n, w := binary.Uvarint(val)
+	val = val[w:]
+	*r = row{rid: storage.RecordID(val[:n]), doc: val[n:], sortKey: key}
 	s.st.advanced++
-	*r = row{rid: x.rid, doc: x.doc, sortKey: x.key}
 	return true, nil
 }
 
+// fill reads the input. It may be interrupted by a pause and goes on from there.
 func (s *sortNode) fill(op *command.Op) error {
 	op.Stats.HasSortStage = true
+	if s.sort == nil {
+		s.sort = extsort.New(extsort.Options{Memory: sortMemory, Store: s.store, Limit: int(min(s.limit, 1<<31-1))})
+	}
 	var r row
-	for ; ; s.seq++ {
+	for {
 		ok, err := s.in.next(op, &r)
 		if err != nil {
 			return err
@@ -139,44 +138,36 @@ func (s *sortNode) fill(op *command.Op) error {
 		if err != nil {
 			return err
 		}
-		if err := s.add(key, s.seq, &r); err != nil {
-			return err
+		s.buf = append(append(binary.AppendUvarint(s.buf[:0], uint64(len(r.rid))), r.rid...), r.doc...)
+		if err := s.sort.Add(key, s.buf); err != nil {
+			return sortError(err)
 		}
 	}
 	s.in.save()
-	slices.SortFunc(s.rows, lessSorted)
-	s.done = true
-	s.st.memory = s.size
-	return nil
+	var err error
+	st := s.sort.Stats()
+	s.out, err = s.sort.Sort()
+	s.st.memory, s.st.spills, s.st.spilled, s.st.spilledBytes = st.Bytes, st.Spills, st.SpilledRecords, st.SpilledData
+	return err
 }
 
-// add keeps a row, or drops it where limit rows come before it.
-func (s *sortNode) add(key []byte, seq int64, r *row) error {
-	if s.limit > 0 && int64(len(s.rows)) == s.limit {
-		last := s.rows[0]
-		if bytes.Compare(key, last.key) >= 0 {
-			return nil
-		}
-		s.size += int64(len(r.doc) - len(last.doc))
-		last.key, last.seq = append(last.key[:0], key...), seq
-		last.doc, last.rid = append(last.doc[:0], r.doc...), append(last.rid[:0], r.rid...)
-		heap.Fix(&s.rows, 0)
-		return nil
+// sortError names the limit where that is what a sort died of.
+func sortError(err error) error {
+	if err != extsort.ErrMemory {
+		return err
 	}
-	x := &sorted{key: bytes.Clone(key), seq: seq, doc: bytes.Clone(r.doc), rid: r.rid.Clone()}
-	s.size += int64(len(x.key) + len(x.doc) + 64)
-	if s.size > sortMemory {
-		return mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed,
-			"Executor error during find command :: caused by :: Sort exceeded memory limit of %d bytes, but did not opt in to external sorting.", sortMemory)
-	}
-	if s.limit > 0 {
-		heap.Push(&s.rows, x)
-	} else {
-		s.rows = append(s.rows, x)
-	}
-	return nil
+	return mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed, "Executor error during find command :: caused by :: Sort exceeded memory "+
+		"limit of %d bytes, but did not opt in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.", sortMemory)
 }
 
-func (s *sortNode) save()             { s.in.save() }
-func (s *sortNode) close()            { s.in.close(); s.rows = nil }
+func (s *sortNode) save() { s.in.save() }
+
+func (s *sortNode) close() {
+	s.in.close()
+	if s.sort != nil {
+		s.sort.Close()
+		s.sort = nil
+	}
+}
+
 func (s *sortNode) stats() *nodeStats { return &s.st }
