@@ -81,7 +81,7 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 				return err
 			}
 		}
-		shards := target(info, q.Filter, collatedBy(q.Collation))
+		shards := target(info, q.Filter, collatedBy(info, q.Collation))
 		c.remotes, err = h.r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })
 		return err
 	})

@@ -17,6 +17,7 @@ type aggCommand struct {
 	body     []byte // the command, with its pipeline
 	foreign  []string
 	writes   []string
+	here     bool // a stage must run on the router although the placement does not show it
 }
 
 // aggregate is the command.
@@ -53,6 +54,11 @@ func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte
 		return err
 	})
 	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		if ns := value.Lookup(err.(*mongoerr.Error).Details, "shardedForeign"); ns.T == value.String && !a.here {
+			r.Catalog.InvalidateCollection(ns.Str())
+			a.here = true
+			return r.runAggregate(op, a, dst[:from])
+		}
 		view, verr := resolvedView(err.(*mongoerr.Error))
 		if verr != nil {
 			return dst, verr
@@ -161,8 +167,8 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 }
 
 func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, leadingMatch(a.pipeline), collatedBy(op.Req.Doc("collation")))
-	if len(shards) == 1 && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
+	shards := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
 		out, err := r.relay(op, shards[0], a.body, info.Suffix(shards[0]), dst)
 		if err == nil {

@@ -66,7 +66,7 @@ func explainTargets(info *cluster.CollectionInfo, cmd string, inner []byte) []st
 			break
 		}
 	}
-	return target(info, filter, collatedBy(value.Lookup(inner, "collation").Doc()))
+	return target(info, filter, collatedBy(info, value.Lookup(inner, "collation").Doc()))
 }
 
 // explainFind writes queryPlanner and executionStats of a command that returns documents of one collection.

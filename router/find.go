@@ -36,7 +36,7 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("filter"), collatedBy(op.Req.Doc("collation")))
+	shards := target(info, op.Req.Doc("filter"), collatedBy(info, op.Req.Doc("collation")))
 	if len(shards) == 1 {
 		from := len(dst)
 		out, err := r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)

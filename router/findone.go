@@ -92,7 +92,7 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 		return r.toPrimary(op, info, dst)
 	}
 	q := op.Req.Doc("query")
-	collated := collatedBy(op.Req.Doc("collation"))
+	collated := collatedBy(info, op.Req.Doc("collation"))
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
 		s := info.Map.Find(key).Shard
 		return r.relay(op, s, nil, info.Suffix(s), dst)

@@ -31,7 +31,7 @@ func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("query"), collatedBy(op.Req.Doc("collation")))
+	shards := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
 	if len(shards) == 1 {
 		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 	}
@@ -126,7 +126,7 @@ func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("query"), collatedBy(op.Req.Doc("collation")))
+	shards := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
 	if len(shards) == 1 {
 		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 	}

@@ -41,6 +41,9 @@ func scatterCopies(c *testCluster, rnd *rand.Rand) []string {
 	for _, n := range names {
 		c.run("db", fmt.Sprintf(`{"insert": "%s", "documents": [%s]}`, n, strings.Join(docs, ",")))
 	}
+	for _, n := range names {
+		c.run("db", fmt.Sprintf(`{"create": "view_%s", "viewOn": "%s", "pipeline": [{"$match": {"_id": {"$gt": 9}}}, {"$project": {"k": 1, "g": 1}}]}`, n, n))
+	}
 	c.run("db", `{"insert": "side", "documents": [{"_id": 0, "n": "zero"}, {"_id": 1, "n": "one"}, {"_id": 2, "n": "two"}]}`)
 	return names
 }
@@ -116,6 +119,11 @@ var sameCommands = []string{
 	`{"aggregate": "COLL", "pipeline": [{"$addFields": {"t": {"$add": ["$_id", 1]}}}, {"$replaceRoot": {"newRoot": {"t": "$t"}}}, {"$sort": {"t": 1}}, {"$limit": 3}], "cursor": {}}`,
 	`{"aggregate": "COLL", "pipeline": [{"$nope": 1}], "cursor": {}}`,
 	`{"aggregate": "COLL", "pipeline": [{"$group": {"_id": "$s", "m": {"$mergeObjects": "$d"}, "sd": {"$stdDevPop": "$_id"}}}, {"$project": {"sd": {"$round": ["$sd", 6]}, "m": 1}}, {"$sort": {"_id": 1}}, {"$project": {"sd": 1}}], "cursor": {}}`,
+	`{"find": "view_COLL", "filter": {"g": 2}, "sort": {"_id": -1}, "limit": 5, "projection": {"k": 1}}`,
+	`{"count": "view_COLL", "query": {"g": 1}}`,
+	`{"distinct": "view_COLL", "key": "g"}`,
+	`{"aggregate": "view_COLL", "pipeline": [{"$group": {"_id": "$g", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
+	`{"aggregate": "side", "pipeline": [{"$lookup": {"from": "view_COLL", "localField": "_id", "foreignField": "g", "as": "m"}}, {"$project": {"n": {"$size": "$m"}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
 	`{"update": "COLL", "updates": [{"q": {"g": 3}, "u": {"$inc": {"d.x": 10}}, "multi": true}]}`,
 	`{"update": "COLL", "updates": [{"q": {"_id": 5}, "u": {"$set": {"s": "zz"}}}, {"q": {"_id": 6}, "u": {"$push": {"a": 9}}}, {"q": {"_id": 600}, "u": {"$set": {"s": "zz"}}}]}`,
 	`{"update": "COLL", "updates": [{"q": {"k": {"$lt": 12}}, "u": [{"$set": {"p": {"$concat": ["$s", "!"]}}}], "multi": true}]}`,

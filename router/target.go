@@ -328,7 +328,10 @@ func intersect(a, b []span) []span {
 	return out
 }
 
-// collatedBy says whether a command's collation is other than simple.
-func collatedBy(collation []byte) bool {
-	return collation != nil && value.Lookup(collation, "locale").Str() != "simple" && value.Count(collation) > 0
+// collatedBy says whether a command with the given collation (nil for none) compares strings by another one than simple.
+func collatedBy(info *cluster.CollectionInfo, given []byte) bool {
+	if given == nil && info.Entry != nil {
+		given = value.Lookup(info.Entry, "defaultCollation").Doc()
+	}
+	return given != nil && value.Count(given) > 0 && value.Lookup(given, "locale").Str() != "simple"
 }

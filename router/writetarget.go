@@ -63,7 +63,7 @@ func withID(doc []byte) []byte {
 // aimFilter targets an update or delete by its filter.
 func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim, error) {
 	q := value.Lookup(st, "q").Doc()
-	collated := collatedBy(value.Lookup(st, "collation").Doc())
+	collated := collatedBy(info, value.Lookup(st, "collation").Doc())
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
 		return aim{shards: []string{info.Map.Find(key).Shard}, doc: st}, nil
 	}

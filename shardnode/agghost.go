@@ -13,10 +13,11 @@ import (
 
 // aggHost is what a pipeline's stages ask of this node. All their reads are from the aggregate's own snapshot.
 type aggHost struct {
-	n    *Node
-	op   *command.Op
-	snap *storage.Snapshot
-	lang *lang
+	n *Node
+	// versioned says that the aggregate came through a router, which can run what this shard cannot.
+	versioned bool
+	snap      *storage.Snapshot
+	lang      *lang
 }
 
 func namespaceOf(ns string) agg.Namespace {
@@ -35,6 +36,9 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
+	if h.n.Sharding != nil && h.versioned && h.n.Sharding.Sharded(op, ns.String()) {
+		return nil, shardedForeign(ns.String())
+	}
 	coll := h.snap.Catalog().Lookup(ns.String())
 	var spec *collation.Spec
 	if q.Collation != nil {

@@ -119,7 +119,7 @@ func cursorOption(op *command.Op) (size int64, err error) {
 func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pipeline value.Value) (*cursor, error) {
 	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
 	var viewCollation []byte
-	r, err := resolveView(s, ns)
+	r, err := n.resolveFor(op, s, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := checkStages(a.op, pipeline); err != nil {
 		return nil, err
 	}
-	a.host = &aggHost{n: a.n, op: a.op, snap: a.snap, lang: l}
+	a.host = &aggHost{n: a.n, versioned: a.op.Req.ShardVersion != nil, snap: a.snap, lang: l}
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
 		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),

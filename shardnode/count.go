@@ -33,7 +33,7 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	defer q.snap.Release()
 	if q.coll == nil {
-		if r, err := resolveView(q.snap, ns); err != nil {
+		if r, err := n.resolveFor(op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return n.countView(op, dst, r, skip, limit)
@@ -195,7 +195,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	defer q.snap.Release()
 	if q.coll == nil {
-		if r, err := resolveView(q.snap, ns); err != nil {
+		if r, err := n.resolveFor(op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			op.IntOK = true

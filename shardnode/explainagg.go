@@ -39,7 +39,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	x.shapeOf(leadingFilter(x.op.Arg("pipeline")), "pipeline", "collation", "hint", "let")
 	a := &aggregation{n: x.n, op: x.op, ns: ns, snap: s, hint: x.op.Arg("hint"), explain: true}
 	pipeline := x.op.Arg("pipeline")
-	r, err := resolveView(s, ns)
+	r, err := x.n.resolveFor(x.op, s, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -49,7 +49,7 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 	}
 	x.shapeOf(q.filter, "sort", "projection", "hint", "min", "max", "collation", "skip", "limit", "let")
 	if q.coll == nil {
-		if r, err := resolveView(q.snap, ns); err != nil {
+		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			stages, err := findStages(x.op, q)
@@ -77,7 +77,7 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 	defer q.snap.Release()
 	x.shapeOf(x.op.Req.Doc("query"), "hint", "collation", "skip", "limit")
 	if q.coll == nil {
-		if r, err := resolveView(q.snap, ns); err != nil {
+		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return x.explainView(dst, q, r, countStages(x.op, skip, limit))
@@ -99,7 +99,7 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 	defer q.snap.Release()
 	x.shapeOf(q.filter, "key", "collation", "hint")
 	if q.coll == nil {
-		if r, err := resolveView(q.snap, ns); err != nil {
+		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return x.explainView(dst, q, r, matchStages(x.op.Req.Doc("query")))

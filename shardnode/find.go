@@ -75,7 +75,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 
 // findOnView answers a find on a view by a pipeline, whose cursor owns the snapshot; nil where it is no view.
 func (n *Node) findOnView(op *command.Op, q *query) (*cursor, error) {
-	r, err := resolveView(q.snap, q.ns)
+	r, err := n.resolveFor(op, q.snap, q.ns)
 	if err != nil || r == nil {
 		return nil, err
 	}

@@ -75,6 +75,8 @@ func (n *Node) mayCreate(op *command.Op, ns string) error {
 type Sharding interface {
 	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
 	CheckVersion(op *command.Op, ns string) error
+	// Sharded tells whether a collection is sharded, as far as this shard knows.
+	Sharded(op *command.Op, ns string) bool
 	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
 	// CheckUpdate refuses changes of a document's shard key that move it.

@@ -1,0 +1,70 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// resolveFor is resolveView for a request. A view that reads a sharded collection cannot be run by one shard: the answer
+// then tells the router what the view stands for, and the router runs that.
+func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
+	r, err := resolveView(s, ns)
+	if err != nil || r == nil || n.Sharding == nil || op.Req.ShardVersion == nil {
+		return r, err
+	}
+	if !n.Sharding.Sharded(op, r.ns) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.pipeline...))) {
+		return r, nil
+	}
+	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
+	if r.collation != nil {
+		view = append(view, value.F("collation", value.NewDocument(r.collation)))
+	}
+	return nil, mongoerr.New(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "Command on view must be executed on mongos.").
+		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
+}
+
+// shardedForeign is what a pipeline on one shard meets when a stage reads a sharded collection, directly or through a
+// view: the router has to run that stage.
+func shardedForeign(ns string) error {
+	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "%s is sharded: the pipeline must be executed on mongos.", ns).
+		WithDetails(value.Doc(value.F("shardedForeign", value.NewString(ns))))
+}
+
+// readsSharded tells whether a pipeline reads a sharded collection besides its own.
+func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) bool {
+	for _, st := range value.Values(pipeline.Doc()) {
+		it := value.Walk(st.Doc())
+		name, spec, _ := it.Next()
+		coll := value.Value{}
+		switch string(name) {
+		case "$lookup", "$graphLookup":
+			coll = value.Lookup(spec.Doc(), "from")
+		case "$unionWith":
+			if coll = spec; spec.T == value.Document {
+				coll = value.Lookup(spec.Doc(), "coll")
+			}
+		case "$facet":
+			for _, sub := range value.Values(spec.Doc()) {
+				if n.readsSharded(op, db, sub) {
+					return true
+				}
+			}
+		}
+		if coll.T == value.String && n.Sharding.Sharded(op, db+"."+coll.Str()) {
+			return true
+		}
+		if spec.T == value.Document && n.readsSharded(op, db, value.Lookup(spec.Doc(), "pipeline")) {
+			return true
+		}
+	}
+	return false
+}
+
+// Sharded implements Sharding.
+func (s *ShardState) Sharded(op *command.Op, ns string) bool {
+	info, err := s.Catalog.Collection(op, ns)
+	return err == nil && info.Map != nil
+}
