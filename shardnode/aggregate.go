@@ -31,15 +31,16 @@ func aggregateSpec(n *Node) command.Spec {
 
 // aggregation is an aggregate command on its way.
 type aggregation struct {
-	n        *Node
-	op       *command.Op
-	ns       string
-	q        *query // what is below the pipeline; nil where it makes its own documents
-	snap     *storage.Snapshot
-	pipeline *agg.Pipeline
-	host     *aggHost
-	hint     value.Value
-	explain  bool
+	n          *Node
+	op         *command.Op
+	ns         string
+	q          *query // what is below the pipeline; nil where it makes its own documents
+	snap       *storage.Snapshot
+	pipeline   *agg.Pipeline
+	host       *aggHost
+	hint       value.Value
+	viewStages int // stages at the front that come from views
+	explain    bool
 }
 
 func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
@@ -125,7 +126,7 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	}
 	if r != nil && !reportsOnView(pipeline) {
 		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
-		a.ns, viewCollation = r.ns, r.collation
+		a.ns, viewCollation, a.viewStages = r.ns, r.collation, len(r.pipeline)
 	}
 	src, err := a.open(pipeline, viewCollation)
 	if err != nil {
@@ -223,6 +224,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
 		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
+		ViewStages: a.viewStages,
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
 		return nil, err

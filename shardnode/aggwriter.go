@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -171,6 +172,9 @@ type mergeWriter struct {
 	ns   string
 	spec agg.WriteSpec
 	lets []string
+
+	sparse bool  // the index on the identifying fields leaves out documents without them
+	failed error // the first error of a document; the others are written all the same
 }
 
 func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, error) {
@@ -201,9 +205,15 @@ func (m *mergeWriter) checkOn(c *catalog.Collection) error {
 	}
 	if c != nil {
 		for _, i := range c.Indexes {
-			if i.Unique && i.Ready && !i.Spec.Sparse && i.Spec.PartialFilter == nil && sameFields(i.Spec.KeyPattern, want) {
+			if !i.Unique || !i.Ready || i.Spec.PartialFilter != nil || !sameFields(i.Spec.KeyPattern, want) {
+				continue
+			}
+			if m.sparse = i.Spec.Sparse; !m.sparse {
 				return nil
 			}
+		}
+		if m.sparse {
+			return nil
 		}
 	}
 	return mongoerr.New(51183, "Cannot find index to verify that join fields will be unique")
@@ -222,7 +232,8 @@ func sameFields(key []byte, want map[string]bool) bool {
 
 func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
 	doc = append([]byte(nil), doc...)
-	if value.Lookup(doc, "_id").IsMissing() {
+	// Only an insert needs an _id where documents are found by other fields: a match keeps the one it has.
+	if value.Lookup(doc, "_id").IsMissing() && (slices.Contains(m.spec.On, "_id") || m.spec.WhenMatched == "pipeline") {
 		stored, err := prepareInsert(doc, true, m.w.now)
 		if err != nil {
 			return err
@@ -232,17 +243,21 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 	filter, mark := value.Begin(nil)
 	for _, f := range m.spec.On {
 		v := lookupPath(doc, f)
-		if v.IsMissing() || v.T == value.Null || v.T == value.Array || v.T == value.Undefined {
-			if f != "_id" {
-				return mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null, undefined or an array", f)
+		if v.IsNullish() {
+			if m.sparse {
+				return mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null or undefined if supporting index is sparse", f)
 			}
+			v = value.NewNull()
 		}
 		var fm int
 		filter, fm = value.BeginKey(filter, value.Document, f)
 		filter = value.Append(filter, "$eq", v)
 		filter = value.End(filter, fm)
 	}
-	return m.write(value.End(filter, mark), doc, let)
+	if err := m.write(value.End(filter, mark), doc, let); err != nil && m.failed == nil {
+		m.failed = err
+	}
+	return nil
 }
 
 func lookupPath(doc []byte, path string) value.Value {
@@ -266,8 +281,7 @@ func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	case "replace":
 		st.u = value.NewDocument(doc)
 	case "merge":
-		merged := value.NewDocument(value.Doc(value.F("$mergeObjects", value.NewArray(value.ArrayOf(value.NewString("$$ROOT"), value.NewDocument(value.Doc(value.F("$literal", value.NewDocument(doc)))))))))
-		st.u = value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$replaceWith", merged)))))
+		st.u = set("$set")
 	case "keepExisting":
 		st.u = set("$setOnInsert")
 	case "fail":
@@ -303,7 +317,7 @@ func (m *mergeWriter) checkResult(r result, doc []byte) error {
 
 func (m *mergeWriter) Commit(ctx context.Context) error {
 	m.w.finish()
-	return nil
+	return m.failed
 }
 
 func (m *mergeWriter) Abort(ctx context.Context) {}

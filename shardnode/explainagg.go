@@ -46,7 +46,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	if r == nil {
 		return x.pipeline(dst, a, pipeline, nil)
 	}
-	a.ns = r.ns
+	a.ns, a.viewStages = r.ns, len(r.pipeline)
 	all := append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
 }

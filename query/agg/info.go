@@ -19,7 +19,9 @@ func init() {
 	db := report
 	db.database = true
 	register("$currentOp", db, infoParser("$currentOp", checkCurrentOp))
-	register("$listLocalSessions", db, infoParser("$listLocalSessions", checkListLocalSessions))
+	local := db
+	local.noFacet = false
+	register("$listLocalSessions", local, infoParser("$listLocalSessions", checkListLocalSessions))
 	sessions := report
 	sessions.noFacet = false
 	register("$listSessions", sessions, infoParser("$listSessions", checkListSessions))
@@ -132,10 +134,14 @@ func wholeNumber(v value.Value) float64 {
 		return math.Trunc(v.AsFloat64())
 	}
 	down := math.Floor(v.AsFloat64())
+	if math.IsInf(down, 0) || math.IsNaN(down) {
+		return down
+	}
+	if whole := value.NewDouble(down); value.Compare(v, whole) < 0 {
+		down-- // rounding to a double went up to the next integer
+	}
 	half, _ := value.ParseDecimal128(strconv.FormatFloat(down+0.5, 'f', -1, 64))
 	switch c := value.Compare(v, half); {
-	case math.IsInf(down, 0) || math.IsNaN(down):
-		return down
 	case c > 0 || c == 0 && math.Mod(down, 2) != 0:
 		return down + 1
 	}

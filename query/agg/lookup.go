@@ -17,7 +17,11 @@ func init() {
 	register("$facet", rules{noFacet: true}, one(parseFacet))
 }
 
-const maxArray = 16 << 20
+// maxArray bounds a document that goes out; maxJoined one between two stages.
+const (
+	maxArray  = 16 << 20
+	maxJoined = 100 << 20
+)
 
 // subPipeline is a pipeline over another collection.
 type subPipeline struct {
@@ -332,9 +336,9 @@ func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 		if !ok {
 			break
 		}
-		if len(dst)+len(in.Raw) > maxArray && !l.unwound {
+		if len(dst)+len(in.Raw) > maxJoined && !l.unwound {
 			return nil, mongoerr.Newf(4568, "Total size of documents in %s matching pipeline's $lookup stage exceeds %d bytes",
-				l.s.sub.ns.Coll, maxArray)
+				l.s.sub.ns.Coll, maxJoined)
 		}
 		dst = value.AppendIndex(dst, i, value.NewDocument(in.Raw))
 	}

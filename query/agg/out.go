@@ -233,7 +233,9 @@ func (s *writeStage) parseInto(v value.Value) error {
 		case e.T != value.String:
 			return wrongType("MergeTargetNss."+k, e.T.Name(), "string")
 		case k == "db":
-			s.spec.NS.DB = e.Str()
+			if e.Str() != "" {
+				s.spec.NS.DB = e.Str()
+			}
 		default:
 			s.spec.NS.Coll = e.Str()
 		}
@@ -253,8 +255,6 @@ func (s *writeStage) parseOn(v value.Value) error {
 		if names = value.Values(v.Doc()); len(names) == 0 {
 			return mongoerr.New(51187, "If explicitly specifying $merge 'on', must include at least one field")
 		}
-	case value.Null, value.Undefined:
-		return nil
 	default:
 		return mongoerr.Newf(51186, "$merge 'on' field  must be either a string or an array of strings, but found %s", v.T.Name())
 	}
@@ -292,8 +292,6 @@ func (s *writeStage) parseWhenMatched(v value.Value) (err error) {
 			err = badMode("whenMatched", "pipeline")
 		}
 		return err
-	case value.Null, value.Undefined:
-		return nil
 	}
 	return mongoerr.Newf(51191, "$merge 'whenMatched' field  must be either a string or an array, but found %s", v.T.Name())
 }
@@ -447,15 +445,12 @@ func (w *writeSource) copy(ctx context.Context, out Writer) error {
 	}
 }
 
-// checkOn refuses documents without a value for $merge's identifying fields.
+// checkOn refuses arrays as identifying fields of $merge. What null and missing mean depends on the target's index: that
+// is the writer's to say.
 func (w *writeSource) checkOn(doc []byte) error {
 	for _, on := range w.s.spec.On {
 		v := lookupPath(doc, strings.Split(on, "."))
-		switch {
-		case on == "_id" && v.T == value.Missing:
-		case v.IsNullish():
-			return mongoerr.New(51132, "$merge write error: 'on' field cannot be missing, null or undefined if supporting index is sparse")
-		case v.T == value.Array:
+		if v.T == value.Array {
 			return mongoerr.New(51185, "$merge write error: 'on' field cannot be an array")
 		}
 	}

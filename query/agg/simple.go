@@ -124,10 +124,7 @@ func parseSample(_ *Options, v value.Value) (*sampleStage, error) {
 	}
 	n, ok := size.AsInt64()
 	if !ok {
-		x := math.Trunc(size.AsFloat64())
-		if size.T == value.Decimal128 {
-			x = math.RoundToEven(size.AsFloat64())
-		}
+		x := wholeNumber(size)
 		if n = math.MaxInt64; x < math.MaxInt64 {
 			n = int64(x)
 		}
@@ -261,11 +258,14 @@ func (s *rootSource) Next(ctx context.Context) (Doc, bool, error) {
 		return d, false, mongoerr.Newf(40228, "'newRoot' expression  must evaluate to an object, but resulting value was: %s. Type of "+
 			"resulting value: '%s'. Input document: %s", expr.Show(v), v.T.Name(), expr.Show(value.NewDocument(d.Raw)))
 	}
-	if len(v.Doc()) > maxArray {
-		return d, false, mongoerr.Newf(10334, "BSONObj size: %d is invalid. Size must be between 0 and %d", len(v.Doc()), maxArray)
+	if len(v.Doc()) > maxInternal {
+		return d, false, mongoerr.Newf(10334, "BSONObj size: %d is invalid. Size must be between 0 and %d", len(v.Doc()), maxInternal)
 	}
 	return Doc{Raw: v.Doc(), Meta: d.Meta}, true, nil
 }
+
+// maxInternal is the largest document inside the server: a command's overhead above the 16 MB of a stored one.
+const maxInternal = maxArray + 16<<10
 
 // setRoot puts a document and its metadata before expressions.
 func setRoot(f *expr.Frame, d Doc) {

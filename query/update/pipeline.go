@@ -53,6 +53,12 @@ func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStag
 		return pipelineStage{fields: p}, err
 	}
 	switch name {
+	case "$fill":
+		fields, err := fillValues(arg)
+		if err != nil {
+			return pipelineStage{}, err
+		}
+		return compileStage("$addFields", fields, scope)
 	case "$replaceWith":
 	case "$replaceRoot":
 		if arg.T != value.Document {
@@ -74,6 +80,19 @@ func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStag
 	}
 	e, err := expr.Compile(arg, scope)
 	return pipelineStage{root: e}, err
+}
+
+// fillValues turns a $fill of constants into the $addFields that it is; a $fill by method needs other documents.
+func fillValues(arg value.Value) (value.Value, error) {
+	var fs []value.Field
+	for k, v := range value.Elements(value.Lookup(arg.Doc(), "output").Doc()) {
+		by := value.Lookup(v.Doc(), "value")
+		if by.T == value.Missing {
+			return arg, mongoerr.New(mongoerr.InvalidOptions, "$_internalSetWindowFields is not allowed to be used within an update")
+		}
+		fs = append(fs, value.F(k, value.NewDocument(value.Doc(value.F("$ifNull", value.NewArray(value.ArrayOf(value.NewString("$"+k), by)))))))
+	}
+	return value.NewDocument(value.Doc(fs...)), nil
 }
 
 // runPipeline applies the stages one after another to the document.
