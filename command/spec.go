@@ -83,6 +83,7 @@ type Spec struct {
 	NoAuth       bool // runs before authentication
 	Fields       []Field
 	Lenient      bool // tolerates unknown fields, as the real command does
+	NotBuilt     bool // answers NotImplemented by name
 
 	Run Handler
 

@@ -20,7 +20,7 @@ func (s *Service) AddRest() {
 			continue
 		}
 		s.Table.Add(Spec{
-			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny,
+			Name: name, Roles: roleOf(on), Lenient: true, ReadConcern: true, WriteConcern: true, ArgTypes: TAny, NotBuilt: true,
 			Run: func(op *Op, dst []byte) ([]byte, error) {
 				return dst, NotImplemented("command %s", op.Req.Spec.Name)
 			},

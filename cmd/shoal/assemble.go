@@ -28,6 +28,8 @@ type assembly struct {
 	points *cluster.FailPoints
 	info   *command.Info
 	roles  *roles
+	// services are the commands of each role, for those who list them.
+	services []*command.Service
 
 	mu   sync.Mutex // a config server's manager may come while the process ends
 	down []func(ctx context.Context) error
@@ -139,6 +141,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 		return nil, err
 	}
 	a.onStop(func(context.Context) error { return s.Close() })
+	a.services = append(a.services, s.Service)
 	return s, nil
 }
 

@@ -205,6 +205,7 @@ func portAfter(addr string, n int) (string, error) {
 // router makes one router and listens for it.
 func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.VectorClock, addrs []string) ([]net.Addr, error) {
 	svc := command.NewService(command.Router)
+	a.services = append(a.services, svc)
 	svc.Clock = clock
 	points := cluster.NewFailPoints() // a test sets one on the router it speaks to, and on no other
 	base := &command.Base{Service: svc, Params: a.params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
