@@ -105,6 +105,9 @@ func prepare(pattern, options string) (*Regexp, error) {
 }
 
 func (r *Regexp) compileBacktracking() error {
+	if variableLookbehind(r.text) {
+		return &SyntaxError{"lookbehind assertion is not fixed length"}
+	}
 	src, err := toBacktracking(r.text, r.ucp)
 	if err != nil {
 		return err
