@@ -229,6 +229,10 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
 		return nil, err
 	}
+	from, _ := a.pipeline.Namespaces()
+	if err := a.n.checkForeignViews(a.snap, from, spec); err != nil {
+		return nil, err
+	}
 	a.pipeline.Optimize()
 	if a.pipeline.GeneratesDocuments() {
 		return a.pipeline, nil

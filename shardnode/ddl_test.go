@@ -311,3 +311,33 @@ func TestSafeInt64(t *testing.T) {
 		n.ok("d", `{"drop": "c"}`)
 	}
 }
+
+// TestReadView reads through views: find with all it may ask, count, distinct, and what a view refuses.
+func TestReadView(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": "x", "n": 3}, {"_id": 2, "a": "y", "n": 2}, {"_id": 3, "a": "X", "n": 1}]}`)
+	n.ok("d", `{"create": "v", "viewOn": "c", "pipeline": [{"$match": {"n": {"$lt": 3}}}]}`)
+	n.ok("d", `{"create": "ci", "viewOn": "c", "pipeline": [], "collation": {"locale": "en", "strength": 2}}`)
+	for _, c := range []struct{ cmd, want string }{
+		{`{"find": "v", "sort": {"n": 1}, "projection": {"n": 1}, "limit": 1}`, `[{ _id: 3, n: 1 }]`},
+		{`{"find": "v", "filter": {"a": "y"}, "skip": 0}`, `[{ _id: 2, a: "y", n: 2 }]`},
+		{`{"find": "ci", "filter": {"a": "x"}, "sort": {"_id": 1}, "projection": {"_id": 1}}`, `[{ _id: 1 }, { _id: 3 }]`},
+	} {
+		if got := "[" + strings.Join(n.first("d", c.cmd), ", ") + "]"; got != c.want {
+			t.Errorf("%s: %s, want %s", c.cmd, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		cmd  string
+		code int32
+	}{
+		{`{"find": "v", "showRecordId": true}`, 168},
+		{`{"find": "v", "sort": {"$natural": 1}}`, 168},
+		{`{"find": "ci", "collation": {"locale": "fr"}}`, 167},
+		{`{"aggregate": "c", "pipeline": [{"$lookup": {"from": "ci", "as": "o", "pipeline": []}}], "cursor": {}}`, 167},
+	} {
+		if got := n.code("d", c.cmd); got != c.code {
+			t.Errorf("%s: code %d, want %d", c.cmd, got, c.code)
+		}
+	}
+}

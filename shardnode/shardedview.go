@@ -11,7 +11,7 @@ import (
 // resolveFor is resolveView for a request. A view that reads a sharded collection cannot be run by one shard: the answer
 // then tells the router what the view stands for, and the router runs that.
 func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
-	r, err := resolveView(s, ns)
+	r, err := n.readView(op, s, ns)
 	if err != nil || r == nil || n.Sharding == nil || op.Req.ShardVersion == nil {
 		return r, err
 	}

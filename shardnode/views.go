@@ -55,11 +55,15 @@ func parseView(doc []byte) *view {
 	return v
 }
 
+// simpleCollation is what a view without one is read under, whatever the collection below has.
+var simpleCollation = value.Doc(value.F("locale", value.NewString("simple")))
+
 // resolved is a view followed down to a collection: its pipeline is all views' pipelines, the lowest first.
 type resolved struct {
-	ns        string
-	pipeline  []value.Value
-	collation []byte
+	ns         string
+	pipeline   []value.Value
+	collation  []byte
+	timeseries bool // the name is a time series collection, which may be read under any collation
 }
 
 // resolveView follows ns down; nil where it is no view.
@@ -80,7 +84,10 @@ func resolveView(s *storage.Snapshot, ns string) (*resolved, error) {
 			return nil, mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is %d", maxViewDepth)
 		}
 		if r == nil {
-			r = &resolved{collation: v.collation}
+			r = &resolved{collation: v.collation, timeseries: v.isTimeseries()}
+			if r.collation == nil {
+				r.collation = simpleCollation
+			}
 		}
 		ns = catalog.DBOf(ns) + "." + v.on
 		r.pipeline = append(value.Values(v.pipeline.Doc()), r.pipeline...)

@@ -1,0 +1,51 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// readView resolves the view that a reading command names; nil where ns is none. The command's collation has to be the view's.
+func (n *Node) readView(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
+	r, err := resolveView(s, ns)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	if arg := op.Arg("collation"); !r.timeseries && arg.T == value.Document && value.Count(arg.Doc()) > 0 {
+		spec, err := collation.Parse(arg.Doc())
+		if err != nil {
+			return nil, err
+		}
+		if err := r.checkCollation(ns, spec); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// checkCollation refuses a read of a view under another collation than its own.
+func (r *resolved) checkCollation(ns string, given *collation.Spec) error {
+	own, err := collation.Parse(r.collation)
+	if err != nil || r.timeseries || own.Equal(given) {
+		return err
+	}
+	return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "Cannot override default collation of view %s", ns)
+}
+
+// checkForeignViews compares the collation of an aggregate with those of the views its stages read.
+func (n *Node) checkForeignViews(s *storage.Snapshot, from []agg.Namespace, spec *collation.Spec) error {
+	for _, ns := range from {
+		r, err := resolveView(s, ns.String())
+		if err == nil && r != nil {
+			err = r.checkCollation(ns.String(), spec)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
