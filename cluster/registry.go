@@ -183,3 +183,24 @@ func (r *Registry) RefreshIfBehind(ctx context.Context, clock *VectorClock) erro
 
 // Dial reaches a set that is not a shard yet.
 func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }
+
+// AppendShardMap is the reply of getShardMap: shards by id, by host and by connection string.
+func AppendShardMap(dst []byte, shards []*Shard) []byte {
+	dst, m := value.BeginKey(dst, value.Document, "map")
+	for _, s := range shards {
+		dst = value.Append(dst, s.ID, value.NewString(s.Host))
+	}
+	dst = value.End(dst, m)
+	dst, m = value.BeginKey(dst, value.Document, "hosts")
+	for _, s := range shards {
+		for _, h := range s.Hosts {
+			dst = value.Append(dst, h, value.NewString(s.ID))
+		}
+	}
+	dst = value.End(dst, m)
+	dst, m = value.BeginKey(dst, value.Document, "connStrings")
+	for _, s := range shards {
+		dst = value.Append(dst, s.Host, value.NewString(s.ID))
+	}
+	return value.End(dst, m)
+}

@@ -309,23 +309,7 @@ func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	dst, m := value.BeginKey(dst, value.Document, "map")
-	for _, s := range all {
-		dst = value.Append(dst, s.ID, value.NewString(s.Host))
-	}
-	dst = value.End(dst, m)
-	dst, m = value.BeginKey(dst, value.Document, "hosts")
-	for _, s := range all {
-		for _, h := range s.Hosts {
-			dst = value.Append(dst, h, value.NewString(s.ID))
-		}
-	}
-	dst = value.End(dst, m)
-	dst, m = value.BeginKey(dst, value.Document, "connStrings")
-	for _, s := range all {
-		dst = value.Append(dst, s.Host, value.NewString(s.ID))
-	}
-	return value.End(dst, m), nil
+	return cluster.AppendShardMap(dst, all), nil
 }
 
 // getShardVersion shows what the router knows of a collection or database.

@@ -31,7 +31,7 @@ type cursor struct {
 	stream    docStream
 	snap      *storage.Snapshot
 	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
-	pending   []byte // a document that did not fit the last batch
+	pending   []byte            // a document that did not fit the last batch
 	lsid      []byte
 	txnNumber int64
 	origin    []byte // the command that opened it, for currentOp and the log

@@ -19,6 +19,7 @@ func (n *Node) BecomeShard(state *ShardState) {
 	n.Sharding, n.migrations = state, m
 	n.Service.Table.Add(m.specs()...)
 	n.Service.Table.Add(m.shardSpecs()...)
+	n.Service.Table.Add(m.infoSpecs()...)
 	n.Service.Table.Add(m.splitSpecs()...)
 	m.wg.Add(1)
 	go m.background()

@@ -14,10 +14,12 @@ import (
 // ShardState is what a shard knows of its place in the cluster: its id, the placement of databases and collections as
 // last read from the config server, and the critical sections under way.
 type ShardState struct {
-	ID       string
-	Catalog  *cluster.Catalog
-	Registry *cluster.Registry
-	Clock    *cluster.VectorClock
+	ID        string
+	ConfigDB  string // the config server's connection string
+	ClusterID [12]byte
+	Catalog   *cluster.Catalog
+	Registry  *cluster.Registry
+	Clock     *cluster.VectorClock
 
 	mu struct {
 		sync.Mutex

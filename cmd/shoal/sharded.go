@@ -146,7 +146,9 @@ func (a *assembly) joinable(s *shardnode.Server, config cluster.Peer, d *directo
 				return nil, err
 			}
 		}
-		return shardnode.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock), nil
+		state := shardnode.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock)
+		state.ConfigDB, state.ClusterID = id.ConfigDB, id.ClusterID
+		return state, nil
 	}
 	s.OnJoin(join)
 	id, ok, err := s.Identity()
