@@ -38,6 +38,7 @@ type cursor struct {
 	created   time.Time
 	lastUse   atomic.Int64
 	noTimeout bool
+	fixed     bool // it reads one moment (read concern snapshot), not what is newest at each batch
 	tailable  bool
 	awaitData bool
 	deadline  time.Duration // what is left of maxTimeMS for the whole cursor, 0 without
@@ -244,9 +245,10 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	c.returned, c.batches = count, 1
 	c.at = snapshotTime(op, c.snap)
 	var id int64
-	if (done && !c.tailable) || single {
+	if (done && !c.staysOpen(count)) || single {
 		c.close()
 	} else {
+		c.fixed = readsMoment(op)
 		c.stream.stop()
 		if c.snap != nil {
 			c.snap.Save()
@@ -263,16 +265,24 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 
 // runGetMore continues a cursor.
 func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
-	if t := op.Req.Cmd.T; t != value.Int64 && t != value.Int32 {
-		return dst, command.WrongType("getMore.getMore", t, command.TInt)
+	if t := op.Req.Cmd.T; t != value.Int64 {
+		if op.Req.Cmd.IsNullish() {
+			return dst, command.MissingField("getMore.getMore")
+		}
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'", t.Name())
+	}
+	if v := op.Arg("term"); !v.IsMissing() && v.T != value.Int64 {
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.term' is the wrong type '%s', expected type 'long'", v.T.Name())
 	}
 	coll := op.Req.Str("collection")
 	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
 		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
 	}
-	size := op.Req.Int("batchSize", -1)
-	if !op.Arg("batchSize").IsMissing() && size < 0 {
-		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+	size := int64(-1)
+	if v := op.Arg("batchSize"); !v.IsMissing() {
+		if size = safeInt64(v); size < 0 {
+			return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+		}
 	}
 	if size == 0 {
 		size = -1
@@ -281,15 +291,19 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if op.Req.MaxTimeMS > 0 && !(c.tailable && c.awaitData) {
+	if err := c.accepts(op); err != nil {
 		n.cursors.unpin(c)
-		return dst, mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")
+		return dst, err
 	}
 	op.Stats.NS, op.Stats.CursorID = c.ns, c.id
 	return n.nextBatch(op, dst, c, size)
 }
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
+	if err := n.refresh(c); err != nil {
+		n.cursors.remove(c)
+		return dst, err
+	}
 	dst, cm, bm := beginCursor(dst, "nextBatch")
 	dst, count, done, err := c.fillBatch(op, dst, size)
 	if err == nil && c.tailable && count == 0 && done && c.awaitData {
@@ -324,13 +338,19 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	ns := op.Req.NS(coll)
-	var killed, missing []value.Value
+	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
+	var ids, killed, missing []value.Value
 	for i, v := range value.Values(op.Req.Doc("cursors")) {
+		if v.IsNullish() {
+			continue
+		}
 		if v.T != value.Int64 {
 			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
 		}
-		if n.cursors.owns(v.Int64(), ns) && n.cursors.kill(v.Int64()) {
+		ids = append(ids, v)
+	}
+	for _, v := range ids {
+		if n.cursors.kill(v.Int64()) {
 			killed = append(killed, v)
 		} else {
 			missing = append(missing, v)
@@ -342,9 +362,43 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
 }
 
-func (t *cursorTable) owns(id int64, ns string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.mu.byID[id]
-	return c != nil && c.ns == ns
+// staysOpen tells whether a cursor lives on at its end: a tailable one does, unless it began on an empty collection.
+func (c *cursor) staysOpen(count int64) bool {
+	if !c.tailable {
+		return false
+	}
+	if qs, ok := c.stream.(*queryStream); ok && count == 0 {
+		coll := qs.q.coll
+		return coll != nil && (coll.Oplog || coll.Counters.Records.Load() > 0)
+	}
+	return true
+}
+
+// readsMoment is true for operations whose cursor keeps to the moment it was opened at.
+func readsMoment(op *command.Op) bool {
+	if op.Req.ReadConcern == nil {
+		return false
+	}
+	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
+	return err != nil || rc.Level == "snapshot"
+}
+
+// accepts checks that a getMore may continue the cursor: it has to come in the cursor's session, and a time limit is for
+// cursors that wait.
+func (c *cursor) accepts(op *command.Op) error {
+	if v := value.Lookup(op.Req.Body, "maxTimeMS"); v.T.Numeric() && !(c.tailable && c.awaitData) {
+		return mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")
+	}
+	if op.Client.InProcess || op.Client.Internal {
+		return nil
+	}
+	switch {
+	case c.lsid == nil && op.Req.LSID != nil:
+		return mongoerr.Newf(50737, "Cannot run getMore on cursor %d, which was not created in a session, in session %s", c.id, value.ShowDoc(op.Req.LSID))
+	case c.lsid != nil && op.Req.LSID == nil:
+		return mongoerr.Newf(50736, "Cannot run getMore on cursor %d, which was created in session %s, without an lsid", c.id, value.ShowDoc(c.lsid))
+	case c.lsid != nil && value.Compare(value.Lookup(c.lsid, "id"), value.Lookup(op.Req.LSID, "id")) != 0:
+		return mongoerr.Newf(50738, "Cannot run getMore on cursor %d, which was created in session %s, in session %s", c.id, value.ShowDoc(c.lsid), value.ShowDoc(op.Req.LSID))
+	}
+	return nil
 }

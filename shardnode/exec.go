@@ -52,6 +52,7 @@ type collScan struct {
 	matcher *match.Matcher
 	pace    *pace
 	cur     *storage.RecordCursor
+	last    storage.RecordID // the record that was given last, noted by save
 }
 
 func (c *collScan) next(op *command.Op, r *row) (bool, error) {
@@ -92,6 +93,9 @@ func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 
 func (c *collScan) save() {
 	if c.cur != nil {
+		if c.st.docs > 0 && !c.st.eof {
+			c.last = append(c.last[:0], c.cur.RecordID()...)
+		}
 		c.cur.Save()
 	}
 }
@@ -104,6 +108,15 @@ func (c *collScan) close() {
 }
 
 func (c *collScan) stats() *nodeStats { return &c.st }
+
+// mayAdvance tells whether a saved scan can go on in a newer snapshot.
+func (c *collScan) mayAdvance() bool { return !c.opts.Reverse && c.cur != nil && len(c.last) > 0 }
+
+// advance moves a saved scan to a newer snapshot, behind the record that it gave last.
+func (c *collScan) advance(s *storage.Snapshot, coll *catalog.Collection) {
+	c.close()
+	c.snap, c.coll, c.opts.From = s, coll, after(c.last)
+}
 
 // idLookup is the express path: the one document with an _id.
 type idLookup struct {

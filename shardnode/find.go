@@ -111,7 +111,12 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 		return q, a, mongoerr.New(mongoerr.FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'")
 	}
 	if a.tail && a.single {
-		return q, a, mongoerr.New(mongoerr.FailedToParse, "Cannot use tailable option with the 'singleBatch' option")
+		return q, a, mongoerr.New(mongoerr.BadValue, "Cannot use tailable option with the 'singleBatch' option")
+	}
+	if a.tail && len(q.sort) > 5 {
+		if i, ok := value.Lookup(q.sort, "$natural").AsInt64(); !ok || i != 1 || value.Count(q.sort) != 1 {
+			return q, a, mongoerr.New(mongoerr.BadValue, "cannot use tailable option with a sort other than {$natural: 1}")
+		}
 	}
 	q.returnKey, q.showRecordID, q.tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
 	q.diskUse = op.BoolOr("allowDiskUse", true)
@@ -240,7 +245,7 @@ func (n *Node) awaitMore(op *command.Op, dst []byte, c *cursor, size int64) (out
 			}
 			return dst, 0, true, nil
 		}
-		if err = n.refreshTail(c); err != nil {
+		if err = n.refresh(c); err != nil {
 			return dst, 0, true, err
 		}
 		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 {
