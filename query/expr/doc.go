@@ -6,9 +6,10 @@
 //	document ──Frame.SetRoot──► Expr.Eval(frame) ──► value.Value (borrowed, see 2)
 //
 // An expression's life: Compile tells paths, variables, literals and operators apart (parseValue, parseString,
-// parseObject); an operator's row in the registry says how its operands are read (positional, named, or by its own
-// parser) and newCall folds it where all operands are constants. Eval walks the tree; operators read operands through
-// node.eval and build arrays and documents in the Frame (begin, finish).
+// parseObject); an operator's row in the registry says how its operands are read (parsePositional, parseNamed, or a
+// parser of its own). Then Scope.optimize folds what is constant, operands first, and lets operators drop what cannot be
+// reached and compile what they need (a pattern). Eval walks the tree; operators read operands through node.eval and
+// build arrays and documents in the Frame (beginArray, beginDoc, finish).
 //
 // Invariants
 //
@@ -17,6 +18,7 @@
 //     valid until the next SetRoot (which reuses the arena); whoever keeps it longer calls Clone.
 //  3. Missing is what an absent field evaluates to and what $$REMOVE is; null is a value. Where an operator treats both
 //     alike it asks IsNullish.
-//  4. Time, randomness, collation and user data come from Env; nothing here reads a clock.
+//  4. Time, randomness, collation and user data come from Env; nothing here reads a clock. What outlives one operation is
+//     compiled with Env.Clock.
 //  5. Every error is a *mongoerr.Error with the code a client sees. Errors of folding carry Env.FoldContext in front.
 package expr
