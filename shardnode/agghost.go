@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"context"
+	"strings"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -61,6 +62,24 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 		return nil, err
 	}
 	return &querySource{stream: stream}, nil
+}
+
+// Indexed implements agg.IndexChecker.
+func (h *aggHost) Indexed(ns agg.Namespace, path string, _ []byte) bool {
+	coll := h.snap.Catalog().Lookup(ns.String())
+	if coll == nil || path == "_id" {
+		return true
+	}
+	for _, ix := range coll.Indexes {
+		if !ix.Ready || ix.Hidden || ix.Spec.PartialFilter != nil {
+			continue
+		}
+		it := value.Walk(ix.Spec.KeyPattern)
+		if k, _, ok := it.Next(); ok && (string(k) == path || strings.HasSuffix(string(k), "$**")) {
+			return true
+		}
+	}
+	return false
 }
 
 // Info implements agg.Host.

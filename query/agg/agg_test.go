@@ -20,7 +20,8 @@ import (
 type memHost struct {
 	colls map[string][][]byte
 	views map[string]view
-	limit int64
+
+	indexed bool
 }
 
 type view struct {
@@ -57,6 +58,9 @@ func (h *memHost) Find(ctx context.Context, ns Namespace, q Query) (Source, erro
 	}
 	return p.Run(NewSliceSource(h.colls[ns.Coll]))
 }
+
+// Indexed says no, so that joins by fields go through a table; TestJoinTable compares that with queries.
+func (h *memHost) Indexed(Namespace, string, []byte) bool { return h.indexed }
 
 func (h *memHost) Info(context.Context, Namespace, string, value.Value) (Source, error) {
 	return NewSliceSource(nil), nil
@@ -257,4 +261,27 @@ func outcomeSorted(s string) string {
 	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 	sort.Strings(lines)
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// TestJoinTable joins values of all kinds by a table and by queries; both must agree.
+func TestJoinTable(t *testing.T) {
+	var docs [][]byte
+	for i, v := range []string{`1`, `1.0`, `"a"`, `null`, `[1, "a"]`, `[]`, `[[1]]`, `{"b": 1}`, `{"b": [1, 2]}`, `[{"b": 1}, {"c": 2}]`, `[{"b": null}, 5]`,
+		`{"b": null}`, `{"c": 1}`, `[[{"b": 1}]]`, `{"0": {"b": 3}}`} {
+		docs = append(docs, value.Doc(f("_id", value.NewInt32(int32(i))), f("a", fromJSON(t, v))))
+	}
+	docs = append(docs, value.Doc(f("_id", value.NewInt32(99))))
+	h := &memHost{colls: map[string][][]byte{"c": docs, "o": docs}}
+	for _, paths := range [][2]string{{"a", "a"}, {"a.b", "a.b"}, {"a", "a.b"}, {"a.b", "a"}, {"a.0", "a"}, {"a", "a.0.b"}} {
+		p := array(doc(f("$lookup", doc(f("from", str("o")), f("localField", str(paths[0])), f("foreignField", str(paths[1])), f("as", str("x"))))))
+		var got [2]string
+		for i := range got {
+			h.indexed = i == 1
+			docs, err := whole(p, h, Options{NS: Namespace{"db", "c"}, Host: h})
+			got[i] = outcome(docs, err, true)
+		}
+		if got[0] != got[1] {
+			t.Errorf("%v: a table gives\n%s\nqueries give\n%s", paths, got[0], got[1])
+		}
+	}
 }

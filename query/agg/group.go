@@ -123,15 +123,16 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, frame: x.frame(), index: map[string]int32{}, wrap: !x.last && !s.partial}, nil
+	return &groupSource{x: x, s: s, src: src, frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
 }
 
 // groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
 type groupSource struct {
-	x     *exec
-	s     *groupStage
-	src   Source
-	frame *expr.Frame
+	x        *exec
+	s        *groupStage
+	src      Source
+	frame    *expr.Frame
+	collator value.Collator
 
 	index  map[string]int32 // group key bytes → group
 	ids    []value.Value
@@ -140,7 +141,8 @@ type groupSource struct {
 	bytes  int64
 
 	ready  bool
-	wrap   bool // see wrapKeys
+	wrap   bool         // see wrapKeys
+	simple *simpleGroup // nil where the operands need evaluation
 	at     int
 	buf    []byte
 	runs   []SpillFile
@@ -280,6 +282,9 @@ func (g *groupSource) fill(ctx context.Context) error {
 
 // add puts one document in its group.
 func (g *groupSource) add(d Doc) error {
+	if g.simple != nil {
+		return g.addSimple(d)
+	}
 	setRoot(g.frame, d)
 	var id value.Value
 	var err error
@@ -288,15 +293,9 @@ func (g *groupSource) add(d Doc) error {
 	} else if id, err = g.s.id.Eval(g.frame); err != nil {
 		return groupError(err)
 	}
-	if id.T == value.Missing {
-		id = value.NewNull()
-	}
-	g.key = value.AppendGroupKey(g.key[:0], id, g.x.opts.collator())
-	at, ok := g.index[string(g.key)]
-	if !ok {
-		if at, err = g.create(id, d); err != nil {
-			return err
-		}
+	at, err := g.find(id, d)
+	if err != nil {
+		return err
 	}
 	fields := g.s.fields
 	states := g.states[int(at)*len(fields):]
@@ -317,6 +316,37 @@ func (g *groupSource) add(d Doc) error {
 		g.bytes += int64(grew)
 	}
 	return nil
+}
+
+// addSimple is add for operands that are fields: one walk over the document reads them all.
+func (g *groupSource) addSimple(d Doc) error {
+	r := &g.simple.reader
+	r.read(d.Raw)
+	at, err := g.find(r.get(&g.simple.id), d)
+	if err != nil {
+		return err
+	}
+	states := g.states[int(at)*len(g.s.fields):]
+	for i := range g.simple.args {
+		grew, err := states[i].Add(r.get(&g.simple.args[i]), g.frame)
+		if err != nil {
+			return err
+		}
+		g.bytes += int64(grew)
+	}
+	return nil
+}
+
+// find gives the number of id's group, starting it where it is new.
+func (g *groupSource) find(id value.Value, d Doc) (int32, error) {
+	if id.T == value.Missing {
+		id = value.NewNull()
+	}
+	g.key = value.AppendGroupKey(g.key[:0], id, g.collator)
+	if at, ok := g.index[string(g.key)]; ok {
+		return at, nil
+	}
+	return g.create(id, d)
 }
 
 // create starts a group.

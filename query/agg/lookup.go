@@ -287,6 +287,11 @@ type lookupSource struct {
 	cached []byte // the joined array, where it is the same for all documents
 	// unwound: the next stage unwinds the array, so no document has to hold it whole.
 	unwound bool
+
+	resolved bool // what follows is known
+	on       Namespace
+	view     bool
+	table    *joinTable // nil where each document makes a query
 }
 
 func (l *lookupSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -306,6 +311,14 @@ func (l *lookupSource) Next(ctx context.Context) (Doc, bool, error) {
 
 // join collects what the other collection holds for one document.
 func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
+	if l.s.local != "" && len(l.s.sub.stages) == 0 {
+		if src, err := l.equality(ctx, d); src != nil || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			return l.collect(ctx, src)
+		}
+	}
 	setRoot(l.frame, d)
 	scope := l.x.opts.scope()
 	if len(l.s.lets) > 0 {
@@ -326,6 +339,37 @@ func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.collect(ctx, src)
+}
+
+// equality opens a join by fields alone: from a table in memory, or by a query of the other collection. It gives nil where
+// the other collection is a view.
+func (l *lookupSource) equality(ctx context.Context, d Doc) (Source, error) {
+	if !l.resolved {
+		on, view, err := l.x.host.Resolve(ctx, l.s.sub.ns)
+		if err != nil {
+			return nil, err
+		}
+		l.resolved, l.on, l.view = true, on, view != nil
+		if !l.view {
+			if l.table, err = l.tryTable(ctx, on); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if l.view {
+		return nil, nil
+	}
+	v := localValue(d.Raw, l.s.localPath)
+	filter := joinFilter(l.s.foreign, v)
+	if l.table != nil {
+		return l.table.find(v, filter)
+	}
+	return l.x.host.Find(ctx, l.on, Query{Filter: filter, Collation: l.x.opts.Collation})
+}
+
+// collect reads a source into an array.
+func (l *lookupSource) collect(ctx context.Context, src Source) ([]byte, error) {
 	defer src.Close()
 	dst, mark := value.Begin(l.arr[:0])
 	for i := 0; ; i++ {
