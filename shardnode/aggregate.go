@@ -65,6 +65,9 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return dst, err
 	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return dst, err
+	}
 	s, err := n.readSnapshot(op)
 	if err != nil {
 		return dst, err

@@ -1,9 +1,10 @@
 package shardnode
 
 import (
-	"sort"
+	"strings"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -14,473 +15,384 @@ func bulkWriteSpec(n *Node) command.Spec {
 		Name: "bulkWrite", Roles: command.All, Kind: command.Write, AdminOnly: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runBulkWrite,
 		Fields: []command.Field{
-			command.Req("ops", command.TArray), command.Req("nsInfo", command.TArray), command.Opt("cursor", command.TObject),
-			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("ordered", command.TBool), command.Opt("let", command.TObject),
-			command.Opt("errorsOnly", command.TBool), command.Opt("bypassEmptyTsReplacement", command.TBool),
+			command.Req("ops", command.TArray), command.Req("nsInfo", command.TArray), command.Opt("ordered", command.TBool),
+			command.Opt("errorsOnly", command.TBool), command.Opt("let", command.TObject), command.Opt("cursor", command.TObject),
+			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
 		},
 	}
 }
 
-// bulkOp is one operation of a bulkWrite: a document to insert, or a statement.
+// bulkOp is one operation of a bulkWrite: an insert's document, or a statement.
 type bulkOp struct {
-	ns     string
-	kind   string // insert, update, delete
-	insert []byte
-	st     statement
+	ns   string
+	uuid value.Value // which the client expects the collection to have, Missing for any
+	doc  []byte      // an insert's
+	stmt *statement  // an update's or delete's
 }
 
-// bulk is a bulkWrite at work: its operations and what they did so far.
-type bulk struct {
-	w       *writeOp
-	n       *Node
-	ops     []bulkOp
-	ordered bool
-	results [][]byte
-	// onlyErrors leaves the results of what succeeded out.
-	onlyErrors bool
-	entered    string // the namespace that is locked, empty for none
+func (o *bulkOp) isInsert() bool { return o.stmt == nil }
+func (o *bulkOp) isUpdate() bool { return o.stmt != nil && !o.stmt.u.IsMissing() }
+
+// bulkWrite is a bulkWrite command on its way.
+type bulkWrite struct {
+	n          *Node
+	op         *command.Op
+	ops        []bulkOp
+	ordered    bool
+	errorsOnly bool
+	w          *writeOp // over all namespaces; it stands in that of the operation in work
+	in         string   // that namespace
+	results    [][]byte
 
 	errors, inserted, matched, modified, upserted, deleted int64
 }
 
 func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = "admin.$cmd.bulkWrite", "bulkWrite"
-	b := &bulk{n: n, ordered: op.Req.BoolOr("ordered", true), onlyErrors: op.Bool("errorsOnly")}
-	size, err := bulkCursor(op)
+	b := &bulkWrite{n: n, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
+	size, err := bulkBatchSize(op.Arg("cursor"))
 	if err != nil {
 		return dst, err
 	}
-	if err := b.parse(op); err != nil {
+	if err := b.parse(); err != nil {
 		return dst, err
 	}
 	if b.w, err = n.newWriteOp(op); err != nil {
 		return dst, err
 	}
 	defer b.w.leave()
-	if err := b.run(op); err != nil {
+	b.run()
+	if err := b.w.commandError(); err != nil {
 		return dst, err
 	}
-	b.w.leave()
 	b.w.finish()
 	n.sizes.inserts.Add(b.inserted)
-	op.Stats.NInserted, op.Stats.NMatched, op.Stats.NModified, op.Stats.NDeleted = b.inserted, b.matched, b.modified, b.deleted
-	sort.SliceStable(b.results, func(i, j int) bool { return resultIndex(b.results[i]) < resultIndex(b.results[j]) })
-	c := &cursor{ns: "admin.$cmd.bulkWrite", stream: &listStream{docs: b.results}}
+	c := &cursor{ns: "admin.$cmd.bulkWrite", stream: &aggStream{src: agg.NewSliceSource(b.results)}}
 	if dst, err = n.firstBatch(op, dst, c, size, false); err != nil {
 		return dst, err
 	}
 	for _, f := range []struct {
 		name string
 		n    int64
-	}{
-		{"nErrors", b.errors}, {"nInserted", b.inserted}, {"nMatched", b.matched}, {"nModified", b.modified},
-		{"nUpserted", b.upserted}, {"nDeleted", b.deleted},
-	} {
+	}{{"nErrors", b.errors}, {"nInserted", b.inserted}, {"nMatched", b.matched}, {"nModified", b.modified},
+		{"nUpserted", b.upserted}, {"nDeleted", b.deleted}} {
 		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
 	}
 	return dst, nil
 }
 
-// resultIndex is the operation that a result belongs to.
-func resultIndex(doc []byte) int32 { return value.Lookup(doc, "idx").Int32() }
-
-func bulkCursor(op *command.Op) (size int64, err error) {
-	size = -1
-	for k, v := range value.Elements(op.Req.Doc("cursor")) {
+// bulkBatchSize is how many results the first batch may hold.
+func bulkBatchSize(cursor value.Value) (int64, error) {
+	size := int64(1<<31 - 1)
+	for k, v := range value.Elements(cursor.Doc()) {
 		if k != "batchSize" {
 			return 0, command.UnknownField("bulkWrite.cursor." + k)
-		}
-		if v.IsNullish() {
-			continue
 		}
 		if !v.T.Numeric() {
 			return 0, command.WrongType("bulkWrite.cursor.batchSize", v.T, command.TNumber)
 		}
-		if size = safeInt64(v); size < 0 {
-			return 0, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
+		if size = command.LongOf(v); size < 0 {
+			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
 		}
 	}
 	return size, nil
 }
 
-// parse reads namespaces and operations.
-func (b *bulk) parse(op *command.Op) error {
+// parse reads namespaces and operations. What is wrong with their form is an error of the command.
+func (b *bulkWrite) parse() error {
+	req := &b.op.Req
 	var names []string
-	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(i int, doc []byte) error {
-		ns, err := b.namespace(doc)
-		names = append(names, ns)
+	var uuids []value.Value
+	err := req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(i int, d []byte) error {
+		ns, err := parseNSInfo(d)
+		names, uuids = append(names, ns), append(uuids, value.Lookup(d, "collectionUUID"))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	list := op.Req.DocList("ops")
+	list := req.DocList("ops")
+	if err := checkBatch(list.Count()); err != nil {
+		return err
+	}
 	b.ops = make([]bulkOp, 0, list.Count())
-	let := op.Req.Doc("let")
-	err = list.Each("bulkWrite.ops", func(i int, doc []byte) error {
-		o := bulkOp{st: statement{let: let}}
-		at, err := o.parse(doc)
+	err = list.Each("bulkWrite.ops", func(i int, d []byte) error {
+		o, at, err := parseBulkOp(d, req.Doc("let"))
 		if err != nil {
 			return err
 		}
 		if at < 0 || at >= int64(len(names)) {
 			return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 		}
-		if op.Req.HasTxnNumber && op.Req.Autocommit.IsMissing() && o.st.multi {
-			return mongoerr.New(mongoerr.InvalidOptions, "Cannot use retryable writes with multi=true")
-		}
-		o.ns = names[at]
+		o.ns, o.uuid = names[at], uuids[at]
 		b.ops = append(b.ops, o)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return checkBatch(len(b.ops))
+	for _, ns := range names {
+		db, coll, ok := strings.Cut(ns, ".")
+		if !ok {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", ns)
+		}
+		if err := command.CheckDBName(db); err != nil {
+			return err
+		}
+		if err := command.CheckCollName(db, coll); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// namespace reads an entry of nsInfo.
-func (b *bulk) namespace(doc []byte) (string, error) {
-	var ns string
-	var uuid value.Value
-	for k, v := range value.Elements(doc) {
+func parseNSInfo(d []byte) (ns string, err error) {
+	found := false
+	for k, v := range value.Elements(d) {
 		switch k {
 		case "ns":
-			if v.IsNullish() {
+			if v.T == value.Null {
 				continue
 			}
 			if v.T != value.String {
 				return "", command.WrongType("bulkWrite.nsInfo.ns", v.T, command.TString)
 			}
-			ns = v.Str()
-			if err := checkNamespace(ns); err != nil {
-				return "", err
-			}
-		case "collectionUUID":
-			uuid = v
-		case "encryptionInformation", "shardVersion", "databaseVersion", "isTimeseriesNamespace":
+			ns, found = v.Str(), true
+		case "collectionUUID", "encryptionInformation", "shardVersion", "databaseVersion", "isTimeseriesNamespace":
 		default:
 			return "", command.UnknownField("bulkWrite.nsInfo." + k)
 		}
 	}
-	if ns == "" {
+	if !found {
 		return "", command.MissingField("bulkWrite.nsInfo.ns")
 	}
-	if uuid.IsNullish() {
-		return ns, nil
-	}
-	if uuid.T != value.Binary || uuid.Subtype() != 4 || len(uuid.Bytes()) != 16 {
-		return "", mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'bulkWrite.nsInfo.collectionUUID' is the wrong type '%s', expected type 'binData'", uuid.T.Name())
-	}
-	return ns, checkUUID(b.n.Engine.Catalog(), ns, catalog.UUID(uuid.Bytes()))
+	return ns, nil
 }
 
-// checkNamespace refuses what is no database and collection.
-func checkNamespace(ns string) error {
-	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
-	if coll == "" || db == ns || command.CheckDBName(db) != nil || command.CheckCollName(db, coll) != nil {
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", ns)
-	}
-	return nil
-}
-
-// parse reads one operation: its first field says what it is and where.
-func (o *bulkOp) parse(doc []byte) (at int64, err error) {
-	it := value.Walk(doc)
-	k, v, ok := it.Next()
-	if !ok {
-		return 0, mongoerr.New(mongoerr.BadValue, "BulkWrite operation must not be empty")
-	}
-	o.kind = string(k)
-	path := "bulkWrite." + o.kind + "."
-	switch o.kind {
+// parseBulkOp reads one operation: its first field says what it is and holds the place of its namespace.
+func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
+	it := value.Walk(d)
+	kind, v, _ := it.Next()
+	name := string(kind)
+	switch name {
 	case "insert", "update", "delete":
 	default:
-		return 0, command.UnknownField("bulkWrite.ops." + o.kind)
+		return o, 0, command.UnknownField("bulkWrite.ops." + name)
 	}
-	if v.IsNullish() {
-		return 0, command.MissingField(path + o.kind)
+	switch {
+	case v.T == value.Null:
+		return o, 0, command.MissingField(name + "." + name)
+	case !v.T.Numeric():
+		return o, 0, command.WrongType(name+"."+name, v.T, command.TNumber)
 	}
-	if !v.T.Numeric() {
-		return 0, command.WrongType(path+o.kind, v.T, command.TNumber)
+	at = command.LongOf(v)
+	if name != "insert" {
+		o.stmt = &statement{let: let}
 	}
-	at = safeInt64(v)
+	seen := map[string]bool{}
 	for {
 		k, v, ok := it.Next()
 		if !ok {
 			break
 		}
-		if err := o.field(path, string(k), v); err != nil {
-			return at, err
+		if v.T == value.Null && string(k) != "updateMods" && string(k) != "hint" {
+			continue
+		}
+		seen[string(k)] = true
+		if err := o.field(name, string(k), v); err != nil {
+			return o, 0, err
 		}
 	}
-	switch {
-	case o.kind == "insert" && o.insert == nil:
-		return at, command.MissingField(path + "document")
-	case o.kind != "insert" && o.st.filter == nil:
-		return at, command.MissingField(path + "filter")
-	case o.kind == "update" && o.st.u.IsMissing():
-		return at, command.MissingField(path + "updateMods")
+	need := map[string][]string{"insert": {"document"}, "update": {"filter", "updateMods"}, "delete": {"filter"}}
+	for _, f := range need[name] {
+		if !seen[f] {
+			return o, 0, command.MissingField(name + "." + f)
+		}
 	}
-	return at, nil
+	return o, at, nil
 }
 
-// field reads a field of an operation beside its first.
-func (o *bulkOp) field(path, k string, v value.Value) error {
-	if o.kind == "insert" {
+// bulkFields names the fields of an update statement that bulkWrite spells in its own way.
+var bulkFields = map[string]string{"filter": "q", "constants": "c"}
+
+func (o *bulkOp) field(kind, k string, v value.Value) error {
+	typed := func(t command.Types, ok bool) error {
+		if ok {
+			return nil
+		}
+		return command.WrongType(kind+"."+k, v.T, t)
+	}
+	switch {
+	case kind == "insert":
 		if k != "document" {
-			return command.UnknownField(path + k)
+			return command.UnknownField("insert." + k)
 		}
-		return o.doc(path+k, v, &o.insert)
-	}
-	st := &o.st
-	switch {
-	case k == "filter":
-		return o.doc(path+k, v, &st.filter)
+		o.doc = v.Doc()
+		return typed(command.TObject, v.T == value.Document)
 	case k == "multi":
-		return o.flag(path+k, v, &st.multi)
-	case k == "hint":
-		if v.T != value.String && v.T != value.Document {
-			return mongoerr.New(mongoerr.FailedToParse, "Hint must be a string or an object")
-		}
-		st.hint = v
-		return nil
-	case k == "collation":
-		var doc []byte
-		if err := o.doc(path+k, v, &doc); err != nil || doc == nil {
-			return err
-		}
-		st.collation = v
-		return nil
-	case k == "sampleId":
-		return nil
-	case o.kind == "delete":
-		return command.UnknownField(path + k)
-	}
-	return o.updateField(path, k, v)
-}
-
-func (o *bulkOp) updateField(path, k string, v value.Value) error {
-	st := &o.st
-	switch k {
-	case "updateMods":
+		o.stmt.multi = v.Truthy()
+		return typed(command.TBool, v.T == value.Boolean)
+	case k == "updateMods" && kind == "update":
+		o.stmt.u = v
 		if v.T != value.Document && v.T != value.Array {
 			return mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
 		}
-		st.u = v
-	case "upsert":
-		return o.flag(path+k, v, &st.upsert)
-	case "upsertSupplied":
-		var ignored bool
-		return o.flag(path+k, v, &ignored)
-	case "constants":
-		return o.doc(path+k, v, &st.constants)
-	case "sort":
-		return o.doc(path+k, v, &st.sort)
-	case "arrayFilters":
-		if v.IsNullish() {
-			return nil
-		}
-		if v.T != value.Array {
-			return command.WrongType(path+k, v.T, command.TArray)
-		}
-		st.arrayFilters = value.Values(v.Doc())
-		for i, f := range st.arrayFilters {
-			if f.T != value.Document {
-				return command.WrongType(path+k+"."+itoa(i), f.T, command.TObject)
-			}
-		}
-	default:
-		return command.UnknownField(path + k)
-	}
-	return nil
-}
-
-func (o *bulkOp) doc(path string, v value.Value, to *[]byte) error {
-	if v.IsNullish() {
 		return nil
+	case k == "upsert" && kind == "update":
+		o.stmt.upsert = v.Truthy()
+		return typed(command.TBool, v.T == value.Boolean)
+	case kind == "delete":
+		switch k {
+		case "filter", "hint", "collation", "sampleId":
+		default:
+			return command.UnknownField("delete." + k)
+		}
 	}
-	if v.T != value.Document {
-		return command.WrongType(path, v.T, command.TObject)
+	name := k
+	if n := bulkFields[k]; n != "" {
+		name = n
+	} else if k == "q" || k == "u" || k == "c" {
+		return command.UnknownField(kind + "." + k)
 	}
-	*to = v.Doc()
-	return nil
+	return o.stmt.updateField(name, v)
 }
 
-func (o *bulkOp) flag(path string, v value.Value, to *bool) error {
-	if v.IsNullish() {
-		return nil
-	}
-	if v.T != value.Boolean {
-		return command.WrongType(path, v.T, command.TBool)
-	}
-	*to = v.Bool()
-	return nil
-}
-
-// run runs the operations in their order; neighbouring inserts into one collection are one unit of work.
-func (b *bulk) run(op *command.Op) error {
+// run runs the operations: inserts next to each other into one namespace as one batch.
+func (b *bulkWrite) run() {
 	for i := 0; i < len(b.ops); {
-		end := i + 1
-		for b.ops[i].kind == "insert" && end < len(b.ops) && b.ops[end].kind == "insert" && b.ops[end].ns == b.ops[i].ns && end-i < insertUnitDocs {
-			end++
-		}
-		stop, err := b.group(op, i, end)
-		if err != nil {
-			return err
-		}
-		if err := b.w.commandError(); err != nil {
-			return err
+		end, stop := i+1, false
+		if b.ops[i].isInsert() {
+			for end < len(b.ops) && b.ops[end].isInsert() && b.ops[end].ns == b.ops[i].ns && end-i < insertUnitDocs {
+				end++
+			}
+			stop = b.insert(i, end)
+		} else {
+			stop = b.statement(i)
 		}
 		if stop {
-			return nil
+			return
 		}
 		i = end
 	}
-	return nil
 }
 
-// group runs the operations from first up to end, which are inserts of one collection, or one statement.
-func (b *bulk) group(op *command.Op, first, end int) (stop bool, err error) {
-	o := &b.ops[first]
-	failed := len(b.w.errs)
-	if err := b.enter(op, o.ns); err != nil {
-		if isFatal(mongoerr.CodeOf(err)) {
-			return true, err
-		}
-		for i := first; i < end && !stop; i++ {
-			stop = b.w.fail(i, err, b.ordered)
-		}
-	} else if o.kind == "insert" {
-		stop = b.insert(first, end)
-	} else {
-		stop = b.statement(first)
-	}
-	for _, e := range b.w.errs[failed:] {
-		b.note(b.failure(e))
-		b.errors++
-	}
-	return stop, nil
-}
-
-// enter locks the namespace that the next operations work on.
-func (b *bulk) enter(op *command.Op, ns string) error {
-	if b.entered == ns {
+// enter stands the write in the operation's namespace.
+func (b *bulkWrite) enter(o *bulkOp) error {
+	ns := o.ns
+	if b.in == ns {
 		return nil
 	}
 	b.w.leave()
-	b.entered = ""
-	if err := b.n.admin.block.checkTarget(op, ns); err != nil {
-		return err
-	}
-	if err := checkWritable(op, ns); err != nil {
+	b.in = ""
+	if err := checkWritable(b.op, ns); err != nil {
 		return err
 	}
 	if err := b.w.enter(ns); err != nil {
 		return err
 	}
-	b.entered = ns
+	if id, ok := catalog.UUIDFrom(o.uuid); ok {
+		if err := checkUUID(b.n.Engine.Catalog(), ns, id); err != nil {
+			return err
+		}
+	}
+	b.in = ns
 	return nil
 }
 
-func (b *bulk) insert(first, end int) (stop bool) {
-	var docs []pendingDoc
-	failed := len(b.w.errs)
-	flush := func() {
-		if len(docs) > 0 && !stop {
-			n, s := b.w.insertUnit(b.ops[first].ns, docs, b.ordered, false)
-			b.inserted += n
-			stop = s
-		}
-		docs = docs[:0]
+// failed notes an operation's error; stop says whether the rest is left.
+func (b *bulkWrite) failed(i int, err error) (stop bool) {
+	e := mongoerr.From(err)
+	b.errors++
+	d, m := value.Begin(nil)
+	d = value.Append(d, "ok", value.NewDouble(0))
+	d = value.Append(d, "idx", value.NewInt32(int32(i)))
+	d = appendErrorFields(d, e)
+	d = value.Append(d, "n", value.NewInt32(0))
+	if b.ops[i].isUpdate() {
+		d = value.Append(d, "nModified", value.NewInt32(0))
 	}
-	for i := first; i < end && !stop; i++ {
-		doc, err := prepareInsert(b.ops[i].insert, b.w.op.Bool("bypassEmptyTsReplacement"), b.w.now)
+	b.results = append(b.results, value.End(d, m))
+	return b.ordered || isFatal(e.Code)
+}
+
+func (b *bulkWrite) succeeded(i int, n int64, more ...value.Field) {
+	if b.errorsOnly {
+		return
+	}
+	f := append([]value.Field{value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i))), value.F("n", value.NewInt32(int32(n)))}, more...)
+	b.results = append(b.results, value.Doc(f...))
+}
+
+// insert runs the inserts from i up to end.
+func (b *bulkWrite) insert(i, end int) (stop bool) {
+	ns := b.ops[i].ns
+	if err := b.enter(&b.ops[i]); err != nil {
+		for ; i < end && !stop; i++ {
+			stop = b.failed(i, err)
+		}
+		return stop
+	}
+	before := len(b.w.errs)
+	var unit []pendingDoc
+	last := end // the first operation that is not to be tried
+	for k := i; k < end; k++ {
+		doc, err := prepareInsert(b.ops[k].doc, b.op.Bool("bypassEmptyTsReplacement"), b.w.now)
 		if err == nil {
-			err = b.w.validateNew(b.ops[i].ns, doc)
+			err = b.w.validateNew(ns, doc)
 		}
 		if err == nil {
-			docs = append(docs, pendingDoc{i, doc})
+			unit = append(unit, pendingDoc{k, doc})
 			continue
 		}
-		flush()
-		if !stop {
-			stop = b.w.fail(i, err, b.ordered)
+		if b.w.fail(k, err, b.ordered) {
+			last = k + 1
+			break
 		}
 	}
-	flush()
-	bad := make(map[int]bool)
-	last := end
-	for _, e := range b.w.errs[failed:] {
-		bad[e.index] = true
-		if b.ordered {
-			last = e.index
-		}
+	n, over := b.w.insertUnit(ns, unit, b.ordered, false)
+	b.inserted += n
+	stop = over || last < end
+	failed := map[int]error{}
+	for _, e := range b.w.errs[before:] {
+		failed[e.index] = e.err
 	}
-	for i := first; i < last; i++ {
-		if !bad[i] {
-			b.note(bulkResult(i, 1))
+	for k := i; k < last; k++ {
+		err, bad := failed[k]
+		if !bad {
+			b.succeeded(k, 1)
+			continue
+		}
+		if b.failed(k, err) {
+			return true
 		}
 	}
 	return stop
 }
 
-// note keeps a result; those of successes only where they are wanted.
-func (b *bulk) note(doc []byte) {
-	if b.onlyErrors && value.Lookup(doc, "ok").Truthy() {
-		return
-	}
-	b.results = append(b.results, doc)
-}
-
-func bulkResult(i int, n int64, more ...value.Field) []byte {
-	return value.Doc(append([]value.Field{
-		value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i))), value.F("n", value.NewInt32(int32(n))),
-	}, more...)...)
-}
-
-// failure is the result of an operation that failed.
-func (b *bulk) failure(e writeError) []byte {
-	out, m := value.Begin(nil)
-	out = value.Append(out, "ok", value.NewDouble(0))
-	out = value.Append(out, "idx", value.NewInt32(int32(e.index)))
-	out = appendErrorFields(out, e.err)
-	out = value.Append(out, "n", value.NewInt32(0))
-	if b.ops[e.index].kind == "update" {
-		out = value.Append(out, "nModified", value.NewInt32(0))
-	}
-	return value.End(out, m)
-}
-
-// statement runs an update or a delete.
-func (b *bulk) statement(i int) (stop bool) {
+// statement runs one update or delete.
+func (b *bulkWrite) statement(i int) (stop bool) {
 	o := &b.ops[i]
+	if err := b.enter(o); err != nil {
+		return b.failed(i, err)
+	}
 	b.w.stmt = int32(i)
-	if err := checkHint(o.st.hint); err != nil {
-		return b.w.fail(i, err, b.ordered)
-	}
-	r, err := b.w.runStatement(o.ns, &o.st, false)
-	if o.kind == "delete" {
-		b.n.sizes.deletes.Add(1)
-		b.deleted += r.deleted
-		if err != nil {
-			return b.w.fail(i, err, b.ordered)
-		}
-		b.note(bulkResult(i, r.deleted))
-		return false
-	}
-	b.n.sizes.updates.Add(1)
-	b.matched += r.matched
-	b.modified += r.modified
+	r, err := b.w.runStatement(o.ns, o.stmt, false)
+	b.matched, b.modified, b.deleted = b.matched+r.matched, b.modified+r.modified, b.deleted+r.deleted
 	if err != nil {
-		return b.w.fail(i, err, b.ordered)
+		b.w.fail(i, err, b.ordered)
+		return b.failed(i, err)
 	}
-	mod := value.F("nModified", value.NewInt32(int32(r.modified)))
-	if r.upserted.IsMissing() {
-		b.note(bulkResult(i, r.matched, mod))
-		return false
+	switch {
+	case !o.isUpdate():
+		b.n.sizes.deletes.Add(1)
+		b.succeeded(i, r.deleted)
+	case !r.upserted.IsMissing():
+		b.n.sizes.updates.Add(1)
+		b.upserted++
+		b.succeeded(i, 1, value.F("nModified", value.NewInt32(0)), value.F("upserted", value.NewDocument(value.Doc(value.F("_id", r.upserted)))))
+	default:
+		b.n.sizes.updates.Add(1)
+		b.succeeded(i, r.matched, value.F("nModified", value.NewInt32(int32(r.modified))))
 	}
-	b.upserted++
-	b.note(bulkResult(i, 1, mod, value.F("upserted", value.NewDocument(value.Doc(value.F("_id", r.upserted))))))
 	return false
 }

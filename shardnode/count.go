@@ -98,6 +98,9 @@ func countValue(c int64) value.Value {
 
 // openQuery begins a query of a reading command that has no filter of its own kind yet: snapshot, collection, language.
 func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return nil, err
+	}
 	s, err := n.readSnapshot(op)
 	if err != nil {
 		return nil, err

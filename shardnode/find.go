@@ -29,7 +29,7 @@ func findSpec(n *Node) command.Spec {
 			command.Opt("oplogReplay", command.TSafeBool), command.Opt("noCursorTimeout", command.TSafeBool),
 			command.Opt("allowPartialResults", command.TSafeBool), command.Opt("mirrored", command.TSafeBool),
 			command.Opt("let", command.TObject), command.Opt("term", command.TInt), command.Opt("readOnce", command.TSafeBool),
-			command.Opt("querySettings", command.TObject), command.Opt("options", command.TNumber),
+			command.Opt("querySettings", command.TObject), command.Opt("options", command.TNumber), command.Opt("collectionUUID", command.TOther),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("includeQueryStatsMetrics", command.TSafeBool),
 		},
 	}
@@ -120,7 +120,13 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	}
 	q.returnKey, q.showRecordID, q.tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
 	q.diskUse = op.BoolOr("allowDiskUse", true)
+	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
+		return q, a, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
 	if err := n.checkVersion(op, ns); err != nil {
+		return q, a, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return q, a, err
 	}
 	if q.snap, err = n.readSnapshot(op); err != nil {

@@ -13,7 +13,7 @@ func findAndModifySpec(n *Node) command.Spec {
 		WriteConcern: true, ReadConcern: true, Txn: true, Retryable: true, API: true, Run: n.runFindAndModify,
 		Fields: []command.Field{
 			command.Opt("query", command.TObject), command.Opt("sort", command.TObject), command.Opt("remove", command.TSafeBool),
-			command.Opt("update", command.TObjOrArr), command.Opt("new", command.TSafeBool), command.Opt("fields", command.TObject),
+			command.Opt("update", command.TAny), command.Opt("new", command.TSafeBool), command.Opt("fields", command.TObject),
 			command.Opt("upsert", command.TSafeBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
 			command.Opt("collation", command.TObject), command.Opt("arrayFilters", command.TArray),
 			command.Opt("hint", command.TAny), command.Opt("let", command.TObject),
@@ -73,6 +73,13 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"),
 	}
 	remove := op.Bool("remove")
+	switch st.u.T {
+	case value.Null, value.Undefined:
+		st.u = value.Value{}
+	case value.Missing, value.Document, value.Array:
+	default:
+		return nil, mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
+	}
 	if a := op.Arg("arrayFilters"); a.T == value.Array {
 		if remove {
 			return nil, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")

@@ -292,8 +292,11 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 		return r, nil
 	}
 	changed, err := w.writeRow(u, q, st, found.rid.Clone(), found.doc, &r)
-	if err != nil || !changed {
-		return r, err
+	if err != nil {
+		return result{}, err
+	}
+	if !changed {
+		return r, nil
 	}
 	return r, w.commit(u, wc)
 }

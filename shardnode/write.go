@@ -84,7 +84,9 @@ func (w *writeOp) enter(ns string) error {
 		return err
 	}
 	w.unlock = unlock
-	err = w.n.versions(w.op, ns)
+	if err = w.n.versions(w.op, ns); err == nil {
+		err = w.n.checkCollectionUUID(w.op, ns)
+	}
 	if err != nil {
 		w.leave()
 	}
