@@ -54,7 +54,7 @@ func (s *Service) AddGeneric(info *Info) {
 		Spec{Name: "shutdown", Roles: All, AdminOnly: true, Fields: []Field{Opt("force", TSafeBool), Opt("timeoutSecs", TNumber)}, Run: info.runShutdown},
 		Spec{Name: "listCommands", Roles: All, NoAuth: true, Lenient: true, Run: runListCommands},
 		Spec{Name: "features", Roles: All, Fields: []Field{Opt("oidReset", TAny)}, Run: runFeatures},
-		Spec{Name: "killOp", Roles: All, AdminOnly: true, Lenient: true, Fields: []Field{Opt("op", TAny)}, Run: runKillOp},
+		Spec{Name: "killOp", Roles: All, AdminOnly: true, Lenient: true, Fields: []Field{Opt("op", TAny)}, Run: KillOp},
 		Spec{Name: "rotateCertificates", Roles: All, AdminOnly: true, Fields: []Field{Opt("message", TString)}, Run: info.runRotateCertificates},
 		Spec{Name: "logApplicationMessage", Roles: All, AdminOnly: true, ArgTypes: TString, Run: info.runLogApplicationMessage},
 		Spec{Name: "logMessage", Roles: All, AdminOnly: true, TestOnly: true, ArgTypes: TAny, Lenient: true, Run: func(op *Op, dst []byte) ([]byte, error) { return dst, nil }},
@@ -311,7 +311,8 @@ func runFeatures(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "oidMachine", value.NewInt32(int32(os.Getpid()))), nil
 }
 
-func runKillOp(op *Op, dst []byte) ([]byte, error) {
+// KillOp is killOp of an operation of this node.
+func KillOp(op *Op, dst []byte) ([]byte, error) {
 	v := op.Arg("op")
 	if v.IsMissing() {
 		return dst, mongoerr.New(mongoerr.NoSuchKey, "Did not provide \"op\" field")

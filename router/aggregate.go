@@ -198,6 +198,10 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	if err != nil {
 		return dst, err
 	}
+	size, err := cursorSize(a.body)
+	if err != nil {
+		return dst, err
+	}
 	db, coll := cluster.SplitNS(a.ns)
 	host := &aggHost{r: r}
 	opts := &agg.Options{
@@ -229,12 +233,6 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 			return dst, err
 		}
 		c = &mergeCursor{source: src}
-	}
-	size := int64(defaultBatch)
-	if cur := op.Req.Doc("cursor"); cur != nil {
-		if bs := value.Lookup(cur, "batchSize"); !bs.IsMissing() {
-			size, _ = bs.AsInt64()
-		}
 	}
 	return r.openMerged(op, a.ns, c, size, false, dst)
 }

@@ -38,7 +38,7 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 		if cmd == "aggregate" {
 			dst = explainAggregate(dst[:from], info, replies)
 		} else {
-			dst = explainFind(dst[:from], op, info, inner.Doc(), replies)
+			dst = r.explainFind(dst[:from], op, info, inner.Doc(), replies)
 		}
 		return nil
 	})
@@ -70,7 +70,7 @@ func explainTargets(info *cluster.CollectionInfo, cmd string, inner []byte) []st
 }
 
 // explainFind writes queryPlanner and executionStats of a command that returns documents of one collection.
-func explainFind(dst []byte, op *command.Op, info *cluster.CollectionInfo, inner []byte, replies []shardReply) []byte {
+func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.CollectionInfo, inner []byte, replies []shardReply) []byte {
 	stage := "SINGLE_SHARD"
 	if len(replies) > 1 {
 		stage = "SHARD_MERGE"
@@ -87,6 +87,7 @@ func explainFind(dst []byte, op *command.Op, info *cluster.CollectionInfo, inner
 		}
 	}
 	dst, qp := value.BeginKey(dst, value.Document, "queryPlanner")
+	dst = value.Append(dst, "mongosPlannerVersion", value.NewInt32(1))
 	dst, wp := value.BeginKey(dst, value.Document, "winningPlan")
 	dst = value.Append(dst, "stage", value.NewString(stage))
 	dst, arr := value.BeginKey(dst, value.Array, "shards")
@@ -95,6 +96,8 @@ func explainFind(dst []byte, op *command.Op, info *cluster.CollectionInfo, inner
 		dst, m = value.BeginKey(dst, value.Document, itoa(i))
 		dst = value.Append(dst, "explainVersion", value.Lookup(replies[i].body, "explainVersion"))
 		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
+		dst = value.Append(dst, "connectionString", value.NewString(r.connString(replies[i].shard)))
+		dst = value.Append(dst, "serverInfo", value.Lookup(replies[i].body, "serverInfo"))
 		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "queryPlanner").Doc(), nil)...)
 		dst = value.End(dst, m)
 	}

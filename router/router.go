@@ -45,11 +45,16 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 func (r *Router) Run(ctx context.Context) {
 	beat := time.NewTicker(10 * time.Second)
 	defer beat.Stop()
+	synced := time.Now()
 	for {
 		// Each of these is repeated on the next beat: a failure now costs nothing but time.
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
+		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
+			synced = time.Now()
+			_ = r.Sessions.Sync(ctx)
+		}
 		select {
 		case <-beat.C:
 		case <-ctx.Done():

@@ -61,6 +61,8 @@ func (r *Router) specs() []command.Spec {
 			Fields: []command.Field{command.Req("cursors", command.TArray)},
 		},
 		relayed("explain", command.Read, r.explain, "verbosity"),
+		{Name: "currentOp", Roles: command.Router, AdminOnly: true, ArgTypes: command.TAny, Lenient: true, Run: r.currentOp},
+		{Name: "killOp", Roles: command.Router, AdminOnly: true, Fields: []command.Field{command.Req("op", command.TAny)}, Run: r.killOp},
 	}
 	out = append(out, r.ddlSpecs()...)
 	out = append(out, r.shardingSpecs()...)

@@ -157,6 +157,9 @@ func (s *Server) UseKeys(ctx context.Context, store cluster.KeyStore, ahead bool
 // keyRotation is KeysRotationIntervalSec's default.
 const keyRotation = 90 * 24 * time.Hour
 
+// sessionSync is logicalSessionRefreshMillis's default: how often idle sessions are looked for.
+const sessionSync = 5 * time.Minute
+
 // start runs the node's background work.
 func (s *Server) start() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,11 +171,16 @@ func (s *Server) start() {
 		defer close(s.done)
 		s.resumeBuilds(ctx)
 		tick := time.NewTicker(4 * time.Second)
+		synced := time.Now()
 		defer tick.Stop()
 		for {
 			select {
 			case now := <-tick.C:
 				s.Node.cursors.expire(now)
+				if now.Sub(synced) > sessionSync {
+					synced = now
+					_ = s.Base.Sessions.Sync(ctx) // what fails is written by the next one
+				}
 			case <-ctx.Done():
 				return
 			}

@@ -1,0 +1,77 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// selfStage gives the documents of a pipeline's first stage where the router makes them itself; ok is false for others.
+func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte, ok bool, err error) {
+	it := value.Walk(pipeline.Doc())
+	_, first, there := it.Next()
+	if !there || first.T != value.Document {
+		return nil, false, nil
+	}
+	in := value.Walk(first.Doc())
+	name, spec, _ := in.Next()
+	switch string(name) {
+	case "$currentOp":
+		if spec.T != value.Document || op.DB() != "admin" {
+			return nil, false, nil // a shard says what is wrong
+		}
+		if value.Lookup(spec.Doc(), "localOps").Truthy() {
+			return r.ownOps(op), true, nil
+		}
+		docs, err = r.shardOps(op)
+		return docs, true, err
+	case "$listLocalSessions":
+		if spec.T != value.Document || r.Sessions == nil {
+			return nil, false, nil
+		}
+		for id, at := range r.Sessions.Live() {
+			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
+		}
+		return docs, true, nil
+	}
+	return nil, false, nil
+}
+
+// aggregateSelf runs the rest of a pipeline over documents of the router's own.
+func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst []byte) ([]byte, error) {
+	db, coll := cluster.SplitNS(a.ns)
+	rest := value.NewArray(value.ArrayOf(value.Values(a.pipeline.Doc())[1:]...))
+	size, err := cursorSize(a.body)
+	if err != nil {
+		return dst, err
+	}
+	var src agg.Source = agg.NewSliceSource(docs)
+	if value.Count(rest.Doc()) > 0 {
+		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}})
+		if err != nil {
+			return dst, err
+		}
+		if src, err = p.Run(src); err != nil {
+			return dst, err
+		}
+	}
+	return r.openMerged(op, a.ns, &mergeCursor{source: src}, size, false, dst)
+}
+
+// cursorSize reads the batch size of an aggregate's cursor argument.
+func cursorSize(cmd []byte) (int64, error) {
+	cur := value.Lookup(cmd, "cursor").Doc()
+	if cur == nil {
+		return 0, mongoerr.New(mongoerr.FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument")
+	}
+	if bs := value.Lookup(cur, "batchSize"); !bs.IsMissing() {
+		n, _ := bs.AsInt64()
+		if n < 0 {
+			return 0, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
+		}
+		return n, nil
+	}
+	return defaultBatch, nil
+}
