@@ -215,7 +215,11 @@ func (m *collMeta) check(c *catalog.Collection, doc, old []byte) error {
 	if m.validator == nil || m.level == "off" {
 		return nil
 	}
-	ok, err := m.validator.Match(doc)
+	validator := m.validator
+	if !validator.Stateless() {
+		validator = validator.Fork() // the collection's own is shared by all writers
+	}
+	ok, err := validator.Match(doc)
 	if err != nil || ok {
 		return err
 	}
@@ -223,9 +227,9 @@ func (m *collMeta) check(c *catalog.Collection, doc, old []byte) error {
 		return nil
 	}
 	if m.level == "moderate" && old != nil {
-		if was, err := m.validator.Match(old); err == nil && !was {
+		if was, err := validator.Match(old); err == nil && !was {
 			return nil
 		}
 	}
-	return validationFailure(m.validator, doc)
+	return validationFailure(validator, doc)
 }

@@ -108,7 +108,7 @@ func (n *Node) meta(c *catalog.Collection) *collMeta {
 		switch k {
 		case "validator":
 			if v.T == value.Document && len(v.Doc()) > 5 && m.err == nil {
-				m.validator, m.err = compileFilter(append([]byte(nil), v.Doc()...), nil, m.collation)
+				m.validator, m.err = compileFilter(append([]byte(nil), v.Doc()...), n.standing(m.collation), m.collation)
 			}
 		case "validationLevel":
 			m.level = v.Str()
@@ -118,6 +118,25 @@ func (n *Node) meta(c *catalog.Collection) *collMeta {
 	}
 	n.metas.Store(c.UUID, m)
 	return m
+}
+
+// standing is the language of filters that are kept for many operations: they ask for the time at each evaluation.
+func (n *Node) standing(spec *collation.Spec) *lang {
+	env := &expr.Env{Collator: spec.Collator(), Clock: func() (int64, uint64) {
+		return n.now().UnixMilli(), uint64(n.Engine.Visible())
+	}}
+	return &lang{env: env, scope: expr.NewScope(env), coll: spec}
+}
+
+// pruneMetas forgets what was compiled for collections that are gone.
+func (n *Node) pruneMetas() {
+	cat := n.Engine.Catalog()
+	n.metas.Range(func(id, _ any) bool {
+		if cat.LookupUUID(id.(catalog.UUID)) == nil {
+			n.metas.Delete(id)
+		}
+		return true
+	})
 }
 
 // lang is what the query language needs to know of one operation: clock, variables, collation.

@@ -177,6 +177,7 @@ func (s *Server) start() {
 			select {
 			case now := <-tick.C:
 				s.Node.cursors.expire(now)
+				s.Node.pruneMetas()
 				if now.Sub(synced) > sessionSync {
 					synced = now
 					_ = s.Base.Sessions.Sync(ctx) // what fails is written by the next one
