@@ -25,7 +25,11 @@ import (
 const asShoal = "SHOAL_TEST_AS_MAIN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asShoal) != "" {
+	switch os.Getenv(asShoal) {
+	case "":
+	case asWhole:
+		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
+	default:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, listenOnly))
 	}
 	os.Exit(m.Run())
