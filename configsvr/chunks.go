@@ -3,20 +3,68 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// changeChunk updates the entry of the chunk that begins at min, which must still have the version it was read with.
-func (m *Manager) changeChunk(ctx context.Context, uuid [16]byte, c *cluster.Chunk, set ...value.Field) error {
-	n, err := m.update(ctx, "chunks",
-		doc(fld("uuid", value.NewBinary(4, uuid[:])), fld("min", value.NewDocument(c.Min))),
-		doc(fld("$set", doc(set...)), fld("$unset", doc(fld("jumbo", str(""))))), false)
-	if err == nil && n != 1 {
+// chunkWrites are changes of one collection's chunks that readers see together or not at all: a table read between two of
+// them could have the versions of the table after both, and nobody would ever find it stale.
+type chunkWrites struct {
+	m      *Manager
+	uuid   [16]byte
+	put    []value.Value
+	remove []value.Value
+}
+
+// entry reads a chunk's document by where it begins.
+func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
+	docs, err := w.m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, w.uuid[:])), fld("min", value.NewDocument(min))))
+	if err == nil && len(docs) != 1 {
 		err = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunk is gone")
 	}
+	if err != nil {
+		return nil, err
+	}
+	return docs[0], nil
+}
+
+// change sets fields of a chunk's document. A chunk that is changed may be moved again.
+func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value.Field) error {
+	old, err := w.entry(ctx, c.Min)
+	if err != nil {
+		return err
+	}
+	out, mark := value.Begin(nil)
+	for k, v := range value.Elements(old) {
+		if k != "jumbo" && !slices.ContainsFunc(set, func(f value.Field) bool { return f.Key == k }) {
+			out = value.Append(out, k, v)
+		}
+	}
+	for _, f := range set {
+		out = value.Append(out, f.Key, f.Val)
+	}
+	w.put = append(w.put, value.NewDocument(value.End(out, mark)))
+	return nil
+}
+
+func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, since uint64) {
+	w.put = append(w.put, chunkDoc(newOID(), w.uuid, at, v, since))
+}
+
+func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
+	old, err := w.entry(ctx, c.Min)
+	if err == nil {
+		w.remove = append(w.remove, value.Lookup(old, "_id").Clone())
+	}
+	return err
+}
+
+func (w *chunkWrites) commit(ctx context.Context) error {
+	_, err := cluster.Run(ctx, w.m.local, value.Doc(fld("_writeTogether", str("config.chunks")), fld("delete", arr(w.remove...)),
+		fld("put", arr(w.put...)), fld("$db", str("admin"))))
 	return err
 }
 
@@ -55,20 +103,19 @@ func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, po
 	}
 	first := info.Map.Version().IncMinor()
 	v := first
-	var pieces []value.Value
+	w := &chunkWrites{m: m, uuid: e.UUID}
+	if err := w.change(ctx, c, fld("max", points[0]), lastmod(first)); err != nil {
+		return none, err
+	}
 	for i, p := range points {
 		hi := c.Max
 		if i+1 < len(points) {
 			hi = points[i+1].Doc()
 		}
 		v = v.IncMinor()
-		pieces = append(pieces, chunkDoc(newOID(), e.UUID, placed{p.Doc(), hi, c.Shard}, v, c.OnSince))
+		w.add(placed{p.Doc(), hi, c.Shard}, v, c.OnSince)
 	}
-	// The later pieces first: until the first one is cut down they cover its end, being newer (doc.go, invariant 2).
-	if err := m.insert(ctx, "chunks", pieces...); err != nil {
-		return none, err
-	}
-	if err := m.changeChunk(ctx, e.UUID, c, fld("max", points[0]), lastmod(first)); err != nil {
+	if err := w.commit(ctx); err != nil {
 		return none, err
 	}
 	m.refreshShards(ctx, ns, []string{c.Shard})
@@ -126,13 +173,17 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 		return first.Version, nil
 	}
 	v := info.Map.Version().IncMinor()
-	if err := m.changeChunk(ctx, e.UUID, first, fld("max", value.NewDocument(last.Max)), lastmod(v), fld("onCurrentShardSince", value.NewTimestampU64(since))); err != nil {
+	w := &chunkWrites{m: m, uuid: e.UUID}
+	if err := w.change(ctx, first, fld("max", value.NewDocument(last.Max)), lastmod(v), fld("onCurrentShardSince", value.NewTimestampU64(since))); err != nil {
 		return none, err
 	}
 	for _, c := range set[1:] {
-		if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, e.UUID[:])), fld("min", value.NewDocument(c.Min)))); err != nil {
+		if err := w.drop(ctx, c); err != nil {
 			return none, err
 		}
+	}
+	if err := w.commit(ctx); err != nil {
+		return none, err
 	}
 	m.refreshShards(ctx, ns, []string{first.Shard})
 	m.log(ctx, "merge", ns, doc(fld("min", value.NewDocument(from)), fld("max", value.NewDocument(to))))
@@ -181,42 +232,42 @@ func (m *Manager) commitMigration(ctx context.Context, g migration) error {
 	return nil
 }
 
-// writeMove writes the pieces of a move so that the table is whole after each write (doc.go, invariant 2): what stays
-// behind the range, a control chunk, then the range itself.
+// writeMove writes the pieces of a move: what stays behind the range, a control chunk, the range itself.
 func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g migration) error {
+	w := &chunkWrites{m: m, uuid: e.UUID}
 	moved := info.Map.Version().IncMajor()
-	control := moved.IncMinor()
+	next := moved.IncMinor() // the control chunk's
 	cmin, cmax := c.Bounds()
 	left := cluster.CompareKeys(cmin, value.Values(g.min)) < 0
 	right := cluster.CompareKeys(value.Values(g.max), cmax) < 0
-	next := control
-	if right {
-		if err := m.insert(ctx, "chunks", chunkDoc(newOID(), e.UUID, placed{g.max, c.Max, c.Shard}, next, c.OnSince)); err != nil {
-			return err
-		}
-		next = next.IncMinor()
-	}
 	if !left && !right {
 		for _, o := range info.Map.ChunksOf(g.from) {
 			if o == c {
 				continue
 			}
-			if err := m.changeChunk(ctx, e.UUID, o, lastmod(control)); err != nil {
+			if err := w.change(ctx, o, lastmod(next)); err != nil {
 				return err
 			}
 			break
 		}
 	}
-	now := placed{g.min, g.max, g.to}
-	if !left {
+	if right {
+		w.add(placed{g.max, c.Max, c.Shard}, next, c.OnSince)
+		next = next.IncMinor()
+	}
+	if left {
+		w.add(placed{g.min, g.max, g.to}, moved, g.validAfter)
+		if err := w.change(ctx, c, fld("max", value.NewDocument(g.min)), lastmod(next)); err != nil {
+			return err
+		}
+	} else {
 		old := doc(fld("validAfter", value.NewTimestampU64(g.validAfter)), fld("shard", str(g.to)))
-		return m.changeChunk(ctx, e.UUID, c, fld("max", value.NewDocument(g.max)), fld("shard", str(g.to)), lastmod(moved),
-			fld("onCurrentShardSince", value.NewTimestampU64(g.validAfter)), fld("history", m.pushHistory(ctx, e.UUID, c, old)))
+		if err := w.change(ctx, c, fld("max", value.NewDocument(g.max)), fld("shard", str(g.to)), lastmod(moved),
+			fld("onCurrentShardSince", value.NewTimestampU64(g.validAfter)), fld("history", m.pushHistory(ctx, e.UUID, c, old))); err != nil {
+			return err
+		}
 	}
-	if err := m.insert(ctx, "chunks", chunkDoc(newOID(), e.UUID, now, moved, g.validAfter)); err != nil {
-		return err
-	}
-	return m.changeChunk(ctx, e.UUID, c, fld("max", value.NewDocument(g.min)), lastmod(next))
+	return w.commit(ctx)
 }
 
 // maxHistory bounds the owners that a chunk remembers.
@@ -324,5 +375,9 @@ func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte) error {
 	if !c.Jumbo {
 		return nil
 	}
-	return m.changeChunk(ctx, e.UUID, c, lastmod(info.Map.Version().IncMinor()))
+	w := &chunkWrites{m: m, uuid: e.UUID}
+	if err := w.change(ctx, c, lastmod(info.Map.Version().IncMinor())); err != nil {
+		return err
+	}
+	return w.commit(ctx)
 }

@@ -12,8 +12,8 @@
 // Invariants
 //
 //  1. Versions only grow: each change of a collection's chunks starts from the collection version read under the lock.
-//  2. The pieces of a split, merge or move are written one after the other, each newer than what it covers: whoever reads
-//     in between, or after a crash in between, takes the newer of two overlapping chunks and finds the table whole.
+//  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
+//     have the very versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
 //  4. A drop first removes the entry, then the chunks, then the data; what is left of an interrupted drop belongs to no
 //     entry, and the next create or drop of the name clears it away.

@@ -68,7 +68,8 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 		replies := r.scatter(op, info.Shards(), func(s string) ([]byte, []wire.Sequence) {
 			return versioned(op.Req.Body, info, s), op.Req.Msg.Seqs
 		})
-		if err := firstError(replies); err != nil {
+		replies, err = settled(replies)
+		if err != nil {
 			return err
 		}
 		collectWriteConcernErrors(op, replies)
@@ -76,6 +77,31 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 		return err
 	})
 	return dst, err
+}
+
+// settled is the replies of a command that shards may have carried out at an earlier try, before another one answered as
+// stale: an index that some of them have just dropped may be missing on the rest.
+func settled(replies []shardReply) ([]shardReply, error) {
+	var done []shardReply
+	var missing error
+	for i := range replies {
+		switch err := replies[i].err; {
+		case err == nil:
+			done = append(done, replies[i])
+		case mongoerr.CodeOf(err) == mongoerr.IndexNotFound:
+			missing = err
+		}
+	}
+	if len(done) > 0 && missing != nil {
+		rest := replies[:0:0]
+		for i := range replies {
+			if mongoerr.CodeOf(replies[i].err) != mongoerr.IndexNotFound {
+				rest = append(rest, replies[i])
+			}
+		}
+		replies = rest
+	}
+	return replies, firstError(replies)
 }
 
 // firstReply answers with the first shard's reply: for commands whose replies are alike.

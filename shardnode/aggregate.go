@@ -242,7 +242,9 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	down := a.pipeline.Pushdown()
 	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: opts.AllowDiskUse}
-	a.q.owned = a.n.ownership(a.op, coll)
+	if a.q.owned, err = a.n.readFilter(a.op, coll); err != nil {
+		return nil, err
+	}
 	a.q.fields = down.Fields
 	return down.Rest, a.q.compile(nil)
 }

@@ -111,11 +111,13 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 	if err == nil {
 		q.lang, err = n.newLang(spec, op.Req.Doc("let"))
 	}
+	if err == nil {
+		q.owned, err = n.readFilter(op, q.coll)
+	}
 	if err != nil {
 		s.Release()
 		return nil, err
 	}
-	q.owned = n.ownership(op, q.coll)
 	return q, nil
 }
 

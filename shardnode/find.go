@@ -134,7 +134,9 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	}
 	op.AdvanceOperationTime(uint64(q.snap.Timestamp()))
 	q.coll = q.snap.Catalog().Lookup(ns)
-	q.owned = n.ownership(op, q.coll)
+	if q.owned, err = n.readFilter(op, q.coll); err != nil {
+		return q, a, err
+	}
 	spec, err := n.collationOf(op.Arg("collation"), q.coll)
 	if err != nil {
 		return q, a, err

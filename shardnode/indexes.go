@@ -68,6 +68,10 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.createIndexes(w, ci); err != nil {
 		return dst, err
 	}
+	// Chunks that moved meanwhile may be on shards that were not asked: the router asks again.
+	if err := n.checkVersion(op, ns); err != nil {
+		return dst, err
+	}
 	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
 	dst = value.Append(dst, "numIndexesAfter", value.NewInt32(int32(ci.after)))
 	dst = value.Append(dst, "createdCollectionAutomatically", value.NewBool(ci.made))
@@ -293,6 +297,9 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer unlock()
+	if err := n.versions(op, ns); err != nil { // no migration commits from here on
+		return dst, mongoerr.From(err)
+	}
 	was, all := 0, false
 	err = w.retry(func() error {
 		s := n.Engine.Snapshot()

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -52,16 +53,57 @@ func (n *Node) putDoc(ctx context.Context, ns string, doc []byte) error {
 		if err != nil {
 			return err
 		}
-		rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
+		return putIn(s, u, c, doc)
+	})
+}
+
+// writeTogetherSpec is how a config server changes several documents of one collection so that no reader sees a part of
+// the change: {_writeTogether: ns, delete: [_id …], put: [document …]}.
+func writeTogetherSpec(n *Node) command.Spec {
+	return command.Spec{
+		Name: "_writeTogether", Roles: command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TString, Kind: command.Write,
+		Fields: []command.Field{command.Opt("delete", command.TArray), command.Opt("put", command.TArray)}, Run: n.runWriteTogether,
+	}
+}
+
+func (n *Node) runWriteTogether(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.notPrimary(); err != nil {
+		return dst, err
+	}
+	return dst, n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := collectionFor(s, u, op.Req.Cmd.Str())
 		if err != nil {
 			return err
 		}
-		if ok {
-			return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+		for _, id := range value.Values(op.Req.Arg("delete").Doc()) {
+			rid, old, ok, err := s.FindByID(c, id)
+			if err == nil && ok {
+				err = u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		_, err = u.Insert(c, doc, storage.NoInfo)
-		return err
+		for _, d := range value.Values(op.Req.Arg("put").Doc()) {
+			if err := putIn(s, u, c, d.Doc()); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// putIn inserts or replaces a document by its _id.
+func putIn(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, doc []byte) error {
+	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
+	if err != nil {
+		return err
+	}
+	if ok {
+		return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+	}
+	_, err = u.Insert(c, doc, storage.NoInfo)
+	return err
 }
 
 // removeDoc deletes a document of the node's own; it is no error where there is none.

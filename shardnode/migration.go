@@ -2,6 +2,9 @@ package shardnode
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,6 +91,9 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 		return err
 	}
 	committed, err := d.run(op)
+	if errors.Is(err, errOutcomeUnknown) {
+		return err // recover asks again until the config server says; nothing is deleted before
+	}
 	if derr := m.decide(context.WithoutCancel(op), d.id, d.ns, d.uuid, d.to, d.rng, committed); derr != nil && err == nil {
 		err = derr
 	}
@@ -144,6 +150,7 @@ func (m *migrations) endDonor(d *donor) {
 	m.mu.Lock()
 	m.mu.out = nil
 	m.mu.Unlock()
+	m.wakeDeleter()
 }
 
 // writeDonorState makes the migration durable: the coordinator document, and the range deletion that waits for its
@@ -188,6 +195,9 @@ func (d *donor) command(ctx context.Context, name string, extra ...value.Field) 
 	return cluster.Run(ctx, p, value.Doc(append(f, value.F("$db", value.NewString("admin")))...))
 }
 
+// errOutcomeUnknown is part of the error of a migration whose commit was sent without learning what became of it.
+var errOutcomeUnknown = errors.New("the migration's outcome is not known yet")
+
 // run clones, catches up, and commits. committed tells whether the config server took the new placement.
 func (d *donor) run(op *command.Op) (committed bool, err error) {
 	d.mu.Lock()
@@ -203,7 +213,7 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err = d.waitSteady(op); err == nil {
 		committed, err = d.commit(op)
 	}
-	if err != nil && !committed {
+	if err != nil && !committed && !errors.Is(err, errOutcomeUnknown) {
 		_, _ = d.command(context.WithoutCancel(op), "_recvChunkAbort")
 	}
 	return committed, err
@@ -238,17 +248,21 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 		return false, err
 	}
 	err = s.EnterCritical(d.ns, "moveChunk")
+	indexes := readyIndexes(d.m.n.Engine.Catalog().Lookup(d.ns))
 	unlock()
 	if err != nil {
 		return false, err
 	}
 	defer s.LeaveCritical(d.ns)
-	if _, err := d.command(op, "_recvChunkCommit"); err != nil {
+	if _, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes)); err != nil {
 		return false, err
 	}
 	s.BlockReads(d.ns)
 	info, err := s.Catalog.Collection(op, d.ns)
-	if err != nil || info.Map == nil {
+	if err == nil && info.Map == nil {
+		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded any more", d.ns)
+	}
+	if err != nil {
 		return false, err
 	}
 	epoch := info.Map.Version()
@@ -267,12 +281,30 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 	}
 	moved, rerr := d.m.moved(context.WithoutCancel(op), d.ns, d.to, d.rng)
 	if rerr != nil {
-		return false, rerr
+		return false, fmt.Errorf("%w: %w", errOutcomeUnknown, rerr)
 	}
 	if moved {
 		return true, nil
 	}
 	return false, err
+}
+
+// readyIndexes lists a collection's indexes by name.
+func readyIndexes(c *catalog.Collection) value.Value {
+	var names []string
+	if c != nil {
+		for _, i := range c.Indexes {
+			if i.Ready {
+				names = append(names, i.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	out := make([]value.Value, len(names))
+	for i, n := range names {
+		out[i] = value.NewString(n)
+	}
+	return value.NewArray(value.ArrayOf(out...))
 }
 
 // moved asks the config server whether a range belongs to the recipient now.

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -47,7 +48,7 @@ func (m *migrations) specs() []command.Spec {
 			command.Req("min", command.TObject), command.Req("max", command.TObject), command.Req("shardKeyPattern", command.TObject),
 			command.Req("collectionUuid", command.TOther)),
 		row("_recvChunkStatus", m.runRecvStatus, id),
-		row("_recvChunkCommit", m.runRecvCommit, id),
+		row("_recvChunkCommit", m.runRecvCommit, id, command.Req("indexes", command.TArray)),
 		row("_recvChunkAbort", m.runRecvAbort, id),
 		row("_migrateClone", m.runMigrateClone, id),
 		row("_transferMods", m.runTransferMods, id),
@@ -160,6 +161,11 @@ func (m *migrations) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := m.incoming(op)
 	if err != nil {
 		return dst, err
+	}
+	here := readyIndexes(m.n.Engine.Catalog().Lookup(r.ns))
+	if want := op.Arg("indexes"); !bytes.Equal(here.Doc(), want.Doc()) {
+		return dst, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
+			r.ns, value.Show(want), value.Show(here))
 	}
 	return dst, r.finish(op)
 }
@@ -379,15 +385,15 @@ func (m *migrations) wakeDeleter() {
 
 // recover decides the migrations whose coordinator documents were left behind.
 func (m *migrations) recover(op *command.Op) error {
-	m.mu.Lock()
-	busy := m.mu.out != nil
-	m.mu.Unlock()
-	if busy {
-		return nil
-	}
 	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
 		var id [16]byte
 		copy(id[:], value.Lookup(doc, "_id").Bytes())
+		m.mu.Lock()
+		running := m.mu.out != nil && m.mu.out.id == id
+		m.mu.Unlock()
+		if running {
+			return nil // it will decide for itself
+		}
 		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()
 		uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
 		m.state.Catalog.InvalidateCollection(ns)

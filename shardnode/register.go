@@ -9,6 +9,7 @@ func (n *Node) register(t *command.Table) {
 	n.registerAdmin(t)
 	t.Add(
 		findSpec(n), insertSpec(n), bulkWriteSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n),
+		writeTogetherSpec(n),
 		countSpec(n), distinctSpec(n), aggregateSpec(n), explainSpec(n),
 		command.Spec{
 			Name: "getMore", Roles: command.All, Kind: command.Read, API: true, Txn: true, Run: n.runGetMore,

@@ -96,12 +96,12 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if err != nil {
 		return err
 	}
-	if received.IsIgnored() {
-		return nil
-	}
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
 	if c := s.section(ns, write); c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why)}
+	}
+	if received.IsIgnored() {
+		return nil
 	}
 	err = s.compare(op, ns, received)
 	if err == nil {
@@ -153,6 +153,13 @@ type criticalError struct {
 func (e *criticalError) Error() string { return e.stale.Error() }
 func (e *criticalError) Unwrap() error { return e.stale }
 
+// passes tells whether an operation that has waited for a critical section goes on: one of those that several shards run
+// whatever their versions. Were it refused, the router would run it again on the shards that have done their part.
+func (e *criticalError) passes(op *command.Op) bool {
+	v, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
+	return err == nil && v.IsIgnored()
+}
+
 // waitCritical holds an operation that met a critical section until the section ends.
 func waitCritical(ctx context.Context, err error) error {
 	c, ok := err.(*criticalError)
@@ -193,13 +200,36 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 	}
 }
 
+// ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have moved on
+// and documents with it, so the filter has to be of the very version that was checked.
+func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error) {
+	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
+	if err != nil || received.IsIgnored() {
+		return s.Ownership(op, c), err
+	}
+	info, err := s.Catalog.Collection(op, c.NS)
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
+		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+	case err != nil:
+		return nil, err
+	case info.Map == nil:
+		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+	}
+	return s.filter(info.Map), cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
+}
+
 // Ownership implements Sharding. The filter keeps the placement it was made with for as long as the query lives.
 func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
 	info, err := s.Catalog.Collection(op, c.NS)
 	if err != nil || info.Map == nil {
 		return nil
 	}
-	m := info.Map
+	return s.filter(info.Map)
+}
+
+// filter passes the documents that this shard owns by a placement; nil where that is all.
+func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) bool {
 	if m.Len() == len(m.ChunksOf(s.ID)) && len(m.Shards()) == 1 {
 		return nil // every chunk is here
 	}

@@ -55,6 +55,14 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) func(doc []byte)
 	return n.Sharding.Ownership(op, c)
 }
 
+// readFilter is ownership for the collection that a read's version is about; the version must still be this shard's.
+func (n *Node) readFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error) {
+	if n.Sharding == nil || c == nil || op.Req.ShardVersion == nil {
+		return nil, nil
+	}
+	return n.Sharding.ReadFilter(op, c)
+}
+
 // checkOwner refuses an update that would move a document to another shard.
 func (w *writeOp) checkOwner(q *query, old, next []byte) error {
 	if w.n.Sharding == nil {
@@ -79,6 +87,8 @@ type Sharding interface {
 	Sharded(op *command.Op, ns string) bool
 	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
+	// ReadFilter is Ownership for a read's own collection: StaleConfig where the request's version is not this shard's.
+	ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error)
 	// CheckUpdate refuses changes of a document's shard key that move it.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error
 }

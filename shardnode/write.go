@@ -79,18 +79,24 @@ func replConcern(wc command.WriteConcern) replication.WriteConcern {
 // enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
 // writes are committed, and compares versions under it.
 func (w *writeOp) enter(ns string) error {
-	unlock, err := w.n.lockCollection(w.op, ns, lock.IX)
-	if err != nil {
-		return err
-	}
-	w.unlock = unlock
-	if err = w.n.versions(w.op, ns); err == nil {
-		err = w.n.checkCollectionUUID(w.op, ns)
-	}
-	if err != nil {
+	for {
+		unlock, err := w.n.lockCollection(w.op, ns, lock.IX)
+		if err != nil {
+			return err
+		}
+		w.unlock = unlock
+		if err = w.n.versions(w.op, ns); err == nil {
+			err = w.n.checkCollectionUUID(w.op, ns)
+		}
+		if err == nil {
+			return nil
+		}
 		w.leave()
+		c, ok := err.(*criticalError)
+		if err = waitCritical(w.op, err); !ok || err != c.stale || !c.passes(w.op) {
+			return err
+		}
 	}
-	return waitCritical(w.op, err)
 }
 
 // leave ends what enter began.

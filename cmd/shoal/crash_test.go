@@ -120,6 +120,7 @@ type crashModel struct {
 	possible map[int][]int
 	next     int
 	acked    int
+	moving   bool // chunks move under the writes
 }
 
 func (m *crashModel) only(k int) (int, bool) {
@@ -223,10 +224,15 @@ func (m *crashModel) updateMany(ctx context.Context, coll *mongo.Collection, g, 
 		}
 	}
 	r, err := coll.UpdateMany(ctx, bson.D{{Key: "g", Value: m.writer*1000 + g}}, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: v}}}})
-	m.outcome(err, set)
 	if err == nil && int(r.MatchedCount) != len(set) {
-		return fmt.Errorf("a multi-update matched %d documents, %d are there", r.MatchedCount, len(set))
+		if !m.moving {
+			return fmt.Errorf("a multi-update matched %d documents, %d are there", r.MatchedCount, len(set))
+		}
+		// As documented, a document that changes shards meanwhile may be missed or met twice.
+		m.outcome(errors.New("in part"), set)
+		return nil
 	}
+	m.outcome(err, set)
 	return err
 }
 
@@ -471,7 +477,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			c := &crashRun{dir: t.TempDir(), args: []string{"--topology", topology}, shards: topology == "sharded",
 				ddl: crashDDL{indexes: map[string]*bool{}, colls: map[string]*bool{}}}
 			for w := range crashWriters {
-				c.models = append(c.models, &crashModel{writer: w, possible: map[int][]int{}})
+				c.models = append(c.models, &crashModel{writer: w, moving: c.shards, possible: map[int][]int{}})
 			}
 			for round := range crashRounds(3) {
 				p := launch(t, c.dir, c.args...)
