@@ -31,7 +31,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 	if err != nil || r == nil {
 		return ns, nil, err
 	}
-	return namespaceOf(r.ns), r.pipeline, nil
+	return namespaceOf(r.ns), r.pipeline, r.allows(h.lang.coll)
 }
 
 // Find implements agg.Host.

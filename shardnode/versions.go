@@ -16,18 +16,21 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 		return err
 	}
 	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil {
-		return n.viewForRouter(ns)
+		return n.viewForRouter(op, ns)
 	}
 	return nil
 }
 
 // viewForRouter answers a router's read of a view: not with results, since what the view stands on may be on other
 // shards, but with its definition, which the router then runs as an aggregate of its own.
-func (n *Node) viewForRouter(ns string) error {
+func (n *Node) viewForRouter(op *command.Op, ns string) error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	r, err := resolveView(s, ns)
 	if err != nil || r == nil {
+		return err
+	}
+	if err := r.allowsArgument(op.Arg("collation")); err != nil {
 		return err
 	}
 	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -64,6 +65,30 @@ type resolved struct {
 	pipeline   []value.Value
 	collation  []byte
 	timeseries bool // the name is a time series collection, which may be read under any collation
+}
+
+// allows refuses another collation than the view's own.
+func (r *resolved) allows(spec *collation.Spec) error {
+	if r.timeseries {
+		return nil
+	}
+	own, err := collation.Parse(r.collation)
+	if err == nil && !own.Equal(spec) {
+		err = mongoerr.New(mongoerr.OptionNotSupportedOnView, "Cannot override a view's default collation")
+	}
+	return err
+}
+
+// allowsArgument is allows for a command's collation argument; left out, null or empty it stands for the view's own.
+func (r *resolved) allowsArgument(v value.Value) error {
+	if v.T != value.Document || value.Count(v.Doc()) == 0 {
+		return nil
+	}
+	spec, err := collation.Parse(v.Doc())
+	if err != nil {
+		return err
+	}
+	return r.allows(spec)
 }
 
 // resolveView follows ns down; nil where it is no view.
