@@ -12,6 +12,7 @@ type adminState struct {
 	block    writeBlock
 	cluster  clusterParams
 	profiler profiler
+	settings querySettings
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.
@@ -19,7 +20,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(),
 	} {
 		t.Add(specs...)
 	}
@@ -33,6 +34,7 @@ func (n *Node) loadAdmin() error {
 	if err := n.admin.cluster.load(n); err != nil {
 		return err
 	}
+	n.loadQuerySettings()
 	if err := n.admin.block.load(n); err != nil {
 		return err
 	}
@@ -42,6 +44,9 @@ func (n *Node) loadAdmin() error {
 // admit is asked before every command runs: whether users may write, and what concerns it runs with.
 func (n *Node) admit(op *command.Op) error {
 	if err := n.admin.block.check(op); err != nil {
+		return err
+	}
+	if err := n.admin.settings.reject(op); err != nil {
 		return err
 	}
 	n.admin.rw.apply(op)

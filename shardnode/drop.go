@@ -119,6 +119,7 @@ func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 		n.metas.Delete(c.UUID)
 		if n.Engine.Catalog().Lookup(c.NS) == nil {
 			n.latency.forget(c.NS)
+			n.filters.set(c.NS, "", nil)
 		}
 	})
 }

@@ -11,6 +11,10 @@ import (
 // shapeOf sets queryShapeHash from the command's own fields; values counts how many of those are literals of no interest.
 func (x *explanation) shapeOf(filter []byte, names ...string) {
 	req := &x.op.Req
+	if s, ok := shapeOfCommand(req.Body, req.DB); ok {
+		x.shape = s.hash
+		return
+	}
 	var parts []value.Field
 	for _, n := range names {
 		v := req.Arg(n)

@@ -17,7 +17,9 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$currentOp":
 		return n.currentOps(op, spec.Doc()), nil
 	case "$planCacheStats":
-		return nil, nil
+		return n.planCacheStats(s, ns), nil
+	case "$querySettings":
+		return n.querySettingsStage(spec.Doc()), nil
 	}
 	return nil, command.NotImplemented("stage %s", stage)
 }

@@ -69,6 +69,7 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 		return nil, err
 	}
 	pq := q.planQuery()
+	n.admin.settings.apply(op, q, pq)
 	n.applyFilters(q, pq)
 	r, err := plan.Plan(pq, pc)
 	if err != nil {

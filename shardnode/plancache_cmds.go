@@ -1,0 +1,246 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// planCacheSpecs are the commands over a collection's plan cache and index filters. They read their arguments as they
+// find them: what is of another type counts as not sent, or is the command's own error.
+func (n *Node) planCacheSpecs() []command.Spec {
+	row := func(name string, run command.Handler) command.Spec {
+		return command.Spec{
+			Name: name, Roles: command.All, Namespace: true, Lenient: true, Run: run,
+			Fields: []command.Field{
+				command.Opt("query", command.TAny), command.Opt("sort", command.TAny), command.Opt("projection", command.TAny),
+				command.Opt("collation", command.TAny), command.Opt("indexes", command.TAny),
+			},
+		}
+	}
+	return []command.Spec{
+		row("planCacheClear", n.runPlanCacheClear), row("planCacheListFilters", n.runListFilters),
+		row("planCacheSetFilter", n.runSetFilter), row("planCacheClearFilters", n.runClearFilters),
+	}
+}
+
+// shapeQuery is the query that the arguments describe, on the collection they name; coll is nil where there is none.
+func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*query, error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return nil, err
+	}
+	q := &query{ns: op.Req.NS(coll), snap: s, diskUse: true}
+	op.Stats.NS, op.Stats.Type = q.ns, "command"
+	c, ts, err := findCollection(s, q.ns)
+	if err != nil {
+		return nil, err
+	}
+	if ts != nil {
+		return nil, notOnView(q.ns)
+	}
+	q.coll = c
+	return q, nil
+}
+
+// shapeOf computes the shape of the arguments; ok is false where they name no query.
+func (n *Node) shapeOf(op *command.Op, q *query) (shape string, ok bool, err error) {
+	filter := op.Arg("query")
+	if !isObject(filter) {
+		return "", false, nil
+	}
+	doc := func(name string) []byte {
+		if v := op.Arg(name); isObject(v) {
+			return v.Doc()
+		}
+		return nil
+	}
+	q.filter, q.sort = filter.Doc(), doc("sort")
+	coll := op.Arg("collation")
+	if coll.T != value.Document {
+		coll = value.Value{}
+	}
+	spec, err := n.collationOf(coll, q.coll)
+	if err != nil {
+		return "", false, err
+	}
+	if q.lang, err = n.newLang(spec, nil); err != nil {
+		return "", false, err
+	}
+	shape, err = n.planShape(q, doc("projection"))
+	return shape, err == nil, err
+}
+
+func (n *Node) runPlanCacheClear(op *command.Op, dst []byte) ([]byte, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	q, err := n.shapeQuery(op, s)
+	if err != nil || q.coll == nil {
+		return dst, err
+	}
+	shape, one, err := n.shapeOf(op, q)
+	if err != nil {
+		return dst, err
+	}
+	if !one {
+		n.clearPlans(q.coll, nil)
+		return dst, nil
+	}
+	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	return dst, nil
+}
+
+func (n *Node) runListFilters(op *command.Op, dst []byte) ([]byte, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	q, err := n.shapeQuery(op, s)
+	if err != nil {
+		return dst, err
+	}
+	dst, m := value.BeginKey(dst, value.Array, "filters")
+	if q.coll != nil {
+		for i, f := range n.filters.list(q.ns) {
+			fields := []value.Field{value.F("query", value.NewDocument(f.Query)), value.F("sort", value.NewDocument(f.Sort)), value.F("projection", value.NewDocument(f.Projection))}
+			if f.Collation != nil {
+				fields = append(fields, value.F("collation", value.NewDocument(f.Collation)))
+			}
+			fields = append(fields, value.F("indexes", value.NewArray(value.ArrayOf(f.Indexes...))))
+			dst = value.AppendIndex(dst, i, value.NewDocument(value.Doc(fields...)))
+		}
+	}
+	return value.End(dst, m), nil
+}
+
+// isObject takes arrays for objects, as the real commands do.
+func isObject(v value.Value) bool { return v.T == value.Document || v.T == value.Array }
+
+// filterArgs refuses arguments of an index filter that are there but no documents.
+func filterArgs(op *command.Op) error {
+	if !isObject(op.Arg("query")) {
+		return mongoerr.New(mongoerr.BadValue, "required field query missing or not an object")
+	}
+	for _, name := range []string{"sort", "projection", "collation"} {
+		v := op.Arg(name)
+		if !v.IsMissing() && !(isObject(v) && (name != "collation" || v.T == value.Document)) {
+			return mongoerr.Newf(mongoerr.BadValue, "optional field %s must be an object", name)
+		}
+		if name == "collation" && v.T == value.Document && value.Count(v.Doc()) == 0 {
+			return mongoerr.New(mongoerr.BadValue, "optional field collation cannot be empty")
+		}
+	}
+	return nil
+}
+
+func (n *Node) runSetFilter(op *command.Op, dst []byte) ([]byte, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	q, err := n.shapeQuery(op, s)
+	if err != nil {
+		return dst, err
+	}
+	if q.coll == nil {
+		return dst, mongoerr.New(mongoerr.BadValue, "no such collection")
+	}
+	list := op.Arg("indexes")
+	if list.IsMissing() {
+		return dst, mongoerr.New(mongoerr.BadValue, "required field indexes missing")
+	}
+	if list.T != value.Array {
+		return dst, mongoerr.New(mongoerr.BadValue, "required field indexes must be an array")
+	}
+	f := &indexFilter{}
+	for _, v := range value.Values(list.Doc()) {
+		switch {
+		case v.T == value.Document && value.Count(v.Doc()) == 0:
+			return dst, mongoerr.New(mongoerr.BadValue, "index specification cannot be empty")
+		case v.T != value.Document && v.T != value.String:
+			return dst, mongoerr.New(mongoerr.BadValue, "each item in indexes must be an object or string")
+		}
+		f.Indexes = append(f.Indexes, v.Clone())
+	}
+	if len(f.Indexes) == 0 {
+		return dst, mongoerr.New(mongoerr.BadValue, "required field indexes must contain at least one index")
+	}
+	if err := filterArgs(op); err != nil {
+		return dst, err
+	}
+	shape, _, err := n.shapeOf(op, q)
+	if err != nil {
+		return dst, err
+	}
+	keep := func(name string) []byte {
+		if d := op.Req.Doc(name); d != nil {
+			return append([]byte(nil), d...)
+		}
+		return value.Doc()
+	}
+	f.Query, f.Sort, f.Projection = keep("query"), keep("sort"), keep("projection")
+	if op.Arg("collation").T == value.Document {
+		f.Collation = keep("collation")
+	}
+	n.filters.set(q.ns, shape, f)
+	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	return dst, nil
+}
+
+func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	q, err := n.shapeQuery(op, s)
+	if err != nil || q.coll == nil {
+		return dst, err
+	}
+	if op.Arg("query").IsMissing() {
+		for _, name := range []string{"sort", "projection", "collation"} {
+			if !op.Arg(name).IsMissing() {
+				return dst, mongoerr.New(mongoerr.BadValue, "sort, projection, or collation provided without query")
+			}
+		}
+		n.filters.set(q.ns, "", nil)
+		n.clearPlans(q.coll, nil)
+		return dst, nil
+	}
+	if err := filterArgs(op); err != nil {
+		return dst, err
+	}
+	shape, _, err := n.shapeOf(op, q)
+	if err != nil {
+		return dst, err
+	}
+	n.filters.set(q.ns, shape, nil)
+	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	return dst, nil
+}
+
+// clearPlans forgets the plans of a collection that drop says yes to, or all.
+func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {
+	if cache := n.planCache(c); cache != nil {
+		cache.Clear(drop)
+	}
+}
+
+// planCacheStats are the documents of $planCacheStats.
+func (n *Node) planCacheStats(s *storage.Snapshot, ns string) [][]byte {
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return nil
+	}
+	var out [][]byte
+	cache := n.planCache(c)
+	if cache == nil { // nothing was planned yet
+		return nil
+	}
+	for _, e := range cache.Entries() {
+		doc := value.Doc(
+			value.F("version", value.NewString("1")), value.F("queryHash", value.NewString(plan.ShapeHash(e.Shape))),
+			value.F("planCacheShapeHash", value.NewString(plan.ShapeHash(e.Shape))), value.F("planCacheKey", value.NewString(e.Key)),
+			value.F("isActive", value.NewBool(e.Active)), value.F("works", value.NewInt64(e.Works)),
+			value.F("worksType", value.NewString("works")), value.F("estimatedSizeBytes", value.NewInt64(int64(len(e.Shape)+len(e.Key)+512))),
+			value.F("indexFilterSet", value.NewBool(n.filters.get(ns, e.Shape) != nil)), value.F("host", value.NewString(n.host())))
+		out = append(out, doc)
+	}
+	return out
+}
