@@ -36,6 +36,15 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
 	op.Stats.NS, op.Stats.Type = a.ns, "command"
+	if coll == "$cmd.aggregate" {
+		docs, ok, err := r.selfStage(op, a.pipeline)
+		if err != nil {
+			return dst, err
+		}
+		if ok {
+			return r.aggregateSelf(op, a, docs, dst)
+		}
+	}
 	a.scan(a.pipeline, op.DB())
 	if err := a.checkWriting(op); err != nil {
 		return dst, err

@@ -108,6 +108,10 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("setFeatureCompatibilityVersion", command.None, r.everywhere),
 		relayed("setUserWriteBlockMode", command.None, r.everywhere),
 		onColl("setIndexCommitQuorum", command.None, r.toOwnersFirst),
+		{
+			Name: "checkMetadataConsistency", Roles: command.Router, Kind: command.Read, ArgTypes: command.TAny,
+			Fields: opt("cursor", "checkIndexes", "checkRangeDeletionIndexes"), Run: r.checkMetadataConsistency,
+		},
 		relayed("validateDBMetadata", command.Read, r.validateDBMetadata),
 		relayed("fsync", command.None, r.onAllShards),
 		relayed("fsyncUnlock", command.None, r.onAllShards),
