@@ -41,7 +41,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 
 // aggregateSelf runs the rest of a pipeline over documents of the router's own.
 func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst []byte) ([]byte, error) {
-	db, coll := cluster.SplitNS(a.ns)
+	db, _ := cluster.SplitNS(a.ns)
 	rest := value.NewArray(value.ArrayOf(value.Values(a.pipeline.Doc())[1:]...))
 	size, err := cursorSize(a.body)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst
 	}
 	var src agg.Source = agg.NewSliceSource(docs)
 	if value.Count(rest.Doc()) > 0 {
-		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}})
+		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}})
 		if err != nil {
 			return dst, err
 		}
