@@ -17,6 +17,7 @@ type rule struct {
 // rules are tried in this order at each position until none applies.
 var rewrites = []rule{
 	{"merge adjacent matches", mergeMatches},
+	{"match buckets before unpacking them", matchBuckets},
 	{"match before sort", matchBeforeSort},
 	{"match before stages that leave its fields alone", matchBeforeFields},
 	{"limit into sort", limitIntoSort},

@@ -39,7 +39,7 @@ func (p *Pipeline) Split() Split {
 // wholly on the shards and the next stage may follow it there.
 func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 	switch s := s.(type) {
-	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage:
+	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage, *unpackStage:
 		return nil, nil, nil, true
 	case *limitStage:
 		return []Stage{s}, []Stage{s}, nil, false

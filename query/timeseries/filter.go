@@ -1,0 +1,71 @@
+package timeseries
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// BucketFilter gives a filter of buckets that no bucket with a match of a measurements' filter fails: what the filter
+// asks of the metaField, and the times it allows. It is nil where the filter tells nothing of these. spanMS is the
+// longest time a bucket may span.
+func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
+	b := bounds{f: f, span: spanMS}
+	b.conjunct(filter)
+	if len(b.terms) == 0 {
+		return nil
+	}
+	return value.Doc(value.F("$and", value.NewArray(value.ArrayOf(b.terms...))))
+}
+
+// bounds collects the terms of a bucket filter.
+type bounds struct {
+	f     Fields
+	span  int64
+	terms []value.Value
+}
+
+func (b *bounds) add(path string, v value.Value) {
+	b.terms = append(b.terms, value.NewDocument(value.Doc(value.F(path, v))))
+}
+
+func (b *bounds) conjunct(filter []byte) {
+	for k, v := range value.Elements(filter) {
+		switch {
+		case k == "$and" && v.T == value.Array:
+			for _, e := range value.Values(v.Doc()) {
+				b.conjunct(e.Doc())
+			}
+		case b.f.Meta != "" && k == b.f.Meta:
+			b.add("meta", v)
+		case b.f.Meta != "" && strings.HasPrefix(k, b.f.Meta+"."):
+			b.add("meta"+k[len(b.f.Meta):], v)
+		case k == b.f.Time && v.T == value.DateTime:
+			b.time("$eq", v)
+		case k == b.f.Time && v.T == value.Document:
+			for op, arg := range value.Elements(v.Doc()) {
+				if arg.T == value.DateTime {
+					b.time(op, arg)
+				}
+			}
+		}
+	}
+}
+
+// time bounds control.min, control.max and _id, which begins with the seconds of control.min.
+func (b *bounds) time(op string, t value.Value) {
+	lo, hi := "control.min."+b.f.Time, "control.max."+b.f.Time
+	compare := func(path, op string, v value.Value) { b.add(path, value.NewDocument(value.Doc(value.F(op, v)))) }
+	var first, last [12]byte
+	for i := range last {
+		last[i] = 0xff
+	}
+	if op == "$gt" || op == "$gte" || op == "$eq" {
+		compare(hi, "$gte", t)
+		compare("_id", "$gte", NewID(t.DateTime()-b.span-1000, first))
+	}
+	if op == "$lt" || op == "$lte" || op == "$eq" {
+		compare(lo, "$lte", t)
+		compare("_id", "$lte", NewID(t.DateTime(), last))
+	}
+}
