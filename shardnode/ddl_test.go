@@ -341,3 +341,53 @@ func TestReadView(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeseries writes measurements, reads them in order, changes their meta and deletes some.
+func TestTimeseries(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "s", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	at := func(sec int) string { return fmt.Sprintf(`{"$date": {"$numberLong": "%d000"}}`, sec) }
+	for i, batch := range []string{
+		fmt.Sprintf(`{"_id": 1, "t": %s, "m": {"a": 1, "b": 2}, "v": 1}, {"_id": 2, "t": %s, "m": {"b": 2, "a": 1}, "v": 2}`, at(100), at(70)),
+		fmt.Sprintf(`{"_id": 3, "t": %s, "m": {"a": 1, "b": 2}, "v": 3}, {"_id": 4, "t": %s, "v": 4}`, at(80), at(90)),
+		fmt.Sprintf(`{"_id": 5, "t": %s, "m": {"a": 1, "b": 2}}`, at(90000)),
+	} {
+		if r := n.ok("d", `{"insert": "s", "documents": [`+batch+`]}`); r["writeErrors"] != nil {
+			t.Fatalf("batch %d: %v", i, r)
+		}
+	}
+	ids := func(filter string) string {
+		return strings.Join(n.first("d", `{"find": "s", "projection": {"_id": 1}, "filter": `+filter+`}`), "")
+	}
+	for _, c := range []struct{ filter, want string }{
+		{`{"m.a": 1, "t": {"$lt": ` + at(1000) + `}}`, `{ _id: 2 }{ _id: 3 }{ _id: 1 }`},
+		{`{"m": null}`, `{ _id: 4 }`},
+		{`{"t": {"$gt": ` + at(100) + `}}`, `{ _id: 5 }`},
+		{`{"v": 3}`, `{ _id: 3 }`},
+	} {
+		if got := ids(c.filter); got != c.want {
+			t.Errorf("%s: %s, want %s", c.filter, got, c.want)
+		}
+	}
+	if got := len(n.first("d", `{"find": "system.buckets.s"}`)); got != 3 {
+		t.Errorf("%d buckets, want 3", got)
+	}
+	r := n.ok("d", `{"insert": "s", "documents": [{"t": 5}]}`)
+	if !strings.Contains(fmt.Sprint(r["writeErrors"]), "valid BSON UTC datetime") {
+		t.Errorf("a measurement without time: %v", r)
+	}
+	for _, c := range []struct {
+		cmd, field string
+		want       int32
+	}{
+		{`{"update": "s", "updates": [{"q": {"m.a": 1}, "u": {"$set": {"m.b": 3}}, "multi": true}]}`, "n", 2},
+		{`{"count": "s", "query": {"m.b": 3}}`, "n", 4},
+		{`{"delete": "s", "deletes": [{"q": {"v": {"$in": [1, 3]}}, "limit": 0}]}`, "n", 2},
+		{`{"delete": "s", "deletes": [{"q": {"m.b": 3}, "limit": 1}]}`, "n", 1},
+		{`{"count": "s"}`, "n", 2},
+	} {
+		if got, _ := n.ok("d", c.cmd)[c.field].(int32); got != c.want {
+			t.Errorf("%s: %d, want %d", c.cmd, got, c.want)
+		}
+	}
+}

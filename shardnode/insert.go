@@ -168,6 +168,9 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
 func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
+	if t := w.n.seriesOf(w.n.Engine.Catalog(), ns); t != nil {
+		return w.tryMeasurements(t, raw, wc, stmt)
+	}
 	u := w.unit(nil)
 	defer u.Rollback()
 	coll, err := w.target(u, w.n.Engine.Catalog(), ns, true)

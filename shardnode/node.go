@@ -47,6 +47,7 @@ type Node struct {
 	latency    latencyTable
 	admin      adminState
 	ttl        *ttlMonitor // nil before startTTL
+	buckets    openBuckets
 	now        func() time.Time
 }
 

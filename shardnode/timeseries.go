@@ -23,11 +23,10 @@ func isBuckets(ns string) bool { return strings.HasPrefix(catalog.CollOf(ns), bu
 
 // timeseriesOf finds the buckets of a time series collection; nil where ns is none.
 func timeseriesOf(cat *catalog.Snapshot, ns string) *catalog.Collection {
-	c := cat.Lookup(bucketsOf(ns))
-	if c == nil || cat.Lookup(ns) != nil {
+	if cat.Lookup(ns) != nil {
 		return nil
 	}
-	return c
+	return cat.Lookup(bucketsOf(ns))
 }
 
 const maxBucketSpan = 31536000 // a year

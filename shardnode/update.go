@@ -230,6 +230,9 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 // runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
 // concern itself.
 func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, error) {
+	if t := w.n.seriesOf(w.n.Engine.Catalog(), ns); t != nil {
+		return w.runOnSeries(t, st, last)
+	}
 	if err := w.compileStatement(st, w.n.Engine.Catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}

@@ -1,0 +1,432 @@
+package shardnode
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/timeseries"
+	"github.com/shoaldb/shoal/query/update"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A bucket takes no more measurements than this, nor more bytes.
+const (
+	bucketMaxCount = 1000
+	bucketMaxBytes = 128000
+)
+
+// series is a time series collection as writes see it.
+type series struct {
+	buckets *catalog.Collection
+	opts    *tsOptions
+	fields  timeseries.Fields
+}
+
+// seriesOf finds the time series collection that a write names; nil where ns is none.
+func (n *Node) seriesOf(cat *catalog.Snapshot, ns string) *series {
+	b := timeseriesOf(cat, ns)
+	if b == nil {
+		return nil
+	}
+	t := tsOptionsOf(value.Lookup(b.Options, "timeseries").Doc())
+	return &series{b, t, timeseries.Fields{Time: t.timeField, Meta: t.metaField}}
+}
+
+// roundingMS is what the first time of a bucket is rounded down to.
+func (s *series) roundingMS() int64 {
+	switch {
+	case s.opts.rounding > 0:
+		return s.opts.rounding * 1000
+	case s.opts.granularity == "minutes":
+		return 3600_000
+	case s.opts.granularity == "hours":
+		return 86400_000
+	}
+	return 60_000
+}
+
+func (s *series) round(ms int64) int64 {
+	r := s.roundingMS()
+	down := ms - ms%r
+	if down > ms {
+		down -= r
+	}
+	return down
+}
+
+// openBucket is a bucket that may take more measurements.
+type openBucket struct {
+	rid storage.RecordID
+	min int64
+}
+
+// openBuckets remembers the buckets last written to, by collection and meta value. A bucket that is not among them is
+// simply not added to any more.
+type openBuckets struct {
+	mu sync.Mutex
+	m  map[string][]openBucket
+}
+
+// Of one series, this many buckets are remembered, and of this many series.
+const (
+	openPerSeries = 4
+	openSeries    = 10000
+)
+
+func (o *openBuckets) get(key string) []openBucket {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.m[key]
+}
+
+// put makes a bucket the series' last one.
+func (o *openBuckets) put(key string, b openBucket) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.m == nil || len(o.m) >= openSeries {
+		o.m = make(map[string][]openBucket)
+	}
+	list := []openBucket{b}
+	for _, e := range o.m[key] {
+		if string(e.rid) != string(b.rid) && len(list) < openPerSeries {
+			list = append(list, e)
+		}
+	}
+	o.m[key] = list
+}
+
+// filling is a bucket that an insert adds to.
+type filling struct {
+	openBucket
+	key  string // of openBuckets
+	meta value.Value
+	old  []byte // nil for a new bucket
+	docs [][]byte
+	size int
+}
+
+func (f *filling) takes(ms, span int64) bool {
+	return ms >= f.min && ms < f.min+span && len(f.docs) < bucketMaxCount && (f.size < bucketMaxBytes || len(f.docs) < 10)
+}
+
+// tryMeasurements is tryInsert for a time series collection.
+func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
+	for ; done < len(raw) && docErr == nil; done++ {
+		if value.Lookup(raw[done], t.fields.Time).T != value.DateTime {
+			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.fields.Time)
+			break
+		}
+	}
+	if done == 0 {
+		return 0, docErr, nil
+	}
+	s := w.n.Engine.Snapshot()
+	defer s.Release()
+	u := w.unit(s)
+	defer u.Rollback()
+	fills, err := w.assign(s, t, raw[:done])
+	if err != nil {
+		return 0, nil, err
+	}
+	info := storage.OpInfo{StmtID: -1}
+	if w.op.Req.HasTxnNumber {
+		info.StmtID = int32(stmt)
+	}
+	for _, f := range fills {
+		if err := w.writeBucket(u, t, f, info); err != nil {
+			return 0, nil, err
+		}
+		info.StmtID = -1 // one number for the unit: it is done or not as a whole
+	}
+	if err := w.commit(u, wc); err != nil {
+		return 0, nil, err
+	}
+	for _, f := range fills {
+		w.n.buckets.put(f.key, f.openBucket)
+	}
+	return done, docErr, nil
+}
+
+// assign finds the bucket of each measurement.
+func (w *writeOp) assign(s *storage.Snapshot, t *series, raw [][]byte) (all []*filling, err error) {
+	byKey := map[string][]*filling{}
+	span := t.opts.span * 1000
+	var key []byte
+	for _, doc := range raw {
+		meta := value.Value{}
+		if t.fields.Meta != "" {
+			meta = timeseries.NormalMeta(value.Lookup(doc, t.fields.Meta))
+		}
+		key = value.AppendGroupKey(append(key[:0], t.buckets.UUID[:]...), meta, nil)
+		list, known := byKey[string(key)]
+		if !known {
+			if list, err = w.reopen(s, t, string(key), meta); err != nil {
+				return nil, err
+			}
+		}
+		ms := value.Lookup(doc, t.fields.Time).DateTime()
+		at := -1
+		for i, f := range list {
+			if f.takes(ms, span) {
+				at = i
+				break
+			}
+		}
+		if at < 0 {
+			at = len(list)
+			list = append(list, &filling{openBucket: openBucket{min: t.round(ms)}, key: string(key), meta: meta})
+		}
+		list[at].docs = append(list[at].docs, doc)
+		list[at].size += len(doc)
+		byKey[string(key)] = list
+	}
+	for _, list := range byKey {
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// reopen reads the series' buckets that are still open.
+func (w *writeOp) reopen(s *storage.Snapshot, t *series, key string, meta value.Value) (list []*filling, err error) {
+	for _, b := range w.n.buckets.get(key) {
+		doc, ok, err := s.Get(t.buckets, b.rid)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || !value.Equal(value.Lookup(doc, "meta"), meta) {
+			continue
+		}
+		old := append([]byte(nil), doc...)
+		list = append(list, &filling{openBucket: b, key: key, meta: meta, old: old, docs: timeseries.Unpack(t.fields, old), size: len(old)})
+	}
+	return list, nil
+}
+
+// writeBucket stores a bucket's measurements, where there are new ones.
+func (w *writeOp) writeBucket(u *storage.UnitOfWork, t *series, f *filling, info storage.OpInfo) error {
+	if f.old == nil {
+		head := timeseries.Bucket{ID: timeseries.NewID(f.min, NewObjectID()), MinTime: f.min, Meta: f.meta}
+		rid, err := u.Insert(t.buckets, w.n.pack(t, head, f.docs), info)
+		f.rid = rid.Clone()
+		return err
+	}
+	if stored := value.Count(timeColumn(t, f.old)); stored == len(f.docs) {
+		return nil
+	}
+	return w.replaceBucket(u, t, f.rid, f.old, f.docs, info)
+}
+
+// timeColumn is the times of a bucket's measurements.
+func timeColumn(t *series, bucket []byte) []byte {
+	return value.Lookup(value.Lookup(bucket, "data").Doc(), t.fields.Time).Doc()
+}
+
+func (n *Node) pack(t *series, head timeseries.Bucket, docs [][]byte) []byte {
+	return timeseries.Pack(t.fields, head, docs, n.meta(t.buckets).collation.Collator())
+}
+
+// replaceBucket stores other measurements in a bucket; with none left it goes.
+func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
+	if len(docs) == 0 {
+		return u.Delete(t.buckets, rid, old, info)
+	}
+	min := value.Lookup(value.Lookup(value.Lookup(old, "control").Doc(), "min").Doc(), t.fields.Time).DateTime()
+	next := w.n.pack(t, timeseries.Bucket{ID: value.Lookup(old, "_id"), MinTime: min, Meta: value.Lookup(old, "meta")}, docs)
+	if diff, ok := update.Diff(old, next); ok {
+		info.O = value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
+	}
+	return u.Update(t.buckets, rid, old, next, info)
+}
+
+// runOnSeries is runStatement for a time series collection.
+func (w *writeOp) runOnSeries(t *series, st *statement, last bool) (result, error) {
+	if !st.u.IsMissing() {
+		inner, err := t.metaUpdate(st)
+		if err != nil {
+			return result{}, err
+		}
+		return w.runStatement(t.buckets.NS, inner, last)
+	}
+	if len(st.sort) > 5 {
+		return result{}, badOption("Cannot perform a findAndModify with sort on a time-series collection")
+	}
+	return w.removeMeasurements(t, st)
+}
+
+// removeMeasurements deletes what a statement matches, one or all.
+func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err error) {
+	if err := w.compileStatement(st, t.buckets); err != nil {
+		return r, err
+	}
+	m, err := compileFilter(st.filter, st.lang, st.coll)
+	if err != nil {
+		return r, err
+	}
+	s := w.n.Engine.Snapshot()
+	defer s.Release()
+	q := &query{ns: t.buckets.NS, snap: s, coll: t.buckets, lang: st.lang, diskUse: true,
+		filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
+	if err := q.compile(nil); err != nil {
+		return r, err
+	}
+	root, err := w.n.plan(w.op, q)
+	if err != nil {
+		return r, err
+	}
+	defer root.close()
+	for {
+		rids, end, err := w.nextRIDs(root)
+		if err != nil {
+			return r, err
+		}
+		if len(rids) > 0 {
+			if err := w.removeFrom(t, st, m, rids, &r); err != nil {
+				return r, err
+			}
+		}
+		if end || !st.multi && r.deleted > 0 {
+			return r, nil
+		}
+	}
+}
+
+// removeFrom deletes the matching measurements of some buckets in one unit.
+func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
+	var removed [][]byte
+	err := w.retry(func() error {
+		removed = removed[:0]
+		s := w.n.Engine.Snapshot()
+		defer s.Release()
+		u := w.unit(s)
+		defer u.Rollback()
+		for _, rid := range rids {
+			old, ok, err := s.Get(t.buckets, rid)
+			if err != nil {
+				return err
+			}
+			if !ok || !st.multi && len(removed) > 0 {
+				continue
+			}
+			old = append([]byte(nil), old...)
+			kept, gone, err := part(timeseries.Unpack(t.fields, old), m, st.multi)
+			if err != nil {
+				return err
+			}
+			if len(gone) == 0 {
+				continue
+			}
+			if err := w.replaceBucket(u, t, rid, old, kept, w.info(nil)); err != nil {
+				return err
+			}
+			removed = append(removed, gone...)
+		}
+		if u.Empty() {
+			return nil
+		}
+		return w.commit(u, relaxed)
+	})
+	if err != nil {
+		return err
+	}
+	total.deleted += int64(len(removed))
+	for _, doc := range removed {
+		if st.onWrite != nil {
+			st.onWrite(doc, nil)
+		}
+	}
+	return nil
+}
+
+// part parts measurements into those that stay and those that match; without multi only one goes.
+func part(docs [][]byte, m *match.Matcher, multi bool) (kept, gone [][]byte, err error) {
+	for _, doc := range docs {
+		ok := m == nil
+		if m != nil {
+			if ok, err = m.Match(doc); err != nil {
+				return nil, nil, err
+			}
+		}
+		if ok && (multi || len(gone) == 0) {
+			gone = append(gone, doc)
+		} else {
+			kept = append(kept, doc)
+		}
+	}
+	return kept, gone, nil
+}
+
+// metaUpdate turns an update of measurements into one of buckets. Only the metaField, which all measurements of a bucket
+// share, may be asked for and changed.
+func (t *series) metaUpdate(st *statement) (*statement, error) {
+	switch {
+	case !st.multi:
+		return nil, badOption("Cannot perform a non-multi update on a time-series collection")
+	case st.upsert:
+		return nil, badOption("Cannot perform an upsert on a time-series collection")
+	case t.fields.Meta == "":
+		return nil, badOption("Cannot perform an update on a time-series collection that does not have a metaField")
+	case st.u.T != value.Document || !isOperatorDoc(st.u.Doc()):
+		return nil, badOption("Cannot perform an update on a time-series collection using a pipeline or a replacement document")
+	}
+	inner := *st
+	var err error
+	if inner.filter, err = t.metaFilter(st.filter); err != nil {
+		return nil, err
+	}
+	u, m := value.Begin(nil)
+	for op, args := range value.Elements(st.u.Doc()) {
+		if op == "$rename" {
+			return nil, badOption("Cannot perform a $rename update on a time-series collection")
+		}
+		var at int
+		u, at = value.BeginKey(u, value.Document, op)
+		for path, v := range value.Elements(args.Doc()) {
+			renamed, ok := t.metaPath(path)
+			if !ok {
+				return nil, badOption("Cannot perform an update on a time-series collection which updates a field that is not the metaField '%s'", t.fields.Meta)
+			}
+			u = value.Append(u, renamed, v)
+		}
+		u = value.End(u, at)
+	}
+	inner.u = value.NewDocument(value.End(u, m))
+	return &inner, nil
+}
+
+// metaPath is a path of measurements as buckets have it; ok is false for what is not within the metaField.
+func (t *series) metaPath(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, t.fields.Meta)
+	return "meta" + rest, ok && (rest == "" || rest[0] == '.')
+}
+
+// metaFilter is a filter of measurements as one of buckets.
+func (t *series) metaFilter(filter []byte) ([]byte, error) {
+	dst, m := value.Begin(nil)
+	for k, v := range value.Elements(filter) {
+		switch k {
+		case "$and", "$or", "$nor":
+			var all []value.Value
+			for _, e := range value.Values(v.Doc()) {
+				sub, err := t.metaFilter(e.Doc())
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, value.NewDocument(sub))
+			}
+			dst = value.Append(dst, k, value.NewArray(value.ArrayOf(all...)))
+		case "$comment":
+			dst = value.Append(dst, k, v)
+		default:
+			path, ok := t.metaPath(k)
+			if !ok {
+				return nil, badOption("Cannot perform an update on a time-series collection when querying on a field that is not the metaField '%s'", t.fields.Meta)
+			}
+			dst = value.Append(dst, path, v)
+		}
+	}
+	return value.End(dst, m), nil
+}
