@@ -93,7 +93,7 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, error) {
-	return h.n.newAggWriter(command.FromContext(ctx), spec)
+	return h.n.newAggWriter(command.FromContext(ctx), spec, h.lang.coll)
 }
 
 // Spill implements agg.Host.

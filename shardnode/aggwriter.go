@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -13,8 +14,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// newAggWriter opens the target of $out or $merge.
-func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec) (agg.Writer, error) {
+// newAggWriter opens the target of $out or $merge. coll is the collation that the aggregate runs under.
+func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	w, err := n.newWriteOp(op)
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec) (agg.Writer, err
 		}
 		return n.newOutWriter(w, spec)
 	}
-	return n.newMergeWriter(w, spec)
+	return n.newMergeWriter(w, spec, coll)
 }
 
 // outWriter fills a temporary collection and puts it in the target's place at the end.
@@ -171,14 +172,15 @@ type mergeWriter struct {
 	w    *writeOp
 	ns   string
 	spec agg.WriteSpec
+	coll *collation.Spec // of the aggregate
 	lets []string
 
 	sparse bool  // the index on the identifying fields leaves out documents without them
 	failed error // the first error of a document; the others are written all the same
 }
 
-func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, error) {
-	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec}
+func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
+	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec, coll: coll}
 	for k := range value.Elements(spec.Let.Doc()) {
 		m.lets = append(m.lets, k)
 	}
@@ -194,18 +196,19 @@ func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec) (*mergeWriter, err
 	return m, m.checkOn(c)
 }
 
-// checkOn requires a unique index on exactly the identifying fields.
+// checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
 func (m *mergeWriter) checkOn(c *catalog.Collection) error {
 	want := map[string]bool{}
 	for _, f := range m.spec.On {
 		want[f] = true
 	}
-	if len(want) == 1 && want["_id"] {
+	if len(want) == 1 && want["_id"] && (c == nil || sameCollation(c.Collation, m.coll)) {
 		return nil
 	}
 	if c != nil {
 		for _, i := range c.Indexes {
-			if !i.Unique || !i.Ready || i.Spec.PartialFilter != nil || !sameFields(i.Spec.KeyPattern, want) {
+			if !i.Unique || !i.Ready || i.Spec.PartialFilter != nil || !sameFields(i.Spec.KeyPattern, want) ||
+				!sameCollation(i.Spec.Collation, m.coll) {
 				continue
 			}
 			if m.sparse = i.Spec.Sparse; !m.sparse {
@@ -271,9 +274,17 @@ func lookupPath(doc []byte, path string) value.Value {
 	return v
 }
 
+// collationValue is a collation as a statement's argument.
+func collationValue(c *collation.Spec) value.Value {
+	if c == nil {
+		return value.NewDocument(simpleCollation)
+	}
+	return value.NewDocument(c.Document())
+}
+
 // write runs the statement that whenMatched and whenNotMatched stand for.
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
-	st := statement{filter: filter, upsert: m.spec.WhenNotMatched == "insert"}
+	st := statement{filter: filter, collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
 	set := func(name string) value.Value {
 		return value.NewDocument(value.Doc(value.F(name, value.NewDocument(doc))))
 	}

@@ -250,7 +250,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	err := w.retry(func() error {
 		var err error
 		r, err = w.runOne(ns, st, wc)
-		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(st, err) {
+		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(ns, st, err) {
 			return mongoerr.New(mongoerr.WriteConflict, "upsert met a document inserted meanwhile")
 		}
 		return err
@@ -433,8 +433,9 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 }
 
 // retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter asks for
-// equality on exactly the fields of the unique index, with the values that collided.
-func (w *writeOp) retryUpsert(st *statement, err error) bool {
+// equality on exactly the fields of the unique index, and compares them as the index does. Without that the next try could
+// find nothing and collide again, for ever.
+func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
 	pattern := value.Lookup(mongoerr.From(err).Details, "keyPattern")
 	if pattern.T != value.Document {
 		return false
@@ -445,7 +446,25 @@ func (w *writeOp) retryUpsert(st *statement, err error) bool {
 			return false
 		}
 	}
+	c := w.n.Engine.Catalog().Lookup(ns)
+	if c == nil {
+		return true
+	}
+	for _, ix := range c.Indexes {
+		if ix.Unique && string(ix.Spec.KeyPattern) == string(pattern.Doc()) {
+			return sameCollation(ix.Spec.Collation, st.coll)
+		}
+	}
 	return true
+}
+
+// sameCollation compares an index's collation, nil for simple, with an operation's.
+func sameCollation(doc []byte, spec *collation.Spec) bool {
+	if doc == nil {
+		return spec == nil
+	}
+	own, err := collation.Parse(doc)
+	return err == nil && own.Equal(spec)
 }
 
 func isOperatorDoc(doc []byte) bool {
