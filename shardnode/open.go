@@ -130,11 +130,11 @@ func (s *Server) Peer() cluster.Peer {
 	})
 }
 
-// Initiate makes the server the one member of its set, where it is not yet.
+// Initiate makes the server the one member of its set, where it is not yet, under the address it has now.
 func (s *Server) Initiate(ctx context.Context) error {
 	cmd := value.Doc(value.F("replSetInitiate", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin")))
 	if s.Repl.Initiated() {
-		return nil
+		return s.Repl.Rehost(s.Service.Background(ctx, s.local), s.Node.Host)
 	}
 	_, err := cluster.Run(ctx, s.Peer(), cmd)
 	return err

@@ -391,3 +391,37 @@ func (n *Node) runReplSetGetStatus(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.End(dst, mm)
 	return value.End(dst, m), nil
 }
+
+// Rehost makes the set's one member known by another address: a cluster in one process was started on other ports.
+func (r *ReplSet) Rehost(op *command.Op, host string) error {
+	r.mu.RLock()
+	config, have := r.mu.config, r.mu.host
+	r.mu.RUnlock()
+	if config == nil || have == host {
+		return nil
+	}
+	version, _ := value.Lookup(config, "version").AsInt64()
+	members := value.Values(value.Lookup(config, "members").Doc())
+	if len(members) != 1 {
+		return nil
+	}
+	member, m := value.Begin(nil)
+	for k, v := range value.Elements(members[0].Doc()) {
+		if k == "host" {
+			v = value.NewString(host)
+		}
+		member = value.Append(member, k, v)
+	}
+	member = value.End(member, m)
+	next, m := value.Begin(nil)
+	for k, v := range value.Elements(config) {
+		switch k {
+		case "version":
+			v = value.NewInt32(int32(version + 1))
+		case "members":
+			v = value.NewArray(value.ArrayOf(value.NewDocument(member)))
+		}
+		next = value.Append(next, k, v)
+	}
+	return r.store(op, value.End(next, m))
+}

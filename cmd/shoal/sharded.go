@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -64,8 +65,8 @@ func (a *assembly) sharded() error {
 	if err := a.manage(ctx, cfg, registry, clock); err != nil {
 		return err
 	}
-	for i := range c.Shards {
-		name := fmt.Sprintf("shard%02d", i)
+	for i := 0; i < c.Shards || a.hasShard(i); i++ {
+		name := shardName(i)
 		s, err := a.member(ctx, clock, d, name, name, false, ports)
 		if err != nil {
 			return err
@@ -73,19 +74,36 @@ func (a *assembly) sharded() error {
 		if err := a.joinable(s, cfg.Peer(), d, clock); err != nil {
 			return err
 		}
-		if _, ok, err := s.Identity(); err != nil {
+		if err := enlist(ctx, s, cfg.Peer(), name); err != nil {
 			return err
-		} else if !ok {
-			if err := addShard(ctx, cfg.Peer(), name, s.Node.Host); err != nil {
-				return err
-			}
 		}
 	}
 	return a.routers(cfg.Peer(), d, clock)
 }
 
-func addShard(ctx context.Context, config cluster.Peer, set, host string) error {
-	_, err := cluster.Run(ctx, config, addShardCommand(set+"/"+host, set))
+func shardName(i int) string { return fmt.Sprintf("shard%02d", i) }
+
+// hasShard tells whether an earlier start left a shard behind that the cluster still counts on.
+func (a *assembly) hasShard(i int) bool {
+	if a.c.Memory {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(a.c.DBPath, shardName(i)))
+	return err == nil
+}
+
+// enlist adds a shard to the cluster, or tells the cluster the address it has now.
+func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name string) error {
+	conn := name + "/" + s.Node.Host
+	_, member, err := s.Identity()
+	if err != nil {
+		return err
+	}
+	cmd := addShardCommand(conn, name)
+	if member {
+		cmd = rehostCommand(conn, name)
+	}
+	_, err = cluster.RunWrite(ctx, config, cmd)
 	return err
 }
 
