@@ -59,6 +59,9 @@ func (e *executed) figures(p *plan.Node) figures {
 		f.works = st.keys + end
 	case plan.EOF:
 		f.works = 1
+	case plan.Count:
+		in := e.figures(p.Inputs[0])
+		return figures{works: in.works, eof: true}
 	case plan.Limit:
 		f.eof = true
 		f.works = st.advanced + 1

@@ -16,7 +16,7 @@ const (
 	trialResults  = 101   // a plan that gave so many results ends the trial
 	trialWorks    = 10000 // so does this much work, or that share of the collection where it is more
 	trialShare    = 0.3
-	trialSlice    = 32 // works each plan does before it is the next one's turn
+	trialSlice    = 32 // the most works a plan does before it is the next one's turn: it begins with one
 	replanFactor  = 10 // a cached plan that takes so many times the work of its trial is planned anew
 	trialBonus    = 1e-4
 	unboundedWork = math.MaxInt64
@@ -185,13 +185,15 @@ func (n *Node) tryAll(op *command.Op, q *query, r *plan.Result, observe bool) (*
 
 // compete runs candidates in turns until one is done, then puts the best first.
 func compete(op *command.Op, all []*candidate, limit int64) error {
-	for done := int64(0); done < limit; done += trialSlice {
+	for done := int64(0); done < limit; {
+		slice := min(max(done/8, 1), trialSlice)
+		done += slice
 		over, alive := false, false
 		for _, c := range all {
 			if c.err != nil {
 				continue
 			}
-			c.pace.left = trialSlice
+			c.pace.left = slice
 			if c.run(op); c.err != nil {
 				if err := op.CheckNow(); err != nil {
 					return err
