@@ -67,6 +67,11 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 	if err != nil {
 		return dst, err
 	}
+	if spec, ok := a.pipeline.WritesTo(); ok && spec.Stage == "$merge" {
+		if _, err := x.n.newMergeWriter(&writeOp{n: x.n, op: x.op}, spec, a.host.lang.coll); err != nil {
+			return dst, err
+		}
+	}
 	dst = append(dst, explainVersion...)
 	if a.q != nil && rest.Empty() {
 		return x.explain(dst, a.q, nil)
