@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
@@ -17,9 +18,13 @@ import (
 var ErrClosed = errors.New("connection is closed")
 
 const (
-	maxInline      = 4 << 10   // larger frames go to a worker unseen
-	maxQueuedBytes = 256 << 20 // requests sent ahead without waiting for replies; a client past this is cut off
-	maxDirectRead  = 4 << 20   // bytes read for one connection before the loop turns to the others
+	maxInline      = 4 << 10                // larger frames go to a worker unseen
+	maxQueuedBytes = 256 << 20              // requests sent ahead without waiting for replies; a client past this is cut off
+	queuedCost     = 600                    // what a queued request takes besides its bytes, at most
+	firstRead      = 64 << 10               // room made for a frame before more than its length has arrived
+	readGrowth     = 16                     // by which that room grows as the frame arrives
+	maxStall       = 100 * time.Millisecond // between two looks whether a slow client has taken its replies
+	maxDirectRead  = 4 << 20                // bytes read for one connection before the loop turns to the others
 )
 
 // Conn is one client connection.
@@ -37,14 +42,15 @@ type Conn struct {
 
 	// in is touched by the event loop only.
 	in struct {
-		buf     *buffer // a frame that has arrived in part
+		buf     *buffer // a frame that has arrived in part, or the room for its beginning
+		want    int     // the frame's length
 		fill    int
 		backlog bool // gnet holds bytes that the socket did not take
 	}
 	queue struct {
 		mu    sync.Mutex
-		busy  bool // a request is in work; the next ones wait in jobs
-		jobs  []*job
+		busy  bool // a request is in work; the next ones wait
+		waits []*buffer
 		bytes int
 	}
 	out struct {
@@ -84,9 +90,36 @@ func (c *Conn) Close() {
 	}
 }
 
+// stalled reports whether the client has not yet taken replies written before.
+func (c *Conn) stalled() bool {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return !c.out.closed && (c.out.pending > 0 || c.out.backlog)
+}
+
+// awaitReader returns when the client has taken what was written before, so that one who sends requests without reading
+// replies has at most one reply in memory. It blocks the worker: requests that follow queue up, within maxQueuedBytes.
+func (c *Conn) awaitReader() {
+	for pause := time.Millisecond; c.stalled() && !c.srv.stopping.Load(); pause = min(2*pause, maxStall) {
+		c.out.mu.Lock()
+		if !c.out.closed {
+			_ = c.gc.Wake(nil) // read looks at what is left to write
+		}
+		c.out.mu.Unlock()
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-c.ctx.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
 // SendMore sends what has been appended to r as one of several replies to m, whose flags allow exhaust, and resets r
 // for the next. The reply that Handle leaves behind is the last.
 func (c *Conn) SendMore(m *Message, r *Reply) error {
+	c.awaitReader()
 	frame := r.seal(c, m, MoreToCome)
 	err := c.write(frame, r)
 	r.Reset()
@@ -115,6 +148,10 @@ func (c *Conn) read() error {
 		if c.in.fill < len(c.in.buf.b) {
 			return nil
 		}
+		if c.in.fill < c.in.want {
+			c.grow()
+			continue
+		}
 		frame := c.in.buf
 		c.in.buf, c.in.fill = nil, 0
 		if err := c.accept(frame); err != nil {
@@ -136,8 +173,16 @@ func (c *Conn) cut() error {
 	if err != nil {
 		return err
 	}
-	c.in.buf, c.in.fill = getBuffer(n), 0
+	c.in.buf, c.in.want, c.in.fill = getBuffer(min(n, firstRead)), n, 0
 	return nil
+}
+
+// grow makes more room for a frame whose beginning has arrived: memory is given for bytes sent, not for bytes promised.
+func (c *Conn) grow() {
+	old := c.in.buf
+	c.in.buf = getBuffer(min(c.in.want, readGrowth*len(old.b)))
+	copy(c.in.buf.b, old.b)
+	old.free()
 }
 
 // readDirect reads the rest of a large frame straight into its buffer, past gnet's.
@@ -168,12 +213,11 @@ func (c *Conn) accept(frame *buffer) error {
 	}
 	c.srv.stats.requests.Add(1)
 	c.srv.stats.bytesIn.Add(int64(len(frame.b)))
-	j := getJob(c, frame)
 	q := &c.queue
 	q.mu.Lock()
 	if q.busy {
-		q.jobs = append(q.jobs, j)
-		q.bytes += len(frame.b)
+		q.waits = append(q.waits, frame)
+		q.bytes += len(frame.b) + queuedCost
 		over := q.bytes > maxQueuedBytes
 		q.mu.Unlock()
 		if over {
@@ -183,7 +227,8 @@ func (c *Conn) accept(frame *buffer) error {
 	}
 	q.busy = true
 	q.mu.Unlock()
-	if len(frame.b) <= maxInline && ReadHeader(frame.b).OpCode == OpMsg && c.inline(j) {
+	j := getJob(c, frame)
+	if len(frame.b) <= maxInline && ReadHeader(frame.b).OpCode == OpMsg && !c.stalled() && c.inline(j) {
 		return nil
 	}
 	c.srv.workers.submit(j)
@@ -216,19 +261,21 @@ func (c *Conn) serve(j *job) {
 		}
 	}()
 	for {
+		c.awaitReader()
 		j.handle()
 		q := &c.queue
 		q.mu.Lock()
-		if len(q.jobs) == 0 {
-			q.busy, q.jobs = false, nil
+		if len(q.waits) == 0 {
+			q.busy, q.waits = false, nil
 			q.mu.Unlock()
 			return
 		}
-		j = q.jobs[0]
-		q.jobs[0] = nil
-		q.jobs = q.jobs[1:]
-		q.bytes -= len(j.frame.b)
+		frame := q.waits[0]
+		q.waits[0] = nil
+		q.waits = q.waits[1:]
+		q.bytes -= len(frame.b) + queuedCost
 		q.mu.Unlock()
+		j = getJob(c, frame)
 	}
 }
 

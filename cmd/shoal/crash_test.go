@@ -38,6 +38,7 @@ type process struct {
 	client *mongo.Client
 	panics *atomic.Int32 // handlers that ended in a panic, by the log
 	ended  chan struct{} // its output has ended
+	at     string        // host:port
 }
 
 var listening = regexp.MustCompile(`"id":23016\b.*"port":"?(\d+)`)
@@ -61,6 +62,7 @@ func launch(t *testing.T, dir string, args ...string) *process {
 	go p.follow(bufio.NewReader(out), port)
 	select {
 	case at := <-port:
+		p.at = "127.0.0.1:" + at
 		p.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:" + at + "/?directConnection=true").SetRetryWrites(false).
 			SetRetryReads(false).SetServerSelectionTimeout(5 * time.Second).SetHeartbeatInterval(time.Minute))
 		if err != nil {
