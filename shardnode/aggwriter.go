@@ -299,6 +299,7 @@ func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 		st.u = set("$setOnInsert")
 	case "pipeline":
 		st.u = value.NewArray(value.ArrayOf(m.spec.Pipeline...))
+		st.let = m.w.op.Req.Doc("let") // the command's variables are seen too, behind the stage's own
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
 			c = value.Append(c, name, let[i])
