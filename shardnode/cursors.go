@@ -208,10 +208,22 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 			c.pending = append([]byte(nil), doc...)
 			return dst, n, false, nil
 		}
+		if need := len(dst) + len(doc) + 16; need > cap(dst) && need > bigBatch {
+			dst = growBatch(dst, start, need)
+		}
 		dst = value.AppendIndex(dst, int(n), value.NewDocument(doc))
 		n++
 	}
 	return dst, n, false, nil
+}
+
+// bigBatch is where a reply's buffer begins to grow in few large steps: append's small ones would copy a batch of 16 MB
+// five times over.
+const bigBatch = 256 << 10
+
+func growBatch(dst []byte, start, need int) []byte {
+	size := max(need, min(4*cap(dst), start+maxBatchBytes+64<<10))
+	return append(make([]byte, 0, size), dst...)
 }
 
 // appendCursorHead begins {cursor: {firstBatch: [; endCursor closes it.
