@@ -17,6 +17,9 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	}
 	in := value.Walk(first.Doc())
 	name, spec, _ := in.Next()
+	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
+		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
+	}
 	switch string(name) {
 	case "$currentOp":
 		if spec.T != value.Document || op.DB() != "admin" {
