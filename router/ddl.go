@@ -256,11 +256,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		target, err := r.Catalog.Collection(op, to)
 		if src.Sharded() || err == nil && target.Sharded() {
-			reply, err := r.onConfig(op, rebuild(op.Req.Body, map[string]bool{"renameCollection": true, "$clusterTime": true},
-				value.Append(nil, "_configsvrRenameCollection", value.NewString(from))))
-			if err == nil {
-				dst = append(dst[:start], rebuildElements(reply, replyTrailer)...)
-			}
+			dst, err = r.configCommand(op, "_configsvrRenameCollection", dst[:start])
 			return err
 		}
 		dst, err = r.relay(op, src.DB.Primary, nil, src.Suffix(src.DB.Primary), dst[:start])

@@ -1,0 +1,136 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func TestOrphansAreNeverSeen(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}]}`)
+	// Documents that no chunk of shard0 covers, as an interrupted migration may leave them.
+	var orphans []string
+	for i := 10; i < 15; i++ {
+		orphans = append(orphans, fmt.Sprintf(`{"_id": %d, "k": %d, "g": 7}`, i, i))
+	}
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(fmt.Sprintf(`{"insert": "c", "documents": [%s]}`, joined(orphans))), false, &d); err != nil {
+		t.Fatal(err)
+	}
+	c.admin(c.shards["shard0"], append(d, bson.E{Key: "$db", Value: "db"}))
+	if n := c.onShard("shard0", "c"); n != 15 {
+		t.Fatalf("%d documents on shard0, want 10 and 5 orphans", n)
+	}
+	c.expect(c.run("db", `{"count": "c"}`)["n"], `20`)
+	c.expect(c.run("db", `{"count": "c", "query": {"g": 7}}`)["n"], `0`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+	c.expect(len(c.all("db", `{"find": "c", "filter": {"g": 7}}`)), `0`)
+	c.expect(c.run("db", `{"distinct": "c", "key": "g"}`)["values"], `[0,1,2]`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$count": "n"}], "cursor": {}}`), `[{"n":20}]`)
+	c.expect(c.all("db", `{"aggregate": "c", "pipeline": [{"$group": {"_id": "$g"}}, {"$sort": {"_id": 1}}], "cursor": {}}`), `[{"_id":0},{"_id":1},{"_id":2}]`)
+	c.expect(c.run("db", `{"update": "c", "updates": [{"q": {"g": 7}, "u": {"$set": {"x": 1}}, "multi": true}]}`)["n"], `0`)
+	c.expect(c.run("db", `{"delete": "c", "deletes": [{"q": {"g": 7}, "limit": 0}]}`)["n"], `0`)
+}
+
+func joined(parts []string) string {
+	out := ""
+	for i, p := range parts {
+		if i > 0 {
+			out += ","
+		}
+		out += p
+	}
+	return out
+}
+
+func TestShardIsDrainedAndRemoved(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.fill(20)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "shard2"}`)
+	m := c.run("admin", `{"removeShard": "shard2"}`)
+	c.expect(m["state"], `"started"`)
+	c.expect(c.run("admin", `{"removeShard": "shard2"}`)["state"], `"ongoing"`)
+	for i := 0; i < 5; i++ {
+		if _, err := c.config.BalancerRound(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.expect(c.run("admin", `{"removeShard": "shard2"}`)["state"], `"completed"`)
+	c.expect(len(c.run("admin", `{"listShards": 1}`)["shards"].(bson.A)), `2`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+}
+
+func TestBalancerKeepsZones(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "low"}`)
+	c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 10}, "max": {"k": 15}, "zone": "low"}`)
+	if m := c.raw("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 12}, "max": {"k": 30}, "zone": "low"}`); m["code"] != int32(178) {
+		t.Errorf("an overlapping zone range: %v", m)
+	}
+	if m := c.raw("admin", `{"removeShardFromZone": "shard0", "zone": "low"}`); m["code"] != int32(163) {
+		t.Errorf("the last shard of a zone that is in use: %v", m)
+	}
+	c.expect(c.run("admin", `{"balancerCollectionStatus": "db.c"}`)["firstComplianceViolation"], `"zoneViolation"`)
+	for i := 0; i < 3; i++ {
+		if _, err := c.config.BalancerRound(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.expect(c.run("admin", `{"balancerCollectionStatus": "db.c"}`)["balancerCompliant"], `true`)
+	c.expect(c.all("config", `{"find": "chunks", "filter": {"min": {"k": 10}}, "projection": {"_id": 0, "shard": 1, "max": 1}}`), `[{"max":{"k":15},"shard":"shard0"}]`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+	c.run("admin", `{"balancerStop": 1}`)
+	c.expect(c.run("admin", `{"balancerStatus": 1}`)["mode"], `"off"`)
+	if n, err := c.config.BalancerRound(t.Context()); n != 0 || err != nil {
+		t.Errorf("a stopped balancer moved %d chunks, %v", n, err)
+	}
+}
+
+func TestShardingCommandsRefuse(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(4)
+	c.run("db", `{"create": "cap", "capped": true, "size": 4096}`)
+	c.run("db", `{"create": "v", "viewOn": "c", "pipeline": []}`)
+	c.run("db", `{"insert": "full", "documents": [{"_id": 1, "x": 1}]}`)
+	for _, x := range []struct {
+		cmd  string
+		code int32
+	}{
+		{`{"shardCollection": "db.c", "key": {"other": 1}}`, 23},
+		{`{"shardCollection": "db.cap", "key": {"_id": 1}}`, 72},
+		{`{"shardCollection": "db.v", "key": {"_id": 1}}`, 166},
+		{`{"shardCollection": "db.full", "key": {"x": 1}}`, 72},
+		{`{"shardCollection": "db.n", "key": {"x": "hashed"}, "unique": true}`, 72},
+		{`{"shardCollection": "db.n", "key": {}}`, 2},
+		{`{"shardCollection": "db.n", "key": {"x": 2}}`, 2},
+		{`{"shardCollection": "nodot", "key": {"x": 1}}`, 73},
+		{`{"shardCollection": "config.x", "key": {"x": 1}}`, 20},
+		{`{"split": "db.c", "middle": {"k": 2}}`, 87},
+		{`{"split": "db.full", "middle": {"x": 2}}`, 118},
+		{`{"split": "db.c", "middle": {"k": 1}, "find": {"k": 1}}`, 72},
+		{`{"moveChunk": "db.c", "find": {"k": 1}, "to": "nowhere"}`, 70},
+		{`{"moveChunk": "db.c", "find": {"x": 1}, "to": "shard1"}`, 61},
+		{`{"enableSharding": "DB"}`, 13297},
+		{`{"enableSharding": "db", "primaryShard": "shard1"}`, 48},
+		{`{"removeShard": "nowhere"}`, 70},
+		{`{"addShardToZone": "nowhere", "zone": "z"}`, 70},
+		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": "nozone"}`, 177},
+		{`{"movePrimary": "db", "to": "shard1"}`, 238},
+	} {
+		if m := c.raw("admin", x.cmd); m["code"] != x.code {
+			t.Errorf("%s: want code %d, got %v", x.cmd, x.code, m)
+		}
+	}
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`) // the same again is no error
+	c.run("admin", `{"renameCollection": "db.c", "to": "db.renamed"}`)
+	c.expect(len(c.all("db", `{"find": "renamed"}`)), `4`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `0`)
+	c.expect(c.all("config", `{"find": "collections", "projection": {"_id": 1}}`), `[{"_id":"db.renamed"}]`)
+	c.run("db", `{"dropDatabase": 1}`)
+	c.expect(len(c.all("config", `{"find": "chunks"}`)), `0`)
+	c.expect(len(c.all("config", `{"find": "databases", "filter": {"_id": "db"}}`)), `0`)
+}
