@@ -25,8 +25,8 @@ func (u *Update) applyOperators(ctx *Context) ([]byte, error) {
 	if cap(dst) < len(ctx.Doc) {
 		dst = make([]byte, 0, len(ctx.Doc)+64)
 	}
-	var steps [8]string
-	r := &run{ctx: ctx, path: steps[:0]}
+	r := &ctx.run
+	r.ctx, r.path, r.work = ctx, r.path[:0], r.work[:0]
 	return r.object(dst, ctx.Doc, u.root)
 }
 

@@ -46,6 +46,7 @@ type Context struct {
 	Frame       *expr.Frame // of Options.Scope, reused between documents of an update pipeline; nil makes a new one
 	Buf         []byte      // the new document is appended to Buf[:0]
 
+	run    run                      // memory of the walk, kept from document to document
 	forks  []*projection.Projection // of forkOf's stages
 	forkOf *Update
 }
