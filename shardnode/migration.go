@@ -87,6 +87,9 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 		return err
 	}
 	defer m.endDonor(d)
+	if err := m.hang(op, 1); err != nil {
+		return err
+	}
 	if err := m.writeDonorState(op, d); err != nil {
 		return err
 	}
@@ -97,6 +100,7 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 	if derr := m.decide(context.WithoutCancel(op), d.id, d.ns, d.uuid, d.to, d.rng, committed); derr != nil && err == nil {
 		err = derr
 	}
+	_ = m.hang(m.ctx, 7)
 	if err == nil && waitForDelete {
 		err = m.deleteRanges(op, d.ns)
 	}
@@ -198,8 +202,20 @@ func (d *donor) command(ctx context.Context, name string, extra ...value.Field) 
 // errOutcomeUnknown is part of the error of a migration whose commit was sent without learning what became of it.
 var errOutcomeUnknown = errors.New("the migration's outcome is not known yet")
 
+// hang stops a migration at one of its steps while the fail point of that step is on: 1 begun, 2 state written, 3 cloning,
+// 4 caught up, 5 everything is on the recipient and nothing may be written, 6 placement changed, 7 outcome carried out.
+func (m *migrations) hang(ctx context.Context, step int) error {
+	if m.n.Points == nil {
+		return nil
+	}
+	return m.n.Points.Register("moveChunkHangAtStep" + itoa(step)).Pause(ctx)
+}
+
 // run clones, catches up, and commits. committed tells whether the config server took the new placement.
 func (d *donor) run(op *command.Op) (committed bool, err error) {
+	if err := d.m.hang(op, 2); err != nil {
+		return false, err
+	}
 	d.mu.Lock()
 	d.mu.snap = d.m.n.Engine.Snapshot()
 	d.mu.from = d.mu.snap.Timestamp()
@@ -210,7 +226,13 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err = d.waitSteady(op); err == nil {
+	if err = d.m.hang(op, 3); err == nil {
+		err = d.waitSteady(op)
+	}
+	if err == nil {
+		err = d.m.hang(op, 4)
+	}
+	if err == nil {
 		committed, err = d.commit(op)
 	}
 	if err != nil && !committed && !errors.Is(err, errOutcomeUnknown) {
@@ -257,6 +279,9 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 	if _, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes)); err != nil {
 		return false, err
 	}
+	if err := d.m.hang(op, 5); err != nil {
+		return false, err
+	}
 	s.BlockReads(d.ns)
 	info, err := s.Catalog.Collection(op, d.ns)
 	if err == nil && info.Map == nil {
@@ -274,6 +299,7 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
 		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())), value.F("epoch", value.NewObjectID(epoch.Epoch)),
 		value.F("$db", value.NewString("admin"))))
+	_ = d.m.hang(d.m.ctx, 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
 		_, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)

@@ -24,6 +24,7 @@ type Node struct {
 	Set     replication.Set
 	Service *command.Service
 	Params  *cluster.Params
+	Points  *cluster.FailPoints // nil for none
 	// Repl is the node's replica set; nil before NewReplSet.
 	Repl *ReplSet
 	// ConfigServer is true on the config server's node.

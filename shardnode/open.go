@@ -87,6 +87,7 @@ func Open(c Config) (*Server, error) {
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
+	s.Node.Points = c.Points
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
 	s.Base.KillCursors = s.Node.killSessionCursors

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// nodePorts finds neighbouring free ports for the members of a cluster.
+func nodePorts(t *testing.T, n int) int {
+	t.Helper()
+search:
+	for range 50 {
+		first := 0
+		var open []net.Listener
+		for i := range n {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+min(first, 1)*i)))
+			if err != nil {
+				for _, o := range open {
+					_ = o.Close()
+				}
+				continue search
+			}
+			open = append(open, l)
+			if first == 0 {
+				first = l.Addr().(*net.TCPAddr).Port
+			}
+		}
+		for _, o := range open {
+			_ = o.Close()
+		}
+		return first
+	}
+	t.Skip("no neighbouring ports are free")
+	return 0
+}
+
+// member is a client of one member of a cluster.
+func member(t *testing.T, port int) *mongo.Client {
+	t.Helper()
+	c, err := mongo.Connect(options.Client().ApplyURI(fmt.Sprintf("mongodb://127.0.0.1:%d/?directConnection=true", port)).SetRetryWrites(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Disconnect(ctx)
+	})
+	return c
+}
+
+// A cluster that dies in the middle of a migration, at any of its steps, finishes or undoes it when it is back: each
+// document is on one shard, once, and nothing of the migration remains.
+func TestKilledMigration(t *testing.T) {
+	const docs = 2000
+	for step := 1; step <= 7; step++ {
+		t.Run(fmt.Sprintf("step %d", step), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			dir := t.TempDir()
+			port := nodePorts(t, 3)
+			p := launch(t, dir, "--node-port", strconv.Itoa(port))
+			shardHalves(t, ctx, p, docs)
+			from, to := chunkAt(t, ctx, p, docs)
+			donor := member(t, port+1+from).Database("admin")
+			point := fmt.Sprintf("moveChunkHangAtStep%d", step)
+			if err := donor.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: point}, {Key: "mode", Value: "alwaysOn"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			moved := make(chan error, 1)
+			go func() {
+				moved <- p.admin(bson.D{{Key: "moveChunk", Value: "crash.m"}, {Key: "find", Value: bson.D{{Key: "_id", Value: docs}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", to)}})
+			}()
+			if err := donor.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: point}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 10000}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if step <= 4 { // nothing is held up yet: a write during the migration
+				if _, err := p.client.Database("crash").Collection("m").UpdateOne(ctx, bson.D{{Key: "_id", Value: docs - 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: "late", Value: true}}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.kill(t)
+			<-moved
+			p = launch(t, dir, "--node-port", strconv.Itoa(port))
+			defer p.kill(t)
+			wantAll(t, ctx, p, docs)
+			if step <= 4 {
+				if n, err := p.client.Database("crash").Collection("m").CountDocuments(ctx, bson.D{{Key: "late", Value: true}}); n != 1 || err != nil {
+					t.Errorf("the write during the migration is gone (%v)", err)
+				}
+			}
+			settleShards(t, ctx, port, docs)
+			wantAll(t, ctx, p, docs)
+			now, other := chunkAt(t, ctx, p, docs)
+			if moved := now != from; moved != (step >= 6) {
+				t.Errorf("killed at step %d, the chunk has moved: %v", step, moved)
+			}
+			// The collection is not stuck: the chunk moves on.
+			if err := p.admin(bson.D{{Key: "moveChunk", Value: "crash.m"}, {Key: "find", Value: bson.D{{Key: "_id", Value: docs}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", other)}}); err != nil {
+				t.Error(err)
+			}
+			wantAll(t, ctx, p, docs)
+		})
+	}
+}
+
+// shardHalves makes a collection of n documents in two chunks.
+func shardHalves(t *testing.T, ctx context.Context, p *process, n int) {
+	t.Helper()
+	for _, cmd := range []bson.D{
+		{{Key: "balancerStop", Value: 1}},
+		{{Key: "shardCollection", Value: "crash.m"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		{{Key: "split", Value: "crash.m"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: n / 2}}}},
+	} {
+		if err := p.admin(cmd); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+	all := make([]any, n)
+	for i := range all {
+		all[i] = bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: make([]byte, 200)}}
+	}
+	if _, err := p.client.Database("crash").Collection("m").InsertMany(ctx, all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// chunkAt tells the shard that the upper chunk is on, and the other one.
+func chunkAt(t *testing.T, ctx context.Context, p *process, n int) (on, other int) {
+	t.Helper()
+	var c struct{ Shard string }
+	err := p.client.Database("config").Collection("chunks").FindOne(ctx, bson.D{{Key: "min", Value: bson.D{{Key: "_id", Value: n / 2}}}}).Decode(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Shard == "shard01" {
+		return 1, 0
+	}
+	return 0, 1
+}
+
+// wantAll reads every document once.
+func wantAll(t *testing.T, ctx context.Context, p *process, n int) {
+	t.Helper()
+	cur, err := p.client.Database("crash").Collection("m").Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []struct {
+		ID int `bson:"_id"`
+	}
+	if err := cur.All(ctx, &docs); err != nil {
+		t.Fatal(err)
+	}
+	if len(docs) != n {
+		t.Errorf("%d documents, want %d", len(docs), n)
+	}
+	for i, d := range docs {
+		if d.ID != i {
+			t.Fatalf("document %d stands where %d should", d.ID, i)
+		}
+	}
+}
+
+// settleShards waits until no shard has anything left to do for a migration, and no orphan.
+func settleShards(t *testing.T, ctx context.Context, port, n int) {
+	t.Helper()
+	count := func(c *mongo.Client, db, coll string) int64 {
+		k, err := c.Database(db).Collection(coll).CountDocuments(ctx, bson.D{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var left, all int64
+		for _, s := range shards {
+			left += count(s, "config", "migrationCoordinators") + count(s, "config", "rangeDeletions")
+			all += count(s, "crash", "m")
+		}
+		if left == 0 && all == int64(n) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d state documents of migrations are left, the shards hold %d documents of %d", left, all, n)
+		}
+	}
+}
