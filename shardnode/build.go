@@ -66,7 +66,7 @@ func (b *builder) above(p *plan.Node, in node) (node, error) {
 	case plan.Fetch:
 		return &fetchNode{in: in, snap: q.snap, coll: q.coll, matcher: p.Filter}, nil
 	case plan.Sort:
-		s, err := newSortNode(in, q, b.n.spillStore())
+		s, err := newSortNode(b.n, in, q)
 		if err != nil {
 			return nil, err
 		}

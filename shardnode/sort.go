@@ -13,8 +13,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sortMemory is what a blocking sort may hold (internalQueryMaxBlockingSortMemoryUsageBytes).
-const sortMemory = 100 << 20
+// sortMemory is what a blocking sort may hold.
+func (n *Node) sortMemory() int64 {
+	if n.Params == nil {
+		return 100 << 20
+	}
+	return n.Params.Int("internalQueryMaxBlockingSortMemoryUsageBytes")
+}
 
 // sortKeys makes the sort key of documents: of the keys that an index on the sort pattern would have for the document,
 // the lowest in the order of that pattern. That is how arrays sort: by their least element ascending, by their greatest
@@ -84,19 +89,21 @@ type sortNode struct {
 	keys  *sortKeys
 	limit int64 // 0: none
 	store extsort.Store
-	sort  *extsort.Sorter
-	out   *extsort.Iterator
-	buf   []byte
+
+	memory int64
+	sort   *extsort.Sorter
+	out    *extsort.Iterator
+	buf    []byte
 }
 
-func newSortNode(in node, q *query, store extsort.Store) (*sortNode, error) {
+func newSortNode(n *Node, in node, q *query) (*sortNode, error) {
 	k, err := newSortKeys(q.sort, q.lang.coll.Collator())
 	if err != nil {
 		return nil, err
 	}
-	s := &sortNode{in: in, keys: k}
+	s := &sortNode{in: in, keys: k, memory: n.sortMemory()}
 	if q.diskUse {
-		s.store = store
+		s.store = n.spillStore()
 	}
 	return s, nil
 }
@@ -123,7 +130,7 @@ func (s *sortNode) next(op *command.Op, r *row) (bool, error) {
 func (s *sortNode) fill(op *command.Op) error {
 	op.Stats.HasSortStage = true
 	if s.sort == nil {
-		s.sort = extsort.New(extsort.Options{Memory: sortMemory, Store: s.store, Limit: int(min(s.limit, 1<<31-1))})
+		s.sort = extsort.New(extsort.Options{Memory: s.memory, Store: s.store, Limit: int(min(s.limit, 1<<31-1))})
 	}
 	var r row
 	for {
@@ -140,7 +147,7 @@ func (s *sortNode) fill(op *command.Op) error {
 		}
 		s.buf = append(append(binary.AppendUvarint(s.buf[:0], uint64(len(r.rid))), r.rid...), r.doc...)
 		if err := s.sort.Add(key, s.buf); err != nil {
-			return sortError(err)
+			return sortError(err, s.memory)
 		}
 	}
 	s.in.save()
@@ -152,12 +159,12 @@ func (s *sortNode) fill(op *command.Op) error {
 }
 
 // sortError names the limit where that is what a sort died of.
-func sortError(err error) error {
+func sortError(err error, limit int64) error {
 	if err != extsort.ErrMemory {
 		return err
 	}
 	return mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed, "Executor error during find command :: caused by :: Sort exceeded memory "+
-		"limit of %d bytes, but did not opt in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.", sortMemory)
+		"limit of %d bytes, but did not opt in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.", limit)
 }
 
 func (s *sortNode) save() { s.in.save() }

@@ -1,0 +1,51 @@
+package shardnode
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func TestBulkWrite(t *testing.T) {
+	n := newTestNode(t)
+	for _, c := range []struct {
+		name, ops, more string
+		want            map[string]int32
+		results         int
+	}{
+		{"all kinds over two namespaces", `[{"insert": 0, "document": {"_id": 1}}, {"insert": 1, "document": {"_id": 1}},
+			{"insert": 0, "document": {"_id": 2, "x": 1}}, {"update": 0, "filter": {"_id": 2}, "updateMods": {"$inc": {"x": 1}}},
+			{"update": 0, "filter": {"_id": 9}, "updateMods": {"$set": {"y": 1}}, "upsert": true}, {"delete": 1, "filter": {}}]`, ``,
+			map[string]int32{"nErrors": 0, "nInserted": 3, "nMatched": 1, "nModified": 1, "nUpserted": 1, "nDeleted": 1}, 6},
+		{"ordered stops", `[{"insert": 0, "document": {"_id": 1}}, {"insert": 0, "document": {"_id": 3}}]`, ``,
+			map[string]int32{"nErrors": 1, "nInserted": 0}, 1},
+		{"unordered goes on", `[{"insert": 0, "document": {"_id": 1}}, {"insert": 0, "document": {"_id": 3}}, {"delete": 0, "filter": {"_id": 3}}]`,
+			`, "ordered": false`, map[string]int32{"nErrors": 1, "nInserted": 1, "nDeleted": 1}, 3},
+		{"errors only", `[{"insert": 0, "document": {"_id": 4}}, {"insert": 0, "document": {"_id": 4}}]`, `, "errorsOnly": true`,
+			map[string]int32{"nErrors": 1, "nInserted": 1}, 1},
+		{"batches", `[{"insert": 0, "document": {"_id": 5}}, {"insert": 0, "document": {"_id": 6}}]`, `, "cursor": {"batchSize": 1}`,
+			map[string]int32{"nErrors": 0, "nInserted": 2}, 1},
+	} {
+		r := n.ok("admin", fmt.Sprintf(`{"bulkWrite": 1, "ops": %s, "nsInfo": [{"ns": "d.one"}, {"ns": "d.two"}]%s}`, c.ops, c.more))
+		for k, v := range c.want {
+			if r[k] != v {
+				t.Errorf("%s: %s is %v, want %d", c.name, k, r[k], v)
+			}
+		}
+		if got := asM(r["cursor"])["firstBatch"].(bson.A); len(got) != c.results {
+			t.Errorf("%s: %d results: %v", c.name, len(got), got)
+		}
+	}
+	for _, s := range []step{
+		{`{"bulkWrite": 1, "ops": [], "nsInfo": [{"ns": "d.one"}]}`, 16},
+		{`{"bulkWrite": 1, "ops": [{"insert": 1, "document": {}}], "nsInfo": [{"ns": "d.one"}]}`, 2},
+		{`{"bulkWrite": 1, "ops": [{"replace": 0}], "nsInfo": [{"ns": "d.one"}]}`, 40415},
+		{`{"bulkWrite": 1, "ops": [{"delete": 0}], "nsInfo": [{"ns": "d.one"}]}`, 40414},
+		{`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "nodot"}]}`, 73},
+	} {
+		if got := n.code("admin", s.cmd); got != s.code {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		}
+	}
+}

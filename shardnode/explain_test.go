@@ -1,0 +1,164 @@
+package shardnode
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// fill makes a collection of n documents {_id: i, a: i % 5, b: i % 7, s: "…"} with the indexes given as key patterns.
+func (n *testNode) fill(coll string, count int, indexes ...string) {
+	n.t.Helper()
+	for i := 0; i < count; i += 1000 {
+		var docs []string
+		for k := i; k < min(i+1000, count); k++ {
+			docs = append(docs, fmt.Sprintf(`{"_id": %d, "a": %d, "b": %d, "s": "x%d"}`, k, k%5, k%7, k%11))
+		}
+		n.ok("d", fmt.Sprintf(`{"insert": %q, "documents": [%s]}`, coll, strings.Join(docs, ",")))
+	}
+	for _, x := range indexes {
+		name := strings.NewReplacer(`"`, "", "{", "", "}", "", ":", "_", ",", "_", " ", "").Replace(x)
+		n.ok("d", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": %s, "name": %q}]}`, coll, x, name))
+	}
+}
+
+// asM gives a document of a reply as a map.
+func asM(v any) bson.M {
+	switch d := v.(type) {
+	case bson.M:
+		return d
+	case bson.D:
+		m := bson.M{}
+		for _, e := range d {
+			m[e.Key] = e.Value
+		}
+		return m
+	}
+	return nil
+}
+
+// chain names the stages of a plan from the top: "FETCH(IXSCAN a_1)".
+func chain(p bson.M) string {
+	s, _ := p["stage"].(string)
+	if name, ok := p["indexName"].(string); ok {
+		s += " " + name
+	}
+	if in := asM(p["inputStage"]); in != nil {
+		return s + "(" + chain(in) + ")"
+	}
+	if ins, ok := p["inputStages"].(bson.A); ok {
+		var list []string
+		for _, in := range ins {
+			list = append(list, chain(asM(in)))
+		}
+		return s + "(" + strings.Join(list, ", ") + ")"
+	}
+	return s
+}
+
+func docAt(t *testing.T, d bson.M, path ...string) bson.M {
+	t.Helper()
+	for _, p := range path {
+		next := asM(d[p])
+		if next == nil {
+			t.Fatalf("no %s in %v", p, d)
+		}
+		d = next
+	}
+	return d
+}
+
+func TestExplainPlans(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 300, `{"a": 1}`, `{"a": 1, "b": 1}`, `{"s": 1}`)
+	for _, c := range []struct{ cmd, plan string }{
+		{`{"find": "c"}`, "COLLSCAN"},
+		{`{"find": "none"}`, "EOF"},
+		{`{"find": "c", "filter": {"_id": 3}}`, "EXPRESS_IXSCAN _id_"},
+		{`{"find": "c", "filter": {"a": 1, "b": 2}}`, "FETCH(IXSCAN a_1_b_1)"},
+		{`{"find": "c", "filter": {"s": "x1"}, "projection": {"s": 1, "_id": 0}}`, "PROJECTION_COVERED(IXSCAN s_1)"},
+		{`{"find": "c", "filter": {"c": 1}, "sort": {"d": 1}, "limit": 2}`, "SORT(COLLSCAN)"},
+		{`{"find": "c", "filter": {"s": {"$gt": "x"}}, "hint": {"$natural": 1}}`, "COLLSCAN"},
+		{`{"count": "c"}`, "RECORD_STORE_FAST_COUNT"},
+		{`{"count": "c", "query": {"s": "x1"}}`, "COUNT(COUNT_SCAN s_1)"},
+		{`{"distinct": "c", "key": "s"}`, "PROJECTION_COVERED(DISTINCT_SCAN s_1)"},
+		{`{"update": "c", "updates": [{"q": {"s": "x1"}, "u": {"$set": {"z": 1}}}]}`, "UPDATE(FETCH(IXSCAN s_1))"},
+		{`{"delete": "c", "deletes": [{"q": {"c": 1}, "limit": 0}]}`, "DELETE(COLLSCAN)"},
+		{`{"findAndModify": "c", "query": {"s": "x1"}, "remove": true}`, "DELETE(FETCH(IXSCAN s_1))"},
+		{`{"aggregate": "c", "pipeline": [{"$match": {"s": "x1"}}], "cursor": {}}`, "FETCH(IXSCAN s_1)"},
+	} {
+		r := n.ok("d", fmt.Sprintf(`{"explain": %s, "verbosity": "queryPlanner"}`, c.cmd))
+		if got := chain(docAt(t, r, "queryPlanner", "winningPlan")); got != c.plan {
+			t.Errorf("%s: plan %s, want %s", c.cmd, got, c.plan)
+		}
+		if _, ran := r["executionStats"]; ran {
+			t.Errorf("%s: queryPlanner ran the plan", c.cmd)
+		}
+	}
+}
+
+func TestExplainFigures(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 350, `{"a": 1}`)
+	for _, c := range []struct {
+		cmd                  string
+		returned, keys, docs int32
+	}{
+		{`{"find": "c"}`, 350, 0, 350},
+		{`{"find": "c", "filter": {"b": 3}}`, 50, 0, 350},
+		{`{"find": "c", "filter": {"a": 1}}`, 70, 70, 70},
+		{`{"find": "c", "filter": {"a": 1, "b": 1}}`, 10, 70, 70},
+		{`{"find": "c", "filter": {"_id": 7}}`, 1, 1, 1},
+		{`{"find": "c", "filter": {"a": 1}, "projection": {"a": 1, "_id": 0}}`, 70, 70, 0},
+		{`{"find": "c", "sort": {"b": 1}, "limit": 5}`, 5, 0, 350},
+		{`{"count": "c", "query": {"a": 2}}`, 0, 70, 0},
+	} {
+		r := n.ok("d", fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, c.cmd))
+		st := docAt(t, r, "executionStats")
+		if st["nReturned"] != c.returned || st["totalKeysExamined"] != c.keys || st["totalDocsExamined"] != c.docs {
+			t.Errorf("%s: returned %v, keys %v, documents %v", c.cmd, st["nReturned"], st["totalKeysExamined"], st["totalDocsExamined"])
+		}
+	}
+	r := n.ok("d", `{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}, "multi": true}]}}`)
+	st := docAt(t, r, "executionStats", "executionStages")
+	if st["nMatched"] != int32(70) || st["nWouldModify"] != int32(60) {
+		t.Errorf("update: %v", st)
+	}
+	if got := n.first("d", `{"find": "c", "filter": {"_id": 1}}`); !strings.Contains(got[0], "b: 1") && !strings.Contains(got[0], `"b":`) {
+		t.Errorf("an explained update changed its document: %v", got)
+	}
+}
+
+func TestExplainRefuses(t *testing.T) {
+	n := newTestNode(t)
+	runSteps(t, n, []step{
+		{`{"explain": {}}`, 59},
+		{`{"explain": {"nonsense": 1}}`, 59},
+		{`{"explain": {"insert": "c", "documents": []}}`, 20},
+		{`{"explain": null}`, 40414},
+		{`{"explain": "find"}`, 14},
+		{`{"explain": {"find": "c"}, "verbosity": "all"}`, 2},
+		{`{"explain": {"update": "c", "updates": []}}`, 16},
+		{`{"aggregate": "c", "pipeline": [], "explain": true, "writeConcern": {}}`, 9},
+	})
+}
+
+func TestExplainPipelineStages(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 100, `{"a": 1}`)
+	r := n.ok("d", `{"explain": {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}], "cursor": {}}, "verbosity": "executionStats"}`)
+	stages := r["stages"].(bson.A)
+	cursor, group := asM(stages[0]), asM(stages[1])
+	if got := chain(docAt(t, cursor, "$cursor", "queryPlanner", "winningPlan")); got != "PROJECTION_SIMPLE(FETCH(IXSCAN a_1))" {
+		t.Errorf("plan %s", got)
+	}
+	if cursor["nReturned"] != int64(20) || group["nReturned"] != int64(7) {
+		t.Errorf("returned %v and %v", cursor["nReturned"], group["nReturned"])
+	}
+	r = n.ok("d", `{"explain": {"aggregate": "c", "pipeline": [{"$out": "copy"}], "cursor": {}}, "verbosity": "executionStats"}`)
+	if got := n.first("d", `{"find": "copy"}`); len(r["stages"].(bson.A)) != 2 || len(got) != 0 {
+		t.Errorf("an explained $out wrote %d documents: %v", len(got), r["stages"])
+	}
+}
