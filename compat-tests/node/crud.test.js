@@ -38,7 +38,7 @@ test('insert, find with sort, skip, limit and projection', async () => {
   assert.equal(await c.countDocuments({ n: 3 }), 50);
   assert.equal(await c.estimatedDocumentCount(), 500);
   const page = await c.find({ n: { $in: [1, 2] } }).sort({ _id: -1 }).skip(3).limit(4).project({ s: 1, _id: 0 }).toArray();
-  assert.deepEqual(page, [{ s: 'k482' }, { s: 'k481' }, { s: 'k472' }, { s: 'k471' }]);
+  assert.deepEqual(page, [{ s: 'k481' }, { s: 'k472' }, { s: 'k471' }, { s: 'k462' }]);
   let seen = 0;
   for await (const d of c.find({}, { batchSize: 7 })) seen += d ? 1 : 0;
   assert.equal(seen, 500);

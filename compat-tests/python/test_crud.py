@@ -28,7 +28,7 @@ class Crud(unittest.TestCase):
 
     def test_types(self):
         doc = {
-            "_id": ObjectId(), "d": 1.5, "s": "täxt", "o": {"a": [1, None, {"b": []}]}, "bin": Binary(b"ab", 0), "t": True,
+            "_id": ObjectId(), "d": 1.5, "s": "täxt", "o": {"a": [1, None, {"b": []}]}, "bin": b"ab", "bin5": Binary(b"ab", 5), "t": True,
             "at": datetime.datetime(2020, 5, 1, 12, 30, 15, 123000), "re": Regex("^a", "i"), "i": 7, "l": Int64(2**60),
             "ts": Timestamp(5, 6), "dec": Decimal128("1.10"),
         }
