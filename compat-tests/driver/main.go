@@ -99,7 +99,7 @@ func (b *bench) all(units []unit, topologies []string) map[string]results {
 func (b *bench) judge(units []unit, topology string, r results) (lost int, err error) {
 	list, err := lines("passing-" + topology + ".txt")
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: -rewrite makes it", err)
 	}
 	missing := r.without(list)
 	for try := 0; try < 2 && len(missing) > 0; try++ {
