@@ -125,6 +125,17 @@ func TestShardingCommandsRefuse(t *testing.T) {
 			t.Errorf("%s: want code %d, got %v", x.cmd, x.code, m)
 		}
 	}
+	move := c.raw("db", `{"update": "c", "updates": [{"q": {"k": 0}, "u": {"$set": {"k": 3}}}]}`)
+	if errs, ok := move["writeErrors"].(bson.A); !ok || get(errs[0], "code") != int32(20) {
+		t.Errorf("an update that moves a document: %v", move)
+	}
+	mixed := c.raw("db", `{"update": "c", "ordered": false, "updates": [{"q": {"k": 0}, "u": {"$set": {"k": 3}}}, {"q": {"k": 0}, "u": {"$set": {"k": 1}}}, {"q": {"k": 3}, "u": {"$set": {"z": 1}}}]}`)
+	if mixed["nModified"] != int32(2) {
+		t.Errorf("what follows it in an unordered batch: %v", mixed)
+	}
+	if m := c.raw("db", `{"convertToCapped": "c", "size": 4096}`); m["code"] != int32(20) {
+		t.Errorf("convertToCapped: %v", m)
+	}
 	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`) // the same again is no error
 	c.run("admin", `{"renameCollection": "db.c", "to": "db.renamed"}`)
 	c.expect(len(c.all("db", `{"find": "renamed"}`)), `4`)

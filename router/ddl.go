@@ -22,6 +22,25 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, true, dst)
 }
 
+// unshardedOnly relays commands that cannot be run on a sharded collection: convertToCapped never can, mapReduce not yet.
+func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := cmdNS(op)
+	if err != nil {
+		return r.relayAny(op, dst)
+	}
+	info, err := r.collection(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	if info.Sharded() {
+		if op.Req.Spec.Name == "convertToCapped" {
+			return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
+		}
+		return dst, command.NotImplemented("command %s on a sharded collection", op.Req.Spec.Name)
+	}
+	return r.toPrimaryRead(op, dst)
+}
+
 // cmdNS is the namespace a command is about: its value where that is a name, else the database's own commands.
 func cmdNS(op *command.Op) (string, error) {
 	if op.Req.Spec.Namespace {

@@ -82,6 +82,9 @@ func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
 		var err error
 		dst, err = r.findAndModifyOn(op, info, dst[:from])
+		if mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard {
+			return changesOwner(op)
+		}
 		return err
 	})
 	return dst, err

@@ -155,7 +155,10 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 			err = b.stale
 		}
 		if err == nil {
-			break
+			if b.ordered && len(b.errs) > 0 {
+				break
+			}
+			continue
 		}
 		if !b.r.absorbStale(b.op, err, try) {
 			if !isStale(err) {
@@ -301,16 +304,21 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 			continue
 		}
 		err := writeErrorOf(e.Doc())
+		if mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard {
+			b.fail(indexes[i], changesOwner(op))
+			if !b.ordered { // the shard has stopped there
+				b.pending = mergeIndexes(b.pending, indexes[i+1:])
+			}
+			return
+		}
 		if !isStale(err) {
 			b.errs[indexes[i]] = rebuildElements(e.Doc(), map[string]bool{"index": true})
 			continue
 		}
+		// A shard stops at a stale statement, ordered or not: from here on nothing was tried.
 		b.stale = err
-		if b.ordered { // everything from here on was not tried
-			b.pending = mergeIndexes(b.pending, indexes[i:])
-			return
-		}
-		b.pending = mergeIndexes(b.pending, indexes[i:i+1])
+		b.pending = mergeIndexes(b.pending, indexes[i:])
+		return
 	}
 }
 
@@ -372,4 +380,13 @@ func (b *writeBatch) reply(dst []byte) []byte {
 		b.op.SetWriteConcernError(b.wcErr)
 	}
 	return dst
+}
+
+// changesOwner is the answer to an update that would move a document to another shard: only a transaction over both can
+// do that.
+func changesOwner(op *command.Op) error {
+	if !op.Req.HasTxnNumber {
+		return mongoerr.New(mongoerr.IllegalOperation, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")
+	}
+	return command.NotImplemented("an update of the shard key that moves a document to another shard")
 }
