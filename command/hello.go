@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,6 +144,21 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 		dst = t.Tail(dst)
 	}
 	return op.negotiateCompression(dst), nil
+}
+
+// checkUserName checks saslSupportedMechs: "database.user", or a document of both.
+func checkUserName(v value.Value) error {
+	switch {
+	case v.T == value.Document:
+		if value.Lookup(v.Doc(), "user").T != value.String || value.Lookup(v.Doc(), "db").T != value.String {
+			return mongoerr.New(mongoerr.BadValue, "UserName must contain a 'user' and a 'db' field")
+		}
+	case v.T != value.String:
+		return mongoerr.Newf(mongoerr.TypeMismatch, "UserName must be either a string or an object, not %s", v.T.Name())
+	case !strings.Contains(v.Str(), "."):
+		return mongoerr.New(mongoerr.BadValue, "UserName must contain a '.' separated database.user pair")
+	}
+	return nil
 }
 
 // AppendVersion adds topologyVersion where the role's Describe wants it.

@@ -20,7 +20,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(),
 	} {
 		t.Add(specs...)
 	}

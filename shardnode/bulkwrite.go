@@ -78,7 +78,7 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		{"nUpserted", b.upserted}, {"nDeleted", b.deleted}} {
 		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
 	}
-	return dst, nil
+	return b.w.appendRetried(dst), nil
 }
 
 // bulkBatchSize is how many results the first batch may hold.
@@ -336,6 +336,10 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 	var unit []pendingDoc
 	last := end // the first operation that is not to be tried
 	for k := i; k < end; k++ {
+		if _, done := b.w.executed(k); done {
+			b.inserted++
+			continue
+		}
 		doc, err := prepareInsert(b.ops[k].doc, b.op.Bool("bypassEmptyTsReplacement"), b.w.now)
 		if err == nil {
 			err = b.w.validateNew(ns, doc)

@@ -45,6 +45,11 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	for i := range stmts {
+		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with limit=0"); err != nil {
+			return dst, err
+		}
+	}
 	var deleted int64
 	ordered := op.Req.BoolOr("ordered", true)
 	for i := range stmts {

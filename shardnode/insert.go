@@ -65,7 +65,7 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 
 // endWrite appends what all write replies end with.
 func (n *Node) endWrite(w *writeOp, dst []byte) []byte {
-	return appendWriteErrors(dst, w.errs)
+	return w.appendRetried(appendWriteErrors(dst, w.errs))
 }
 
 // pendingDoc is a document of the batch, ready to be stored.
@@ -91,6 +91,12 @@ func (w *writeOp) insertAll(ns string, list command.Docs, ordered, keepTS bool) 
 	multi := false
 	err = list.Each("insert.documents", func(i int, doc []byte) error {
 		if stop {
+			return nil
+		}
+		if _, done := w.executed(i); done {
+			flush(false)
+			multi = true
+			inserted++
 			return nil
 		}
 		stored, err := prepareInsert(doc, keepTS, w.now)
@@ -130,6 +136,14 @@ func (w *writeOp) now() uint64 {
 // insertUnit inserts some documents in one unit of work, or, where one fails, in several around it. last says that
 // nothing follows, so that the commit may wait for the write concern itself.
 func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (inserted int64, stop bool) {
+	if k := w.consecutive(docs); k < len(docs) {
+		n, stop := w.insertUnit(ns, docs[:k], ordered, false)
+		if stop {
+			return n, true
+		}
+		m, stop := w.insertUnit(ns, docs[k:], ordered, last)
+		return n + m, stop
+	}
 	raw := make([][]byte, len(docs))
 	for i := range docs {
 		raw[i] = docs[i].doc
@@ -179,7 +193,7 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt
 	}
 	info := storage.OpInfo{StmtID: -1}
 	if w.op.Req.HasTxnNumber {
-		info.StmtID = int32(stmt)
+		info.StmtID = w.stmtID(stmt)
 	}
 	done, docErr = u.InsertMany(coll, raw, info)
 	if docErr != nil && storage.ErrConflict(docErr) {
@@ -193,6 +207,9 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt
 			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}
 		return 0, nil, err
+	}
+	if w.session != nil && done > 0 {
+		w.session.ran('i', info.StmtID, info.StmtID+int32(done)-1, value.Value{})
 	}
 	return done, docErr, nil
 }

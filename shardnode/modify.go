@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -50,6 +51,13 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	st.onWrite = func(o, x []byte) {
 		old, next = append(old[:0], o...), append(next[:0], x...)
 	}
+	post := op.Bool("new")
+	st.image = func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if post {
+			return w.keepImage(s, u, next, true)
+		}
+		return w.keepImage(s, u, old, false)
+	}
 	r, err := w.runStatement(ns, st, true)
 	if err != nil {
 		return dst, err
@@ -59,12 +67,19 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Bool("new") {
 		shown = next
 	}
+	if w.session != nil && len(w.retried) == 0 {
+		w.session.image = append([]byte(nil), shown...)
+	}
 	if len(shown) > 0 {
 		if shown, err = n.projectModified(op, st, shown); err != nil {
 			return dst, err
 		}
 	}
-	return appendModified(dst, st, r, shown), nil
+	dst = appendModified(dst, st, r, shown)
+	if len(w.retried) > 0 {
+		dst = value.Append(dst, "retriedStmtId", w.retried[0])
+	}
+	return dst, nil
 }
 
 func parseFindAndModify(op *command.Op) (*statement, error) {

@@ -47,6 +47,7 @@ type Node struct {
 	compaction autoCompaction
 	latency    latencyTable
 	admin      adminState
+	retries    retryTable
 	ttl        *ttlMonitor // nil before startTTL
 	buckets    openBuckets
 	now        func() time.Time

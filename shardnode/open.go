@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -102,6 +103,10 @@ func Open(c Config) (*Server, error) {
 		_ = eng.Close()
 		return nil, err
 	}
+	if err := s.Node.loadRetries(); err != nil {
+		_ = eng.Close()
+		return nil, err
+	}
 	s.Base.Admit = s.Node.admit
 	s.Repl.OnPrimary = c.OnPrimary
 	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
@@ -168,8 +173,15 @@ func (s *Server) start() {
 	params := s.Node.Params
 	s.Node.startTTL(func() bool { return params.Bool("ttlMonitorEnabled") },
 		func() time.Duration { return time.Duration(params.Int("ttlMonitorSleepSecs")) * time.Second })
+	var flusher sync.WaitGroup
+	flusher.Add(1)
+	go func() {
+		defer flusher.Done()
+		s.Node.runRetryFlush(ctx)
+	}()
 	go func() {
 		defer close(s.done)
+		defer flusher.Wait()
 		s.resumeBuilds(ctx)
 		tick := time.NewTicker(4 * time.Second)
 		synced := time.Now()

@@ -8,7 +8,7 @@ func (n *Node) register(t *command.Table) {
 	n.registerDDL(t)
 	n.registerAdmin(t)
 	t.Add(
-		findSpec(n), insertSpec(n), bulkWriteSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n),
+		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n),
 		writeTogetherSpec(n),
 		countSpec(n), distinctSpec(n), aggregateSpec(n), explainSpec(n),
 		command.Spec{

@@ -47,6 +47,8 @@ type statement struct {
 
 	// onWrite, where not nil, is told of each document changed: old and new (nil for a delete, or for an insert's old).
 	onWrite func(old, new []byte)
+	// image, where not nil, writes what findAndModify answers into the unit of the change.
+	image func(s *storage.Snapshot, u *storage.UnitOfWork) error
 }
 
 // result is what a statement did.
@@ -81,6 +83,11 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	stmts, err := parseUpdates(list, op.Req.Doc("let"))
 	if err != nil {
 		return dst, err
+	}
+	for i := range stmts {
+		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with multi=true"); err != nil {
+			return dst, err
+		}
 	}
 	var matched, modified int64
 	var upserted []value.Value
@@ -236,6 +243,9 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	if err := w.compileStatement(st, w.n.Engine.Catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}
+	if r, done := w.replay(st); done {
+		return r, nil
+	}
 	wc := relaxed
 	if last {
 		wc = w.wc
@@ -255,6 +265,9 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 		}
 		return err
 	})
+	if err == nil {
+		w.noteRun(&r)
+	}
 	return r, err
 }
 
@@ -300,6 +313,11 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 	}
 	if !changed {
 		return r, nil
+	}
+	if st.image != nil {
+		if err := st.image(s, u); err != nil {
+			return result{}, err
+		}
 	}
 	return r, w.commit(u, wc)
 }
@@ -372,7 +390,7 @@ func positional(q *query, st *statement, ctx *update.Context) error {
 func (w *writeOp) info(o []byte) storage.OpInfo {
 	info := storage.OpInfo{O: o, StmtID: -1}
 	if w.op.Req.HasTxnNumber {
-		info.StmtID = w.stmt
+		info.StmtID = w.stmtID(int(w.stmt))
 	}
 	return info
 }
@@ -419,6 +437,14 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 	if _, err := u.Insert(c, doc, w.info(nil)); err != nil {
 		return r, err
 	}
+	if st.onWrite != nil {
+		st.onWrite(nil, doc)
+	}
+	if st.image != nil {
+		if err := st.image(q.snap, u); err != nil {
+			return r, err
+		}
+	}
 	if err := w.commit(u, wc); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 			return r, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
@@ -426,9 +452,6 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 		return r, err
 	}
 	r.upserted = value.Lookup(doc, "_id")
-	if st.onWrite != nil {
-		st.onWrite(nil, doc)
-	}
 	return r, nil
 }
 

@@ -23,6 +23,10 @@ type writeOp struct {
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
 	unlock func()
+
+	session  *retrySession // of a retryable write, nil for every other
+	endRetry func()
+	retried  []value.Value // the ids of statements that had been executed before
 }
 
 // writeError is one entry of writeErrors.
@@ -79,6 +83,17 @@ func replConcern(wc command.WriteConcern) replication.WriteConcern {
 // enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
 // writes are committed, and compares versions under it.
 func (w *writeOp) enter(ns string) error {
+	if err := w.startRetry(); err != nil {
+		return err
+	}
+	err := w.enterCollection(ns)
+	if err != nil {
+		w.leave()
+	}
+	return err
+}
+
+func (w *writeOp) enterCollection(ns string) error {
 	for {
 		unlock, err := w.n.lockCollection(w.op, ns, lock.IX)
 		if err != nil {
@@ -91,7 +106,7 @@ func (w *writeOp) enter(ns string) error {
 		if err == nil {
 			return nil
 		}
-		w.leave()
+		w.unlockCollection()
 		c, ok := err.(*criticalError)
 		if err = waitCritical(w.op, err); !ok || err != c.stale || !c.passes(w.op) {
 			return err
@@ -101,6 +116,14 @@ func (w *writeOp) enter(ns string) error {
 
 // leave ends what enter began.
 func (w *writeOp) leave() {
+	w.unlockCollection()
+	if w.endRetry != nil {
+		w.endRetry()
+		w.session, w.endRetry = nil, nil
+	}
+}
+
+func (w *writeOp) unlockCollection() {
 	if w.unlock != nil {
 		w.unlock()
 		w.unlock = nil

@@ -1,0 +1,259 @@
+package shardnode
+
+import (
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed, and
+// answers a statement that comes again with what it did the first time.
+//
+// The table is in memory. What makes it durable is the oplog: each entry of a retryable write carries lsid, txnNumber
+// and stmtId in the same unit of work as the write itself. So that a restart need not read the whole oplog, the table is
+// written to config.transactions every few seconds, with the time up to which it is complete; what is newer is read from
+// the oplog when the node opens.
+type retryTable struct {
+	mu struct {
+		sync.Mutex
+		sessions map[cluster.LogicalSessionID]*retrySession
+	}
+	writes  int64             // how many statements there had been at the last flush
+	flushed storage.Timestamp // what the last flush but one saw: complete up to there
+	pending storage.Timestamp // what the last flush saw
+}
+
+// retrySession is a session's newest retryable write. Who holds busy may use the rest.
+type retrySession struct {
+	busy   chan struct{}
+	number int64
+	runs   []stmtRun
+	image  []byte // the document that findAndModify answered
+	lsid   []byte
+	used   time.Time
+	dirty  bool
+}
+
+// stmtRun are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
+type stmtRun struct {
+	from, to int32
+	op       byte
+	id       value.Value
+}
+
+const (
+	transactionsNS  = "config.transactions"
+	imagesNS        = "config.image_collection"
+	retryProgressNS = "local.retryableWrites"
+	// retryFlushEvery is how often the table is written down; a restart reads about twice as much oplog.
+	retryFlushEvery = 5 * time.Second
+)
+
+func newRetrySession() *retrySession {
+	s := &retrySession{busy: make(chan struct{}, 1), number: -1}
+	s.busy <- struct{}{}
+	return s
+}
+
+// checkout takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
+// forgets the history of the one before; an older one is refused.
+func (t *retryTable) checkout(op *command.Op) (s *retrySession, release func(), err error) {
+	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	if t.mu.sessions == nil {
+		t.mu.sessions = make(map[cluster.LogicalSessionID]*retrySession)
+	}
+	s = t.mu.sessions[id]
+	if s == nil {
+		s = newRetrySession()
+		s.lsid = id.Doc()
+		t.mu.sessions[id] = s
+	}
+	t.mu.Unlock()
+	select {
+	case <-s.busy:
+	default:
+		select {
+		case <-s.busy:
+		case <-op.Done():
+			return nil, nil, op.Err()
+		}
+	}
+	release = func() { s.busy <- struct{}{} }
+	number := op.Req.TxnNumber
+	if number < s.number {
+		release()
+		return nil, nil, mongoerr.Newf(mongoerr.TransactionTooOld,
+			"Retryable write with txnNumber %d is prohibited on session %s because a newer retryable write with txnNumber %d has already started on this session.",
+			number, value.ShowDoc(op.Req.LSID), s.number)
+	}
+	if number > s.number {
+		s.number, s.runs, s.image = number, nil, nil
+	}
+	s.used = op.Start
+	return s, release, nil
+}
+
+// ran notes statements that were executed.
+func (s *retrySession) ran(op byte, from, to int32, id value.Value) {
+	s.dirty = true
+	if n := len(s.runs); n > 0 && id.IsMissing() && s.runs[n-1].id.IsMissing() && s.runs[n-1].op == op && s.runs[n-1].to+1 == from {
+		s.runs[n-1].to = to
+		return
+	}
+	s.runs = append(s.runs, stmtRun{from, to, op, id.Clone()})
+}
+
+// executed finds the run that a statement belongs to.
+func (s *retrySession) executed(stmt int32) (stmtRun, bool) {
+	for _, r := range s.runs {
+		if r.from <= stmt && stmt <= r.to {
+			return r, true
+		}
+	}
+	return stmtRun{}, false
+}
+
+// startRetry takes the session of a command that is a retryable write.
+func (w *writeOp) startRetry() error {
+	r := &w.op.Req
+	if !r.HasTxnNumber || r.LSID == nil || !r.Autocommit.IsMissing() || w.session != nil {
+		return nil
+	}
+	if w.n.Repl == nil || w.n.Repl.Name == "" {
+		return mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
+	}
+	s, release, err := w.n.retries.checkout(w.op)
+	if err != nil {
+		return err
+	}
+	w.session, w.endRetry = s, release
+	return nil
+}
+
+// stmtID is the id of a command's statement: its place, where the client does not number them itself.
+func (w *writeOp) stmtID(i int) int32 {
+	r := &w.op.Req
+	switch {
+	case r.StmtIDs != nil:
+		if v := value.Lookup(r.StmtIDs, itoa(i)); v.T.Numeric() {
+			return int32(safeInt64(v))
+		}
+	case r.StmtID.T.Numeric():
+		return int32(safeInt64(r.StmtID)) + int32(i)
+	}
+	return int32(i)
+}
+
+// executed tells whether a statement was executed before; it is noted for the reply.
+func (w *writeOp) executed(i int) (stmtRun, bool) {
+	if w.session == nil {
+		return stmtRun{}, false
+	}
+	run, ok := w.session.executed(w.stmtID(i))
+	if ok {
+		w.retried = append(w.retried, value.NewInt32(w.stmtID(i)))
+	}
+	return run, ok
+}
+
+// replay gives the result of a statement that was executed before.
+func (w *writeOp) replay(st *statement) (r result, ok bool) {
+	run, ok := w.executed(int(w.stmt))
+	if !ok {
+		return r, false
+	}
+	switch run.op {
+	case 'i':
+		r.upserted = run.id
+	case 'u':
+		r.matched, r.modified = 1, 1
+	case 'd':
+		r.deleted = 1
+	}
+	if st.onWrite != nil && w.session.image != nil {
+		st.onWrite(w.session.image, w.session.image)
+	}
+	return r, true
+}
+
+// noteRun remembers what a statement did; one that changed nothing may run again.
+func (w *writeOp) noteRun(r *result) {
+	if w.session == nil {
+		return
+	}
+	id := w.stmtID(int(w.stmt))
+	switch {
+	case !r.upserted.IsMissing():
+		w.session.ran('i', id, id, r.upserted)
+	case r.modified > 0:
+		w.session.ran('u', id, id, value.Value{})
+	case r.deleted > 0:
+		w.session.ran('d', id, id, value.Value{})
+	}
+}
+
+// refuseMulti refuses statements on many documents in a retryable write: they cannot be told apart when retried.
+func (w *writeOp) refuseMulti(st *statement, text string) error {
+	if st.multi && w.session != nil {
+		return mongoerr.New(mongoerr.InvalidOptions, text)
+	}
+	return nil
+}
+
+// keepImage stores, in the unit of a findAndModify, the document that it answers, for when it is retried after a restart.
+func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte, post bool) error {
+	if w.session == nil || len(image) == 0 {
+		return nil
+	}
+	c := s.Catalog().Lookup(imagesNS)
+	if c == nil {
+		return nil // the node has only just begun: the table in memory serves
+	}
+	kind := "preImage"
+	if post {
+		kind = "postImage"
+	}
+	doc := value.Doc(value.F("_id", value.NewDocument(w.session.lsid)), value.F("txnNum", value.NewInt64(w.session.number)),
+		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),
+		value.F("invalidated", value.NewBool(false)))
+	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
+	if err != nil {
+		return err
+	}
+	if ok {
+		return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+	}
+	_, err = u.Insert(c, doc, storage.NoInfo)
+	return err
+}
+
+// appendRetried tells of the statements that had been executed before.
+func (w *writeOp) appendRetried(dst []byte) []byte {
+	if len(w.retried) == 0 {
+		return dst
+	}
+	return value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(w.retried...)))
+}
+
+// consecutive is how many documents from the first on have statement ids that follow each other: a unit of a retryable
+// write numbers its entries so.
+func (w *writeOp) consecutive(docs []pendingDoc) int {
+	if w.session == nil {
+		return len(docs)
+	}
+	for k := range docs {
+		if w.stmtID(docs[k].index) != w.stmtID(docs[0].index)+int32(k) {
+			return k
+		}
+	}
+	return len(docs)
+}
