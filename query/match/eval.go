@@ -93,7 +93,10 @@ func (c *context) document(n *Node, doc []byte) bool {
 		return true
 	case SampleRate:
 		return c.sample(n)
-	case AlwaysFalse, Where, Text, Geo, GeoNear:
+	case GeoNear:
+		_, _, ok := n.Distance(doc)
+		return ok
+	case AlwaysFalse, Where, Text:
 		return false
 	}
 	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)
@@ -305,6 +308,8 @@ func (c *context) test(n *Node, v value.Value) bool {
 		return c.regex(n, v)
 	case Exists:
 		return v.T != value.Missing
+	case Geo:
+		return n.Geo.Matches(v)
 	case TypeIs:
 		return n.Types.Has(v.T)
 	case Mod:

@@ -76,7 +76,11 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 	if err != nil {
 		return nil, err
 	}
-	return link(optimise(tree), &opts), nil
+	tree = optimise(tree)
+	if err := checkNear(tree); err != nil {
+		return nil, err
+	}
+	return link(tree, &opts), nil
 }
 
 // link makes a Matcher of an optimised tree.

@@ -170,7 +170,10 @@ func TestErrors(t *testing.T) {
 		{`{"a":{"$bitsAllSet":-1}}`, 9, "Expected a non-negative number in: a: -1"},
 		{`{"a":{"$elemMatch":{"$expr":1}}}`, 2, "unknown operator: $expr"},
 		{`{"a":{"$elemMatch":{"b":1,"$expr":1}}}`, 2, "$expr can only be applied to the top-level document"},
-		{`{"a":{"$near":[0,0]}}`, 238, "$near is not implemented"},
+		{`{"a":{"$near":[0,0],"$eq":1}}`, 34413, "invalid argument in geo near query: $eq"},
+		{`{"$or":[{"a":{"$near":[0,0]}},{"b":1}]}`, 2, "geo $near must be top-level expr"},
+		{`{"a":{"$near":[0,0]},"b":{"$near":[0,0]}}`, 2, "Too many geoNear expressions"},
+		{`{"a":{"$geoWithin":{"$box":[[0,0],[1,1]]},"$eq":1}}`, 2, "can't parse extra field: $eq: 1"},
 		{`{"$sampleRate":2}`, 2, "numeric argument to $sampleRate must be in [0, 1]"},
 	} {
 		_, err := Compile(valuetest.Doc(t, c.filter), nil)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/geo"
 	"github.com/shoaldb/shoal/query/jsonschema"
 	"github.com/shoaldb/shoal/query/regex"
 	"github.com/shoaldb/shoal/query/value"
@@ -53,7 +54,7 @@ type Node struct {
 	Kind     Kind
 	Path     string          // dotted path of a leaf; empty for logical nodes and inside $elemMatch of values
 	Children []*Node         // And, Or, Nor, Not, ElemMatchObject, ElemMatchValue
-	Value    value.Value     // operand of Eq, Lt, Lte, Gt, Gte; specification of Text, Where, Geo and GeoNear
+	Value    value.Value     // operand of Eq, Lt, Lte, Gt, Gte; specification of Text and Where; the operators of Geo and GeoNear
 	Values   []value.Value   // operands of In: sorted, without duplicates
 	Regexes  []*regex.Regexp // RegexMatch (one), In
 	Num, Rem int64           // Size, Mod
@@ -61,7 +62,9 @@ type Node struct {
 	Bits     *Bits           // the Bits kinds
 	Expr     *expr.Expr      // Expr
 	Schema   *jsonschema.Schema
-	Rate     float64 // SampleRate
+	Rate     float64    // SampleRate
+	Geo      *geo.Query // Geo
+	Near     *geo.Near  // GeoNear
 
 	parts  []part   // Path split at its dots
 	fields []*field // And: leaves by the top-level field they read, for the single pass over a document
@@ -90,7 +93,7 @@ type pred struct {
 func (n *Node) Leaf() bool {
 	switch n.Kind {
 	case Eq, Lt, Lte, Gt, Gte, In, RegexMatch, Mod, Exists, TypeIs, Size, ElemMatchObject, ElemMatchValue,
-		BitsAllSet, BitsAllClear, BitsAnySet, BitsAnyClear:
+		BitsAllSet, BitsAllClear, BitsAnySet, BitsAnyClear, Geo:
 		return true
 	}
 	return false

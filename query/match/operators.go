@@ -28,12 +28,19 @@ func init() {
 		"$bitsAllSet": bitsOp(BitsAllSet), "$bitsAllClear": bitsOp(BitsAllClear),
 		"$bitsAnySet": bitsOp(BitsAnySet), "$bitsAnyClear": bitsOp(BitsAnyClear),
 		"$geoWithin": parseGeo, "$geoIntersects": parseGeo, "$within": parseGeo,
-		"$near": parseGeo, "$nearSphere": parseGeo, "$geoNear": parseGeo, "$maxDistance": parseGeo, "$minDistance": parseGeo,
+		"$near": misplacedNear, "$nearSphere": misplacedNear, "$geoNear": misplacedNear, "$maxDistance": skipBound, "$minDistance": skipBound,
 	}
 }
 
 // operators parses {path: {$op: …, …}}, adding a node for each operator.
 func (p *parser) operators(and *Node, path string, doc []byte) error {
+	if isNear(firstKey(value.NewDocument(doc))) {
+		n, err := p.parseNear(path, doc)
+		if err == nil {
+			and.Children = append(and.Children, n)
+		}
+		return err
+	}
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
 		if !ok {
@@ -462,13 +469,4 @@ func (p *parser) bareOperators(and *Node, doc []byte) error {
 	p.bare = true
 	defer func() { p.bare = outer }()
 	return p.operators(and, "", doc)
-}
-
-func parseGeo(p *parser, path, name string, v value.Value, _ []byte) (*Node, error) {
-	if name == "$near" || name == "$nearSphere" || name == "$geoNear" {
-		if err := p.o.refuse(DenyNear, name); err != nil {
-			return nil, err
-		}
-	}
-	return nil, mongoerr.Newf(mongoerr.NotImplemented, "%s is not implemented", name)
 }

@@ -141,6 +141,10 @@ func (n *Node) appendOperator(dst []byte) []byte {
 			pos[i] = value.NewInt32(int32(p))
 		}
 		return value.Append(dst, kindNames[n.Kind], value.NewArray(value.ArrayOf(pos...)))
+	case Geo, GeoNear:
+		for k, v := range value.Elements(n.Value.Doc()) {
+			dst = value.Append(dst, k, v)
+		}
 	}
 	return dst
 }

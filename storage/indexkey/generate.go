@@ -26,6 +26,7 @@ type Generator struct {
 	fields []field
 	flat   bool // no path has a dot
 	wild   *wildcard
+	geo    *geoFields // nil where no field holds places
 }
 
 type field struct {
@@ -39,8 +40,7 @@ type field struct {
 func NewGenerator(spec *Spec, opts Options) (*Generator, error) {
 	g := &Generator{spec: spec, opts: opts, flat: true}
 	for _, f := range spec.Fields {
-		switch f.Kind {
-		case Text, Sphere, Geo2D:
+		if f.Kind == Text {
 			return nil, mongoerr.Newf(mongoerr.NotImplemented, "%s indexes are not implemented", f.Kind)
 		}
 		parts := strings.Split(f.Path, ".")
@@ -52,6 +52,7 @@ func NewGenerator(spec *Spec, opts Options) (*Generator, error) {
 		g.wild = w
 		return g, err
 	}
+	g.geo = newGeoFields(spec)
 	return g, nil
 }
 
@@ -66,7 +67,11 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	if g.wild != nil {
 		return g.wild.keys(g, doc, dst)
 	}
-	if g.flat && g.scalars(doc, dst) {
+	if g.geo != nil {
+		if found, err := g.geo.read(g, doc, dst); err != nil || !found {
+			return err
+		}
+	} else if g.flat && g.scalars(doc, dst) {
 		return nil
 	}
 	for range g.fields {
@@ -74,7 +79,7 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	}
 	dst.stack = dst.stack[:0]
 	for i := range g.fields {
-		dst.stack = append(dst.stack, cursor{v: value.NewDocument(doc), rest: g.fields[i].parts})
+		dst.stack = append(dst.stack, cursor{v: value.NewDocument(doc), rest: g.fields[i].parts, done: g.geo.has(i)})
 	}
 	if err := g.expand(dst, 0); err != nil {
 		return err
@@ -277,6 +282,9 @@ func checkAmbiguous(arr value.Value, name string) error {
 }
 
 func (g *Generator) emit(s *KeySet, at int) error {
+	if g.geo != nil && !s.placing {
+		return g.geo.emit(g, s, at, 0)
+	}
 	key, tb := s.key[:0], s.tb[:0]
 	found := false
 	for i := range g.fields {
