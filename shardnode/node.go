@@ -35,6 +35,8 @@ type Node struct {
 	SlowLog func(conn int64, write bool, attrs []byte)
 	// TempDir is where sorts spill to; empty for the system's own place.
 	TempDir string
+	// Sessions are those in use, for $listLocalSessions; nil for none.
+	Sessions *cluster.SessionCache
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
 

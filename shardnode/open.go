@@ -91,6 +91,7 @@ func Open(c Config) (*Server, error) {
 	s.Node.Points = c.Points
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
+	s.Node.Sessions = s.Base.Sessions
 	s.Base.KillCursors = s.Node.killSessionCursors
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)

@@ -18,7 +18,7 @@ func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 
 // checkReplicated refuses the read concerns that a lone server cannot give.
 func (n *Node) checkReplicated(rc *command.ReadConcern) error {
-	if n.Repl != nil {
+	if n.Repl == nil || n.Repl.Name != "" {
 		return nil
 	}
 	switch {

@@ -18,10 +18,24 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		return n.currentOps(op, spec.Doc()), nil
 	case "$planCacheStats":
 		return n.planCacheStats(s, ns), nil
+	case "$listLocalSessions":
+		return n.localSessions(), nil
 	case "$querySettings":
 		return n.querySettingsStage(spec.Doc()), nil
 	}
 	return nil, command.NotImplemented("stage %s", stage)
+}
+
+// localSessions lists the sessions that this node has seen in use.
+func (n *Node) localSessions() [][]byte {
+	if n.Sessions == nil {
+		return nil
+	}
+	var out [][]byte
+	for id, at := range n.Sessions.Live() {
+		out = append(out, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
+	}
+	return out
 }
 
 func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
