@@ -28,20 +28,22 @@ func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, err
 	idAt, emptyTS := -1, false
 	i := 0
 	var id value.Value
-	for it := value.Walk(doc); ; i++ {
-		k, v, ok := it.Next()
-		if !ok {
-			break
-		}
-		if string(k) == "_id" {
+	for c := value.Scan(doc); c.Next(); i++ {
+		if k := c.Key(); len(k) == 3 && string(k) == "_id" {
 			if idAt >= 0 {
 				return nil, mongoerr.New(mongoerr.BadValue, "can't have multiple _id fields in one document")
 			}
-			idAt, id = i, v
-		} else if v.T == value.Timestamp && v.TimestampU64() == 0 {
-			emptyTS = true
-		} else if (v.T == value.Document || v.T == value.Array) && len(v.Doc()) > 2*maxDepth && depthOf(v.Doc(), 1) > maxDepth {
-			return nil, mongoerr.Newf(mongoerr.Overflow, "Document exceeds maximum nested object depth: %d", maxDepth)
+			idAt, id = i, c.Value()
+			continue
+		}
+		switch c.Type() {
+		case value.Timestamp:
+			emptyTS = emptyTS || c.Value().TimestampU64() == 0
+		case value.Document, value.Array:
+			// A level of nesting takes seven bytes at least, so most values are too short to be too deep.
+			if v := c.Raw(); len(v) > 7*maxDepth && depthOf(c.Value().Doc(), 1) > maxDepth {
+				return nil, mongoerr.Newf(mongoerr.Overflow, "Document exceeds maximum nested object depth: %d", maxDepth)
+			}
 		}
 	}
 	if idAt >= 0 {
