@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -24,8 +23,8 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 		return nil, err
 	}
 	if spec.Stage == "$out" {
-		if spec.TimeSeries != nil {
-			return nil, command.NotImplemented("$out to a time-series collection")
+		if there := n.seriesOf(n.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
+			return n.newOutSeries(w, spec, there)
 		}
 		return n.newOutWriter(w, spec)
 	}
@@ -41,6 +40,7 @@ type outWriter struct {
 	indexes [][]byte
 	docs    []pendingDoc
 	size    int
+	series  *tsOptions // of a time series collection
 }
 
 func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) {
@@ -64,21 +64,7 @@ func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) 
 			}
 		}
 	}
-	err := w.retry(func() error {
-		u := w.unit(nil)
-		defer u.Rollback()
-		c, err := u.CreateCollection(storage.CollectionSpec{NS: o.temp, Options: o.options, Unreplicated: unreplicated(ns)})
-		if err != nil {
-			return err
-		}
-		if len(o.indexes) > 0 {
-			if _, err := u.CreateIndexes(c, o.indexes); err != nil {
-				return err
-			}
-		}
-		return w.commit(u, relaxed)
-	})
-	return o, err
+	return o, o.create(o.temp)
 }
 
 func hex(b []byte) string {
@@ -132,6 +118,9 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	}
 	defer unlock()
 	err = w.retry(func() error {
+		if o.series != nil {
+			return o.replaceSeries()
+		}
 		u := w.unit(nil)
 		defer u.Rollback()
 		cat := w.n.Engine.Catalog()
@@ -153,7 +142,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 func (o *outWriter) Abort(ctx context.Context) {
 	w := o.w
 	_ = retryConflicts(w.op, func() error {
-		c := w.n.Engine.Catalog().Lookup(o.temp)
+		c := w.n.Engine.Catalog().Lookup(o.tempNS())
 		if c == nil {
 			return nil
 		}

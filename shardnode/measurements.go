@@ -33,7 +33,7 @@ func (n *Node) seriesOf(cat *catalog.Snapshot, ns string) *series {
 		return nil
 	}
 	t := tsOptionsOf(value.Lookup(b.Options, "timeseries").Doc())
-	return &series{b, t, timeseries.Fields{Time: t.timeField, Meta: t.metaField}}
+	return &series{b, t, timeseries.NewFields(t.timeField, t.metaField)}
 }
 
 // roundingMS is what the first time of a bucket is rounded down to.

@@ -46,7 +46,7 @@ func parseUnpack(_ *Options, v value.Value) (*unpackStage, error) {
 			return nil, mongoerr.Newf(5346506, "unrecognized parameter to $_internalUnpackBucket: %s", k)
 		}
 	}
-	if s.fields.Time == "" {
+	if s.fields = timeseries.NewFields(s.fields.Time, s.fields.Meta); s.fields.Time == "" {
 		return nil, mongoerr.New(5346508, "$_internalUnpackBucket stage requires a timeField parameter")
 	}
 	if s.spanMS == 0 {

@@ -15,6 +15,14 @@ type Fields struct {
 	Time, Meta string
 }
 
+// NewFields makes Fields of a collection's options. A metaField that is the timeField too is none.
+func NewFields(timeField, metaField string) Fields {
+	if metaField == timeField {
+		metaField = ""
+	}
+	return Fields{timeField, metaField}
+}
+
 // version is the layout of a bucket: columns of plain values.
 const version = 1
 
