@@ -20,24 +20,8 @@ func deleteSpec(n *Node) command.Spec {
 }
 
 func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := op.Req.Coll()
+	w, ns, list, err := n.beginWrite(op, "remove", "deletes")
 	if err != nil {
-		return dst, err
-	}
-	ns := op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, "remove"
-	list := op.Req.DocList("deletes")
-	if err := checkBatch(list.Count()); err != nil {
-		return dst, err
-	}
-	if err := checkWritable(op, ns); err != nil {
-		return dst, err
-	}
-	w, err := n.newWriteOp(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
 	defer w.leave()

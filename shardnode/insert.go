@@ -29,24 +29,8 @@ func insertSpec(n *Node) command.Spec {
 }
 
 func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := op.Req.Coll()
+	w, ns, list, err := n.beginWrite(op, "insert", "documents")
 	if err != nil {
-		return dst, err
-	}
-	ns := op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, "insert"
-	list := op.Req.DocList("documents")
-	if err := checkBatch(list.Count()); err != nil {
-		return dst, err
-	}
-	if err := checkWritable(op, ns); err != nil {
-		return dst, err
-	}
-	w, err := n.newWriteOp(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
 	defer w.leave()

@@ -59,24 +59,8 @@ type result struct {
 }
 
 func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := op.Req.Coll()
+	w, ns, list, err := n.beginWrite(op, "update", "updates")
 	if err != nil {
-		return dst, err
-	}
-	ns := op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, "update"
-	list := op.Req.DocList("updates")
-	if err := checkBatch(list.Count()); err != nil {
-		return dst, err
-	}
-	if err := checkWritable(op, ns); err != nil {
-		return dst, err
-	}
-	w, err := n.newWriteOp(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := w.enter(ns); err != nil {
 		return dst, err
 	}
 	defer w.leave()

@@ -72,6 +72,28 @@ func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
 	return nil
 }
 
+// beginWrite is how insert, update and delete begin: their namespace, their statements, and the collection entered.
+// kind is what the log calls the operation, field where its statements stand.
+func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns string, list command.Docs, err error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return nil, "", list, err
+	}
+	ns = op.Req.NS(coll)
+	op.Stats.NS, op.Stats.Type = ns, kind
+	list = op.Req.DocList(field)
+	if err = checkBatch(list.Count()); err != nil {
+		return nil, ns, list, err
+	}
+	if err = checkWritable(op, ns); err != nil {
+		return nil, ns, list, err
+	}
+	if w, err = n.newWriteOp(op); err == nil {
+		err = w.enter(ns)
+	}
+	return w, ns, list, err
+}
+
 func replConcern(wc command.WriteConcern) replication.WriteConcern {
 	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
 	if wc.Majority {
