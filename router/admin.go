@@ -387,7 +387,7 @@ func (r *Router) configString(op *command.Op) string {
 	return out
 }
 
-// onAllShards sends the request as it is to every shard and answers ok where all do.
+// onAllShards sends the request as it is to every shard; the answer is the first one's, and all of them under all.
 func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
@@ -397,7 +397,14 @@ func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
 	if err := firstError(replies); err != nil {
 		return dst, err
 	}
-	return r.rawReplies(nil, replies, dst)
+	if len(replies) > 0 {
+		dst = append(dst, rebuildElements(replies[0].body, replyTrailer)...)
+	}
+	dst, m := value.BeginKey(dst, value.Document, "all")
+	for i := range replies {
+		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, map[string]bool{"$clusterTime": true, "operationTime": true})))
+	}
+	return value.End(dst, m), nil
 }
 
 // toConfig relays a command about the whole cluster to the config server.

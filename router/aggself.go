@@ -20,6 +20,12 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
+	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" {
+		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
+		if _, err := agg.Parse(pipeline, o); err != nil {
+			return nil, false, err
+		}
+	}
 	switch string(name) {
 	case "$currentOp":
 		if spec.T != value.Document || op.DB() != "admin" {

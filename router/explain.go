@@ -105,6 +105,7 @@ func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.Collectio
 	if es := value.Lookup(replies[0].body, "executionStats"); es.T == value.Document {
 		dst = explainStats(dst, stage, replies)
 	}
+	dst = value.Append(dst, "queryShapeHash", value.Lookup(replies[0].body, "queryShapeHash"))
 	dst = value.Append(dst, "serverInfo", value.Lookup(replies[0].body, "serverInfo"))
 	dst = value.Append(dst, "serverParameters", value.Lookup(replies[0].body, "serverParameters"))
 	return value.Append(dst, "command", op.Req.Cmd)

@@ -137,10 +137,11 @@ func matchedOne(reply []byte) bool {
 // bulkWrite is the command: it goes to one shard where all its namespaces live there unsharded.
 func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	var names []string
+	wrong := false
 	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
 		ns := value.Lookup(d, "ns")
 		if ns.T != value.String {
-			return command.MissingField("bulkWrite.nsInfo.ns")
+			wrong = true
 		}
 		names = append(names, ns.Str())
 		return nil
@@ -148,8 +149,8 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if len(names) == 0 {
-		return r.relayAny(op, dst)
+	if len(names) == 0 || wrong {
+		return r.relayAny(op, dst) // which says what is wrong
 	}
 	from := len(dst)
 	err = r.routed(op, names[0], true, func(first *cluster.CollectionInfo) error {

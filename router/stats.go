@@ -12,11 +12,12 @@ type sums struct {
 	names []string
 	total map[string]float64
 	ints  map[string]bool
+	longs map[string]bool
 }
 
 func (s *sums) add(doc []byte, skip map[string]bool) {
 	if s.total == nil {
-		s.total, s.ints = map[string]float64{}, map[string]bool{}
+		s.total, s.ints, s.longs = map[string]float64{}, map[string]bool{}, map[string]bool{}
 	}
 	for k, v := range value.Elements(doc) {
 		if !v.T.Numeric() || skip[k] {
@@ -27,10 +28,14 @@ func (s *sums) add(doc []byte, skip map[string]bool) {
 		}
 		s.total[k] += v.AsFloat64()
 		s.ints[k] = s.ints[k] && v.T != value.Double && v.T != value.Decimal128
+		s.longs[k] = s.longs[k] || v.T == value.Int64
 	}
 }
 
 func (s *sums) value(name string) value.Value {
+	if s.ints[name] && s.longs[name] {
+		return value.NewInt64(int64(s.total[name]))
+	}
 	if s.ints[name] {
 		return intValue(int64(s.total[name]))
 	}
