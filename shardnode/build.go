@@ -72,6 +72,8 @@ func (b *builder) above(p *plan.Node, in node) (node, error) {
 		}
 		s.limit = p.Limit
 		return s, nil
+	case plan.GeoNear2D, plan.GeoNear2DSphere:
+		return newNearNode(in, p, q, b.n.spillStore())
 	case plan.Limit:
 		return &skipLimit{in: in, limit: p.Limit}, nil
 	case plan.Skip:

@@ -205,6 +205,8 @@ func (s *queryStream) metadata() (err error) {
 		switch kind {
 		case "recordId":
 			s.meta.RecordID = recordIDValue(s.row.rid)
+		case "geoNearDistance", "geoNearPoint":
+			s.nearMetadata()
 		case "indexKey":
 			s.meta.IndexKey = value.Value{}
 			if s.row.key != nil {

@@ -86,7 +86,7 @@ func (s *sortKeys) values(doc []byte) (value.Value, error) {
 type sortNode struct {
 	st    nodeStats
 	in    node
-	keys  *sortKeys
+	keys  interface{ of(doc []byte) ([]byte, error) }
 	limit int64 // 0: none
 	store extsort.Store
 

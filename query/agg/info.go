@@ -382,7 +382,7 @@ func init() {
 	for _, name := range searchStages {
 		register(name, rules{first: true, noFacet: true, noTxn: true}, searchParser(name))
 	}
-	for _, name := range []string{"$geoNear", "$scoreFusion", "$listCatalog"} {
+	for _, name := range []string{"$scoreFusion", "$listCatalog"} {
 		register(name, rules{first: true, noFacet: true}, func(*Options, value.Value) ([]Stage, error) {
 			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the aggregation stage %s is not implemented", name)
 		})

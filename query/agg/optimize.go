@@ -252,6 +252,11 @@ type Pushdown struct {
 func (p *Pipeline) Pushdown() Pushdown {
 	out := Pushdown{Query: Query{Collation: p.opts.Collation}}
 	rest := p.stages
+	if g := p.GeoNear(); g != nil {
+		out.Filter = g.filter()
+		out.Rest = p
+		return out
+	}
 	if len(rest) > 0 {
 		if m, ok := rest[0].(*matchStage); ok {
 			out.Filter, rest = inlineVariables(m.filter, p.opts.scope()), rest[1:]

@@ -156,6 +156,8 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 		switch {
 		case r.hybrid && i > opts.ViewStages:
 			return mongoerr.Newf(10170100, "%s can only be the first stage of a pipeline", names[i])
+		case names[i] == "$geoNear" && i > 0:
+			return mongoerr.New(40603, "$geoNear was not the first stage in the pipeline.")
 		case r.first && i > opts.ViewStages:
 			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])
 		case r.last && i < len(rows)-1:

@@ -53,6 +53,8 @@ func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 			merge = []Stage{&limitStage{s.limit}}
 		}
 		return []Stage{s}, merge, s.pattern.Spec(), false
+	case *GeoNearStage:
+		return []Stage{s}, nil, s.mergeSort(), false
 	case *groupStage:
 		if s.partial || s.merging {
 			return nil, []Stage{s}, nil, false

@@ -54,10 +54,15 @@ func ParsePoint(v value.Value) (*Geometry, error) {
 	if legacy(v) {
 		return parseLegacy(v, false)
 	}
-	if t := value.Lookup(v.Doc(), "type"); t.T != value.String || t.Str() != "Point" {
+	t := value.Lookup(v.Doc(), "type") // may be left out where nothing but a point will do
+	if t.T != value.Missing && (t.T != value.String || t.Str() != "Point") {
 		return nil, bad("invalid point in geo near query $geometry argument: %s", value.Show(v))
 	}
-	return parseGeoJSON(v, false)
+	if _, err := parseSystem(v.Doc(), false); err != nil {
+		return nil, err
+	}
+	g := &Geometry{Sphere: true, one: true, Raw: v}
+	return g, g.readPoint(value.Lookup(v.Doc(), "coordinates"))
 }
 
 // parsePair reads two numbers; more allows values after them.

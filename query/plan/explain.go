@@ -50,7 +50,9 @@ func (n *Node) explain(dst []byte, extra Figures) []byte {
 	case 0:
 		return dst
 	case 1:
-		if n.Stage != Or && n.Stage != SortMerge {
+		switch n.Stage {
+		case Or, SortMerge, GeoNear2D, GeoNear2DSphere: // they may have several
+		default:
 			inner, mark := value.BeginKey(dst, value.Document, "inputStage")
 			return value.End(n.input().explain(inner, extra), mark)
 		}
@@ -85,6 +87,10 @@ func (n *Node) explainOwn(dst []byte) []byte {
 		}
 	case IndexScan, CountScan, DistinctScan:
 		dst = n.explainIndex(dst)
+	case GeoNear2D, GeoNear2DSphere:
+		dst = value.Append(dst, "keyPattern", value.NewDocument(n.Index.KeyPattern))
+		dst = value.Append(dst, "indexName", value.NewString(n.Index.Name))
+		dst = value.Append(dst, "indexVersion", value.NewInt32(int32(n.Index.Version)))
 	case Sort:
 		dst = value.Append(dst, "sortPattern", value.NewDocument(n.SortPattern))
 		dst = value.Append(dst, "memLimit", value.NewInt32(100<<20))

@@ -31,11 +31,13 @@ const (
 	CountScan                      // counts keys between bounds, reading no documents
 	FastCount                      // the collection's own count
 	DistinctScan                   // one key for each value of the first field
+	GeoNear2D                      // documents by distance from the origin of Near, on the plane; Index
+	GeoNear2DSphere                // the same on the sphere
 )
 
 var stageNames = [...]string{"EOF", "COLLSCAN", "CLUSTERED_IXSCAN", "IXSCAN", "EXPRESS_IXSCAN", "EXPRESS_IXSCAN", "FETCH", "SORT", "SORT_MERGE",
 	"OR", "LIMIT", "SKIP", "SHARDING_FILTER", "PROJECTION_COVERED", "PROJECTION_SIMPLE", "PROJECTION_DEFAULT", "SUBPLAN", "COUNT",
-	"COUNT_SCAN", "RECORD_STORE_FAST_COUNT", "DISTINCT_SCAN"}
+	"COUNT_SCAN", "RECORD_STORE_FAST_COUNT", "DISTINCT_SCAN", "GEO_NEAR_2D", "GEO_NEAR_2DSPHERE"}
 
 func (s Stage) String() string { return stageNames[s] }
 
@@ -52,6 +54,7 @@ type Node struct {
 	Direction int           // 1 or -1
 	Dedupe    bool          // one document may have several keys in the bounds
 
+	Near        *match.Node // GeoNear2D, GeoNear2DSphere
 	Value       value.Value // ExpressID, ExpressIndex, EOF
 	IDBounds    Intervals   // ClusteredScan; nil for everything
 	Clustered   bool        // ExpressID: there is no _id index

@@ -57,6 +57,9 @@ func Plan(q *Query, c *Collection) (*Result, error) {
 	if err := p.checkSpecial(); err != nil {
 		return nil, err
 	}
+	if near := p.nearPart(); near != nil {
+		return p.near(near)
+	}
 	if q.Min != nil || q.Max != nil {
 		return p.minMax()
 	}
@@ -164,8 +167,6 @@ func (p *planner) checkSpecial() error {
 		switch n.Kind {
 		case match.Text:
 			return mongoerr.New(mongoerr.IndexNotFound, "text index required for $text query")
-		case match.GeoNear:
-			return p.planError(mongoerr.NoQueryExecutionPlans, "unable to find index for $geoNear query")
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package indexkey
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/geo"
@@ -93,9 +94,12 @@ func along(out []value.Value, v value.Value, parts []string) []value.Value {
 	case value.Document:
 		return along(out, value.Lookup(v.Doc(), parts[0]), parts[1:])
 	case value.Array:
-		for _, e := range value.Values(v.Doc()) {
+		for i, e := range value.Values(v.Doc()) {
 			if e.T == value.Document {
 				out = along(out, e, parts)
+			}
+			if isIndex(parts[0]) && parts[0] == strconv.Itoa(i) {
+				out = along(out, e, parts[1:])
 			}
 		}
 	}

@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"github.com/shoaldb/shoal/query/geo"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// nearPart is the conjunct that orders documents by distance, nil where there is none.
+func (p *planner) nearPart() *match.Node {
+	for _, n := range p.parts {
+		if n.Kind == match.GeoNear {
+			return n
+		}
+	}
+	return nil
+}
+
+// near plans for $near: the geospatial index on its path gives the documents that have places there, which are then put in
+// the order of their distance. Without such an index the query is refused.
+func (p *planner) near(n *match.Node) (*Result, error) {
+	x, at := p.nearIndex(n)
+	if x == nil {
+		return nil, p.planError(mongoerr.NoQueryExecutionPlans, "unable to find index for $geoNear query")
+	}
+	scan := &Node{Stage: IndexScan, Index: x, Direction: 1, Dedupe: x.Multikey}
+	for i, f := range x.Fields {
+		b := FieldBounds{Path: f.Path, Desc: f.Desc, Intervals: everything()}
+		if i == at && i == 0 && geoType(x, i) == "2dsphere" {
+			b.Intervals = cellBounds(n.Near)
+		}
+		scan.Bounds = append(scan.Bounds, b)
+	}
+	fetch := over(Fetch, scan)
+	fetch.Filter = p.q.Filter
+	root := over(GeoNear2DSphere, fetch)
+	if geoType(x, at) == "2d" {
+		root.Stage = GeoNear2D
+	}
+	root.Index, root.Near = x, n
+	return p.only(p.finishSorted(root, len(p.q.Sort) == 0, false)), nil
+}
+
+// nearIndex finds the index for an origin: GeoJSON wants one on the sphere, a coordinate pair one on the plane, save that
+// $nearSphere takes either.
+func (p *planner) nearIndex(n *match.Node) (*Index, int) {
+	for _, x := range p.c.Indexes {
+		if x.Hidden || p.hint != nil && x != p.hint || p.q.Allowed != nil && !p.q.Allowed(x) || !p.partialFits(x, p.parts) {
+			continue
+		}
+		for i, f := range x.Fields {
+			if f.Path != n.Path || f.Kind != Other {
+				continue
+			}
+			switch geoType(x, i) {
+			case "2dsphere":
+				if n.Near.Sphere {
+					return x, i
+				}
+			case "2d":
+				if n.Near.Center.Legacy {
+					return x, i
+				}
+			}
+		}
+	}
+	return nil, 0
+}
+
+// geoType is the type a key pattern gives field i.
+func geoType(x *Index, i int) string {
+	v := value.Lookup(x.KeyPattern, x.Fields[i].Path)
+	if v.T != value.String {
+		return ""
+	}
+	return v.Str()
+}
+
+// cellBounds are the keys of the cells that a bounded distance reaches; everything where it reaches far.
+func cellBounds(n *geo.Near) Intervals {
+	ranges := n.Cells()
+	if ranges == nil {
+		return everything()
+	}
+	var out Intervals
+	for _, r := range ranges {
+		out = append(out, Interval{value.NewInt64(r[0]), value.NewInt64(r[1]), true, true})
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+package shardnode
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/extsort"
+	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// nearKeys sort documents by their distance from the origin of a $near.
+type nearKeys struct {
+	near *match.Node
+	key  [8]byte
+}
+
+func (k *nearKeys) of(doc []byte) ([]byte, error) {
+	d, _, _ := k.near.Distance(doc)
+	binary.BigEndian.PutUint64(k.key[:], math.Float64bits(d)) // distances are not negative, so their bits are in order
+	return k.key[:], nil
+}
+
+func newNearNode(in node, p *plan.Node, q *query, store extsort.Store) (node, error) {
+	if x, ok := p.Index.Handle.(*catalog.Index); ok && p.Stage == plan.GeoNear2D {
+		if r := indexkey.Plane(x.Spec); !r.Holds(p.Near.Near.Center.Points[0]) {
+			return nil, mongoerr.Newf(16433, "point not in interval of [ %v, %v ]", r.Min, r.Max)
+		}
+	}
+	s := &sortNode{in: in, keys: &nearKeys{near: p.Near}}
+	if q.diskUse {
+		s.store = store
+	}
+	return s, nil
+}
+
+// nearMetadata reads what a $near knows of a document.
+func (s *queryStream) nearMetadata() {
+	s.meta.GeoNearDistance, s.meta.GeoNearPoint = value.Value{}, value.Value{}
+	if s.q.matcher == nil {
+		return
+	}
+	if near := s.q.matcher.GeoNear(); near != nil {
+		if d, at, ok := near.Distance(s.row.doc); ok {
+			s.meta.GeoNearDistance, s.meta.GeoNearPoint = value.NewDouble(d), at.Raw
+		}
+	}
+}
+
+// nearPath finds the path for a $geoNear that names none: that of the collection's only index on the plane, else of its
+// only index on the sphere.
+func (a *aggregation) nearPath(coll *catalog.Collection) (string, error) {
+	if coll == nil {
+		return "", mongoerr.Newf(mongoerr.NamespaceNotFound, "$geoNear requires a geo index to run, but %s does not exist", a.ns)
+	}
+	for _, kind := range []indexkey.Kind{indexkey.Geo2D, indexkey.Sphere} {
+		found := ""
+		for _, x := range coll.Indexes {
+			if !x.Ready || x.Hidden || x.Spec.Kind != kind {
+				continue
+			}
+			if found != "" {
+				return "", mongoerr.Newf(mongoerr.IndexNotFound, "There is more than one %s index on %s; unsure which to use for $geoNear", kind, a.ns)
+			}
+			for _, f := range x.Spec.Fields {
+				if f.Kind == kind {
+					found = f.Path
+					break
+				}
+			}
+		}
+		if found != "" {
+			return found, nil
+		}
+	}
+	return "", mongoerr.New(mongoerr.IndexNotFound, "$geoNear requires a 2d or 2dsphere index, but none were found")
+}
