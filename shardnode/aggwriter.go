@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -305,10 +306,40 @@ func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	return m.checkResult(r, doc)
 }
 
+// atPath follows a dotted path through documents.
+func atPath(doc []byte, path string) value.Value {
+	v := value.NewDocument(doc)
+	for part := range strings.SplitSeq(path, ".") {
+		v = value.Lookup(v.Doc(), part)
+	}
+	return v
+}
+
+// duplicate is the error of an insert that finds its document there: the one that the index on the 'on' fields would raise.
+func (m *mergeWriter) duplicate(doc []byte) error {
+	on := m.spec.On
+	if len(on) == 0 {
+		on = []string{"_id"}
+	}
+	var pattern, key []value.Field
+	name := ""
+	for _, f := range on {
+		pattern = append(pattern, value.F(f, value.NewInt32(1)))
+		key = append(key, value.F(f, atPath(doc, f)))
+		name += f + "_1_"
+	}
+	if name = strings.TrimSuffix(name, "_"); len(on) == 1 && on[0] == "_id" {
+		name = "_id_"
+	}
+	keyValue := value.NewDocument(value.Doc(key...))
+	return mongoerr.Newf(mongoerr.DuplicateKey, "E11000 duplicate key error collection: %s index: %s dup key: %s", m.ns, name, value.Show(keyValue)).
+		WithDetails(value.Doc(value.F("keyPattern", value.NewDocument(value.Doc(pattern...))), value.F("keyValue", keyValue)))
+}
+
 func (m *mergeWriter) checkResult(r result, doc []byte) error {
 	found := r.matched > 0
 	if found && m.spec.WhenMatched == "fail" {
-		return mongoerr.New(mongoerr.DuplicateKey, "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields")
+		return m.duplicate(doc)
 	}
 	if !found && r.upserted.IsMissing() && m.spec.WhenNotMatched == "fail" {
 		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
