@@ -268,8 +268,8 @@ func (d *crashDDL) step(ctx context.Context, db *mongo.Database, coll string, rn
 		which = d.indexes
 		if yes {
 			_, err = db.Collection(coll).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "a", Value: 1}, {Key: name, Value: 1}}, Options: options.Index().SetName(name)})
-		} else if err = db.Collection(coll).Indexes().DropOne(ctx, name); codeOf(err) == 27 {
-			err = nil
+		} else if err = db.Collection(coll).Indexes().DropOne(ctx, name); codeOf(err) == 27 || codeOf(err) == 26 {
+			err = nil // no such index, or no collection before the first insert
 		}
 		which[name] = acknowledged(err, yes)
 	default:
