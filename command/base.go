@@ -71,6 +71,9 @@ func (b *Base) checkTxn(op *Op) error {
 		if !r.Spec.Txn {
 			return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run '%s' in a multi-document transaction.", r.Spec.Name)
 		}
+		if endsTransaction(r.Spec.Name) {
+			return nil
+		}
 		return NotImplemented("multi-document transactions: command %s", r.Spec.Name)
 	}
 	if r.HasTxnNumber && !r.Spec.Retryable && !op.Client.InProcess {

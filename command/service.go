@@ -211,6 +211,9 @@ func (s *Service) prepare(op *Op) error {
 	if err := CheckDBName(req.DB); err != nil && req.DB != "$external" {
 		return err
 	}
+	if !req.Autocommit.IsMissing() && req.HasTxnNumber && !req.Spec.Txn {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run '%s' in a multi-document transaction.", req.Spec.Name)
+	}
 	if req.Spec.AdminOnly && req.DB != "admin" {
 		return mongoerr.Newf(mongoerr.Unauthorized, "%s may only be run against the admin database.", req.Spec.Name)
 	}

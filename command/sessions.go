@@ -23,6 +23,9 @@ func (b *Base) sessionSpecs() []Spec {
 		{Name: "refreshLogicalSessionCacheNow", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
 			return dst, b.Sessions.Sync(op)
 		}},
+		{Name: "reapLogicalSessionCacheNow", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
+			return dst, b.Sessions.Sync(op)
+		}},
 	}
 }
 

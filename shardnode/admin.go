@@ -20,7 +20,8 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(), n.replAdminSpecs(),
+		command.TxnSpecs(n.findTransaction),
 	} {
 		t.Add(specs...)
 	}
@@ -44,6 +45,9 @@ func (n *Node) loadAdmin() error {
 // admit is asked before every command runs: whether users may write, and what concerns it runs with.
 func (n *Node) admit(op *command.Op) error {
 	if err := n.admin.block.check(op); err != nil {
+		return err
+	}
+	if err := n.Repl.checkReadable(op); err != nil {
 		return err
 	}
 	if err := n.admin.settings.reject(op); err != nil {

@@ -128,7 +128,7 @@ func (n *Node) createProfile(ctx context.Context, db string) error {
 	}
 	u := n.Engine.NewUnitOfWork(nil)
 	defer u.Rollback()
-	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, Options: value.Doc(
+	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, NoIDIndex: true, Options: value.Doc(
 		value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(profileSize)))})
 	if err == nil {
 		_, err = n.Set.Commit(ctx, u, relaxed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
@@ -18,6 +19,7 @@ type ReplSet struct {
 	Name string
 	node *Node
 	topo *command.Topology
+	down atomic.Bool // stepped down for a while
 
 	mu struct {
 		sync.RWMutex
@@ -25,6 +27,7 @@ type ReplSet struct {
 		host     string
 		election [12]byte
 		since    time.Time
+		back     *time.Timer // ends a step-down
 	}
 	// OnPrimary is told when the member becomes primary; nil for nobody.
 	OnPrimary func()
@@ -80,7 +83,14 @@ func (r *ReplSet) Initiated() bool {
 }
 
 // Writable tells whether clients may write: on a standalone node, and on the primary.
-func (r *ReplSet) Writable() bool { return r.Name == "" || r.Initiated() }
+func (r *ReplSet) Writable() bool {
+	if r.Name == "" {
+		return true
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.mu.config != nil && !r.down.Load()
+}
 
 // Initiate gives the set its first configuration: one member, at host.
 func (r *ReplSet) Initiate(op *command.Op, host string, configsvr bool) error {
@@ -200,11 +210,15 @@ func (r *ReplSet) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	dst = value.Append(dst, "hosts", value.NewArray(value.ArrayOf(host)))
 	dst = value.Append(dst, "setName", value.NewString(r.Name))
 	dst = value.Append(dst, "setVersion", value.Lookup(r.mu.config, "version"))
-	dst = value.Append(dst, writable, value.NewBool(true))
-	dst = value.Append(dst, "secondary", value.NewBool(false))
-	dst = value.Append(dst, "primary", host)
+	dst = value.Append(dst, writable, value.NewBool(!r.down.Load()))
+	dst = value.Append(dst, "secondary", value.NewBool(r.down.Load()))
+	if !r.down.Load() {
+		dst = value.Append(dst, "primary", host)
+	}
 	dst = value.Append(dst, "me", host)
-	dst = value.Append(dst, "electionId", value.NewObjectID(r.mu.election))
+	if !r.down.Load() {
+		dst = value.Append(dst, "electionId", value.NewObjectID(r.mu.election))
+	}
 	last, durable := r.node.Engine.Visible(), r.node.Set.MajorityCommitted()
 	dst, m := value.BeginKey(dst, value.Document, "lastWrite")
 	dst = appendOpTime(dst, "opTime", last, r.node.Set.Term())

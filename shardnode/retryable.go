@@ -102,6 +102,31 @@ func (t *retryTable) checkout(op *command.Op) (s *retrySession, release func(), 
 	return s, release, nil
 }
 
+// checkNumber refuses an operation of a transaction that its session has left behind.
+func (t *retryTable) checkNumber(op *command.Op) error {
+	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	s := t.mu.sessions[id]
+	t.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	select {
+	case <-s.busy:
+	case <-op.Done():
+		return op.Err()
+	}
+	defer func() { s.busy <- struct{}{} }()
+	if op.Req.TxnNumber < s.number {
+		return mongoerr.Newf(mongoerr.TransactionTooOld, "Cannot continue transaction %d on session %s because a newer retryable write with txnNumber %d has already started on this session.",
+			op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.number)
+	}
+	return nil
+}
+
 // ran notes statements that were executed.
 func (s *retrySession) ran(op byte, from, to int32, id value.Value) {
 	s.dirty = true
@@ -256,4 +281,15 @@ func (w *writeOp) consecutive(docs []pendingDoc) int {
 		}
 	}
 	return len(docs)
+}
+
+// findTransaction is the answer to a command on a transaction that the node does not have: its session has gone on, or
+// never began one.
+func (n *Node) findTransaction(op *command.Op) error {
+	if op.Req.LSID != nil {
+		if err := n.retries.checkNumber(op); err != nil {
+			return err
+		}
+	}
+	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
 }

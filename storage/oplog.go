@@ -3,8 +3,10 @@ package storage
 import (
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -419,15 +421,27 @@ func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
 // oplogState is what the engine knows of the oplog as a whole.
 type oplogState struct {
 	counters *catalog.Counters
+	limit    atomic.Int64 // what SetOplogSize asked for; 0 is Options.OplogSize
+}
+
+// SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
+func (e *Engine) SetOplogSize(bytes int64) { e.oplog.limit.Store(bytes) }
+
+func (e *Engine) oplogLimit() int64 {
+	if n := e.oplog.limit.Load(); n > 0 {
+		return n
+	}
+	return e.opts.OplogSize
 }
 
 // truncateOplog deletes the oldest entries once the oplog is larger than it may be.
 func (e *Engine) truncateOplog() error {
 	size := e.oplog.counters.DataSize.Load()
-	if size <= e.opts.OplogSize {
+	limit := e.oplogLimit()
+	if size <= limit {
 		return nil
 	}
-	excess := size - e.opts.OplogSize*9/10
+	excess := size - limit*9/10
 	lower, upper := identRange(identOplog)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {

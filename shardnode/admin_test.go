@@ -1,0 +1,227 @@
+package shardnode
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+func adminSteps(t *testing.T, n *testNode, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		if got := n.code("admin", s.cmd); got != s.code {
+			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
+		}
+	}
+}
+
+func TestAdministrationRefuses(t *testing.T) {
+	n := newTestNode(t)
+	adminSteps(t, n, []step{
+		{`{"fsyncUnlock": 1}`, 20},
+		{`{"fsync": 1, "bogus": 1}`, 40415},
+		{`{"fsync": 1, "lock": true, "fsyncLockAcquisitionTimeoutMillis": {"$numberLong": "5"}}`, 14},
+		{`{"setDefaultRWConcern": 1}`, 2},
+		{`{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "snapshot"}}`, 2},
+		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": 0}}`, 2},
+		{`{"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": "tag"}}`, 79},
+		{`{"setClusterParameter": {}}`, 4},
+		{`{"setClusterParameter": {"changeStreamOptions": {"$bad": 1}}}`, 52},
+		{`{"setClusterParameter": {"changeStreams": {"expireAfterSeconds": 0}}}`, 2},
+		{`{"getClusterParameter": []}`, 2},
+		{`{"getClusterParameter": "none"}`, 4},
+		{`{"setFeatureCompatibilityVersion": "8.2"}`, 7369100},
+		{`{"setFeatureCompatibilityVersion": "7.0", "confirm": true}`, 4926900},
+		{`{"setUserWriteBlockMode": 1}`, 40414},
+		{`{"profile": 0, "sampleRate": 2}`, 2},
+		{`{"profile": 0, "filter": 1}`, 2},
+		{`{"dropConnections": 1, "hostAndPort": ["h:0"]}`, 9},
+		{`{"dropConnections": 1, "hostAndPort": ["[::1]:27017", "host"]}`, 0},
+		{`{"applyOps": [{"op": "x", "ns": "d.c", "o": {"_id": 1}}]}`, 2},
+		{`{"applyOps": [{"op": "i", "ns": "d.none", "o": {"_id": 1}}]}`, 26},
+		{`{"setQuerySettings": {"find": "c", "filter": {"_id": 1}, "$db": "d"}, "settings": {"reject": true}}`, 7746606},
+		{`{"setQuerySettings": "AB", "settings": {"reject": true}}`, 16},
+		{`{"replSetFreeze": 1}`, 95},
+		{`{"replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 2}`, 2},
+		{`{"commitTransaction": 1}`, 125},
+		{`{"killAllSessions": [{"user": "u"}]}`, 40414},
+		{`{"fsync": 1, "autocommit": false, "txnNumber": {"$numberLong": "1"}, ` + testLSID + `}`, 263},
+	})
+}
+
+// While fsync holds the server, writers wait, and readers do not.
+func TestFsyncLockHoldsWriters(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	n.ok("admin", `{"fsync": 1, "lock": true}`)
+	n.ok("d", `{"find": "c"}`)
+	if got := n.code("d", `{"insert": "c", "documents": [{"_id": 1}], "maxTimeMS": 20}`); got != 50 {
+		t.Errorf("write under the lock: code %d, want 50", got)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); n.ok("d", `{"insert": "c", "documents": [{"_id": 2}]}`) }()
+	n.ok("admin", `{"fsyncUnlock": 1}`)
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the writer still waits")
+	}
+}
+
+// Defaults are what operations without a concern of their own run with, and what a restart finds.
+func TestDefaultConcernsAreStored(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}, "defaultWriteConcern": {"w": 1}}`)
+	if err := n.srv.Node.admin.rw.load(n.srv.Node); err != nil {
+		t.Fatal(err)
+	}
+	r := n.ok("admin", `{"getDefaultRWConcern": 1}`)
+	if got := shown(t, r, "defaultReadConcern", "defaultWriteConcern", "defaultReadConcernSource"); got !=
+		`{ defaultReadConcern: { level: "majority" }, defaultWriteConcern: { w: 1, wtimeout: 0 }, defaultReadConcernSource: "global" }` {
+		t.Errorf("%s", got)
+	}
+	if got := n.code("admin", `{"setDefaultRWConcern": 1, "defaultWriteConcern": {}}`); got != 20 {
+		t.Errorf("unset write concern: code %d", got)
+	}
+}
+
+func TestWriteBlockSurvives(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	n.ok("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+	if err := n.srv.Node.admin.block.load(n.srv.Node); err != nil {
+		t.Fatal(err)
+	}
+	runSteps(t, n, []step{
+		{`{"insert": "c", "documents": [{}]}`, 371},
+		{`{"drop": "c"}`, 371},
+		{`{"find": "c"}`, 0},
+	})
+	n.ok("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
+	n.ok("d", `{"insert": "c", "documents": [{}]}`)
+}
+
+// The profiler keeps what its level and filter ask for, in a capped collection of the database.
+func TestProfilerKeepsOperations(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"profile": 2}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", `{"find": "c", "filter": {"_id": 1}}`)
+	if got := n.first("d", `{"find": "system.profile", "filter": {"op": {"$in": ["insert", "query"]}}, "projection": {"_id": 0, "op": 1, "ns": 1}}`); fmt.Sprint(got) !=
+		`[{ op: "insert", ns: "d.c" } { op: "query", ns: "d.c" }]` {
+		t.Errorf("%v", got)
+	}
+	n.ok("d", `{"profile": 1, "filter": {"op": "remove"}}`)
+	n.ok("d", `{"find": "c"}`)
+	n.ok("d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+	if got := n.first("d", `{"find": "system.profile", "sort": {"$natural": -1}, "limit": 1, "projection": {"op": 1, "ndeleted": 1}}`); fmt.Sprint(got) !=
+		`[{ op: "remove", ndeleted: 1 }]` {
+		t.Errorf("%v", got)
+	}
+	if r := n.ok("d", `{"profile": 0, "filter": "unset"}`); shown(t, r, "was", "filter") != `{ was: 1, filter: { op: { $eq: "remove" } } }` {
+		t.Errorf("%s", shown(t, r, "was", "filter"))
+	}
+}
+
+// Settings reject a shape, whatever its values, and name the indexes it may use.
+func TestQuerySettings(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}, {"key": {"a": 1, "b": 1}, "name": "ab"}]}`)
+	r := n.ok("admin", `{"setQuerySettings": {"find": "c", "filter": {"a": 1}, "$db": "d"}, "settings": {"reject": true}}`)
+	hash := r["queryShapeHash"]
+	runSteps(t, n, []step{
+		{`{"find": "c", "filter": {"a": 99}}`, 411},
+		{`{"find": "c", "filter": {"a": "text"}}`, 0},
+		{`{"find": "c", "filter": {"b": 1}}`, 0},
+	})
+	n.ok("admin", fmt.Sprintf(`{"removeQuerySettings": "%s"}`, hash))
+	n.ok("d", `{"find": "c", "filter": {"a": 99}}`)
+	if got := n.first("admin", `{"aggregate": 1, "pipeline": [{"$querySettings": {}}], "cursor": {}}`); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// A member that stepped down is a secondary until its time is over.
+func TestStepDown(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	n.ok("admin", `{"replSetStepDown": 3600, "force": true}`)
+	if r := n.ok("admin", `{"hello": 1}`); r["isWritablePrimary"] != false || r["secondary"] != true {
+		t.Errorf("%v", r)
+	}
+	runSteps(t, n, []step{
+		{`{"insert": "c", "documents": [{}]}`, 10107},
+		{`{"find": "c"}`, 13435},
+		{`{"find": "c", "$readPreference": {"mode": "secondary"}}`, 0},
+	})
+	n.ok("admin", `{"replSetStepUp": 1}`)
+	n.ok("d", `{"insert": "c", "documents": [{}]}`)
+}
+
+// A batch of a collection scan sees what was written since the batch before it; read concern snapshot does not.
+func TestBatchesSeeNewWrites(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
+	for level, want := range map[string]int{"local": 3, "snapshot": 2} {
+		r := n.ok("d", fmt.Sprintf(`{"find": "c", "batchSize": 1, "readConcern": {"level": "%s"}}`, level))
+		id := cursorID(t, r)
+		n.ok("d", `{"insert": "c", "documents": [{"_id": 4}]}`)
+		more := n.ok("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id))
+		if got := batchLen(t, more); got != want {
+			t.Errorf("%s: %d documents, want %d", level, got, want)
+		}
+		n.ok("d", `{"delete": "c", "deletes": [{"q": {"_id": 4}, "limit": 1}]}`)
+	}
+	r := n.ok("d", `{"find": "c", "batchSize": 1}`)
+	n.ok("d", `{"drop": "c"}`)
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != 175 {
+		t.Errorf("after drop: code %d, want 175", got)
+	}
+}
+
+// shown is some fields of a reply as text.
+func shown(t *testing.T, r bson.M, keys ...string) string {
+	t.Helper()
+	var d bson.D
+	for _, k := range keys {
+		if v, ok := r[k]; ok {
+			d = append(d, bson.E{Key: k, Value: v})
+		}
+	}
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value.ShowDoc(raw)
+}
+
+func cursorOf(t *testing.T, r bson.M) bson.D {
+	t.Helper()
+	d, ok := r["cursor"].(bson.D)
+	if !ok {
+		t.Fatalf("no cursor in %v", r)
+	}
+	return d
+}
+
+func cursorID(t *testing.T, r bson.M) (id int64) {
+	for _, e := range cursorOf(t, r) {
+		if e.Key == "id" {
+			id, _ = e.Value.(int64)
+		}
+	}
+	return id
+}
+
+func batchLen(t *testing.T, r bson.M) int {
+	for _, e := range cursorOf(t, r) {
+		if a, ok := e.Value.(bson.A); ok {
+			return len(a)
+		}
+	}
+	return -1
+}

@@ -1,0 +1,122 @@
+package shardnode
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/shoaldb/shoal/command"
+)
+
+const testLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
+
+// inSession adds a session and a transaction number to a command.
+func inSession(cmd string, number int) string {
+	return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}}`, cmd[:len(cmd)-1], testLSID, number)
+}
+
+// Each statement runs once, whatever is sent again; the answer is the first one's, and says which statements were known.
+func TestRetriedStatementsRunOnce(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2}]}`)
+	fields := []string{"n", "nModified", "upserted", "lastErrorObject", "value", "retriedStmtIds", "retriedStmtId"}
+	for i, tc := range []struct{ cmd, want, again string }{
+		{`{"insert": "c", "documents": [{"_id": 10}, {"_id": 11}]}`, `{ n: 2 }`, `{ n: 2, retriedStmtIds: [ 0, 1 ] }`},
+		{
+			`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`,
+			`{ n: 1, nModified: 1 }`, `{ n: 1, nModified: 1, retriedStmtIds: [ 0 ] }`,
+		},
+		{
+			`{"update": "c", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`,
+			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ] }`,
+			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ], retriedStmtIds: [ 0 ] }`,
+		},
+		{`{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 1}]}`, `{ n: 1 }`, `{ n: 1, retriedStmtIds: [ 0 ] }`},
+		{
+			`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}, "new": true}`,
+			`{ lastErrorObject: { n: 1, updatedExisting: true }, value: { _id: 1, x: 2 } }`,
+			`{ lastErrorObject: { n: 1, updatedExisting: true }, value: { _id: 1, x: 2 }, retriedStmtId: 0 }`,
+		},
+	} {
+		cmd := inSession(tc.cmd, i+1)
+		for k, want := range []string{tc.want, tc.again, tc.again} {
+			if got := shown(t, n.ok("d", cmd), fields...); got != want {
+				t.Errorf("%s, time %d: %s, want %s", tc.cmd, k+1, got, want)
+			}
+		}
+	}
+	if got := n.code("d", inSession(`{"insert": "c", "documents": [{"_id": 10}]}`, 1)); got != 225 {
+		t.Errorf("an older number: code %d, want 225", got)
+	}
+}
+
+func TestRetriedWritesRefuse(t *testing.T) {
+	n := newTestNode(t)
+	runSteps(t, n, []step{
+		{inSession(`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 1}}, "multi": true}]}`, 1), 72},
+		{inSession(`{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 2), 72},
+		{inSession(`{"find": "c"}`, 3), 50768},
+		{`{"insert": "c", "documents": [{"_id": 1}], "txnNumber": {"$numberLong": "1"}}`, 72},
+	})
+}
+
+// A partly executed batch goes on behind what was executed, in order.
+func TestRetryOfAPartOfABatch(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1))
+	r := n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}, {"_id": 4}]}`, 1))
+	if shown(t, r, "n", "retriedStmtIds") != "{ n: 4, retriedStmtIds: [ 0, 1 ] }" {
+		t.Errorf("%v", r)
+	}
+	if got := n.first("d", `{"find": "c"}`); len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+}
+
+// What was executed is known after a restart, from the written table and from the oplog behind it.
+func TestRetriesSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *testNode {
+		srv, err := Open(Config{Dir: dir, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := srv.Initiate(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	}
+	written := inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 4)
+	logged := inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}}`, 5)
+	for _, flush := range []bool{true, false} {
+		n := open()
+		n.ok("d", `{"drop": "c"}`)
+		n.srv.Node.retries.mu.sessions = nil
+		n.ok("d", written)
+		if flush {
+			for range 2 {
+				if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		n.ok("d", logged)
+		if err := n.srv.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n = open()
+		r := n.ok("d", logged)
+		if shown(t, r, "retriedStmtId", "value") != "{ retriedStmtId: 0, value: { _id: 1, x: 0 } }" {
+			t.Errorf("flush %v: %v", flush, r)
+		}
+		if got := n.code("d", written); got != 225 {
+			t.Errorf("flush %v: older number: code %d", flush, got)
+		}
+		if got := n.first("d", `{"find": "c"}`); len(got) != 1 || got[0] != "{ _id: 1, x: 1 }" {
+			t.Errorf("flush %v: %v", flush, got)
+		}
+		if err := n.srv.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
