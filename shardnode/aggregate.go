@@ -239,6 +239,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := a.n.checkForeignViews(a.snap, from, spec); err != nil {
 		return nil, err
 	}
+	a.pipeline.Optimize()
 	if near := a.pipeline.GeoNear(); near != nil && near.Key() == "" {
 		path, err := a.nearPath(coll)
 		if err != nil {
@@ -246,7 +247,6 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		}
 		near.SetKey(path)
 	}
-	a.pipeline.Optimize()
 	if a.pipeline.GeneratesDocuments() {
 		return a.pipeline, nil
 	}

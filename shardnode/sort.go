@@ -84,9 +84,11 @@ func (s *sortKeys) values(doc []byte) (value.Value, error) {
 // sortNode reads all of its input and gives it back in order. Where it may use the disk, what does not fit into its
 // memory goes there.
 type sortNode struct {
-	st    nodeStats
-	in    node
-	keys  interface{ of(doc []byte) ([]byte, error) }
+	st   nodeStats
+	in   node
+	keys interface {
+		of(doc []byte) ([]byte, error)
+	}
 	limit int64 // 0: none
 	store extsort.Store
 

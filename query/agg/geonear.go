@@ -139,10 +139,10 @@ func (s *GeoNearStage) readQuery(o *Options, v value.Value) error {
 		return mongoerr.New(mongoerr.TypeMismatch, "$geoNear requires that the 'query' option is an object")
 	}
 	s.query = v.Doc()
-	_, err := newMatch(o, s.query) // nothing but what a $match takes may stand here
-	if err == nil && value.Lookup(s.query, "$text").T != value.Missing {
-		err = mongoerr.New(mongoerr.BadValue, "$text is not allowed within a $geoNear")
+	if value.Lookup(s.query, "$text").T != value.Missing {
+		return mongoerr.New(mongoerr.BadValue, "$text is not allowed within a $geoNear")
 	}
+	_, err := newMatch(o, s.query) // nothing but what a $match takes may stand here
 	return err
 }
 

@@ -150,13 +150,23 @@ func splitStage(s value.Value, opts *Options) (string, value.Value, error) {
 	return string(k), v, nil
 }
 
+// onlyEmptyMatches is true for stages that let everything pass.
+func onlyEmptyMatches(names []string, args []value.Value) bool {
+	for i, name := range names {
+		if name != "$match" || value.Count(args[i].Doc()) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // checkPositions applies the rules about which stage may stand where.
 func checkPositions(names []string, rows []*row, args []value.Value, opts *Options) error {
 	for i, r := range rows {
 		switch {
 		case r.hybrid && i > opts.ViewStages:
 			return mongoerr.Newf(10170100, "%s can only be the first stage of a pipeline", names[i])
-		case names[i] == "$geoNear" && i > 0:
+		case names[i] == "$geoNear" && !onlyEmptyMatches(names[:i], args):
 			return mongoerr.New(40603, "$geoNear was not the first stage in the pipeline.")
 		case r.first && i > opts.ViewStages:
 			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])

@@ -13,8 +13,8 @@ import (
 // maxCells is how many cells cover one geometry in an index.
 const maxCells = 20
 
-// SphereKeys are the cells under which an index on the sphere files a value of a document: those that cover its geometry,
-// or the geometries in an array. A value without a geometry has none.
+// SphereKeys are the cells under which an index on the sphere files a value of a document: those that cover its geometry.
+// A value without a geometry has none.
 func SphereKeys(v value.Value, doc []byte) ([]int64, error) {
 	if v.IsNullish() || v.T == value.Array && value.Count(v.Doc()) == 0 {
 		return nil, nil
@@ -26,25 +26,10 @@ func SphereKeys(v value.Value, doc []byte) ([]int64, error) {
 		return nil, fail("geo element must be an array or object: " + bsontext.Value(v))
 	}
 	g, err := ParseStored(v)
-	if err == nil {
-		return g.cells(fail)
-	}
-	if v.T != value.Array || !nested(value.Values(v.Doc())[0]) {
+	if err != nil {
 		return nil, fail(mongoerr.From(err).Message)
 	}
-	var out []int64
-	for _, e := range value.Values(v.Doc()) {
-		g, err := ParseStored(e)
-		if err != nil {
-			return nil, fail(mongoerr.From(err).Message)
-		}
-		cells, err := g.cells(fail)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, cells...)
-	}
-	return tidy(out), nil
+	return g.cells(fail)
 }
 
 func tidy(keys []int64) []int64 {

@@ -27,7 +27,7 @@ func ParseNear(ops []byte) (*Near, error) {
 	n.Sphere = spherical || !n.Center.Legacy
 	n.Radians = n.Sphere && n.Center.Legacy
 	if n.Sphere && !n.Center.Sphere {
-		return nil, mongoerr.New(17444, "Legacy point is out of bounds for spherical query")
+		return nil, mongoerr.New(mongoerr.BadValue, "Legacy point is out of bounds for spherical query")
 	}
 	return n, nil
 }
@@ -142,6 +142,9 @@ func parseNewNear(ops []byte) (*Near, bool, error) {
 		}
 		if err != nil {
 			return nil, false, err
+		}
+		if math.IsInf(n.Min, 0) || math.IsInf(n.Max, 0) {
+			return nil, false, bad("%s must be finite", f)
 		}
 	}
 	if n.Center == nil {

@@ -29,7 +29,7 @@ func parseCap(v value.Value) (region, error) {
 func (d *disc) full() bool { return d.angle >= math.Pi }
 
 func (d *disc) has(p s2.Point) bool {
-	return d.full() || within(float64(d.center.Distance(p)), d.angle)
+	return d.full() || within(angle(d.center, p), d.angle)
 }
 
 func (d *disc) contains(g *Geometry) bool {
@@ -76,11 +76,22 @@ func edgeDistance(s s2.Shape, p s2.Point) float64 {
 	return best
 }
 
+// angle is the angle between two points. Where they are far apart it goes by the cotangent: near a right angle the
+// arctangent of the standard library is off in the last place.
+func angle(a, b s2.Point) float64 {
+	sin, cos := a.Cross(b.Vector).Norm(), a.Dot(b.Vector)
+	if math.Abs(cos) < sin {
+		const low = 6.123233995736766e-17 // what a float of π/2 lacks
+		return math.Pi/2 + (low - math.Atan(cos/sin))
+	}
+	return math.Atan2(sin, cos)
+}
+
 // angleTo is the angle between a point and the nearest part of a geometry on the sphere.
 func angleTo(g *Geometry, p s2.Point) float64 {
 	best := math.Pi
 	for _, q := range g.places {
-		best = min(best, float64(q.Distance(p)))
+		best = min(best, angle(q, p))
 	}
 	for _, l := range g.lines {
 		best = min(best, edgeDistance(l, p))

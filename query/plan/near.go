@@ -77,6 +77,16 @@ func geoType(x *Index, i int) string {
 	return v.Str()
 }
 
+// geospatial reports whether an index holds places. A hint may send any query over the documents that have some.
+func geospatial(x *Index) bool {
+	for i := range x.Fields {
+		if t := geoType(x, i); t == "2d" || t == "2dsphere" {
+			return true
+		}
+	}
+	return false
+}
+
 // cellBounds are the keys of the cells that a bounded distance reaches; everything where it reaches far.
 func cellBounds(n *geo.Near) Intervals {
 	ranges := n.Cells()

@@ -205,7 +205,7 @@ func (p *planner) idBounds() Intervals {
 // usable filters the indexes a query may use at all.
 func (p *planner) usable(x *Index) bool {
 	switch {
-	case x.Hidden || x.Kind == Other:
+	case x.Hidden || x.Kind == Other && (x != p.hint || !geospatial(x)):
 		return false
 	case p.hint != nil:
 		return x == p.hint
@@ -233,6 +233,8 @@ func (p *planner) candidates() (*Result, error) {
 	for _, x := range p.c.Indexes {
 		switch {
 		case !p.usable(x):
+		case x.Kind == Other:
+			out = append(out, p.wholeIndex(x))
 		case p.partialFits(x, p.parts):
 			out = p.tryIndex(out, conj, x)
 		case x == p.hint && x.Kind != Wildcard:
