@@ -127,6 +127,11 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	if err != nil {
 		return nil, err
 	}
+	if isBuckets(ns) || r != nil && r.timeseries {
+		if err := checkOnSeries(pipeline); err != nil {
+			return nil, err
+		}
+	}
 	if r != nil && !reportsOnView(pipeline) {
 		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
 		if err := r.allowsArgument(op.Arg("collation")); err != nil {
@@ -165,7 +170,7 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 }
 
 // localStages read the server's own memory: no read concern but local has a meaning for them.
-var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true}
+var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true, "$listClusterCatalog": true}
 
 // unstableStages are no part of the stable API.
 var unstableStages = map[string]bool{"$currentOp": true, "$indexStats": true, "$listLocalSessions": true, "$listSessions": true,

@@ -125,6 +125,42 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 	return docs, nil
 }
 
+// clusterCatalog are the documents of $listClusterCatalog: what listCollections tells, of one database, or of all where
+// the database is admin.
+func (n *Node) clusterCatalog(op *command.Op, s *storage.Snapshot, db string, spec []byte) (docs [][]byte, err error) {
+	dbs := []string{db}
+	if db == "admin" {
+		dbs = s.Catalog().Databases()
+	}
+	for _, db := range dbs {
+		infos, err := collectionInfos(s, db, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range infos {
+			docs = append(docs, n.clusterEntry(op, db, info, spec))
+		}
+	}
+	return docs, nil
+}
+
+func (n *Node) clusterEntry(op *command.Op, db string, info, spec []byte) []byte {
+	ns := db + "." + value.Lookup(info, "name").Str()
+	dst, m := value.Begin(nil)
+	dst = value.Append(dst, "db", value.NewString(db))
+	dst = value.Append(dst, "ns", value.NewString(ns))
+	for k, v := range value.Elements(info) {
+		if k != "name" {
+			dst = value.Append(dst, k, v)
+		}
+	}
+	dst = value.Append(dst, "sharded", value.NewBool(n.Sharding != nil && n.Sharding.Sharded(op, ns)))
+	if value.Lookup(spec, "shards").Truthy() {
+		dst = value.Append(dst, "shards", value.NewArray(value.ArrayOf()))
+	}
+	return value.End(dst, m)
+}
+
 func infoHead(name, kind string) ([]byte, int) {
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "name", value.NewString(name))

@@ -4,6 +4,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // stageInfo gives the documents of stages that report on the server.
@@ -17,13 +19,48 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$currentOp":
 		return n.currentOps(op, spec.Doc()), nil
 	case "$planCacheStats":
+		if err := n.checkPlanCacheStats(s, ns, spec.Doc()); err != nil {
+			return nil, err
+		}
 		return n.planCacheStats(s, ns), nil
+	case "$listSessions":
+		return allDocs(s, "config.system.sessions")
+	case "$listSampledQueries":
+		return allDocs(s, "config.sampledQueries")
+	case "$listClusterCatalog":
+		return n.clusterCatalog(op, s, catalog.DBOf(ns), spec.Doc())
 	case "$listLocalSessions":
 		return n.localSessions(), nil
 	case "$querySettings":
 		return n.querySettingsStage(spec.Doc()), nil
 	}
 	return nil, command.NotImplemented("stage %s", stage)
+}
+
+// checkPlanCacheStats refuses $planCacheStats where there is no collection, and questions to all hosts of a cluster where
+// this node is in none.
+func (n *Node) checkPlanCacheStats(s *storage.Snapshot, ns string, spec []byte) error {
+	if n.Sharding == nil && value.Lookup(spec, "allHosts").Truthy() {
+		return mongoerr.New(4503200, "$planCacheStats stage supports allHosts parameter only for sharded clusters")
+	}
+	if s.Catalog().Lookup(ns) == nil {
+		return mongoerr.Newf(50933, "collection '%s' does not exist", ns)
+	}
+	return nil
+}
+
+// allDocs are copies of all documents of a small collection.
+func allDocs(s *storage.Snapshot, ns string) (docs [][]byte, err error) {
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return nil, nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		docs = append(docs, append([]byte(nil), cur.Doc()...))
+	}
+	return docs, cur.Err()
 }
 
 // localSessions lists the sessions that this node has seen in use.

@@ -49,3 +49,17 @@ func (n *Node) checkForeignViews(s *storage.Snapshot, from []agg.Namespace, spec
 	}
 	return nil
 }
+
+// checkOnSeries refuses first stages that measurements cannot be read by.
+func checkOnSeries(pipeline value.Value) error {
+	it := value.Walk(pipeline.Doc())
+	_, first, _ := it.Next()
+	it = value.Walk(first.Doc())
+	switch k, _, _ := it.Next(); string(k) {
+	case "$rankFusion", "$scoreFusion":
+		return mongoerr.Newf(10557301, "%s is unsupported on timeseries collections", k)
+	case "$planCacheStats":
+		return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", k)
+	}
+	return nil
+}

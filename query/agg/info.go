@@ -25,7 +25,9 @@ func init() {
 	sessions := report
 	sessions.noFacet = false
 	register("$listSessions", sessions, infoParser("$listSessions", checkListSessions))
-	register("$listClusterCatalog", db, infoParser("$listClusterCatalog", checkListClusterCatalog))
+	everywhere := db
+	everywhere.noFacet = false // the stage itself says that it wants a database
+	register("$listClusterCatalog", everywhere, infoParser("$listClusterCatalog", checkListClusterCatalog))
 	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
 	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
 	register("$queryStats", db, infoParser("$queryStats", nil))
@@ -158,6 +160,9 @@ func checkIndexStats(_ *Options, v value.Value) error {
 func checkPlanCacheStats(_ *Options, v value.Value) error {
 	if v.T != value.Document {
 		return mongoerr.Newf(mongoerr.FailedToParse, "$planCacheStats value must be an object. Found: %s", v.T.Name())
+	}
+	if err := noDuplicates("$planCacheStats", v.Doc()); err != nil {
+		return mongoerr.New(mongoerr.FailedToParse, "$planCacheStats parameters object names 'allHosts' more than once")
 	}
 	for k, e := range value.Elements(v.Doc()) {
 		if k != "allHosts" {

@@ -162,6 +162,14 @@ func onlyEmptyMatches(names []string, args []value.Value) bool {
 
 // checkPositions applies the rules about which stage may stand where.
 func checkPositions(names []string, rows []*row, args []value.Value, opts *Options) error {
+	if opts.NS.Coll == DatabaseAggregate && opts.within == topLevel {
+		if len(rows) == 0 {
+			return mongoerr.New(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for an empty pipeline.")
+		}
+		if !rows[0].database {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for '%s'; a collection is required.", names[0])
+		}
+	}
 	for i, r := range rows {
 		switch {
 		case r.hybrid && i > opts.ViewStages:
@@ -172,14 +180,6 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 			return mongoerr.Newf(40602, "%s is only valid as the first stage in a pipeline.", names[i])
 		case r.last && i < len(rows)-1:
 			return mongoerr.Newf(40601, "%s can only be the final stage in the pipeline", names[i])
-		}
-	}
-	if opts.NS.Coll == DatabaseAggregate && opts.within == topLevel {
-		if len(rows) == 0 {
-			return mongoerr.New(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for an empty pipeline.")
-		}
-		if !rows[0].database {
-			return mongoerr.Newf(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for '%s'; a collection is required.", names[0])
 		}
 	}
 	return nil
