@@ -17,7 +17,16 @@ type aggCommand struct {
 	body     []byte // the command, with its pipeline
 	foreign  []string
 	writes   []string
-	here     bool // a stage must run on the router although the placement does not show it
+	as       string // the view that the client named, "" for none
+	here     bool   // a stage must run on the router although the placement does not show it
+}
+
+// shown is the namespace that the client sees in the cursor.
+func (a *aggCommand) shown() string {
+	if a.as != "" {
+		return a.as
+	}
+	return a.ns
 }
 
 // aggregate is the command.
@@ -180,7 +189,11 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
 		out, err := r.relay(op, shards[0], a.body, info.Suffix(shards[0]), dst)
-		if err == nil {
+		switch {
+		case err != nil:
+		case a.as != "":
+			out = r.adoptAs(op, shards[0], a.as, out, from)
+		default:
 			r.adopt(op, shards[0], out, from)
 		}
 		return out, err
@@ -243,7 +256,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		}
 		c = &mergeCursor{source: src}
 	}
-	return r.openMerged(op, a.ns, c, size, false, dst)
+	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
 // shardAggregate is the command that the shards run.
@@ -315,7 +328,7 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 		b = value.Append(b, "collation", value.NewDocument(view.collation))
 	}
 	b = value.Append(b, "$db", value.NewString(db))
-	a := &aggCommand{ns: view.ns, pipeline: pipeline, body: value.End(b, mark)}
+	a := &aggCommand{ns: view.ns, as: op.Stats.NS, pipeline: pipeline, body: value.End(b, mark)}
 	a.scan(pipeline, db)
 	return r.runAggregate(op, a, dst)
 }

@@ -17,6 +17,7 @@ import (
 type routerCursor struct {
 	id    int64
 	ns    string
+	rns   string // what the shard calls it, where that differs: the collection below a view
 	lsid  string // the session it was opened in; "" without
 	shard string // pass-through: the shard and its cursor id there
 	rid   int64
@@ -145,18 +146,44 @@ func (t *cursorTable) count() int {
 
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
 // shard's, in place.
-func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) {
+func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) *routerCursor {
 	raw := cursorIDElement(reply[from-4:])
 	if raw == nil {
-		return
+		return nil
 	}
 	id := int64(binary.LittleEndian.Uint64(raw[len(raw)-8:]))
 	if id == 0 {
-		return
+		return nil
 	}
 	c := &routerCursor{shard: shard, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}
 	if mine := r.cursors.add(c, id); mine != id {
 		binary.LittleEndian.PutUint64(raw[len(raw)-8:], uint64(mine))
+	}
+	return c
+}
+
+// adoptAs is adopt for a request on a view: the client sees the view's name, the shard is asked by the collection's.
+func (r *Router) adoptAs(op *command.Op, shard, ns string, reply []byte, from int) []byte {
+	if c := r.adopt(op, shard, reply, from); c != nil {
+		c.rns, c.ns = c.ns, ns
+	}
+	return renameCursor(reply, from, ns)
+}
+
+// renameCursor puts another namespace into the cursor of a reply whose elements begin at from.
+func renameCursor(reply []byte, from int, ns string) []byte {
+	var out []byte
+	for it := value.Walk(reply[from-4:]); ; {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			return append(reply[:from], out...)
+		}
+		if string(k) == "cursor" && v.T == value.Document {
+			doc := rebuild(v.Doc(), map[string]bool{"ns": true}, value.Append(nil, "ns", value.NewString(ns)))
+			out = value.Append(out, "cursor", value.NewDocument(doc))
+			continue
+		}
+		out = append(out, raw...)
 	}
 }
 
@@ -236,6 +263,10 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 		raw, _, _, _ := it.NextRaw()
 		body = rebuildFirst(body, len(raw), value.Append(nil, "getMore", value.NewInt64(c.rid)))
 	}
+	if c.rns != "" {
+		_, coll := cluster.SplitNS(c.rns)
+		body = rebuild(body, map[string]bool{"collection": true}, value.Append(nil, "collection", value.NewString(coll)))
+	}
 	from := len(dst)
 	out, err := r.relay(op, c.shard, body, nil, dst)
 	if err != nil {
@@ -244,6 +275,9 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 			r.cursors.drop(c.id)
 		}
 		return out, err
+	}
+	if c.rns != "" {
+		out = renameCursor(out, from, c.ns)
 	}
 	raw := cursorIDElement(out[from-4:])
 	if raw == nil {
@@ -266,7 +300,11 @@ func (r *Router) closeRemote(c *routerCursor) {
 		c.merge.close(ctx, r)
 		return
 	}
-	r.killOn(ctx, c.shard, c.ns, c.rid)
+	ns := c.ns
+	if c.rns != "" {
+		ns = c.rns
+	}
+	r.killOn(ctx, c.shard, ns, c.rid)
 }
 
 // killOn kills a shard's cursor. A failure is left to the shard's own time-out.
