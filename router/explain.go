@@ -42,6 +42,59 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		return nil
 	})
+	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		return r.explainView(op, err.(*mongoerr.Error), cmd, inner.Doc(), dst[:from])
+	}
+	return dst, err
+}
+
+// explainView explains the aggregate that a command on a view stands for.
+func (r *Router) explainView(op *command.Op, e *mongoerr.Error, cmd string, inner, dst []byte) ([]byte, error) {
+	view, err := resolvedView(e)
+	if err != nil {
+		return dst, err
+	}
+	stages := append([]value.Value(nil), view.pipeline...)
+	stage := func(name string, v value.Value) {
+		if !v.IsMissing() && (v.T != value.Document || value.Count(v.Doc()) > 0) {
+			stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
+		}
+	}
+	switch cmd {
+	case "aggregate":
+		stages = append(stages, value.Values(value.Lookup(inner, "pipeline").Doc())...)
+	case "find":
+		stage("$match", value.Lookup(inner, "filter"))
+		stage("$sort", value.Lookup(inner, "sort"))
+		stage("$skip", value.Lookup(inner, "skip"))
+		stage("$limit", value.Lookup(inner, "limit"))
+		stage("$project", value.Lookup(inner, "projection"))
+	case "count", "distinct":
+		stage("$match", value.Lookup(inner, "query"))
+		stage("$skip", value.Lookup(inner, "skip"))
+		stage("$limit", value.Lookup(inner, "limit"))
+		if cmd == "count" {
+			stage("$count", value.NewString("count"))
+		}
+	default:
+		return dst, e
+	}
+	pipeline := value.NewArray(value.ArrayOf(stages...))
+	_, coll := cluster.SplitNS(view.ns)
+	agg := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())))
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "explain", value.NewDocument(agg))
+	b = value.Append(b, "verbosity", op.Arg("verbosity"))
+	body := value.End(value.Append(b, "$db", value.NewString(op.DB())), mark)
+	err = r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
+		shards := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
+		replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
+		if err := firstError(replies); err != nil {
+			return err
+		}
+		dst = explainAggregate(dst, info, replies)
+		return nil
+	})
 	return dst, err
 }
 
