@@ -16,7 +16,7 @@ func aggregateSpec(n *Node) command.Spec {
 		Name: "aggregate", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TNumber,
 		ReadConcern: true, WriteConcern: true, Txn: true, API: true, Run: n.runAggregate,
 		Fields: []command.Field{
-			command.Req("pipeline", command.TArray), command.Strict("cursor", command.TObject), command.Strict("explain", command.TBool),
+			{Name: "pipeline", Types: command.TArray, Required: true, NotNull: true}, command.Strict("cursor", command.TObject), command.Strict("explain", command.TBool),
 			command.Strict("allowDiskUse", command.TBool), command.Opt("bypassDocumentValidation", command.TSafeBool),
 			command.Opt("collation", command.TObject), command.Opt("hint", command.TAny),
 			command.Opt("let", command.TObject), command.Opt("fromMongos", command.TSafeBool), command.Opt("fromRouter", command.TSafeBool),
@@ -307,7 +307,7 @@ func (s *aggStream) close() { s.src.Close() }
 func (n *Node) aggregateEach(op *command.Op, ns string, stages []value.Value, defaultCollation []byte, f func(doc []byte) error) error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	a := &aggregation{n: n, op: op, ns: ns, snap: s}
+	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
 	src, err := a.open(value.NewArray(value.ArrayOf(stages...)), defaultCollation)
 	if err != nil {
 		return err

@@ -61,6 +61,16 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer b.w.leave()
+	if err := b.w.startRetry(); err != nil {
+		return dst, err
+	}
+	for i := range b.ops {
+		if st := b.ops[i].stmt; st != nil {
+			if err := b.w.refuseMulti(st, "Cannot use retryable writes with multi=true"); err != nil {
+				return dst, err
+			}
+		}
+	}
 	b.run()
 	if err := b.w.commandError(); err != nil {
 		return dst, err
@@ -282,12 +292,12 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if b.in == ns {
 		return nil
 	}
-	b.w.leave()
+	b.w.unlockCollection() // the session of a retryable write is kept
 	b.in = ""
 	if err := checkWritable(b.op, ns); err != nil {
 		return err
 	}
-	if err := b.w.enter(ns); err != nil {
+	if err := b.w.enterCollection(ns); err != nil {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {

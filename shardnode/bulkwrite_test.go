@@ -49,3 +49,20 @@ func TestBulkWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestBulkWriteRetried sends a retryable bulkWrite twice: the second time nothing is done again.
+func TestBulkWriteRetried(t *testing.T) {
+	n := newTestNode(t)
+	const cmd = `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1, "x": 0}}, {"insert": 1, "document": {"_id": 1}},
+		{"update": 0, "filter": {"_id": 1}, "updateMods": {"$inc": {"x": 1}}}, {"delete": 1, "filter": {"_id": 1}}],
+		"nsInfo": [{"ns": "d.one"}, {"ns": "d.two"}], "lsid": {"id": {"$uuid": "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"}}, "txnNumber": {"$numberLong": "3"}}`
+	for range 2 {
+		r := n.ok("admin", cmd)
+		if r["nErrors"] != int32(0) || r["nInserted"] != int32(2) || r["nModified"] != int32(1) || r["nDeleted"] != int32(1) {
+			t.Errorf("%v", r)
+		}
+	}
+	if c := n.ok("d", `{"count": "one", "query": {"x": 1}}`); c["n"] != int32(1) {
+		t.Errorf("the update ran twice: %v", n.first("d", `{"find": "one"}`))
+	}
+}

@@ -71,7 +71,7 @@ func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int6
 // countLimit reads count's limit, whose sign does not count.
 func countLimit(v value.Value) (int64, error) {
 	switch {
-	case v.IsNullish():
+	case v.IsMissing():
 		return 0, nil
 	case !v.T.Numeric():
 		return 0, mongoerr.Newf(mongoerr.BadValue, "limit value is not a valid number: %s", value.Show(v))
@@ -118,6 +118,7 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 		s.Release()
 		return nil, err
 	}
+	q.lang.env.NoConstants = true // count and distinct have no $$NOW
 	return q, nil
 }
 

@@ -88,8 +88,13 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 
 // shapeSuffix is what the stages above a query add to its plan cache shape: those that a planner could take over.
 func shapeSuffix(rest *agg.Pipeline) string {
-	switch name := rest.Stages()[0].Name(); name {
-	case "$group", "$lookup", "$_internalSetWindowFields", "$setWindowFields", "$densify", "$_internalDensify", "$replaceRoot", "$project", "$sort":
+	first := rest.Stages()[0]
+	switch name := first.Name(); name {
+	case "$_internalSetWindowFields", "$setWindowFields":
+		if value.Lookup(first.Spec().Doc(), "sortBy").T == value.Document {
+			return "@" + name // it sorts
+		}
+	case "$group", "$lookup", "$densify", "$_internalDensify", "$replaceRoot", "$project", "$sort":
 		return "@" + name
 	}
 	return ""

@@ -113,8 +113,16 @@ func (w *writeOp) insertAll(ns string, list command.Docs, ordered, keepTS bool) 
 	return inserted, nil
 }
 
+// now is what an empty timestamp of a stored document becomes: the time, and no two of them equal.
 func (w *writeOp) now() uint64 {
-	return uint64(storage.TimestampOf(uint32(w.n.now().Unix()), 1))
+	now := uint64(storage.TimestampOf(uint32(w.n.now().Unix()), 1))
+	for {
+		last := w.n.filledTS.Load()
+		next := max(now, last+1)
+		if w.n.filledTS.CompareAndSwap(last, next) {
+			return next
+		}
+	}
 }
 
 // insertUnit inserts some documents in one unit of work, or, where one fails, in several around it. last says that

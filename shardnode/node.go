@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -44,6 +45,7 @@ type Node struct {
 	cursors    cursorTable
 	metas      sync.Map // catalog.UUID → *collMeta
 	filters    indexFilters
+	filledTS   atomic.Uint64 // the last timestamp put in the place of an empty one
 	ddl        ddlLocks
 	sizes      *counters
 	compaction autoCompaction

@@ -85,7 +85,9 @@ func (n *Node) applyFilters(q *query, pq *plan.Query) {
 	if !n.filters.any(q.ns) {
 		return
 	}
-	if f := n.filters.get(q.ns, pq.Shape()); f != nil {
+	find := *pq // a filter set for a find is one for counts and distincts, too
+	find.Count, find.Distinct = false, ""
+	if f := n.filters.get(q.ns, find.Shape()); f != nil {
 		pq.Allowed, pq.Hint, q.filtered = f.allows, value.Value{}, true
 	}
 }

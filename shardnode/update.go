@@ -200,6 +200,10 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 	if st.lang, err = w.n.newLang(st.coll, st.let); err != nil {
 		return err
 	}
+	if w.env == nil {
+		w.env = st.lang.env
+	}
+	st.lang.env.NowMS, st.lang.env.ClusterTime = w.env.NowMS, w.env.ClusterTime // one time for the whole command
 	if st.multi && len(st.sort) > 5 {
 		return mongoerr.New(mongoerr.FailedToParse, "Cannot specify sort with multi=true")
 	}

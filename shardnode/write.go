@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
@@ -23,6 +24,7 @@ type writeOp struct {
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
 	unlock func()
+	env    *expr.Env // of the first statement: all of a command's see one $$NOW
 
 	session  *retrySession // of a retryable write, nil for every other
 	endRetry func()

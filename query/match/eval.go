@@ -96,7 +96,9 @@ func (c *context) document(n *Node, doc []byte) bool {
 	case GeoNear:
 		_, _, ok := n.Distance(doc)
 		return ok
-	case AlwaysFalse, Where, Text:
+	case Where:
+		return c.where(n, doc)
+	case AlwaysFalse, Text:
 		return false
 	}
 	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)
@@ -461,6 +463,19 @@ func (c *context) expression(n *Node, doc []byte) bool {
 	f := c.m.frame
 	f.SetRoot(doc)
 	v, err := n.Expr.Eval(f)
+	if err != nil {
+		c.fail(err)
+		return false
+	}
+	return v.Truthy()
+}
+
+// where asks a script, to which the document is both this and obj.
+func (c *context) where(n *Node, doc []byte) bool {
+	d := value.NewDocument(doc)
+	script := c.m.frame.Script()
+	script.SetValue("obj", d)
+	v, err := script.Call(n.Script, d)
 	if err != nil {
 		c.fail(err)
 		return false

@@ -87,7 +87,7 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 func link(root *Node, o *Options) *Matcher {
 	m := &Matcher{root: root, coll: o.Collator, rand: o.Rand, scope: o.Expr}
 	root.prepare(o.Collator)
-	if root.Has(Expr) {
+	if root.Has(Expr) || root.Has(Where) {
 		m.frame = expr.NewFrame(m.scope)
 	}
 	return m

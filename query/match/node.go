@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/geo"
+	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/jsonschema"
 	"github.com/shoaldb/shoal/query/regex"
 	"github.com/shoaldb/shoal/query/value"
@@ -65,6 +66,7 @@ type Node struct {
 	Rate     float64    // SampleRate
 	Geo      *geo.Query // Geo
 	Near     *geo.Near  // GeoNear
+	Script   *js.Func   // Where
 
 	parts  []part   // Path split at its dots
 	fields []*field // And: leaves by the top-level field they read, for the single pass over a document

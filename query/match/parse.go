@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/jsonschema"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -153,7 +154,7 @@ func (p *parser) expression(v value.Value) (*Node, error) {
 	}
 	scope := p.o.Expr
 	if scope == nil {
-		scope = expr.NewScope(&expr.Env{Collator: p.o.Collator})
+		scope = expr.NewScope(&expr.Env{Collator: p.o.Collator, NoConstants: true})
 		p.o.Expr = scope
 	}
 	e, err := expr.Compile(v, scope)
@@ -170,11 +171,23 @@ func (p *parser) where(v value.Value) (*Node, error) {
 	if err := p.o.refuse(DenyWhere, "$where"); err != nil {
 		return nil, err
 	}
+	src := ""
 	switch v.T {
-	case value.String, value.JavaScript, value.CodeWithScope:
-		return nil, mongoerr.New(mongoerr.NotImplemented, "$where is not implemented")
+	case value.String, value.JavaScript:
+		src = v.Str()
+	case value.CodeWithScope:
+		src, _ = v.CodeWithScope()
+	default:
+		return nil, badValue("$where got bad type")
 	}
-	return nil, badValue("$where got bad type")
+	fn, err := js.Compile(src)
+	if err != nil {
+		return nil, err
+	}
+	if p.o.Expr == nil { // its frame keeps the script's runtime
+		p.o.Expr = expr.NewScope(&expr.Env{Collator: p.o.Collator})
+	}
+	return &Node{Kind: Where, Value: v, Script: fn}, nil
 }
 
 func (p *parser) text(v value.Value) (*Node, error) {
