@@ -27,11 +27,7 @@ type ReplSet struct {
 		host     string
 		election [12]byte
 		since    time.Time
-<<<<<<< HEAD
 		back     *time.Timer // ends a step-down
-=======
-		down     *time.Timer // runs while the member has stepped down; nil while it is primary
->>>>>>> 042f86f (replSetStepDown and replSetFreeze of a one-member set; tests of snapshot reads)
 	}
 	// OnPrimary is told when the member becomes primary; nil for nobody.
 	OnPrimary func()
@@ -87,7 +83,6 @@ func (r *ReplSet) Initiated() bool {
 }
 
 // Writable tells whether clients may write: on a standalone node, and on the primary.
-<<<<<<< HEAD
 func (r *ReplSet) Writable() bool {
 	if r.Name == "" {
 		return true
@@ -96,9 +91,6 @@ func (r *ReplSet) Writable() bool {
 	defer r.mu.RUnlock()
 	return r.mu.config != nil && !r.down.Load()
 }
-=======
-func (r *ReplSet) Writable() bool { return r.Name == "" || r.primary() }
->>>>>>> 042f86f (replSetStepDown and replSetFreeze of a one-member set; tests of snapshot reads)
 
 // Initiate gives the set its first configuration: one member, at host.
 func (r *ReplSet) Initiate(op *command.Op, host string, configsvr bool) error {
@@ -218,7 +210,6 @@ func (r *ReplSet) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	dst = value.Append(dst, "hosts", value.NewArray(value.ArrayOf(host)))
 	dst = value.Append(dst, "setName", value.NewString(r.Name))
 	dst = value.Append(dst, "setVersion", value.Lookup(r.mu.config, "version"))
-<<<<<<< HEAD
 	dst = value.Append(dst, writable, value.NewBool(!r.down.Load()))
 	dst = value.Append(dst, "secondary", value.NewBool(r.down.Load()))
 	if !r.down.Load() {
@@ -226,16 +217,6 @@ func (r *ReplSet) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	}
 	dst = value.Append(dst, "me", host)
 	if !r.down.Load() {
-=======
-	primary := r.mu.down == nil
-	dst = value.Append(dst, writable, value.NewBool(primary))
-	dst = value.Append(dst, "secondary", value.NewBool(!primary))
-	if primary {
-		dst = value.Append(dst, "primary", host)
-	}
-	dst = value.Append(dst, "me", host)
-	if primary {
->>>>>>> 042f86f (replSetStepDown and replSetFreeze of a one-member set; tests of snapshot reads)
 		dst = value.Append(dst, "electionId", value.NewObjectID(r.mu.election))
 	}
 	last, durable := r.node.Engine.Visible(), r.node.Set.MajorityCommitted()
@@ -265,8 +246,6 @@ func (n *Node) replSpecs() []command.Spec {
 		admin("replSetInitiate", nil, n.runReplSetInitiate),
 		admin("replSetGetConfig", []command.Field{command.Opt("commitmentStatus", command.TSafeBool)}, n.runReplSetGetConfig),
 		admin("replSetGetStatus", []command.Field{command.Opt("initialSync", command.TNumber)}, n.runReplSetGetStatus),
-		admin("replSetStepDown", []command.Field{command.Opt("secondaryCatchUpPeriodSecs", command.TNumber), command.Opt("force", command.TSafeBool)}, n.runReplSetStepDown),
-		admin("replSetFreeze", nil, n.runReplSetFreeze),
 		admin("replSetReconfig", []command.Field{command.Opt("force", command.TSafeBool)}, n.runReplSetReconfig),
 	}
 }
@@ -376,11 +355,7 @@ func (n *Node) runReplSetGetStatus(op *command.Op, dst []byte) ([]byte, error) {
 	date := func(ts storage.Timestamp) value.Value { return value.NewDateTime(int64(ts.Seconds()) * 1000) }
 	dst = value.Append(dst, "set", value.NewString(r.Name))
 	dst = value.Append(dst, "date", value.NewTime(n.now()))
-	state, stateStr := value.NewInt32(1), value.NewString("PRIMARY")
-	if r.mu.down != nil {
-		state, stateStr = value.NewInt32(2), value.NewString("SECONDARY")
-	}
-	dst = value.Append(dst, "myState", state)
+	dst = value.Append(dst, "myState", value.NewInt32(1))
 	dst = value.Append(dst, "term", value.NewInt64(term))
 	dst = value.Append(dst, "syncSourceHost", value.NewString(""))
 	dst = value.Append(dst, "syncSourceId", value.NewInt32(-1))
@@ -408,8 +383,8 @@ func (n *Node) runReplSetGetStatus(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "_id", value.NewInt32(0))
 	dst = value.Append(dst, "name", value.NewString(r.mu.host))
 	dst = value.Append(dst, "health", value.NewDouble(1))
-	dst = value.Append(dst, "state", state)
-	dst = value.Append(dst, "stateStr", stateStr)
+	dst = value.Append(dst, "state", value.NewInt32(1))
+	dst = value.Append(dst, "stateStr", value.NewString("PRIMARY"))
 	dst = value.Append(dst, "uptime", value.NewInt32(int32(n.now().Sub(n.Service.Started).Seconds())))
 	dst = appendOpTime(dst, "optime", last, term)
 	dst = value.Append(dst, "optimeDate", date(last))
