@@ -215,15 +215,21 @@ func cursorNS(reply []byte) string {
 
 // getMore continues a cursor.
 func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
-	if t := op.Req.Cmd.T; t != value.Int64 && t != value.Int32 {
-		return dst, command.WrongType("getMore.getMore", t, command.TInt)
+	if t := op.Req.Cmd.T; t != value.Int64 {
+		if op.Req.Cmd.IsNullish() {
+			return dst, command.MissingField("getMore.getMore")
+		}
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'", t.Name())
+	}
+	if v := op.Arg("term"); !v.IsMissing() && v.T != value.Int64 {
+		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.term' is the wrong type '%s', expected type 'long'", v.T.Name())
 	}
 	coll := op.Req.Str("collection")
 	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
 		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
 	}
 	if n := op.Req.Int("batchSize", -1); n < 0 && !op.Arg("batchSize").IsMissing() {
-		return dst, mongoerr.Newf(51024, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
+		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
 	}
 	c, err := r.cursors.pin(op.Req.Cmd.Int64())
 	if err != nil {
