@@ -134,9 +134,6 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	}
 	if r != nil && !reportsOnView(pipeline) {
 		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
-		if err := r.allowsArgument(op.Arg("collation")); err != nil {
-			return nil, err
-		}
 		a.ns, viewCollation, a.viewStages = r.ns, r.collation, len(r.pipeline)
 	}
 	src, err := a.open(pipeline, viewCollation)

@@ -15,25 +15,7 @@ func (n *Node) readView(op *command.Op, s *storage.Snapshot, ns string) (*resolv
 	if err != nil || r == nil {
 		return nil, err
 	}
-	if arg := op.Arg("collation"); !r.timeseries && arg.T == value.Document && value.Count(arg.Doc()) > 0 {
-		spec, err := collation.Parse(arg.Doc())
-		if err != nil {
-			return nil, err
-		}
-		if err := r.checkCollation(ns, spec); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-// checkCollation refuses a read of a view under another collation than its own.
-func (r *resolved) checkCollation(ns string, given *collation.Spec) error {
-	own, err := collation.Parse(r.collation)
-	if err != nil || r.timeseries || own.Equal(given) {
-		return err
-	}
-	return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "Cannot override default collation of view %s", ns)
+	return r, r.allowsArgument(op.Arg("collation"))
 }
 
 // checkForeignViews compares the collation of an aggregate with those of the views its stages read.
@@ -41,7 +23,7 @@ func (n *Node) checkForeignViews(s *storage.Snapshot, from []agg.Namespace, spec
 	for _, ns := range from {
 		r, err := resolveView(s, ns.String())
 		if err == nil && r != nil {
-			err = r.checkCollation(ns.String(), spec)
+			err = r.allows(spec)
 		}
 		if err != nil {
 			return err
