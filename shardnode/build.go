@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/query/bsontext"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -158,6 +159,7 @@ func (m *collMeta) planIndexes() (*plan.Collection, error) {
 				m.planErr = err
 				return
 			}
+			d.Summary = " " + bsontext.Doc(d.KeyPattern)
 			d.Hidden, d.Multikey, d.Handle = i.Hidden, i.Multikey, i
 			if i.MultikeyPaths != nil {
 				d.MultikeyPaths = i.MultikeyPaths

@@ -70,6 +70,7 @@ func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 			break
 		}
 		c.st.docs++
+		op.Stats.DocsExamined++
 		if err := op.Check(); err != nil {
 			return false, err
 		}
@@ -141,6 +142,8 @@ func (l *idLookup) next(op *command.Op, r *row) (bool, error) {
 	}
 	l.st.keys++
 	l.st.docs++
+	op.Stats.KeysExamined++
+	op.Stats.DocsExamined++
 	if l.matcher != nil {
 		if ok, err := l.matcher.Match(doc); err != nil || !ok {
 			return false, err

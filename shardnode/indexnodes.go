@@ -58,11 +58,13 @@ func (x *ixScan) next(op *command.Op, r *row) (bool, error) {
 			return false, nil
 		case indexscan.Skip:
 			x.st.keys++
+			op.Stats.KeysExamined++
 			x.st.seeks++
 			x.cur.Seek(x.bounds.Next())
 			continue
 		}
 		x.st.keys++
+		op.Stats.KeysExamined++
 		ok, err := x.take(r, key)
 		if err != nil {
 			return false, err
@@ -163,6 +165,7 @@ func (f *fetchNode) next(op *command.Op, r *row) (bool, error) {
 		}
 		if r.doc == nil {
 			f.st.docs++
+			op.Stats.DocsExamined++
 			doc, ok, err := f.snap.Get(f.coll, r.rid)
 			if err != nil {
 				return false, err

@@ -10,12 +10,14 @@ import (
 // plan chooses how to read what a query asks for and builds the execution tree.
 func (n *Node) plan(op *command.Op, q *query) (node, error) {
 	if q.coll == nil {
+		op.Stats.PlanSummary = "EOF"
 		return &eofNode{}, nil
 	}
 	if q.tailable {
 		return n.planTail(q), nil
 	}
 	if id, ok := idEquality(q); ok {
+		op.Stats.PlanSummary = "EXPRESS_IXSCAN { _id: 1 }"
 		return &idLookup{snap: q.snap, coll: q.coll, id: id}, nil
 	}
 	c, err := n.choose(op, q, false)

@@ -82,7 +82,7 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 		}
 		root, err := b.build(r.Winner())
 		if err == nil && !observe {
-			noteUsage(r.Winner())
+			noteUsage(op, r.Winner())
 		}
 		return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes}, err
 	}
@@ -101,7 +101,7 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 		c, err := n.tryAll(op, q, r, false)
 		if err == nil {
 			cache.Put(key, shape, c.plan, c.trial[0].pace.done)
-			noteUsage(c.plan)
+			noteUsage(op, c.plan)
 		}
 		return c, err
 	}
@@ -119,7 +119,7 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 		if err != nil {
 			return nil, err
 		}
-		noteUsage(p)
+		noteUsage(op, p)
 		replan := func() (node, error) {
 			cache.Deactivate(key)
 			c, err := compete()
@@ -133,16 +133,23 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 	return compete()
 }
 
-// noteUsage counts a plan for $indexStats.
-func noteUsage(p *plan.Node) {
+// noteUsage counts a plan for $indexStats, and summarises it for the log and the profiler.
+func noteUsage(op *command.Op, p *plan.Node) {
+	summary := ""
 	p.Leaves(func(l *plan.Node) {
+		if summary != "" {
+			summary += ", "
+		}
+		summary += l.Stage.String()
 		if l.Index == nil {
 			return
 		}
+		summary += l.Index.Summary
 		if idx, ok := l.Index.Handle.(*catalog.Index); ok {
 			idx.Usage.Ops.Add(1)
 		}
 	})
+	op.Stats.PlanSummary = summary
 }
 
 // tryAll runs the candidates side by side and keeps the best.

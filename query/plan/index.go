@@ -47,6 +47,8 @@ type Index struct {
 	// Covers says which paths a wildcard index holds.
 	Covers func(path string) bool
 
+	// Summary is a blank and the key pattern as text, for the log.
+	Summary string
 	// Handle is the executor's own: the planner hands it through.
 	Handle any
 }
