@@ -336,6 +336,9 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 // viewDocs runs stages on top of a view and gives all results.
 func (r *Router) viewDocs(op *command.Op, view *viewDef, stages []value.Value) ([][]byte, error) {
 	extra := value.Append(nil, "cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt64(1<<31-1)))))
+	for _, f := range []string{"hint", "collation", "comment", "maxTimeMS", "readConcern"} {
+		extra = value.Append(extra, f, value.Lookup(op.Req.Body, f))
+	}
 	dst, mark := value.Begin(nil)
 	out, err := r.aggregateOnView(op, view, stages, extra, dst)
 	if err != nil {

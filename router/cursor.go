@@ -252,11 +252,11 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 func checkCursorSession(op *command.Op, c *routerCursor) error {
 	switch {
 	case c.lsid == "" && op.Req.LSID != nil:
-		return mongoerr.Newf(mongoerr.Code(50738), "Cannot run getMore on cursor %d, which was not created in a session, in session", c.id)
+		return mongoerr.Newf(50737, "Cannot run getMore on cursor %d, which was not created in a session, in session %s", c.id, value.ShowDoc(op.Req.LSID))
 	case c.lsid != "" && op.Req.LSID == nil:
-		return mongoerr.Newf(mongoerr.Code(50736), "Cannot run getMore on cursor %d, which was created in a session, without an lsid", c.id)
-	case c.lsid != string(op.Req.LSID):
-		return mongoerr.Newf(mongoerr.Code(50737), "Cannot run getMore on cursor %d, which was created in another session", c.id)
+		return mongoerr.Newf(50736, "Cannot run getMore on cursor %d, which was created in session %s, without an lsid", c.id, value.ShowDoc([]byte(c.lsid)))
+	case c.lsid != "" && value.Compare(value.Lookup([]byte(c.lsid), "id"), value.Lookup(op.Req.LSID, "id")) != 0:
+		return mongoerr.Newf(50738, "Cannot run getMore on cursor %d, which was created in session %s, in session %s", c.id, value.ShowDoc([]byte(c.lsid)), value.ShowDoc(op.Req.LSID))
 	}
 	return nil
 }
