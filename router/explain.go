@@ -184,10 +184,27 @@ func explainStats(dst []byte, stage string, replies []shardReply) []byte {
 		var m int
 		dst, m = value.BeginKey(dst, value.Document, itoa(i))
 		dst = value.Append(dst, "shardName", value.NewString(replies[i].shard))
-		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "executionStats").Doc(), nil)...)
+		dst = append(dst, rebuildElements(value.Lookup(replies[i].body, "executionStats").Doc(), map[string]bool{"allPlansExecution": true})...)
 		dst = value.End(dst, m)
 	}
-	return value.End(value.End(value.End(dst, arr), st), es)
+	dst = explainTrials(value.End(value.End(dst, arr), st), replies)
+	return value.End(dst, es)
+}
+
+// explainTrials lists, shard by shard, what each plan did before one was chosen.
+func explainTrials(dst []byte, replies []shardReply) []byte {
+	all := func(i int) value.Value {
+		return value.Lookup(value.Lookup(replies[i].body, "executionStats").Doc(), "allPlansExecution")
+	}
+	if all(0).IsMissing() {
+		return dst
+	}
+	dst, arr := value.BeginKey(dst, value.Array, "allPlansExecution")
+	for i := range replies {
+		dst = value.AppendIndex(dst, i, value.NewDocument(value.Doc(
+			value.F("shardName", value.NewString(replies[i].shard)), value.F("allPlans", all(i)))))
+	}
+	return value.End(dst, arr)
 }
 
 // explainAggregate shows each shard's explain of its part.

@@ -178,7 +178,10 @@ func (r *Router) distinctOnView(op *command.Op, e *mongoerr.Error, dst []byte) (
 	}
 	vals := value.NewArray(value.ArrayOf())
 	if len(docs) > 0 {
-		vals = value.Lookup(docs[0], "distinct")
+		all := value.Values(value.Lookup(docs[0], "distinct").Doc())
+		sort.SliceStable(all, func(i, j int) bool { return value.Compare(all[i], all[j]) < 0 })
+		vals = value.NewArray(value.ArrayOf(all...))
 	}
+	op.IntOK = true
 	return value.Append(dst, "values", vals), nil
 }
