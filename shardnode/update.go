@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/update"
@@ -140,6 +141,18 @@ func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 	return out, err
 }
 
+// checkStageNames refuses an update by a pipeline with a stage that no pipeline knows: that fails the command, where a stage
+// that updates may not use fails its statement.
+func checkStageNames(pipeline value.Value) error {
+	for _, stage := range value.Values(pipeline.Doc()) {
+		it := value.Walk(stage.Doc())
+		if k, _, ok := it.Next(); ok && !agg.IsStage(string(k)) {
+			return mongoerr.Newf(40324, "Unrecognized pipeline stage name: '%s'", k)
+		}
+	}
+	return nil
+}
+
 func (st *statement) updateField(k string, v value.Value) error {
 	typed := func(t command.Types, ok bool) error {
 		if ok {
@@ -155,6 +168,9 @@ func (st *statement) updateField(k string, v value.Value) error {
 		st.u = v
 		if v.T != value.Document && v.T != value.Array {
 			return mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
+		}
+		if v.T == value.Array {
+			return checkStageNames(v)
 		}
 	case "c":
 		st.constants = v.Doc()

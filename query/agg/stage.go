@@ -57,6 +57,9 @@ func register(name string, r rules, parse func(o *Options, arg value.Value) ([]S
 	registry[name] = &row{parse: parse, rules: r}
 }
 
+// IsStage reports whether a name is that of a stage.
+func IsStage(name string) bool { return registry[name] != nil }
+
 // one adapts a parser of a single stage.
 func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Options, value.Value) ([]Stage, error) {
 	return func(o *Options, arg value.Value) ([]Stage, error) {
