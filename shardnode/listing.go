@@ -288,7 +288,7 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if build.uuids && build.info {
 		return dst, badOption("Only one of includeBuildUUIDs or includeIndexBuildInfo may be specified")
 	}
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := waitCritical(op, n.versions(op, ns)); err != nil {
 		return dst, err
 	}
 	s := n.Engine.Snapshot()
