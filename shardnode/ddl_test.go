@@ -391,3 +391,35 @@ func TestTimeseries(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeseriesRetry inserts measurements again by their statement numbers; they are there once, also by the oplog alone.
+func TestTimeseriesRetry(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "s", "timeseries": {"timeField": "t"}}`)
+	cmd := `{"insert": "s", "documents": [{"t": {"$date": "2024-01-01T00:00:00Z"}, "v": 1}, {"t": {"$date": "2024-03-01T00:00:00Z"}, "v": 2}],
+		"lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}, "txnNumber": {"$numberLong": "7"}}`
+	for i := 0; i < 2; i++ {
+		if r := n.ok("d", cmd); r["n"] != int32(2) {
+			t.Fatalf("try %d: %v", i, r)
+		}
+	}
+	if got, _ := n.ok("d", `{"count": "s"}`)["n"].(int32); got != 2 {
+		t.Errorf("%d measurements, want 2", got)
+	}
+	entries := n.first("local", `{"find": "oplog.rs", "filter": {"stmtId": {"$exists": true}}, "projection": {"_id": 0, "stmtId": 1}}`)
+	if len(entries) != 1 || entries[0] != "{ stmtId: [ 0, 1 ] }" {
+		t.Errorf("statements in the oplog: %v", entries)
+	}
+	for _, c := range n.srv.Node.retries.mu.sessions {
+		c.runs = nil
+	}
+	if err := n.srv.Node.replayOplog(0); err != nil {
+		t.Fatal(err)
+	}
+	if r := n.ok("d", cmd); r["n"] != int32(2) {
+		t.Fatal(r)
+	}
+	if got, _ := n.ok("d", `{"count": "s"}`)["n"].(int32); got != 2 {
+		t.Errorf("%d measurements after the oplog was read, want 2", got)
+	}
+}

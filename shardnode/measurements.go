@@ -133,14 +133,15 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 		return 0, nil, err
 	}
 	info := storage.OpInfo{StmtID: -1}
-	if w.op.Req.HasTxnNumber {
-		info.StmtID = int32(stmt)
+	first := w.stmtID(stmt)
+	if w.session != nil {
+		info.Extra = stmtList(first, done)
 	}
 	for _, f := range fills {
 		if err := w.writeBucket(u, t, f, info); err != nil {
 			return 0, nil, err
 		}
-		info.StmtID = -1 // one number for the unit: it is done or not as a whole
+		info.Extra = nil // the unit is there or not as a whole: one entry has all numbers
 	}
 	if err := w.commit(u, wc); err != nil {
 		return 0, nil, err
@@ -148,7 +149,19 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 	for _, f := range fills {
 		w.n.buckets.put(f.key, f.openBucket)
 	}
+	if w.session != nil {
+		w.session.ran('i', first, first+int32(done)-1, value.Value{})
+	}
 	return done, docErr, nil
+}
+
+// stmtList is what an oplog entry says of several statements of a retryable write.
+func stmtList(first int32, n int) []byte {
+	all := make([]value.Value, n)
+	for i := range all {
+		all[i] = value.NewInt32(first + int32(i))
+	}
+	return value.Doc(value.F("stmtId", value.NewArray(value.ArrayOf(all...))))
 }
 
 // assign finds the bucket of each measurement.

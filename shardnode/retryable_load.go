@@ -83,10 +83,16 @@ func (n *Node) replayOplog(after storage.Timestamp) error {
 	return cur.Err()
 }
 
+func (s *retrySession) has(stmt int32) bool {
+	_, ok := s.executed(stmt)
+	return ok
+}
+
 // noteEntry notes an oplog entry, where it is a statement of a retryable write.
 func (t *retryTable) noteEntry(doc []byte) {
 	stmt, number := value.Lookup(doc, "stmtId"), value.Lookup(doc, "txnNumber")
-	if stmt.IsMissing() || number.IsMissing() || safeInt64(stmt) < 0 {
+	list := stmt.T == value.Array // measurements that went into buckets together
+	if stmt.IsMissing() || number.IsMissing() || !list && safeInt64(stmt) < 0 {
 		return
 	}
 	s := t.known(value.Lookup(doc, "lsid").Doc())
@@ -97,8 +103,16 @@ func (t *retryTable) noteEntry(doc []byte) {
 		s.number, s.runs, s.image = number.Int64(), nil, nil
 	}
 	s.used = value.Lookup(doc, "wall").Time()
+	if list {
+		for _, v := range value.Values(stmt.Doc()) {
+			if id := int32(safeInt64(v)); !s.has(id) {
+				s.ran('i', id, id, value.Value{})
+			}
+		}
+		return
+	}
 	id := int32(safeInt64(stmt))
-	if _, ok := s.executed(id); ok {
+	if s.has(id) {
 		return
 	}
 	op, made := value.Lookup(doc, "op").Str(), value.Value{}
