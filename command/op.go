@@ -38,6 +38,8 @@ type Op struct {
 	wcDoc       []byte // a writeConcernError that a fail point asks for
 	topLevel    []byte // elements that other layers add to the reply
 
+	work *Work // nil until Work or Resume
+
 	mu struct {
 		sync.Mutex
 		done  chan struct{}
@@ -252,8 +254,39 @@ func FromContext(ctx context.Context) *Op {
 	return op
 }
 
+// Work is what operations do one after the other for one cursor: whoever computes for it asks here whether the one that
+// runs now has to stop.
+type Work struct{ op atomic.Pointer[Op] }
+
+// Check is CheckNow of the operation that runs now; between two of them there is nothing to stop.
+func (w *Work) Check() error {
+	if op := w.op.Load(); op != nil {
+		return op.CheckNow()
+	}
+	return nil
+}
+
+// Work is what the operation works on, from now until it ends.
+func (op *Op) Work() *Work {
+	if op.work == nil {
+		op.Resume(new(Work))
+	}
+	return op.work
+}
+
+// Resume makes the operation go on with the work of an earlier one.
+func (op *Op) Resume(w *Work) {
+	if w != nil {
+		op.work = w
+		w.op.Store(op)
+	}
+}
+
 // release ends what Done started.
 func (op *Op) release() {
+	if op.work != nil {
+		op.work.op.CompareAndSwap(op, nil)
+	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	if op.mu.timer != nil {

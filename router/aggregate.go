@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -229,6 +230,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
 		AllowDiskUse: op.BoolOr("allowDiskUse", true),
+		Scope:        expr.NewScope(&expr.Env{Collator: spec.Collator(), Work: op.Work()}),
 	}
 	p, err := agg.Parse(a.pipeline, opts)
 	if err != nil {

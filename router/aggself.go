@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -58,7 +59,7 @@ func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst
 	}
 	var src agg.Source = agg.NewSliceSource(docs)
 	if value.Count(rest.Doc()) > 0 {
-		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}})
+		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}, Scope: expr.NewScope(&expr.Env{Work: op.Work()})})
 		if err != nil {
 			return dst, err
 		}

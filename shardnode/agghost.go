@@ -48,7 +48,7 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 			return nil, err
 		}
 	}
-	l, err := h.n.newLang(spec, nil)
+	l, err := h.n.newLang(op, spec, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err != nil {
 		return nil, err
 	}
-	l, err := a.n.newLang(spec, a.op.Req.Doc("let"))
+	l, err := a.n.newLang(a.op, spec, a.op.Req.Doc("let"))
 	if err != nil {
 		return nil, err
 	}

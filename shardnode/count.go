@@ -109,7 +109,7 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 	q := &query{ns: ns, snap: s, coll: s.Catalog().Lookup(ns), diskUse: true}
 	spec, err := n.collationOf(op.Arg("collation"), q.coll)
 	if err == nil {
-		q.lang, err = n.newLang(spec, op.Req.Doc("let"))
+		q.lang, err = n.newLang(op, spec, op.Req.Doc("let"))
 	}
 	if err == nil {
 		q.owned, err = n.readFilter(op, q.coll)

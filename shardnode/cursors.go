@@ -29,6 +29,7 @@ type cursor struct {
 	id        int64
 	ns        string
 	stream    docStream
+	work      *command.Work // of what was compiled for the stream
 	snap      *storage.Snapshot
 	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
 	pending   []byte            // a document that did not fit the last batch
@@ -269,6 +270,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
 		c.origin = append([]byte(nil), op.Req.Body...)
+		c.work = op.Work()
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
 	}
@@ -312,6 +314,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
+	op.Resume(c.work)
 	if err := n.refresh(c); err != nil {
 		n.cursors.remove(c)
 		return dst, err

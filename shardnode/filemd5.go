@@ -28,7 +28,7 @@ func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	l, err := n.newLang(nil, nil)
+	l, err := n.newLang(op, nil, nil)
 	if err != nil {
 		return dst, err
 	}

@@ -141,7 +141,7 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	if err != nil {
 		return q, a, err
 	}
-	if q.lang, err = n.newLang(spec, op.Req.Doc("let")); err != nil {
+	if q.lang, err = n.newLang(op, spec, op.Req.Doc("let")); err != nil {
 		return q, a, err
 	}
 	if err := q.compile(op.Req.Doc("projection")); err != nil {

@@ -62,7 +62,7 @@ func (n *Node) listFilter(op *command.Op) (*match.Matcher, error) {
 	if err := refuseOperators(filter, "this context"); err != nil {
 		return nil, err
 	}
-	l, err := n.newLang(nil, nil)
+	l, err := n.newLang(op, nil, nil)
 	if err != nil {
 		return nil, err
 	}

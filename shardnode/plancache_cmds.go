@@ -67,7 +67,7 @@ func (n *Node) shapeOf(op *command.Op, q *query) (shape string, ok bool, err err
 	if err != nil {
 		return "", false, err
 	}
-	if q.lang, err = n.newLang(spec, nil); err != nil {
+	if q.lang, err = n.newLang(op, spec, nil); err != nil {
 		return "", false, err
 	}
 	shape, err = n.planShape(q, doc("projection"))

@@ -213,7 +213,7 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 	if st.coll, err = w.n.collationOf(st.collation, c); err != nil {
 		return err
 	}
-	if st.lang, err = w.n.newLang(st.coll, st.let); err != nil {
+	if st.lang, err = w.n.newLang(w.op, st.coll, st.let); err != nil {
 		return err
 	}
 	if w.env == nil {

@@ -199,6 +199,9 @@ func evalRange(f *Frame, c *call) (value.Value, error) {
 	b := f.beginArray()
 	for i := start; step > 0 && i < end || step < 0 && i > end; i += step {
 		b.add(value.NewInt32(int32(i)))
+		if err := f.step("$range", 0); err != nil {
+			return b.abandon(err)
+		}
 	}
 	return b.finish(), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Env is what one operation gives all its expressions.
@@ -19,7 +20,30 @@ type Env struct {
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
 	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
+	Work        Work           // asked now and then by what may take long; nil: it never has to stop
 	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
+}
+
+// Work tells evaluations whether the operation they belong to has to stop.
+type Work interface{ Check() error }
+
+// Bounds of an evaluation that is computed for one document.
+const (
+	maxEvalBytes  = 100 << 20 // of the values being built
+	stepsPerCheck = 512
+)
+
+// step is called for each element that an operator visits: it ends evaluations that have to stop or grow too large.
+func (f *Frame) step(op string, size int) error {
+	if f.steps++; f.steps%stepsPerCheck == 0 && f.env.Work != nil {
+		if err := f.env.Work.Check(); err != nil {
+			return err
+		}
+	}
+	if size += len(f.scratch); size > maxEvalBytes {
+		return mongoerr.Newf(mongoerr.ExceededMemoryLimit, "%s would use too much memory (%d bytes) and cannot spill to disk. Memory limit: %d bytes", op, size, maxEvalBytes)
+	}
+	return nil
 }
 
 const pipelineFoldContext = "Failed to optimize pipeline"
@@ -98,6 +122,7 @@ type Frame struct {
 	scratch []byte // a stack of documents being built
 	key     []byte // a key being computed
 	script  *js.Runtime
+	steps   uint32
 }
 
 // NewFrame makes a frame for expressions compiled in s (or scopes nested in it).

@@ -91,6 +91,9 @@ func evalMap(f *Frame, c *call) (value.Value, error) {
 		}
 		f.SetVar(id, e)
 		v, err := c.args[1].eval(f)
+		if err == nil {
+			err = f.step(c.op.name, 0)
+		}
 		if err != nil {
 			return b.abandon(err)
 		}
@@ -124,6 +127,9 @@ func evalFilter(f *Frame, c *call) (value.Value, error) {
 		}
 		f.SetVar(id, e)
 		v, err := c.args[1].eval(f)
+		if err == nil {
+			err = f.step(c.op.name, 0)
+		}
 		if err != nil {
 			return b.abandon(err)
 		}
@@ -197,6 +203,9 @@ func evalReduce(f *Frame, c *call) (value.Value, error) {
 		f.SetVar(st.this, e)
 		f.SetVar(st.value, acc)
 		if acc, err = c.args[2].eval(f); err != nil {
+			return acc, err
+		}
+		if err = f.step(c.op.name, len(acc.Bytes())); err != nil {
 			return acc, err
 		}
 	}
