@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -252,6 +253,15 @@ func FromContext(ctx context.Context) *Op {
 	}
 	op, _ := ctx.Value(opKey).(*Op)
 	return op
+}
+
+// CheckResultSize refuses a document that is too large for a cursor to give.
+func CheckResultSize(doc []byte) error {
+	if len(doc) > wire.MaxInternalDocument {
+		return mongoerr.Newf(mongoerr.BSONObjectTooLarge, "BSONObj size: %d (0x%X) is invalid. Size must be between 0 and %d(16MB)",
+			len(doc), len(doc), wire.MaxInternalDocument)
+	}
+	return nil
 }
 
 // Work is what operations do one after the other for one cursor: whoever computes for it asks here whether the one that

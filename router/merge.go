@@ -260,6 +260,9 @@ func (c *mergeCursor) fill(op *command.Op, dst []byte, size int64) (out []byte, 
 				return dst, n, true, nil
 			}
 		}
+		if err := command.CheckResultSize(doc); err != nil {
+			return dst, n, false, err
+		}
 		if n > 0 && len(dst)-start+len(doc)+16 > maxBatchBytes {
 			c.pending = append([]byte(nil), doc...)
 			return dst, n, false, nil

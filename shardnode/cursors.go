@@ -205,6 +205,9 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 		if !ok {
 			return dst, n, true, nil
 		}
+		if err := command.CheckResultSize(doc); err != nil {
+			return dst, n, false, err
+		}
 		if n > 0 && len(dst)-start+len(doc)+16 > maxBatchBytes {
 			c.pending = append([]byte(nil), doc...)
 			return dst, n, false, nil

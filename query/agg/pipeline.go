@@ -261,6 +261,9 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 			return nil, err
 		}
 		src = next
+		if multiplies[s.Name()] {
+			src = &watched{Source: src, frame: x.frame()}
+		}
 	}
 	if src == nil {
 		return NewSliceSource(nil), nil

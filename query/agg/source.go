@@ -3,6 +3,7 @@ package agg
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -10,6 +11,26 @@ import (
 type Source interface {
 	Next(ctx context.Context) (doc Doc, ok bool, err error)
 	Close()
+}
+
+// multiplies lists the stages that give many documents for one, or compute long for each: a stage above them may work for
+// long without anything else noticing that the operation has to stop.
+var multiplies = map[string]bool{
+	"$unwind": true, "$lookup": true, "$graphLookup": true, "$unionWith": true, "$facet": true, "$densify": true, "$fill": true,
+	"$setWindowFields": true, "$documents": true,
+}
+
+// watched ends a stage's documents when the operation has to stop.
+type watched struct {
+	Source
+	frame *expr.Frame
+}
+
+func (w *watched) Next(ctx context.Context) (Doc, bool, error) {
+	if err := w.frame.Check(); err != nil {
+		return Doc{}, false, err
+	}
+	return w.Source.Next(ctx)
 }
 
 // Doc is a raw document on its way through a pipeline, and what travels with it outside its fields.

@@ -161,31 +161,53 @@ func (s *windowStage) parseFunction(o *Options, name string, arg value.Value, b 
 func (s *windowStage) Name() string      { return "$setWindowFields" }
 func (s *windowStage) Spec() value.Value { return s.arg }
 func (s *windowStage) open(x *exec, src Source) (Source, error) {
-	return &lazySource{src: src, fill: func(ctx context.Context) ([]Doc, error) { return s.fill(ctx, x, src) }}, nil
+	return &windowSource{Source: src, s: s, x: x}, nil
 }
 
-func (s *windowStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, error) {
-	parts, err := s.partitions(ctx, x, src)
-	if err != nil {
-		return nil, err
+// windowSource gives the documents of one partition after the other. Documents with their outputs are made as they are
+// asked for: many of them may share one large output.
+type windowSource struct {
+	Source
+	s       *windowStage
+	x       *exec
+	read    bool
+	parts   []*partition    // the first is the one being given
+	results [][]value.Value // its outputs, nil before they are computed
+	next    int
+}
+
+func (w *windowSource) Next(ctx context.Context) (Doc, bool, error) {
+	if !w.read {
+		parts, err := w.s.partitions(ctx, w.x, w.Source)
+		if err != nil {
+			return Doc{}, false, err
+		}
+		w.read, w.parts = true, parts
 	}
-	var out []Doc
-	for _, p := range parts {
-		results := make([][]value.Value, len(s.outputs))
-		for i, w := range s.outputs {
-			if results[i], err = w.fn.compute(p); err != nil {
-				return nil, err
+	for len(w.parts) > 0 && w.next == len(w.parts[0].docs) {
+		w.parts[0] = nil
+		w.parts, w.results, w.next = w.parts[1:], nil, 0
+	}
+	if len(w.parts) == 0 {
+		return Doc{}, false, nil
+	}
+	p := w.parts[0]
+	if w.results == nil {
+		w.results = make([][]value.Value, len(w.s.outputs))
+		for i, o := range w.s.outputs {
+			var err error
+			if w.results[i], err = o.fn.compute(p); err != nil {
+				return Doc{}, false, err
 			}
 		}
-		for n, d := range p.docs {
-			raw := d.Raw
-			for i, w := range s.outputs {
-				raw = setPath(make([]byte, 0, len(raw)+32), raw, w.path, results[i][n])
-			}
-			out = append(out, Doc{Raw: raw, Meta: d.Meta})
-		}
 	}
-	return out, nil
+	d := p.docs[w.next]
+	raw := d.Raw
+	for i, o := range w.s.outputs {
+		raw = setPath(make([]byte, 0, len(raw)+len(w.results[i][w.next].Bytes())+32), raw, o.path, w.results[i][w.next])
+	}
+	w.next++
+	return Doc{Raw: raw, Meta: d.Meta}, true, nil
 }
 
 // partitions reads the input and groups it; partitions come in the order of their values, documents in that of sortBy.
@@ -280,7 +302,7 @@ func (w *accumWindow) compute(p *partition) ([]value.Value, error) {
 	}
 	out := make([]value.Value, len(in))
 	var state accum.State
-	from, to := 0, 0
+	from, to, held := 0, 0, 0
 	for i := range in {
 		lo, hi, err := w.bounds.window(p, i)
 		if err != nil {
@@ -310,9 +332,18 @@ func (w *accumWindow) compute(p *partition) ([]value.Value, error) {
 			return nil, err
 		}
 		out[i] = v.Clone()
+		if held += len(out[i].Bytes()); held > maxOutputs {
+			return nil, mongoerr.Newf(5414201, "Exceeded memory limit in DocumentSourceSetWindowFields, used %d bytes but max allowed is %d", held, maxOutputs)
+		}
+		if err := p.frame.Check(); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
+
+// maxOutputs bounds the values that a window function computes for one partition.
+const maxOutputs = 400 << 20
 
 func (w *accumWindow) fresh(p *partition) (accum.State, error) {
 	p.frame.SetRoot(emptyDocument)

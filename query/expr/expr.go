@@ -33,12 +33,18 @@ const (
 	stepsPerCheck = 512
 )
 
+// Check is nil unless the operation has to stop; it is cheap enough to be called for each document.
+func (f *Frame) Check() error {
+	if f.steps++; f.steps%stepsPerCheck == 0 && f.env.Work != nil {
+		return f.env.Work.Check()
+	}
+	return nil
+}
+
 // step is called for each element that an operator visits: it ends evaluations that have to stop or grow too large.
 func (f *Frame) step(op string, size int) error {
-	if f.steps++; f.steps%stepsPerCheck == 0 && f.env.Work != nil {
-		if err := f.env.Work.Check(); err != nil {
-			return err
-		}
+	if err := f.Check(); err != nil {
+		return err
 	}
 	if size += len(f.scratch); size > maxEvalBytes {
 		return mongoerr.Newf(mongoerr.ExceededMemoryLimit, "%s would use too much memory (%d bytes) and cannot spill to disk. Memory limit: %d bytes", op, size, maxEvalBytes)

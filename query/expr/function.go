@@ -71,6 +71,9 @@ func showFunction(c *call) value.Value {
 func (f *Frame) Script() *js.Runtime {
 	if f.script == nil {
 		f.script = js.New()
+		if f.env.Work != nil {
+			f.script.Watch(f.env.Work.Check)
+		}
 	}
 	return f.script
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"regexp"
+	"runtime/metrics"
 	"strings"
 	"time"
 
@@ -67,6 +68,67 @@ type Runtime struct {
 	fns   map[*Func]goja.Callable
 	held  *goja.Symbol // under which an object keeps the BSON it was made of
 	proto map[value.Type]*goja.Object
+	check func() error // nil: no call has to stop before its time limit
+}
+
+// Watch has calls end when check says why they have to.
+func (r *Runtime) Watch(check func() error) { r.check = check }
+
+// A call that takes longer than watchEvery is looked at that often. It ends when the process's heap has grown by maxGrowth
+// meanwhile: what a script holds cannot be told apart from the rest.
+const (
+	watchEvery = 50 * time.Millisecond
+	maxGrowth  = 1 << 30
+)
+
+func heapSize() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// watch interrupts a call that goes on for too long; stop ends the watch.
+func (r *Runtime) watch() (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	begin := time.Now()
+	var before uint64
+	t := time.AfterFunc(watchEvery, func() {
+		defer close(done)
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for {
+			if r.check != nil {
+				if err := r.check(); err != nil {
+					r.vm.Interrupt(err)
+					return
+				}
+			}
+			now := heapSize()
+			if before == 0 {
+				before = now
+			}
+			switch {
+			case time.Since(begin) > Limit:
+				r.vm.Interrupt("time limit of JavaScript functions exceeded")
+				return
+			case now > before+maxGrowth:
+				r.vm.Interrupt(mongoerr.New(mongoerr.ExceededMemoryLimit, "JavaScript execution failed: out of memory"))
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-quit:
+				return
+			}
+		}
+	})
+	return func() {
+		if !t.Stop() {
+			close(quit)
+			<-done
+		}
+		r.vm.ClearInterrupt()
+	}
 }
 
 // New starts a runtime.
@@ -109,10 +171,9 @@ func (r *Runtime) Call(f *Func, this value.Value, args ...value.Value) (value.Va
 	for i, a := range args {
 		in[i] = r.toJS(a)
 	}
-	timer := time.AfterFunc(Limit, func() { r.vm.Interrupt("time limit of JavaScript functions exceeded") })
+	stop := r.watch()
 	out, err := fn(r.toJS(this), in...)
-	timer.Stop()
-	r.vm.ClearInterrupt()
+	stop()
 	if err != nil {
 		return value.Value{}, scriptError(err)
 	}
@@ -138,6 +199,9 @@ func (r *Runtime) function(f *Func) (goja.Callable, error) {
 func scriptError(err error) error {
 	var stopped *goja.InterruptedError
 	if errors.As(err, &stopped) {
+		if why, ok := stopped.Value().(error); ok {
+			return why
+		}
 		return mongoerr.Newf(mongoerr.Interrupted, "%s", stopped.Value())
 	}
 	var thrown *goja.Exception

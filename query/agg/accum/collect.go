@@ -89,12 +89,23 @@ func (s *push) Add(v value.Value, _ *expr.Frame) (int, error) {
 		return 0, nil
 	}
 	if !s.spread {
-		return s.append(v), nil
+		return s.append(v), s.fits()
 	}
 	if v.T != value.Array {
 		return 0, notArray(s.name, v)
 	}
 	return s.Merge(v)
+}
+
+// maxPushed bounds what one list may hold (internalQueryMaxPushBytes).
+const maxPushed = 100 << 20
+
+func (s *push) fits() error {
+	if len(s.body) > maxPushed {
+		return mongoerr.Newf(mongoerr.ExceededMemoryLimit, "%s used too much memory and cannot spill to disk. Used: %d bytes. Memory limit: %d bytes",
+			s.name, len(s.body), maxPushed)
+	}
+	return nil
 }
 
 func notArray(name string, v value.Value) error {
@@ -106,7 +117,7 @@ func (s *push) Merge(p value.Value) (int, error) {
 	for it := value.Walk(p.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
-			return grew, nil
+			return grew, s.fits()
 		}
 		grew += s.append(e)
 	}
@@ -144,7 +155,7 @@ func (s *set) Add(v value.Value, _ *expr.Frame) (int, error) {
 		return 0, nil
 	}
 	if !s.spread {
-		return s.append(v), nil
+		return s.append(v), s.fits()
 	}
 	if v.T != value.Array {
 		return 0, notArray(s.name, v)
@@ -157,10 +168,15 @@ func (s *set) Merge(p value.Value) (int, error) {
 	for it := value.Walk(p.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
-			return grew, nil
+			return grew, s.fits()
 		}
 		grew += s.append(e)
 	}
+}
+
+func (s *set) fits() error {
+	s.list.name = s.name
+	return s.list.fits()
 }
 func (s *set) Partial() value.Value         { return s.list.Partial() }
 func (s *set) Result() (value.Value, error) { return s.list.Result() }
