@@ -181,6 +181,7 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 		order = []string{""}
 	}
 	var made []dense
+	frame := x.frame()
 	for _, k := range order {
 		lo, hi, inclusive := s.lo, s.hi, false
 		if g := groups[k]; s.bounds == "partition" {
@@ -188,7 +189,7 @@ func (s *densifyStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, er
 		} else if s.bounds == "full" {
 			lo, hi, inclusive = least, most, true
 		}
-		if made, err = s.densify(made, groups[k], lo, hi, inclusive); err != nil {
+		if made, err = s.densify(made, groups[k], lo, hi, inclusive, frame); err != nil {
 			return nil, err
 		}
 	}
@@ -246,10 +247,13 @@ func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, 
 }
 
 // densify adds a partition's documents and those that are made between lo and hi.
-func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive bool) ([]dense, error) {
+func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive bool, frame *expr.Frame) ([]dense, error) {
 	at := 0
-	n := int64(0)
-	for v := lo; ; n, v = n+1, s.nth(lo, n+1) {
+	next := s.steps(lo)
+	for v := lo; ; v = next() {
+		if err := frame.Check(); err != nil {
+			return nil, err
+		}
 		c := value.Compare(v, hi)
 		if c > 0 || c == 0 && !inclusive {
 			break
@@ -266,9 +270,9 @@ func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive 
 		}
 		raw := value.Doc()
 		if len(have) > 0 { // the partition is spelled as the document before which this one comes spells it
-			next := have[min(at, len(have)-1)].d.Raw
+			after := have[min(at, len(have)-1)].d.Raw
 			for _, p := range s.partitions {
-				raw = setPath(nil, raw, p, lookupPath(next, p))
+				raw = setPath(nil, raw, p, lookupPath(after, p))
 			}
 		}
 		out = append(out, dense{d: Doc{Raw: setPath(nil, raw, s.field, v)}, v: v})
@@ -276,18 +280,22 @@ func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive 
 	return append(out, have[at:]...), nil
 }
 
-// nth is the bound moved by n steps.
-func (s *densifyStage) nth(lo value.Value, n int64) value.Value {
+// steps gives a bound moved by one step, by two, and so on.
+func (s *densifyStage) steps(lo value.Value) func() value.Value {
 	if s.unit != "" {
 		step, _ := s.step.AsInt64()
-		return value.NewDateTime(addUnit(lo.DateTime(), s.unit, n*step))
+		n := int64(0)
+		return func() value.Value {
+			n++
+			return value.NewDateTime(addUnit(lo.DateTime(), s.unit, n*step))
+		}
 	}
 	var t accum.Total
 	t.Add(lo)
-	for ; n > 0; n-- { // added up, as the server does, so that rounding is the same
-		t.Add(s.step)
+	return func() value.Value {
+		t.Add(s.step) // added up, as the server does, so that rounding is the same
+		return t.Value()
 	}
-	return t.Value()
 }
 
 // parseFill turns $fill into $setWindowFields (method) and $addFields (value).
