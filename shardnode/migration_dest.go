@@ -132,6 +132,11 @@ func (r *recipient) run(ctx context.Context) error {
 				return err
 			}
 			if n == 0 {
+				// The clone was written without waiting for the journal. Once the donor hears "done" it may delete the
+				// range, so all of it has to be durable first.
+				if err := r.m.n.Engine.Sync(ctx); err != nil {
+					return err
+				}
 				r.set(recvDone, nil)
 				return nil
 			}
