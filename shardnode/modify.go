@@ -117,7 +117,7 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 	if err := checkHint(st.hint); err != nil {
 		return nil, err
 	}
-	return st, checkSort(st.sort)
+	return st, nil
 }
 
 // projectModified applies `fields` to the document that is returned.

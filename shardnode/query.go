@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/sortkey"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -79,7 +80,7 @@ func (q *query) compile(proj []byte) (err error) {
 			return err
 		}
 	}
-	return checkSort(q.sort)
+	return checkSort(q.sort, q.matcher)
 }
 
 // checkHint validates a hint: an index name or key pattern, or {$natural: ±1}.
@@ -101,55 +102,33 @@ func checkHint(h value.Value) error {
 	return nil
 }
 
-// checkSort validates a sort specification.
-func checkSort(sort []byte) error {
-	n := 0
-	for it := value.Walk(sort); ; n++ {
-		k, v, ok := it.Next()
-		if !ok {
-			if n > 32 {
-				return mongoerr.New(13103, "too many compound keys")
+// checkSort validates a sort specification. Metadata to sort by has to come from the filter.
+func checkSort(sort []byte, filter *match.Matcher) error {
+	if len(sort) <= 5 {
+		return nil
+	}
+	if n := value.Lookup(sort, "$natural"); !n.IsMissing() {
+		if i, ok := n.AsInt64(); !ok || i != 1 && i != -1 || value.Count(sort) != 1 {
+			return mongoerr.New(mongoerr.BadValue, "$natural sort must be 1 or -1, and cannot be combined with other fields")
+		}
+		return nil
+	}
+	p, err := sortkey.Parse(sort, nil)
+	if err != nil {
+		return err
+	}
+	for _, part := range p.Parts {
+		switch part.Meta {
+		case "":
+		case "textScore":
+			if filter == nil || !filter.Root().Has(match.Text) {
+				return mongoerr.New(40218, "query requires text score metadata, but it is not available")
 			}
-			return nil
+		case "randVal":
+			return mongoerr.New(mongoerr.NotImplemented, "sorting a find by {$meta: 'randVal'} is not implemented")
+		default:
+			return mongoerr.Newf(40218, "query requires %s metadata, but it is not available", part.Meta)
 		}
-		if err := checkSortField(string(k), v); err != nil {
-			return err
-		}
-	}
-}
-
-func checkSortField(k string, v value.Value) error {
-	if k == "$natural" {
-		if i, ok := v.AsInt64(); !ok || i != 1 && i != -1 {
-			return mongoerr.New(mongoerr.BadValue, "$natural sort must be 1 or -1")
-		}
-		return nil
-	}
-	if v.T == value.Document {
-		m := value.Lookup(v.Doc(), "$meta")
-		if m.IsMissing() {
-			return mongoerr.Newf(17312, "$meta is the only expression supported by $sort right now")
-		}
-		return nil
-	}
-	if !v.T.Numeric() {
-		return mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, value.Show(v))
-	}
-	if i, ok := v.AsInt64(); !ok || (i != 1 && i != -1) {
-		return mongoerr.New(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")
-	}
-	return checkFieldPath(k)
-}
-
-func checkFieldPath(p string) error {
-	if p == "" {
-		return mongoerr.New(40352, "FieldPath cannot be constructed with empty string")
-	}
-	if p[0] == '$' {
-		return mongoerr.Newf(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.")
-	}
-	if p[len(p)-1] == '.' {
-		return mongoerr.New(40353, "FieldPath must not end with a '.'.")
 	}
 	return nil
 }
