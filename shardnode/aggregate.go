@@ -269,7 +269,11 @@ type querySource struct {
 
 func (s *querySource) Next(ctx context.Context) (agg.Doc, bool, error) {
 	doc, ok, err := s.stream.nextDoc(command.FromContext(ctx))
-	return agg.Doc{Raw: doc}, ok, err
+	d := agg.Doc{Raw: doc}
+	if ok && s.stream.q.hasText() {
+		d.Meta = &agg.Meta{TextScore: s.stream.q.textScore(doc)}
+	}
+	return d, ok, err
 }
 
 func (s *querySource) Close() {

@@ -74,7 +74,7 @@ func (b *builder) above(p *plan.Node, in node) (node, error) {
 		s.limit = p.Limit
 		return s, nil
 	case plan.GeoNear2D, plan.GeoNear2DSphere:
-		return newNearNode(in, p, q, b.n.spillStore())
+		return newNearNode(b.n, in, p, q)
 	case plan.Limit:
 		return &skipLimit{in: in, limit: p.Limit}, nil
 	case plan.Skip:
@@ -86,7 +86,7 @@ func (b *builder) above(p *plan.Node, in node) (node, error) {
 		return &filterNode{in: in, keep: func(doc []byte) (bool, error) { return q.owned(doc), nil }}, nil
 	case plan.ProjectionCovered:
 		return b.covered(p, in), nil
-	case plan.ProjectionSimple, plan.ProjectionDefault, plan.SubPlan, plan.Count:
+	case plan.ProjectionSimple, plan.ProjectionDefault, plan.SubPlan, plan.Count, plan.TextMatch:
 		return in, nil // the projection itself is the stream's work
 	}
 	return nil, command238("plan stage %s", p.Stage)

@@ -205,6 +205,8 @@ func (s *queryStream) metadata() (err error) {
 		switch kind {
 		case "recordId":
 			s.meta.RecordID = recordIDValue(s.row.rid)
+		case "textScore":
+			s.meta.TextScore = s.q.textScore(s.row.doc)
 		case "geoNearDistance", "geoNearPoint":
 			s.nearMetadata()
 		case "indexKey":

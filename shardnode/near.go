@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/extsort"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -25,15 +24,15 @@ func (k *nearKeys) of(doc []byte) ([]byte, error) {
 	return k.key[:], nil
 }
 
-func newNearNode(in node, p *plan.Node, q *query, store extsort.Store) (node, error) {
+func newNearNode(n *Node, in node, p *plan.Node, q *query) (node, error) {
 	if x, ok := p.Index.Handle.(*catalog.Index); ok && p.Stage == plan.GeoNear2D {
 		if r := indexkey.Plane(x.Spec); !r.Holds(p.Near.Near.Center.Points[0]) {
 			return nil, mongoerr.Newf(16433, "point not in interval of [ %v, %v ]", r.Min, r.Max)
 		}
 	}
-	s := &sortNode{in: in, keys: &nearKeys{near: p.Near}}
+	s := &sortNode{in: in, keys: &nearKeys{near: p.Near}, memory: n.sortMemory()}
 	if q.diskUse {
-		s.store = store
+		s.store = n.spillStore()
 	}
 	return s, nil
 }

@@ -104,6 +104,11 @@ func newSortNode(n *Node, in node, q *query) (*sortNode, error) {
 		return nil, err
 	}
 	s := &sortNode{in: in, keys: k, memory: n.sortMemory()}
+	if scores, err := newScoreKeys(q); err != nil {
+		return nil, err
+	} else if scores != nil {
+		s.keys = scores
+	}
 	if q.diskUse {
 		s.store = n.spillStore()
 	}

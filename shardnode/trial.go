@@ -68,6 +68,7 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 	if err != nil {
 		return nil, err
 	}
+	bindText(q, pc)
 	pq := q.planQuery()
 	n.admin.settings.apply(op, q, pq)
 	n.applyFilters(q, pq)

@@ -118,6 +118,9 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 	if err := checkPositions(names, rows, args, opts); err != nil {
 		return nil, err
 	}
+	if i := slices.Index(names, "$geoNear"); i > 0 {
+		p.stages = p.stages[i:] // nothing but empty $match stages may stand before it
+	}
 	for i := 1; i < len(p.stages); i++ {
 		l, isLookup := p.stages[i-1].(*lookupStage)
 		u, isUnwind := p.stages[i].(*unwindStage)
@@ -194,12 +197,21 @@ func (p *Pipeline) firstRank() (*rankStage, bool) {
 	return nil, false
 }
 
+// startsWithText is true where the pipeline begins with a search, or where it goes on from one that ran elsewhere.
+func (p *Pipeline) startsWithText() bool {
+	m, ok := p.stages[0].(*matchStage)
+	return ok && m.text || p.opts.FromRouter
+}
+
 // checkMetadata refuses to sort by metadata that nothing before makes.
 func (p *Pipeline) checkMetadata() error {
 	rank, _ := p.firstRank()
 	for _, s := range p.stages {
 		if fields, ok := s.(*fieldsStage); ok && rank != nil && !rank.details && slices.Contains(fields.p.Metas(), "scoreDetails") {
 			return mongoerr.New(40218, "query requires scoreDetails metadata, but it is not available")
+		}
+		if fields, ok := s.(*fieldsStage); ok && slices.Contains(fields.p.Metas(), "textScore") && !p.startsWithText() {
+			return mongoerr.New(40218, "query requires text score metadata, but it is not available")
 		}
 		sort, ok := s.(*sortStage)
 		if !ok {

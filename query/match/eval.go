@@ -98,7 +98,10 @@ func (c *context) document(n *Node, doc []byte) bool {
 		return ok
 	case Where:
 		return c.where(n, doc)
-	case AlwaysFalse, Text:
+	case Text:
+		_, ok := n.Text.Score(doc)
+		return ok
+	case AlwaysFalse:
 		return false
 	}
 	return c.path(n, value.Lookup(doc, n.parts[0].name), 1)

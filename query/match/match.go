@@ -80,6 +80,9 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 	if err := checkNear(tree); err != nil {
 		return nil, err
 	}
+	if err := checkText(tree); err != nil {
+		return nil, err
+	}
 	return link(tree, &opts), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/jsonschema"
 	"github.com/shoaldb/shoal/query/regex"
+	"github.com/shoaldb/shoal/query/text"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -63,10 +64,11 @@ type Node struct {
 	Bits     *Bits           // the Bits kinds
 	Expr     *expr.Expr      // Expr
 	Schema   *jsonschema.Schema
-	Rate     float64    // SampleRate
-	Geo      *geo.Query // Geo
-	Near     *geo.Near  // GeoNear
-	Script   *js.Func   // Where
+	Rate     float64     // SampleRate
+	Geo      *geo.Query  // Geo
+	Near     *geo.Near   // GeoNear
+	Text     *text.Query // Text; to be told of the index before it matches
+	Script   *js.Func    // Where
 
 	parts  []part   // Path split at its dots
 	fields []*field // And: leaves by the top-level field they read, for the single pass over a document

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/jsonschema"
+	"github.com/shoaldb/shoal/query/text"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -197,7 +198,11 @@ func (p *parser) text(v value.Value) (*Node, error) {
 	if err := p.o.refuse(DenyText, "$text"); err != nil {
 		return nil, err
 	}
-	return nil, mongoerr.New(mongoerr.NotImplemented, "$text is not implemented")
+	q, err := text.ParseQuery(v)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{Kind: Text, Text: q, Value: v}, nil
 }
 
 func (p *parser) schema(v value.Value) (*Node, error) {

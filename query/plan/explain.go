@@ -87,7 +87,7 @@ func (n *Node) explainOwn(dst []byte) []byte {
 		}
 	case IndexScan, CountScan, DistinctScan:
 		dst = n.explainIndex(dst)
-	case GeoNear2D, GeoNear2DSphere:
+	case GeoNear2D, GeoNear2DSphere, TextMatch:
 		dst = value.Append(dst, "keyPattern", value.NewDocument(n.Index.KeyPattern))
 		dst = value.Append(dst, "indexName", value.NewString(n.Index.Name))
 		dst = value.Append(dst, "indexVersion", value.NewInt32(int32(n.Index.Version)))

@@ -54,8 +54,10 @@ func Plan(q *Query, c *Collection) (*Result, error) {
 	if err := p.readHint(); err != nil {
 		return nil, err
 	}
-	if err := p.checkSpecial(); err != nil {
-		return nil, err
+	if q.Filter != nil {
+		if t := q.Filter.Text(); t != nil {
+			return p.text(t)
+		}
 	}
 	if near := p.nearPart(); near != nil {
 		return p.near(near)
@@ -159,17 +161,6 @@ func (p *planner) readHint() error {
 // planError is the form in which the planner's refusals reach clients.
 func (p *planner) planError(code mongoerr.Code, reason string) error {
 	return mongoerr.Newf(code, "error processing query: ns=%s: planner returned error :: caused by :: %s", p.c.NS, reason)
-}
-
-// checkSpecial answers for operators that need an index of their own kind.
-func (p *planner) checkSpecial() error {
-	for _, n := range p.parts {
-		switch n.Kind {
-		case match.Text:
-			return mongoerr.New(mongoerr.IndexNotFound, "text index required for $text query")
-		}
-	}
-	return nil
 }
 
 func (p *planner) collScan() *Node {

@@ -26,7 +26,8 @@ type Generator struct {
 	fields []field
 	flat   bool // no path has a dot
 	wild   *wildcard
-	geo    *geoFields // nil where no field holds places
+	geo    *geoFields  // nil where no field holds places
+	text   *textFields // nil where no field holds text
 }
 
 type field struct {
@@ -40,9 +41,6 @@ type field struct {
 func NewGenerator(spec *Spec, opts Options) (*Generator, error) {
 	g := &Generator{spec: spec, opts: opts, flat: true}
 	for _, f := range spec.Fields {
-		if f.Kind == Text {
-			return nil, mongoerr.Newf(mongoerr.NotImplemented, "%s indexes are not implemented", f.Kind)
-		}
 		parts := strings.Split(f.Path, ".")
 		g.flat = g.flat && len(parts) == 1
 		g.fields = append(g.fields, field{path: f.Path, parts: parts, desc: f.Desc, hash: f.Kind == Hashed})
@@ -52,7 +50,7 @@ func NewGenerator(spec *Spec, opts Options) (*Generator, error) {
 		g.wild = w
 		return g, err
 	}
-	g.geo = newGeoFields(spec)
+	g.geo, g.text = newGeoFields(spec), newTextFields(spec)
 	return g, nil
 }
 
@@ -67,7 +65,11 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	if g.wild != nil {
 		return g.wild.keys(g, doc, dst)
 	}
-	if g.geo != nil {
+	if g.text != nil {
+		if !g.text.read(doc, dst) {
+			return nil
+		}
+	} else if g.geo != nil {
 		if found, err := g.geo.read(g, doc, dst); err != nil || !found {
 			return err
 		}
@@ -79,7 +81,7 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	}
 	dst.stack = dst.stack[:0]
 	for i := range g.fields {
-		dst.stack = append(dst.stack, cursor{v: value.NewDocument(doc), rest: g.fields[i].parts, done: g.geo.has(i)})
+		dst.stack = append(dst.stack, cursor{v: value.NewDocument(doc), rest: g.fields[i].parts, done: g.geo.has(i) || g.text.has(i)})
 	}
 	if err := g.expand(dst, 0); err != nil {
 		return err
@@ -282,6 +284,9 @@ func checkAmbiguous(arr value.Value, name string) error {
 }
 
 func (g *Generator) emit(s *KeySet, at int) error {
+	if g.text != nil && !s.placing {
+		return g.text.emit(g, s, at)
+	}
 	if g.geo != nil && !s.placing {
 		return g.geo.emit(g, s, at, 0)
 	}

@@ -14,10 +14,11 @@ type KeySet struct {
 	// Multikey has a mask for each field of the key pattern: bit i is set where component i of the path held an array.
 	Multikey []uint64
 
-	stack   []cursor  // of the paths being expanded
-	key, tb []byte    // the key being made
-	cells   [][]int64 // of each geospatial field
-	placing bool      // the geospatial fields of the key being made have their cells
+	stack   []cursor           // of the paths being expanded
+	key, tb []byte             // the key being made
+	terms   map[string]float64 // of the text fields
+	cells   [][]int64          // of each geospatial field
+	placing bool               // the geospatial fields of the key being made have their cells
 }
 
 type entry struct{ from, key, end int }
