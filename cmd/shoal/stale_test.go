@@ -68,7 +68,10 @@ func TestStaleRouterSeesWhatTheOtherDid(t *testing.T) {
 			clear(docs)
 			return errors.Join(coll(c).Drop(ctx), admin(c, bson.D{{Key: "shardCollection", Value: "stale.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}}))
 		}},
-		{"create", func(c *mongo.Client) error { clear(docs); return errors.Join(coll(c).Drop(ctx), c.Database("stale").CreateCollection(ctx, "c")) }},
+		{"create", func(c *mongo.Client) error {
+			clear(docs)
+			return errors.Join(coll(c).Drop(ctx), c.Database("stale").CreateCollection(ctx, "c"))
+		}},
 		{"move", func(c *mongo.Client) error {
 			_ = admin(c, bson.D{{Key: "split", Value: "stale.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: next / 2}}}})
 			_ = admin(c, bson.D{{Key: "moveChunk", Value: "stale.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: next}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", rnd.Intn(2))}})
