@@ -212,9 +212,9 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	var order []string
 	wide := map[int]aim{}
 	var wideOrder []int
-	todo := b.pending
+	waiting := b.pending
 	b.pending = nil
-	for _, i := range todo {
+	for _, i := range waiting {
 		a, err := b.aim(info, i)
 		switch {
 		case err != nil:
