@@ -1,0 +1,262 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// Role is what a member is at the moment, with the numbers of replSetGetStatus.
+type Role int
+
+// The roles, as documented for member states.
+const (
+	Startup    Role = 0  // no configuration yet
+	Primary    Role = 1  // accepts writes
+	Secondary  Role = 2  // follows and serves reads
+	Recovering Role = 3  // cannot serve reads: in maintenance, or its store is behind what was acknowledged
+	Startup2   Role = 5  // receives its first snapshot
+	Unknown    Role = 6  // another member that was never heard of
+	Arbiter    Role = 7  // never built; here for its number
+	Down       Role = 8  // another member that is not heard of any more
+	Removed    Role = 10 // not in the configuration any more
+)
+
+var roleNames = map[Role]string{Startup: "STARTUP", Primary: "PRIMARY", Secondary: "SECONDARY", Recovering: "RECOVERING",
+	Startup2: "STARTUP2", Unknown: "UNKNOWN", Arbiter: "ARBITER", Down: "(not reachable/healthy)", Removed: "REMOVED"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// NoMember stands for no member where a member's _id is asked for.
+const NoMember = -1
+
+// RoleChange tells what a member has become.
+type RoleChange struct {
+	Role   Role
+	Term   int64
+	Leader int // _id of the primary in the configuration, NoMember if there is none
+}
+
+// Transport carries a call to another member: the internal command _replSetRaft with payload, answered by the Handle of
+// the Raft at host. Calls to one host may run at the same time and need not arrive in order. A payload is below 16 MB.
+type Transport interface {
+	Send(ctx context.Context, host string, payload []byte) (reply []byte, err error)
+}
+
+// Options are what a Raft is made of.
+type Options struct {
+	Machine StateMachine
+	// Store keeps the raft log and its state; nil keeps them in memory, for engines in memory.
+	Store     LocalStore
+	SetName   string
+	Transport Transport
+	// IsSelf tells whether host in a configuration means this member.
+	IsSelf func(host string) bool
+	Logger *zerolog.Logger // nil for none
+	// OnRole is called in order, one call at a time, never from within the loop. It may write, and Close waits for it.
+	// Where it is told Primary, the member accepts clients' writes once it returned: primary-only services step up in it.
+	OnRole func(RoleChange)
+	// OnConfig is called, as OnRole, when another configuration is in force; nil when the member is not in it any more.
+	OnConfig func(*SetConfig)
+	// OnFatal is called once when the member cannot go on, with an error that says why and what to do.
+	OnFatal func(error)
+	// Params are read now and then; nil for the defaults.
+	Params func() Params
+	// LogSize is what the raft log is cut to, in bytes; 0 is 256 MB, 64 MB in memory.
+	LogSize int64
+}
+
+// Params are server parameters that may change at run time. Each is named in its comment.
+type Params struct {
+	NoopInterval   time.Duration // periodicNoopIntervalSecs; 0 writes none (writePeriodicNoops: false)
+	PriorityLag    time.Duration // priorityTakeoverFreshnessWindowSeconds
+	SnapshotRate   int64         // bytes per second of a snapshot to one member; 0 is no limit
+	FlowControl    bool          // enableFlowControl
+	FlowTargetLag  time.Duration // flowControlTargetLagSeconds
+	FlowThreshold  float64       // flowControlThresholdLagPercentage
+	FlowMinTickets int           // flowControlMinTicketsPerSecond
+}
+
+// DefaultParams are the documented defaults.
+func DefaultParams() Params {
+	return Params{NoopInterval: 10 * time.Second, PriorityLag: 2 * time.Second, FlowControl: true,
+		FlowTargetLag: 10 * time.Second, FlowThreshold: 0.5, FlowMinTickets: 100}
+}
+
+// OpTime is a point of the oplog as a member reports it.
+type OpTime struct {
+	TS   storage.Timestamp
+	Term int64
+	Wall time.Time
+}
+
+// Status is what a member knows of its set: replSetGetStatus, hello and serverStatus are made of it.
+type Status struct {
+	SetName   string
+	Role      Role
+	Writable  bool // the primary, stepped up
+	Term      int64
+	Leader    int        // _id; NoMember if none is known
+	Self      int        // _id; NoMember before there is a configuration, and when removed
+	Config    *SetConfig // nil before there is one
+	Committed OpTime     // what a majority has
+	Applied   OpTime
+	Durable   OpTime
+	Members   []MemberStatus // in the configuration's order
+	Log       LogStatus
+	Snapshots []SnapshotStatus // under way, sent or received
+	Elections ElectionStatus
+	Flow      FlowStatus
+	Initiated time.Time // when this member got its first configuration in this process
+	Frozen    time.Time // it does not stand for election before
+	Voting    bool      // takes part in the quorum already: a new voter does so once it has caught up
+	Fatal     error
+}
+
+// MemberStatus is a member as this one sees it.
+type MemberStatus struct {
+	ID            int
+	Host          string
+	Self          bool
+	Role          Role
+	Healthy       bool
+	Voting        bool // takes part in the quorum already
+	Applied       OpTime
+	Durable       OpTime
+	ConfigVersion int64
+	ConfigTerm    int64
+	SyncSource    int // _id, NoMember for none
+	Uptime        time.Duration
+	LastSent      time.Time // last call made to it and answered
+	LastReceived  time.Time // last call it made
+	Ping          time.Duration
+	Error         string // why it is not healthy
+	ElectedAt     time.Time
+	ElectionTS    storage.Timestamp
+}
+
+// LogStatus is about the raft log.
+type LogStatus struct {
+	First, Last, Commit, Applied uint64
+	Bytes                        int64
+}
+
+// SnapshotStatus is a snapshot on its way.
+type SnapshotStatus struct {
+	Member    int // _id of the other side
+	Incoming  bool
+	Sent      int64
+	Total     int64
+	Index     uint64
+	Started   time.Time
+	LastError string
+}
+
+// ElectionStatus counts elections, as serverStatus.electionMetrics does.
+type ElectionStatus struct {
+	Called, Won                   int64 // by timeout
+	StepUpCalled, StepUpWon       int64 // asked for by another member or replSetStepUp
+	TakeoverCalled                int64 // handed to a member of higher priority
+	StepDowns                     int64
+	LastReason                    string
+	LastElection                  time.Time
+	LastVoteTerm, LastVotedFor    int64
+	LastElectionTS                storage.Timestamp
+	LastTransition, LastStepDown  time.Time
+	CaughtUpOpTime                OpTime
+	PrimarySince, FailoverStarted time.Time
+}
+
+// FlowStatus is serverStatus.flowControl.
+type FlowStatus struct {
+	Enabled      bool
+	Lagged       bool
+	LaggedCount  int64
+	LaggedMicros int64
+	Tickets      int // per second
+	AcquiredMS   int64
+}
+
+// LocalStore keeps what belongs to this member alone. Keys are this package's own; the engine puts them into a table
+// that is in no snapshot.
+type LocalStore interface {
+	// Scan calls f for each key from lower up to upper, in order, until f answers false. Key and value are borrowed.
+	Scan(lower, upper []byte, f func(key, value []byte) bool) error
+	// Write applies all of b or nothing, durably if sync is set.
+	Write(b *LocalBatch, sync bool) error
+}
+
+// LocalBatch is a sequence of changes for LocalStore.Write.
+type LocalBatch struct{ Ops []LocalOp }
+
+// LocalOp sets Key, or, where Upper is not nil, deletes the keys from Key up to Upper.
+type LocalOp struct{ Key, Value, Upper []byte }
+
+// Set adds a change. The batch keeps both slices.
+func (b *LocalBatch) Set(key, value []byte) { b.Ops = append(b.Ops, LocalOp{Key: key, Value: value}) }
+
+// DeleteRange deletes what is from lower up to upper.
+func (b *LocalBatch) DeleteRange(lower, upper []byte) {
+	b.Ops = append(b.Ops, LocalOp{Key: lower, Upper: upper})
+}
+
+// Group is a group of units of work that the primary has prepared.
+type Group interface {
+	// Data is the group as all members apply it.
+	Data() []byte
+}
+
+// StateMachine is the engine as replication needs it. Apply calls come from one goroutine, in the order of the log.
+type StateMachine interface {
+	Commit(ctx context.Context, u *storage.UnitOfWork, sync bool) (storage.Timestamp, error)
+	WriteNoop(ctx context.Context, msg string) error
+	WaitVisible(ctx context.Context, after storage.Timestamp) (storage.Timestamp, error)
+	Visible() storage.Timestamp
+
+	BecomePrimary(term int64, propose func(Group) error) error
+	Resign(err error)
+	ApplyGroup(g Group, index, term uint64) error
+	ApplyEntry(data []byte, index, term uint64) error
+	ApplyNothing(index, term uint64) error
+	AppliedIndex() (index, term uint64)
+
+	SnapshotMachine
+}
+
+// SnapshotMachine writes and installs snapshots, as directories of files.
+type SnapshotMachine interface {
+	// WriteSnapshot puts a consistent state into dir, which it makes, in files of about maxFile bytes.
+	WriteSnapshot(ctx context.Context, dir string, maxFile int64) (SnapshotManifest, error)
+	InstallSnapshot(ctx context.Context, dir string, m SnapshotManifest) error
+	// Files are the snapshots' directories: made, read at an offset, appended to, listed with sizes, removed.
+	Files() SnapshotFiles
+}
+
+// SnapshotManifest says what a snapshot consists of.
+type SnapshotManifest struct {
+	Index, Term uint64 // applied
+	TS          storage.Timestamp
+	Files       []SnapshotFile
+}
+
+// SnapshotFile is one file of a snapshot.
+type SnapshotFile struct {
+	Name string
+	Size int64
+	Sum  uint64 // xxhash64 of the content
+}
+
+// SnapshotFiles is the little of a file system that moving snapshots needs. Directories are relative to the engine's own.
+type SnapshotFiles interface {
+	ReadAt(dir, name string, p []byte, offset int64) (int, error)
+	// Append writes at the end of a file, which it makes where there is none.
+	Append(dir, name string, p []byte) error
+	Sizes(dir string) (map[string]int64, error) // empty where the directory is not
+	Remove(dir string) error
+	List() ([]string, error) // of directories made here
+}
+
+func (t OpTime) String() string { return fmt.Sprintf("{ts: %v, t: %d}", t.TS, t.Term) }
