@@ -29,8 +29,9 @@ type committer struct {
 	counts map[catalog.Ident]*delta
 }
 
-// groupBytes ends a group; what is left waits for the next.
-const groupBytes = 8 << 20
+// groupBytes ends a group; what is left waits for the next. A unit larger than this is a group of its own, whose batch is
+// written as it is, not copied.
+const groupBytes = 256 << 10
 
 // commitWait is how a unit waits for others to commit it.
 type commitWait struct {
@@ -73,6 +74,7 @@ func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
 		return 0, err
 	}
 	u.closeTransaction()
+	u.log.pack()
 	u.releaseLatest()
 	u.sealOverlay()
 	u.state = unitQueued
@@ -268,7 +270,7 @@ func (e *Engine) stamp(u *UnitOfWork) {
 	var buf [32]byte
 	for _, blk := range u.log.blocks {
 		last += Timestamp(blk.count)
-		_ = b.Set(timeKey(buf[:], identOplog, last), blk.buf, nil)
+		_ = b.Set(timeKey(buf[:], identOplog, last), blk.stored(), nil)
 		u.addDelta(identOplog, e.oplog.counters, int64(blk.count), int64(len(blk.buf)))
 	}
 	for _, id := range u.drops {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/klauspost/compress/s2"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -19,14 +20,21 @@ const OplogNS = "local.oplog.rs"
 // costs hardly more keys than its records. Readers see single entries.
 //
 //	key    = ident 4 | timestamp of the last entry | 00
-//	block  = version 1 | entries u32 | wall ms u64 | term uvarint | session flag u8 [lsid document, txnNumber varint] entry*
+//	block  = version u8 | entries u32 | wall ms u64 | rest
+//	rest   = term uvarint | session flag u8 [lsid document, txnNumber varint] entry*     (packed with s2 in version 2)
 //	entry  = op u8 | flags u8 | [ns length uvarint, ns] [uuid 16] [stmtId varint] o document [o2 document] [extra document]
 //
 // Timestamps of a block's entries follow each other without gaps.
 const (
-	blockVersion = 1
-	blockBytes   = 128 << 10
-	blockHeader  = 1 + 4 + 8
+	blockVersion       = 1
+	blockVersionPacked = 2
+	blockBytes         = 128 << 10
+	blockHeader        = 1 + 4 + 8
+	// packBytes is the size from which a block is packed. It is done once, before the log: every later copy of the block,
+	// in the log, the memory table and the tables of each level, is the smaller for it, and tables need not pack it again.
+	packBytes = 2 << 10
+	// maxBlock is more than any block has: one that is nearly full and an entry of 16 MB.
+	maxBlock = 64 << 20
 )
 
 const (
@@ -40,10 +48,11 @@ const (
 
 // opBlock is a block under construction.
 type opBlock struct {
-	buf   []byte
-	count int
-	ns    string
-	uuid  catalog.UUID
+	buf    []byte
+	packed []byte // what is stored instead of buf, once pack was called and found it smaller
+	count  int
+	ns     string
+	uuid   catalog.UUID
 }
 
 // session is what retryable writes and transactions put on their entries.
@@ -63,7 +72,43 @@ func (b *opBlock) begin(wallMS, term int64, s *session) {
 		b.buf = append(b.buf, s.lsid...)
 		b.buf = binary.AppendVarint(b.buf, s.number)
 	}
-	b.count, b.ns, b.uuid = 0, "", catalog.UUID{}
+	b.count, b.ns, b.uuid, b.packed = 0, "", catalog.UUID{}, b.packed[:0]
+}
+
+// pack makes the stored form of a large block; nothing can be added after it.
+func (b *opBlock) pack() {
+	if len(b.buf) < packBytes {
+		return
+	}
+	rest := b.buf[blockHeader:]
+	if n := blockHeader + s2.MaxEncodedLen(len(rest)); cap(b.packed) < n {
+		b.packed = make([]byte, n)
+	}
+	b.packed = b.packed[:cap(b.packed)]
+	copy(b.packed, b.buf[:blockHeader])
+	b.packed[0] = blockVersionPacked
+	b.packed = b.packed[:blockHeader+len(s2.Encode(b.packed[blockHeader:], rest))]
+	if len(b.packed) >= len(b.buf) {
+		b.packed = b.packed[:0]
+	}
+}
+
+// stored is what the store keeps of the block.
+func (b *opBlock) stored() []byte {
+	if len(b.packed) > 0 {
+		return b.packed
+	}
+	return b.buf
+}
+
+// blockSize is the size of a stored block when it is not packed, which is what the oplog's size counts.
+func blockSize(p []byte) int64 {
+	if len(p) > blockHeader && p[0] == blockVersionPacked {
+		if n, err := s2.DecodedLen(p[blockHeader:]); err == nil {
+			return int64(blockHeader + n)
+		}
+	}
+	return int64(len(p))
 }
 
 func (b *opBlock) add(e *OplogEntry, migrate bool) {
@@ -114,6 +159,7 @@ type openBlock struct {
 	lsid    []byte
 	number  int64
 	entries []blockEntry
+	plain   []byte // of a packed block; entries borrow from it
 }
 
 type blockEntry struct {
@@ -163,15 +209,25 @@ func (r *blockReader) varint() int64 {
 	return v
 }
 
-// read opens a block; entries borrow from p.
+// read opens a block; entries borrow from p or, where it is packed, from b.
 func (b *openBlock) read(last Timestamp, p []byte) error {
 	b.last, b.lsid, b.entries = last, nil, b.entries[:0]
-	if len(p) < blockHeader+2 || p[0] != blockVersion {
+	if len(p) < blockHeader+2 || p[0] != blockVersion && p[0] != blockVersionPacked {
 		return corrupt("the oplog block at %v is unreadable", last)
 	}
 	n := int(binary.LittleEndian.Uint32(p[1:]))
 	b.wall = int64(binary.LittleEndian.Uint64(p[5:]))
 	r := &blockReader{p: p[blockHeader:]}
+	if p[0] == blockVersionPacked {
+		size, err := s2.DecodedLen(r.p)
+		if err == nil && size <= maxBlock {
+			b.plain, err = s2.Decode(b.plain[:cap(b.plain)], r.p)
+		}
+		if err != nil || size > maxBlock {
+			return corrupt("the oplog block at %v is unreadable", last)
+		}
+		r.p = b.plain
+	}
 	b.term = int64(r.uvarint())
 	if f := r.take(1); f != nil && f[0] == 1 {
 		b.lsid = r.doc()
@@ -456,7 +512,7 @@ func (e *Engine) truncateOplog() error {
 			return err
 		}
 		cut = timeOf(it.Key())
-		bytes += int64(len(p))
+		bytes += blockSize(p)
 		if len(p) >= blockHeader {
 			entries += int64(binary.LittleEndian.Uint32(p[1:]))
 		}

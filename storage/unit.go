@@ -34,6 +34,7 @@ type UnitOfWork struct {
 	scratch    *unitScratch
 	capped     []*catalog.Counters // whose Trim lock is held
 	trimmed    []byte              // the last key that capped trimming deleted
+	held       heldKeys
 	latest     struct {
 		it *pooledIter
 		v  versions
@@ -70,6 +71,7 @@ type unitScratch struct {
 	sets, olds []indexkey.KeySet
 	key, tb    []byte
 	ids, rid   []byte
+	held       [][]byte
 }
 
 var scratchPool = sync.Pool{New: func() any { return &unitScratch{} }}
@@ -163,6 +165,10 @@ func (u *UnitOfWork) put(id catalog.Ident, user []byte, value ...[]byte) {
 	n := 0
 	for _, v := range value {
 		n += len(v)
+	}
+	if u.held.on && id != u.held.records {
+		u.hold(id, user, n, value)
+		return
 	}
 	op := u.stage().SetDeferred(identLen+len(user)+1+suffixLen, n)
 	binary.BigEndian.PutUint32(op.Key, uint32(id))
@@ -335,6 +341,13 @@ func (l *unitLog) size() (n int) {
 		n += l.txn.size()
 	}
 	return n
+}
+
+// pack packs the blocks, outside the order of commits.
+func (l *unitLog) pack() {
+	for _, b := range l.blocks {
+		b.pack()
+	}
 }
 
 func (l *unitLog) free() {

@@ -39,6 +39,10 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 		}
 		u.batch = u.e.db.NewBatchWithSize(size)
 	}
+	if u.own == nil && !c.Capped && len(docs) > 1 {
+		u.holdRecords(c.Ident)
+		defer u.releaseHeld()
+	}
 	for i, doc := range docs {
 		if _, err := u.insert(c, doc, &info); err != nil {
 			return i, err
@@ -253,6 +257,7 @@ func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordI
 }
 
 func (u *UnitOfWork) eachStaged(id catalog.Ident, f func(user, val []byte)) {
+	u.releaseHeld()
 	if u.batch == nil {
 		return
 	}
