@@ -16,6 +16,8 @@ type Base struct {
 	Sessions   *cluster.SessionCache
 	// KillCursors ends the cursors of sessions; nil where the role has none.
 	KillCursors func(f func(cluster.LogicalSessionID) bool)
+	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil where the role has none.
+	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
 	// Done is told of every operation that ended, for logs, the profiler and counters; nil for none.
@@ -52,10 +54,20 @@ func (b *Base) before(op *Op) error {
 	if err := b.checkTxn(op); err != nil {
 		return err
 	}
-	if err := b.failCommand(op); err != nil || b.Admit == nil {
+	if err := b.failCommand(op); err != nil {
 		return err
 	}
-	return b.Admit(op)
+	if b.Admit != nil {
+		if err := b.Admit(op); err != nil {
+			return err
+		}
+	}
+	if op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() && b.BeginTxn != nil {
+		var err error
+		op.endTxn, err = b.BeginTxn(op)
+		return err
+	}
+	return nil
 }
 
 // checkTxn refuses what belongs to multi-document transactions, and txnNumber on commands that are no retryable writes.
@@ -70,6 +82,12 @@ func (b *Base) checkTxn(op *Op) error {
 		}
 		if !r.Spec.Txn {
 			return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run '%s' in a multi-document transaction.", r.Spec.Name)
+		}
+		if r.Autocommit.Truthy() {
+			return mongoerr.New(mongoerr.InvalidOptions, "The 'autocommit' field must be set to false when specified")
+		}
+		if b.BeginTxn != nil {
+			return nil
 		}
 		if endsTransaction(r.Spec.Name) {
 			return nil
@@ -164,6 +182,13 @@ func (op *Op) retryableWrite() bool {
 
 // after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
 func (b *Base) after(op *Op, err error) error {
+	if op.endTxn != nil {
+		op.endTxn(err)
+		op.endTxn = nil
+	}
+	if err != nil && op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() && !op.fixedLabels && isTransient(mongoerr.CodeOf(err)) {
+		op.AddLabel("TransientTransactionError")
+	}
 	if err != nil && !op.fixedLabels {
 		e := mongoerr.From(err)
 		if op.retryableWrite() && e.Code.IsRetryableWrite() {
@@ -180,4 +205,14 @@ func (b *Base) after(op *Op, err error) error {
 func (b *Base) acceptsAPI2() bool {
 	p, ok := b.Params.Lookup("acceptApiVersion2")
 	return ok && p.Bool()
+}
+
+// isTransient is true for the errors of a transaction after which it is worth to be run again from its start.
+func isTransient(c mongoerr.Code) bool {
+	switch c {
+	case mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.LockTimeout, mongoerr.PreparedTransactionInProgress, mongoerr.NoSuchTransaction,
+		mongoerr.NotWritablePrimary, mongoerr.InterruptedDueToReplStateChange, mongoerr.InterruptedAtShutdown, mongoerr.MigrationConflict:
+		return true
+	}
+	return false
 }

@@ -124,6 +124,11 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	if op.Arg("internalClient").T == value.Document {
 		op.Client.Internal = true
 	}
+	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {
+		if err := checkUserName(v); err != nil {
+			return dst, err
+		}
+	}
 	if err := t.wait(op); err != nil {
 		return dst, err
 	}

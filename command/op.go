@@ -22,6 +22,9 @@ type Op struct {
 	ID      int32
 	Start   time.Time
 	Stats   Stats
+	// Txn is the transaction that the operation runs in, as the role that keeps them knows it; nil for none.
+	Txn    any
+	endTxn func(err error)
 
 	parent   context.Context
 	parentOp *Op

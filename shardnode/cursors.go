@@ -34,8 +34,8 @@ type cursor struct {
 	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
 	pending   []byte            // a document that did not fit the last batch
 	lsid      []byte
-	txnNumber int64
-	origin    []byte // the command that opened it, for currentOp and the log
+	txn       *openTxn // the transaction that opened it, nil for none
+	origin    []byte   // the command that opened it, for currentOp and the log
 	created   time.Time
 	lastUse   atomic.Int64
 	noTimeout bool
@@ -264,7 +264,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	if (done && !c.staysOpen(count)) || single {
 		c.close()
 	} else {
-		c.fixed = readsMoment(op)
+		c.fixed, c.txn = readsMoment(op), txnOf(op)
 		c.stream.stop()
 		if c.snap != nil {
 			c.snap.Save()
@@ -394,6 +394,9 @@ func (c *cursor) staysOpen(count int64) bool {
 
 // readsMoment is true for operations whose cursor keeps to the moment it was opened at.
 func readsMoment(op *command.Op) bool {
+	if txnOf(op) != nil {
+		return true
+	}
 	if op.Req.ReadConcern == nil {
 		return false
 	}
@@ -406,6 +409,14 @@ func readsMoment(op *command.Op) bool {
 func (c *cursor) accepts(op *command.Op) error {
 	if v := value.Lookup(op.Req.Body, "maxTimeMS"); v.T.Numeric() && !(c.tailable && c.awaitData) {
 		return mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")
+	}
+	switch t := txnOf(op); {
+	case c.txn != nil && t == nil:
+		return mongoerr.Newf(50740, "Cannot run getMore on cursor %d, which was created in transaction %d, without a txnNumber", c.id, c.txn.number)
+	case c.txn == nil && t != nil:
+		return mongoerr.Newf(50739, "Cannot run getMore on cursor %d, which was not created in a transaction, in transaction %d", c.id, t.number)
+	case c.txn != t:
+		return mongoerr.Newf(50741, "Cannot run getMore on cursor %d, which was created in transaction %d, in transaction %d", c.id, c.txn.number, t.number)
 	}
 	if op.Client.InProcess || op.Client.Internal {
 		return nil

@@ -175,11 +175,17 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
 func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
 	if t := w.n.seriesOf(w.n.Engine.Catalog(), ns); t != nil {
+		if txnOf(w.op) != nil {
+			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
+		}
 		return w.tryMeasurements(t, raw, wc, stmt)
 	}
 	u := w.unit(nil)
-	defer u.Rollback()
-	coll, err := w.target(u, w.n.Engine.Catalog(), ns, true)
+	defer w.drop(u)
+	coll, err := w.target(u, w.catalog(), ns, true)
+	if err == nil && txnOf(w.op) != nil {
+		err = writableInTxn(coll)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -257,6 +257,9 @@ func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *series, rid storage.Re
 
 // runOnSeries is runStatement for a time series collection.
 func (w *writeOp) runOnSeries(t *series, st *statement, last bool) (result, error) {
+	if txnOf(w.op) != nil {
+		return result{}, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot write to a time-series collection in a multi-document transaction")
+	}
 	if !st.u.IsMissing() {
 		inner, err := t.metaUpdate(st)
 		if err != nil {

@@ -13,7 +13,7 @@ const (
 // runMulti changes every matching document. The documents are found by one snapshot, so that a document the statement
 // has moved is not met again; each unit writes through a newer one, and looks again at what changed in between.
 func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
-	s := w.n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	q, err := w.newQuery(ns, st, s)
 	if err != nil {
@@ -69,14 +69,14 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 	var r result
 	err := w.retry(func() error {
 		r = result{}
-		s := w.n.Engine.Snapshot()
+		s := w.snapshot()
 		defer s.Release()
 		q, err := w.newQuery(ns, st, s)
 		if err != nil || q.coll == nil {
 			return err
 		}
 		u := w.unit(s)
-		defer u.Rollback()
+		defer w.drop(u)
 		any := false
 		for _, rid := range rids {
 			doc, ok, err := s.Get(q.coll, rid)

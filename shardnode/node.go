@@ -52,6 +52,7 @@ type Node struct {
 	latency    latencyTable
 	admin      adminState
 	retries    retryTable
+	txns       txnCounters
 	ttl        *ttlMonitor // nil before startTTL
 	buckets    openBuckets
 	now        func() time.Time
@@ -202,6 +203,9 @@ func (n *Node) notPrimary() error {
 
 // readTime waits for what readConcern asks and gives the snapshot to read from.
 func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
+	if t := txnOf(op); t != nil {
+		return t.view.Clone(), nil
+	}
 	if op.Req.ReadConcern == nil {
 		return n.Engine.Snapshot(), nil
 	}

@@ -92,7 +92,11 @@ func Open(c Config) (*Server, error) {
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
 	s.Node.Sessions = s.Base.Sessions
-	s.Base.KillCursors = s.Node.killSessionCursors
+	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
+		s.Node.killSessionCursors(f)
+		s.Node.killSessionTxns(f)
+	}
+	s.Base.BeginTxn = s.Node.beginTxn
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
 	topo := command.NewTopology(NewObjectID(), 0)

@@ -35,6 +35,7 @@ type retrySession struct {
 	runs   []stmtRun
 	image  []byte // the document that findAndModify answered
 	lsid   []byte
+	txn    *openTxn // the transaction of that number, nil for retryable writes
 	used   time.Time
 	dirty  bool
 }
@@ -60,9 +61,55 @@ func newRetrySession() *retrySession {
 	return s
 }
 
-// checkout takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
+// checkoutRetry takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
 // forgets the history of the one before; an older one is refused.
-func (t *retryTable) checkout(op *command.Op) (s *retrySession, release func(), err error) {
+func (n *Node) checkoutRetry(op *command.Op) (s *retrySession, release func(), err error) {
+	s, release, err = n.retries.take(op)
+	if err != nil {
+		return nil, nil, err
+	}
+	number := op.Req.TxnNumber
+	switch {
+	case number < s.number:
+		err = tooOld(op, s)
+	case number == s.number && s.txn != nil:
+		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	if number > s.number {
+		n.abortTxn(s)
+		s.number, s.runs, s.image, s.txn = number, nil, nil, nil
+	}
+	s.used = op.Start
+	return s, release, nil
+}
+
+func tooOld(op *command.Op, s *retrySession) error {
+	if !op.Req.Autocommit.IsMissing() {
+		return mongoerr.Newf(mongoerr.TransactionTooOld, "Cannot start transaction %d on session %s because a newer transaction with txnNumber %d has already started on this session.",
+			op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.number)
+	}
+	return mongoerr.Newf(mongoerr.TransactionTooOld,
+		"Retryable write with txnNumber %d is prohibited on session %s because a newer retryable write with txnNumber %d has already started on this session.",
+		op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.number)
+}
+
+// of is the session of an operation that has taken it.
+func (t *retryTable) of(op *command.Op) *retrySession {
+	id, _ := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.sessions[id]
+}
+
+// take takes an operation's session for itself and gives the function that lets it go.
+func (t *retryTable) take(op *command.Op) (s *retrySession, release func(), err error) {
+	if op.Req.LSID == nil {
+		return nil, nil, mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
+	}
 	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
 	if err != nil {
 		return nil, nil, err
@@ -87,44 +134,7 @@ func (t *retryTable) checkout(op *command.Op) (s *retrySession, release func(), 
 			return nil, nil, op.Err()
 		}
 	}
-	release = func() { s.busy <- struct{}{} }
-	number := op.Req.TxnNumber
-	if number < s.number {
-		release()
-		return nil, nil, mongoerr.Newf(mongoerr.TransactionTooOld,
-			"Retryable write with txnNumber %d is prohibited on session %s because a newer retryable write with txnNumber %d has already started on this session.",
-			number, value.ShowDoc(op.Req.LSID), s.number)
-	}
-	if number > s.number {
-		s.number, s.runs, s.image = number, nil, nil
-	}
-	s.used = op.Start
-	return s, release, nil
-}
-
-// checkNumber refuses an operation of a transaction that its session has left behind.
-func (t *retryTable) checkNumber(op *command.Op) error {
-	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	s := t.mu.sessions[id]
-	t.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	select {
-	case <-s.busy:
-	case <-op.Done():
-		return op.Err()
-	}
-	defer func() { s.busy <- struct{}{} }()
-	if op.Req.TxnNumber < s.number {
-		return mongoerr.Newf(mongoerr.TransactionTooOld, "Cannot continue transaction %d on session %s because a newer retryable write with txnNumber %d has already started on this session.",
-			op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.number)
-	}
-	return nil
+	return s, func() { s.busy <- struct{}{} }, nil
 }
 
 // ran notes statements that were executed.
@@ -156,7 +166,7 @@ func (w *writeOp) startRetry() error {
 	if w.n.Repl == nil || w.n.Repl.Name == "" {
 		return mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
 	}
-	s, release, err := w.n.retries.checkout(w.op)
+	s, release, err := w.n.checkoutRetry(w.op)
 	if err != nil {
 		return err
 	}
@@ -281,15 +291,4 @@ func (w *writeOp) consecutive(docs []pendingDoc) int {
 		}
 	}
 	return len(docs)
-}
-
-// findTransaction is the answer to a command on a transaction that the node does not have: its session has gone on, or
-// never began one.
-func (n *Node) findTransaction(op *command.Op) error {
-	if op.Req.LSID != nil {
-		if err := n.retries.checkNumber(op); err != nil {
-			return err
-		}
-	}
-	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
 }

@@ -23,6 +23,10 @@ func (n *Node) loadRetries() error {
 		}
 		s.number = safeInt64(value.Lookup(doc, "txnNum"))
 		s.used = value.Lookup(doc, "lastWriteDate").Time()
+		if value.Lookup(doc, "state").Str() == "committed" {
+			ts := value.Lookup(value.Lookup(doc, "lastWriteOpTime").Doc(), "ts")
+			s.txn = &openTxn{number: s.number, state: txnCommitted, ts: storage.Timestamp(ts.TimestampU64())}
+		}
 		for _, v := range value.Values(value.Lookup(doc, "statements").Doc()) {
 			d := v.Doc()
 			s.runs = append(s.runs, stmtRun{
@@ -88,8 +92,12 @@ func (s *retrySession) has(stmt int32) bool {
 	return ok
 }
 
-// noteEntry notes an oplog entry, where it is a statement of a retryable write.
+// noteEntry notes an oplog entry, where it is a statement of a retryable write or the commit of a transaction.
 func (t *retryTable) noteEntry(doc []byte) {
+	if o := value.Lookup(doc, "o").Doc(); !value.Lookup(o, "applyOps").IsMissing() {
+		t.noteCommit(doc, o)
+		return
+	}
 	stmt, number := value.Lookup(doc, "stmtId"), value.Lookup(doc, "txnNumber")
 	list := stmt.T == value.Array // measurements that went into buckets together
 	if stmt.IsMissing() || number.IsMissing() || !list && safeInt64(stmt) < 0 {
@@ -100,7 +108,7 @@ func (t *retryTable) noteEntry(doc []byte) {
 		return
 	}
 	if number.Int64() > s.number {
-		s.number, s.runs, s.image = number.Int64(), nil, nil
+		s.number, s.runs, s.image, s.txn = number.Int64(), nil, nil, nil
 	}
 	s.used = value.Lookup(doc, "wall").Time()
 	if list {
@@ -123,6 +131,21 @@ func (t *retryTable) noteEntry(doc []byte) {
 		made = value.Lookup(value.Lookup(doc, "o").Doc(), "_id")
 	}
 	s.ran(op[0], id, id, made)
+}
+
+// noteCommit notes the entry of a committed transaction; the last of several counts.
+func (t *retryTable) noteCommit(doc, o []byte) {
+	number := value.Lookup(doc, "txnNumber")
+	if number.IsMissing() || value.Lookup(o, "partialTxn").Truthy() {
+		return
+	}
+	s := t.known(value.Lookup(doc, "lsid").Doc())
+	if s == nil || number.Int64() < s.number {
+		return
+	}
+	s.number, s.runs, s.image, s.dirty = number.Int64(), nil, nil, true
+	s.used = value.Lookup(doc, "wall").Time()
+	s.txn = &openTxn{number: s.number, state: txnCommitted, ts: storage.Timestamp(value.Lookup(doc, "ts").TimestampU64())}
 }
 
 // flushRetries writes the sessions that changed to config.transactions, and forgets those that nobody used for as long as
@@ -194,8 +217,13 @@ func (s *retrySession) record() []byte {
 		}
 		runs[i] = value.NewDocument(value.Doc(f...))
 	}
-	return value.Doc(value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
-		value.F("lastWriteDate", value.NewTime(s.used)), value.F("statements", value.NewArray(value.ArrayOf(runs...))))
+	fields := []value.Field{value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
+		value.F("lastWriteDate", value.NewTime(s.used)), value.F("statements", value.NewArray(value.ArrayOf(runs...)))}
+	if s.txn != nil && s.txn.state == txnCommitted {
+		fields = append(fields, value.F("state", value.NewString("committed")),
+			value.F("lastWriteOpTime", value.NewDocument(value.Doc(value.F("ts", s.txn.ts.Value())))))
+	}
+	return value.Doc(fields...)
 }
 
 // localCollectionFor is collectionFor for collections that are no part of the oplog.
@@ -232,6 +260,7 @@ func (n *Node) runRetryFlush(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+			n.expireTxns()
 			if n.Repl != nil && n.Repl.Writable() && n.Set.IsPrimary() {
 				_ = n.flushRetries(ctx) // the oplog still has what was not written down
 			}

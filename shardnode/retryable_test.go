@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/shoaldb/shoal/command"
@@ -13,6 +14,11 @@ const testLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ=
 // inSession adds a session and a transaction number to a command.
 func inSession(cmd string, number int) string {
 	return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}}`, cmd[:len(cmd)-1], testLSID, number)
+}
+
+// otherSession gives a command another session than the tests' usual one.
+func otherSession(cmd string) string {
+	return strings.Replace(cmd, "AAAAAAAAQACAAAAAAAAAAQ==", "AAAAAAAAQACAAAAAAAAAAg==", 1)
 }
 
 // Each statement runs once, whatever is sent again; the answer is the first one's, and says which statements were known.
@@ -101,10 +107,14 @@ func TestRetriesSurviveARestart(t *testing.T) {
 			}
 		}
 		n.ok("d", logged)
+		n.ok("d", otherSession(inTxn(`{"insert": "t", "documents": [{}]}`, 1+len(n.first("d", `{"find": "t"}`)), true)))
+		last := len(n.first("d", `{"find": "t"}`)) + 1
+		n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, last, false)))
 		if err := n.srv.Close(); err != nil {
 			t.Fatal(err)
 		}
 		n = open()
+		n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, last, false)))
 		r := n.ok("d", logged)
 		if shown(t, r, "retriedStmtId", "value") != "{ retriedStmtId: 0, value: { _id: 1, x: 0 } }" {
 			t.Errorf("flush %v: %v", flush, r)

@@ -198,8 +198,12 @@ func (n *Node) transactionStatus() []byte {
 		"totalAborted", "totalCommitted", "totalStarted", "totalPrepared", "totalPreparedThenCommitted", "totalPreparedThenAborted", "currentPrepared",
 	}
 	var fields []value.Field
+	figures := map[string]int64{
+		"currentOpen": n.txns.open.Load(), "currentInactive": n.txns.open.Load(), "totalAborted": n.txns.aborted.Load(),
+		"totalCommitted": n.txns.committed.Load(), "totalStarted": n.txns.started.Load(),
+	}
 	for _, k := range names {
-		fields = append(fields, i64(k, 0))
+		fields = append(fields, i64(k, figures[k]))
 	}
 	return value.Doc(fields...)
 }

@@ -284,14 +284,14 @@ func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*quer
 
 // runOne is one attempt at a statement that changes at most one document.
 func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r result, err error) {
-	s := w.n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	q, err := w.newQuery(ns, st, s)
 	if err != nil {
 		return r, err
 	}
 	u := w.unit(s)
-	defer u.Rollback()
+	defer w.drop(u)
 	if q.coll, err = w.target(u, s.Catalog(), ns, false); err != nil {
 		return r, err
 	}
@@ -328,6 +328,11 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 
 // writeRow applies a statement to one document; changed is false where it stays as it is.
 func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
+	if txnOf(w.op) != nil {
+		if err := writableInTxn(q.coll); err != nil {
+			return false, err
+		}
+	}
 	if st.u.IsMissing() {
 		if err := u.Delete(q.coll, rid, doc, w.info(nil)); err != nil {
 			return false, err

@@ -159,6 +159,9 @@ var relaxed = replication.WriteConcern{W: 1}
 
 // unit starts a unit of work of the command.
 func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
+	if t := txnOf(w.op); t != nil {
+		return t.unit
+	}
 	u := w.n.Engine.NewUnitOfWork(s)
 	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
 		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber)
@@ -166,8 +169,34 @@ func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
 	return u
 }
 
+// drop ends a unit that was not committed; a transaction's goes on.
+func (w *writeOp) drop(u *storage.UnitOfWork) {
+	if txnOf(w.op) == nil {
+		u.Rollback()
+	}
+}
+
+// snapshot is what a statement reads from. The caller releases it.
+func (w *writeOp) snapshot() *storage.Snapshot {
+	if t := txnOf(w.op); t != nil {
+		return t.view.Clone()
+	}
+	return w.n.Engine.Snapshot()
+}
+
+// catalog is the newest catalog, with the transaction's own changes.
+func (w *writeOp) catalog() *catalog.Snapshot {
+	if t := txnOf(w.op); t != nil {
+		return t.unit.Catalog()
+	}
+	return w.n.Engine.Catalog()
+}
+
 // commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error.
 func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
+	if txnOf(w.op) != nil {
+		return nil // commitTransaction does it
+	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
 		w.last = ts
@@ -182,6 +211,9 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 
 // finish waits for the write concern of what was committed with a relaxed one.
 func (w *writeOp) finish() {
+	if txnOf(w.op) != nil {
+		return
+	}
 	if w.last == 0 {
 		w.last = w.n.Engine.Visible()
 		w.op.AdvanceOperationTime(uint64(w.last))
@@ -192,7 +224,12 @@ func (w *writeOp) finish() {
 }
 
 // retry runs f until it meets no write conflict, with a growing pause between tries. It ends with the operation.
-func (w *writeOp) retry(f func() error) error { return retryConflicts(w.op, f) }
+func (w *writeOp) retry(f func() error) error {
+	if txnOf(w.op) != nil {
+		return f() // a conflict aborts the transaction
+	}
+	return retryConflicts(w.op, f)
+}
 
 func retryConflicts(op *command.Op, f func() error) error {
 	pause := 100 * time.Microsecond
@@ -258,6 +295,10 @@ func checkWritable(op *command.Op, ns string) error {
 func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
+	if t := txnOf(w.op); t != nil {
+		t.failed = true
+		return true
+	}
 	return ordered || isFatal(e.Code)
 }
 
@@ -276,7 +317,8 @@ func isFatal(c mongoerr.Code) bool {
 func (w *writeOp) commandError() error {
 	for _, e := range w.errs {
 		switch e.err.Code {
-		case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect, mongoerr.NotWritablePrimary:
+		case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect, mongoerr.NotWritablePrimary,
+			mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.OperationNotSupportedInTransaction: // the last three in transactions only
 			return e.err
 		}
 	}

@@ -1,0 +1,289 @@
+package shardnode
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Multi-document transactions of one node. A transaction is one unit of work that stays open between commands: its
+// commands read through the unit's own view and stage their writes in it; the commit is the unit's. A record that another
+// unit wrote, or is writing, is a WriteConflict at once. Whatever fails aborts the whole transaction.
+
+// openTxn is the transaction of a session. Who holds the session's busy may use it.
+type openTxn struct {
+	number  int64
+	state   txnState
+	failed  bool // a statement of the running command failed
+	started time.Time
+	base    *storage.Snapshot
+	view    *storage.Snapshot
+	unit    *storage.UnitOfWork
+	ts      storage.Timestamp // of the commit
+}
+
+type txnState uint8
+
+const (
+	txnOpen txnState = iota
+	txnAborted
+	txnCommitted
+)
+
+// txnCounters are serverStatus's transactions section.
+type txnCounters struct{ started, committed, aborted, open atomic.Int64 }
+
+// txnCommands are the commands that run in transactions here; the rest of those that the real server takes are answered
+// by name.
+var txnCommands = map[string]bool{
+	"find": true, "aggregate": true, "distinct": true, "insert": true, "update": true, "delete": true, "findAndModify": true,
+	"bulkWrite": true, "getMore": true, "commitTransaction": true, "abortTransaction": true,
+}
+
+// txnOf is the transaction that an operation belongs to; nil for none.
+func txnOf(op *command.Op) *openTxn {
+	t, _ := op.Txn.(*openTxn)
+	return t
+}
+
+// beginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.
+func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return nil, mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
+	}
+	if err := checkTxnOp(op); err != nil {
+		return nil, err
+	}
+	s, release, err := n.retries.take(op)
+	if err != nil {
+		return nil, err
+	}
+	t, err := n.enterTxn(op, s)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	op.Txn = t
+	return func(err error) {
+		if t.state == txnOpen && (err != nil || t.failed) {
+			n.abortTxn(s)
+		}
+		t.failed = false
+		release()
+	}, nil
+}
+
+// checkTxnOp refuses what no transaction takes.
+func checkTxnOp(op *command.Op) error {
+	r := &op.Req
+	name := r.Spec.Name
+	if name == "killCursors" && r.StartTxn {
+		return mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot run killCursors as the first operation in a multi-document transaction.")
+	}
+	if !txnCommands[name] {
+		return command.NotImplemented("command %s in multi-document transactions", name)
+	}
+	ends := name == "commitTransaction" || name == "abortTransaction"
+	if r.WriteConcern != nil && !ends {
+		return mongoerr.New(mongoerr.InvalidOptions, "writeConcern is not allowed within a multi-statement transaction")
+	}
+	if r.ReadConcern != nil && !r.StartTxn {
+		return mongoerr.New(mongoerr.InvalidOptions, "Only the first command in a transaction may specify a readConcern")
+	}
+	if ends || name == "bulkWrite" || name == "getMore" {
+		return nil
+	}
+	if r.DB == "config" || r.DB == "local" {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", r.DB)
+	}
+	if r.Cmd.T == value.String && isSystemName(r.Cmd.Str()) && r.DB == "admin" {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' collection in a transaction.", r.NS(r.Cmd.Str()))
+	}
+	if name == "aggregate" {
+		return checkTxnPipeline(op.Arg("pipeline"))
+	}
+	return nil
+}
+
+// txnStages are the stages that no transaction takes.
+var txnStages = map[string]bool{
+	"$out": true, "$merge": true, "$collStats": true, "$indexStats": true, "$planCacheStats": true, "$currentOp": true, "$listSessions": true,
+	"$listLocalSessions": true, "$changeStream": true, "$unionWith": true,
+}
+
+func checkTxnPipeline(pipeline value.Value) error {
+	for _, v := range value.Values(pipeline.Doc()) {
+		for k := range value.Elements(v.Doc()) {
+			if txnStages[k] {
+				return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: %s", k)
+			}
+		}
+	}
+	return nil
+}
+
+// enterTxn begins a session's transaction, or finds it.
+func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
+	r := &op.Req
+	t := s.txn
+	switch {
+	case r.TxnNumber < s.number:
+		return nil, tooOld(op, s)
+	case r.StartTxn && r.TxnNumber == s.number && (t != nil || len(s.runs) > 0):
+		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
+	case r.StartTxn:
+		n.abortTxn(s)
+		s.number, s.runs, s.image = r.TxnNumber, nil, nil
+		return n.openTxn(op, s)
+	case t == nil || t.number != r.TxnNumber:
+		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.number)
+	case t.state == txnAborted:
+		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", r.TxnNumber)
+	case t.state == txnCommitted && r.Spec.Name != "commitTransaction":
+		return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", r.TxnNumber)
+	}
+	return t, nil
+}
+
+// openTxn opens the unit of a new transaction.
+func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
+	base, err := n.readSnapshot(op)
+	if err != nil {
+		return nil, err
+	}
+	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base)}
+	t.view = t.unit.Snapshot()
+	t.unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.number)
+	s.txn, s.used, s.dirty = t, op.Start, true
+	n.txns.started.Add(1)
+	n.txns.open.Add(1)
+	return t, nil
+}
+
+// close lets go of what an open transaction holds.
+func (n *Node) closeTxn(s *retrySession, state txnState) {
+	t := s.txn
+	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
+	t.state = state
+	t.unit.Rollback() // nothing after a commit
+	t.base.Release()
+	t.unit, t.view, t.base = nil, nil, nil
+	n.txns.open.Add(-1)
+}
+
+// abortTxn ends a session's transaction without its writes, where one is open.
+func (n *Node) abortTxn(s *retrySession) {
+	if s.txn != nil && s.txn.state == txnOpen {
+		n.closeTxn(s, txnAborted)
+		n.txns.aborted.Add(1)
+	}
+}
+
+// txnSpecs are commitTransaction and abortTransaction.
+func (n *Node) txnSpecs() []command.Spec {
+	specs := command.TxnSpecs(n.findTransaction)
+	for i := range specs {
+		outside, commit := specs[i].Run, specs[i].Name == "commitTransaction"
+		specs[i].Run = func(op *command.Op, dst []byte) ([]byte, error) {
+			t := txnOf(op)
+			switch {
+			case t == nil:
+				return outside(op, dst)
+			case commit:
+				return dst, n.commitTxn(op, t)
+			}
+			n.abortTxn(n.retries.of(op))
+			return dst, nil
+		}
+	}
+	return specs
+}
+
+// commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.
+func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil {
+		return err
+	}
+	if err := n.checkConcern(op, wc); err != nil {
+		return err
+	}
+	concern := replConcern(wc)
+	if t.state == txnCommitted {
+		op.AdvanceOperationTime(uint64(t.ts))
+		if err := n.Set.Await(op, t.ts, concern); err != nil {
+			op.SetWriteConcernError(mongoerr.From(err))
+		}
+		return nil
+	}
+	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
+		ts, err := n.Set.Commit(op, t.unit, concern)
+		if ts == 0 && err != nil {
+			return err
+		}
+		if t.ts = ts; err != nil {
+			op.SetWriteConcernError(mongoerr.From(err))
+		}
+	}
+	op.AdvanceOperationTime(uint64(t.ts))
+	s := n.retries.of(op)
+	n.closeTxn(s, txnCommitted)
+	s.dirty = true
+	n.txns.committed.Add(1)
+	return nil
+}
+
+// writableInTxn refuses the collections that transactions do not write.
+func writableInTxn(c *catalog.Collection) error {
+	if c != nil && c.Capped {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Collection '%s' is a capped collection. Writes in transactions are not allowed on capped collections.", c.NS)
+	}
+	return nil
+}
+
+// expireTxns aborts the transactions that are open for longer than they may be.
+func (n *Node) expireTxns() {
+	if n.txns.open.Load() == 0 {
+		return
+	}
+	limit := n.now().Add(-time.Duration(n.Params.Int("transactionLifetimeLimitSeconds")) * time.Second)
+	n.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) {
+		if s.txn != nil && s.txn.state == txnOpen && s.txn.started.Before(limit) {
+			n.abortTxn(s)
+		}
+	})
+}
+
+// killSessionTxns aborts the transactions of the sessions that f names; one that is at work ends with its operation.
+func (n *Node) killSessionTxns(f func(cluster.LogicalSessionID) bool) {
+	n.retries.eachIdle(func(id cluster.LogicalSessionID, s *retrySession) {
+		if f(id) {
+			n.abortTxn(s)
+		}
+	})
+}
+
+// eachIdle calls f with every session that no command is at work in.
+func (t *retryTable) eachIdle(f func(id cluster.LogicalSessionID, s *retrySession)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.mu.sessions {
+		select {
+		case <-s.busy:
+			f(id, s)
+			s.busy <- struct{}{}
+		default:
+		}
+	}
+}
+
+// findTransaction is the answer to a command that ends a transaction the operation is in none of.
+func (n *Node) findTransaction(op *command.Op) error {
+	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
+}

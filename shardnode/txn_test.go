@@ -1,0 +1,163 @@
+package shardnode
+
+import (
+	"fmt"
+	"testing"
+)
+
+// inTxn adds a session and a transaction to a command; the first command of one starts it.
+func inTxn(cmd string, number int, start bool) string {
+	begin := ""
+	if start {
+		begin = `, "startTransaction": true`
+	}
+	return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false%s}`, cmd[:len(cmd)-1], testLSID, number, begin)
+}
+
+// txnStep is a command of a transaction (number 0: outside of it), its error code, and for reads what they find.
+type txnStep struct {
+	number int
+	start  bool
+	db     string
+	cmd    string
+	code   int32
+	finds  string
+}
+
+func runTxn(t *testing.T, n *testNode, steps []txnStep) {
+	t.Helper()
+	for _, s := range steps {
+		cmd := s.cmd
+		if s.number > 0 {
+			cmd = inTxn(cmd, s.number, s.start)
+		}
+		r := n.do(s.db, cmd)
+		code, _ := r["code"].(int32)
+		if code != s.code {
+			t.Errorf("%s: code %d (%v), want %d", cmd, code, r["errmsg"], s.code)
+		}
+		if s.finds == "" {
+			continue
+		}
+		if got := shown(t, r, "cursor"); got != "{ cursor: { firstBatch: "+s.finds+", id: 0, ns: \"d.c\" } }" {
+			t.Errorf("%s: %s, want %s", cmd, got, s.finds)
+		}
+	}
+}
+
+const readAll = `{"find": "c"}`
+
+func TestTransactionSeesItsOwnWrites(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 1}]}`)
+	runTxn(t, n, []txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 0, ""},
+		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 0, ""},
+		{1, false, "d", readAll, 0, `[ { _id: 1, x: 2 }, { _id: 2 } ]`},
+		{0, false, "d", readAll, 0, `[ { _id: 1, x: 1 } ]`},
+		{1, false, "d", `{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 0}]}`, 0, ""},
+		{1, false, "d", readAll, 0, `[ { _id: 1, x: 2 } ]`},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""}, // sent again
+		{0, false, "d", readAll, 0, `[ { _id: 1, x: 2 } ]`},
+		{1, false, "d", readAll, 256, ""},
+		{2, true, "d", `{"insert": "c", "documents": [{"_id": 9}]}`, 0, ""},
+		{2, false, "admin", `{"abortTransaction": 1}`, 0, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{0, false, "d", readAll, 0, `[ { _id: 1, x: 2 } ]`},
+		{1, true, "d", readAll, 225, ""},
+		{2, true, "d", readAll, 50911, ""},
+	})
+}
+
+func TestTransactionReadsItsMoment(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	runTxn(t, n, []txnStep{
+		{1, true, "d", readAll, 0, `[ { _id: 1 } ]`},
+		{0, false, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 0, ""},
+		{1, false, "d", readAll, 0, `[ { _id: 1 } ]`},
+		// what others changed since the transaction began is a conflict, which aborts it
+		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, 0, ""},
+		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`, 112, ""},
+		{1, false, "d", readAll, 251, ""},
+	})
+	if r := n.do("d", inTxn(readAll, 1, false)); shown(t, r, "errorLabels") != `{ errorLabels: [ "TransientTransactionError" ] }` {
+		t.Errorf("%v", r)
+	}
+}
+
+func TestTransactionMakesCollections(t *testing.T) {
+	n := newTestNode(t)
+	runTxn(t, n, []txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
+		{1, false, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 0, ""},
+		{1, false, "d", readAll, 0, `[ { _id: 1 }, { _id: 2 } ]`},
+		{0, false, "d", readAll, 0, `[ ]`},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{0, false, "d", readAll, 0, `[ { _id: 1 }, { _id: 2 } ]`},
+	})
+}
+
+func TestTransactionRefuses(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "capped", "capped": true, "size": 4096}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	for i, tc := range []struct {
+		db, cmd string
+		code    int32
+	}{
+		{"d", `{"count": "c"}`, 263},
+		{"d", `{"insert": "capped", "documents": [{}]}`, 263},
+		{"d", `{"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}}`, 263},
+		{"local", `{"find": "c"}`, 263},
+		{"d", `{"insert": "c", "documents": [{}], "writeConcern": {"w": 1}}`, 72},
+		{"admin", `{"commitTransaction": 1}`, 0},
+	} {
+		if got := n.code(tc.db, inTxn(tc.cmd, i+1, true)); got != tc.code {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		}
+	}
+	// a statement that fails aborts the transaction
+	if r := n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 5}, {"_id": 1}, {"_id": 6}]}`, 20, true)); r["writeErrors"] == nil {
+		t.Errorf("%v", r)
+	}
+	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 20, false)); got != 251 {
+		t.Errorf("commit after a failure: code %d", got)
+	}
+	if got := n.first("d", `{"find": "c"}`); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// A retryable write with a newer number, killSessions, and time end a transaction that was left open.
+func TestTransactionsAreLeftBehind(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 1, true))
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 2))
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 3}]}`, 3, true))
+	n.ok("d", `{"killAllSessions": []}`)
+	if got := n.code("d", inTxn(readAll, 3, false)); got != 251 {
+		t.Errorf("after killAllSessions: code %d", got)
+	}
+	if open := n.srv.Node.txns.open.Load(); open != 0 {
+		t.Errorf("%d open transactions", open)
+	}
+}
+
+// A cursor of a transaction belongs to it, and ends with it.
+func TestTransactionCursors(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
+	id := cursorID(t, n.ok("d", inTxn(`{"find": "c", "batchSize": 1}`, 1, true)))
+	more := fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", "batchSize": 1}`, id)
+	if got := n.code("d", more); got != 50740 {
+		t.Errorf("outside: code %d", got)
+	}
+	n.ok("d", inTxn(more, 1, false))
+	n.ok("admin", inTxn(`{"commitTransaction": 1}`, 1, false))
+	if got := n.code("d", more); got != 43 {
+		t.Errorf("after the commit: code %d", got)
+	}
+}
