@@ -62,7 +62,7 @@ func (b *Base) before(op *Op) error {
 			return err
 		}
 	}
-	if op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() && b.BeginTxn != nil {
+	if op.inTransaction() && b.BeginTxn != nil {
 		var err error
 		op.endTxn, err = b.BeginTxn(op)
 		return err
@@ -177,8 +177,18 @@ func (b *Base) failCommand(op *Op) error {
 
 // retryableWrite reports whether the operation is one that a driver may send again under the same txnNumber.
 func (op *Op) retryableWrite() bool {
-	return op.Req.Spec != nil && op.Req.HasTxnNumber && op.Req.Spec.Retryable
+	r := &op.Req
+	if r.Spec == nil || !r.HasTxnNumber {
+		return false
+	}
+	if !r.Autocommit.IsMissing() {
+		return endsTransaction(r.Spec.Name) // the statements before it are not retried by themselves
+	}
+	return r.Spec.Retryable
 }
+
+// inTransaction tells whether the operation is part of a multi-document transaction.
+func (op *Op) inTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
 
 // after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
 func (b *Base) after(op *Op, err error) error {
@@ -186,8 +196,8 @@ func (b *Base) after(op *Op, err error) error {
 		op.endTxn(err)
 		op.endTxn = nil
 	}
-	if err != nil && op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() && !op.fixedLabels && isTransient(mongoerr.CodeOf(err)) {
-		op.AddLabel("TransientTransactionError")
+	if err != nil && op.inTransaction() && !op.fixedLabels && mongoerr.CodeOf(err).IsTransientTransaction(endsTransaction(op.Req.Spec.Name)) {
+		op.AddLabel(mongoerr.LabelTransientTransaction)
 	}
 	if err != nil && !op.fixedLabels {
 		e := mongoerr.From(err)
@@ -205,14 +215,4 @@ func (b *Base) after(op *Op, err error) error {
 func (b *Base) acceptsAPI2() bool {
 	p, ok := b.Params.Lookup("acceptApiVersion2")
 	return ok && p.Bool()
-}
-
-// isTransient is true for the errors of a transaction after which it is worth to be run again from its start.
-func isTransient(c mongoerr.Code) bool {
-	switch c {
-	case mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.LockTimeout, mongoerr.PreparedTransactionInProgress, mongoerr.NoSuchTransaction,
-		mongoerr.NotWritablePrimary, mongoerr.InterruptedDueToReplStateChange, mongoerr.InterruptedAtShutdown, mongoerr.MigrationConflict:
-		return true
-	}
-	return false
 }

@@ -247,6 +247,9 @@ func checkConcerns(req *Request) error {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level).
 				Prefix("")
 		}
+		if !req.Autocommit.IsMissing() {
+			return checkTxnReadConcern(rc)
+		}
 		if rc.Level == "snapshot" && !snapshotReads[req.Spec.Name] && !req.Spec.Internal {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support { readConcern: { level: \"snapshot\", provenance: \"clientSupplied\" } }"+
 				" :: caused by :: read concern snapshot not supported", req.Spec.Name)
@@ -261,4 +264,13 @@ func checkConcerns(req *Request) error {
 		}
 	}
 	return nil
+}
+
+// checkTxnReadConcern refuses the levels that a multi-document transaction cannot read at.
+func checkTxnReadConcern(rc ReadConcern) error {
+	switch rc.Level {
+	case "", "local", "majority", "snapshot":
+		return nil
+	}
+	return mongoerr.New(mongoerr.InvalidOptions, "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction")
 }

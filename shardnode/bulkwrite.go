@@ -297,6 +297,11 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if err := checkWritable(b.op, ns); err != nil {
 		return err
 	}
+	if txnOf(b.op) != nil {
+		if err := checkTxnDatabase(catalog.DBOf(ns)); err != nil {
+			return err
+		}
+	}
 	if err := b.w.enterCollection(ns); err != nil {
 		return err
 	}
@@ -311,6 +316,10 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 
 // failed notes an operation's error; stop says whether the rest is left.
 func (b *bulkWrite) failed(i int, err error) (stop bool) {
+	t := txnOf(b.op)
+	if t != nil {
+		t.failed = true
+	}
 	e := mongoerr.From(err)
 	b.errors++
 	d, m := value.Begin(nil)
@@ -322,7 +331,7 @@ func (b *bulkWrite) failed(i int, err error) (stop bool) {
 		d = value.Append(d, "nModified", value.NewInt32(0))
 	}
 	b.results = append(b.results, value.End(d, m))
-	return b.ordered || isFatal(e.Code)
+	return b.ordered || t != nil || isFatal(e.Code)
 }
 
 func (b *bulkWrite) succeeded(i int, n int64, more ...value.Field) {

@@ -441,13 +441,20 @@ func (c *newNamespace) parseView(op *command.Op) error {
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
 func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
-	unlock, err := n.lockCollection(w.op, c.ns, lock.X)
+	if txnOf(w.op) != nil && (c.view != nil || c.ts != nil) {
+		kind := "view"
+		if c.ts != nil {
+			kind = "timeseries collection"
+		}
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create a %s in a multi-document transaction.", kind)
+	}
+	unlock, err := w.lock(c.ns, lock.X)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	return w.retry(func() error {
-		s := n.Engine.Snapshot()
+		s := w.snapshot()
 		defer s.Release()
 		made, err := n.alreadyMade(s, c)
 		if err != nil {
@@ -458,7 +465,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 			return nil
 		}
 		u := w.unit(s)
-		defer u.Rollback()
+		defer w.drop(u)
 		if err := n.stageNamespace(w, u, s, c); err != nil {
 			return err
 		}

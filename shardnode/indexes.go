@@ -119,7 +119,7 @@ func knownIndexOptions(doc []byte) []byte {
 // documents the indexes are built while writers go on.
 func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 	var build *storage.IndexBuild
-	unlock, err := n.lockCollection(w.op, ci.ns, lock.X)
+	unlock, err := w.lock(ci.ns, lock.X)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
 func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, error) {
-	s := n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	c, ts, err := findCollection(s, ci.ns)
 	if err != nil {
@@ -159,7 +159,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 	}
 	ci.made = c == nil
 	u := w.unit(s)
-	defer u.Rollback()
+	defer w.drop(u)
 	if ci.made {
 		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: unreplicated(ci.ns)}); err != nil {
 			return nil, err
@@ -181,6 +181,9 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 		}
 		w.finish()
 		return nil, nil
+	}
+	if t := txnOf(w.op); t != nil && ci.fresh && t.base.Catalog().LookupUUID(c.UUID) != nil {
+		return nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection %s in a multi-document transaction.", ci.ns)
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()

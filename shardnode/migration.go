@@ -262,16 +262,21 @@ func (d *donor) waitSteady(ctx context.Context) error {
 	}
 }
 
+// migrationLockWait is how long a migration waits for open transactions on its collection; writers queue behind it.
+const migrationLockWait = 500 * time.Millisecond
+
 // commit is the critical section: no write may begin until the placement has changed, or is known not to.
 func (d *donor) commit(op *command.Op) (bool, error) {
 	s := d.m.state
-	unlock, err := d.m.n.lockCollection(op, d.ns, lock.X) // every write in flight has committed once this is held
-	if err != nil {
+	locks := d.m.n.ddl.m.NewLocker()
+	locks.SetTimeout(migrationLockWait)
+	if err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X); err != nil { // every write in flight has committed once this is held
+		locks.UnlockAll()
 		return false, err
 	}
-	err = s.EnterCritical(d.ns, "moveChunk")
+	err := s.EnterCritical(d.ns, "moveChunk")
 	indexes := readyIndexes(d.m.n.Engine.Catalog().Lookup(d.ns))
-	unlock()
+	locks.UnlockAll()
 	if err != nil {
 		return false, err
 	}

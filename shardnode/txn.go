@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -25,6 +26,7 @@ type openTxn struct {
 	base    *storage.Snapshot
 	view    *storage.Snapshot
 	unit    *storage.UnitOfWork
+	locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
 	ts      storage.Timestamp // of the commit
 }
 
@@ -43,7 +45,7 @@ type txnCounters struct{ started, committed, aborted, open atomic.Int64 }
 // by name.
 var txnCommands = map[string]bool{
 	"find": true, "aggregate": true, "distinct": true, "insert": true, "update": true, "delete": true, "findAndModify": true,
-	"bulkWrite": true, "getMore": true, "commitTransaction": true, "abortTransaction": true,
+	"bulkWrite": true, "getMore": true, "create": true, "createIndexes": true, "commitTransaction": true, "abortTransaction": true,
 }
 
 // txnOf is the transaction that an operation belongs to; nil for none.
@@ -99,14 +101,21 @@ func checkTxnOp(op *command.Op) error {
 	if ends || name == "bulkWrite" || name == "getMore" {
 		return nil
 	}
-	if r.DB == "config" || r.DB == "local" {
-		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", r.DB)
+	if err := checkTxnDatabase(r.DB); err != nil {
+		return err
 	}
 	if r.Cmd.T == value.String && isSystemName(r.Cmd.Str()) && r.DB == "admin" {
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' collection in a transaction.", r.NS(r.Cmd.Str()))
 	}
 	if name == "aggregate" {
 		return checkTxnPipeline(op.Arg("pipeline"))
+	}
+	return nil
+}
+
+func checkTxnDatabase(db string) error {
+	if db == "config" || db == "local" {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", db)
 	}
 	return nil
 }
@@ -157,7 +166,8 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base)}
+	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
+	t.locks.SetTimeout(time.Duration(n.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
 	t.view = t.unit.Snapshot()
 	t.unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.number)
 	s.txn, s.used, s.dirty = t, op.Start, true
@@ -166,14 +176,15 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	return t, nil
 }
 
-// close lets go of what an open transaction holds.
+// closeTxn lets go of what an open transaction holds.
 func (n *Node) closeTxn(s *retrySession, state txnState) {
 	t := s.txn
 	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
 	t.state = state
 	t.unit.Rollback() // nothing after a commit
 	t.base.Release()
-	t.unit, t.view, t.base = nil, nil, nil
+	t.locks.UnlockAll()
+	t.unit, t.view, t.base, t.locks = nil, nil, nil, nil
 	n.txns.open.Add(-1)
 }
 
@@ -225,11 +236,16 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
 		ts, err := n.Set.Commit(op, t.unit, concern)
 		if ts == 0 && err != nil {
+			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection meanwhile
+				err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+			}
 			return err
 		}
 		if t.ts = ts; err != nil {
 			op.SetWriteConcernError(mongoerr.From(err))
 		}
+	} else if err := n.Set.Await(op, t.ts, concern); err != nil { // what was read is as safe as the client asks
+		op.SetWriteConcernError(mongoerr.From(err))
 	}
 	op.AdvanceOperationTime(uint64(t.ts))
 	s := n.retries.of(op)
@@ -237,6 +253,15 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	s.dirty = true
 	n.txns.committed.Add(1)
 	return nil
+}
+
+// stays refuses a collection that is not the one the transaction began with: its unit could not commit.
+func (t *openTxn) stays(now *catalog.Snapshot, ns string) error {
+	c, was := now.Lookup(ns), t.base.Catalog().Lookup(ns)
+	if c == was || c != nil && was != nil && c.UUID == was.UUID && c.Epoch == was.Epoch {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.WriteConflict, "Unable to write to collection '%s' due to catalog changes; please retry the operation. Snapshot timestamp is %v.", ns, t.base.Timestamp())
 }
 
 // writableInTxn refuses the collections that transactions do not write.

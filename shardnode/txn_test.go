@@ -3,6 +3,9 @@ package shardnode
 import (
 	"fmt"
 	"testing"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage/lock"
 )
 
 // inTxn adds a session and a transaction to a command; the first command of one starts it.
@@ -97,6 +100,46 @@ func TestTransactionMakesCollections(t *testing.T) {
 		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", readAll, 0, `[ { _id: 1 }, { _id: 2 } ]`},
 	})
+}
+
+func TestTransactionMakesIndexes(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "old", "documents": [{"_id": 1}]}`)
+	index := func(coll string) string {
+		return fmt.Sprintf(`{"createIndexes": "%s", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`, coll)
+	}
+	runTxn(t, n, []txnStep{
+		{1, true, "d", `{"create": "c"}`, 0, ""},
+		{1, false, "d", index("c"), 0, ""},
+		{1, false, "d", `{"insert": "c", "documents": [{"_id": 1, "x": 1}]}`, 0, ""},
+		{1, false, "d", `{"find": "c", "filter": {"x": 1}, "hint": "x_1"}`, 0, `[ { _id: 1, x: 1 } ]`},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{0, false, "d", `{"find": "c", "filter": {"x": 1}, "hint": "x_1"}`, 0, `[ { _id: 1, x: 1 } ]`},
+		{2, true, "d", index("old"), 263, ""},
+		{3, true, "d", `{"create": "v", "viewOn": "c", "pipeline": []}`, 263, ""},
+	})
+}
+
+// A catalog change waits for the transactions that wrote to its collection; a transaction does not write to a collection
+// that changed after its start, and waits for locks only for a moment.
+func TestTransactionsAndCatalogChanges(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	runTxn(t, n, []txnStep{
+		{1, true, "d", readAll, 0, ""},
+		{0, false, "d", `{"drop": "c"}`, 0, ""},
+		{1, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}`, 112, ""},
+		{2, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
+		{0, false, "d", `{"collMod": "c", "maxTimeMS": 20}`, 50, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{0, false, "d", readAll, 0, `[ { _id: 1 } ]`},
+	})
+	unlock, err := n.srv.Node.lockCollection(n.srv.Service.Background(t.Context(), &command.Client{InProcess: true}), "d.c", lock.X)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	runTxn(t, n, []txnStep{{3, true, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 24, ""}})
 }
 
 func TestTransactionRefuses(t *testing.T) {

@@ -119,13 +119,16 @@ func (w *writeOp) enter(ns string) error {
 
 func (w *writeOp) enterCollection(ns string) error {
 	for {
-		unlock, err := w.n.lockCollection(w.op, ns, lock.IX)
+		unlock, err := w.lock(ns, lock.IX)
 		if err != nil {
 			return err
 		}
 		w.unlock = unlock
 		if err = w.n.versions(w.op, ns); err == nil {
 			err = w.n.checkCollectionUUID(w.op, ns)
+		}
+		if t := txnOf(w.op); t != nil && err == nil {
+			err = t.stays(w.n.Engine.Catalog(), ns)
 		}
 		if err == nil {
 			return nil
@@ -136,6 +139,15 @@ func (w *writeOp) enterCollection(ns string) error {
 			return err
 		}
 	}
+}
+
+// lock takes a collection for the command, or for the rest of the transaction.
+func (w *writeOp) lock(ns string, mode lock.Mode) (unlock func(), err error) {
+	t := txnOf(w.op)
+	if t == nil {
+		return w.n.lockCollection(w.op, ns, mode)
+	}
+	return func() {}, t.locks.LockCollection(w.op, catalog.DBOf(ns), ns, mode)
 }
 
 // leave ends what enter began.

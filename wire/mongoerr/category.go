@@ -58,7 +58,7 @@ func (c Code) IsStaleRouting() bool { return c.In(CategoryStaleRouting) }
 // retryable codes only statements get it.
 func (c Code) IsTransientTransaction(commit bool) bool {
 	if commit {
-		return c == NoSuchTransaction || c == WriteConflict || c == LockTimeout
+		return c.In(CategoryTransient)
 	}
 	return c.In(CategoryTransient | CategoryRetryable)
 }
