@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/query/bsontext"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
@@ -124,7 +126,16 @@ func (b *builder) indexScan(p *plan.Node) (node, error) {
 func (b *builder) covered(p *plan.Node, in node) node {
 	var leaf *plan.Node
 	p.Leaves(func(l *plan.Node) { leaf = l })
-	return &coverNode{in: in, keys: indexscan.NewKeyDoc(leaf.Bounds)}
+	c := &coverNode{in: in, keys: indexscan.NewKeyDoc(leaf.Bounds), snap: b.q.snap, coll: b.q.coll}
+	if leaf.Stage == plan.DistinctScan {
+		return c // one null stands for many documents: distinct asks what it means
+	}
+	for i := range leaf.Bounds {
+		if slices.Contains(p.Projection.Paths, leaf.Bounds[i].Path) && leaf.Bounds[i].Path != "_id" {
+			c.shown = append(c.shown, i)
+		}
+	}
+	return c
 }
 
 func (b *builder) union(p *plan.Node) (node, error) {

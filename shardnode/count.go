@@ -251,7 +251,7 @@ func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct) error {
 		if err != nil || !ok {
 			return err
 		}
-		if r.covered && valueAt(r.doc, d.path).IsNullish() {
+		if r.covered && valueAt(r.doc, d.path).T == value.Null {
 			if ok, err = n.holdsNull(op, q); err != nil {
 				return err
 			}

@@ -194,11 +194,14 @@ func (f *fetchNode) save()             { f.in.save() }
 func (f *fetchNode) close()            { f.in.close() }
 func (f *fetchNode) stats() *nodeStats { return &f.st }
 
-// coverNode makes documents of keys.
+// coverNode makes documents of keys. A null in a key may stand for a field that is missing: then the document tells.
 type coverNode struct {
-	st   nodeStats
-	in   node
-	keys *indexscan.KeyDoc
+	st    nodeStats
+	in    node
+	keys  *indexscan.KeyDoc
+	shown []int // the key's fields that results show
+	snap  *storage.Snapshot
+	coll  *catalog.Collection
 }
 
 func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
@@ -210,10 +213,27 @@ func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
 		if r.doc, ok = c.keys.Doc(r.key, r.typeBits); !ok {
 			return false, mongoerr.New(mongoerr.DataCorruptionDetected, "an index key cannot be read")
 		}
-		r.covered = true
+		r.covered = !c.ambiguous()
+		if !r.covered {
+			c.st.docs++
+			op.Stats.DocsExamined++
+			if r.doc, ok, err = c.snap.Get(c.coll, r.rid); err != nil || !ok {
+				return false, err
+			}
+		}
 	}
 	c.st.advanced++
 	return true, nil
+}
+
+// ambiguous tells whether the last key leaves open what a result shows.
+func (c *coverNode) ambiguous() bool {
+	for _, i := range c.shown {
+		if c.keys.Values()[i].T == value.Null {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *coverNode) save()             { c.in.save() }

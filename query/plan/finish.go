@@ -66,14 +66,11 @@ func (p *planner) finishSorted(root *Node, sorted, coveredKey bool) *Node {
 		s.Skip = q.Skip
 		root = s
 	}
-	if q.Projection != nil {
-		if coveredKey {
-			n := over(ProjectionCovered, root)
-			n.Projection = q.Projection
-			root = n
-		} else {
-			root = p.project(root)
-		}
+	switch {
+	case coveredKey:
+		root = p.covered(root)
+	case q.Projection != nil:
+		root = p.project(root)
 	}
 	if q.Limit > 0 && (len(q.Sort) == 0 || sorted) {
 		l := over(Limit, root)
@@ -321,7 +318,12 @@ func (p *planner) distinctScan(scan *Node) *Node {
 	}
 	n := *scan
 	n.Stage = DistinctScan
-	c := over(ProjectionCovered, &n)
+	return p.covered(&n)
+}
+
+// covered builds results from keys; a distinct without a projection wants its one path.
+func (p *planner) covered(root *Node) *Node {
+	c := over(ProjectionCovered, root)
 	c.Projection = p.q.Projection
 	if c.Projection == nil {
 		c.Projection = &Projection{Raw: value.Doc(value.F(p.q.Distinct, value.NewInt32(1)), value.F("_id", value.NewInt32(0))),

@@ -1,0 +1,302 @@
+package shardnode
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/querytest"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// rawDo runs a command made of driver values on database d and gives the reply.
+func (n *testNode) rawDo(cmd bson.D) []byte {
+	n.t.Helper()
+	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: "d"}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return n.srv.Service.Run(nil, n.cl, &wire.Message{Body: body}, nil)
+}
+
+// outcome is what a command came to: an error's code, or its documents (values of a distinct, the n of a count).
+type outcome struct {
+	code int64
+	msg  string
+	docs []value.Value
+}
+
+func (o outcome) String() string {
+	if o.code != 0 {
+		return fmt.Sprintf("error %d %s", o.code, o.msg)
+	}
+	s := fmt.Sprintf("%d results", len(o.docs))
+	for i, d := range o.docs {
+		if i == 12 {
+			return s + "\n  …"
+		}
+		s += "\n  " + value.Show(d)
+	}
+	return s
+}
+
+// outcome runs a command to its end.
+func (n *testNode) outcome(coll string, cmd bson.D) outcome {
+	n.t.Helper()
+	reply := value.NewDocument(n.rawDo(cmd))
+	o := outcome{}
+	if value.Lookup(reply.Doc(), "ok").AsFloat64() != 1 {
+		o.code, _ = value.Lookup(reply.Doc(), "code").AsInt64()
+		o.msg = value.Lookup(reply.Doc(), "errmsg").Str()
+		return o
+	}
+	if v := value.Lookup(reply.Doc(), "values"); v.T == value.Array {
+		o.docs = value.Values(v.Doc())
+		return o
+	}
+	cur := value.Lookup(reply.Doc(), "cursor")
+	if cur.T != value.Document {
+		o.docs = []value.Value{value.Lookup(reply.Doc(), "n"), value.Lookup(reply.Doc(), "nModified"), value.Lookup(reply.Doc(), "value")}
+		return o
+	}
+	for batch := "firstBatch"; ; batch = "nextBatch" {
+		o.docs = append(o.docs, value.Values(value.Lookup(cur.Doc(), batch).Doc())...)
+		id, _ := value.Lookup(cur.Doc(), "id").AsInt64()
+		if id == 0 {
+			return o
+		}
+		reply = value.NewDocument(n.rawDo(bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: coll}, {Key: "batchSize", Value: 50}}))
+		if cur = value.Lookup(reply.Doc(), "cursor"); cur.T != value.Document {
+			o.code, _ = value.Lookup(reply.Doc(), "code").AsInt64()
+			o.msg = value.Lookup(reply.Doc(), "errmsg").Str()
+			return o
+		}
+	}
+}
+
+// planRound is one collection with random indexes, and the same documents in another that has none.
+type planRound struct {
+	*testNode
+	t          *testing.T
+	g          *querytest.Gen
+	coll, bare string
+	hints      []string // indexes that hold every document
+	indexes    []string // all, described
+}
+
+func newPlanRound(t *testing.T, n *testNode, seed uint64) *planRound {
+	r := &planRound{testNode: n, t: t, g: querytest.New(seed), coll: fmt.Sprintf("c%d", seed), bare: fmt.Sprintf("bare%d", seed)}
+	r.g.Geo, r.g.Text = r.g.Chance(0.3), r.g.Chance(0.1)
+	var collation bson.D
+	if r.g.Chance(0.2) {
+		collation = r.g.Collation()
+	}
+	for _, c := range []string{r.coll, r.bare} {
+		cmd := bson.D{{Key: "create", Value: c}}
+		if collation != nil {
+			cmd = append(cmd, bson.E{Key: "collation", Value: collation})
+		}
+		if o := n.outcome(c, cmd); o.code != 0 {
+			t.Fatal(o)
+		}
+	}
+	early := r.g.Chance(0.5)
+	if early {
+		r.createIndexes()
+	}
+	var docs bson.A
+	for i := range 30 + r.g.R.IntN(60) {
+		docs = append(docs, r.g.Doc(i))
+	}
+	n.rawDo(bson.D{{Key: "insert", Value: r.coll}, {Key: "documents", Value: docs}, {Key: "ordered", Value: false}})
+	if !early {
+		r.createIndexes()
+	}
+	r.copy()
+	return r
+}
+
+// copy fills the bare collection with what the indexed one holds.
+func (r *planRound) copy() {
+	r.rawDo(bson.D{{Key: "delete", Value: r.bare}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}})
+	all := r.outcome(r.coll, bson.D{{Key: "find", Value: r.coll}, {Key: "hint", Value: bson.D{{Key: "$natural", Value: 1}}}})
+	var docs bson.A
+	for _, d := range all.docs {
+		docs = append(docs, bson.Raw(d.Doc()))
+	}
+	if len(docs) == 0 {
+		return
+	}
+	reply := r.rawDo(bson.D{{Key: "insert", Value: r.bare}, {Key: "documents", Value: docs}})
+	if got, _ := value.Lookup(reply, "n").AsInt64(); int(got) != len(docs) {
+		r.t.Fatalf("copy: %s", value.ShowDoc(reply))
+	}
+}
+
+func (r *planRound) createIndexes() {
+	for i := range 1 + r.g.R.IntN(4) {
+		spec := r.g.Index()
+		name := fmt.Sprint("x", i)
+		full := append(spec, bson.E{Key: "name", Value: name})
+		reply := r.rawDo(bson.D{{Key: "createIndexes", Value: r.coll}, {Key: "indexes", Value: bson.A{full}}})
+		if value.Lookup(reply, "ok").AsFloat64() != 1 {
+			continue // parallel arrays, a duplicate key, an index like it
+		}
+		text, _ := bson.MarshalExtJSON(full, false, false)
+		r.indexes = append(r.indexes, string(text))
+		whole := true
+		for _, e := range spec {
+			whole = whole && e.Key != "sparse" && e.Key != "partialFilterExpression"
+		}
+		for _, e := range spec[0].Value.(bson.D) {
+			whole = whole && (e.Value == 1 || e.Value == -1 || e.Value == "hashed") && !contains(e.Key, "$**")
+		}
+		if whole {
+			r.hints = append(r.hints, name)
+		}
+	}
+}
+
+func contains(s, part string) bool {
+	for i := 0; i+len(part) <= len(s); i++ {
+		if s[i:i+len(part)] == part {
+			return true
+		}
+	}
+	return false
+}
+
+// find makes a find's arguments; ordered tells whether its results have one order.
+func (r *planRound) find() (args bson.D, ordered bool) {
+	g := r.g
+	args = bson.D{{Key: "filter", Value: g.Filter()}}
+	projection := g.Projection()
+	if g.Chance(0.5) {
+		sort := g.Sort()
+		switch {
+		case g.Chance(0.5):
+			sort, ordered = append(sort, bson.E{Key: "_id", Value: 1 - 2*g.R.IntN(2)}), true
+		case g.Chance(0.5): // documents with equal keys may come in any order, but the keys have one
+			projection, ordered = bson.D{{Key: "_id", Value: 0}, {Key: "key", Value: bson.D{{Key: "$meta", Value: "sortKey"}}}, {Key: "nothing", Value: 1}}, true
+		}
+		args = append(args, bson.E{Key: "sort", Value: sort})
+		if ordered && g.Chance(0.5) {
+			args = append(args, bson.E{Key: "limit", Value: 1 + g.R.IntN(20)})
+			if g.Chance(0.5) {
+				args = append(args, bson.E{Key: "skip", Value: g.R.IntN(10)})
+			}
+		}
+	}
+	if projection != nil {
+		args = append(args, bson.E{Key: "projection", Value: projection})
+	}
+	if g.Chance(0.3) {
+		args = append(args, bson.E{Key: "batchSize", Value: g.R.IntN(5)})
+	}
+	return args, ordered
+}
+
+// query makes a command of one of several kinds.
+func (r *planRound) query() (name string, args bson.D, ordered bool) {
+	g := r.g
+	grouped := false
+	switch g.R.IntN(10) {
+	case 0:
+		args = bson.D{{Key: "query", Value: g.Filter()}}
+		if g.Chance(0.3) {
+			args = append(args, bson.E{Key: "skip", Value: g.R.IntN(10)}, bson.E{Key: "limit", Value: g.R.IntN(20)})
+		}
+		name = "count"
+	case 1:
+		args = bson.D{{Key: "key", Value: g.Path()}}
+		if g.Chance(0.7) {
+			args = append(args, bson.E{Key: "query", Value: g.Filter()})
+		}
+		name, grouped = "distinct", true
+	case 2:
+		name = "aggregate"
+		pipeline := bson.A{bson.D{{Key: "$match", Value: g.Filter()}}}
+		if g.Chance(0.5) {
+			pipeline = append(pipeline, bson.D{{Key: "$sort", Value: append(g.Sort(), bson.E{Key: "_id", Value: 1})}})
+			ordered = true
+		}
+		if p := g.Projection(); p != nil && g.Chance(0.5) {
+			pipeline = append(pipeline, bson.D{{Key: "$project", Value: dropSlice(p)}})
+		}
+		if g.Chance(0.3) {
+			pipeline = append(pipeline, bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$" + g.Path()}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}})
+			ordered, grouped = false, true
+		}
+		args = bson.D{{Key: "pipeline", Value: pipeline}, {Key: "cursor", Value: bson.D{}}}
+	default:
+		name = "find"
+		args, ordered = r.find()
+	}
+	simple := bson.D{{Key: "locale", Value: "simple"}}
+	if c := g.Collation(); grouped {
+		args = append(args, bson.E{Key: "collation", Value: simple}) // which of several equal strings is shown is open otherwise
+	} else if c != nil {
+		args = append(args, bson.E{Key: "collation", Value: c})
+	}
+	return name, args, ordered
+}
+
+// dropSlice leaves out what find's projections have and $project has not.
+func dropSlice(p bson.D) bson.D {
+	for _, e := range p {
+		if d, ok := e.Value.(bson.D); ok && d[0].Key == "$slice" {
+			return bson.D{{Key: "a", Value: 1}}
+		}
+	}
+	return p
+}
+
+// sameOutcome compares what an indexed collection answers with what the bare one does.
+func sameOutcome(got, want outcome, ordered, limited bool) bool {
+	switch {
+	case got.code != 0 || want.code != 0:
+		return got.code == want.code || limited
+	}
+	return querytest.Same(querytest.SortFields(got.docs), querytest.SortFields(want.docs), ordered)
+}
+
+func (r *planRound) check() {
+	name, args, ordered := r.query()
+	run := func(coll string, more ...bson.E) outcome {
+		return r.outcome(coll, append(append(bson.D{{Key: name, Value: coll}}, args...), more...))
+	}
+	limited := false
+	for _, a := range args {
+		limited = limited || a.Key == "limit" || a.Key == "skip"
+	}
+	want := run(r.bare)
+	hints := append([]string{""}, r.hints...)
+	for _, h := range hints {
+		var more []bson.E
+		if h != "" {
+			more = append(more, bson.E{Key: "hint", Value: h})
+		}
+		if got := run(r.coll, more...); !sameOutcome(got, want, ordered, limited) && !(h != "" && got.code == 291) {
+			text, _ := bson.MarshalExtJSON(append(bson.D{{Key: name, Value: r.coll}}, append(args, more...)...), false, false)
+			explained := r.rawDo(bson.D{{Key: "explain", Value: append(append(bson.D{{Key: name, Value: r.coll}}, args...), more...)}, {Key: "verbosity", Value: "queryPlanner"}})
+			r.t.Fatalf("%s\nindexes %s\nplan %s\ngot  %v\nwant %v", text, r.indexes, value.Show(value.Lookup(value.Lookup(explained, "queryPlanner").Doc(), "winningPlan")), got, want)
+		}
+	}
+}
+
+// TestIndexPlansAgainstCollectionScans runs random queries over random documents with random indexes: whatever the
+// planner chooses, and whatever a hint makes it choose, the answer is that of a collection without indexes.
+func TestIndexPlansAgainstCollectionScans(t *testing.T) {
+	n := newTestNode(t)
+	querytest.Rounds(t, 5*time.Second, func(t *testing.T, seed uint64) {
+		r := newPlanRound(t, n, seed)
+		for range 120 {
+			r.check()
+		}
+		n.rawDo(bson.D{{Key: "drop", Value: r.coll}})
+		n.rawDo(bson.D{{Key: "drop", Value: r.bare}})
+	})
+}
