@@ -126,7 +126,7 @@ func (b *builder) indexScan(p *plan.Node) (node, error) {
 func (b *builder) covered(p *plan.Node, in node) node {
 	var leaf *plan.Node
 	p.Leaves(func(l *plan.Node) { leaf = l })
-	c := &coverNode{in: in, keys: indexscan.NewKeyDoc(leaf.Bounds), snap: b.q.snap, coll: b.q.coll}
+	c := &coverNode{in: in, keys: indexscan.NewKeyDocOf(leaf.Bounds, p.Projection.Paths), snap: b.q.snap, coll: b.q.coll}
 	if leaf.Stage == plan.DistinctScan {
 		return c // one null stands for many documents: distinct asks what it means
 	}

@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,21 +153,12 @@ func (r *planRound) createIndexes() {
 			whole = whole && e.Key != "sparse" && e.Key != "partialFilterExpression"
 		}
 		for _, e := range spec[0].Value.(bson.D) {
-			whole = whole && (e.Value == 1 || e.Value == -1 || e.Value == "hashed") && !contains(e.Key, "$**")
+			whole = whole && (e.Value == 1 || e.Value == -1 || e.Value == "hashed") && !strings.Contains(e.Key, "$**")
 		}
 		if whole {
 			r.hints = append(r.hints, name)
 		}
 	}
-}
-
-func contains(s, part string) bool {
-	for i := 0; i+len(part) <= len(s); i++ {
-		if s[i:i+len(part)] == part {
-			return true
-		}
-	}
-	return false
 }
 
 // find makes a find's arguments; ordered tells whether its results have one order.
@@ -257,11 +249,15 @@ func dropSlice(p bson.D) bson.D {
 // sameOutcome compares what an indexed collection answers with what the bare one does.
 func sameOutcome(got, want outcome, ordered, limited bool) bool {
 	switch {
+	case parallel(got) || parallel(want):
+		return true // some plans have no need to sort, or stop before they meet the document
 	case got.code != 0 || want.code != 0:
 		return got.code == want.code || limited
 	}
 	return querytest.Same(querytest.SortFields(got.docs), querytest.SortFields(want.docs), ordered)
 }
+
+func parallel(o outcome) bool { return strings.Contains(o.msg, "parallel arrays") }
 
 func (r *planRound) check() {
 	name, args, ordered := r.query()

@@ -331,7 +331,7 @@ func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 		}
 		out = append(out, u)
 	}
-	if len(seen) == 0 && len(x.Fields) > 1 && x.Fields[0].Kind != Wildcard {
+	if len(seen) == 0 && len(x.Fields) > 1 && x.Fields[0].Kind != Wildcard && p.collationFits(x, conj) {
 		if u := conj.assign(x, ""); !u.bounds[0].Intervals.Full() {
 			out = append(out, u)
 		}

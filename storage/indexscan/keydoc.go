@@ -1,6 +1,7 @@
 package indexscan
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/plan"
@@ -27,6 +28,15 @@ type branch struct {
 
 // NewKeyDoc compiles the fields of a scan's keys.
 func NewKeyDoc(bounds []plan.FieldBounds) *KeyDoc {
+	return newKeyDoc(bounds, func(path string) bool { return path != "$_path" })
+}
+
+// NewKeyDocOf is NewKeyDoc for documents of some paths only.
+func NewKeyDocOf(bounds []plan.FieldBounds, paths []string) *KeyDoc {
+	return newKeyDoc(bounds, func(path string) bool { return slices.Contains(paths, path) })
+}
+
+func newKeyDoc(bounds []plan.FieldBounds, wanted func(path string) bool) *KeyDoc {
 	k := &KeyDoc{}
 	for i := range bounds {
 		if bounds[i].Desc {
@@ -34,7 +44,7 @@ func NewKeyDoc(bounds []plan.FieldBounds) *KeyDoc {
 		}
 		path := bounds[i].Path
 		k.names = append(k.names, path)
-		if path != "$_path" {
+		if wanted(path) {
 			k.tree = insert(k.tree, strings.Split(path, "."), i)
 		}
 	}
@@ -46,10 +56,13 @@ func insert(tree []branch, parts []string, at int) []branch {
 		if tree[i].name != parts[0] {
 			continue
 		}
-		if len(parts) > 1 && tree[i].sub != nil {
+		switch {
+		case len(parts) == 1:
+			tree[i] = branch{name: parts[0], at: at}
+		case tree[i].sub != nil:
 			tree[i].sub = insert(tree[i].sub, parts[1:], at)
 		}
-		return tree // a and a.b: the whole has the part
+		return tree // of a and a.b the whole has the part
 	}
 	b := branch{name: parts[0], at: at}
 	if len(parts) > 1 {
