@@ -41,6 +41,7 @@ func (s *Service) AddGeneric(info *Info) {
 	s.addGenericStatus()
 	s.Table.Add(s.statusSpec())
 	s.Table.Add(s.connSpecs()...)
+	s.Table.Add(MapReduceSpec())
 	s.Table.Add(
 		Spec{Name: "ping", Roles: All, NoAuth: true, API: true, Run: func(op *Op, dst []byte) ([]byte, error) { return dst, nil }},
 		Spec{Name: "buildInfo", Aliases: []string{"buildinfo"}, Roles: All, NoAuth: true, Run: runBuildInfo},

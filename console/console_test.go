@@ -11,8 +11,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d`)
@@ -141,6 +144,37 @@ func TestRingsKeepTheLatest(t *testing.T) {
 	}
 	if _, _, ok := l.Ring("other"); ok {
 		t.Error("a ring of another name")
+	}
+}
+
+func TestLongLinesAreCut(t *testing.T) {
+	var out bytes.Buffer
+	l := New(&out)
+	long := strings.Repeat("é", 20<<10)
+	doc := value.Doc(value.F("a", value.NewInt32(1)), value.F("b", value.NewDocument(value.Doc(value.F("s", value.NewString(long)), value.F("t", value.NewInt32(2))))))
+	l.Info(Control, 2, "c", "m").Doc("command", doc).Int("n", 3).Write()
+	var line struct {
+		Attr struct {
+			Command struct {
+				A int
+				B map[string]any
+			}
+			N int
+		}
+		Truncated struct {
+			Command struct{ B struct{ S struct{ Type string } } }
+		}
+		Size struct{ Command int }
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 12<<10 || line.Attr.Command.A != 1 || len(line.Attr.Command.B) != 1 || line.Attr.N != 3 ||
+		line.Truncated.Command.B.S.Type != "string" || line.Size.Command != len(doc) {
+		t.Errorf("%d bytes: %+v", out.Len(), line)
+	}
+	if _, lines, _ := l.Ring("global"); len(lines[0]) > lineBytes || !utf8.ValidString(lines[0]) {
+		t.Errorf("getLog gives %d bytes", len(lines[0]))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // Severity is the field s.
@@ -30,6 +32,8 @@ type Entry struct {
 	ctx     string
 	msg     string
 	attr    []byte // JSON members, each followed by a comma
+	cut     []byte // members of "truncated", as attr
+	sizes   []byte // members of "size", as attr
 	startup bool
 }
 
@@ -150,16 +154,37 @@ func (e *Entry) Err(err error) *Entry {
 
 // Doc adds a BSON document as relaxed extended JSON.
 func (e *Entry) Doc(k string, doc []byte) *Entry {
-	if e != nil {
-		e.key(k)
-		e.attr = append(AppendDocument(e.attr, doc), ',')
+	if e == nil {
+		return nil
 	}
+	e.key(k)
+	limit := int(e.log.maxAttr.Load())
+	if limit <= 0 || len(doc) <= limit {
+		e.attr = append(AppendDocument(e.attr, doc), ',')
+		return e
+	}
+	var c cutter
+	e.attr = append(c.document(e.attr, doc, limit), ',')
+	e.cut = append(append(append(append(e.cut, appendJSONString(nil, k)...), ':'), c.report()...), ',')
+	e.sizes = append(append(e.sizes, appendJSONString(nil, k)...), ':')
+	e.sizes = append(strconv.AppendInt(e.sizes, int64(len(doc)), 10), ',')
 	return e
 }
 
 // Elements adds the elements of a BSON document as attributes of their own.
 func (e *Entry) Elements(doc []byte) *Entry {
 	if e == nil || len(doc) <= 5 {
+		return e
+	}
+	if limit := int(e.log.maxAttr.Load()); limit > 0 && len(doc) > limit {
+		for k, v := range value.Elements(doc) {
+			if v.T == value.Document {
+				e.Doc(k, v.Doc())
+				continue
+			}
+			e.key(k)
+			e.attr = append(AppendValue(e.attr, v), ',')
+		}
 		return e
 	}
 	at := len(e.attr)
@@ -213,6 +238,10 @@ func (e *Entry) appendJSON(dst []byte, service string) []byte {
 	if len(e.attr) > 0 {
 		dst = append(append(dst, `,"attr":{`...), e.attr[:len(e.attr)-1]...)
 		dst = append(dst, '}')
+	}
+	if len(e.cut) > 0 {
+		dst = append(append(append(dst, `,"truncated":{`...), e.cut[:len(e.cut)-1]...), '}')
+		dst = append(append(append(dst, `,"size":{`...), e.sizes[:len(e.sizes)-1]...), '}')
 	}
 	if e.startup {
 		dst = append(dst, `,"tags":["startupWarnings"]`...)

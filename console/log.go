@@ -30,6 +30,7 @@ type Log struct {
 	quiet   atomic.Bool
 	service atomic.Pointer[string]
 	text    atomic.Bool
+	maxAttr atomic.Int64 // bytes of a document that one attribute may have; 0 for any
 	global  ring
 	startup ring
 
@@ -53,6 +54,7 @@ func New(w io.Writer) *Log {
 	l.mu.out = w
 	none := "-"
 	l.service.Store(&none)
+	l.maxAttr.Store(defaultMaxAttr)
 	return l
 }
 
@@ -128,6 +130,9 @@ func (l *Log) Rotate() error {
 	}
 	return l.open()
 }
+
+// SetMaxAttr bounds the documents of attributes, in KB: the parameter maxLogSizeKB.
+func (l *Log) SetMaxAttr(kb int64) { l.maxAttr.Store(kb << 10) }
 
 // SetQuiet turns lines about connections off and on: the parameter quiet.
 func (l *Log) SetQuiet(q bool) { l.quiet.Store(q) }

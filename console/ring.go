@@ -1,9 +1,16 @@
 package console
 
-import "sync"
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
 
-// ringLines is how many lines of a ring getLog has at most (manual: getLog).
-const ringLines = 1024
+// ringLines is how many lines of a ring getLog has at most, and lineBytes how much of each (manual: getLog).
+const (
+	ringLines = 1024
+	lineBytes = 1024
+)
 
 // ring keeps the latest lines and counts all there have been.
 type ring struct {
@@ -13,6 +20,13 @@ type ring struct {
 }
 
 func (r *ring) add(line string) {
+	if len(line) > lineBytes {
+		end := lineBytes
+		for end > 0 && !utf8.RuneStart(line[end]) {
+			end--
+		}
+		line = strings.Clone(line[:end]) // the rest is not to be held
+	}
 	r.mu.Lock()
 	if len(r.lines) < ringLines {
 		r.lines = append(r.lines, line)

@@ -2,10 +2,12 @@ package router
 
 import (
 	"context"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -227,10 +229,14 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	}
 	db, coll := cluster.SplitNS(a.ns)
 	host := &aggHost{r: r}
+	scope, err := r.newScope(op, spec)
+	if err != nil {
+		return dst, err
+	}
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
 		AllowDiskUse: op.BoolOr("allowDiskUse", true),
-		Scope:        expr.NewScope(&expr.Env{Collator: spec.Collator(), Work: op.Work()}),
+		Scope:        scope,
 	}
 	p, err := agg.Parse(a.pipeline, opts)
 	if err != nil {
@@ -238,7 +244,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	}
 	p.Optimize()
 	split := p.Split()
-	body := shardAggregate(a, split)
+	body := shardAggregate(a, split, scope.Env())
 	remotes, err := r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })
 	if err != nil {
 		return dst, err
@@ -262,12 +268,22 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 }
 
 // shardAggregate is the command that the shards run.
-func shardAggregate(a *aggCommand, split agg.Split) []byte {
+// newScope is where the router's part of a pipeline finds variables. What a router before this one gave, or the moment in
+// which the command came, is one for all shards.
+func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
+	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work()}
+	env.SetConstants(op.Req.Doc("runtimeConstants"))
+	scope := expr.NewScope(env)
+	return scope, scope.DefineLet(op.Req.Doc("let"))
+}
+
+func shardAggregate(a *aggCommand, split agg.Split, env *expr.Env) []byte {
 	extra := value.Append(nil, "pipeline", split.Shard.Wire())
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
 	extra = value.Append(extra, "needsMerge", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
-	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "$clusterTime": true}, extra)
+	extra = value.Append(extra, "runtimeConstants", env.Constants())
+	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "$clusterTime": true, "runtimeConstants": true}, extra)
 }
 
 // mergeSource feeds the merge part of a pipeline from the shards' cursors.

@@ -4,7 +4,6 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -59,7 +58,11 @@ func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst
 	}
 	var src agg.Source = agg.NewSliceSource(docs)
 	if value.Count(rest.Doc()) > 0 {
-		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}, Scope: expr.NewScope(&expr.Env{Work: op.Work()})})
+		scope, err := r.newScope(op, nil)
+		if err != nil {
+			return dst, err
+		}
+		p, err := agg.Parse(rest, &agg.Options{NS: agg.Namespace{DB: db, Coll: "router"}, Host: &aggHost{r: r}, Scope: scope})
 		if err != nil {
 			return dst, err
 		}

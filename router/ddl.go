@@ -22,7 +22,7 @@ func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, true, dst)
 }
 
-// unshardedOnly relays commands that cannot be run on a sharded collection: convertToCapped never can, mapReduce not yet.
+// unshardedOnly relays convertToCapped, which cannot be run on a sharded collection.
 func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -33,10 +33,7 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if info.Sharded() {
-		if op.Req.Spec.Name == "convertToCapped" {
-			return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
-		}
-		return dst, command.NotImplemented("command %s on a sharded collection", op.Req.Spec.Name)
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "You can't convertToCapped a sharded collection")
 	}
 	return r.toPrimaryRead(op, dst)
 }

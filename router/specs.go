@@ -41,7 +41,7 @@ func (r *Router) specs() []command.Spec {
 	out := []command.Spec{
 		onColl("find", command.Read, r.find, "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
 			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max"),
-		onColl("aggregate", command.Read, r.aggregate, "pipeline", "cursor", "collation", "allowDiskUse", "explain"),
+		onColl("aggregate", command.Read, r.aggregate, "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants"),
 		onColl("count", command.Read, r.count, "query", "skip", "limit", "collation"),
 		onColl("distinct", command.Read, r.distinct, "query", "key", "collation"),
 		onColl("insert", command.Write, r.insert, "documents", "ordered"),
@@ -98,7 +98,6 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),
 		onColl("planCacheListFilters", command.None, r.toOwnersFirst),
 		onColl("planCacheSetFilter", command.None, r.toOwnersFirst),
-		onColl("mapReduce", command.Read, r.unshardedOnly),
 		onColl("compactStructuredEncryptionData", command.None, r.toPrimaryRead),
 		relayed("filemd5", command.Read, r.toPrimaryRead),
 		relayed("getClusterParameter", command.None, r.toConfig),

@@ -127,6 +127,9 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	if err != nil {
 		return nil, err
 	}
+	if r != nil && op.Bool("isMapReduceCommand") {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	}
 	if isBuckets(ns) || r != nil && r.timeseries {
 		if err := checkOnSeries(pipeline); err != nil {
 			return nil, err
@@ -222,6 +225,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err != nil {
 		return nil, err
 	}
+	l.env.SetConstants(a.op.Req.Doc("runtimeConstants"))
 	if err := checkHint(a.hint); err != nil {
 		return nil, err
 	}

@@ -159,38 +159,7 @@ func (n *Node) newLang(op *command.Op, spec *collation.Spec, let []byte) (*lang,
 	l := &lang{coll: spec}
 	l.env = &expr.Env{NowMS: n.now().UnixMilli(), ClusterTime: uint64(n.Engine.Visible()), Collator: spec.Collator(), Work: op.Work()}
 	l.scope = expr.NewScope(l.env)
-	for it := value.Walk(let); ; {
-		k, v, ok := it.Next()
-		if !ok {
-			return l, nil
-		}
-		if err := checkLetName(string(k)); err != nil {
-			return nil, err
-		}
-		l.env.NoConstants = true
-		e, err := expr.Compile(v, l.scope)
-		l.env.NoConstants = false
-		if err != nil {
-			return nil, err
-		}
-		if d := e.Deps(); d.Whole || len(d.Paths) > 0 {
-			return nil, mongoerr.New(4890500, "Command let Expression tried to access a field, but this is not allowed because Command let expressions run before the query examines any documents.")
-		}
-		c, err := e.Eval(expr.NewFrame(l.scope))
-		if err != nil {
-			return nil, err
-		}
-		l.scope.DefineConst(string(k), c)
-	}
-}
-
-// checkLetName checks the name of a command's let variable.
-func checkLetName(name string) error {
-	switch name {
-	case "NOW", "CLUSTER_TIME", "USER_ROLES", "JS_SCOPE", "IS_MR":
-		return mongoerr.Newf(4738901, "Attempt to set internal constant: %s", name)
-	}
-	return expr.CheckVariableName(name)
+	return l, l.scope.DefineLet(let)
 }
 
 // notPrimary is what a write answers on a member that may not take it.

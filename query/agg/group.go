@@ -188,7 +188,7 @@ func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
 	for i, st := range states {
 		v, err := value.Value{}, error(nil)
 		if g.s.partial {
-			v = st.Partial()
+			v, err = st.Partial()
 		} else {
 			v, err = st.Result()
 		}
@@ -409,7 +409,9 @@ func (g *groupSource) spill() error {
 	for _, k := range keys {
 		at := int(g.index[k])
 		for i, st := range g.states[at*n : (at+1)*n] {
-			parts[i] = st.Partial()
+			if parts[i], err = st.Partial(); err != nil {
+				return err
+			}
 		}
 		if _, err := w.Write(value.Doc(f("k", value.NewBinary(0, []byte(k))), f("i", g.ids[at]), f("s", array(parts...)))); err != nil {
 			return err

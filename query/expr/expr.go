@@ -21,6 +21,8 @@ type Env struct {
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
 	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
 	Work        Work           // asked now and then by what may take long; nil: it never has to stop
+	MapReduce   bool           // a mapReduce command runs: its own operators may be used
+	JSScope     []byte         // globals of scripts (mapReduce's scope), nil for none
 	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
 }
 
@@ -50,6 +52,34 @@ func (f *Frame) step(op string, size int) error {
 		return mongoerr.Newf(mongoerr.ExceededMemoryLimit, "%s would use too much memory (%d bytes) and cannot spill to disk. Memory limit: %d bytes", op, size, maxEvalBytes)
 	}
 	return nil
+}
+
+// SetConstants takes what a router gives its shards' aggregates in runtimeConstants.
+func (e *Env) SetConstants(runtimeConstants []byte) {
+	for k, v := range value.Elements(runtimeConstants) {
+		switch k {
+		case "localNow":
+			e.NowMS = v.DateTime()
+		case "clusterTime":
+			e.ClusterTime = v.TimestampU64()
+		case "jsScope":
+			e.JSScope = v.Doc()
+		case "isMapReduce":
+			e.MapReduce = v.Truthy()
+		}
+	}
+}
+
+// Constants is what SetConstants takes.
+func (e *Env) Constants() value.Value {
+	fs := []value.Field{value.F("localNow", value.NewDateTime(e.NowMS)), value.F("clusterTime", value.NewTimestampU64(e.ClusterTime))}
+	if e.MapReduce {
+		fs = append(fs, value.F("isMapReduce", value.NewBool(true)))
+	}
+	if e.JSScope != nil {
+		fs = append(fs, value.F("jsScope", value.NewDocument(e.JSScope)))
+	}
+	return value.NewDocument(value.Doc(fs...))
 }
 
 const pipelineFoldContext = "Failed to optimize pipeline"

@@ -7,7 +7,64 @@ import (
 )
 
 func init() {
-	register(&operator{name: "$function", parse: parseFunction, eval: evalFunction, show: showFunction, volatile: true})
+	register(&operator{name: "$function", parse: parseFunction, eval: evalFunction, show: showFunction, volatile: true},
+		&operator{name: "$_internalJsEmit", parse: parseEmit, eval: evalEmit, volatile: true,
+			show: func(c *call) value.Value { return c.state.(*emitter).spec }})
+}
+
+// emitter is $_internalJsEmit: {this: <expression>, eval: <function>}, a list of {k, v}: what the map function of a
+// mapReduce command emits for a document.
+type emitter struct {
+	fn   *js.Func
+	spec value.Value
+}
+
+// maxEmitted is how many bytes one document may emit (internalQueryMaxJsEmitBytes).
+const maxEmitted = 100 << 20
+
+func parseEmit(op *operator, arg value.Value, s *Scope) (node, error) {
+	if !s.env.MapReduce {
+		return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Unrecognized expression '%s'", op.name)
+	}
+	this, err := parseValue(value.Lookup(arg.Doc(), "this"), s)
+	if err != nil {
+		return nil, err
+	}
+	fn, err := js.Compile(value.Lookup(arg.Doc(), "eval").Str())
+	if err != nil {
+		return nil, err
+	}
+	spec := value.NewDocument(value.Doc(value.F(op.name, arg)))
+	return &call{op: op, args: []node{this}, state: &emitter{fn, spec}}, nil
+}
+
+func evalEmit(f *Frame, c *call) (value.Value, error) {
+	this, err := c.args[0].eval(f)
+	if err != nil {
+		return this, err
+	}
+	if this.T != value.Document {
+		return this, mongoerr.Newf(31225, "'this' must be an object, but found %s", this.T.Name())
+	}
+	dst, mark := value.Begin(nil)
+	n := 0
+	f.Script().Set("emit", func(args []value.Value) (value.Value, error) {
+		if len(args) != 2 {
+			return value.Value{}, mongoerr.New(31220, "emit takes 2 args")
+		}
+		if args[0].T == value.Undefined {
+			args[0] = value.NewNull()
+		}
+		dst = value.AppendIndex(dst, n, value.NewDocument(value.Doc(value.F("k", args[0]), value.F("v", args[1]))))
+		if n++; len(dst) > maxEmitted {
+			return value.Value{}, mongoerr.Newf(31292, "Size of emitted values exceeds the set size limit of %d bytes", maxEmitted)
+		}
+		return value.NewUndefined(), nil
+	})
+	if _, err := f.Script().Call(c.state.(*emitter).fn, this); err != nil {
+		return this, err
+	}
+	return value.NewArray(value.End(dst, mark)), nil
 }
 
 // parseFunction reads $function: args are the operands, state the compiled body.
@@ -73,6 +130,9 @@ func (f *Frame) Script() *js.Runtime {
 		f.script = js.New()
 		if f.env.Work != nil {
 			f.script.Watch(f.env.Work.Check)
+		}
+		for k, v := range value.Elements(f.env.JSScope) {
+			f.script.SetValue(k, v)
 		}
 	}
 	return f.script

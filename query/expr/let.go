@@ -95,3 +95,37 @@ func showLet(c *call) value.Value {
 	return value.NewDocument(value.Doc(value.F("$let", value.NewDocument(value.Doc(
 		value.F("vars", vars), value.F("in", c.args[len(st.ids)].serialize()))))))
 }
+
+// DefineLet adds the variables of a command's let. Their expressions see one another's, but no document and none of the
+// constants that the server gives to documents' expressions.
+func (s *Scope) DefineLet(let []byte) error {
+	for k, v := range value.Elements(let) {
+		if err := checkLetName(k); err != nil {
+			return err
+		}
+		s.env.NoConstants = true
+		e, err := Compile(v, s)
+		s.env.NoConstants = false
+		if err != nil {
+			return err
+		}
+		if d := e.Deps(); d.Whole || len(d.Paths) > 0 {
+			return mongoerr.New(4890500, "Command let Expression tried to access a field, but this is not allowed because Command let expressions run before the query examines any documents.")
+		}
+		c, err := e.Eval(NewFrame(s))
+		if err != nil {
+			return err
+		}
+		s.DefineConst(k, c)
+	}
+	return nil
+}
+
+// checkLetName checks the name of a command's let variable.
+func checkLetName(name string) error {
+	switch name {
+	case "NOW", "CLUSTER_TIME", "USER_ROLES", "JS_SCOPE", "IS_MR":
+		return mongoerr.Newf(4738901, "Attempt to set internal constant: %s", name)
+	}
+	return CheckVariableName(name)
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"strconv"
+	"time"
 
 	"github.com/dop251/goja"
 
@@ -74,9 +75,30 @@ func (r *Runtime) installBuiltins() {
 		_ = r.vm.Set(c.name, ctor)
 	}
 	_ = r.vm.Set("ObjectID", r.vm.Get("ObjectId"))
+	_ = r.vm.Set("sleep", func(c goja.FunctionCall) goja.Value {
+		if err := r.sleep(c.Argument(0).ToInteger()); err != nil {
+			panic(r.vm.NewGoError(err)) // an exception of JavaScript, which Call catches
+		}
+		return goja.Undefined()
+	})
 	if _, err := r.vm.RunProgram(prelude); err != nil {
 		panic(err) // a constant of this package
 	}
+}
+
+// sleep waits as a script asks, in steps after which it looks whether the operation has to stop.
+func (r *Runtime) sleep(ms int64) error {
+	const step = 20 * time.Millisecond
+	left := time.Duration(min(max(ms, 0), Limit.Milliseconds())) * time.Millisecond
+	for ; left > 0; left -= step {
+		if r.check != nil {
+			if err := r.check(); err != nil {
+				return err
+			}
+		}
+		time.Sleep(min(step, left))
+	}
+	return nil
 }
 
 func makeLong(_ *Runtime, args []goja.Value) (value.Value, bool) {

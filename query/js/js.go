@@ -180,6 +180,31 @@ func (r *Runtime) Call(f *Func, this value.Value, args ...value.Value) (value.Va
 	return r.fromJS(out)
 }
 
+// Fold runs f(state, args...) for each args in turn; what it gives is the next state. this is undefined.
+func (r *Runtime) Fold(f *Func, state value.Value, batch [][]value.Value) (value.Value, error) {
+	fn, err := r.function(f)
+	if err != nil {
+		return value.Value{}, err
+	}
+	now := r.toJS(state)
+	var in []goja.Value
+	stop := r.watch()
+	for _, args := range batch {
+		in = append(in[:0], now)
+		for _, a := range args {
+			in = append(in, r.toJS(a))
+		}
+		if now, err = fn(goja.Undefined(), in...); err != nil {
+			break
+		}
+	}
+	stop()
+	if err != nil {
+		return value.Value{}, scriptError(err)
+	}
+	return r.fromJS(now)
+}
+
 func (r *Runtime) function(f *Func) (goja.Callable, error) {
 	if fn := r.fns[f]; fn != nil {
 		return fn, nil

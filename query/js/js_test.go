@@ -31,6 +31,9 @@ func TestCall(t *testing.T) {
 			value.NewDocument(value.Doc(value.F("a", must(value.ParseDecimal128("1.5")))))))},
 		{"function(x) { x.a = 7; return {a: x.a} }", value.NewDocument(value.Doc(value.F("a", value.NewDouble(7))))},
 		{"function() { }", value.NewUndefined()},
+		{"function(x) { return tojsononeline({a: x.a, l: [x.l, x.id], d: x.d, e: [], n: null}) }", value.NewString(
+			`{ "a" : 3, "l" : [ NumberLong("1152921504606846976"), ObjectId("010000000000000000000000") ], "d" : ISODate("1970-01-02T00:00:00.000Z"), "e" : [ ], "n" : null }`)},
+		{"function(x) { return tojson({a: {b: [1]}}) }", value.NewString("{\n\t\"a\" : {\n\t\t\"b\" : [\n\t\t\t1\n\t\t]\n\t}\n}")},
 		{"function(x) { return x.re.test('BAA') }", value.NewBool(true)},
 	} {
 		f, err := Compile(c.src)

@@ -15,7 +15,7 @@ type State interface {
 	Add(v value.Value, f *expr.Frame) (grew int, err error)
 	// Merge takes another state's Partial.
 	Merge(partial value.Value) (grew int, err error)
-	Partial() value.Value
+	Partial() (value.Value, error)
 	Result() (value.Value, error)
 }
 
@@ -24,49 +24,59 @@ type Spec struct {
 	Name string
 	Arg  *expr.Expr // evaluated for each document; nil where documents are only counted
 
-	n    *expr.Expr // of the n family
-	sort *sortkey.Pattern
-	p    []float64
-	coll value.Collator
-	kind *kind
-	raw  value.Value // the argument as written
+	n      *expr.Expr // of the n family
+	sort   *sortkey.Pattern
+	p      []float64
+	coll   value.Collator
+	kind   *kind
+	script *script
+	raw    value.Value // the argument as written
 }
 
 // kind is a row of the table of accumulators.
 type kind struct {
 	parse func(s *Spec, arg value.Value, sc *expr.Scope) error
 	make  func(s *Spec, n int64) State
+	open  func(s *Spec, f *expr.Frame) (State, error) // instead of make, for states that run scripts in the frame
 }
 
 var kinds map[string]*kind
 
+// scripted are the accumulators that JavaScript computes.
+var scripted = map[string]*kind{
+	"$accumulator":       {parse: parseAccumulator, open: newCustom},
+	"$_internalJsReduce": {parse: parseReduce, open: newReduced},
+}
+
 func init() {
 	kinds = map[string]*kind{
-		"$sum":          {unary, func(*Spec, int64) State { return &sumState{} }},
-		"$avg":          {unary, func(*Spec, int64) State { return &avgState{} }},
-		"$count":        {parseCount, func(*Spec, int64) State { return &sumState{} }},
-		"$min":          {unary, func(s *Spec, _ int64) State { return &extreme{sign: -1, coll: s.coll} }},
-		"$max":          {unary, func(s *Spec, _ int64) State { return &extreme{sign: 1, coll: s.coll} }},
-		"$first":        {unary, func(*Spec, int64) State { return &first{} }},
-		"$last":         {unary, func(*Spec, int64) State { return &last{} }},
-		"$push":         {unary, func(*Spec, int64) State { return &push{name: "$push"} }},
-		"$concatArrays": {unary, func(*Spec, int64) State { return &push{name: "$concatArrays", spread: true} }},
-		"$addToSet":     {unary, func(s *Spec, _ int64) State { return &set{name: "$addToSet", coll: s.coll} }},
-		"$setUnion":     {unary, func(s *Spec, _ int64) State { return &set{name: "$setUnion", coll: s.coll, spread: true} }},
-		"$mergeObjects": {unary, func(*Spec, int64) State { return &mergeObjects{} }},
-		"$stdDevPop":    {unary, func(*Spec, int64) State { return &stdDev{} }},
-		"$stdDevSamp":   {unary, func(*Spec, int64) State { return &stdDev{sample: 1} }},
-		"$firstN":       {parseInputN, func(_ *Spec, n int64) State { return &edgeN{n: n} }},
-		"$lastN":        {parseInputN, func(_ *Spec, n int64) State { return &edgeN{n: n, last: true} }},
-		"$minN":         {parseInputN, func(s *Spec, n int64) State { return &extremeN{n: n, sign: 1, coll: s.coll} }},
-		"$maxN":         {parseInputN, func(s *Spec, n int64) State { return &extremeN{n: n, sign: -1, coll: s.coll} }},
-		"$top":          {parseTop, func(s *Spec, _ int64) State { return &topN{n: 1, single: true, sort: s.sort} }},
-		"$bottom":       {parseTop, func(s *Spec, _ int64) State { return &topN{n: 1, single: true, bottom: true, sort: s.sort} }},
-		"$topN":         {parseTop, func(s *Spec, n int64) State { return &topN{n: n, sort: s.sort} }},
-		"$bottomN":      {parseTop, func(s *Spec, n int64) State { return &topN{n: n, bottom: true, sort: s.sort} }},
-		"$percentile":   {parsePercentile, func(s *Spec, _ int64) State { return &percentile{p: s.p} }},
-		"$median":       {parsePercentile, func(s *Spec, _ int64) State { return &percentile{p: s.p, single: true} }},
-		"$accumulator":  {parseJS, nil},
+		"$sum":          {parse: unary, make: func(*Spec, int64) State { return &sumState{} }},
+		"$avg":          {parse: unary, make: func(*Spec, int64) State { return &avgState{} }},
+		"$count":        {parse: parseCount, make: func(*Spec, int64) State { return &sumState{} }},
+		"$min":          {parse: unary, make: func(s *Spec, _ int64) State { return &extreme{sign: -1, coll: s.coll} }},
+		"$max":          {parse: unary, make: func(s *Spec, _ int64) State { return &extreme{sign: 1, coll: s.coll} }},
+		"$first":        {parse: unary, make: func(*Spec, int64) State { return &first{} }},
+		"$last":         {parse: unary, make: func(*Spec, int64) State { return &last{} }},
+		"$push":         {parse: unary, make: func(*Spec, int64) State { return &push{name: "$push"} }},
+		"$concatArrays": {parse: unary, make: func(*Spec, int64) State { return &push{name: "$concatArrays", spread: true} }},
+		"$addToSet":     {parse: unary, make: func(s *Spec, _ int64) State { return &set{name: "$addToSet", coll: s.coll} }},
+		"$setUnion":     {parse: unary, make: func(s *Spec, _ int64) State { return &set{name: "$setUnion", coll: s.coll, spread: true} }},
+		"$mergeObjects": {parse: unary, make: func(*Spec, int64) State { return &mergeObjects{} }},
+		"$stdDevPop":    {parse: unary, make: func(*Spec, int64) State { return &stdDev{} }},
+		"$stdDevSamp":   {parse: unary, make: func(*Spec, int64) State { return &stdDev{sample: 1} }},
+		"$firstN":       {parse: parseInputN, make: func(_ *Spec, n int64) State { return &edgeN{n: n} }},
+		"$lastN":        {parse: parseInputN, make: func(_ *Spec, n int64) State { return &edgeN{n: n, last: true} }},
+		"$minN":         {parse: parseInputN, make: func(s *Spec, n int64) State { return &extremeN{n: n, sign: 1, coll: s.coll} }},
+		"$maxN":         {parse: parseInputN, make: func(s *Spec, n int64) State { return &extremeN{n: n, sign: -1, coll: s.coll} }},
+		"$top":          {parse: parseTop, make: func(s *Spec, _ int64) State { return &topN{n: 1, single: true, sort: s.sort} }},
+		"$bottom":       {parse: parseTop, make: func(s *Spec, _ int64) State { return &topN{n: 1, single: true, bottom: true, sort: s.sort} }},
+		"$topN":         {parse: parseTop, make: func(s *Spec, n int64) State { return &topN{n: n, sort: s.sort} }},
+		"$bottomN":      {parse: parseTop, make: func(s *Spec, n int64) State { return &topN{n: n, bottom: true, sort: s.sort} }},
+		"$percentile":   {parse: parsePercentile, make: func(s *Spec, _ int64) State { return &percentile{p: s.p} }},
+		"$median":       {parse: parsePercentile, make: func(s *Spec, _ int64) State { return &percentile{p: s.p, single: true} }},
+	}
+	for name, k := range scripted {
+		kinds[name] = k
 	}
 }
 
@@ -100,7 +110,10 @@ func ParseWindow(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
 
 // New starts a state. f stands at the group's key, which n of the n family may refer to.
 func (s *Spec) New(f *expr.Frame) (State, error) {
-	if s.n == nil {
+	switch {
+	case s.kind.open != nil:
+		return s.kind.open(s, f)
+	case s.n == nil:
 		return s.kind.make(s, 0), nil
 	}
 	v, err := s.n.Eval(f)
@@ -156,10 +169,6 @@ func parseCount(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
 	}
 	s.Arg = expr.ConstantExpr(value.NewInt32(1))
 	return nil
-}
-
-func parseJS(*Spec, value.Value, *expr.Scope) error {
-	return mongoerr.New(mongoerr.NotImplemented, "the $accumulator operator is not implemented")
 }
 
 func needObject(s *Spec, arg value.Value, code mongoerr.Code) error {

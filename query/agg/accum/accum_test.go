@@ -57,6 +57,10 @@ func TestPartials(t *testing.T) {
 		"$topN": value.NewDocument(value.Doc(value.F("n", value.NewInt32(2)), value.F("output", value.NewString("$x")),
 			value.F("sortBy", value.NewDocument(value.Doc(value.F("x", value.NewInt32(-1))))))),
 	}
+	script := func(src string) value.Value { return value.NewJavaScript([]byte(src)) }
+	specs["$accumulator"] = value.NewDocument(value.Doc(value.F("init", script("function(a) { return {n: 0, s: '' + a} }")), value.F("initArgs", value.NewArray(value.ArrayOf(value.NewString("$g")))),
+		value.F("accumulate", script("function(s, x) { return {n: s.n + 1, s: s.s + tojson(x)} }")), value.F("accumulateArgs", value.NewArray(value.ArrayOf(value.NewString("$x")))),
+		value.F("merge", script("function(a, b) { return {n: a.n + b.n, s: a.s + b.s.slice(4)} }")), value.F("lang", value.NewString("js"))))
 	for name, arg := range specs {
 		spec, err := Parse(name, arg, scope)
 		if err != nil {
@@ -88,7 +92,11 @@ func TestPartials(t *testing.T) {
 				if len(half) == 0 {
 					continue
 				}
-				if _, err := merged.Merge(feed(half).Partial()); err != nil {
+				part, err := feed(half).Partial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := merged.Merge(part); err != nil {
 					t.Fatal(err)
 				}
 			}

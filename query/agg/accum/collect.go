@@ -39,7 +39,7 @@ func (s *extreme) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return grew, nil
 }
 func (s *extreme) Merge(p value.Value) (int, error) { return s.Add(p, nil) }
-func (s *extreme) Partial() value.Value             { return orNull(s.v) }
+func (s *extreme) Partial() (value.Value, error)    { return orNull(s.v), nil }
 func (s *extreme) Result() (value.Value, error)     { return orNull(s.v), nil }
 
 type first struct {
@@ -55,7 +55,7 @@ func (s *first) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return len(v.Bytes()), nil
 }
 func (s *first) Merge(p value.Value) (int, error) { return s.Add(p, nil) }
-func (s *first) Partial() value.Value             { return orNull(s.v) }
+func (s *first) Partial() (value.Value, error)    { return orNull(s.v), nil }
 func (s *first) Result() (value.Value, error)     { return orNull(s.v), nil }
 
 type last struct{ v value.Value }
@@ -66,7 +66,7 @@ func (s *last) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return grew, nil
 }
 func (s *last) Merge(p value.Value) (int, error) { return s.Add(p, nil) }
-func (s *last) Partial() value.Value             { return orNull(s.v) }
+func (s *last) Partial() (value.Value, error)    { return orNull(s.v), nil }
 func (s *last) Result() (value.Value, error)     { return orNull(s.v), nil }
 
 // push is $push, and with spread $concatArrays.
@@ -122,7 +122,7 @@ func (s *push) Merge(p value.Value) (int, error) {
 		grew += s.append(e)
 	}
 }
-func (s *push) Partial() value.Value { v, _ := s.Result(); return v }
+func (s *push) Partial() (value.Value, error) { return s.Result() }
 func (s *push) Result() (value.Value, error) {
 	dst, mark := value.Begin(make([]byte, 0, len(s.body)+5))
 	return value.NewArray(value.End(append(dst, s.body...), mark)), nil
@@ -178,8 +178,8 @@ func (s *set) fits() error {
 	s.list.name = s.name
 	return s.list.fits()
 }
-func (s *set) Partial() value.Value         { return s.list.Partial() }
-func (s *set) Result() (value.Value, error) { return s.list.Result() }
+func (s *set) Partial() (value.Value, error) { return s.list.Partial() }
+func (s *set) Result() (value.Value, error)  { return s.list.Result() }
 
 // mergeObjects keeps fields in the order in which they first came.
 type mergeObjects struct {
@@ -216,7 +216,7 @@ func (s *mergeObjects) Add(v value.Value, _ *expr.Frame) (int, error) {
 	}
 }
 func (s *mergeObjects) Merge(p value.Value) (int, error) { return s.Add(p, nil) }
-func (s *mergeObjects) Partial() value.Value             { v, _ := s.Result(); return v }
+func (s *mergeObjects) Partial() (value.Value, error)    { return s.Result() }
 func (s *mergeObjects) Result() (value.Value, error) {
 	dst, mark := value.Begin(nil)
 	for i, n := range s.names {
@@ -246,8 +246,8 @@ func (s *edgeN) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return grew, nil
 }
 func (s *edgeN) Merge(p value.Value) (grew int, err error) { return mergeAll(s, p) }
-func (s *edgeN) Partial() value.Value                      { return value.NewArray(value.ArrayOf(s.vals...)) }
-func (s *edgeN) Result() (value.Value, error)              { return s.Partial(), nil }
+func (s *edgeN) Partial() (value.Value, error)             { return value.NewArray(value.ArrayOf(s.vals...)), nil }
+func (s *edgeN) Result() (value.Value, error)              { return s.Partial() }
 
 func mergeAll(s State, p value.Value) (grew int, err error) {
 	for _, v := range value.Values(p.Doc()) {
@@ -290,8 +290,10 @@ func (s *extremeN) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return grew, nil
 }
 func (s *extremeN) Merge(p value.Value) (int, error) { return mergeAll(s, p) }
-func (s *extremeN) Partial() value.Value             { return value.NewArray(value.ArrayOf(s.vals...)) }
-func (s *extremeN) Result() (value.Value, error)     { return s.Partial(), nil }
+func (s *extremeN) Partial() (value.Value, error) {
+	return value.NewArray(value.ArrayOf(s.vals...)), nil
+}
+func (s *extremeN) Result() (value.Value, error) { return s.Partial() }
 
 // topN is the $top family: a heap of at most n, the one to go first on top.
 type topN struct {
@@ -386,12 +388,12 @@ func (s *topN) Merge(p value.Value) (int, error) {
 	return grew, nil
 }
 
-func (s *topN) Partial() value.Value {
+func (s *topN) Partial() (value.Value, error) {
 	var out []value.Value
 	for _, it := range s.sorted() {
 		out = append(out, value.NewDocument(value.Doc(value.F("k", value.NewArray(value.ArrayOf(it.key...))), value.F("o", it.out))))
 	}
-	return value.NewArray(value.ArrayOf(out...))
+	return value.NewArray(value.ArrayOf(out...)), nil
 }
 
 func (s *topN) Result() (value.Value, error) {
@@ -428,12 +430,12 @@ func (s *percentile) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return 8, nil
 }
 func (s *percentile) Merge(p value.Value) (int, error) { return mergeAll(s, p) }
-func (s *percentile) Partial() value.Value {
+func (s *percentile) Partial() (value.Value, error) {
 	vs := make([]value.Value, len(s.vals))
 	for i, f := range s.vals {
 		vs[i] = value.NewDouble(f)
 	}
-	return value.NewArray(value.ArrayOf(vs...))
+	return value.NewArray(value.ArrayOf(vs...)), nil
 }
 
 func (s *percentile) Result() (value.Value, error) {

@@ -201,7 +201,7 @@ type sumState struct{ t Total }
 
 func (s *sumState) Add(v value.Value, _ *expr.Frame) (int, error) { s.t.Add(v); return 0, nil }
 func (s *sumState) Merge(p value.Value) (int, error)              { s.t.Merge(p); return 0, nil }
-func (s *sumState) Partial() value.Value                          { return s.t.Partial(0) }
+func (s *sumState) Partial() (value.Value, error)                 { return s.t.Partial(0), nil }
 func (s *sumState) Result() (value.Value, error)                  { return s.t.Value(), nil }
 
 type avgState struct {
@@ -216,7 +216,7 @@ func (s *avgState) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return 0, nil
 }
 func (s *avgState) Merge(p value.Value) (int, error) { s.n += s.t.Merge(p); return 0, nil }
-func (s *avgState) Partial() value.Value             { return s.t.Partial(s.n) }
+func (s *avgState) Partial() (value.Value, error)    { return s.t.Partial(s.n), nil }
 func (s *avgState) Result() (value.Value, error) {
 	switch {
 	case s.n == 0:
@@ -267,9 +267,9 @@ func (s *stdDev) Merge(p value.Value) (int, error) {
 	return 0, nil
 }
 
-func (s *stdDev) Partial() value.Value {
+func (s *stdDev) Partial() (value.Value, error) {
 	return value.NewDocument(value.Doc(value.F("n", value.NewInt64(s.n)), value.F("mean", value.NewDouble(s.mean)),
-		value.F("m2", value.NewDouble(s.m2))))
+		value.F("m2", value.NewDouble(s.m2)))), nil
 }
 
 func (s *stdDev) Result() (value.Value, error) {
