@@ -17,6 +17,23 @@ type Peer interface {
 	Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error)
 }
 
+// SetPeer is a Peer that is a replica set.
+type SetPeer interface {
+	Peer
+	// CallOn is Call on a member that p allows; nil means the primary. It tells which member answered: the one that has
+	// the cursor, where the reply opens one.
+	CallOn(ctx context.Context, p *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error)
+}
+
+// CallOn calls p's member for a read preference, where p is a set; any other peer answers itself.
+func CallOn(ctx context.Context, p Peer, pref *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error) {
+	if s, ok := p.(SetPeer); ok {
+		return s.CallOn(ctx, pref, m, dst)
+	}
+	out, err := p.Call(ctx, m, dst)
+	return out, p, err
+}
+
 // LocalPeer reaches a node of the same process on the caller's goroutine.
 type LocalPeer func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error)
 
@@ -161,3 +178,19 @@ func Backoff(ctx context.Context, n int) error {
 		return ctx.Err()
 	}
 }
+
+// Handshake is the first exchange on a connection between nodes: it says that the sender is one.
+func Handshake(ctx context.Context, cc *wire.ClientConn) error {
+	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
+	if err != nil {
+		return err
+	}
+	return ReplyError(reply.Body)
+}
+
+var helloInternal = value.Doc(
+	value.F("hello", value.NewInt32(1)),
+	value.F("internalClient", value.NewDocument(value.Doc(
+		value.F("minWireVersion", value.NewInt32(27)),
+		value.F("maxWireVersion", value.NewInt32(27))))),
+	value.F("$db", value.NewString("admin")))

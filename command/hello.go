@@ -82,6 +82,9 @@ func (t *Topology) wait(op *Op) error {
 		}
 		return nil
 	}
+	if op.Service.stopping.Load() {
+		return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down")
+	}
 	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
 	defer timer.Stop()
 	select {

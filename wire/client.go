@@ -225,14 +225,15 @@ type Pool struct {
 
 type hostPool struct {
 	idle    []*ClientConn // the last was used last
+	used    map[*ClientConn]struct{}
 	created atomic.Int64
-	inUse   atomic.Int64
+	dialing atomic.Int64
 }
 
 // HostStats counts the connections to one host.
 type HostStats struct {
-	Host                 string
-	InUse, Idle, Created int64
+	Host                          string
+	InUse, Idle, Created, Dialing int64
 }
 
 // NewPool makes a pool; nothing is connected before it is used.
@@ -279,7 +280,9 @@ func (p *Pool) Get(ctx context.Context, host string) (*ClientConn, error) {
 		if alive(cc.conn) {
 			return cc, nil
 		}
-		h.inUse.Add(-1)
+		p.mu.Lock()
+		delete(h.used, cc)
+		p.mu.Unlock()
 		_ = cc.Close()
 	}
 }
@@ -292,16 +295,16 @@ func (p *Pool) takeIdle(host string) (*ClientConn, *hostPool, error) {
 	}
 	h := p.mu.hosts[host]
 	if h == nil {
-		h = &hostPool{}
+		h = &hostPool{used: map[*ClientConn]struct{}{}}
 		p.mu.hosts[host] = h
 	}
-	h.inUse.Add(1)
 	n := len(h.idle)
 	if n == 0 {
 		return nil, h, nil
 	}
 	cc := h.idle[n-1]
 	h.idle = h.idle[:n-1]
+	h.used[cc] = struct{}{}
 	return cc, h, nil
 }
 
@@ -309,6 +312,8 @@ func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientCo
 	dctx, cancel := context.WithTimeoutCause(ctx, p.opts.DialTimeout,
 		mongoerr.Newf(mongoerr.NetworkTimeout, "Couldn't connect to %s within %v", host, p.opts.DialTimeout))
 	defer cancel()
+	h.dialing.Add(1)
+	defer h.dialing.Add(-1)
 	cc, err := p.opts.Dial(dctx, host)
 	if err == nil && p.opts.Handshake != nil {
 		if err = p.opts.Handshake(dctx, cc); err != nil {
@@ -316,10 +321,12 @@ func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientCo
 		}
 	}
 	if err != nil {
-		h.inUse.Add(-1)
 		return nil, err
 	}
 	h.created.Add(1)
+	p.mu.Lock()
+	h.used[cc] = struct{}{}
+	p.mu.Unlock()
 	return cc, nil
 }
 
@@ -343,7 +350,7 @@ func (p *Pool) Put(cc *ClientConn) {
 		h.idle = append(h.idle[:0], h.idle[k:]...)
 	}
 	if h != nil {
-		h.inUse.Add(-1)
+		delete(h.used, cc)
 	}
 	p.mu.Unlock()
 	for _, c := range stale {
@@ -364,13 +371,25 @@ func (p *Pool) Drop(host string) {
 	}
 }
 
+// Sever ends all connections to host: whoever waits for an answer on one learns that none will come.
+func (p *Pool) Sever(host string) {
+	p.Drop(host)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.mu.hosts[host]; h != nil {
+		for cc := range h.used {
+			_ = cc.conn.Close() // the connection's user marks it as broken
+		}
+	}
+}
+
 // Stats lists the hosts and their connections (command connPoolStats).
 func (p *Pool) Stats() []HostStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]HostStats, 0, len(p.mu.hosts))
 	for host, h := range p.mu.hosts {
-		out = append(out, HostStats{host, h.inUse.Load(), int64(len(h.idle)), h.created.Load()})
+		out = append(out, HostStats{host, int64(len(h.used)), int64(len(h.idle)), h.created.Load(), h.dialing.Load()})
 	}
 	return out
 }

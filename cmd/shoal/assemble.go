@@ -171,7 +171,7 @@ func (a *assembly) mongod() error {
 		clock = cluster.NewVectorClock(time.Now)
 	}
 	d := newDirectory(clock)
-	a.onStop(func(context.Context) error { d.pool.Close(); return nil })
+	a.onStop(d.close)
 	s, err := a.openData(shardnode.Config{
 		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
 	})
@@ -235,7 +235,7 @@ func (a *assembly) manage(ctx context.Context, s *shardnode.Server, registry *cl
 func (a *assembly) mongos() error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := newDirectory(clock)
-	a.onStop(func(context.Context) error { d.pool.Close(); return nil })
+	a.onStop(d.close)
 	set, hosts := cluster.SplitHosts(a.c.ConfigDB)
 	config, err := d.dial(set, hosts)
 	if err != nil {

@@ -8,43 +8,36 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 )
 
-// directory finds the nodes of this process by the name of their replica set; other nodes are reached over TCP.
+// directory finds the nodes that this process talks to: its own by a call, others over TCP, and the right member of each
+// replica set.
 type directory struct {
-	pool  *wire.Pool
-	clock *cluster.VectorClock
-	mu    sync.Mutex
-	local map[string]cluster.Peer
+	*sdam.Nodes
+	monitors *sdam.Monitors
 }
 
 func newDirectory(clock *cluster.VectorClock) *directory {
-	return &directory{pool: wire.NewPool(wire.PoolOptions{Handshake: cluster.Handshake}), clock: clock, local: map[string]cluster.Peer{}}
-}
-
-func (d *directory) add(set string, p cluster.Peer) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.local[set] = p
+	nodes := sdam.NewNodes(wire.NewPool(wire.PoolOptions{Handshake: cluster.Handshake}), clock)
+	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
 }
 
 // dial implements what a registry reaches shards by.
-func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
-	d.mu.Lock()
-	p := d.local[set]
-	d.mu.Unlock()
-	if p != nil {
-		return p, nil
-	}
-	return cluster.NewTCPPeer(d.pool, d.clock, hosts)
+func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) { return d.monitors.Dial(set, hosts) }
+
+// close ends the monitoring and the connections.
+func (d *directory) close(context.Context) error {
+	d.monitors.Close()
+	d.Pool.Close()
+	return nil
 }
 
 // sharded is a whole cluster: a config server, shards, and routers that clients connect to.
@@ -53,6 +46,7 @@ func (a *assembly) sharded() error {
 	ctx := context.Background()
 	clock := cluster.NewVectorClock(time.Now)
 	d := newDirectory(clock)
+	a.onStop(d.close)
 	ports := newPorts(c)
 	cfg, err := a.member(ctx, clock, d, "configRepl", "config", true, ports)
 	if err != nil {
@@ -61,7 +55,11 @@ func (a *assembly) sharded() error {
 	if err := cfg.UseKeys(ctx, cluster.PeerKeys{Peer: cfg.Peer()}, true); err != nil {
 		return err
 	}
-	registry := cluster.NewRegistry(cfg.Peer(), d.dial)
+	config, err := d.dial(cfg.Repl.Name, []string{cfg.Node.Host})
+	if err != nil {
+		return err
+	}
+	registry := cluster.NewRegistry(config, d.dial)
 	if err := a.manage(ctx, cfg, registry, clock); err != nil {
 		return err
 	}
@@ -71,14 +69,16 @@ func (a *assembly) sharded() error {
 		if err != nil {
 			return err
 		}
-		if err := a.joinable(s, cfg.Peer(), d, clock); err != nil {
+		if err := a.joinable(s, config, d, clock); err != nil {
 			return err
 		}
-		if err := enlist(ctx, s, cfg.Peer(), name); err != nil {
+		if err := enlist(ctx, s, config, name); err != nil {
 			return err
 		}
 	}
-	return a.routers(cfg.Peer(), d, clock)
+	// What follows the members ends before them, and after the routers that ask it.
+	a.onStop(d.close)
+	return a.routers(config, d, clock)
 }
 
 func shardName(i int) string { return fmt.Sprintf("shard%02d", i) }
@@ -138,7 +138,7 @@ func (a *assembly) member(ctx context.Context, clock *cluster.VectorClock, d *di
 	if err := s.Initiate(ctx); err != nil {
 		return nil, err
 	}
-	d.add(set, s.Peer())
+	d.Add(host, s.Peer())
 	if p.next > 0 {
 		p.next++
 		if _, err := a.listen(s.Service, []string{host}); err != nil {

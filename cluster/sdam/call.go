@@ -1,0 +1,171 @@
+package sdam
+
+import (
+	"context"
+	"errors"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// maxRetries is how often a call is sent again after its member failed it.
+const maxRetries = 3
+
+// Call implements cluster.Peer: the primary answers.
+func (s *Set) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	out, _, err := s.CallOn(ctx, nil, m, dst)
+	return out, err
+}
+
+// CallOn implements cluster.SetPeer.
+func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Message, dst []byte) ([]byte, cluster.Peer, error) {
+	var failed *Server
+	var last error // of the last try: it tells more than that nobody is there for another
+	for try := 0; ; try++ {
+		srv, err := s.selectServer(ctx, p, failed)
+		if err != nil {
+			if last != nil && mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference {
+				err = last
+			}
+			return dst, nil, err
+		}
+		msg := m
+		if p.OrPrimary() != cluster.ReadPrimary {
+			msg = withPreference(m, p)
+		}
+		out, sent, err := s.net.Call(ctx, srv.Host, msg, dst)
+		var reply []byte
+		if err == nil {
+			reply = out[len(dst):]
+			if err = memberError(reply); err == nil {
+				return out, srv.member, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return answer(out, reply, dst, err) // the caller's time is over: nothing is known of the member
+		}
+		s.failed(srv, reply, err)
+		untouched := reply == nil && !sent || reply != nil && refused(err)
+		if try >= maxRetries || !untouched && !repeatable(m) {
+			return answer(out, reply, dst, err)
+		}
+		failed, last = srv, err
+	}
+}
+
+// answer gives a failed call's reply where there is one, else its error.
+func answer(out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
+	if reply != nil {
+		return out, nil, nil
+	}
+	return dst, nil, err
+}
+
+// Call sends to this member whatever it is by now: what a cursor needs.
+func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byte, error) {
+	out, _, err := m.set.net.Call(ctx, m.host, msg, dst)
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}
+
+// Host is the member's address.
+func (m *member) Host() string { return m.host }
+
+// okTail is how a successful reply from a node of this process ends.
+var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
+
+// memberError gives the error of a reply that tells that its member is not, or no longer, the one to ask.
+func memberError(reply []byte) error {
+	if n := len(reply) - len(okTail); n >= 4 && string(reply[n:]) == string(okTail) {
+		return nil
+	}
+	if lookup(reply, "ok").Truthy() {
+		return nil
+	}
+	c, _ := lookup(reply, "code").AsInt64()
+	if mongoerr.Code(c).In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
+		return cluster.ReplyError(reply)
+	}
+	return nil
+}
+
+func lookup(doc []byte, key string) value.Value { return value.Lookup(doc, key) }
+
+// refused tells that a member did not begin with the command.
+func refused(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
+		return true
+	}
+	return false
+}
+
+// withPreference is a copy of a message that says what its sender prefers, where it does not yet: a secondary answers
+// none that does not.
+func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
+	if !lookup(m.Body, "$readPreference").IsMissing() {
+		return m
+	}
+	out := *m
+	b := append(make([]byte, 0, len(m.Body)+64), m.Body[:len(m.Body)-1]...)
+	b = value.Append(b, "$readPreference", value.NewDocument(p.Doc()))
+	out.Body = value.End(b, 0)
+	return &out
+}
+
+// idempotent are the commands that change nothing, or to the same whether they run once or twice.
+var idempotent = map[string]bool{
+	"find": true, "aggregate": true, "count": true, "distinct": true, "listCollections": true, "listIndexes": true, "listDatabases": true,
+	"collStats": true, "dbStats": true, "dataSize": true, "explain": true, "dbHash": true, "hello": true, "isMaster": true, "ping": true,
+	"getParameter": true, "serverStatus": true, "buildInfo": true, "killCursors": true, "getClusterParameter": true, "validate": true,
+	"getDefaultRWConcern": true, "planCacheListFilters": true, "getShardVersion": true, "splitVector": true, "top": true,
+	"_configsvrCommitChunkMigration": true, "_configsvrBalancerStatus": true, "_configsvrEnsureChunkVersionIsGreaterThan": true,
+	"_flushRoutingTableCacheUpdates": true, "_configsvrCreateDatabase": true,
+}
+
+// repeatable tells that a command may be sent again although it may have run: reads, retryable writes, and commands
+// between nodes that are made so.
+func repeatable(m *wire.Message) bool {
+	name := string(m.CommandName())
+	if !lookup(m.Body, "autocommit").IsMissing() {
+		return false // a statement of a transaction: its client starts that anew
+	}
+	if !lookup(m.Body, "txnNumber").IsMissing() {
+		return true
+	}
+	return idempotent[name] && !(name == "aggregate" && writes(m.Body))
+}
+
+// writes tells whether a pipeline ends in $out or $merge.
+func writes(body []byte) bool {
+	last := value.Value{}
+	for it := value.Walk(lookup(body, "pipeline").Doc()); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		last = v
+	}
+	it := value.Walk(last.Doc())
+	k, _, _ := it.Next()
+	return string(k) == "$out" || string(k) == "$merge"
+}
+
+// contextError says why a context ended.
+func contextError(ctx context.Context) error {
+	var own *mongoerr.Error
+	if errors.As(context.Cause(ctx), &own) {
+		return own
+	}
+	if errors.As(ctx.Err(), &own) {
+		return own
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit")
+	}
+	return mongoerr.New(mongoerr.Interrupted, "operation was interrupted")
+}

@@ -1,0 +1,121 @@
+package sdam
+
+import (
+	"sort"
+	"sync"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Monitors are the replica sets that a process follows, one Set for each name however many ask for it.
+type Monitors struct {
+	net    Network
+	timing Timing
+
+	mu struct {
+		sync.Mutex
+		sets   map[string]*followed
+		moved  []func(set, conn string, version int64)
+		closed bool
+	}
+}
+
+type followed struct {
+	*Set
+	handles int
+}
+
+// NewMonitors makes monitors that reach members through net.
+func NewMonitors(net Network, timing Timing) *Monitors {
+	ms := &Monitors{net: net, timing: timing}
+	ms.mu.sets = make(map[string]*followed)
+	return ms
+}
+
+// OnMove has f told of each change of a set's membership. f must not block.
+func (ms *Monitors) OnMove(f func(set, conn string, version int64)) {
+	ms.mu.Lock()
+	ms.mu.moved = append(ms.mu.moved, f)
+	ms.mu.Unlock()
+}
+
+func (ms *Monitors) tell(set, conn string, version int64) {
+	ms.mu.Lock()
+	fs := ms.mu.moved
+	ms.mu.Unlock()
+	for _, f := range fs {
+		f(set, conn, version)
+	}
+}
+
+// Handle is one holder's hold on a Set; the last that is closed ends the monitoring.
+type Handle struct {
+	*Set
+	close func()
+}
+
+// Close lets go of the set. A call under way may fail.
+func (h *Handle) Close() { h.close() }
+
+// Dial gives a set by name, from now on followed beginning at hosts. A lone server has no name and is known by its address.
+func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
+	if len(hosts) == 0 {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "a replica set needs at least one host")
+	}
+	key := name
+	if key == "" {
+		key = hosts[0]
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.mu.closed {
+		return nil, errClosed
+	}
+	f := ms.mu.sets[key]
+	if f == nil {
+		f = &followed{Set: newSet(name, hosts, ms.net, ms.timing, ms.tell)}
+		ms.mu.sets[key] = f
+	} else {
+		f.Seed(hosts)
+	}
+	f.handles++
+	var once sync.Once
+	return &Handle{Set: f.Set, close: func() { once.Do(func() { ms.release(key, f) }) }}, nil
+}
+
+func (ms *Monitors) release(key string, f *followed) {
+	ms.mu.Lock()
+	f.handles--
+	last := f.handles == 0
+	if last && ms.mu.sets[key] == f {
+		delete(ms.mu.sets, key)
+	}
+	ms.mu.Unlock()
+	if last {
+		f.Set.close()
+	}
+}
+
+// Sets lists what is followed, by name (command connPoolStats).
+func (ms *Monitors) Sets() []*Set {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	out := make([]*Set, 0, len(ms.mu.sets))
+	for _, f := range ms.mu.sets {
+		out = append(out, f.Set)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	return out
+}
+
+// Close ends all monitoring.
+func (ms *Monitors) Close() {
+	ms.mu.Lock()
+	ms.mu.closed = true
+	sets := ms.mu.sets
+	ms.mu.sets = map[string]*followed{}
+	ms.mu.Unlock()
+	for _, f := range sets {
+		f.Set.close()
+	}
+}

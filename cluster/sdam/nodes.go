@@ -1,0 +1,94 @@
+package sdam
+
+import (
+	"context"
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// Nodes reach the nodes of a cluster by address: those of this process by a call, others over pooled connections.
+type Nodes struct {
+	Pool  *wire.Pool
+	clock *cluster.VectorClock
+	local sync.Map // address → cluster.Peer
+}
+
+// NewNodes reaches other nodes through pool. The clock's times ride on each request to another process and are advanced
+// by each reply; nil for none.
+func NewNodes(pool *wire.Pool, clock *cluster.VectorClock) *Nodes { return &Nodes{Pool: pool, clock: clock} }
+
+var _ Network = (*Nodes)(nil)
+
+// Add makes known that the node at an address is in this process.
+func (n *Nodes) Add(host string, p cluster.Peer) { n.local.Store(host, p) }
+
+// Remove takes back Add.
+func (n *Nodes) Remove(host string) { n.local.Delete(host) }
+
+// Local implements Network.
+func (n *Nodes) Local(host string) bool {
+	_, ok := n.local.Load(host)
+	return ok
+}
+
+// Sever implements Network.
+func (n *Nodes) Sever(host string) { n.Pool.Sever(host) }
+
+// Call implements Network.
+func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error) {
+	if p, ok := n.local.Load(host); ok {
+		out, err = p.(cluster.Peer).Call(ctx, m, dst)
+		return out, true, err
+	}
+	cc, err := n.Pool.Get(ctx, host)
+	if err != nil {
+		return dst, false, err
+	}
+	msg := *m
+	msg.OpCode, msg.Flags = wire.OpMsg, m.Flags&^(wire.ExhaustAllowed|wire.ChecksumPresent)
+	msg.Body = n.withTimes(m.Body)
+	reply, err := cc.RoundTrip(ctx, &msg)
+	n.Pool.Put(cc)
+	if err != nil {
+		return dst, true, err
+	}
+	if reply == nil {
+		return dst, true, nil // w: 0: nothing comes back
+	}
+	n.learn(ctx, reply.Body)
+	return append(dst, reply.Body...), true, nil
+}
+
+// withTimes puts this node's times into a copy of a command, in place of those it came with.
+func (n *Nodes) withTimes(body []byte) []byte {
+	dst, mark := value.Begin(make([]byte, 0, len(body)+128))
+	for it := value.Walk(body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		switch string(k) {
+		case "$clusterTime", "$configTime", "$topologyTime":
+		default:
+			dst = append(dst, raw...)
+		}
+	}
+	if n.clock != nil {
+		dst = n.clock.AppendPlain(n.clock.AppendClusterTime(dst))
+	}
+	return value.End(dst, mark)
+}
+
+func (n *Nodes) learn(ctx context.Context, reply []byte) {
+	if n.clock == nil {
+		return
+	}
+	if t := value.Lookup(reply, "$clusterTime"); t.T == value.Document {
+		// A reply of a node of this cluster is trusted; one too far in the future is ignored like a lost one.
+		_ = n.clock.GossipIn(ctx, t.Doc(), true)
+	}
+	n.clock.GossipInPlain(reply)
+}

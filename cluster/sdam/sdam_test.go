@@ -1,0 +1,403 @@
+package sdam
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fakeSet is a Network whose members say what the test makes them.
+type fakeSet struct {
+	mu      sync.Mutex
+	members map[string]*fakeMember
+	calls   []string // host:command of every call but hello
+	severed []string
+}
+
+type fakeMember struct {
+	kind    Kind
+	hosts   []string
+	term    byte
+	down    bool
+	counter int64
+	changed chan struct{}
+	fail    mongoerr.Code // the answer to the next command
+	lost    bool          // the next command runs, and its reply is lost
+}
+
+func newFakeSet(hosts ...string) *fakeSet {
+	f := &fakeSet{members: map[string]*fakeMember{}}
+	for i, h := range hosts {
+		k := Secondary
+		if i == 0 {
+			k = Primary
+		}
+		f.members[h] = &fakeMember{kind: k, hosts: hosts, term: 1, changed: make(chan struct{})}
+	}
+	return f
+}
+
+// change alters a member and answers its awaited hellos.
+func (f *fakeSet) change(host string, g func(m *fakeMember)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[host]
+	g(m)
+	m.counter++
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (f *fakeSet) elect(host string) {
+	f.mu.Lock()
+	term := byte(0)
+	for _, m := range f.members {
+		term = max(term, m.term)
+	}
+	f.mu.Unlock()
+	for h := range f.members {
+		f.change(h, func(m *fakeMember) {
+			if h == host {
+				m.kind, m.term = Primary, term+1
+			} else if m.kind == Primary {
+				m.kind = Secondary
+			}
+		})
+	}
+}
+
+func (f *fakeSet) Local(string) bool { return false }
+func (f *fakeSet) Sever(host string) {
+	f.mu.Lock()
+	f.severed = append(f.severed, host)
+	f.mu.Unlock()
+}
+
+func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []byte) ([]byte, bool, error) {
+	f.mu.Lock()
+	mem := f.members[host]
+	unreachable := mongoerr.Newf(mongoerr.HostUnreachable, "no route to %s", host)
+	if mem == nil || mem.down {
+		f.mu.Unlock()
+		return dst, false, unreachable
+	}
+	if name := string(m.CommandName()); name != "hello" {
+		defer f.mu.Unlock()
+		f.calls = append(f.calls, host+":"+name)
+		if mem.lost {
+			mem.lost = false
+			return dst, true, unreachable
+		}
+		if c := mem.fail; c != 0 {
+			mem.fail = 0
+			return errorReply(dst, c), true, nil
+		}
+		pref, _ := cluster.ParseReadPreference(lookup(m.Body, "$readPreference").Doc())
+		if mem.kind != Primary && pref.OrPrimary() == cluster.ReadPrimary {
+			return errorReply(dst, mongoerr.NotWritablePrimary), true, nil
+		}
+		return append(dst, value.Doc(value.F("at", value.NewString(host)), value.F("ok", value.NewDouble(1)))...), true, nil
+	}
+	await, _ := lookup(m.Body, "maxAwaitTimeMS").AsInt64()
+	_, known, there := parseVersion(lookup(m.Body, "topologyVersion"))
+	changed, same := mem.changed, there && known == mem.counter
+	f.mu.Unlock()
+	if same {
+		t := time.NewTimer(time.Duration(await) * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-ctx.Done():
+			return dst, true, contextError(ctx)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if mem.down {
+		return dst, true, unreachable
+	}
+	return append(dst, mem.hello(host)...), true, nil
+}
+
+func errorReply(dst []byte, c mongoerr.Code) []byte {
+	return append(dst, value.Doc(value.F("ok", value.NewDouble(0)), value.F("code", value.NewInt32(int32(c))), value.F("errmsg", value.NewString(c.Name())))...)
+}
+
+func (m *fakeMember) hello(host string) []byte {
+	var hosts []value.Value
+	for _, h := range m.hosts {
+		hosts = append(hosts, value.NewString(h))
+	}
+	version := value.Doc(value.F("processId", value.NewObjectID([12]byte{1})), value.F("counter", value.NewInt64(m.counter)))
+	return value.Doc(
+		value.F("isWritablePrimary", value.NewBool(m.kind == Primary)), value.F("secondary", value.NewBool(m.kind == Secondary)),
+		value.F("setName", value.NewString("rs")), value.F("setVersion", value.NewInt32(int32(len(m.hosts)))),
+		value.F("hosts", value.NewArray(value.ArrayOf(hosts...))), value.F("me", value.NewString(host)),
+		value.F("electionId", value.NewObjectID([12]byte{11: m.term})),
+		value.F("topologyVersion", value.NewDocument(version)), value.F("ok", value.NewDouble(1)))
+}
+
+func command(name string, more ...value.Field) *wire.Message {
+	f := append([]value.Field{value.F(name, value.NewInt32(1))}, more...)
+	return &wire.Message{OpCode: wire.OpMsg, Body: value.Doc(append(f, value.F("$db", value.NewString("admin")))...)}
+}
+
+func at(reply []byte) string { return lookup(reply, "at").Str() }
+
+var secondaryOnly = &cluster.ReadPreference{Mode: cluster.ReadSecondary}
+
+// follow runs a test in a bubble with a set of three members that is followed from one of them.
+func follow(t *testing.T, run func(t *testing.T, f *fakeSet, s *Handle)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1", "b:1", "c:1")
+		ms := NewMonitors(f, DefaultTiming)
+		s, err := ms.Dial("rs", []string{"b:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		run(t, f, s)
+		s.Close() // the bubble fails where a goroutine is left
+	})
+}
+
+func TestCallsFollowElections(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		for _, c := range []struct {
+			name string
+			do   func()
+			want string
+			wait time.Duration // the longest that the call may take
+		}{
+			{"found from a secondary", func() {}, "a:1", 0},
+			{"planned hand-over", func() { f.elect("b:1"); synctest.Wait() }, "b:1", 0},
+			{"not noticed yet", func() {
+				f.mu.Lock()
+				f.members["b:1"].kind, f.members["c:1"].kind, f.members["c:1"].term = Secondary, Primary, 9
+				f.mu.Unlock()
+			}, "c:1", time.Second},
+			{"primary killed", func() {
+				f.change("c:1", func(m *fakeMember) { m.down = true })
+				go func() { time.Sleep(5 * time.Second); f.elect("a:1") }()
+			}, "a:1", 6 * time.Second},
+		} {
+			c.do()
+			start := time.Now()
+			reply, err := s.Call(t.Context(), command("insert"), nil)
+			if err != nil || at(reply) != c.want || time.Since(start) > c.wait {
+				t.Errorf("%s: %s answered after %v (%v), want %s within %v", c.name, at(reply), time.Since(start), err, c.want, c.wait)
+			}
+		}
+	})
+}
+
+// What is sent again after which failure.
+func TestOnlyHarmlessCommandsAreRepeated(t *testing.T) {
+	txn := value.F("txnNumber", value.NewInt64(1))
+	out := value.F("pipeline", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(value.F("$out", value.NewString("x")))))))
+	for _, c := range []struct {
+		name   string
+		m      *wire.Message
+		lost   bool
+		fail   mongoerr.Code
+		repeat bool
+	}{
+		{"write refused", command("insert"), false, mongoerr.NotWritablePrimary, true},
+		{"write interrupted", command("insert"), false, mongoerr.InterruptedDueToReplStateChange, false},
+		{"write lost", command("insert"), true, 0, false},
+		{"retryable write interrupted", command("insert", txn), false, mongoerr.PrimarySteppedDown, true},
+		{"retryable write lost", command("update", txn), true, 0, true},
+		{"statement of a transaction", command("update", txn, value.F("autocommit", value.NewBool(false))), true, 0, false},
+		{"read lost", command("find"), true, 0, true},
+		{"read at shutdown", command("find"), false, mongoerr.InterruptedAtShutdown, true},
+		{"aggregate that writes", command("aggregate", out), true, 0, false},
+		{"getMore lost", command("getMore"), true, 0, false},
+		{"other error", command("find"), false, mongoerr.BadValue, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+				f.mu.Lock()
+				f.members["a:1"].lost, f.members["a:1"].fail = c.lost, c.fail
+				f.mu.Unlock()
+				reply, err := s.Call(t.Context(), c.m, nil)
+				if repeated := len(f.calls) > 1; repeated != c.repeat {
+					t.Errorf("repeated: %v (%v)", repeated, f.calls)
+				}
+				ok := err == nil && lookup(reply, "ok").Truthy()
+				if ok != c.repeat || c.lost && !c.repeat && mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+					t.Errorf("reply %s, error %v", value.ShowDoc(reply), err)
+				}
+			})
+		})
+	}
+}
+
+func TestSecondaryReadsAndPinnedMembers(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		seen := map[string]bool{}
+		for range 50 {
+			reply, p, err := s.CallOn(t.Context(), secondaryOnly, command("find"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[at(reply)] = true
+			more, err := p.Call(t.Context(), command("getMore", value.F("$readPreference", value.NewDocument(secondaryOnly.Doc()))), nil)
+			if err != nil || at(more) != at(reply) {
+				t.Fatalf("the cursor of %s was continued at %s (%v)", at(reply), at(more), err)
+			}
+		}
+		if len(seen) != 2 || seen["a:1"] {
+			t.Errorf("secondaries that answered: %v", seen)
+		}
+		f.change("b:1", func(m *fakeMember) { m.down = true })
+		for range 10 {
+			if reply, _, err := s.CallOn(t.Context(), secondaryOnly, command("find"), nil); err != nil || at(reply) != "c:1" {
+				t.Fatalf("%s, %v", at(reply), err)
+			}
+		}
+	})
+}
+
+func TestNobodyToCall(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		for _, h := range []string{"a:1", "b:1"} {
+			f.change(h, func(m *fakeMember) { m.down = true })
+		}
+		synctest.Wait()
+		start := time.Now()
+		_, err := s.Call(t.Context(), command("insert"), nil)
+		want := `Could not find host matching read preference { mode: "primary" } for set rs`
+		if mongoerr.CodeOf(err) != mongoerr.FailedToSatisfyReadPreference || !strings.Contains(err.Error(), want) || time.Since(start) != DefaultTiming.Select {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Call(ctx, command("insert"), nil); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+			t.Errorf("past its time: %v", err)
+		}
+		if reply, _, err := s.CallOn(t.Context(), cluster.Nearest, command("find"), nil); err != nil || at(reply) != "c:1" {
+			t.Errorf("nearest: %s, %v", at(reply), err)
+		}
+	})
+}
+
+func TestMembershipIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1")
+		ms := NewMonitors(f, DefaultTiming)
+		var told []string
+		ms.OnMove(func(set, conn string, version int64) { told = append(told, fmt.Sprint(set, " ", conn, " ", version)) })
+		s, _ := ms.Dial("rs", []string{"a:1"})
+		twin, _ := ms.Dial("rs", []string{"a:1"})
+		synctest.Wait()
+		grown := []string{"a:1", "d:1", "e:1"}
+		for _, h := range grown[1:] {
+			f.members[h] = &fakeMember{kind: Secondary, hosts: grown, term: 1, changed: make(chan struct{})}
+		}
+		f.change("a:1", func(m *fakeMember) { m.hosts = grown })
+		synctest.Wait()
+		if got := s.ConnString(); got != "rs/a:1,d:1,e:1" || twin.Set != s.Set {
+			t.Errorf("grown: %s", got)
+		}
+		f.change("d:1", func(m *fakeMember) { m.hosts = grown[1:]; m.kind, m.term = Primary, 2 })
+		synctest.Wait()
+		if got := s.ConnString(); got != "rs/d:1,e:1" {
+			t.Errorf("shrunk: %s", got)
+		}
+		want := "rs rs/a:1 1; rs rs/a:1,d:1,e:1 3; rs rs/d:1,e:1 2"
+		if got := strings.Join(told, "; "); got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		s.Close()
+		if _, err := twin.Call(t.Context(), command("ping"), nil); err != nil {
+			t.Errorf("with a holder left: %v", err)
+		}
+		twin.Close()
+		if _, err := twin.Call(t.Context(), command("ping"), nil); mongoerr.CodeOf(err) == 0 && len(ms.Sets()) != 0 {
+			t.Error("a set that nobody holds is still followed")
+		}
+	})
+}
+
+// A paused member answers nothing: calls under way are cut off once its monitor has waited long enough.
+func TestStalePrimaryIsNotBelieved(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		f.elect("b:1")
+		f.change("a:1", func(m *fakeMember) { m.kind, m.term = Primary, 1 }) // it has not heard of the election
+		synctest.Wait()
+		if p := s.Topology().Primary(); p == nil || p.Host != "b:1" {
+			t.Errorf("primary %v", p)
+		}
+	})
+}
+
+func TestSelection(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	server := func(host string, k Kind, rtt int, behind int, tags ...string) *Server {
+		s := &Server{Host: host, Kind: k, RTT: time.Duration(rtt) * time.Millisecond, Updated: now, LastWrite: now.Add(-time.Duration(behind) * time.Second)}
+		for _, x := range tags {
+			n, v, _ := strings.Cut(x, ":")
+			s.Tags = append(s.Tags, cluster.Tag{Name: n, Value: v})
+		}
+		return s
+	}
+	full := []*Server{server("p", Primary, 5, 0, "dc:ny"), server("s1", Secondary, 1, 10, "dc:ny", "disk:ssd"), server("s2", Secondary, 10, 100, "dc:sf"),
+		server("s3", Secondary, 40, 5, "dc:sf"), {Host: "u"}, {Host: "o", Kind: Other}, {Host: "h", Kind: Secondary, Hidden: true}}
+	for _, c := range []struct {
+		pref    string
+		servers []*Server
+		want    string
+	}{
+		{`{"mode": "primary"}`, full, "p"},
+		{`{"mode": "primaryPreferred"}`, full, "p"},
+		{`{"mode": "secondary"}`, full, "s1 s2"},
+		{`{"mode": "secondaryPreferred"}`, full, "s1 s2"},
+		{`{"mode": "nearest"}`, full, "p s1 s2"},
+		{`{"mode": "primary"}`, full[1:], ""},
+		{`{"mode": "primaryPreferred"}`, full[1:], "s1 s2"},
+		{`{"mode": "secondaryPreferred"}`, full[:1], "p"},
+		{`{"mode": "secondary"}`, full[:1], ""},
+		{`{"mode": "secondary", "tags": [{"dc": "sf"}]}`, full, "s2"},
+		{`{"mode": "secondary", "tags": [{"dc": "ny", "disk": "hdd"}, {"dc": "ny"}]}`, full, "s1"},
+		{`{"mode": "secondary", "tags": [{"dc": "la"}]}`, full, ""},
+		{`{"mode": "secondary", "tags": [{"dc": "la"}, {}]}`, full, "s1 s2"},
+		{`{"mode": "secondaryPreferred", "tags": [{"dc": "la"}]}`, full, "p"},
+		{`{"mode": "nearest", "tags": [{"dc": "ny"}]}`, full, "p s1"},
+		{`{"mode": "secondary", "maxStalenessSeconds": 100}`, full, "s1"},
+		{`{"mode": "secondary", "maxStalenessSeconds": 120}`, full, "s1 s2"},
+		{`{"mode": "nearest", "maxStalenessSeconds": 90}`, full, "p s1"},
+		{`{"mode": "secondary", "maxStalenessSeconds": 100}`, full[1:], "s1"},
+		{`{"mode": "nearest", "hedge": {"enabled": true}}`, full, "p s1 s2"},
+	} {
+		var d bson.Raw
+		if err := bson.UnmarshalExtJSON([]byte(c.pref), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		doc := []byte(d)
+		p, err := cluster.ParseReadPreference(doc)
+		if err != nil {
+			t.Fatalf("%s: %v", c.pref, err)
+		}
+		topo := &Topology{Servers: c.servers}
+		topo.primary = topo.findPrimary()
+		var got []string
+		for _, s := range topo.candidates(p, 10*time.Second) {
+			got = append(got, s.Host)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s of %d: %v, want %s", c.pref, len(c.servers), got, c.want)
+		}
+	}
+}

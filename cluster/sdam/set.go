@@ -1,0 +1,246 @@
+package sdam
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Network reaches members by address.
+type Network interface {
+	// Call sends a request to a member and appends its reply to dst. With an error, sent tells that the member may have
+	// run the request although no reply came.
+	Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error)
+	// Local tells that a member is in this process.
+	Local(host string) bool
+	// Sever ends all connections to a member that is taken to be gone.
+	Sever(host string)
+}
+
+var (
+	errDemoted = mongoerr.New(mongoerr.NotWritablePrimary, "a newer election made another member primary")
+	errClosed  = mongoerr.New(mongoerr.ReplicaSetMonitorRemoved, "the replica set is not followed any more")
+)
+
+func errOtherSet(host, is, want string) error {
+	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "%s is a member of the replica set %s, not of %s", host, is, want)
+}
+
+// Set is one replica set, followed, and the way to call it.
+type Set struct {
+	name   string
+	net    Network
+	timing Timing
+	topo   atomic.Pointer[Topology]
+	// moved is told, from a member's goroutine, that the membership is another.
+	moved func(set, conn string, version int64)
+
+	mu struct {
+		sync.Mutex
+		members map[string]*member
+		changed chan struct{} // closed with each new topology
+		closed  bool
+	}
+}
+
+func newSet(name string, seeds []string, net Network, timing Timing, moved func(set, conn string, version int64)) *Set {
+	s := &Set{name: name, net: net, timing: timing, moved: moved}
+	s.mu.members = make(map[string]*member)
+	s.mu.changed = make(chan struct{})
+	t := &Topology{Set: name}
+	for _, h := range seeds {
+		t.add(h)
+	}
+	s.mu.Lock()
+	s.publish(t)
+	s.mu.Unlock()
+	return s
+}
+
+// publish makes t the current topology, watches who is new in it and leaves who is gone. The caller holds mu.
+func (s *Set) publish(t *Topology) {
+	s.topo.Store(t)
+	for _, srv := range t.Servers {
+		if s.mu.members[srv.Host] == nil {
+			s.mu.members[srv.Host] = newMember(s, srv.Host)
+		}
+	}
+	for host, m := range s.mu.members {
+		if t.server(host) == nil {
+			m.stop()
+			delete(s.mu.members, host)
+			s.net.Sever(host)
+		}
+	}
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// update takes in what a member said.
+func (s *Set) update(srv *Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.topo.Load()
+	if s.mu.closed || s.mu.members[srv.Host] != srv.member {
+		return
+	}
+	t := old.apply(srv)
+	s.publish(t)
+	if srv.Kind == Unknown {
+		if was := old.server(srv.Host); was != nil && was.Kind != Unknown {
+			s.net.Sever(srv.Host) // whoever waits for its answer would wait for long
+		}
+	}
+	for _, now := range t.Servers {
+		if now.Err == errDemoted && now.Host != srv.Host && now != old.server(now.Host) && now.member != nil {
+			now.member.check()
+		}
+	}
+	if s.moved != nil && t.primary != nil && (t.version != old.version || !slices.Equal(t.hosts, old.hosts)) {
+		s.moved(s.name, t.connString(), t.version)
+	}
+}
+
+// failed notes that a call to a member went wrong, unless the member has told something newer since.
+func (s *Set) failed(srv *Server, reply []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.topo.Load()
+	cur := old.server(srv.Host)
+	if s.mu.closed || cur == nil || cur.Updated.After(srv.Updated) && cur.Kind != srv.Kind {
+		return
+	}
+	if cur.member != nil {
+		cur.member.check()
+	}
+	if supersedes(cur, reply) {
+		return
+	}
+	s.publish(old.apply(&Server{Host: srv.Host, Kind: Unknown, Updated: time.Now(), member: cur.member, Err: err}))
+}
+
+// supersedes tells that an error reply is older news than what a member is known to be.
+func supersedes(cur *Server, reply []byte) bool {
+	if reply == nil || !cur.versioned {
+		return false
+	}
+	v := lookup(reply, "topologyVersion")
+	process, counter, ok := parseVersion(v)
+	return ok && process == cur.process && counter <= cur.counter
+}
+
+// Topology is the current reading of the set.
+func (s *Set) Topology() *Topology { return s.topo.Load() }
+
+// ConnString is the set as its primary last listed it, "set/host,host"; empty before a primary was seen.
+func (s *Set) ConnString() string { return s.topo.Load().connString() }
+
+// Hosts lists the members' addresses as known.
+func (s *Set) Hosts() []string {
+	t := s.topo.Load()
+	if len(t.hosts) > 0 {
+		return t.hosts
+	}
+	out := make([]string, len(t.Servers))
+	for i, srv := range t.Servers {
+		out[i] = srv.Host
+	}
+	return out
+}
+
+// Seed adds addresses to try where none of those known answers.
+func (s *Set) Seed(hosts []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topo.Load()
+	for _, srv := range t.Servers {
+		if srv.Kind == Primary || srv.Kind == Secondary {
+			return
+		}
+	}
+	if s.mu.closed {
+		return
+	}
+	n := *t
+	n.Servers = slices.Clone(t.Servers)
+	for _, h := range hosts {
+		n.add(h)
+	}
+	s.publish(&n)
+}
+
+// close stops following and waits for the members' goroutines.
+func (s *Set) close() {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.closed = true
+	members := s.mu.members
+	s.mu.members = nil
+	for _, m := range members {
+		m.stop()
+	}
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+	s.mu.Unlock()
+	for _, m := range members {
+		<-m.done
+	}
+}
+
+// selectServer finds a member that p allows, and waits for one where there is none.
+func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid *Server) (*Server, error) {
+	if c := s.topo.Load().candidates(p, s.timing.Heartbeat); len(c) > 0 {
+		return pick(without(c, avoid)), nil
+	}
+	t := time.NewTimer(s.timing.Select)
+	defer t.Stop()
+	again := time.NewTicker(s.timing.MinBetween)
+	defer again.Stop()
+	for {
+		s.mu.Lock()
+		changed, closed := s.mu.changed, s.mu.closed
+		s.mu.Unlock()
+		if closed {
+			return nil, errClosed
+		}
+		topo := s.topo.Load()
+		if c := topo.candidates(p, s.timing.Heartbeat); len(c) > 0 {
+			return pick(without(c, avoid)), nil
+		}
+		s.checkOld(topo)
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-t.C:
+			return nil, mongoerr.Newf(mongoerr.FailedToSatisfyReadPreference, "Could not find host matching read preference %s for set %s", p, s.name)
+		case <-ctx.Done():
+			return nil, contextError(ctx)
+		}
+	}
+}
+
+// checkOld has the members looked at again that were not heard of for a moment: what is waited for may be among them.
+func (s *Set) checkOld(t *Topology) {
+	for _, srv := range t.Servers {
+		if srv.member != nil && time.Since(srv.Updated) >= s.timing.MinBetween {
+			srv.member.check()
+		}
+	}
+}
+
+// without leaves out the member that has just failed, where there are others.
+func without(in []*Server, avoid *Server) []*Server {
+	if avoid == nil || len(in) < 2 {
+		return in
+	}
+	return slices.DeleteFunc(slices.Clone(in), func(s *Server) bool { return s.Host == avoid.Host })
+}
