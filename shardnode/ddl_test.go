@@ -410,12 +410,7 @@ func TestTimeseriesRetry(t *testing.T) {
 	if len(entries) != 1 || entries[0] != "{ stmtId: [ 0, 1 ] }" {
 		t.Errorf("statements in the oplog: %v", entries)
 	}
-	for _, c := range n.srv.Node.retries.mu.sessions {
-		c.runs = nil
-	}
-	if err := n.srv.Node.replayOplog(0); err != nil {
-		t.Fatal(err)
-	}
+	n.forgetSessions()
 	if r := n.ok("d", cmd); r["n"] != int32(2) {
 		t.Fatal(r)
 	}

@@ -51,12 +51,15 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	st.onWrite = func(o, x []byte) {
 		old, next = append(old[:0], o...), append(next[:0], x...)
 	}
-	post := op.Bool("new")
+	w.imageKind = "preImage"
+	if op.Bool("new") {
+		w.imageKind = "postImage"
+	}
 	st.image = func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if post {
-			return w.keepImage(s, u, next, true)
+		if op.Bool("new") {
+			return w.keepImage(s, u, next)
 		}
-		return w.keepImage(s, u, old, false)
+		return w.keepImage(s, u, old)
 	}
 	r, err := w.runStatement(ns, st, true)
 	if err != nil {

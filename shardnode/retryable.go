@@ -15,9 +15,9 @@ import (
 // answers a statement that comes again with what it did the first time.
 //
 // The table is in memory. What makes it durable is the oplog: each entry of a retryable write carries lsid, txnNumber
-// and stmtId in the same unit of work as the write itself. So that a restart need not read the whole oplog, the table is
-// written to config.transactions every few seconds, with the time up to which it is complete; what is newer is read from
-// the oplog when the node opens.
+// and stmtId in the same unit of work as the write itself. So that a restart or an election need not read the whole oplog,
+// the primary writes the table to config.transactions every few seconds, with the time up to which it is complete; what is
+// newer is read from the oplog by the node that opens, or becomes primary.
 type retryTable struct {
 	mu struct {
 		sync.Mutex
@@ -35,9 +35,18 @@ type retrySession struct {
 	runs   []stmtRun
 	image  []byte // the document that findAndModify answered
 	lsid   []byte
-	txn    *openTxn // the transaction of that number, nil for retryable writes
+	last   storage.OpTime // of the newest entry of that number
+	txn    *openTxn       // the transaction of that number, nil for retryable writes
 	used   time.Time
 	dirty  bool
+	// incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
+	// not known may have been executed.
+	incomplete bool
+}
+
+// begin forgets the history of the numbers before.
+func (s *retrySession) begin(number int64) {
+	s.number, s.runs, s.image, s.txn, s.last, s.incomplete = number, nil, nil, nil, storage.NoOpTime, false
 }
 
 // stmtRun are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
@@ -50,13 +59,15 @@ type stmtRun struct {
 const (
 	transactionsNS  = "config.transactions"
 	imagesNS        = "config.image_collection"
-	retryProgressNS = "local.retryableWrites"
+	retryProgressNS = "config.system.retryableWrites"
 	// retryFlushEvery is how often the table is written down; a restart reads about twice as much oplog.
 	retryFlushEvery = 5 * time.Second
 )
 
+var retryProgressID = value.NewString("complete")
+
 func newRetrySession() *retrySession {
-	s := &retrySession{busy: make(chan struct{}, 1), number: -1}
+	s := &retrySession{busy: make(chan struct{}, 1), number: -1, last: storage.NoOpTime}
 	s.busy <- struct{}{}
 	return s
 }
@@ -81,7 +92,7 @@ func (n *Node) checkoutRetry(op *command.Op) (s *retrySession, release func(), e
 	}
 	if number > s.number {
 		n.abortTxn(s)
-		s.number, s.runs, s.image, s.txn = number, nil, nil, nil
+		s.begin(number)
 	}
 	s.used = op.Start
 	return s, release, nil
@@ -214,10 +225,25 @@ func (w *writeOp) replay(st *statement) (r result, ok bool) {
 	case 'd':
 		r.deleted = 1
 	}
-	if st.onWrite != nil && w.session.image != nil {
+	if st.onWrite == nil {
+		return r, true
+	}
+	if w.session.image == nil {
+		w.session.image = w.storedImage()
+	}
+	if w.session.image != nil {
 		st.onWrite(w.session.image, w.session.image)
 	}
 	return r, true
+}
+
+// storedImage is the image that keepImage stored, nil for none.
+func (w *writeOp) storedImage() []byte {
+	doc, err := w.n.getDoc(imagesNS, value.NewDocument(w.session.lsid))
+	if err != nil || safeInt64(value.Lookup(doc, "txnNum")) != w.session.number {
+		return nil
+	}
+	return value.Lookup(doc, "image").Doc()
 }
 
 // noteRun remembers what a statement did; one that changed nothing may run again.
@@ -245,7 +271,7 @@ func (w *writeOp) refuseMulti(st *statement, text string) error {
 }
 
 // keepImage stores, in the unit of a findAndModify, the document that it answers, for when it is retried after a restart.
-func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte, post bool) error {
+func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte) error {
 	if w.session == nil || len(image) == 0 {
 		return nil
 	}
@@ -253,12 +279,8 @@ func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	if c == nil {
 		return nil // the node has only just begun: the table in memory serves
 	}
-	kind := "preImage"
-	if post {
-		kind = "postImage"
-	}
 	doc := value.Doc(value.F("_id", value.NewDocument(w.session.lsid)), value.F("txnNum", value.NewInt64(w.session.number)),
-		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),
+		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(w.imageKind)), value.F("image", value.NewDocument(image)),
 		value.F("invalidated", value.NewBool(false)))
 	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
 	if err != nil {

@@ -12,79 +12,60 @@ import (
 
 // The durable half of the retryable writes' table: see retryTable.
 
-// loadRetries rebuilds the table when the node opens: what was written down, then the oplog from there on.
+// loadRetries rebuilds the table, when the node opens and whenever it becomes primary: what was written down, then the
+// oplog from there on.
 func (n *Node) loadRetries() error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
 	t := &n.retries
-	t.mu.sessions = make(map[cluster.LogicalSessionID]*retrySession)
-	err := n.eachDoc(transactionsNS, func(doc []byte) error {
-		s := n.retries.known(value.Lookup(doc, "_id").Doc())
-		if s == nil {
-			return nil
-		}
-		s.number = safeInt64(value.Lookup(doc, "txnNum"))
-		s.used = value.Lookup(doc, "lastWriteDate").Time()
-		if value.Lookup(doc, "state").Str() == "committed" {
-			ts := value.Lookup(value.Lookup(doc, "lastWriteOpTime").Doc(), "ts")
-			s.txn = &openTxn{number: s.number, state: txnCommitted, ts: storage.Timestamp(ts.TimestampU64())}
-		}
-		for _, v := range value.Values(value.Lookup(doc, "statements").Doc()) {
-			d := v.Doc()
-			s.runs = append(s.runs, stmtRun{
-				from: int32(safeInt64(value.Lookup(d, "from"))), to: int32(safeInt64(value.Lookup(d, "to"))),
-				op: value.Lookup(d, "op").Str()[0], id: value.Lookup(d, "id").Clone(),
-			})
+	sessions := make(map[cluster.LogicalSessionID]*retrySession)
+	progress, err := n.getDoc(retryProgressNS, retryProgressID)
+	if err != nil {
+		return err
+	}
+	complete := storage.Timestamp(value.Lookup(progress, "ts").TimestampU64())
+	first, err := n.Engine.OplogFirst()
+	if err != nil {
+		return err
+	}
+	gap := complete != 0 && first > complete+1
+	err = n.eachDoc(transactionsNS, func(doc []byte) error {
+		if s := known(sessions, value.Lookup(doc, "_id").Doc()); s != nil {
+			s.readRecord(doc)
+			s.incomplete = gap
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	from, err := n.getDoc(retryProgressNS, value.NewString("complete"))
+	err = s.SessionEntries(complete, func(e *storage.SessionEntry) error {
+		noteEntry(sessions, e)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	t.flushed = storage.Timestamp(value.Lookup(from, "ts").TimestampU64())
-	if err := n.replayOplog(t.flushed); err != nil {
-		return err
-	}
-	return n.eachDoc(imagesNS, func(doc []byte) error {
-		s := n.retries.known(value.Lookup(doc, "_id").Doc())
-		if s != nil && s.number == safeInt64(value.Lookup(doc, "txnNum")) {
-			s.image = value.Lookup(doc, "image").Doc()
-		}
-		return nil
-	})
+	t.mu.Lock()
+	t.mu.sessions = sessions
+	t.mu.Unlock()
+	t.flushed, t.pending = complete, complete
+	return nil
 }
 
 // known finds or makes a session by its stored id; nil where that is none.
-func (t *retryTable) known(lsid []byte) *retrySession {
+func known(sessions map[cluster.LogicalSessionID]*retrySession, lsid []byte) *retrySession {
 	id, err := cluster.ParseLSID(lsid, cluster.NoUser)
 	if err != nil {
 		return nil
 	}
-	s := t.mu.sessions[id]
+	s := sessions[id]
 	if s == nil {
 		s = newRetrySession()
 		s.lsid = id.Doc()
-		t.mu.sessions[id] = s
+		sessions[id] = s
 	}
 	return s
-}
-
-// replayOplog notes the retryable writes of all entries after a time.
-func (n *Node) replayOplog(after storage.Timestamp) error {
-	s := n.Engine.Snapshot()
-	defer s.Release()
-	c := s.Catalog().Lookup("local.oplog.rs")
-	if c == nil {
-		return nil
-	}
-	cur := s.Scan(c, storage.ScanOptions{From: storage.NewRecordID(int64(after))})
-	defer cur.Close()
-	for cur.Next() {
-		n.retries.noteEntry(cur.Doc())
-	}
-	return cur.Err()
 }
 
 func (s *retrySession) has(stmt int32) bool {
@@ -93,59 +74,39 @@ func (s *retrySession) has(stmt int32) bool {
 }
 
 // noteEntry notes an oplog entry, where it is a statement of a retryable write or the commit of a transaction.
-func (t *retryTable) noteEntry(doc []byte) {
-	if o := value.Lookup(doc, "o").Doc(); !value.Lookup(o, "applyOps").IsMissing() {
-		t.noteCommit(doc, o)
+func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.SessionEntry) {
+	stmts := []value.Value{value.NewInt32(e.StmtID)}
+	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that went into buckets together
+		stmts = value.Values(list.Doc())
+	}
+	commit := e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing()
+	switch {
+	case commit && value.Lookup(e.O, "partialTxn").Truthy(): // the last of several counts
+		return
+	case !commit && (stmts[0].Int32() < 0 || e.Op != 'i' && e.Op != 'u' && e.Op != 'd'):
 		return
 	}
-	stmt, number := value.Lookup(doc, "stmtId"), value.Lookup(doc, "txnNumber")
-	list := stmt.T == value.Array // measurements that went into buckets together
-	if stmt.IsMissing() || number.IsMissing() || !list && safeInt64(stmt) < 0 {
+	s := known(sessions, e.LSID)
+	if s == nil || e.Number < s.number {
 		return
 	}
-	s := t.known(value.Lookup(doc, "lsid").Doc())
-	if s == nil || number.Int64() < s.number {
+	if e.Number > s.number {
+		s.begin(e.Number)
+	}
+	s.used, s.last, s.dirty = time.UnixMilli(e.WallMS), e.At, true
+	if commit {
+		s.txn = &openTxn{number: s.number, state: txnCommitted, ts: e.At.TS}
 		return
 	}
-	if number.Int64() > s.number {
-		s.number, s.runs, s.image, s.txn = number.Int64(), nil, nil, nil
+	made := value.Value{}
+	if e.Op == 'i' && len(stmts) == 1 {
+		made = value.Lookup(e.O, "_id")
 	}
-	s.used = value.Lookup(doc, "wall").Time()
-	if list {
-		for _, v := range value.Values(stmt.Doc()) {
-			if id := int32(safeInt64(v)); !s.has(id) {
-				s.ran('i', id, id, value.Value{})
-			}
+	for _, v := range stmts {
+		if id := int32(safeInt64(v)); !s.has(id) {
+			s.ran(e.Op, id, id, made)
 		}
-		return
 	}
-	id := int32(safeInt64(stmt))
-	if s.has(id) {
-		return
-	}
-	op, made := value.Lookup(doc, "op").Str(), value.Value{}
-	if op == "" || op[0] != 'i' && op[0] != 'u' && op[0] != 'd' {
-		return
-	}
-	if op[0] == 'i' {
-		made = value.Lookup(value.Lookup(doc, "o").Doc(), "_id")
-	}
-	s.ran(op[0], id, id, made)
-}
-
-// noteCommit notes the entry of a committed transaction; the last of several counts.
-func (t *retryTable) noteCommit(doc, o []byte) {
-	number := value.Lookup(doc, "txnNumber")
-	if number.IsMissing() || value.Lookup(o, "partialTxn").Truthy() {
-		return
-	}
-	s := t.known(value.Lookup(doc, "lsid").Doc())
-	if s == nil || number.Int64() < s.number {
-		return
-	}
-	s.number, s.runs, s.image, s.dirty = number.Int64(), nil, nil, true
-	s.used = value.Lookup(doc, "wall").Time()
-	s.txn = &openTxn{number: s.number, state: txnCommitted, ts: storage.Timestamp(value.Lookup(doc, "ts").TimestampU64())}
 }
 
 // flushRetries writes the sessions that changed to config.transactions, and forgets those that nobody used for as long as
@@ -199,11 +160,11 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		return nil
 	}
 	return n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := localCollectionFor(s, u, retryProgressNS)
+		c, err := collectionFor(s, u, retryProgressNS)
 		if err != nil {
 			return err
 		}
-		return putRecord(s, u, c, value.NewString("complete"), value.Doc(value.F("_id", value.NewString("complete")), value.F("ts", t.flushed.Value())))
+		return putRecord(s, u, c, retryProgressID, value.Doc(value.F("_id", retryProgressID), value.F("ts", t.flushed.Value())))
 	})
 }
 
@@ -218,20 +179,29 @@ func (s *retrySession) record() []byte {
 		runs[i] = value.NewDocument(value.Doc(f...))
 	}
 	fields := []value.Field{value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
-		value.F("lastWriteDate", value.NewTime(s.used)), value.F("statements", value.NewArray(value.ArrayOf(runs...)))}
+		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(s.used))}
 	if s.txn != nil && s.txn.state == txnCommitted {
-		fields = append(fields, value.F("state", value.NewString("committed")),
-			value.F("lastWriteOpTime", value.NewDocument(value.Doc(value.F("ts", s.txn.ts.Value())))))
+		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
 	}
-	return value.Doc(fields...)
+	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// localCollectionFor is collectionFor for collections that are no part of the oplog.
-func localCollectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*catalog.Collection, error) {
-	if c := s.Catalog().Lookup(ns); c != nil {
-		return c, nil
+// readRecord is the other way round.
+func (s *retrySession) readRecord(doc []byte) {
+	s.begin(safeInt64(value.Lookup(doc, "txnNum")))
+	s.used = value.Lookup(doc, "lastWriteDate").Time()
+	last := value.Lookup(doc, "lastWriteOpTime").Doc()
+	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: safeInt64(value.Lookup(last, "t"))}
+	if value.Lookup(doc, "state").Str() == "committed" {
+		s.txn = &openTxn{number: s.number, state: txnCommitted, ts: s.last.TS}
 	}
-	return u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true})
+	for _, v := range value.Values(value.Lookup(doc, "statements").Doc()) {
+		d := v.Doc()
+		s.runs = append(s.runs, stmtRun{
+			from: int32(safeInt64(value.Lookup(d, "from"))), to: int32(safeInt64(value.Lookup(d, "to"))),
+			op: value.Lookup(d, "op").Str()[0], id: value.Lookup(d, "id").Clone(),
+		})
+	}
 }
 
 // putRecord replaces the document with an _id, or removes it where doc is nil.

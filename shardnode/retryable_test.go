@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,59 @@ func TestRetryOfAPartOfABatch(t *testing.T) {
 	if got := n.first("d", `{"find": "c"}`); len(got) != 4 {
 		t.Errorf("%v", got)
 	}
+}
+
+// forgetSessions makes the node know of sessions only what is stored, as after a restart or an election.
+func (n *testNode) forgetSessions() {
+	n.t.Helper()
+	if err := n.srv.Node.loadRetries(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Entries of one transaction number are chained; findAndModify says which image it stored.
+func TestOplogOfRetryableWrites(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1))
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`, 1))
+	n.ok("d", inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"x": 1}}, "new": true}`, 2))
+	entries := n.first("local", `{"aggregate": "oplog.rs", "cursor": {}, "pipeline": [{"$match": {"ns": "d.c", "stmtId": {"$exists": true}}}, {"$sort": {"ts": -1}},
+		{"$lookup": {"from": "oplog.rs", "localField": "prevOpTime.ts", "foreignField": "ts", "as": "before"}},
+		{"$project": {"_id": 0, "txnNumber": 1, "stmtId": 1, "needsRetryImage": 1, "before": "$before.stmtId", "t": "$prevOpTime.t"}}]}`)
+	want := []string{
+		`{ txnNumber: 2, stmtId: 0, needsRetryImage: "postImage", before: [ ], t: -1 }`,
+		`{ txnNumber: 1, stmtId: 2, before: [ 1 ], t: 1 }`,
+		`{ txnNumber: 1, stmtId: 1, before: [ 0 ], t: 1 }`,
+		`{ txnNumber: 1, stmtId: 0, before: [ ], t: -1 }`,
+	}
+	if !slices.Equal(entries, want) {
+		t.Errorf("%v, want %v", entries, want)
+	}
+	n.forgetSessions()
+	again := n.ok("d", inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"x": 1}}, "new": true}`, 2))
+	if got := shown(t, again, "value", "retriedStmtId"); got != "{ value: { _id: 1, x: 1 }, retriedStmtId: 0 }" {
+		t.Errorf("the image after an election: %s", got)
+	}
+}
+
+// A statement that is not known is not executed where a part of its history is lost.
+func TestIncompleteHistory(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1))
+	for range 3 {
+		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.forgetSessions()
+	for _, s := range n.srv.Node.retries.mu.sessions {
+		s.incomplete = true // as loadRetries finds it once the oplog begins after what was written down
+	}
+	runSteps(t, n, []step{
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 0},
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1), 217},
+		{inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 2), 0},
+	})
 }
 
 // What was executed is known after a restart, from the written table and from the oplog behind it.

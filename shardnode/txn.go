@@ -148,7 +148,7 @@ func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
 	case r.StartTxn:
 		n.abortTxn(s)
-		s.number, s.runs, s.image = r.TxnNumber, nil, nil
+		s.begin(r.TxnNumber)
 		return n.openTxn(op, s)
 	case t == nil || t.number != r.TxnNumber:
 		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.number)
@@ -250,7 +250,7 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	op.AdvanceOperationTime(uint64(t.ts))
 	s := n.retries.of(op)
 	n.closeTxn(s, txnCommitted)
-	s.dirty = true
+	s.dirty, s.last = true, storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
 	n.txns.committed.Add(1)
 	return nil
 }

@@ -334,7 +334,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		}
 	}
 	if st.u.IsMissing() {
-		if err := u.Delete(q.coll, rid, doc, w.info(nil)); err != nil {
+		if err := u.Delete(q.coll, rid, doc, w.imageInfo(nil)); err != nil {
 			return false, err
 		}
 		r.deleted++
@@ -372,7 +372,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 	if err := w.checkOwner(q, doc, next); err != nil {
 		return false, err
 	}
-	if err := u.Update(q.coll, rid, doc, next, w.info(oplogUpdate(st.upd, doc, next))); err != nil {
+	if err := u.Update(q.coll, rid, doc, next, w.imageInfo(oplogUpdate(st.upd, doc, next))); err != nil {
 		return false, err
 	}
 	r.modified++
@@ -400,6 +400,15 @@ func (w *writeOp) info(o []byte) storage.OpInfo {
 	info := storage.OpInfo{O: o, StmtID: -1}
 	if w.op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(int(w.stmt))
+	}
+	return info
+}
+
+// imageInfo is info for a write of whose documents one is kept for retries.
+func (w *writeOp) imageInfo(o []byte) storage.OpInfo {
+	info := w.info(o)
+	if w.imageKind != "" && w.session != nil {
+		info.Extra = value.Doc(value.F("needsRetryImage", value.NewString(w.imageKind)))
 	}
 	return info
 }

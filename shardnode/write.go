@@ -26,6 +26,8 @@ type writeOp struct {
 	unlock func()
 	env    *expr.Env // of the first statement: all of a command's see one $$NOW
 
+	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
+
 	session  *retrySession // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
@@ -176,9 +178,17 @@ func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
 	}
 	u := w.n.Engine.NewUnitOfWork(s)
 	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
-		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber)
+		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber, w.before())
 	}
 	return u
+}
+
+// before is the place of the entry that a retryable write's next one follows.
+func (w *writeOp) before() storage.OpTime {
+	if w.session == nil {
+		return storage.NoOpTime
+	}
+	return w.session.last
 }
 
 // drop ends a unit that was not committed; a transaction's goes on.
@@ -209,9 +219,15 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	if txnOf(w.op) != nil {
 		return nil // commitTransaction does it
 	}
+	if w.session != nil && w.session.incomplete {
+		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.number, value.ShowDoc(w.op.Req.LSID))
+	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
 		w.last = ts
+		if w.session != nil {
+			w.session.last = storage.OpTime{TS: ts, Term: w.n.Engine.Term()}
+		}
 		w.op.AdvanceOperationTime(uint64(ts))
 		if err != nil {
 			w.op.SetWriteConcernError(mongoerr.From(err))
@@ -319,18 +335,21 @@ func isFatal(c mongoerr.Code) bool {
 	switch c {
 	case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect,
 		mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.NotWritablePrimary, mongoerr.OutOfDiskSpace,
-		mongoerr.WouldChangeOwningShard, mongoerr.CannotImplicitlyCreateCollection:
+		mongoerr.WouldChangeOwningShard, mongoerr.CannotImplicitlyCreateCollection, mongoerr.IncompleteTransactionHistory:
 		return true
 	}
-	return false
+	return c.IsRetryableWrite() // the node is about to be no primary, or to stop
 }
 
 // commandError is the error that the whole command answers because of a statement's: the operation was stopped.
 func (w *writeOp) commandError() error {
 	for _, e := range w.errs {
+		if e.err.Code.IsRetryableWrite() {
+			return e.err
+		}
 		switch e.err.Code {
 		case mongoerr.Interrupted, mongoerr.InterruptedAtShutdown, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect, mongoerr.NotWritablePrimary,
-			mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.OperationNotSupportedInTransaction: // the last three in transactions only
+			mongoerr.IncompleteTransactionHistory, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable, mongoerr.OperationNotSupportedInTransaction: // the last three in transactions only
 			return e.err
 		}
 	}

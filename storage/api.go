@@ -30,6 +30,20 @@ func (t Timestamp) Increment() uint32 { return uint32(t) }
 // Value is t as BSON.
 func (t Timestamp) Value() value.Value { return value.NewTimestampU64(uint64(t)) }
 
+// OpTime is the place of an oplog entry: its timestamp, and the term of the primary that wrote it.
+type OpTime struct {
+	TS   Timestamp
+	Term int64
+}
+
+// NoOpTime is the place before the first entry.
+var NoOpTime = OpTime{Term: -1}
+
+// Value is o as BSON.
+func (o OpTime) Value() value.Value {
+	return value.NewDocument(value.Doc(value.F("ts", o.TS.Value()), value.F("t", value.NewInt64(o.Term))))
+}
+
 func (t Timestamp) String() string {
 	return fmt.Sprintf("Timestamp(%d, %d)", t.Seconds(), t.Increment())
 }

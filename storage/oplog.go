@@ -21,7 +21,7 @@ const OplogNS = "local.oplog.rs"
 //
 //	key    = ident 4 | timestamp of the last entry | 00
 //	block  = version u8 | entries u32 | wall ms u64 | rest
-//	rest   = term uvarint | session flag u8 [lsid document, txnNumber varint] entry*     (packed with s2 in version 2)
+//	rest   = term uvarint | session flag u8 [lsid document, txnNumber varint, previous] entry*     (packed with s2 in version 2)
 //	entry  = op u8 | flags u8 | [ns length uvarint, ns] [uuid 16] [stmtId varint] o document [o2 document] [extra document]
 //
 // Timestamps of a block's entries follow each other without gaps.
@@ -59,18 +59,36 @@ type opBlock struct {
 type session struct {
 	lsid   []byte
 	number int64
+	prev   OpTime // of the session's last entry before this unit
 }
 
-func (b *opBlock) begin(wallMS, term int64, s *session) {
+// The session flag says where the entry before a block's first one is, which is its prevOpTime.
+const (
+	noSession      = iota
+	sessionUnknown // written by earlier versions, which did not say
+	sessionAt      // at a timestamp (uvarint) and term (varint) that follow
+	sessionGoesOn  // right before it: the unit's last block
+)
+
+func (b *opBlock) begin(wallMS, term int64, s *session, first bool) {
 	b.buf = append(b.buf[:0], blockVersion, 0, 0, 0, 0)
 	b.buf = binary.LittleEndian.AppendUint64(b.buf, uint64(wallMS))
 	b.buf = binary.AppendUvarint(b.buf, uint64(term))
-	if s == nil {
-		b.buf = append(b.buf, 0)
-	} else {
-		b.buf = append(b.buf, 1)
+	flag := byte(sessionAt)
+	switch {
+	case s == nil:
+		flag = noSession
+	case !first:
+		flag = sessionGoesOn
+	}
+	b.buf = append(b.buf, flag)
+	if s != nil {
 		b.buf = append(b.buf, s.lsid...)
 		b.buf = binary.AppendVarint(b.buf, s.number)
+	}
+	if flag == sessionAt {
+		b.buf = binary.AppendUvarint(b.buf, uint64(s.prev.TS))
+		b.buf = binary.AppendVarint(b.buf, s.prev.Term)
 	}
 	b.count, b.ns, b.uuid, b.packed = 0, "", catalog.UUID{}, b.packed[:0]
 }
@@ -158,6 +176,8 @@ type openBlock struct {
 	term    int64
 	lsid    []byte
 	number  int64
+	flag    byte
+	prev    OpTime
 	entries []blockEntry
 	plain   []byte // of a packed block; entries borrow from it
 }
@@ -165,6 +185,25 @@ type openBlock struct {
 type blockEntry struct {
 	OplogEntry
 	migrate bool
+}
+
+// ofSession tells whether the entry stands for a statement of its unit's session: what else the unit had to write, such
+// as a collection it made, does not.
+func (e *blockEntry) ofSession() bool {
+	return e.StmtID >= 0 || e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing() || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
+}
+
+// before is the prevOpTime of entry i, where it has one.
+func (b *openBlock) before(i int) (prev OpTime, ok bool) {
+	for i--; i >= 0; i-- {
+		if b.entries[i].ofSession() {
+			return OpTime{TS: b.ts(i), Term: b.term}, true
+		}
+	}
+	if b.flag == sessionGoesOn {
+		return OpTime{TS: b.ts(0) - 1, Term: b.term}, true
+	}
+	return b.prev, b.flag == sessionAt
 }
 
 func (b *openBlock) ts(i int) Timestamp { return b.last - Timestamp(len(b.entries)-1-i) }
@@ -229,9 +268,13 @@ func (b *openBlock) read(last Timestamp, p []byte) error {
 		r.p = b.plain
 	}
 	b.term = int64(r.uvarint())
-	if f := r.take(1); f != nil && f[0] == 1 {
+	if f := r.take(1); f != nil && f[0] != noSession {
+		b.flag = f[0]
 		b.lsid = r.doc()
 		b.number = r.varint()
+		if b.flag == sessionAt {
+			b.prev.TS, b.prev.Term = Timestamp(r.uvarint()), r.varint()
+		}
 	}
 	var prev OplogEntry
 	for i := 0; i < n && !r.bad; i++ {
@@ -277,7 +320,8 @@ func readEntry(r *blockReader, prev *OplogEntry) (e blockEntry) {
 func (b *openBlock) document(dst []byte, i int) []byte {
 	e := &b.entries[i]
 	dst, doc := value.Begin(dst[:0])
-	if b.lsid != nil {
+	session := b.lsid != nil && e.ofSession()
+	if session {
 		dst = value.Append(dst, "lsid", value.NewDocument(b.lsid))
 		dst = value.Append(dst, "txnNumber", value.NewInt64(b.number))
 	}
@@ -303,6 +347,9 @@ func (b *openBlock) document(dst []byte, i int) []byte {
 	dst = value.Append(dst, "t", value.NewInt64(b.term))
 	dst = value.Append(dst, "v", value.NewInt64(2))
 	dst = value.Append(dst, "wall", value.NewDateTime(b.wall))
+	if prev, ok := b.before(i); ok && session {
+		dst = value.Append(dst, "prevOpTime", prev.Value())
+	}
 	for it := value.Walk(e.Extra); ; {
 		k, v, ok := it.Next()
 		if !ok {

@@ -13,7 +13,7 @@ import (
 // block makes a block of n inserts.
 func block(n int, s *session) *opBlock {
 	b := &opBlock{}
-	b.begin(1234, 5, s)
+	b.begin(1234, 5, s, true)
 	for i := 0; i < n; i++ {
 		b.add(&OplogEntry{Op: 'i', NS: "db.c", UUID: catalog.UUID{7}, O: D("_id", i, "s", "the same again and again"), StmtID: int32(i)}, false)
 	}
@@ -24,7 +24,7 @@ func block(n int, s *session) *opBlock {
 // Blocks read back as they were written, packed or not, and their size does not depend on it.
 func TestBlocksReadBack(t *testing.T) {
 	for _, n := range []int{1, 2, 1000} {
-		for _, s := range []*session{nil, {lsid: D("id", "x"), number: 9}} {
+		for _, s := range []*session{nil, {lsid: D("id", "x"), number: 9, prev: OpTime{77, 4}}} {
 			b := block(n, s)
 			p := b.stored()
 			if packed := p[0] == blockVersionPacked; packed != (n == 1000) || packed && len(p) > len(b.buf)/2 {
@@ -37,7 +37,7 @@ func TestBlocksReadBack(t *testing.T) {
 			if err := o.read(100_000, p); err != nil {
 				t.Fatal(err)
 			}
-			if len(o.entries) != n || o.term != 5 || o.wall != 1234 || s != nil && (o.number != 9 || !bytes.Equal(o.lsid, s.lsid)) {
+			if len(o.entries) != n || o.term != 5 || o.wall != 1234 || s != nil && (o.number != 9 || o.prev != s.prev || !bytes.Equal(o.lsid, s.lsid)) {
 				t.Fatalf("%d entries read as %d, %+v", n, len(o.entries), o)
 			}
 			for i, e := range o.entries {

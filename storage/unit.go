@@ -359,15 +359,16 @@ func (l *unitLog) free() {
 	l.blocks = nil
 }
 
-// SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). It comes before the first write.
-func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64) {
-	u.log.session = &session{lsid: append([]byte(nil), lsid...), number: txnNumber}
+// SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). prev is the session's last entry of
+// that number, NoOpTime for none. It comes before the first write.
+func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64, prev OpTime) {
+	u.log.session = &session{lsid: append([]byte(nil), lsid...), number: txnNumber, prev: prev}
 }
 
 // SetTransaction makes the unit's entries one applyOps command (several where they exceed 16 MB), with lsid and
 // txnNumber. It comes before the first write.
 func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
-	u.SetSession(lsid, txnNumber)
+	u.SetSession(lsid, txnNumber, NoOpTime)
 	u.log.txn = &txnLog{}
 }
 
@@ -392,7 +393,7 @@ func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 	n := len(u.log.blocks)
 	if n == 0 || len(u.log.blocks[n-1].buf) > blockBytes {
 		b := blockPool.Get().(*opBlock)
-		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session)
+		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session, n == 0)
 		u.log.blocks = append(u.log.blocks, b)
 		n++
 	}
