@@ -130,28 +130,57 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-// Insert of batches of 1000, background work included.
+// Insert of batches of 1000, background work included; -benchtime=1500000x shows what merging costs in the long run.
 func BenchmarkInsertMany(b *testing.B) {
-	e := openDisk(b)
-	defer e.Close()
-	c := create(b, e, "db.c", nil)
-	docs := make([][]byte, b.N)
-	for i := range docs {
-		docs[i] = benchDoc(i)
+	for _, threads := range []int{1, 16} {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			e := openDisk(b)
+			defer e.Close()
+			c := create(b, e, "db.c", nil)
+			docs := make([][]byte, b.N)
+			for i := range docs {
+				docs[i] = smallDoc(i)
+			}
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			report := cpu(b, b.N)
+			b.ResetTimer()
+			for range threads {
+				wg.Go(func() {
+					for {
+						i := int(next.Add(1000)) - 1000
+						if i >= b.N {
+							return
+						}
+						u := e.NewUnitOfWork(nil)
+						if _, err := u.InsertMany(c, docs[i:min(b.N, i+1000)], NoInfo); err != nil {
+							b.Error(err)
+						}
+						if _, err := e.Commit(context.Background(), u, true); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			_ = e.db.Flush()
+			for e.db.Metrics().Compact.NumInProgress > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			report()
+		})
 	}
-	report := cpu(b, b.N)
-	b.ResetTimer()
-	for i := 0; i < b.N; i += 1000 {
-		u := e.NewUnitOfWork(nil)
-		if _, err := u.InsertMany(c, docs[i:min(b.N, i+1000)], NoInfo); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := e.Commit(context.Background(), u, true); err != nil {
-			b.Fatal(err)
-		}
+}
+
+// smallDoc is a document of 200 bytes, half of which does not compress.
+func smallDoc(i int) []byte {
+	r := rand.New(rand.NewPCG(uint64(i), 1))
+	pad := make([]byte, 69)
+	for k := range pad {
+		pad[k] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"[r.IntN(62)]
 	}
-	_ = e.db.Flush()
-	report()
+	return D("_id", objectID(uint64(i)), "k", i, "grp", i*7919%100, "n", r.IntN(1000), "val", r.Float64()*1e6,
+		"ts", value.NewDateTime(1767225600000+int64(i)*1000), "name", fmt.Sprintf("name-%010d", i), "act", i%2 == 0, "pad", string(pad))
 }
 
 func BenchmarkInsertOne(b *testing.B) {
