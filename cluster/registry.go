@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -100,8 +101,9 @@ func (r *Registry) Reload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if o := old[s.ID]; o != nil && o.Host == s.Host {
+		if o := old[s.ID]; o != nil && o.sameSet(s) {
 			s.Peer = o.Peer
+			s.reseed(o)
 		} else if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
 			return err
 		}
@@ -111,7 +113,49 @@ func (r *Registry) Reload(ctx context.Context) error {
 	r.mu.Lock()
 	r.mu.byID, r.mu.topology = next, topology
 	r.mu.Unlock()
+	for id, o := range old {
+		if n := next[id]; n == nil || n.Peer != o.Peer {
+			Release(o.Peer)
+		}
+	}
 	return nil
+}
+
+// follower is a peer that follows the membership of its set.
+type follower interface {
+	// ConnString is the set as its primary lists it, empty before one was seen; Hosts the addresses known.
+	ConnString() string
+	Hosts() []string
+	// Seed adds addresses to look for the set at, where none of those known answers.
+	Seed(hosts []string)
+}
+
+// Release lets go of a peer that a registry's dial made.
+func Release(p Peer) {
+	if c, ok := p.(interface{ Close() }); ok {
+		c.Close()
+	}
+}
+
+// sameSet says that two entries are the same shard: its members may have come and gone.
+func (s *Shard) sameSet(o *Shard) bool {
+	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName
+}
+
+func (s *Shard) reseed(old *Shard) {
+	if f, ok := s.Peer.(follower); ok && old.Host != s.Host {
+		f.Seed(s.Hosts)
+	}
+}
+
+// ConnString is the shard's set and hosts: as its primary lists them now, else as config.shards has them.
+func (s *Shard) ConnString() string {
+	if f, ok := s.Peer.(follower); ok {
+		if c := f.ConnString(); c != "" {
+			return c
+		}
+	}
+	return s.Host
 }
 
 // Shard finds a shard by id, replica set name, host or connection string, refreshing once where it is not known.
@@ -138,13 +182,10 @@ func (r *Registry) find(key string) *Shard {
 		return s
 	}
 	for _, s := range r.mu.byID {
-		if s.Host == key || s.SetName == key && key != "" {
+		conn := s.ConnString()
+		_, hosts := SplitHosts(conn)
+		if s.Host == key || conn == key || s.SetName == key && key != "" || slices.Contains(hosts, key) || slices.Contains(s.Hosts, key) {
 			return s
-		}
-		for _, h := range s.Hosts {
-			if h == key {
-				return s
-			}
 		}
 	}
 	return nil
@@ -188,19 +229,20 @@ func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dia
 func AppendShardMap(dst []byte, shards []*Shard) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "map")
 	for _, s := range shards {
-		dst = value.Append(dst, s.ID, value.NewString(s.Host))
+		dst = value.Append(dst, s.ID, value.NewString(s.ConnString()))
 	}
 	dst = value.End(dst, m)
 	dst, m = value.BeginKey(dst, value.Document, "hosts")
 	for _, s := range shards {
-		for _, h := range s.Hosts {
+		_, hosts := SplitHosts(s.ConnString())
+		for _, h := range hosts {
 			dst = value.Append(dst, h, value.NewString(s.ID))
 		}
 	}
 	dst = value.End(dst, m)
 	dst, m = value.BeginKey(dst, value.Document, "connStrings")
 	for _, s := range shards {
-		dst = value.Append(dst, s.Host, value.NewString(s.ID))
+		dst = value.Append(dst, s.ConnString(), value.NewString(s.ID))
 	}
 	return value.End(dst, m)
 }

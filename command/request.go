@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -35,7 +36,7 @@ type Request struct {
 	ClusterTime    []byte
 	ShardVersion   []byte
 	DatabaseVer    []byte
-	ReadPreference []byte
+	ReadPreference *cluster.ReadPreference // nil: the primary
 	API            APIArgs
 	StmtID         value.Value
 	StmtIDs        []byte
@@ -344,7 +345,14 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "databaseVersion":
 		r.DatabaseVer, err = v.Doc(), typed(TObject)
 	case "$readPreference":
-		r.ReadPreference, err = v.Doc(), typed(TObject)
+		if err = typed(TObject); err == nil && v.T == value.Document {
+			r.ReadPreference, err = cluster.ParseReadPreference(v.Doc())
+		}
+	case "$queryOptions":
+		// How drivers that spoke OP_QUERY say it.
+		if p := value.Lookup(v.Doc(), "$readPreference"); v.T == value.Document && p.T == value.Document {
+			r.ReadPreference, err = cluster.ParseReadPreference(p.Doc())
+		}
 	case "apiVersion":
 		if err = typed(TString); v.T == value.String {
 			r.API.Version, r.API.Given = v.Str(), true
@@ -357,7 +365,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		r.StmtID, err = v, typed(TInt)
 	case "stmtIds":
 		r.StmtIDs, err = v.Doc(), typed(TArray)
-	case "$configTime", "$topologyTime", "$client", "$audit", "$queryOptions", "help", "clientOperationKey",
+	case "$configTime", "$topologyTime", "$client", "$audit", "help", "clientOperationKey",
 		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction", "rawData",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
 	default:

@@ -58,6 +58,9 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	a.scan(a.pipeline, op.DB())
+	if len(a.writes) > 0 {
+		op.Req.ReadPreference = nil
+	}
 	if err := a.checkWriting(op); err != nil {
 		return dst, err
 	}
@@ -191,13 +194,13 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 	shards := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
 	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
-		out, err := r.relay(op, shards[0], a.body, info.Suffix(shards[0]), dst)
+		out, at, err := r.relayAt(op, shards[0], a.body, info.Suffix(shards[0]), dst)
 		switch {
 		case err != nil:
 		case a.as != "":
-			out = r.adoptAs(op, shards[0], a.as, out, from)
+			out = r.adoptAs(op, at, a.as, out, from)
 		default:
-			r.adopt(op, shards[0], out, from)
+			r.adopt(op, at, out, from)
 		}
 		return out, err
 	}

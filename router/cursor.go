@@ -19,7 +19,7 @@ type routerCursor struct {
 	ns    string
 	rns   string // what the shard calls it, where that differs: the collection below a view
 	lsid  string // the session it was opened in; "" without
-	shard string // pass-through: the shard and its cursor id there
+	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
 
@@ -146,7 +146,7 @@ func (t *cursorTable) count() int {
 
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
 // shard's, in place.
-func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) *routerCursor {
+func (r *Router) adopt(op *command.Op, at cluster.Peer, reply []byte, from int) *routerCursor {
 	raw := cursorIDElement(reply[from-4:])
 	if raw == nil {
 		return nil
@@ -155,7 +155,7 @@ func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) *ro
 	if id == 0 {
 		return nil
 	}
-	c := &routerCursor{shard: shard, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}
+	c := &routerCursor{at: at, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}
 	if mine := r.cursors.add(c, id); mine != id {
 		binary.LittleEndian.PutUint64(raw[len(raw)-8:], uint64(mine))
 	}
@@ -163,8 +163,8 @@ func (r *Router) adopt(op *command.Op, shard string, reply []byte, from int) *ro
 }
 
 // adoptAs is adopt for a request on a view: the client sees the view's name, the shard is asked by the collection's.
-func (r *Router) adoptAs(op *command.Op, shard, ns string, reply []byte, from int) []byte {
-	if c := r.adopt(op, shard, reply, from); c != nil {
+func (r *Router) adoptAs(op *command.Op, at cluster.Peer, ns string, reply []byte, from int) []byte {
+	if c := r.adopt(op, at, reply, from); c != nil {
 		c.rns, c.ns = c.ns, ns
 	}
 	return renameCursor(reply, from, ns)
@@ -274,7 +274,7 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 		body = rebuild(body, map[string]bool{"collection": true}, value.Append(nil, "collection", value.NewString(coll)))
 	}
 	from := len(dst)
-	out, err := r.relay(op, c.shard, body, nil, dst)
+	out, _, err := r.relayTo(op, c.at, nil, body, nil, dst)
 	if err != nil {
 		switch mongoerr.CodeOf(err) {
 		case mongoerr.CursorNotFound, mongoerr.CursorKilled, mongoerr.QueryPlanKilled:
@@ -310,15 +310,11 @@ func (r *Router) closeRemote(c *routerCursor) {
 	if c.rns != "" {
 		ns = c.rns
 	}
-	r.killOn(ctx, c.shard, ns, c.rid)
+	killOn(ctx, c.at, ns, c.rid)
 }
 
-// killOn kills a shard's cursor. A failure is left to the shard's own time-out.
-func (r *Router) killOn(ctx context.Context, shard, ns string, id int64) {
-	p, err := r.peer(ctx, shard)
-	if err != nil {
-		return
-	}
+// killOn kills a member's cursor. A failure is left to the member's own time-out.
+func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 	db, coll := cluster.SplitNS(ns)
 	_, _ = cluster.Run(ctx, p, value.Doc(
 		value.F("killCursors", value.NewString(coll)),

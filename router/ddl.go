@@ -57,8 +57,9 @@ func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte,
 	err = r.routed(op, ns, write, func(info *cluster.CollectionInfo) error {
 		var err error
 		shard := info.DB.Primary
-		if dst, err = r.relay(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
-			r.adopt(op, shard, dst, from)
+		var at cluster.Peer
+		if dst, at, err = r.relayAt(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
+			r.adopt(op, at, dst, from)
 		}
 		return err
 	})
@@ -76,8 +77,9 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 	err = r.routed(op, ns, write, func(info *cluster.CollectionInfo) error {
 		var err error
 		if !info.Sharded() {
-			if dst, err = r.toPrimary(op, info, dst[:from]); err == nil {
-				r.adopt(op, info.DB.Primary, dst, from)
+			var at cluster.Peer
+			if dst, at, err = r.relayAt(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst[:from]); err == nil {
+				r.adopt(op, at, dst, from)
 			}
 			return err
 		}
@@ -166,8 +168,9 @@ func (r *Router) listIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
 		shard := info.Shards()[0]
-		if dst, err = r.relay(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
-			r.adopt(op, shard, dst, from)
+		var at cluster.Peer
+		if dst, at, err = r.relayAt(op, shard, nil, info.Suffix(shard), dst[:from]); err == nil {
+			r.adopt(op, at, dst, from)
 		}
 		return err
 	})

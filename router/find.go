@@ -39,9 +39,9 @@ func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte
 	shards := target(info, op.Req.Doc("filter"), collatedBy(info, op.Req.Doc("collation")))
 	if len(shards) == 1 {
 		from := len(dst)
-		out, err := r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
+		out, at, err := r.relayAt(op, shards[0], nil, info.Suffix(shards[0]), dst)
 		if err == nil {
-			r.adopt(op, shards[0], out, from)
+			r.adopt(op, at, out, from)
 		}
 		return out, err
 	}

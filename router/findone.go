@@ -190,9 +190,9 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	b = value.End(append(b, arr...), mark)
 	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, b)
 	from := len(dst)
-	out, err := r.relayWithout(op, infos[0].DB.Primary, body, "nsInfo", dst)
+	out, at, err := r.relayWithout(op, infos[0].DB.Primary, body, "nsInfo", dst)
 	if err == nil {
-		r.adopt(op, infos[0].DB.Primary, out, from)
+		r.adopt(op, at, out, from)
 	}
 	return out, err
 }
@@ -210,10 +210,10 @@ func (r *Router) relayAny(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // relayWithout is relay without one of the request's document sequences.
-func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq string, dst []byte) ([]byte, error) {
+func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq string, dst []byte) ([]byte, cluster.Peer, error) {
 	p, err := r.peer(op, shard)
 	if err != nil {
-		return dst, err
+		return dst, nil, err
 	}
 	m := wire.Message{OpCode: wire.OpMsg, Body: body}
 	for _, s := range op.Req.Msg.Seqs {
@@ -222,9 +222,10 @@ func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq str
 		}
 	}
 	mark := len(dst) - 4
-	out, err := p.Call(op, &m, dst[:mark])
+	out, at, err := cluster.CallOn(op, p, nil, &m, dst[:mark])
 	if err != nil {
-		return dst, err
+		return dst, nil, err
 	}
-	return r.trimReply(op, out, mark)
+	out, err = r.trimReply(op, out, mark)
+	return out, at, err
 }

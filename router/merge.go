@@ -16,7 +16,7 @@ import (
 // remote is one shard's half of a merged cursor.
 type remote struct {
 	shard string
-	peer  cluster.Peer
+	peer  cluster.Peer // the member that has the cursor
 	ns    string
 	id    int64 // 0 once the shard has given all
 	batch value.Iter
@@ -92,11 +92,8 @@ func (r *Router) openRemotes(op *command.Op, shards []string, build func(shard s
 		if replies[i].err != nil {
 			continue
 		}
-		m := &remote{shard: replies[i].shard}
-		var perr error
-		if m.peer, perr = r.peer(op, m.shard); perr == nil {
-			perr = m.take(replies[i].body, "firstBatch")
-		}
+		m := &remote{shard: replies[i].shard, peer: replies[i].at}
+		perr := m.take(replies[i].body, "firstBatch")
 		if perr != nil && err == nil {
 			err = perr
 		}

@@ -190,10 +190,29 @@ func (r *Router) peer(ctx context.Context, shard string) (cluster.Peer, error) {
 // the shard write its reply in the place of the router's: dst must be as the handler was given it. What is left of the
 // reply is the shard's own elements, without ok and times.
 func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, error) {
+	out, _, err := r.relayAt(op, shard, body, suffix, dst)
+	return out, err
+}
+
+// relayAt is relay for commands that open cursors: it tells which member has them.
+func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
 	p, err := r.peer(op, shard)
 	if err != nil {
-		return dst, err
+		return dst, nil, err
 	}
+	return r.relayTo(op, p, readsFrom(op), body, suffix, dst)
+}
+
+// readsFrom is the read preference that a command is sent by; commands that write go to the primary whatever they say.
+func readsFrom(op *command.Op) *cluster.ReadPreference {
+	if op.Req.ReadPreference == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read {
+		return nil
+	}
+	return op.Req.ReadPreference
+}
+
+// relayTo is relayAt with the way to the shard, or to one member of it, in hand.
+func (r *Router) relayTo(op *command.Op, p cluster.Peer, pref *cluster.ReadPreference, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
 	if body == nil {
 		body = op.Req.Body
 	}
@@ -203,11 +222,12 @@ func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) (
 	m.Flags &^= wire.MoreToCome
 	m.Body = withSuffix(sb, body, suffix)
 	mark := len(dst) - 4
-	out, err := p.Call(op, &m, dst[:mark])
+	out, at, err := cluster.CallOn(op, p, pref, &m, dst[:mark])
 	if err != nil {
-		return dst, err
+		return dst, nil, err
 	}
-	return r.trimReply(op, out, mark)
+	out, err = r.trimReply(op, out, mark)
+	return out, at, err
 }
 
 // withSuffix copies a command and puts elements before its terminator. OP_QUERY is not relayed, so $db is in the body.

@@ -13,25 +13,32 @@ import (
 // shardReply is one shard's answer.
 type shardReply struct {
 	shard string
-	body  []byte // the whole reply document
+	at    cluster.Peer // the member that gave it
+	body  []byte       // the whole reply document
 	err   error  // no reply, or a reply with ok: 0
 }
 
 // call sends one command to one shard.
 func (r *Router) call(op *command.Op, shard string, body []byte, seqs []wire.Sequence) ([]byte, error) {
+	reply, _, err := r.callAt(op, shard, body, seqs)
+	return reply, err
+}
+
+// callAt is call that tells which member answered.
+func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.Sequence) ([]byte, cluster.Peer, error) {
 	p, err := r.peer(op, shard)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m := wire.Message{OpCode: wire.OpMsg, Body: body, Seqs: seqs}
-	reply, err := p.Call(op, &m, nil)
+	reply, at, err := cluster.CallOn(op, p, readsFrom(op), &m, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
 	}
-	return reply, cluster.ReplyError(reply)
+	return reply, at, cluster.ReplyError(reply)
 }
 
 // scatter sends to each shard the command that build makes for it, all at once, and waits for all answers.
@@ -39,8 +46,8 @@ func (r *Router) scatter(op *command.Op, shards []string, build func(shard strin
 	out := make([]shardReply, len(shards))
 	one := func(i int) {
 		body, seqs := build(shards[i])
-		reply, err := r.call(op, shards[i], body, seqs)
-		out[i] = shardReply{shard: shards[i], body: reply, err: err}
+		reply, at, err := r.callAt(op, shards[i], body, seqs)
+		out[i] = shardReply{shard: shards[i], at: at, body: reply, err: err}
 	}
 	var wg sync.WaitGroup
 	for i := 1; i < len(shards); i++ {

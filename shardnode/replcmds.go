@@ -3,6 +3,7 @@ package shardnode
 import (
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -188,8 +189,7 @@ func (r *ReplSet) checkReadable(op *command.Op) error {
 	if !r.down.Load() || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess {
 		return nil
 	}
-	mode := value.Lookup(op.Req.ReadPreference, "mode")
-	if mode.T == value.String && mode.Str() != "primary" {
+	if op.Req.ReadPreference.OrPrimary() != cluster.ReadPrimary {
 		return nil
 	}
 	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")

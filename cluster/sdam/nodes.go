@@ -18,7 +18,9 @@ type Nodes struct {
 
 // NewNodes reaches other nodes through pool. The clock's times ride on each request to another process and are advanced
 // by each reply; nil for none.
-func NewNodes(pool *wire.Pool, clock *cluster.VectorClock) *Nodes { return &Nodes{Pool: pool, clock: clock} }
+func NewNodes(pool *wire.Pool, clock *cluster.VectorClock) *Nodes {
+	return &Nodes{Pool: pool, clock: clock}
+}
 
 var _ Network = (*Nodes)(nil)
 

@@ -31,7 +31,9 @@ func newDirectory(clock *cluster.VectorClock) *directory {
 }
 
 // dial implements what a registry reaches shards by.
-func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) { return d.monitors.Dial(set, hosts) }
+func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
+	return d.monitors.Dial(set, hosts)
+}
 
 // close ends the monitoring and the connections.
 func (d *directory) close(context.Context) error {
