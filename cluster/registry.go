@@ -114,7 +114,7 @@ func (r *Registry) Reload(ctx context.Context) error {
 	r.mu.byID, r.mu.topology = next, topology
 	r.mu.Unlock()
 	for id, o := range old {
-		if n := next[id]; n == nil || n.Peer != o.Peer {
+		if n := next[id]; n == nil || !o.sameSet(n) {
 			Release(o.Peer)
 		}
 	}

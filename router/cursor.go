@@ -17,8 +17,8 @@ import (
 type routerCursor struct {
 	id    int64
 	ns    string
-	rns   string // what the shard calls it, where that differs: the collection below a view
-	lsid  string // the session it was opened in; "" without
+	rns   string       // what the shard calls it, where that differs: the collection below a view
+	lsid  string       // the session it was opened in; "" without
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor

@@ -15,7 +15,7 @@ type shardReply struct {
 	shard string
 	at    cluster.Peer // the member that gave it
 	body  []byte       // the whole reply document
-	err   error  // no reply, or a reply with ok: 0
+	err   error        // no reply, or a reply with ok: 0
 }
 
 // call sends one command to one shard.
