@@ -158,6 +158,22 @@ func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
 	return out
 }
 
+// List is what $listLocalSessions shows: the sessions in use, of the users that its specification names where it does.
+func (c *SessionCache) List(spec []byte) (docs [][]byte) {
+	owners := map[[32]byte]bool{}
+	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
+		if u.T == value.Document {
+			owners[sha256.Sum256([]byte(value.Lookup(u.Doc(), "user").Str()+"@"+value.Lookup(u.Doc(), "db").Str()))] = true
+		}
+	}
+	for id, at := range c.Live() {
+		if len(owners) == 0 || owners[id.UID] {
+			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
+		}
+	}
+	return docs
+}
+
 // Sync writes uses and ends to the collection and expires what was idle too long. Run it every
 // logicalSessionRefreshMillis (5 minutes).
 func (c *SessionCache) Sync(ctx context.Context) error {

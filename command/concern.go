@@ -55,7 +55,11 @@ func ParseWriteConcern(doc []byte) (WriteConcern, error) {
 			if v.Truthy() {
 				wc.J, wc.JSet = true, true
 			}
-		case "getLastError", "provenance":
+		case "provenance":
+			if err := checkProvenance("writeConcern", v); err != nil {
+				return wc, err
+			}
+		case "getLastError":
 		default:
 			return wc, UnknownField("writeConcern." + string(k))
 		}
@@ -162,7 +166,7 @@ func ParseReadConcern(doc []byte) (ReadConcern, error) {
 				return rc, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'readConcern.afterClusterTime' is the wrong type '%s', expected type 'timestamp'", v.T.Name())
 			}
 			rc.AfterClusterTime = v.TimestampU64()
-			if rc.AfterClusterTime == 0 {
+			if rc.AfterClusterTime>>32 == 0 {
 				return rc, mongoerr.New(mongoerr.InvalidOptions, "afterClusterTime cannot be a null timestamp")
 			}
 		case "atClusterTime":
@@ -170,11 +174,11 @@ func ParseReadConcern(doc []byte) (ReadConcern, error) {
 				return rc, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'readConcern.atClusterTime' is the wrong type '%s', expected type 'timestamp'", v.T.Name())
 			}
 			rc.AtClusterTime = v.TimestampU64()
-			if rc.AtClusterTime == 0 {
+			if rc.AtClusterTime>>32 == 0 {
 				return rc, mongoerr.New(mongoerr.InvalidOptions, "atClusterTime cannot be a null timestamp")
 			}
 		case "provenance":
-			if err := checkProvenance(v); err != nil {
+			if err := checkProvenance("readConcern", v); err != nil {
 				return rc, err
 			}
 		case "afterOpTime", "$allowTransactionTableSnapshot", "$waitLastStableRecoveryTimestamp":
@@ -203,18 +207,18 @@ func (rc ReadConcern) badLevel() error {
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", rc.Level)
 }
 
-func checkProvenance(v value.Value) error {
+func checkProvenance(concern string, v value.Value) error {
 	switch {
 	case v.T == value.Null:
 		return nil
 	case v.T != value.String:
-		return wrongType("readConcern.provenance", v.T, TString)
+		return wrongType(concern+".provenance", v.T, TString)
 	}
 	switch v.Str() {
 	case "clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults", "internalWriteDefault":
 		return nil
 	}
-	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.provenance' is not a valid value.", v.Str())
+	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s.provenance' is not a valid value.", v.Str(), concern)
 }
 
 // roundInt64 is a number as an integer: doubles are cut, decimals rounded to even.

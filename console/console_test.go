@@ -162,7 +162,9 @@ func TestLongLinesAreCut(t *testing.T) {
 			N int
 		}
 		Truncated struct {
-			Command struct{ B struct{ S struct{ Type string } } }
+			Command struct {
+				B struct{ S struct{ Type string } }
+			}
 		}
 		Size struct{ Command int }
 	}

@@ -40,10 +40,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		if spec.T != value.Document || r.Sessions == nil {
 			return nil, false, nil
 		}
-		for id, at := range r.Sessions.Live() {
-			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
-		}
-		return docs, true, nil
+		return r.Sessions.List(spec.Doc()), true, nil
 	}
 	return nil, false, nil
 }

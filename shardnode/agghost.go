@@ -82,6 +82,11 @@ func (h *aggHost) Indexed(ns agg.Namespace, path string, _ []byte) bool {
 	return false
 }
 
+// NearPath implements agg.NearFinder.
+func (h *aggHost) NearPath(ns agg.Namespace) (string, error) {
+	return nearPath(ns.String(), h.snap.Catalog().Lookup(ns.String()))
+}
+
 // Info implements agg.Host.
 func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec value.Value) (agg.Source, error) {
 	docs, err := h.n.stageInfo(command.FromContext(ctx), h.snap, ns.String(), stage, spec)

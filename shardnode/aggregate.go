@@ -166,7 +166,7 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	if err != nil {
 		return nil, err
 	}
-	return rest.Run(&querySource{stream: stream})
+	return rest.Run(&querySource{stream: stream, metas: a.pipeline.RecordMetas()})
 }
 
 // localStages read the server's own memory: no read concern but local has a meaning for them.
@@ -247,7 +247,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	a.pipeline.Optimize()
 	if near := a.pipeline.GeoNear(); near != nil && near.Key() == "" {
-		path, err := a.nearPath(coll)
+		path, err := nearPath(a.ns, coll)
 		if err != nil {
 			return nil, err
 		}
@@ -269,6 +269,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 type querySource struct {
 	stream *queryStream
 	own    *storage.Snapshot // released with the source where it has one of its own
+	metas  []string          // the kinds of metadata that stages read
 }
 
 func (s *querySource) Next(ctx context.Context) (agg.Doc, bool, error) {
@@ -276,6 +277,16 @@ func (s *querySource) Next(ctx context.Context) (agg.Doc, bool, error) {
 	d := agg.Doc{Raw: doc}
 	if ok && s.stream.q.hasText() {
 		d.Meta = &agg.Meta{TextScore: s.stream.q.textScore(doc)}
+	}
+	if ok && len(s.metas) > 0 {
+		if d.Meta == nil {
+			d.Meta = &agg.Meta{}
+		}
+		if err := s.stream.metadata(s.metas); err != nil {
+			return d, false, err
+		}
+		m := &s.stream.meta
+		d.Meta.RecordID, d.Meta.IndexKey, d.Meta.SortKey = m.RecordID.Clone(), m.IndexKey.Clone(), m.SortKey.Clone()
 	}
 	return d, ok, err
 }

@@ -399,6 +399,9 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 		return b.failed(i, err)
 	}
 	b.w.stmt = int32(i)
+	if b.w.env != nil {
+		b.w.env.ClusterTime = b.w.clusterTime() // each statement has a $$CLUSTER_TIME of its own
+	}
 	r, err := b.w.runStatement(o.ns, o.stmt, false)
 	b.matched, b.modified, b.deleted = b.matched+r.matched, b.modified+r.modified, b.deleted+r.deleted
 	if err != nil {

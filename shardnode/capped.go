@@ -22,7 +22,7 @@ func convertToCappedSpec(n *Node) command.Spec {
 
 func cloneAsCappedSpec(n *Node) command.Spec {
 	return command.Spec{
-		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TString, WriteConcern: true,
+		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TAny, WriteConcern: true,
 		Lenient: true, Run: n.runCloneAsCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("toCollection", command.TAny)},
 	}
@@ -133,6 +133,9 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 }
 
 func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
+	if op.Req.Cmd.T != value.String {
+		return dst, command.WrongType("cloneCollectionAsCapped.cloneCollectionAsCapped", op.Req.Cmd.T, command.TString)
+	}
 	from, to := op.Req.Cmd.Str(), op.Arg("toCollection")
 	if to.T != value.String {
 		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "cloneCollectionAsCapped: 'toCollection' must be a string, not %s", to.T.Name())

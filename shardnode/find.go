@@ -184,7 +184,7 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 		doc = keyFields(&s.row)
 	} else if q.proj != nil {
 		var err error
-		if err = s.metadata(); err != nil {
+		if err = s.metadata(q.proj.Metas()); err != nil {
 			return nil, false, err
 		}
 		if s.buf, err = q.proj.Apply(s.buf[:0], doc, &s.meta); err != nil {
@@ -199,9 +199,9 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 	return doc, true, nil
 }
 
-// metadata reads the kinds of metadata that the projection shows.
-func (s *queryStream) metadata() (err error) {
-	for _, kind := range s.q.proj.Metas() {
+// metadata reads the kinds of metadata that something above shows.
+func (s *queryStream) metadata(kinds []string) (err error) {
+	for _, kind := range kinds {
 		switch kind {
 		case "recordId":
 			s.meta.RecordID = recordIDValue(s.row.rid)

@@ -272,7 +272,7 @@ func dropIndexesSpec(n *Node) command.Spec {
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
 		API: true, Run: n.runDropIndexes,
 		Fields: []command.Field{
-			command.Req("index", command.TString|command.TObjOrArr), command.Opt("collectionUUID", command.TAny),
+			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true}, command.Opt("collectionUUID", command.TAny),
 			command.Opt("isTimeseriesNamespace", command.TSafeBool),
 		},
 	}

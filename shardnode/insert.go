@@ -3,6 +3,7 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -49,6 +50,9 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 
 // endWrite appends what all write replies end with.
 func (n *Node) endWrite(w *writeOp, dst []byte) []byte {
+	if w.wc == (replication.WriteConcern{}) {
+		return dst // w: 0 asks for no word of errors
+	}
 	return w.appendRetried(appendWriteErrors(dst, w.errs))
 }
 

@@ -66,6 +66,7 @@ func (n *Node) listFilter(op *command.Op) (*match.Matcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.env.NoConstants = true
 	return compileFilter(filter, l, nil)
 }
 

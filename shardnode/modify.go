@@ -98,6 +98,9 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 	default:
 		return nil, mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
 	}
+	if id := value.Lookup(st.filter, "_id"); value.Count(st.filter) == 1 && id.T != value.Missing && id.T != value.Document && id.T != value.Regex {
+		st.sort = nil // of one document, no order is asked and none is checked
+	}
 	if a := op.Arg("arrayFilters"); a.T == value.Array {
 		if remove {
 			return nil, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")

@@ -52,9 +52,9 @@ func (s *queryStream) nearMetadata() {
 
 // nearPath finds the path for a $geoNear that names none: that of the collection's only index on the plane, else of its
 // only index on the sphere.
-func (a *aggregation) nearPath(coll *catalog.Collection) (string, error) {
+func nearPath(ns string, coll *catalog.Collection) (string, error) {
 	if coll == nil {
-		return "", mongoerr.Newf(mongoerr.NamespaceNotFound, "$geoNear requires a geo index to run, but %s does not exist", a.ns)
+		return "", mongoerr.Newf(mongoerr.NamespaceNotFound, "$geoNear requires a geo index to run, but %s does not exist", ns)
 	}
 	for _, kind := range []indexkey.Kind{indexkey.Geo2D, indexkey.Sphere} {
 		found := ""
@@ -63,7 +63,7 @@ func (a *aggregation) nearPath(coll *catalog.Collection) (string, error) {
 				continue
 			}
 			if found != "" {
-				return "", mongoerr.Newf(mongoerr.IndexNotFound, "There is more than one %s index on %s; unsure which to use for $geoNear", kind, a.ns)
+				return "", mongoerr.Newf(mongoerr.IndexNotFound, "There is more than one %s index on %s; unsure which to use for $geoNear", kind, ns)
 			}
 			for _, f := range x.Spec.Fields {
 				if f.Kind == kind {

@@ -17,6 +17,9 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		doc, err := n.collStatsStage(s, ns, spec.Doc())
 		return [][]byte{doc}, err
 	case "$currentOp":
+		if n.Sharding == nil && value.Lookup(spec.Doc(), "targetAllNodes").Truthy() {
+			return nil, mongoerr.New(mongoerr.FailedToParse, "$currentOp supports the targetAllNodes parameter only for sharded clusters")
+		}
 		return n.currentOps(op, spec.Doc()), nil
 	case "$planCacheStats":
 		if err := n.checkPlanCacheStats(s, ns, spec.Doc()); err != nil {
@@ -30,7 +33,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$listClusterCatalog":
 		return n.clusterCatalog(op, s, catalog.DBOf(ns), spec.Doc())
 	case "$listLocalSessions":
-		return n.localSessions(), nil
+		return n.localSessions(spec.Doc()), nil
 	case "$querySettings":
 		return n.querySettingsStage(spec.Doc()), nil
 	}
@@ -64,15 +67,11 @@ func allDocs(s *storage.Snapshot, ns string) (docs [][]byte, err error) {
 }
 
 // localSessions lists the sessions that this node has seen in use.
-func (n *Node) localSessions() [][]byte {
+func (n *Node) localSessions(spec []byte) [][]byte {
 	if n.Sessions == nil {
 		return nil
 	}
-	var out [][]byte
-	for id, at := range n.Sessions.Live() {
-		out = append(out, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
-	}
-	return out
+	return n.Sessions.List(spec)
 }
 
 func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {

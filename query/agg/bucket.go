@@ -89,7 +89,7 @@ func parseBoundaries(o *Options, v value.Value) ([]value.Value, error) {
 			return nil, err
 		}
 		k, ok := c.Constant()
-		if !ok {
+		if !ok || c.System() {
 			return nil, mongoerr.Newf(40191, "The $bucket 'boundaries' field must be an array of constant values, but found value: %s.", expr.Show(b))
 		}
 		if k.T == value.Missing {

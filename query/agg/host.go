@@ -38,6 +38,11 @@ type Host interface {
 	Spill() Spiller
 }
 
+// NearFinder is a Host that knows the path of the places that a $geoNear without a key is about.
+type NearFinder interface {
+	NearPath(ns Namespace) (string, error)
+}
+
 // Spiller makes temporary files.
 type Spiller interface {
 	Create() (SpillFile, error)

@@ -50,6 +50,9 @@ func infoParser(name string, check func(o *Options, v value.Value) error) func(*
 				return nil, err
 			}
 		}
+		if o.facet { // those that first say what else is wrong
+			return nil, mongoerr.Newf(40600, "%s is not allowed to be used within a $facet stage", name)
+		}
 		return []Stage{&infoStage{name, v, o.NS}}, nil
 	}
 }

@@ -59,6 +59,15 @@ func (x *exec) open(ctx context.Context, p *Pipeline, ns Namespace) (Source, err
 	if p.GeneratesDocuments() {
 		return p.Run(nil)
 	}
+	if near := p.GeoNear(); near != nil && near.Key() == "" {
+		if finder, ok := x.host.(NearFinder); ok {
+			path, err := finder.NearPath(ns)
+			if err != nil {
+				return nil, err
+			}
+			near.SetKey(path)
+		}
+	}
 	push := p.Pushdown()
 	src, err := x.host.Find(ctx, ns, push.Query)
 	if err != nil {

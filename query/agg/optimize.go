@@ -281,7 +281,7 @@ func (p *Pipeline) Pushdown() Pushdown {
 		}
 		break
 	}
-	out.Rest = &Pipeline{opts: p.opts, stages: rest}
+	out.Rest = &Pipeline{opts: p.opts, metas: p.metas, stages: rest}
 	out.Fields = out.Rest.fields(out.Query)
 	return out
 }

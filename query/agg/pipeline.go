@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -68,6 +69,7 @@ func (o *Options) collator() value.Collator { return o.scope().Env().Collator }
 type Pipeline struct {
 	opts   *Options
 	stages []Stage
+	metas  []string // see RecordMetas
 }
 
 // Parse checks and compiles a pipeline (an array of stage documents).
@@ -84,7 +86,7 @@ func ParseStages(stages []value.Value, opts *Options) (*Pipeline, error) {
 }
 
 func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
-	p := &Pipeline{opts: opts}
+	p := &Pipeline{opts: opts, metas: recordMetas(specs)}
 	if len(specs) > maxStages {
 		return nil, mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages", maxStages)
 	}
@@ -230,6 +232,32 @@ func (p *Pipeline) checkMetadata() error {
 	return nil
 }
 
+// RecordMetas are the kinds of metadata that the pipeline reads of the records themselves.
+func (p *Pipeline) RecordMetas() []string { return p.metas }
+
+// recordMetas finds them in a pipeline as written.
+func recordMetas(specs []value.Value) (kinds []string) {
+	for _, kind := range []string{"recordId", "indexKey", "sortKey"} {
+		if slices.ContainsFunc(specs, func(s value.Value) bool { return readsMeta(s, kind) }) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// readsMeta looks for {$meta: kind} in a specification.
+func readsMeta(v value.Value, kind string) bool {
+	if v.T != value.Document && v.T != value.Array || !bytes.Contains(v.Doc(), []byte("$meta")) {
+		return false
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		if k == "$meta" && e.T == value.String && e.Str() == kind || readsMeta(e, kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // Stages gives the stages in order.
 func (p *Pipeline) Stages() []Stage { return p.stages }
 
@@ -262,7 +290,7 @@ func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 
 // Run builds the iterators over src; src is nil where GeneratesDocuments. Closing the result closes src.
 func (p *Pipeline) Run(src Source) (Source, error) {
-	x := &exec{opts: p.opts, host: p.opts.Host}
+	x := &exec{opts: p.opts, host: p.opts.Host, sortKeys: slices.Contains(p.metas, "sortKey")}
 	for i, s := range p.stages {
 		x.last = i == len(p.stages)-1
 		next, err := s.open(x, src)

@@ -104,6 +104,9 @@ func (s *sortSource) Next(ctx context.Context) (Doc, bool, error) {
 		return Doc{}, false, nil
 	}
 	d := s.items[s.at].doc
+	if s.x.sortKeys {
+		d.Meta = d.Meta.withSortKey(s.items[s.at].key)
+	}
 	s.at++
 	return d, true, nil
 }

@@ -83,6 +83,22 @@ func (m *Meta) Meta(kind string) value.Value {
 	return value.Value{}
 }
 
+// withSortKey is the metadata with the sort key that a $sort gives the document: a list of its parts.
+func (m *Meta) withSortKey(key []value.Value) *Meta {
+	out := &Meta{}
+	if m != nil {
+		*out = *m
+	}
+	parts := make([]value.Value, len(key))
+	for i, v := range key {
+		if parts[i] = v; v.T == value.Missing {
+			parts[i] = value.NewNull()
+		}
+	}
+	out.SortKey = value.NewArray(value.ArrayOf(parts...))
+	return out
+}
+
 // clone copies a document so that it outlives the next call of Next.
 func (d Doc) clone() Doc {
 	return Doc{Raw: append(make([]byte, 0, len(d.Raw)), d.Raw...), Meta: d.Meta}

@@ -21,13 +21,13 @@ func (p *Pipeline) Split() Split {
 			continue
 		}
 		out.MergeSort = sort
-		out.Shard = &Pipeline{opts: p.opts, stages: append(slices.Clone(p.stages[:i]), shard...)}
+		out.Shard = &Pipeline{opts: p.opts, metas: p.metas, stages: append(slices.Clone(p.stages[:i]), shard...)}
 		rest := append(slices.Clone(merge), p.stages[i+1:]...)
 		if sort != nil && len(merge) == 0 {
 			out.Shard.stages, rest = cutSorted(out.Shard.stages, rest)
 		}
 		if len(rest) > 0 {
-			out.Merge = &Pipeline{opts: p.opts, stages: rest}
+			out.Merge = &Pipeline{opts: p.opts, metas: p.metas, stages: rest}
 		}
 		return out
 	}

@@ -28,6 +28,8 @@ type exec struct {
 	opts *Options
 	host Host
 	last bool // the stage being opened is the pipeline's last
+
+	sortKeys bool // a stage reads the metadata sortKey
 }
 
 func (x *exec) frame() *expr.Frame { return expr.NewFrame(x.opts.scope()) }

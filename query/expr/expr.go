@@ -232,6 +232,12 @@ func (e *Expr) Constant() (value.Value, bool) {
 	return value.Value{}, false
 }
 
+// System reports whether the expression is one of the server's variables, such as $$NOW, as it stands.
+func (e *Expr) System() bool {
+	c, ok := e.n.(*constant)
+	return ok && c.shown != ""
+}
+
 // FieldPath gives the path of an expression that only reads a field of the root document ("a.b", without dollar sign).
 func (e *Expr) FieldPath() (string, bool) {
 	if p, ok := e.n.(*fieldPath); ok && p.base == baseRoot && len(p.parts) > 0 {

@@ -400,7 +400,7 @@ func parseAll(p *parser, path, name string, v value.Value, _ []byte) (*Node, err
 	}
 	and := &Node{Kind: And}
 	for _, e := range items {
-		if k := firstKey(e); k != "" && k[0] == '$' && isOperatorDoc(e) {
+		if k := firstKey(e); k != "" && k[0] == '$' && isOperatorDoc(e) && operators[k] != nil {
 			return nil, badValue("no $ expressions in $all")
 		}
 		n, err := p.equality(path, e)

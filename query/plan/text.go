@@ -11,6 +11,8 @@ import (
 func (p *planner) text(t *text.Query) (*Result, error) {
 	x := p.c.TextIndex()
 	switch {
+	case x == nil && p.c.hasHiddenText():
+		return nil, p.planError(mongoerr.NoQueryExecutionPlans, "need exactly one text index for $text query")
 	case x == nil:
 		return nil, mongoerr.New(mongoerr.IndexNotFound, "text index required for $text query")
 	case p.natural != 0 && len(p.q.SortPattern) > 5:
@@ -46,6 +48,18 @@ func (p *planner) topLevelText() bool {
 	for _, n := range p.parts {
 		if n.Kind == match.Text {
 			return true
+		}
+	}
+	return false
+}
+
+// hasHiddenText is true for a collection whose text index is hidden.
+func (c *Collection) hasHiddenText() bool {
+	for _, x := range c.Indexes {
+		for i, f := range x.Fields {
+			if x.Hidden && f.Kind == Other && geoType(x, i) == "text" {
+				return true
+			}
 		}
 	}
 	return false

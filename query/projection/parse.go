@@ -261,7 +261,7 @@ func (p *parser) operator(parts []string, op string, arg, v value.Value) error {
 	if p.find && op == "$elemMatch" {
 		return p.projectElemMatch(parts, arg, v)
 	}
-	if op == "$meta" && p.find {
+	if op == "$meta" && (p.find || p.mode == excluding) {
 		return p.compute(parts, v)
 	}
 	if !expr.IsOperator(op) && op != "$elemMatch" {

@@ -52,6 +52,8 @@ func unsetSpec(v value.Value) ([]byte, error) {
 		if path.T != value.String {
 			return nil, mongoerr.New(31120, "$unset specification must be a string or an array containing only string values")
 		}
+	}
+	for _, path := range paths {
 		if strings.IndexByte(path.Str(), 0) >= 0 {
 			return nil, mongoerr.New(9527900, "field names must not contain embedded null bytes")
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // maxPattern is the longest pattern the server accepts, in bytes.
-const maxPattern = 32764
+const maxPattern = 16 << 10
 
 // matchTimeout bounds one run of the backtracking engine.
 const matchTimeout = 2 * time.Second

@@ -204,7 +204,7 @@ func parseArrayFilters(opts Options) (map[string]*arrayFilter, error) {
 		if err := scanFilter(v.Doc()); err != nil {
 			return nil, err
 		}
-		m, err := match.Compile(v.Doc(), &match.Options{Collator: opts.Collator, Expr: opts.Scope})
+		m, err := match.Compile(v.Doc(), &match.Options{Collator: opts.Collator, Expr: opts.Scope, Deny: match.DenyExpr})
 		if err != nil {
 			return nil, mongoerr.From(err).Prefix("Error parsing array filter :: caused by :: ")
 		}

@@ -73,8 +73,8 @@ func CompareCollated(a, b Value, c Collator) int {
 	case Array:
 		return compareArrays(a.b, b.b, c)
 	case Binary:
-		if len(a.b) != len(b.b) {
-			return cmp(len(a.b), len(b.b))
+		if la, lb := a.BinarySize(), b.BinarySize(); la != lb {
+			return cmp(la, lb)
 		}
 		if a.n != b.n {
 			return cmp(a.n, b.n)

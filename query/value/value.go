@@ -187,6 +187,14 @@ func (v Value) Doc() []byte          { return v.b }
 // Timestamp splits a BSON timestamp into seconds and increment.
 func (v Value) Timestamp() (t, i uint32) { return uint32(v.n >> 32), uint32(v.n) }
 
+// BinarySize is the length by which binaries compare: that of subtype 2 counts its inner length word.
+func (v Value) BinarySize() int {
+	if v.n == 2 {
+		return len(v.b) + 4
+	}
+	return len(v.b)
+}
+
 // ObjectID copies the twelve bytes.
 func (v Value) ObjectID() (id [12]byte) { copy(id[:], v.b); return id }
 

@@ -237,8 +237,6 @@ func normalise(s *Spec, raw, coll []byte) (*Spec, error) {
 		switch k {
 		case "v", "key", "name", "collation", "weights", "default_language", "language_override", "textIndexVersion", "2dsphereIndexVersion":
 			continue
-		case "min", "max":
-			v = value.NewDouble(v.AsFloat64())
 		case "expireAfterSeconds":
 			v = value.NewInt32(int32(v.AsFloat64()))
 		case "bits":

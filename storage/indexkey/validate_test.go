@@ -97,7 +97,7 @@ func TestNormalise(t *testing.T) {
 		`{"name":"x","key":{"a":1},"partialFilterExpression":{"$or":[{"a":{"$gt":5}},{"b":{"$in":[1,2]}},{"c":{"$exists":true}}]}}`: `{ v: 2, key: { a: 1 }, name: "x", ` +
 			`partialFilterExpression: { $or: [ { a: { $gt: 5 } }, { b: { $in: [ 1, 2 ] } }, { c: { $exists: true } } ] } }`,
 		`{"name":"x","key":{"p":"2dsphere"}}`:                `{ v: 2, key: { p: "2dsphere" }, name: "x", 2dsphereIndexVersion: 3 }`,
-		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`: `{ v: 2, key: { p: "2d" }, name: "x", min: -1.0, bits: 20 }`,
+		`{"name":"x","key":{"p":"2d"},"min":-1,"bits":20.0}`: `{ v: 2, key: { p: "2d" }, name: "x", min: -1, bits: 20 }`,
 	} {
 		s, err := ValidateSpec(parse(t, spec), Context{})
 		if err != nil {

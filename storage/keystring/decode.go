@@ -171,7 +171,11 @@ func (d *Decoder) value(tag byte) value.Value {
 	case tagBinary:
 		n := d.length()
 		sub := d.byte()
-		return value.NewBinary(sub, d.take(n))
+		b := d.take(n)
+		if sub == 2 && len(b) >= 4 {
+			b = b[4:] // the place of its inner length
+		}
+		return value.NewBinary(sub, b)
 	case tagObjectID:
 		return d.fixed(value.ObjectID, 12)
 	case tagFalse, tagTrue:

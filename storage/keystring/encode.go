@@ -165,9 +165,12 @@ func appendOther(dst, tb []byte, v value.Value, c value.Collator) ([]byte, []byt
 			dst, tb = appendValue(dst, tb, e, c)
 		}
 	case value.Binary:
-		b := v.Bytes()
-		dst = appendLength(append(dst, tagBinary), len(b))
-		return append(append(dst, v.Subtype()), b...), tb
+		dst = appendLength(append(dst, tagBinary), v.BinarySize())
+		dst = append(dst, v.Subtype())
+		for range v.BinarySize() - len(v.Bytes()) {
+			dst = append(dst, 0) // where subtype 2 has its inner length: the key is as long as its length says
+		}
+		return append(dst, v.Bytes()...), tb
 	case value.Regex:
 		return appendText(append(dst, tagRegex), v.Bytes()), tb
 	case value.DBPointer:
