@@ -231,7 +231,9 @@ func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extso
 		return nil
 	}
 	var sink keySink
-	if stats.Bytes < smallLoad {
+	if b.e.replicated() {
+		sink = &logSink{e: b.e, ctx: ctx}
+	} else if stats.Bytes < smallLoad {
 		sink = &batchSink{e: b.e, batch: b.e.db.NewBatch()}
 	} else {
 		sink = &fileSink{e: b.e, ident: idx.Ident}
@@ -277,6 +279,42 @@ func (s *batchSink) finish(context.Context) error {
 	defer closeQuietly(s.batch)
 	// The commit of the finished index is synced after it, in the same log.
 	return s.e.guard(func() error { return s.e.db.Apply(s.batch, pebble.NoSync) })
+}
+
+// logSink has a replicated log take the keys to all members, as units of work of moderate size.
+type logSink struct {
+	e   *Engine
+	ctx context.Context
+	u   *UnitOfWork
+}
+
+const logSinkBytes = 1 << 20
+
+func (s *logSink) add(key, val []byte) error {
+	if s.u == nil {
+		s.u = s.e.NewUnitOfWork(nil)
+	}
+	s.u.stageRaw(func(b *pebble.Batch) error { return b.Set(key, val, nil) })
+	if s.u.Size() < logSinkBytes {
+		return nil
+	}
+	return s.finish(s.ctx)
+}
+
+func (s *logSink) finish(ctx context.Context) error {
+	if s.u == nil {
+		return nil
+	}
+	_, err := s.e.Commit(ctx, s.u, true)
+	s.abandon()
+	return err
+}
+
+func (s *logSink) abandon() {
+	if s.u != nil {
+		s.u.Rollback()
+		s.u = nil
+	}
 }
 
 // fileSink writes tables of about loadFileSize and has the store take them in.

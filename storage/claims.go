@@ -105,6 +105,21 @@ func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 	u.claims = u.claims[:0]
 }
 
+// forget drops what is remembered of commits. Others may have written since, up to visible.
+func (t *claimTable) forget(visible Timestamp) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.Lock()
+		for h, c := range s.m {
+			if c.unit == nil {
+				delete(s.m, h)
+			}
+		}
+		s.swept = max(s.swept, visible)
+		s.Unlock()
+	}
+}
+
 // sweep forgets commits that are a few seconds old.
 func (s *claimShard) sweep(visible Timestamp) {
 	horizon := visible - min(visible, TimestampOf(2, 0))

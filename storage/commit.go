@@ -26,7 +26,25 @@ type committer struct {
 	epoch  uint64
 	group  []*UnitOfWork
 	floor  Timestamp // given by AdvanceClock, guarded by mu
-	counts map[catalog.Ident]*delta
+	tip    tip
+	counts map[catalog.Ident]tipCount
+}
+
+// tip is what the next group builds on: the newest view, or what the groups in flight will make of it.
+type tip struct {
+	ts    Timestamp
+	cat   *catalog.Snapshot
+	ahead bool   // groups are in flight: counts are of the tip, too
+	gen   uint64 // see replicaState
+	// refuse is why this member takes no writes, nil where it does.
+	refuse error
+}
+
+// tipCount is a collection's counters at the tip.
+type tipCount struct {
+	delta
+	group *Group // the last that changed it
+	at    int    // where in its counts
 }
 
 // groupBytes ends a group; what is left waits for the next. A unit larger than this is a group of its own, whose batch is
@@ -101,6 +119,30 @@ func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
 
 // lead commits one group, with own its first unit, and returns when own is as durable as it asked.
 func (e *Engine) lead(own *UnitOfWork) {
+	r := &e.replica
+	r.mu.Lock()
+	if r.mu.mode != modeSingle {
+		e.leadReplicated(own) // unlocks
+		return
+	}
+	e.takeGroup()
+	now := e.view.Load()
+	e.commit.tip = tip{ts: now.ts, cat: now.cat, gen: r.mu.gen}
+	g := e.prepareGroup()
+	if g.batch != nil {
+		g.err = e.guard(func() error { return g.apply(e.db) })
+		if g.err != nil {
+			e.fail(g.err)
+		}
+	}
+	e.publish(g)
+	r.mu.Unlock()
+	e.handLead()
+	e.finishGroup(g, own)
+}
+
+// takeGroup moves what has queued up into the leader's group.
+func (e *Engine) takeGroup() {
 	c := &e.commit
 	c.mu.Lock()
 	size, n := 0, 0
@@ -114,18 +156,11 @@ func (e *Engine) lead(own *UnitOfWork) {
 	c.mu.queue = c.mu.queue[:rest]
 	c.last = max(c.last, c.floor)
 	c.mu.Unlock()
+}
 
-	g := e.prepareGroup()
-	if g.batch != nil {
-		g.err = e.guard(func() error { return g.apply(e.db) })
-		if g.err != nil {
-			e.fail(g.err)
-		}
-	}
-	e.publish(g)
-
-	// The group's units are this goroutine's own from here on; the lead goes on to the next in the queue.
-	units := append([]*UnitOfWork(nil), c.group...)
+// handLead makes the first in the queue the leader.
+func (e *Engine) handLead() {
+	c := &e.commit
 	c.mu.Lock()
 	if len(c.mu.queue) > 0 {
 		c.mu.queue[0].wait.wake <- wakeLead
@@ -133,12 +168,11 @@ func (e *Engine) lead(own *UnitOfWork) {
 		c.mu.leading = false
 	}
 	c.mu.Unlock()
-	e.finishGroup(g, units, own)
 }
 
 // finishGroup waits for the disk where asked, and wakes the others of the group.
-func (e *Engine) finishGroup(g *group, units []*UnitOfWork, own *UnitOfWork) {
-	for _, u := range units {
+func (e *Engine) finishGroup(g *Group, own *UnitOfWork) {
+	for _, u := range g.units {
 		if u != own && !(g.sync && u.wait.sync) {
 			u.wait.wake <- wakeDone
 		}
@@ -156,7 +190,7 @@ func (e *Engine) finishGroup(g *group, units []*UnitOfWork, own *UnitOfWork) {
 			e.setDurable(g.last)
 		}
 	}
-	for _, u := range units {
+	for _, u := range g.units {
 		if u.wait.sync {
 			if err != nil && u.wait.err == nil {
 				u.wait.err = err
@@ -169,8 +203,9 @@ func (e *Engine) finishGroup(g *group, units []*UnitOfWork, own *UnitOfWork) {
 	g.close()
 }
 
-// group is what is written at once.
-type group struct {
+// Group is what is written at once: the batch of several units of work.
+type Group struct {
+	units  []*UnitOfWork
 	batch  *pebble.Batch // nil when there is nothing to write
 	shared bool          // batch is a unit's own
 	sync   bool          // some unit waits for the disk
@@ -179,18 +214,21 @@ type group struct {
 	last     Timestamp // of the newest unit
 	cat      *catalog.Snapshot
 	old      *catalog.Snapshot
+	edits    []catalogEdit // what leads from old to cat
+	counts   []delta       // the counters as they will be
 	err      error
+	data     []byte // the entry of the replicated log, see entry.go
 }
 
 // apply writes the batch to the log and the memory table; it does not wait for the disk.
-func (g *group) apply(db *pebble.DB) error {
+func (g *Group) apply(db *pebble.DB) error {
 	if g.sync {
 		return db.ApplyNoSyncWait(g.batch, pebble.Sync)
 	}
 	return db.Apply(g.batch, pebble.NoSync)
 }
 
-func (g *group) close() {
+func (g *Group) close() {
 	if g.batch != nil {
 		closeQuietly(g.batch)
 	}
@@ -198,15 +236,21 @@ func (g *group) close() {
 
 // prepareGroup gives every unit its timestamps and puts all of them into one batch. Units that the catalog has moved
 // away from fail here, before anything is written.
-func (e *Engine) prepareGroup() *group {
+func (e *Engine) prepareGroup() *Group {
 	c := &e.commit
-	now := e.view.Load()
-	g := &group{last: now.ts, cat: now.cat, old: now.cat}
-	clear(c.counts)
+	g := &Group{last: c.tip.ts, cat: c.tip.cat, old: c.tip.cat}
+	// The group's units are its own from here on; the lead goes on to the next in the queue.
+	g.units = append(g.units, c.group...)
+	if !c.tip.ahead {
+		clear(c.counts)
+	}
 	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
 	live := 0
-	for _, u := range c.group {
-		if u.wait.err = e.stageCatalog(u, g); u.wait.err != nil {
+	for _, u := range g.units {
+		if u.wait.err = e.admit(u); u.wait.err == nil {
+			u.wait.err = e.stageCatalog(u, g)
+		}
+		if u.wait.err != nil {
 			continue
 		}
 		if u.Empty() {
@@ -220,7 +264,7 @@ func (e *Engine) prepareGroup() *group {
 		c.last += Timestamp(entries)
 		u.wait.ts, g.last = c.last, c.last
 		e.stamp(u)
-		e.count(u)
+		e.count(u, g)
 		g.unmarked = u.log.count() == 0
 		g.sync = g.sync || u.wait.sync && !e.opts.Memory
 		live++
@@ -229,7 +273,7 @@ func (e *Engine) prepareGroup() *group {
 		return g
 	}
 	g.shared = live == 1
-	for _, u := range c.group {
+	for _, u := range g.units {
 		switch {
 		case u.wait.err != nil || u.batch == nil:
 		case g.shared && !u.batch.Indexed():
@@ -244,11 +288,15 @@ func (e *Engine) prepareGroup() *group {
 		}
 	}
 	if g.batch != nil {
-		e.writeCounters(g.batch)
+		e.writeCounters(g)
 		if g.unmarked {
 			_ = g.batch.Set(metaKey(metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.last)), nil)
 		}
+		if len(g.edits) > 0 {
+			_ = g.batch.Set(metaKey(metaNext), e.nextNumbers(), nil)
+		}
 	}
+	c.tip.ts, c.tip.cat = g.last, g.cat
 	return g
 }
 
@@ -271,7 +319,7 @@ func (e *Engine) stamp(u *UnitOfWork) {
 	for _, blk := range u.log.blocks {
 		last += Timestamp(blk.count)
 		_ = b.Set(timeKey(buf[:], identOplog, last), blk.stored(), nil)
-		u.addDelta(identOplog, e.oplog.counters, int64(blk.count), int64(len(blk.buf)))
+		u.addDelta(identOplog, e.oplog.counters.Load(), int64(blk.count), int64(len(blk.buf)))
 	}
 	for _, id := range u.drops {
 		_ = b.Set(dropKey(ts, id), nil, nil)
@@ -282,51 +330,49 @@ func (e *Engine) stamp(u *UnitOfWork) {
 }
 
 // count adds the unit to the counters as they will be once the group is visible.
-func (e *Engine) count(u *UnitOfWork) {
+func (e *Engine) count(u *UnitOfWork, g *Group) {
 	for i := range u.deltas {
 		d := &u.deltas[i]
-		sum := e.commit.counts[d.ident]
-		if sum == nil {
-			sum = &delta{ident: d.ident, counters: d.counters, records: d.counters.Records.Load(), bytes: d.counters.DataSize.Load()}
-			e.commit.counts[d.ident] = sum
+		sum, known := e.commit.counts[d.ident]
+		if !known {
+			sum.delta = delta{ident: d.ident, counters: d.counters, records: d.counters.Records.Load(), bytes: d.counters.DataSize.Load()}
 		}
 		sum.records += d.records
 		sum.bytes += d.bytes
+		if sum.group == g {
+			g.counts[sum.at] = sum.delta
+		} else {
+			sum.group, sum.at = g, len(g.counts)
+			g.counts = append(g.counts, sum.delta)
+		}
+		e.commit.counts[d.ident] = sum
 	}
 }
 
 // writeCounters puts the new counters of every collection of the group into its batch, so that they are exact after
 // any crash.
-func (e *Engine) writeCounters(b *pebble.Batch) {
+func (e *Engine) writeCounters(g *Group) {
 	var key [32]byte
 	var val [16]byte
-	for id, d := range e.commit.counts {
+	for i := range g.counts {
+		d := &g.counts[i]
 		binary.BigEndian.PutUint64(val[:], uint64(d.records))
 		binary.BigEndian.PutUint64(val[8:], uint64(d.bytes))
-		_ = b.Set(countersKey(key[:], id), val[:], nil)
+		_ = g.batch.Set(countersKey(key[:], d.ident), val[:], nil)
 	}
 }
 
 // publish makes the group visible: counters, catalog and timestamp at once for new readers, then the hooks in order,
-// then the claims are given back.
-func (e *Engine) publish(g *group) {
-	c := &e.commit
-	if g.err == nil && g.last > e.view.Load().ts {
-		grown := false
-		for id, d := range c.counts {
-			d.counters.Records.Store(d.records)
-			before := d.counters.DataSize.Swap(d.bytes)
-			grown = grown || id != identOplog && before < largeTable && d.bytes >= largeTable
+// then the claims are given back. replica.mu is held.
+func (e *Engine) publish(g *Group) {
+	if now := e.view.Load(); g.err == nil && g.last > now.ts {
+		cat := g.cat
+		if now.cat != g.old {
+			cat = applyEdits(now.cat, g.edits)
 		}
-		if grown {
-			e.spans.update(g.cat)
-		}
-		if g.cat != g.old {
-			e.history.add(g.last, g.cat)
-		}
-		e.view.Store(&view{ts: g.last, cat: g.cat})
+		e.show(&view{ts: g.last, cat: cat}, g.counts, len(g.edits) > 0)
 	}
-	for _, u := range c.group {
+	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {
 			u.wait.err = mapDiskError(g.err)
 		}
@@ -344,11 +390,29 @@ func (e *Engine) publish(g *group) {
 		u.free()
 	}
 	if g.err == nil {
-		if e.opts.Memory {
+		if e.opts.Memory || g.data != nil {
 			e.setDurable(g.last)
 		}
 		e.watch.wake()
 	}
+}
+
+// show gives new readers the view, with the counters that belong to it.
+func (e *Engine) show(v *view, counts []delta, changed bool) {
+	grown := false
+	for i := range counts {
+		d := &counts[i]
+		d.counters.Records.Store(d.records)
+		before := d.counters.DataSize.Swap(d.bytes)
+		grown = grown || d.ident != identOplog && before < largeTable && d.bytes >= largeTable
+	}
+	if grown {
+		e.spans.update(v.cat)
+	}
+	if changed {
+		e.history.add(v.ts, v.cat)
+	}
+	e.view.Store(v)
 }
 
 // AdvanceClock makes later commits have timestamps above ts (a $clusterTime seen from elsewhere).

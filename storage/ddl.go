@@ -25,6 +25,26 @@ type catalogChange struct {
 	e   *Engine
 	u   *UnitOfWork
 	cat *catalog.Snapshot
+
+	edits []catalogEdit
+}
+
+// catalogEdit is a collection's next state, nil where it is gone.
+type catalogEdit struct {
+	uuid catalog.UUID
+	next *catalog.Collection
+}
+
+func applyEdits(cat *catalog.Snapshot, edits []catalogEdit) *catalog.Snapshot {
+	for _, d := range edits {
+		old := cat.LookupUUID(d.uuid)
+		if d.next == nil {
+			cat = cat.Without(old)
+		} else {
+			cat = cat.With(old, d.next)
+		}
+	}
+	return cat
 }
 
 // catalog is the catalog as the unit sees it.
@@ -60,7 +80,7 @@ func (u *UnitOfWork) newEpoch() uint64 {
 
 // stageCatalog checks what the unit assumed of the catalog, and applies its changes to the group's. It runs in the
 // leader, in commit order.
-func (e *Engine) stageCatalog(u *UnitOfWork, g *group) error {
+func (e *Engine) stageCatalog(u *UnitOfWork, g *Group) error {
 	for _, used := range u.used {
 		if u.catalogs.epochs[used.epoch] {
 			continue
@@ -79,12 +99,13 @@ func (e *Engine) stageCatalog(u *UnitOfWork, g *group) error {
 		}
 	}
 	g.cat = ch.cat
+	g.edits = append(g.edits, ch.edits...)
 	return nil
 }
 
 // records is the number of documents as this unit's commit will find it, its own left out.
 func (ch *catalogChange) records(c *catalog.Collection) int64 {
-	if d := ch.e.commit.counts[c.Ident]; d != nil {
+	if d, known := ch.e.commit.counts[c.Ident]; known {
 		return d.records
 	}
 	return c.Counters.Records.Load()
@@ -92,11 +113,13 @@ func (ch *catalogChange) records(c *catalog.Collection) int64 {
 
 func (ch *catalogChange) put(old, c *catalog.Collection) {
 	ch.cat = ch.cat.With(old, c)
+	ch.edits = append(ch.edits, catalogEdit{c.UUID, c})
 	ch.durable(c.CatalogID, catalog.Encode(c), old != nil)
 }
 
 func (ch *catalogChange) remove(c *catalog.Collection) {
 	ch.cat = ch.cat.Without(c)
+	ch.edits = append(ch.edits, catalogEdit{c.UUID, nil})
 	ch.durable(c.CatalogID, nil, true)
 }
 

@@ -53,6 +53,7 @@ type Engine struct {
 	salt      uint64
 
 	commit    committer
+	replica   replicaState
 	claims    claimTable
 	iters     iterPool
 	snapshots snapshotRegistry
@@ -87,7 +88,8 @@ func Open(opts Options) (*Engine, error) {
 		e.log = *opts.Logger
 	}
 	e.claims.init()
-	e.commit.counts = map[catalog.Ident]*delta{}
+	e.replica.init()
+	e.commit.counts = map[catalog.Ident]tipCount{}
 	db, err := pebble.Open(opts.Dir, e.pebbleOptions())
 	if err != nil {
 		return nil, fmt.Errorf("opening the store in %q: %w", opts.Dir, err)

@@ -15,13 +15,18 @@ const (
 	identSuperseded catalog.Ident = 3
 	identOplog      catalog.Ident = 4
 	identFirst      catalog.Ident = 16 // the first one given to a collection or index
+
+	// From here on are tables of this node alone: they are not replicated, and part of no snapshot.
+	identLocal catalog.Ident = 0x8000_0000
 )
 
 // The first byte of keys in the meta table.
 const (
+	metaApplied  = 'a' // → index and term of the newest entry of the replicated log that is applied, its timestamp
 	metaCounters = 'c' // ident → records, data size
 	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
 	metaFormat   = 'f' // → format version
+	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
 	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
 )

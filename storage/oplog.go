@@ -523,7 +523,7 @@ func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
 
 // oplogState is what the engine knows of the oplog as a whole.
 type oplogState struct {
-	counters *catalog.Counters
+	counters atomic.Pointer[catalog.Counters]
 	limit    atomic.Int64 // what SetOplogSize asked for; 0 is Options.OplogSize
 }
 
@@ -539,7 +539,10 @@ func (e *Engine) oplogLimit() int64 {
 
 // truncateOplog deletes the oldest entries once the oplog is larger than it may be.
 func (e *Engine) truncateOplog() error {
-	size := e.oplog.counters.DataSize.Load()
+	if !e.writable() {
+		return nil // the primary does it for all
+	}
+	size := e.oplog.counters.Load().DataSize.Load()
 	limit := e.oplogLimit()
 	if size <= limit {
 		return nil
@@ -573,7 +576,7 @@ func (e *Engine) truncateOplog() error {
 	u.stageRaw(func(b *pebble.Batch) error {
 		return b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil)
 	})
-	u.addDelta(identOplog, e.oplog.counters, -entries, -bytes)
+	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
 	_, err = e.commitUnit(u, false)
 	return err
 }

@@ -19,6 +19,12 @@ func (e *Engine) recover() error {
 	if err != nil {
 		return err
 	}
+	p, err := e.getMeta(metaKey(metaApplied))
+	if err != nil {
+		return err
+	}
+	e.replica.mu.applied.decode(p)
+	top = max(top, e.replica.mu.applied.ts)
 	e.commit.last = top
 	oldest, err := e.readOldest()
 	if err != nil {
@@ -38,6 +44,15 @@ func (e *Engine) recover() error {
 	}
 	if err := e.reconcileIdents(cat); err != nil {
 		return err
+	}
+	if e.replica.mu.applied.index > 0 {
+		// Nothing is written but by the log.
+		e.replica.mu.mode, e.replica.mu.refuse = modeFollower, errNoMember
+		e.oplog.counters.Store(&catalog.Counters{})
+		if c := cat.Lookup(OplogNS); c != nil {
+			e.oplog.counters.Store(c.Counters)
+		}
+		return e.removeBuildFiles()
 	}
 	if err := e.ensureOplog(); err != nil {
 		return err
@@ -205,6 +220,9 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 	var orphans []catalog.Ident
 	for ok := it.SeekGE(appendUnversioned(appendIdent(nil, identFirst))); ok; {
 		id := identOf(it.Key())
+		if id >= identLocal {
+			break
+		}
 		next = max(next, id+1)
 		if !known[id] {
 			orphans = append(orphans, id)
@@ -215,6 +233,11 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 		return err
 	}
 	e.nextIdent.Store(uint32(next))
+	numbers, err := e.getMeta(metaKey(metaNext))
+	if err != nil {
+		return err
+	}
+	e.noteNext(numbers)
 	for _, id := range orphans {
 		e.log.Warn().Uint32("ident", uint32(id)).Msg("dropping a table that belongs to no collection")
 		if err := e.deleteIdent(id); err != nil {
@@ -246,13 +269,13 @@ func (e *Engine) ensureOplog() error {
 		if err != nil {
 			return err
 		}
-		e.oplog.counters = &catalog.Counters{}
+		e.oplog.counters.Store(&catalog.Counters{})
 		if _, err := e.commitUnit(u, true); err != nil {
 			return fmt.Errorf("creating the oplog: %w", err)
 		}
 		c = e.Catalog().Lookup(OplogNS)
 	}
-	e.oplog.counters = c.Counters
+	e.oplog.counters.Store(c.Counters)
 	return nil
 }
 

@@ -40,6 +40,7 @@ type UnitOfWork struct {
 		v  versions
 	}
 	state unitState
+	gen   uint64 // of the time the unit began, see replicaState
 	wait  commitWait
 }
 
@@ -79,7 +80,7 @@ var scratchPool = sync.Pool{New: func() any { return &unitScratch{} }}
 // NewUnitOfWork starts a unit. s is the snapshot its reads were made from: a write to a record with a version newer than
 // s is a WriteConflict. s may be nil for units that only insert or change the catalog. The unit does not release s.
 func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork {
-	return &UnitOfWork{e: e, base: s, scratch: scratchPool.Get().(*unitScratch)}
+	return &UnitOfWork{e: e, base: s, gen: e.replica.gen.Load(), scratch: scratchPool.Get().(*unitScratch)}
 }
 
 // Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. It must be

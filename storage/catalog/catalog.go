@@ -62,6 +62,9 @@ func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 	return c.lastID.Add(1), nil
 }
 
+// ForgetRecordIDs has the last RecordId looked up again: others have written.
+func (c *Counters) ForgetRecordIDs() { c.known.Store(false) }
+
 // Collection is one collection at one moment. It never changes; a change makes a new one.
 type Collection struct {
 	NS        string // "db.collection"

@@ -75,6 +75,13 @@ func (t *Tail) Raise(key []byte, first func() ([]byte, error)) (above bool, err 
 	return true, nil
 }
 
+// Forget has the highest key looked up again: others have written.
+func (t *Tail) Forget() {
+	t.mu.Lock()
+	t.known = false
+	t.mu.Unlock()
+}
+
 // NewIndex compiles a raw specification. The index is ready.
 func NewIndex(raw []byte, ident Ident, identName string, clustered bool) (*Index, error) {
 	spec, err := indexkey.ParseSpec(raw)

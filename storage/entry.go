@@ -1,0 +1,286 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// An entry of the replicated log is a group as the primary made it:
+//
+//	entry = version 1 | flags u8 (0) | timestamp of its newest unit u64 | pebble batch
+//
+// The batch has everything: versions with their timestamps, oplog blocks, counters as they are afterwards, catalog
+// entries, drops. It says what the keys are, not what to add to them, so that applying it twice does no harm.
+const (
+	entryVersion = 1
+	entryHeader  = 1 + 1 + 8
+)
+
+// seal makes the group's entry. The batch itself is changed when it is applied, so the entry has its own bytes.
+func (g *Group) seal() {
+	repr := g.batch.Repr()
+	d := make([]byte, entryHeader, entryHeader+len(repr))
+	d[0] = entryVersion
+	binary.BigEndian.PutUint64(d[2:], uint64(g.last))
+	g.data = append(d, repr...)
+}
+
+// Data is the group's entry of the replicated log. It never changes.
+func (g *Group) Data() []byte { return g.data }
+
+// Timestamp is that of the group's newest unit.
+func (g *Group) Timestamp() Timestamp { return g.last }
+
+// EntryTimestamp is the timestamp of the newest unit in an entry of the replicated log, zero where it is none.
+func EntryTimestamp(data []byte) Timestamp {
+	if len(data) < entryHeader || data[0] != entryVersion {
+		return 0
+	}
+	return Timestamp(binary.BigEndian.Uint64(data[2:]))
+}
+
+// follower is what a member that is not primary has to find by other names than readers do.
+type follower struct {
+	byTable map[catalog.Ident]*catalog.Collection // by the table of records
+	byEntry map[int64]catalog.UUID                // by catalog id
+}
+
+func newFollower(cat *catalog.Snapshot) *follower {
+	f := &follower{byTable: map[catalog.Ident]*catalog.Collection{}, byEntry: map[int64]catalog.UUID{}}
+	cat.Each(f.note)
+	return f
+}
+
+func (f *follower) note(c *catalog.Collection) {
+	f.byTable[c.Ident] = c
+	f.byEntry[c.CatalogID] = c.UUID
+}
+
+// effects is what an entry changes in memory.
+type effects struct {
+	ts     Timestamp
+	edits  []catalogEdit
+	counts []delta
+	drops  []pendingDrop
+	next   []byte // value of metaNext
+	info   ApplyInfo
+}
+
+// ApplyEntry applies an entry that another member made, or this one. On the primary it must be that of the first group in
+// flight. Entries that the store holds already are passed over.
+func (e *Engine) ApplyEntry(data []byte, index, term uint64) error {
+	info, err := e.applyEntry(data, applied{index: index, term: term})
+	if err == nil && info.Index != 0 {
+		e.replica.tell(info)
+	}
+	return err
+}
+
+func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.index <= r.mu.applied.index {
+		return ApplyInfo{}, nil
+	}
+	if err := e.failure(); err != nil {
+		return ApplyInfo{}, err
+	}
+	if at.ts = EntryTimestamp(data); at.ts == 0 {
+		return ApplyInfo{}, corrupt("entry %d of the replicated log is unreadable", at.index)
+	}
+	if len(r.mu.inflight) > 0 && bytes.Equal(r.mu.inflight[0].data, data) {
+		return ApplyInfo{}, e.applyHead(at)
+	}
+	if r.mu.mode != modeFollower {
+		return ApplyInfo{}, mongoerr.Newf(mongoerr.InternalError, "entry %d of the replicated log is not this primary's", at.index)
+	}
+	if r.mu.follower == nil {
+		r.mu.follower = newFollower(e.Catalog())
+	}
+	// The store writes into the batch's header, and the log keeps its entries: the batch is a copy.
+	b := e.db.NewBatch()
+	defer closeQuietly(b)
+	if err := b.SetRepr(append(make([]byte, 0, len(data)+64), data[entryHeader:]...)); err != nil {
+		return ApplyInfo{}, corrupt("entry %d of the replicated log: %v", at.index, err)
+	}
+	fx, err := e.readEffects(b.Repr(), at)
+	if err != nil {
+		return ApplyInfo{}, err
+	}
+	_ = b.Set(metaKey(metaApplied), at.encode(), nil)
+	if err := e.guard(func() error { return e.db.Apply(b, pebble.NoSync) }); err != nil {
+		e.fail(err)
+		return ApplyInfo{}, err
+	}
+	r.mu.applied = at
+	e.showEntry(fx)
+	return fx.info, nil
+}
+
+// readEffects looks through an entry for what memory has to follow.
+func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
+	f := e.replica.mu.follower
+	fx := &effects{ts: at.ts, info: ApplyInfo{Index: at.index, TS: at.ts}}
+	made := map[catalog.Ident]*catalog.Collection{}
+	counts := map[catalog.Ident][]byte{}
+	var order []catalog.Ident
+	for r := batchrepr.Read(repr); ; {
+		kind, k, v, ok, err := r.Next()
+		if err != nil {
+			return nil, corrupt("entry %d of the replicated log: %v", at.index, err)
+		}
+		if !ok {
+			break
+		}
+		id := identOf(k)
+		switch {
+		case id == 0 || id >= identLocal:
+			return nil, corrupt("entry %d of the replicated log writes to table %d", at.index, id)
+		case id > identCatalog || kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindSetWithDelete:
+		case id == identCatalog:
+			if err := e.readCatalogChange(f, fx, made, k, v); err != nil {
+				return nil, err
+			}
+		case len(k) == identLen+1+4+1 && k[identLen] == metaCounters && len(v) == 16:
+			table := catalog.Ident(binary.BigEndian.Uint32(k[identLen+1:]))
+			if counts[table] == nil {
+				order = append(order, table)
+			}
+			counts[table] = v
+		case len(k) == identLen+1+8+4+1 && k[identLen] == metaDrop:
+			fx.drops = append(fx.drops, pendingDrop{Timestamp(binary.BigEndian.Uint64(k[identLen+1:])),
+				catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:]))})
+		case k[identLen] == metaNext:
+			fx.next = append([]byte(nil), v...)
+		}
+	}
+	for _, table := range order {
+		c := made[table]
+		if c == nil {
+			c = f.byTable[table]
+		}
+		if c == nil {
+			continue // dropped in the same entry
+		}
+		v := counts[table]
+		fx.counts = append(fx.counts, delta{ident: table, counters: c.Counters,
+			records: int64(binary.BigEndian.Uint64(v)), bytes: int64(binary.BigEndian.Uint64(v[8:]))})
+		if !c.Oplog {
+			fx.info.Touched = append(fx.info.Touched, c)
+		}
+	}
+	fx.info.Catalog = len(fx.edits) > 0
+	return fx, nil
+}
+
+// readCatalogChange makes the change of the catalog in memory that belongs to a durable entry. Several changes of one
+// collection in one log entry follow each other.
+func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Ident]*catalog.Collection, k, v []byte) error {
+	user, _, ok := splitVersion(k)
+	if !ok {
+		return corrupt("a change of the catalog has no version")
+	}
+	id, ok := RecordID(user[identLen:]).Int64()
+	if !ok {
+		return corrupt("a change of the catalog has an unreadable key")
+	}
+	if len(v) == 0 {
+		if uuid, known := f.byEntry[id]; known {
+			fx.edits = append(fx.edits, catalogEdit{uuid, nil})
+			delete(f.byEntry, id)
+		}
+		return nil
+	}
+	c, err := catalog.Decode(id, append([]byte(nil), v...))
+	if err != nil {
+		return corrupt("catalog entry %d: %v", id, err)
+	}
+	c.Oplog = c.NS == OplogNS
+	old := made[c.Ident]
+	if old == nil {
+		old = f.byTable[c.Ident]
+	}
+	e.adopt(old, c)
+	made[c.Ident] = c
+	f.byEntry[id] = c.UUID
+	fx.edits = append(fx.edits, catalogEdit{c.UUID, c})
+	return nil
+}
+
+// adopt gives a collection read from the log what its last state has in memory.
+func (e *Engine) adopt(old, c *catalog.Collection) {
+	now := e.opts.Clock().UnixMilli()
+	for _, idx := range c.Indexes {
+		idx.Usage.SinceMS = now
+	}
+	if old == nil || old.UUID != c.UUID {
+		c.Epoch = e.nextEpoch.Add(1)
+		return
+	}
+	c.Counters = old.Counters
+	same := old.NS == c.NS && catalog.SameOptions(old.Options, c.Options) && len(old.Indexes) == len(c.Indexes)
+	for i, idx := range c.Indexes {
+		was := old.Index(idx.Name)
+		if was == nil || was.Ident != idx.Ident {
+			same = false
+			continue
+		}
+		idx.Tail = was.Tail
+		if was.Ready == idx.Ready {
+			idx.Usage = was.Usage
+		}
+		same = same && old.Indexes[i] == was && was.Ready == idx.Ready && was.Enforcing == idx.Enforcing &&
+			sameBytes(was.Spec.Raw, idx.Spec.Raw)
+	}
+	c.Epoch = old.Epoch
+	if !same {
+		c.Epoch = e.nextEpoch.Add(1)
+	}
+}
+
+// showEntry brings memory up to an entry that the store holds now.
+func (e *Engine) showEntry(fx *effects) {
+	f := e.replica.mu.follower
+	now := e.view.Load()
+	for _, d := range fx.edits {
+		if old := now.cat.LookupUUID(d.uuid); old != nil {
+			delete(f.byTable, old.Ident)
+		}
+	}
+	for _, d := range fx.edits {
+		if d.next != nil {
+			f.byTable[d.next.Ident] = d.next
+		}
+	}
+	for _, d := range fx.drops {
+		e.drops.add(d.ts, d.ident)
+	}
+	e.noteNext(fx.next)
+	e.show(&view{ts: max(fx.ts, now.ts), cat: applyEdits(now.cat, fx.edits)}, fx.counts, len(fx.edits) > 0)
+	if c := e.Catalog().Lookup(OplogNS); c != nil {
+		e.oplog.counters.Store(c.Counters)
+	}
+	e.setDurable(fx.ts)
+	e.watch.wake()
+}
+
+// nextNumbers is the value of metaNext: no ident is given out twice, even by another primary, because members delete
+// the tables of dropped collections when it suits them.
+func (e *Engine) nextNumbers() []byte {
+	b := binary.BigEndian.AppendUint32(nil, e.nextIdent.Load())
+	return binary.BigEndian.AppendUint64(b, uint64(e.nextEntry.Load()))
+}
+
+func (e *Engine) noteNext(p []byte) {
+	if len(p) != 12 {
+		return
+	}
+	e.nextIdent.Store(max(e.nextIdent.Load(), binary.BigEndian.Uint32(p)))
+	e.nextEntry.Store(max(e.nextEntry.Load(), int64(binary.BigEndian.Uint64(p[4:]))))
+}

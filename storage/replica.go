@@ -1,0 +1,338 @@
+package storage
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// replicaState is the engine as a member of a replica set with a replicated log. A group of the primary becomes an entry
+// of that log; it is applied, and visible, once the log has committed it. Members that are not primary apply the same
+// bytes. An engine that nobody made a member commits alone.
+type replicaState struct {
+	// gen changes with each change of role. A unit of work ends in the one it began in: what it looked up before, RecordIds
+	// and duplicates among it, may be wrong afterwards. It is written under mu.
+	gen atomic.Uint64
+
+	// mu guards the view: whoever makes something visible holds it, from the write to the store on.
+	mu struct {
+		sync.Mutex
+		mode     replicaMode
+		gen      uint64
+		refuse   error // why replicated units are refused
+		propose  func(*Group) error
+		inflight []*Group // in order; those without a batch wait for the one before
+		bytes    int
+		broken   bool // a group in between was not proposed: the tip is known when the others are applied
+		applied  applied
+		follower *follower
+	}
+	room      sync.Cond // on mu: groups in flight have become fewer
+	observers struct {
+		sync.Mutex
+		list []func(ApplyInfo)
+	}
+}
+
+type replicaMode uint8
+
+const (
+	modeSingle   replicaMode = iota // commits alone
+	modePrimary                     // commits through the replicated log
+	modeFollower                    // applies what others committed
+)
+
+// applied is the newest entry of the replicated log that the store holds.
+type applied struct {
+	index, term uint64
+	ts          Timestamp
+}
+
+// Bounds of what is proposed and not yet applied. Units beyond them wait in the queue, and make larger groups.
+const (
+	maxInFlight      = 16
+	maxInFlightBytes = 32 << 20
+)
+
+// ApplyInfo is what an entry changed on a member that is not primary.
+type ApplyInfo struct {
+	Index   uint64
+	TS      Timestamp
+	Catalog bool // the catalog changed
+	// Touched are collections whose documents changed.
+	Touched []*catalog.Collection
+	// Snapshot is set when everything was replaced by a snapshot; Touched is empty then.
+	Snapshot bool
+}
+
+func (r *replicaState) init() { r.room.L = &r.mu.Mutex }
+
+// errNoMember is what units get between the start and the first election.
+var errNoMember = mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+
+// BecomePrimary makes commits go through propose from now on, with term in their oplog entries. Every earlier entry of
+// the log must be applied. propose is called in commit order, and must not wait for the network nor for anyone who may be
+// waiting for the engine; after an error of it the group's units fail, and the next ones are tried again.
+func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := e.failure(); err != nil {
+		return err
+	}
+	if r.mu.mode == modePrimary {
+		return mongoerr.New(mongoerr.InternalError, "the storage engine is primary already")
+	}
+	e.forgetWriting()
+	e.SetTerm(term)
+	r.mu.mode, r.mu.refuse, r.mu.propose, r.mu.broken, r.mu.follower = modePrimary, nil, propose, false, nil
+	r.turn()
+	return nil
+}
+
+// turn begins a new role.
+func (r *replicaState) turn() {
+	r.mu.gen++
+	r.gen.Store(r.mu.gen)
+	r.room.Broadcast()
+}
+
+// forgetWriting drops what only a writer knows, and what others have changed since.
+func (e *Engine) forgetWriting() {
+	e.claims.forget(e.Visible())
+	e.Catalog().Each(func(c *catalog.Collection) {
+		c.Counters.ForgetRecordIDs()
+		for _, idx := range c.Indexes {
+			idx.Tail.Forget()
+		}
+	})
+}
+
+// Resign makes Commit of replicated units fail with err from now on. Units in the queue and in flight get err, too; the
+// groups of those in flight may still be committed by the log, and are then applied like those of others.
+func (e *Engine) Resign(err error) {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lost := r.mu.inflight
+	r.mu.mode, r.mu.refuse, r.mu.propose = modeFollower, err, nil
+	r.mu.inflight, r.mu.bytes = nil, 0
+	r.turn()
+	for _, g := range lost {
+		e.disown(g, err)
+	}
+}
+
+// disown fails the units of a group that is not this member's business any more.
+func (e *Engine) disown(g *Group, err error) {
+	for _, u := range g.units {
+		if u.wait.err == nil {
+			u.wait.err = err
+		}
+		u.wait.ts = 0
+		u.state = unitOpen
+		u.Rollback()
+	}
+	g.close()
+	g.batch = nil
+	wakeAll(g)
+}
+
+func wakeAll(g *Group) {
+	for _, u := range g.units {
+		u.wait.wake <- wakeDone
+	}
+}
+
+// admit tells whether the member may commit the unit.
+func (e *Engine) admit(u *UnitOfWork) error {
+	t := &e.commit.tip
+	if u.gen == t.gen && t.refuse == nil || u.Empty() {
+		return nil
+	}
+	if t.refuse != nil {
+		return t.refuse
+	}
+	return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+}
+
+// leadReplicated is lead where there is a replicated log: the group is proposed, and its units wait for it to be applied.
+// replica.mu is held, and given back.
+func (e *Engine) leadReplicated(own *UnitOfWork) {
+	r := &e.replica
+	for r.mu.mode == modePrimary && r.full() {
+		r.room.Wait()
+	}
+	e.takeGroup()
+	gen, propose := r.mu.gen, r.mu.propose
+	c := &e.commit
+	if len(r.mu.inflight) == 0 || c.tip.gen != gen {
+		now := e.view.Load()
+		c.tip = tip{ts: now.ts, cat: now.cat, gen: gen, refuse: r.mu.refuse}
+		c.last = max(c.last, now.ts)
+		r.mu.broken = false
+	} else {
+		c.tip.ahead = true
+	}
+	r.mu.Unlock()
+	g := e.prepareGroup()
+	if g.batch != nil {
+		g.seal()
+	}
+	if e.enqueue(g, gen) && g.batch != nil {
+		if err := propose(g); err != nil {
+			e.withdraw(g, err)
+		}
+	}
+	e.handLead()
+	<-own.wait.wake
+}
+
+// full tells whether the next group has to wait.
+func (r *replicaState) full() bool {
+	n := len(r.mu.inflight)
+	return n >= maxInFlight || r.mu.bytes >= maxInFlightBytes || n > 0 && r.mu.broken
+}
+
+// enqueue puts a group behind those in flight. One that has nothing to write, because all its units failed, waits for
+// those before it: they may be the reason, and are not visible yet.
+func (e *Engine) enqueue(g *Group, gen uint64) bool {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case g.batch == nil && (r.mu.gen != gen || len(r.mu.inflight) == 0):
+		e.publish(g)
+		wakeAll(g)
+		return false
+	case r.mu.gen != gen:
+		err := r.mu.refuse
+		if err == nil {
+			err = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+		}
+		e.disown(g, err)
+		return false
+	}
+	r.mu.inflight = append(r.mu.inflight, g)
+	r.mu.bytes += len(g.data)
+	return true
+}
+
+// withdraw takes back a group that was not proposed. It is the last one.
+func (e *Engine) withdraw(g *Group, err error) {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.mu.inflight)
+	if n == 0 || r.mu.inflight[n-1] != g {
+		return // disowned meanwhile
+	}
+	r.mu.inflight = r.mu.inflight[:n-1]
+	r.mu.bytes -= len(g.data)
+	r.mu.broken = true
+	e.disown(g, err)
+}
+
+// ApplyGroup makes a group of this member visible, once the log has committed it as the entry at index. Groups come in the
+// order in which they were proposed. After Resign it is ApplyEntry.
+func (e *Engine) ApplyGroup(g *Group, index, term uint64) error {
+	return e.ApplyEntry(g.data, index, term)
+}
+
+// applyHead applies the first group in flight, and ends those behind it that wait for it. replica.mu is held.
+func (e *Engine) applyHead(at applied) error {
+	r := &e.replica
+	defer r.room.Signal()
+	g := r.mu.inflight[0]
+	_ = g.batch.Set(metaKey(metaApplied), at.encode(), nil)
+	g.err = e.guard(func() error { return e.db.Apply(g.batch, pebble.NoSync) })
+	if g.err != nil {
+		e.fail(g.err)
+	} else {
+		r.mu.applied = at
+	}
+	for first := true; first || len(r.mu.inflight) > 0 && r.mu.inflight[0].data == nil; first = false {
+		done := r.mu.inflight[0]
+		r.mu.inflight[0] = nil
+		r.mu.inflight = r.mu.inflight[1:]
+		r.mu.bytes -= len(done.data)
+		e.publish(done)
+		done.close()
+		wakeAll(done)
+	}
+	return g.err
+}
+
+func (a applied) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, a.index)
+	b = binary.BigEndian.AppendUint64(b, a.term)
+	return binary.BigEndian.AppendUint64(b, uint64(a.ts))
+}
+
+func (a *applied) decode(p []byte) {
+	if len(p) == 24 {
+		a.index, a.term = binary.BigEndian.Uint64(p), binary.BigEndian.Uint64(p[8:])
+		a.ts = Timestamp(binary.BigEndian.Uint64(p[16:]))
+	}
+}
+
+// AppliedIndex is the place in the log of the newest entry that the store holds; zero where it never was a member.
+func (e *Engine) AppliedIndex() (index, term uint64) {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.applied.index, r.mu.applied.term
+}
+
+// ApplyNothing moves the applied index over an entry that is none of the engine's: an empty one, or a change of members.
+func (e *Engine) ApplyNothing(index, term uint64) error {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if index <= r.mu.applied.index {
+		return nil
+	}
+	if err := e.failure(); err != nil {
+		return err
+	}
+	at := applied{index, term, e.Visible()}
+	if err := e.guard(func() error { return e.db.Set(metaKey(metaApplied), at.encode(), pebble.NoSync) }); err != nil {
+		e.fail(err)
+		return err
+	}
+	r.mu.applied = at
+	return nil
+}
+
+// OnApply has f told of every entry that ApplyEntry applied, and of snapshots, once they are visible, in order. f must be
+// quick. Observers come before the first entry.
+func (e *Engine) OnApply(f func(ApplyInfo)) {
+	o := &e.replica.observers
+	o.Lock()
+	o.list = append(o.list, f)
+	o.Unlock()
+}
+
+func (r *replicaState) tell(info ApplyInfo) {
+	r.observers.Lock()
+	list := r.observers.list
+	r.observers.Unlock()
+	for _, f := range list {
+		f(info)
+	}
+}
+
+// writable tells whether the member takes writes.
+func (e *Engine) writable() bool {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.refuse == nil
+}
+
+// replicated tells whether writes go through a replicated log.
+func (e *Engine) replicated() bool { return e.replica.gen.Load() > 0 }

@@ -1,0 +1,555 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// testLog stands in for the replicated log: an array, of which entries up to commit are committed. Each member has a
+// goroutine that applies them.
+type testLog struct {
+	t       *testing.T
+	mu      sync.Mutex
+	moved   *sync.Cond
+	entries []testEntry // entry i has the index i + 1
+	commit  int
+	term    uint64
+	members []*testMember
+	primary *testMember
+	drop    func() bool // whether a proposal is refused
+	closed  bool
+}
+
+type testEntry struct {
+	data  []byte
+	term  uint64
+	group *Group
+	by    *testMember
+}
+
+type testMember struct {
+	l    *testLog
+	name int
+	fs   *vfs.MemFS
+	e    *Engine
+	done chan struct{}
+	stop bool
+}
+
+var errStepDown = mongoerr.New(mongoerr.PrimarySteppedDown, "stepped down")
+
+// newTestLog makes n members with the same empty store.
+func newTestLog(t *testing.T, n int, o Options) *testLog {
+	l := &testLog{t: t}
+	l.moved = sync.NewCond(&l.mu)
+	fs := vfs.NewCrashableMem()
+	o.FS = fs
+	if err := openMem(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		m := &testMember{l: l, name: i, fs: fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)})}
+		o.FS = m.fs
+		m.e = openMem(t, o)
+		m.e.Resign(errNoMember)
+		l.members = append(l.members, m)
+		m.start()
+	}
+	return l
+}
+
+func (m *testMember) start() {
+	m.done, m.stop = make(chan struct{}), false
+	go m.apply()
+}
+
+// apply is a member's apply loop.
+func (m *testMember) apply() {
+	defer close(m.done)
+	l := m.l
+	index, _ := m.e.AppliedIndex()
+	for at := int(index); ; at++ {
+		l.mu.Lock()
+		for at >= l.commit && !l.closed && !m.stop {
+			l.moved.Wait()
+		}
+		if l.closed || m.stop {
+			l.mu.Unlock()
+			return
+		}
+		x := l.entries[at]
+		own := x.by == m && l.primary == m && x.term == l.term && x.group != nil
+		l.mu.Unlock()
+		var err error
+		switch {
+		case x.data == nil:
+			err = m.e.ApplyNothing(uint64(at+1), x.term)
+		case own:
+			err = m.e.ApplyGroup(x.group, uint64(at+1), x.term)
+		default:
+			err = m.e.ApplyEntry(x.data, uint64(at+1), x.term)
+		}
+		if err != nil {
+			l.t.Errorf("member %d, entry %d: %v", m.name, at+1, err)
+			return
+		}
+	}
+}
+
+// halt ends the member's apply loop.
+func (m *testMember) halt() {
+	m.l.mu.Lock()
+	m.stop = true
+	m.l.moved.Broadcast()
+	m.l.mu.Unlock()
+	<-m.done
+}
+
+func (l *testLog) propose(m *testMember, term uint64) func(*Group) error {
+	return func(g *Group) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.term != term || l.drop != nil && l.drop() {
+			return mongoerr.New(mongoerr.NotWritablePrimary, "proposal dropped")
+		}
+		l.entries = append(l.entries, testEntry{g.Data(), term, g, m})
+		return nil
+	}
+}
+
+// commitSome commits up to n entries.
+func (l *testLog) commitSome(n int) {
+	l.mu.Lock()
+	l.commit = min(len(l.entries), l.commit+n)
+	l.moved.Broadcast()
+	l.mu.Unlock()
+}
+
+func (l *testLog) waitApplied(m *testMember, index int) {
+	for !l.t.Failed() {
+		if at, _ := m.e.AppliedIndex(); at >= uint64(index) {
+			return
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// elect makes m primary. keep says how many of the old primary's uncommitted entries survive.
+func (l *testLog) elect(m *testMember, keep int) {
+	l.mu.Lock()
+	old := l.primary
+	l.primary = nil
+	l.entries = l.entries[:min(len(l.entries), l.commit+keep)]
+	l.term++
+	term := l.term
+	l.entries = append(l.entries, testEntry{term: term})
+	l.commit = len(l.entries)
+	index := l.commit
+	l.moved.Broadcast()
+	l.mu.Unlock()
+	if old != nil {
+		old.e.Resign(errStepDown)
+	}
+	l.waitApplied(m, index)
+	l.mu.Lock()
+	l.primary = m
+	l.mu.Unlock()
+	if err := m.e.BecomePrimary(int64(term), l.propose(m, term)); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// settle commits everything and waits until all members have applied it.
+func (l *testLog) settle() {
+	l.commitSome(1 << 30)
+	l.mu.Lock()
+	index := l.commit
+	l.mu.Unlock()
+	for _, m := range l.members {
+		l.waitApplied(m, index)
+	}
+}
+
+func (l *testLog) close() {
+	for _, m := range l.members {
+		m.e.Resign(errStepDown)
+	}
+	l.mu.Lock()
+	l.closed = true
+	l.moved.Broadcast()
+	l.mu.Unlock()
+	for _, m := range l.members {
+		<-m.done
+		if err := m.e.Close(); err != nil {
+			l.t.Error(err)
+		}
+	}
+}
+
+// same checks that all members hold the same.
+func (l *testLog) same() {
+	l.t.Helper()
+	var first []TableHash
+	var ts Timestamp
+	for i, m := range l.members {
+		h, err := m.e.ContentHash(context.Background(), m.e.Visible())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if i == 0 {
+			first, ts = h, m.e.Visible()
+			continue
+		}
+		if m.e.Visible() != ts {
+			l.t.Errorf("member %d is at %v, member 0 at %v", i, m.e.Visible(), ts)
+		}
+		if len(h) != len(first) {
+			l.t.Errorf("member %d has %d tables, member 0 has %d", i, len(h), len(first))
+			continue
+		}
+		for k := range h {
+			if h[k] != first[k] {
+				l.t.Errorf("member %d: %s %s has %d keys, differs from member 0's %s %s with %d", i, h[k].NS, h[k].Index, h[k].Keys, first[k].NS, first[k].Index, first[k].Keys)
+			}
+		}
+	}
+}
+
+// replicaLoad is a random workload on whoever is primary.
+type replicaLoad struct {
+	l    *testLog
+	stop atomic.Bool
+	acks atomic.Int64
+	wg   sync.WaitGroup
+	end  chan struct{}
+}
+
+func (w *replicaLoad) run(workers int) {
+	for i := range workers {
+		w.wg.Add(1)
+		go func() {
+			defer w.wg.Done()
+			rng := rand.New(rand.NewPCG(uint64(i), 7))
+			for !w.stop.Load() {
+				w.step(rng)
+			}
+		}()
+	}
+	w.end = make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-w.end:
+				return
+			case <-time.After(time.Duration(rand.IntN(100)) * time.Microsecond):
+				w.l.commitSome(1 + rand.IntN(4))
+			}
+		}
+	}()
+}
+
+// wait ends the workload.
+func (w *replicaLoad) wait() {
+	w.stop.Store(true)
+	w.wg.Wait()
+	close(w.end)
+}
+
+func (w *replicaLoad) step(rng *rand.Rand) {
+	w.l.mu.Lock()
+	m := w.l.primary
+	w.l.mu.Unlock()
+	if m == nil {
+		time.Sleep(10 * time.Microsecond)
+		return
+	}
+	ns := fmt.Sprintf("db%d.c%d", rng.IntN(2), rng.IntN(3))
+	var err error
+	switch x := rng.IntN(100); {
+	case x < 2:
+		err = w.ddl(rng, m.e, ns)
+	case x < 3:
+		var b *IndexBuild
+		name := fmt.Sprint("b", rng.IntN(3))
+		if b, err = m.e.StartIndexBuild(context.Background(), ns, [][]byte{spec(name, D(name, 1))}, NewUUID()); err == nil {
+			_, err = b.Run(context.Background())
+		}
+	case x < 20:
+		err = w.capped(rng, m.e)
+	default:
+		err = w.write(rng, m.e, ns)
+	}
+	if err == nil {
+		w.acks.Add(1)
+	}
+	switch c := mongoerr.CodeOf(err); c {
+	case 0, mongoerr.WriteConflict, mongoerr.PrimarySteppedDown, mongoerr.NotWritablePrimary, mongoerr.InterruptedDueToReplStateChange,
+		mongoerr.NamespaceExists, mongoerr.NamespaceNotFound, mongoerr.DuplicateKey, mongoerr.IndexBuildAborted, mongoerr.IndexAlreadyExists, mongoerr.IndexNotFound:
+	default:
+		w.l.t.Errorf("%s: %v", ns, err)
+	}
+}
+
+func (w *replicaLoad) ddl(rng *rand.Rand, e *Engine, ns string) error {
+	s := e.Snapshot()
+	defer s.Release()
+	u := e.NewUnitOfWork(s)
+	defer u.Rollback()
+	c := s.Catalog().Lookup(ns)
+	var err error
+	switch {
+	case c == nil:
+		if c, err = u.CreateCollection(CollectionSpec{NS: ns}); err == nil {
+			_, err = u.CreateIndexes(c, [][]byte{spec("n_1", D("n", 1)), spec("u_1", D("u", 1), "unique", true)})
+		}
+	case rng.IntN(3) == 0:
+		err = u.DropCollection(c)
+	case rng.IntN(2) == 0 && len(c.Indexes) > 1:
+		_, err = u.DropIndexes(c, []string{c.Indexes[1+rng.IntN(len(c.Indexes)-1)].Name})
+	default:
+		_, err = u.RenameCollection(c, fmt.Sprintf("%s.c%d", c.DB(), rng.IntN(3)), nil, false)
+	}
+	if err == nil {
+		_, err = e.Commit(context.Background(), u, true)
+	}
+	return err
+}
+
+func (w *replicaLoad) capped(rng *rand.Rand, e *Engine) error {
+	u := e.NewUnitOfWork(nil)
+	defer u.Rollback()
+	c := e.Catalog().Lookup("db0.capped")
+	var err error
+	if c == nil {
+		if c, err = u.CreateCollection(CollectionSpec{NS: "db0.capped", Options: D("capped", true, "size", 4096, "max", 20)}); err != nil {
+			return err
+		}
+	}
+	if _, err = u.Insert(c, D("_id", int(rng.Int32()), "pad", "xxxxxxxxxxxxxx"), NoInfo); err == nil {
+		_, err = e.Commit(context.Background(), u, false)
+	}
+	return err
+}
+
+// write does a few writes in one unit, now and then as a transaction.
+func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
+	s := e.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(ns)
+	if c == nil {
+		return nil
+	}
+	u := e.NewUnitOfWork(s)
+	defer u.Rollback()
+	view := s
+	if rng.IntN(4) == 0 {
+		u.SetTransaction(D("id", 1), 1)
+		view = u.Snapshot()
+	}
+	for range 1 + rng.IntN(3) {
+		id := rng.IntN(200)
+		doc := D("_id", id, "n", rng.IntN(50), "u", rng.IntN(100000), "b0", []int{rng.IntN(9), 2})
+		if rng.IntN(2) == 0 {
+			doc = D("_id", id, "n", rng.IntN(50), "u", rng.IntN(100000), "b1", rng.IntN(9))
+		}
+		rid, old, ok, err := view.FindByID(c, V(id))
+		if err != nil {
+			return err
+		}
+		rid, old = rid.Clone(), append([]byte(nil), old...)
+		switch {
+		case !ok:
+			_, err = u.Insert(c, doc, NoInfo)
+		case rng.IntN(4) == 0:
+			err = u.Delete(c, rid, old, NoInfo)
+		default:
+			err = u.Update(c, rid, old, doc, NoInfo)
+		}
+		if err != nil {
+			return err
+		}
+		if view == s {
+			break
+		}
+	}
+	_, err := e.Commit(context.Background(), u, true)
+	return err
+}
+
+// Members that apply a primary's groups hold what it holds, through changes of the primary with groups in flight.
+func TestReplicas(t *testing.T) {
+	rounds := 12
+	if testing.Short() {
+		rounds = 4
+	}
+	l := newTestLog(t, 3, Options{JournalInterval: time.Millisecond, CollectInterval: 2 * time.Millisecond, HistoryWindow: time.Nanosecond})
+	defer l.close()
+	l.elect(l.members[0], 0)
+	for round := range rounds {
+		w := &replicaLoad{l: l}
+		w.run(6)
+		for n := range 5 {
+			time.Sleep(15 * time.Millisecond)
+			if n%2 == 1 || round%3 == 0 {
+				l.elect(l.members[rand.IntN(3)], rand.IntN(20))
+			}
+		}
+		w.wait()
+		l.settle()
+		l.same()
+		for _, m := range l.members {
+			verifyIndexes(t, m.e)
+		}
+		t.Logf("round %d: %d units, %d entries, %v", round, w.acks.Load(), len(l.entries), l.members[0].e.Visible())
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// verifyIndexes checks that counters are exact and that ready indexes point to records.
+func verifyIndexes(t *testing.T, e *Engine) {
+	t.Helper()
+	s := e.Snapshot()
+	defer s.Release()
+	for _, c := range s.Catalog().All() {
+		records, bytes := int64(0), int64(0)
+		rc := s.Scan(c, ScanOptions{})
+		for rc.Next() {
+			records++
+			bytes += int64(len(rc.Doc()))
+		}
+		if rc.Err() != nil {
+			t.Error(rc.Err())
+		}
+		rc.Close()
+		if n := c.Counters.Records.Load(); n != records || !c.Oplog && c.Counters.DataSize.Load() != bytes {
+			t.Errorf("%s: counters say %d and %d, there are %d and %d", c.NS, n, c.Counters.DataSize.Load(), records, bytes)
+		}
+		for _, idx := range c.Indexes {
+			if n := indexKeys(t, e, c.NS, idx.Name); idx.Ready && int64(n) < records {
+				t.Errorf("%s: index %s has %d keys for %d records", c.NS, idx.Name, n, records)
+			}
+		}
+	}
+}
+
+// A proposal that is refused fails its units and nothing else; later ones go through.
+func TestRefusedProposal(t *testing.T) {
+	l := newTestLog(t, 2, Options{})
+	defer l.close()
+	l.elect(l.members[0], 0)
+	go func() {
+		for !l.isClosed() {
+			l.commitSome(1)
+			time.Sleep(20 * time.Microsecond)
+		}
+	}()
+	e := l.members[0].e
+	c := create(t, e, "db.c", nil)
+	var n atomic.Int64
+	l.mu.Lock()
+	l.drop = func() bool { return n.Add(1)%3 == 0 }
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	var failed, fine atomic.Int64
+	for w := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 50 {
+				u := e.NewUnitOfWork(nil)
+				_, err := u.Insert(c, D("_id", w*1000+i), NoInfo)
+				if err == nil {
+					_, err = e.Commit(context.Background(), u, false)
+				}
+				u.Rollback()
+				switch mongoerr.CodeOf(err) {
+				case 0:
+					fine.Add(1)
+				case mongoerr.NotWritablePrimary:
+					failed.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	l.settle()
+	l.same()
+	if got := e.Catalog().Lookup("db.c").Counters.Records.Load(); got != fine.Load() || failed.Load() == 0 {
+		t.Errorf("%d documents, %d acknowledged, %d refused", got, fine.Load(), failed.Load())
+	}
+}
+
+func (l *testLog) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// What a member does that is not primary: replicated units fail with the given error, hooks of rollback run, and units
+// that began before an election do not survive it.
+func TestRoles(t *testing.T) {
+	l := newTestLog(t, 2, Options{})
+	defer l.close()
+	a, b := l.members[0].e, l.members[1].e
+	try := func(e *Engine, u *UnitOfWork) (ts Timestamp, rolledBack bool, err error) {
+		u.OnRollback(func() { rolledBack = true })
+		ts, err = e.Commit(context.Background(), u, true)
+		return ts, rolledBack, err
+	}
+	u := a.NewUnitOfWork(nil)
+	if _, err := u.CreateCollection(CollectionSpec{NS: "db.c"}); err != nil {
+		t.Fatal(err)
+	}
+	if ts, undone, err := try(a, u); ts != 0 || !undone || mongoerr.CodeOf(err) != mongoerr.NotWritablePrimary {
+		t.Errorf("before the election: %v %v %v", ts, undone, err)
+	}
+	early := a.NewUnitOfWork(nil)
+	if _, err := early.CreateCollection(CollectionSpec{NS: "db.c"}); err != nil {
+		t.Fatal(err)
+	}
+	l.elect(l.members[0], 0)
+	if _, undone, err := try(a, early); !undone || mongoerr.CodeOf(err) != mongoerr.InterruptedDueToReplStateChange {
+		t.Errorf("begun before the election: %v %v", undone, err)
+	}
+	got := make(chan error, 1)
+	u = a.NewUnitOfWork(nil)
+	if _, err := u.CreateCollection(CollectionSpec{NS: "db.c"}); err != nil {
+		t.Fatal(err)
+	}
+	undone := false
+	u.OnRollback(func() { undone = true })
+	go func() {
+		_, err := a.Commit(context.Background(), u, true)
+		got <- err
+	}()
+	for n := 0; n < 2; {
+		l.mu.Lock()
+		n = len(l.entries)
+		l.mu.Unlock()
+	}
+	// The group is in flight. Its entry survives, its unit does not hear of it.
+	l.elect(l.members[1], 1)
+	if err := <-got; !errors.Is(err, errStepDown) || !undone {
+		t.Errorf("in flight: %v %v", undone, err)
+	}
+	l.settle()
+	l.same()
+	for _, e := range []*Engine{a, b} {
+		if e.Catalog().Lookup("db.c") == nil {
+			t.Error("the entry was committed, and is not there")
+		}
+	}
+}
