@@ -16,8 +16,12 @@ type Client struct {
 	Local     string
 	InProcess bool // a node of the same process: its replies carry no times, its errors keep their internals
 	Internal  bool // a node of the cluster on a socket of its own
-	Loopback  bool
-	Started   time.Time
+	// Own is the node itself: its own work is not held to the rules of read preference.
+	Own      bool
+	Loopback bool
+	// ServerName is the name that the client asked for in its TLS handshake, empty without.
+	ServerName string
+	Started    time.Time
 
 	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil where
 	// the client cannot be answered compressed.

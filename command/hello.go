@@ -27,6 +27,8 @@ type Topology struct {
 	ProcessID [12]byte
 	// Describe appends the role's own fields, those before the limits.
 	Describe func(op *Op, hello bool, dst []byte) []byte
+	// Refuse is the error that hello answers while the node leaves; nil for never.
+	Refuse func() error
 	// Tail appends the role's fields behind the limits.
 	Tail func(dst []byte) []byte
 
@@ -134,6 +136,11 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	}
 	if err := t.wait(op); err != nil {
 		return dst, err
+	}
+	if t.Refuse != nil {
+		if err := t.Refuse(); err != nil {
+			return dst, err
+		}
 	}
 	isHello := op.Req.Name == "hello"
 	if op.Bool("helloOk") {

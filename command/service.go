@@ -32,6 +32,9 @@ type Service struct {
 	Hooks   Hooks
 	Started time.Time
 	Status  Status
+	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that clients
+	// can tell old news. nil where the service has none.
+	Topology *Topology
 	// DropConnections closes pooled connections to other nodes; nil where the service has none.
 	DropConnections func(hosts []string)
 
@@ -114,6 +117,10 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 			dst = appendLabels(dst, op.labels)
 		case op.wcError != nil:
 			dst = appendWCError(dst, op.wcError)
+			if op.retryableWrite() && op.wcError.Code.IsRetryableWrite() {
+				op.AddLabel(mongoerr.LabelRetryableWrite)
+			}
+			dst = appendLabels(dst, op.labels)
 		}
 		dst = append(dst, op.topLevel...)
 		if op.IntOK {
@@ -122,7 +129,12 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 			dst = append(dst, okOne...)
 		}
 	} else {
-		dst = appendError(dst[:body], mongoerr.From(err), op)
+		e := mongoerr.From(err)
+		dst = dst[:body]
+		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary|mongoerr.CategoryShutdown) {
+			dst = s.Topology.appendVersion(dst)
+		}
+		dst = appendError(dst, e, op)
 	}
 	if !c.InProcess && s.Clock != nil {
 		dst = s.appendTimes(dst, op)

@@ -2,8 +2,12 @@ package command
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -78,6 +82,7 @@ type Spec struct {
 	Txn          bool // may run in a transaction
 	Retryable    bool // may carry txnNumber outside a transaction
 	API          bool // in stable API version 1
+	PrimaryOnly  bool // refused on secondaries, as commands of the kinds Write and DDL are
 	TestOnly     bool // only with enableTestCommands
 	Internal     bool // between nodes; not listed to users
 	NoAuth       bool // runs before authentication
@@ -90,17 +95,39 @@ type Spec struct {
 	index map[string]int // fields by name
 }
 
-// Table is the commands of one service by every spelling that names them.
+// Primary tells whether only a primary runs the command.
+func (s *Spec) Primary() bool { return s.Kind == Write || s.Kind == DDL || s.PrimaryOnly }
+
+// Table is the commands of one service by every spelling that names them. Rows may be added while it is read: a server
+// becomes a shard, or the config server's primary, as it runs.
 type Table struct {
+	mu    sync.Mutex // held by Add
+	state atomic.Pointer[tableState]
+}
+
+type tableState struct {
 	byName map[string]*Spec
 	specs  []*Spec
 }
 
 // NewTable makes an empty table.
-func NewTable() *Table { return &Table{byName: make(map[string]*Spec)} }
+func NewTable() *Table {
+	t := &Table{}
+	t.state.Store(&tableState{byName: make(map[string]*Spec)})
+	return t
+}
 
 // Add registers rows. A second row of one name replaces the first: a role refines a generic command.
 func (t *Table) Add(specs ...Spec) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.state.Load()
+	next := &tableState{byName: maps.Clone(old.byName), specs: slices.Clone(old.specs)}
+	next.add(specs)
+	t.state.Store(next)
+}
+
+func (t *tableState) add(specs []Spec) {
 	for i := range specs {
 		s := specs[i]
 		s.index = make(map[string]int, len(s.Fields))
@@ -127,11 +154,11 @@ func (t *Table) Add(specs ...Spec) {
 }
 
 // Lookup finds a command by name or alias; command names are case-sensitive.
-func (t *Table) Lookup(name string) *Spec { return t.byName[name] }
+func (t *Table) Lookup(name string) *Spec { return t.state.Load().byName[name] }
 
 // Specs lists the rows in order of name.
 func (t *Table) Specs() []*Spec {
-	out := append([]*Spec(nil), t.specs...)
+	out := slices.Clone(t.state.Load().specs)
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }

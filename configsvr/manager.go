@@ -20,7 +20,7 @@ type Manager struct {
 	local    cluster.Peer // this config server's data node
 	registry *cluster.Registry
 	clock    *cluster.VectorClock
-	host     string
+	host     func() string // its set's connection string
 
 	shards sync.Mutex // one change of config.shards at a time
 	chunks sync.Mutex // one change of config.chunks or config.tags at a time
@@ -32,7 +32,7 @@ type Manager struct {
 }
 
 // New makes a manager. Init must run before its commands do.
-func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host string) *Manager {
+func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
 	m := &Manager{local: local, registry: registry, clock: clock, host: host}
 	m.ddl.held = make(map[string]chan struct{})
 	return m
@@ -181,8 +181,8 @@ func (m *Manager) log(ctx context.Context, what, ns string, details value.Value)
 	id := newOID()
 	now := time.Now()
 	_ = m.insert(ctx, "changelog", doc(
-		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host, now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
-		fld("server", str(m.host)), fld("shard", str("config")), fld("clientAddr", str("")),
+		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
+		fld("server", str(m.host())), fld("shard", str("config")), fld("clientAddr", str("")),
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
 }
 

@@ -44,7 +44,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.checkNewDatabases(ctx, peer, name); err != nil {
 		return "", err
 	}
-	identity := doc(fld("shardName", str(name)), fld("clusterId", value.NewObjectID(m.clusterID)), fld("configsvrConnectionString", str(m.host)))
+	identity := doc(fld("shardName", str(name)), fld("clusterId", value.NewObjectID(m.clusterID)), fld("configsvrConnectionString", str(m.host())))
 	if _, err := cluster.Run(ctx, peer, value.Doc(fld("_addShard", value.NewInt32(1)), fld("shardIdentity", identity), fld("$db", str("admin")))); err != nil {
 		return "", err
 	}

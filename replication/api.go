@@ -38,6 +38,8 @@ type RoleChange struct {
 	Role   Role
 	Term   int64
 	Leader int // _id of the primary in the configuration, NoMember if there is none
+	// Writable is false while the services of a new primary step up, and true once clients may write.
+	Writable bool
 }
 
 // Transport carries a call to another member: the internal command _replSetRaft with payload, answered by the Handle of
@@ -57,7 +59,8 @@ type Options struct {
 	IsSelf func(host string) bool
 	Logger *zerolog.Logger // nil for none
 	// OnRole is called in order, one call at a time, never from within the loop. It may write, and Close waits for it.
-	// Where it is told Primary, the member accepts clients' writes once it returned: primary-only services step up in it.
+	// A new primary is told twice: first not writable, when its services step up, which may write; then, once that call
+	// has returned, writable.
 	OnRole func(RoleChange)
 	// OnConfig is called, as OnRole, when another configuration is in force; nil when the member is not in it any more.
 	OnConfig func(*SetConfig)

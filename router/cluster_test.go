@@ -49,7 +49,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	c.confP = conf.Peer()
 	dial := func(set string, _ []string) (cluster.Peer, error) { return c.shards[set], nil }
 	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, dial) }
-	c.config = configsvr.New(c.confP, reg(), clock, "config:27019")
+	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
 	c.config.Register(conf.Service)
 	if err := c.config.Init(ctx); err != nil {
 		t.Fatal(err)

@@ -20,14 +20,15 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(), n.replAdminSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(),
 		n.txnSpecs(),
 	} {
 		t.Add(specs...)
 	}
 }
 
-// loadAdmin reads the stored part of the administration's state when the node opens.
+// loadAdmin reads the stored part of the administration's state: when the node opens, when it becomes primary, and when
+// another member changed it.
 func (n *Node) loadAdmin() error {
 	if err := n.admin.rw.load(n); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (n *Node) admit(op *command.Op) error {
 	if err := n.admin.block.check(op); err != nil {
 		return err
 	}
-	if err := n.Repl.checkReadable(op); err != nil {
+	if err := n.Repl.checkRole(op); err != nil {
 		return err
 	}
 	if err := n.admin.settings.reject(op); err != nil {

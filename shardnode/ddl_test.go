@@ -284,9 +284,10 @@ func TestTTL(t *testing.T) {
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"t": 1}, "name": "t", "expireAfterSeconds": 60}]}`)
 	n.ok("d", `{"create": "cl", "clusteredIndex": {"key": {"_id": 1}, "unique": true}, "expireAfterSeconds": 60}`)
 	n.ok("d", `{"insert": "cl", "documents": [{"_id": {"$date": "2020-01-01T00:00:00Z"}}, {"_id": {"$date": "2099-01-01T00:00:00Z"}}]}`)
-	n.srv.Node.stopTTL()
+	n.srv.Node.Services.StepDown() // the monitor's own passes end
 	n.srv.Node.now = func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-	n.srv.Node.ttl.pass(context.Background())
+	m := ttlMonitor{n: n.srv.Node, client: n.srv.Node.ownClient()}
+	m.pass(context.Background())
 	got := strings.Join(n.first("d", `{"find": "c", "projection": {"_id": 1}}`), " ")
 	if want := "{ _id: 2 } { _id: 3 } { _id: 4 }"; got != want {
 		t.Errorf("left %s, want %s", got, want)

@@ -43,7 +43,7 @@ func collectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*cata
 	if c := s.Catalog().Lookup(ns); c != nil {
 		return c, nil
 	}
-	return u.CreateCollection(storage.CollectionSpec{NS: ns})
+	return u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
 }
 
 // putDoc inserts or replaces a document of the node's own by its _id.
@@ -67,7 +67,7 @@ func writeTogetherSpec(n *Node) command.Spec {
 }
 
 func (n *Node) runWriteTogether(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.notPrimary(); err != nil {
+	if err := n.mayWrite(op); err != nil {
 		return dst, err
 	}
 	return dst, n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {

@@ -27,13 +27,12 @@ const (
 type migrations struct {
 	n     *Node
 	state *ShardState
-	ctx   context.Context
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	wg    sync.WaitGroup // recipients at work
 	wake  chan struct{}
 
 	mu struct {
 		sync.Mutex
+		ctx context.Context // ends when the node steps down
 		out *donor
 		in  *recipient
 	}
@@ -100,7 +99,7 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 	if derr := m.decide(context.WithoutCancel(op), d.id, d.ns, d.uuid, d.to, d.rng, committed); derr != nil && err == nil {
 		err = derr
 	}
-	_ = m.hang(m.ctx, 7)
+	_ = m.hang(m.life(), 7)
 	if err == nil && waitForDelete {
 		err = m.deleteRanges(op, d.ns)
 	}
@@ -304,7 +303,7 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
 		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())), value.F("epoch", value.NewObjectID(epoch.Epoch)),
 		value.F("$db", value.NewString("admin"))))
-	_ = d.m.hang(d.m.ctx, 6)
+	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
 		_, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -15,30 +16,51 @@ import (
 
 // BecomeShard gives the node its part in the sharding protocols and registers their commands.
 func (n *Node) BecomeShard(state *ShardState) {
-	ctx, stop := context.WithCancel(context.Background())
-	m := &migrations{n: n, state: state, ctx: ctx, stop: stop, wake: make(chan struct{}, 1)}
+	m := &migrations{n: n, state: state, wake: make(chan struct{}, 1)}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	m.mu.ctx = ended // until the node steps up
 	n.Sharding, n.migrations = state, m
 	n.Service.Table.Add(m.specs()...)
 	n.Service.Table.Add(m.shardSpecs()...)
 	n.Service.Table.Add(m.infoSpecs()...)
 	n.Service.Table.Add(m.splitSpecs()...)
-	m.wg.Add(1)
-	go m.background()
+	if err := n.Services.Add(m.service()); err != nil {
+		n.warn("Migrations did not step up", err)
+	}
 }
 
-func (m *migrations) client() *command.Client {
-	return &command.Client{InProcess: true, Internal: true, Remote: "migration"}
+// service are migrations as a primary-only service: what an earlier primary left unfinished is decided, ranges that are
+// no longer owned are deleted, and migrations under way end with it.
+func (m *migrations) service() replication.Service {
+	return replication.Service{
+		Name: "MigrationCoordinator",
+		StepUp: func(ctx context.Context, _ int64) error {
+			m.state.Catalog.Clear() // placement may have changed while another member was primary
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil
+			return nil
+		},
+		Run: func(ctx context.Context, _ int64) {
+			m.background(ctx)
+			m.mu.Lock() // no recipient begins from here on
+			m.mu.Unlock()
+			m.wg.Wait()
+		},
+	}
 }
 
-// close ends the migrations' work; what is unfinished goes on at the next start.
-func (m *migrations) close() {
-	m.stop()
-	m.wg.Wait()
+// life ends when the node steps down.
+func (m *migrations) life() context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.ctx
 }
 
 func (m *migrations) specs() []command.Spec {
 	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
-		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
+		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
 	}
 	id := command.Req("migrationId", command.TOther)
 	return []command.Spec{
@@ -352,10 +374,9 @@ func (m *migrations) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, err
 }
 
 // background finishes what an earlier run left, then deletes ranges as they become ready.
-func (m *migrations) background() {
-	defer m.wg.Done()
+func (m *migrations) background(ctx context.Context) {
 	for retry := time.Duration(0); ; {
-		op := m.n.Service.Background(m.ctx, m.client())
+		op := m.n.Service.Background(ctx, m.n.ownClient())
 		err := m.recover(op)
 		if err == nil {
 			err = m.deleteRanges(op, "")
@@ -370,7 +391,7 @@ func (m *migrations) background() {
 		select {
 		case <-again:
 		case <-m.wake:
-		case <-m.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -78,17 +78,20 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: newKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
 	m.mu.Lock()
-	busy := m.mu.in != nil || m.mu.out != nil
-	if !busy {
+	parent, busy := m.mu.ctx, m.mu.in != nil || m.mu.out != nil
+	if !busy && parent.Err() == nil {
 		m.mu.in = r
+		m.wg.Add(1)
 	}
 	m.mu.Unlock()
+	if parent.Err() != nil {
+		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+	}
 	if busy {
 		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "Active migration already in progress")
 	}
-	ctx, cancel := context.WithCancel(m.ctx)
+	ctx, cancel := context.WithCancel(parent)
 	r.stop = cancel
-	m.wg.Add(1)
 	go func() {
 		defer m.wg.Done()
 		defer cancel()
@@ -101,7 +104,7 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 
 // run clones the range and follows its changes until it is told to commit.
 func (r *recipient) run(ctx context.Context) error {
-	op := r.m.n.Service.Background(ctx, r.m.client())
+	op := r.m.n.Service.Background(ctx, r.m.n.ownClient())
 	if err := r.m.deleteOverlapping(op, r.ns, r.rng); err != nil {
 		return err
 	}

@@ -1,10 +1,11 @@
 package shardnode
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -40,6 +41,12 @@ type Node struct {
 	Sessions *cluster.SessionCache
 	// Sharding is nil on a node that is no shard.
 	Sharding Sharding
+	// Services are what the node does as long as it is primary.
+	Services *replication.Services
+	// Warn logs what went wrong without a client to tell; nil for nowhere.
+	Warn func(msg string, err error)
+	// Logger is for the parts that log for themselves; nil for none.
+	Logger *zerolog.Logger
 
 	migrations *migrations // nil on a node that is no shard
 	cursors    cursorTable
@@ -53,7 +60,6 @@ type Node struct {
 	admin      adminState
 	retries    retryTable
 	txns       txnCounters
-	ttl        *ttlMonitor // nil before startTTL
 	buckets    openBuckets
 	now        func() time.Time
 }
@@ -69,7 +75,7 @@ type Options struct {
 
 // New makes a node and registers its commands with the service.
 func New(o Options) *Node {
-	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, now: o.Now, sizes: &counters{}}
+	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, now: o.Now, sizes: &counters{}, Services: &replication.Services{}}
 	if n.now == nil {
 		n.now = time.Now
 	}
@@ -81,10 +87,6 @@ func New(o Options) *Node {
 
 // Close ends the cursors that still stand.
 func (n *Node) Close() {
-	n.stopTTL()
-	if n.migrations != nil {
-		n.migrations.close()
-	}
 	n.cursors.closeAll()
 }
 
@@ -162,61 +164,25 @@ func (n *Node) newLang(op *command.Op, spec *collation.Spec, let []byte) (*lang,
 	return l, l.scope.DefineLet(let)
 }
 
+func (n *Node) warn(msg string, err error) {
+	if n.Warn != nil {
+		n.Warn(msg, err)
+	}
+}
+
+// mayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
+// commit decides.
+func (n *Node) mayWrite(op *command.Op) error {
+	if op.Client.Own {
+		return nil
+	}
+	return n.notPrimary()
+}
+
 // notPrimary is what a write answers on a member that may not take it.
 func (n *Node) notPrimary() error {
-	if n.Set.IsPrimary() && (n.Repl == nil || n.Repl.Writable()) {
+	if n.Repl == nil || n.Repl.Writable() && n.Set.IsPrimary() {
 		return nil
 	}
 	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
-}
-
-// readTime waits for what readConcern asks and gives the snapshot to read from.
-func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
-	if t := txnOf(op); t != nil {
-		return t.view.Clone(), nil
-	}
-	if op.Req.ReadConcern == nil {
-		return n.Engine.Snapshot(), nil
-	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.checkReplicated(&rc); err != nil {
-		return nil, err
-	}
-	if rc.AfterClusterTime != 0 {
-		if err := n.waitFor(op, storage.Timestamp(rc.AfterClusterTime)); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case rc.AtClusterTime != 0:
-		if err := n.waitFor(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
-			return nil, err
-		}
-		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
-	case rc.Level == "majority" || rc.Level == "snapshot" || rc.Level == "linearizable":
-		if n.Engine.Durable() < storage.Timestamp(rc.AfterClusterTime) {
-			if err := n.Engine.Sync(op); err != nil {
-				return nil, err
-			}
-		}
-		return n.Engine.MajoritySnapshot(), nil
-	}
-	return n.Engine.Snapshot(), nil
-}
-
-// waitFor returns once everything up to ts is visible. A time that this node never wrote at is reached by a no-op write,
-// as the real server does, so that a causally consistent read does not wait for the next write.
-func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
-	if n.Engine.Visible() >= ts {
-		return nil
-	}
-	n.Engine.AdvanceClock(ts)
-	u := n.Engine.NewUnitOfWork(nil)
-	defer u.Rollback()
-	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))})
-	_, err := n.Set.Commit(ctx, u, replication.WriteConcern{W: 1})
-	return err
 }

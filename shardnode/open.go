@@ -2,16 +2,15 @@ package shardnode
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
@@ -31,7 +30,14 @@ type Config struct {
 	Info      *command.Info
 	Logger    *zerolog.Logger
 	CacheSize int64
+	// OnPrimary is told when the server accepts writes; nil for nobody.
 	OnPrimary func()
+	// Warn logs what went wrong without a client to tell; nil for nowhere.
+	Warn func(msg string, err error)
+	// Repl is how the server reaches the other members of its set.
+	Repl ReplOptions
+	// HandOver makes a primary give its place to another member before it closes.
+	HandOver bool
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
 	// Done is told of every operation; nil for nobody.
@@ -47,9 +53,10 @@ type Server struct {
 	Clock   *cluster.VectorClock
 	Engine  *storage.Engine
 
-	local *command.Client
-	stop  context.CancelFunc
-	done  chan struct{}
+	local    *command.Client
+	handOver bool
+	stop     context.CancelFunc
+	done     chan struct{}
 }
 
 // Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
@@ -76,7 +83,8 @@ func Open(c Config) (*Server, error) {
 	if c.Points == nil {
 		c.Points = cluster.NewFailPoints()
 	}
-	var set replication.Set = replication.NewSingle(eng)
+	member := replication.NewMember(replication.NewSingle(eng))
+	var set replication.Set = member
 	if s.Clock != nil {
 		set = clockedSet{set, eng, s.Clock}
 	}
@@ -88,7 +96,7 @@ func Open(c Config) (*Server, error) {
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
-	s.Node.Points = c.Points
+	s.Node.Points, s.Node.Warn, s.Node.Logger = c.Points, c.Warn, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
 	s.Node.Sessions = s.Base.Sessions
@@ -100,28 +108,29 @@ func Open(c Config) (*Server, error) {
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
 	topo := command.NewTopology(NewObjectID(), 0)
-	if s.Repl, err = NewReplSet(s.Node, c.SetName, topo); err != nil {
-		_ = eng.Close()
-		return nil, err
-	}
+	s.Repl = NewReplSet(s.Node, c.SetName, topo, member, c.Repl)
+	s.Repl.OnPrimary = c.OnPrimary
 	if err := s.Node.loadAdmin(); err != nil {
 		_ = eng.Close()
 		return nil, err
 	}
-	if err := s.Node.loadRetries(); err != nil {
-		_ = eng.Close()
-		return nil, err
-	}
 	s.Base.Admit = s.Node.admit
-	s.Repl.OnPrimary = c.OnPrimary
-	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
+	s.Service.Topology = topo
+	topo.Describe, topo.Refuse, topo.Tail = s.Repl.Describe, s.Repl.shuttingDown, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
-	s.Node.SlowLog = c.SlowLog
+	s.Node.SlowLog, s.handOver = c.SlowLog, c.HandOver
 	s.Service.AddRest()
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
-	s.start()
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
+}
+
+// ownClient is who the node's own work is done for.
+func (n *Node) ownClient() *command.Client {
+	return &command.Client{InProcess: true, Internal: true, Own: true, Remote: "local", Started: time.Now()}
 }
 
 // noteDone counts operations, logs and profiles slow ones, and tells done of them where it is not nil.
@@ -135,20 +144,25 @@ func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.O
 }
 
 // Peer reaches the server from within the process.
-func (s *Server) Peer() cluster.Peer {
+func (s *Server) Peer() cluster.Peer { return s.peer(s.local) }
+
+// OwnPeer is Peer for the server's own work, which reads on any member.
+func (s *Server) OwnPeer() cluster.Peer { return s.peer(s.Node.ownClient()) }
+
+func (s *Server) peer(c *command.Client) cluster.Peer {
 	return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		return s.Service.Direct(ctx, s.local, m, dst)
+		return s.Service.Direct(ctx, c, m, dst)
 	})
 }
 
 // Initiate makes the server the one member of its set, where it is not yet, under the address it has now.
 func (s *Server) Initiate(ctx context.Context) error {
-	cmd := value.Doc(value.F("replSetInitiate", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin")))
 	if s.Repl.Initiated() {
-		return s.Repl.Rehost(s.Service.Background(ctx, s.local), s.Node.Host)
+		return s.Repl.Rehost(ctx, s.Node.Host)
 	}
-	_, err := cluster.Run(ctx, s.Peer(), cmd)
-	return err
+	c := replication.NewConfig(s.Repl.Name, s.Node.Host)
+	c.ConfigServer = s.Node.ConfigServer
+	return s.Repl.Initiate(ctx, c)
 }
 
 // UseKeys makes the server sign cluster times with keys from a store; ahead creates what is missing there.
@@ -171,31 +185,31 @@ const keyRotation = 90 * 24 * time.Hour
 // sessionSync is logicalSessionRefreshMillis's default: how often idle sessions are looked for.
 const sessionSync = 5 * time.Minute
 
-// start runs the node's background work.
-func (s *Server) start() {
+// start adds what only a primary does, takes the node's place in its set, and runs the rest of its background work.
+func (s *Server) start() error {
+	n := s.Node
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
-	params := s.Node.Params
-	s.Node.startTTL(func() bool { return params.Bool("ttlMonitorEnabled") },
-		func() time.Duration { return time.Duration(params.Int("ttlMonitorSleepSecs")) * time.Second })
-	var flusher sync.WaitGroup
-	flusher.Add(1)
-	go func() {
-		defer flusher.Done()
-		s.Node.runRetryFlush(ctx)
-	}()
+	services := []replication.Service{
+		{Name: "Administration", StepUp: func(context.Context, int64) error { return n.loadAdmin() }},
+		n.retryService(), s.buildService(), n.ttlService(),
+	}
+	for _, v := range services {
+		if err := n.Services.Add(v); err != nil {
+			close(s.done)
+			return err
+		}
+	}
 	go func() {
 		defer close(s.done)
-		defer flusher.Wait()
-		s.resumeBuilds(ctx)
 		tick := time.NewTicker(4 * time.Second)
 		synced := time.Now()
 		defer tick.Stop()
 		for {
 			select {
 			case now := <-tick.C:
-				s.Node.cursors.expire(now)
-				s.Node.pruneMetas()
+				n.cursors.expire(now)
+				n.pruneMetas()
 				if now.Sub(synced) > sessionSync {
 					synced = now
 					_ = s.Base.Sessions.Sync(ctx) // what fails is written by the next one
@@ -205,26 +219,34 @@ func (s *Server) start() {
 			}
 		}
 	}()
+	return s.Repl.Start(ctx)
 }
 
-// resumeBuilds starts the index builds again that the last run did not finish. One that fails ends as it would have
-// then: its indexes are taken out, and the oplog says so.
-func (s *Server) resumeBuilds(ctx context.Context) {
-	for _, b := range s.Engine.UnfinishedBuilds() {
-		if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {
-			_, _ = build.Run(ctx)
+// buildService starts the index builds again that the last run, or an earlier primary, did not finish. One that fails
+// ends as it would have then: its indexes are taken out, and the oplog says so.
+func (s *Server) buildService() replication.Service {
+	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
+		for _, b := range s.Engine.UnfinishedBuilds() {
+			if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {
+				_, _ = build.Run(ctx)
+			}
 		}
-	}
+	}}
 }
 
-// Close ends running operations and closes the store.
+// Close ends running operations and closes the store. A member of a set of several hands over first, if it is to.
 func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), handOverWait)
+	defer cancel()
+	s.Repl.Close(ctx, s.handOver)
 	s.Service.Stop()
 	s.stop()
 	<-s.done
+	s.Node.Services.StepDown()
 	s.Service.WaitIdle(10 * time.Second)
+	err := s.Repl.leave()
 	s.Node.Close()
-	return s.Engine.Close()
+	return errors.Join(err, s.Engine.Close())
 }
 
 // killSessionCursors ends the cursors of the sessions that f names.

@@ -1,11 +1,12 @@
 package shardnode
 
 import (
+	"math/rand/v2"
 	"time"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -13,49 +14,169 @@ import (
 // minOplogMB is the smallest oplog that replSetResizeOplog makes.
 const minOplogMB = 990
 
-// replAdminSpecs are the commands of replica sets, as the only member of one answers them: it is primary, or stepped
-// down for a while.
-func (n *Node) replAdminSpecs() []command.Spec {
+// replSpecs are the commands of replica sets.
+func (n *Node) replSpecs() []command.Spec {
 	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
 		s := adminOnly(name, run, fields...)
 		s.Roles = command.Shard | command.Config
 		return s
 	}
-	refuse := func(name, text string) command.Spec {
-		s := row(name, func(op *command.Op, dst []byte) ([]byte, error) {
-			r, err := n.initiatedSet()
-			if err != nil {
-				return dst, err
-			}
-			if r.Writable() {
-				return dst, mongoerr.New(mongoerr.NotSecondary, text)
-			}
-			return dst, nil
-		})
-		s.Lenient = true
+	any := func(name string, run command.Handler, fields ...command.Field) command.Spec {
+		s := row(name, run, fields...)
+		s.ArgTypes = command.TAny
 		return s
 	}
-	down := row("replSetStepDown", n.runStepDown, command.Opt("secondaryCatchUpPeriodSecs", command.TNumber), command.Opt("force", command.TSafeBool))
 	note := adminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
 	note.WriteConcern = true
+	lenient := func(s command.Spec) command.Spec { s.Lenient = true; return s }
 	return []command.Spec{
-		down, note,
+		any("replSetInitiate", n.runReplSetInitiate),
+		any("replSetGetConfig", n.runReplSetGetConfig, command.Opt("commitmentStatus", command.TSafeBool)),
+		any("replSetGetStatus", n.runReplSetGetStatus, command.Opt("initialSync", command.TNumber)),
+		any("replSetReconfig", n.runReplSetReconfig, command.Opt("force", command.TSafeBool)),
+		row("replSetStepDown", n.runStepDown, command.Opt("secondaryCatchUpPeriodSecs", command.TNumber), command.Opt("force", command.TSafeBool)),
+		note,
 		row("replSetStepUp", n.runStepUp, command.Opt("skipDryRun", command.TSafeBool)),
 		row("replSetGetRBID", n.runGetRBID),
 		row("replSetResizeOplog", n.runResizeOplog, command.Opt("size", command.TNumber), command.Opt("minRetentionHours", command.TNumber)),
-		refuse("replSetFreeze", "cannot freeze node when primary or running for election. state: Primary"),
-		refuse("replSetMaintenance", "primaries can't modify maintenance mode"),
-		refuse("replSetSyncFrom", "primaries don't sync"),
-		row("replSetAbortPrimaryCatchUp", func(op *command.Op, dst []byte) ([]byte, error) {
-			if _, err := n.initiatedSet(); err != nil {
-				return dst, err
-			}
-			return dst, mongoerr.New(mongoerr.IllegalOperation, "The node is not in catchup mode")
-		}),
+		lenient(row("replSetFreeze", n.runFreeze)),
+		lenient(row("replSetMaintenance", n.runMaintenance)),
+		lenient(row("replSetSyncFrom", n.runSyncFrom)),
+		row("replSetAbortPrimaryCatchUp", n.runAbortCatchUp),
+		n.heartbeatSpec(), n.raftSpec(),
 	}
 }
 
-// runStepDown gives up being primary for some seconds. Nobody else can be elected, so only force makes it happen.
+func (n *Node) replSet() (*ReplSet, error) {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return nil, mongoerr.New(mongoerr.NoReplicationEnabled, "not running with --replSet")
+	}
+	return n.Repl, nil
+}
+
+func (n *Node) initiatedSet() (*ReplSet, error) {
+	r, err := n.replSet()
+	if err == nil && !r.Initiated() {
+		err = mongoerr.New(mongoerr.NotYetInitialized, "no replset config has been received")
+	}
+	return r, err
+}
+
+func (n *Node) runReplSetInitiate(op *command.Op, dst []byte) ([]byte, error) {
+	if n.Repl == nil || n.Repl.Name == "" {
+		return dst, mongoerr.New(mongoerr.NoReplicationEnabled, "This node was not started with replication enabled.")
+	}
+	r := n.Repl
+	if r.Initiated() {
+		return dst, mongoerr.New(mongoerr.AlreadyInitialized, "already initialized")
+	}
+	doc := op.Req.Cmd.Doc()
+	if op.Req.Cmd.T != value.Document || len(doc) <= 5 {
+		c := replication.NewConfig(r.Name, n.Host)
+		c.ConfigServer = n.ConfigServer
+		return dst, r.Initiate(op, c)
+	}
+	if id := value.Lookup(doc, "_id"); id.T == value.String && id.Str() != r.Name {
+		return dst, mongoerr.Newf(mongoerr.InvalidReplicaSetConfig,
+			"Rejecting initiate with a set name that differs from command line set name, initiate set name: %s, command line set name: %s", id.Str(), r.Name)
+	}
+	c, err := replication.ParseConfig(doc)
+	if err != nil {
+		return dst, err
+	}
+	if err := c.ValidateInitiate(r.Name, n.ConfigServer); err != nil {
+		return dst, err
+	}
+	if err := r.checkSelf(c, mongoerr.InvalidReplicaSetConfig); err != nil {
+		return dst, err
+	}
+	if err := r.askMembers(op, "replSetInitiate", c, nil); err != nil {
+		return dst, err
+	}
+	return dst, r.Initiate(op, c)
+}
+
+// checkSelf: exactly one member of a configuration must be this node.
+func (r *ReplSet) checkSelf(c *replication.SetConfig, code mongoerr.Code) error {
+	first := ""
+	for i := range c.Members {
+		host := c.Members[i].Host
+		switch {
+		case len(c.Members) > 1 && !r.isSelf(host):
+		case first != "":
+			return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "The hosts %s and %s all map to this node in new configuration with {version: %d, term: %d} for replica set %s",
+				first, host, c.Version, c.Term, c.Name)
+		default:
+			first = host
+		}
+	}
+	if first == "" {
+		return mongoerr.Newf(code, "No host described in new configuration with {version: %d, term: %d} for replica set %s maps to this node", c.Version, c.Term, c.Name)
+	}
+	return nil
+}
+
+func (n *Node) runReplSetGetConfig(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	if err != nil {
+		return dst, err
+	}
+	dst = value.Append(dst, "config", value.NewDocument(r.Config().Doc()))
+	if op.Bool("commitmentStatus") {
+		if !r.Writable() {
+			return dst, mongoerr.New(mongoerr.NotWritablePrimary, "commitmentStatus is only supported on primary.")
+		}
+		dst = value.Append(dst, "commitmentStatus", value.NewBool(true))
+	}
+	return dst, nil
+}
+
+func (n *Node) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	if err != nil {
+		return dst, err
+	}
+	if op.Req.Cmd.T != value.Document {
+		return dst, mongoerr.New(mongoerr.BadValue, "no configuration specified")
+	}
+	force := op.Bool("force")
+	s := r.state.Load()
+	if !force && !s.writable {
+		return dst, mongoerr.Newf(mongoerr.NotWritablePrimary, "Safe reconfig is only allowed on a writable PRIMARY. Current state %s", s.role)
+	}
+	c, err := replication.ParseConfig(op.Req.Cmd.Doc())
+	if err != nil {
+		return dst, err
+	}
+	old := s.config
+	if force { // so that it wins over whatever the members that are cut off may have agreed on
+		c.Version = max(c.Version, old.Version) + 10000 + rand.Int64N(90000)
+		c.Term = replication.NoTerm
+	}
+	if err := c.CheckConfigServer(n.ConfigServer); err != nil {
+		return dst, err
+	}
+	if err := c.ValidateReconfig(old, force); err != nil {
+		return dst, err
+	}
+	c.Settings.ID = old.Settings.ID
+	if err := r.checkSelf(c, mongoerr.NodeNotFound); err != nil {
+		return dst, err
+	}
+	if i := r.findSelf(c); !force && i >= 0 && !c.Members[i].Electable() {
+		return dst, mongoerr.Newf(mongoerr.NodeNotElectable, "This node, %s, with _id %d is not electable under the new configuration with {version: %d, term: %d} for replica set %s",
+			c.Members[i].Host, c.Members[i].ID, c.Version, s.term, c.Name)
+	}
+	if !force {
+		if err := r.askMembers(op, "replSetReconfig", c, old); err != nil {
+			return dst, err
+		}
+	}
+	return dst, r.reconfigure(op, c, force)
+}
+
+// runStepDown gives up being primary for some seconds, to a member that has caught up. Without one only force makes it
+// happen.
 func (n *Node) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := n.initiatedSet()
 	if err != nil {
@@ -83,8 +204,12 @@ func (n *Node) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	case !r.Writable():
 		return dst, mongoerr.New(mongoerr.NotWritablePrimary, "not primary so can't step down")
 	}
+	period, wait := time.Duration(secs)*time.Second, time.Duration(catchUp)*time.Second
+	if raft := r.member.Raft(); raft != nil {
+		return dst, raft.StepDown(op, period, wait, force)
+	}
 	if !force {
-		t := time.NewTimer(time.Duration(catchUp) * time.Second)
+		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -93,15 +218,105 @@ func (n *Node) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		return dst, mongoerr.New(mongoerr.ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {force: true} to force node to step down.")
 	}
-	r.stepDown(time.Duration(secs) * time.Second)
+	r.stepDownSingle(period)
 	return dst, nil
 }
 
-// runStepUp ends a step-down early.
+// runStepUp stands for election at once, and ends a step-down early.
 func (n *Node) runStepUp(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := n.initiatedSet()
-	if err == nil {
-		r.stepUp()
+	if err != nil {
+		return dst, err
+	}
+	if raft := r.member.Raft(); raft != nil {
+		return dst, raft.StepUp(op)
+	}
+	r.stepUpSingle()
+	return dst, nil
+}
+
+// runFreeze keeps a secondary from standing for election for some seconds.
+func (n *Node) runFreeze(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	if err != nil {
+		return dst, err
+	}
+	if r.state.Load().role == replication.Primary {
+		return dst, mongoerr.New(mongoerr.NotSecondary, "cannot freeze node when primary or running for election. state: Primary")
+	}
+	secs := safeInt64(op.Req.Cmd)
+	switch {
+	case secs < 0:
+		return dst, mongoerr.New(mongoerr.BadValue, "freeze seconds must be non-negative")
+	case secs == 0:
+		dst = value.Append(dst, "info", value.NewString("unfreezing"))
+	case secs == 1:
+		dst = value.Append(dst, "warning", value.NewString("you really want to freeze for only 1 second?"))
+	}
+	if raft := r.member.Raft(); raft != nil {
+		return dst, raft.Freeze(time.Duration(secs) * time.Second)
+	}
+	if secs == 0 {
+		r.stepUpSingle()
+	} else {
+		r.stepDownSingle(time.Duration(secs) * time.Second)
+	}
+	return dst, nil
+}
+
+// runMaintenance puts a secondary into RECOVERING, where it serves no reads, and back.
+func (n *Node) runMaintenance(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	if err != nil {
+		return dst, err
+	}
+	s := r.state.Load()
+	if s.role == replication.Primary {
+		return dst, mongoerr.New(mongoerr.NotSecondary, "primaries can't modify maintenance mode")
+	}
+	on := op.Req.Cmd.Truthy()
+	if !on && s.role != replication.Recovering {
+		return dst, mongoerr.New(mongoerr.OperationFailed, "already out of maintenance mode")
+	}
+	raft := r.member.Raft()
+	if raft == nil {
+		return dst, command.NotImplemented("replSetMaintenance on the only member of a set")
+	}
+	return dst, raft.SetMaintenance(on)
+}
+
+// runSyncFrom names the member to follow. All follow the primary, whose log decides, so no other can be asked for.
+func (n *Node) runSyncFrom(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	if err != nil {
+		return dst, err
+	}
+	s := r.state.Load()
+	if s.role == replication.Primary {
+		return dst, mongoerr.New(mongoerr.NotSecondary, "primaries don't sync")
+	}
+	host := op.Req.Cmd.Str()
+	m := s.config.ByHost(host)
+	switch {
+	case m == nil:
+		return dst, mongoerr.Newf(mongoerr.NodeNotFound, "Could not find member \"%s\" in replica set", host)
+	case s.self != nil && m.ID == s.self.ID:
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "I cannot sync from myself")
+	case m.ID != s.leader:
+		return dst, command.NotImplemented("replSetSyncFrom: a member other than the primary")
+	}
+	dst = value.Append(dst, "syncFromRequested", value.NewString(host))
+	return value.Append(dst, "prevSyncTarget", value.NewString(host)), nil
+}
+
+func (n *Node) runAbortCatchUp(op *command.Op, dst []byte) ([]byte, error) {
+	r, err := n.initiatedSet()
+	switch {
+	case err != nil:
+	case r.state.Load().role != replication.Primary:
+		err = mongoerr.New(mongoerr.NotWritablePrimary, "Node is not primary")
+	default:
+		err = mongoerr.New(mongoerr.IllegalOperation, "The node is not in catchup mode")
 	}
 	return dst, err
 }
@@ -145,52 +360,14 @@ func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if max := op.Arg("maxClusterTime"); max.T == value.Timestamp && uint64(n.Engine.Visible()) >= max.TimestampU64() {
-		return dst, mongoerr.New(mongoerr.StaleClusterTime, "Requested maxClusterTime is older than the last write")
+	if max := op.Arg("maxClusterTime"); max.T == value.Timestamp {
+		if uint64(n.Engine.Visible()) >= max.TimestampU64() {
+			return dst, mongoerr.New(mongoerr.StaleClusterTime, "Requested maxClusterTime is older than the last write")
+		}
+		n.Engine.AdvanceClock(storage.Timestamp(max.TimestampU64()))
 	}
 	u := w.unit(nil)
 	defer u.Rollback()
 	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: append([]byte(nil), op.Req.Doc("data")...)})
 	return dst, w.commit(u, w.wc)
-}
-
-// stepDown makes the member a secondary for some time; then it takes up being primary again.
-func (r *ReplSet) stepDown(d time.Duration) {
-	r.mu.Lock()
-	r.down.Store(true)
-	if r.mu.back != nil {
-		r.mu.back.Stop()
-	}
-	r.mu.back = time.AfterFunc(d, r.stepUp)
-	r.mu.Unlock()
-	r.topo.Changed()
-	r.node.Service.EachOp(func(op *command.Op) {
-		if op.Req.Spec != nil && op.Req.Spec.Kind == command.Write && !op.Client.InProcess {
-			op.Kill(mongoerr.InterruptedDueToReplStateChange)
-		}
-	})
-}
-
-// stepUp makes the member primary again.
-func (r *ReplSet) stepUp() {
-	r.mu.Lock()
-	was := r.down.Swap(false)
-	if r.mu.back != nil {
-		r.mu.back.Stop()
-	}
-	r.mu.Unlock()
-	if was {
-		r.topo.Changed()
-	}
-}
-
-// checkReadable refuses reads that ask for a primary while the member is none.
-func (r *ReplSet) checkReadable(op *command.Op) error {
-	if !r.down.Load() || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess {
-		return nil
-	}
-	if op.Req.ReadPreference.OrPrimary() != cluster.ReadPrimary {
-		return nil
-	}
-	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
 }

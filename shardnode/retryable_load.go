@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
@@ -223,19 +224,25 @@ func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection
 	return err
 }
 
-// runRetryFlush writes the table down every so often until ctx ends, and once more then.
-func (n *Node) runRetryFlush(ctx context.Context) {
-	tick := time.NewTicker(retryFlushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			n.expireTxns()
-			if n.Repl != nil && n.Repl.Writable() && n.Set.IsPrimary() {
-				_ = n.flushRetries(ctx) // the oplog still has what was not written down
+// retryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
+// Transactions that are open when the node steps down end there.
+func (n *Node) retryService() replication.Service {
+	return replication.Service{
+		Name:   "RetryableWrites",
+		StepUp: func(context.Context, int64) error { return n.loadRetries() },
+		Run: func(ctx context.Context, _ int64) {
+			defer n.abortTxns()
+			tick := time.NewTicker(retryFlushEvery)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					n.expireTxns()
+					_ = n.flushRetries(ctx) // the oplog still has what was not written down
+				case <-ctx.Done():
+					return
+				}
 			}
-		case <-ctx.Done():
-			return
-		}
+		},
 	}
 }

@@ -37,7 +37,9 @@ func (n *Node) addStatus(base *command.Base) {
 	n.Service.Status.Add(
 		plain("catalogStats", n.catalogStatus),
 		plain("defaultRWConcern", func() []byte { return docOf(n.admin.rw.append) }),
+		plain("electionMetrics", n.electionMetrics),
 		plain("featureCompatibilityVersion", n.fcvStatus),
+		plain("flowControl", n.flowControl),
 		plain("globalLock", n.globalLockStatus),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
 		plain("locks", n.lockStatus),
@@ -165,7 +167,11 @@ func (n *Node) replStatus() []byte {
 	}
 	out, m := value.Begin(nil)
 	out = n.Repl.Describe(nil, true, out)
-	out = value.Append(out, "primaryOnlyServices", value.NewDocument(value.Doc()))
+	out, sm := value.BeginKey(out, value.Document, "primaryOnlyServices")
+	n.Services.Each(func(name, state string) {
+		out = value.Append(out, name, value.NewDocument(value.Doc(value.F("state", value.NewString(state)))))
+	})
+	out = value.End(out, sm)
 	out = value.Append(out, "rbid", value.NewInt32(1))
 	return value.End(out, m)
 }

@@ -2,50 +2,31 @@ package shardnode
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire"
 )
 
-// ttlMonitor deletes expired documents, by the delete command, every so often.
+// ttlMonitor deletes expired documents, by the delete command, every so often. It is a primary-only service.
 type ttlMonitor struct {
-	n       *Node
-	enabled func() bool
-	every   func() time.Duration
-	client  *command.Client
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+	n      *Node
+	client *command.Client
 }
 
 // ttlTick is how often the monitor looks whether a pass is due: a changed interval takes effect as fast.
 const ttlTick = 500 * time.Millisecond
 
-// startTTL starts the monitor. enabled and every are asked each time, so that server parameters can change them.
-func (n *Node) startTTL(enabled func() bool, every func() time.Duration) {
-	ctx, stop := context.WithCancel(context.Background())
-	m := &ttlMonitor{n: n, enabled: enabled, every: every, stop: stop}
-	m.client = command.NewClient(0, "", "", nil)
-	m.client.InProcess = true
-	m.done.Add(1)
-	n.ttl = m
-	go m.loop(ctx)
+func (n *Node) ttlService() replication.Service {
+	m := &ttlMonitor{n: n, client: n.ownClient()}
+	return replication.Service{Name: "TTLMonitor", Run: m.loop}
 }
 
-// stopTTL ends the monitor and waits for it.
-func (n *Node) stopTTL() {
-	if n.ttl != nil {
-		n.ttl.stop()
-		n.ttl.done.Wait()
-	}
-}
-
-func (m *ttlMonitor) loop(ctx context.Context) {
-	defer m.done.Done()
+func (m *ttlMonitor) loop(ctx context.Context, _ int64) {
 	tick := time.NewTicker(ttlTick)
 	defer tick.Stop()
 	last := time.Now()
@@ -54,11 +35,11 @@ func (m *ttlMonitor) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if now.Sub(last) < m.every() {
+			if now.Sub(last) < time.Duration(m.n.Params.Int("ttlMonitorSleepSecs"))*time.Second {
 				continue
 			}
 			last = now
-			if m.enabled() && m.n.Set.IsPrimary() {
+			if m.n.Params.Bool("ttlMonitorEnabled") {
 				m.pass(ctx)
 			}
 		}

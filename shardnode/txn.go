@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -283,6 +285,21 @@ func (n *Node) expireTxns() {
 			n.abortTxn(s)
 		}
 	})
+}
+
+// abortTxns aborts all open transactions: the node steps down. Commands at work in them have been interrupted.
+func (n *Node) abortTxns() {
+	if n.txns.open.Load() == 0 {
+		return
+	}
+	n.retries.mu.Lock()
+	sessions := slices.Collect(maps.Values(n.retries.mu.sessions))
+	n.retries.mu.Unlock()
+	for _, s := range sessions {
+		<-s.busy
+		n.abortTxn(s)
+		s.busy <- struct{}{}
+	}
 }
 
 // killSessionTxns aborts the transactions of the sessions that f names; one that is at work ends with its operation.

@@ -41,7 +41,7 @@ type writeError struct {
 
 // newWriteOp checks that the node takes writes and reads the write concern.
 func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
-	if err := n.notPrimary(); err != nil {
+	if err := n.mayWrite(op); err != nil {
 		return nil, err
 	}
 	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
@@ -57,7 +57,6 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
 // in writeConcernError. A server without a replica set refuses it before.
 func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
-	const members = 1
 	if n.Repl == nil || n.Repl.Name == "" {
 		switch {
 		case wc.Tag != "":
@@ -67,11 +66,12 @@ func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
 		}
 		return nil
 	}
-	switch {
-	case wc.Tag != "":
-		op.SetWriteConcernError(mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", wc.Tag))
-	case wc.W > members || wc.Tags:
+	if wc.Tags {
 		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
+	} else if c := n.Repl.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
+		if err := c.CheckWriteConcern(replConcern(wc)); err != nil {
+			op.SetWriteConcernError(mongoerr.From(err))
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -136,6 +138,9 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 		}
 		console.Std.Slow(conn, c, attrs)
 	}
+	cfg.Warn = func(msg string, err error) {
+		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
+	}
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err
@@ -172,63 +177,39 @@ func (a *assembly) mongod() error {
 	}
 	d := newDirectory(clock)
 	a.onStop(d.close)
+	addrs := c.Addrs()
 	s, err := a.openData(shardnode.Config{
 		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
+		Repl: d.members(addrs, c.Memory), HandOver: true,
 	})
 	if err != nil {
 		return err
 	}
-	if c.ShardSvr {
-		if err := a.joinable(s, nil, d, clock); err != nil {
-			return err
-		}
+	switch {
+	case c.ShardSvr:
+		err = a.joinable(s, nil, d, clock)
+	case clock != nil:
+		err = s.KeepKeys()
 	}
-	var once sync.Once
-	var startErr error
-	primary := func() {
-		once.Do(func() { startErr = a.becamePrimary(s, d) })
+	if err == nil && c.ConfigSvr {
+		err = a.manage(s, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)
 	}
-	if clock != nil && s.Repl.Initiated() {
-		if primary(); startErr != nil {
-			return startErr
-		}
+	if err != nil {
+		return err
 	}
-	s.Repl.OnPrimary = func() {
-		if primary(); startErr != nil {
-			console.Error(console.Replication, 21413, "ReplCoord", "Steps of becoming primary failed").Err(startErr).Write()
-		}
-		console.Std.PrimaryReady()
-	}
-	a.roles.Addrs, err = a.listen(s.Service, c.Addrs())
+	a.roles.Addrs, err = a.listen(s.Service, addrs)
 	return err
 }
 
-// becamePrimary starts what only a primary does.
-func (a *assembly) becamePrimary(s *shardnode.Server, d *directory) error {
-	ctx := context.Background()
-	if !a.c.ShardSvr {
-		if err := s.UseKeys(ctx, cluster.PeerKeys{Peer: s.Peer()}, true); err != nil {
-			return err
-		}
-	}
-	if !a.c.ConfigSvr {
-		return nil
-	}
-	return a.manage(ctx, s, cluster.NewRegistry(s.Peer(), d.dial), s.Clock)
-}
-
-// manage runs the sharding catalog on a config server.
-func (a *assembly) manage(ctx context.Context, s *shardnode.Server, registry *cluster.Registry, clock *cluster.VectorClock) error {
-	manager := configsvr.New(s.Peer(), registry, clock, s.Repl.Name+"/"+s.Node.Host)
+// manage runs the sharding catalog on a member of the config server's set, as long as it is primary.
+func (a *assembly) manage(s *shardnode.Server, registry *cluster.Registry, clock *cluster.VectorClock) error {
+	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Register(s.Service)
-	if err := manager.Init(ctx); err != nil {
-		return err
-	}
-	bctx, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { defer close(done); manager.RunBalancer(bctx) }()
-	a.onStop(func(context.Context) error { stop(); <-done; return nil })
-	return nil
+	return s.Node.Services.Add(replication.Service{
+		Name:   "ShardingCatalogManager",
+		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(ctx) },
+		Run:    func(ctx context.Context, _ int64) { manager.RunBalancer(ctx) },
+	})
 }
 
 // mongos is one router over the config server named by --configdb.
@@ -262,14 +243,6 @@ func (a *assembly) mongos() error {
 	return err
 }
 
-// signTimes makes a member of a set sign its cluster times with keys of its own.
-func (a *assembly) signTimes(s *shardnode.Server) error {
-	if s.Clock == nil || !s.Repl.Initiated() {
-		return nil
-	}
-	return s.UseKeys(context.Background(), cluster.PeerKeys{Peer: s.Peer()}, true)
-}
-
 func advertised(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // startCluster makes what `shoal start` asks for, of the same parts.
@@ -277,9 +250,6 @@ func startCluster(c *config, h *host) (*roles, error) {
 	a, err := newAssembly(c, h)
 	if err != nil {
 		return nil, err
-	}
-	if c.Replicas > 1 {
-		return nil, mongoerr.Newf(mongoerr.NotImplemented, "--replicas %d: replica sets of several members", c.Replicas)
 	}
 	switch c.Topology {
 	case "standalone", "replset":
@@ -293,29 +263,56 @@ func startCluster(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// single is a lone server, or a replica set of one member named rs0.
+// single is a lone server, or a replica set named rs0.
 func (a *assembly) single(replset bool) error {
-	cfg := shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: a.c.Listen[0]}
-	uri := "mongodb://" + a.c.Listen[0] + "/"
 	if replset {
-		cfg.SetName = "rs0"
-		uri += "?replicaSet=rs0"
+		return a.replset("rs0")
 	}
-	s, err := a.openData(cfg)
+	s, err := a.openData(shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: a.c.Listen[0]})
 	if err != nil {
 		return err
-	}
-	if replset {
-		if err := s.Initiate(context.Background()); err != nil {
-			return err
-		}
-		if err := a.signTimes(s); err != nil {
-			return err
-		}
 	}
 	if a.roles.Addrs, err = a.listen(s.Service, a.c.Listen); err != nil {
 		return err
 	}
-	a.roles.Describe = []string{"Connection string: " + uri}
+	a.roles.Describe = []string{"Connection string: mongodb://" + a.c.Listen[0] + "/"}
+	return nil
+}
+
+// replset is a replica set without sharding. Its members listen on the ports from the one asked for on.
+func (a *assembly) replset(name string) error {
+	clock := cluster.NewVectorClock(time.Now)
+	d := newDirectory(clock)
+	set := memberSet{name: name, dir: "node"}
+	for i := 0; i < a.c.Replicas || a.hasMember(&set, i); i++ {
+		m := memberPlace{}
+		for _, l := range a.c.Listen {
+			addr, err := portAfter(l, i)
+			if err == nil {
+				addr, err = reserve(addr)
+			}
+			if err != nil {
+				return err
+			}
+			m.listen = append(m.listen, addr)
+		}
+		m.host = reachable(m.listen[0])
+		set.places = append(set.places, m)
+	}
+	servers, err := a.openSet(context.Background(), &set, d, clock)
+	if err != nil {
+		return err
+	}
+	a.onStop(d.close)
+	var hosts []string
+	for i, s := range servers {
+		if err := s.KeepKeys(); err != nil {
+			return err
+		}
+		bound := set.places[i].bound
+		a.roles.Addrs = append(a.roles.Addrs, bound...)
+		hosts = append(hosts, bound[0].String())
+	}
+	a.roles.Describe = []string{"Connection string: mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + name}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -50,31 +51,31 @@ func (a *assembly) sharded() error {
 	d := newDirectory(clock)
 	a.onStop(d.close)
 	ports := newPorts(c)
-	cfg, err := a.member(ctx, clock, d, "configRepl", "config", true, ports)
+	configs, err := a.openSet(ctx, a.places("configRepl", "config", true, ports), d, clock)
 	if err != nil {
 		return err
 	}
-	if err := cfg.UseKeys(ctx, cluster.PeerKeys{Peer: cfg.Peer()}, true); err != nil {
-		return err
-	}
-	config, err := d.dial(cfg.Repl.Name, []string{cfg.Node.Host})
+	config, err := d.dial(configs[0].Repl.Name, configs[0].Repl.Hosts())
 	if err != nil {
 		return err
 	}
-	registry := cluster.NewRegistry(config, d.dial)
-	if err := a.manage(ctx, cfg, registry, clock); err != nil {
-		return err
+	for _, s := range configs {
+		if err := errors.Join(s.KeepKeys(), a.manage(s, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)); err != nil {
+			return err
+		}
 	}
 	for i := 0; i < c.Shards || a.hasShard(i); i++ {
 		name := shardName(i)
-		s, err := a.member(ctx, clock, d, name, name, false, ports)
+		servers, err := a.openSet(ctx, a.places(name, name, false, ports), d, clock)
 		if err != nil {
 			return err
 		}
-		if err := a.joinable(s, config, d, clock); err != nil {
-			return err
+		for _, s := range servers {
+			if err := a.joinable(s, config, d, clock); err != nil {
+				return err
+			}
 		}
-		if err := enlist(ctx, s, config, name); err != nil {
+		if err := enlist(ctx, servers[0], config, name); err != nil {
 			return err
 		}
 	}
@@ -96,7 +97,7 @@ func (a *assembly) hasShard(i int) bool {
 
 // enlist adds a shard to the cluster, or tells the cluster the address it has now.
 func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name string) error {
-	conn := name + "/" + s.Node.Host
+	conn := s.Repl.ConnString()
 	_, member, err := s.Identity()
 	if err != nil {
 		return err
@@ -107,6 +108,23 @@ func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name 
 	}
 	_, err = cluster.RunWrite(ctx, config, cmd)
 	return err
+}
+
+// places says where the members of a set of the cluster are.
+func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
+	set := &memberSet{name: name, dir: dir, config: config}
+	for i := 0; i < a.c.Replicas || a.hasMember(set, i); i++ {
+		var m memberPlace
+		if p.next > 0 {
+			m.host = net.JoinHostPort(p.host, strconv.Itoa(p.next))
+			m.listen = []string{m.host}
+			p.next++
+		} else {
+			m.host = strings.ToLower(set.memberDir(i)) + ".local:27018" // reached in the process only
+		}
+		set.places = append(set.places, m)
+	}
+	return set
 }
 
 // ports hands out the ports of members that listen for themselves.
@@ -121,33 +139,6 @@ func newPorts(c *config) *ports {
 		host = "127.0.0.1"
 	}
 	return &ports{host: host, next: c.NodePort}
-}
-
-// member opens a data-bearing member of the cluster, which is the whole of its replica set.
-func (a *assembly) member(ctx context.Context, clock *cluster.VectorClock, d *directory, set, dir string, config bool, p *ports) (*shardnode.Server, error) {
-	host := net.JoinHostPort(p.host, strconv.Itoa(27017))
-	if p.next > 0 {
-		host = net.JoinHostPort(p.host, strconv.Itoa(p.next))
-	} else {
-		host = strings.ToLower(dir) + ".local:27018" // reached in the process only
-	}
-	s, err := a.openData(shardnode.Config{
-		Dir: filepath.Join(a.c.DBPath, dir), Memory: a.c.Memory, SetName: set, Host: host, Config: config, Clock: clock,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Initiate(ctx); err != nil {
-		return nil, err
-	}
-	d.Add(host, s.Peer())
-	if p.next > 0 {
-		p.next++
-		if _, err := a.listen(s.Service, []string{host}); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
 }
 
 // joinable makes a data-bearing server a shard: at once where it belongs to a cluster already, else when it is added.

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// memberSet is a replica set all of whose members run in this process.
+type memberSet struct {
+	name   string
+	dir    string // of the first member's data; the others' have a number behind it
+	config bool
+	places []memberPlace
+}
+
+// memberPlace is where a member is: its address in the set's configuration, and what it listens on, if anything.
+type memberPlace struct {
+	host   string
+	listen []string
+	bound  []net.Addr // set by openSet
+}
+
+func (m *memberSet) memberDir(i int) string {
+	if i == 0 {
+		return m.dir
+	}
+	return m.dir + "-" + strconv.Itoa(i)
+}
+
+// hasMember tells whether an earlier start left a member behind that the set still counts on.
+func (a *assembly) hasMember(set *memberSet, i int) bool {
+	if a.c.Memory {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(a.c.DBPath, set.memberDir(i)))
+	return err == nil
+}
+
+// setReady bounds how long a set in one process may take until it has a primary.
+const setReady = 30 * time.Second
+
+// openSet opens the members of a set and returns once it has a primary: it is initiated where it is new, an election
+// is held at once where it is not, and the configuration follows where members came or have other addresses now.
+func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, clock *cluster.VectorClock) ([]*shardnode.Server, error) {
+	var servers []*shardnode.Server
+	for i, p := range set.places {
+		s, err := a.openData(shardnode.Config{
+			Dir: filepath.Join(a.c.DBPath, set.memberDir(i)), Memory: a.c.Memory, SetName: set.name, Host: p.host, Config: set.config,
+			Clock: clock, Repl: d.members(p.listen, a.c.Memory),
+		})
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, s)
+		d.Add(p.host, s.Peer())
+		if c := s.Repl.Config(); c != nil && i < len(c.Members) {
+			d.Add(c.Members[i].Host, s.Peer())
+		}
+	}
+	for i, s := range servers {
+		if len(set.places[i].listen) == 0 {
+			continue
+		}
+		bound, err := a.listen(s.Service, set.places[i].listen)
+		if err != nil {
+			return nil, err
+		}
+		set.places[i].bound = bound
+	}
+	ctx, cancel := context.WithTimeout(ctx, setReady)
+	defer cancel()
+	want := replication.NewConfig(set.name)
+	want.ConfigServer = set.config
+	primary, err := electOne(ctx, servers)
+	if err == nil && primary == nil {
+		want.Members = membersAt(want, set.places)
+		primary, err = servers[0], servers[0].Repl.Initiate(ctx, want)
+	} else if err == nil {
+		next := primary.Repl.Config().Clone()
+		if next.Members = membersAt(next, set.places); !sameHosts(next, primary.Repl.Config()) {
+			next.Version++
+			err = primary.Repl.Reconfigure(ctx, next)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return servers, awaitPrimary(ctx, servers)
+}
+
+// electOne makes one of the members primary; nil where the set was never initiated.
+func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Server, error) {
+	initiated := false
+	for _, s := range servers {
+		initiated = initiated || s.Repl.Initiated()
+	}
+	for initiated {
+		for _, s := range servers {
+			if s.Repl.Writable() {
+				return s, nil
+			}
+			// The first may be behind the others, who then do not vote for it.
+			try, cancel := context.WithTimeout(ctx, time.Second)
+			_ = s.Repl.StepUp(try)
+			for try.Err() == nil && !s.Repl.Writable() && s.Repl.Electing() {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+		}
+		if ctx.Err() != nil {
+			return nil, mongoerr.Newf(mongoerr.ExceededTimeLimit, "replica set %s elected no primary", servers[0].Repl.Name)
+		}
+	}
+	return nil, nil
+}
+
+// membersAt gives the members of a configuration the places that they have now, and adds those that are new.
+func membersAt(c *replication.SetConfig, places []memberPlace) []replication.MemberConfig {
+	members := append([]replication.MemberConfig(nil), c.Members...)
+	id := 0
+	for i := range members {
+		id = max(id, members[i].ID+1)
+	}
+	for i, p := range places {
+		if i < len(members) {
+			members[i].Host = p.host
+			continue
+		}
+		members = append(members, replication.MemberConfig{ID: id, Host: p.host, Priority: 1, Votes: 1, BuildIndexes: true})
+		id++
+	}
+	return members
+}
+
+func sameHosts(a, b *replication.SetConfig) bool {
+	if len(a.Members) != len(b.Members) {
+		return false
+	}
+	for i := range a.Members {
+		if a.Members[i].Host != b.Members[i].Host {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitPrimary waits until one member takes writes and the others follow it.
+func awaitPrimary(ctx context.Context, servers []*shardnode.Server) error {
+	for {
+		var primaries, secondaries int
+		for _, s := range servers {
+			switch {
+			case s.Repl.Writable():
+				primaries++
+			case s.Repl.Readable():
+				secondaries++
+			}
+		}
+		if primaries == 1 && secondaries == len(servers)-1 {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("replica set %s: %d of %d members are ready: %w", servers[0].Repl.Name, primaries+secondaries, len(servers), ctx.Err())
+		}
+	}
+}
+
+// members is how a member reaches the others of its set.
+func (d *directory) members(listens []string, memory bool) shardnode.ReplOptions {
+	return shardnode.ReplOptions{Transport: raftTransport{d}, Ask: d.ask, Listens: listens, Memory: memory}
+}
+
+// ask sends a command to a node at an address, whatever its role.
+func (d *directory) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
+	reply, _, err := d.Call(ctx, host, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return reply, cluster.ReplyError(reply)
+}
+
+// raftTransport implements replication.Transport.
+type raftTransport struct{ d *directory }
+
+// Send implements replication.Transport.
+func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
+	reply, err := t.d.ask(ctx, host, shardnode.RaftMessage(payload))
+	return shardnode.RaftReply(reply), err
+}
+
+// reachable is the address at which others reach who listens on addr: any interface is taken for the machine's own.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil && (host == "" || host == "0.0.0.0" || host == "::") {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
+
+// reserve finds a free port for an address that leaves the choice to the system: members must know each other's
+// addresses before they listen.
+func reserve(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port != "0" {
+		return addr, err
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return net.JoinHostPort(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), nil
+}

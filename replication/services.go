@@ -1,0 +1,132 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Service is work that only a primary does: it begins anew, from what is stored, on every member that becomes one.
+type Service struct {
+	Name string
+	// StepUp reads what the service must know before clients write. The member is primary already, and the service may
+	// write. nil for nothing.
+	StepUp func(ctx context.Context, term int64) error
+	// Run does the work until ctx ends, which it does when the member steps down or closes. Clients may not be able to
+	// write yet when it begins. nil for nothing.
+	Run func(ctx context.Context, term int64)
+}
+
+// Services are the primary-only services of a member. They step up in the order they were added, one after the other,
+// then all run; they step down together, and StepDown waits until none runs any more.
+type Services struct {
+	life sync.Mutex // held by whoever changes the state; taken before mu
+
+	mu struct {
+		sync.Mutex
+		list   []Service
+		up     bool
+		term   int64
+		ctx    context.Context
+		cancel context.CancelFunc
+		failed map[string]error
+	}
+	running sync.WaitGroup
+}
+
+// Add adds a service. Where the member is primary already the service steps up at once.
+func (s *Services) Add(v Service) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.mu.Lock()
+	s.mu.list = append(s.mu.list, v)
+	up, ctx, term := s.mu.up, s.mu.ctx, s.mu.term
+	s.mu.Unlock()
+	if !up {
+		return nil
+	}
+	return s.start(ctx, term, []Service{v})
+}
+
+// StepUp starts all services in a term. The member goes on where one fails, with the error of each; those do not run.
+func (s *Services) StepUp(term int64) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.mu.Lock()
+	if s.mu.up {
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.ctx, s.mu.cancel = context.WithCancel(context.Background())
+	s.mu.up, s.mu.term, s.mu.failed = true, term, map[string]error{}
+	ctx, list := s.mu.ctx, append([]Service(nil), s.mu.list...)
+	s.mu.Unlock()
+	return s.start(ctx, term, list)
+}
+
+func (s *Services) start(ctx context.Context, term int64, list []Service) error {
+	var errs []error
+	ready := list[:0:0]
+	for _, v := range list {
+		var err error
+		if v.StepUp != nil {
+			err = v.StepUp(ctx, term)
+		}
+		if err == nil {
+			ready = append(ready, v)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", v.Name, err))
+		s.mu.Lock()
+		s.mu.failed[v.Name] = err
+		s.mu.Unlock()
+	}
+	for _, v := range ready {
+		if v.Run == nil {
+			continue
+		}
+		s.running.Add(1)
+		go func() {
+			defer s.running.Done()
+			v.Run(ctx, term)
+		}()
+	}
+	return errors.Join(errs...)
+}
+
+// Interrupt tells all services to stop, without waiting. A StepUp under way sees its context end.
+func (s *Services) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.up {
+		s.mu.cancel()
+	}
+}
+
+// StepDown stops all services and waits for them.
+func (s *Services) StepDown() {
+	s.Interrupt()
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.running.Wait()
+	s.mu.Lock()
+	s.mu.up = false
+	s.mu.Unlock()
+}
+
+// Each calls f with every service's name and state, as serverStatus shows them.
+func (s *Services) Each(f func(name, state string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.mu.list {
+		switch {
+		case !s.mu.up:
+			f(v.Name, "paused")
+		case s.mu.failed[v.Name] != nil:
+			f(v.Name, "rebuildFailed")
+		default:
+			f(v.Name, "running")
+		}
+	}
+}

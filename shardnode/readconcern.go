@@ -1,0 +1,136 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// readSnapshot waits for what readConcern asks and gives the snapshot to read from. In a set of several members only what
+// a majority has becomes visible at all, so the levels differ in what they wait for alone.
+func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
+	if t := txnOf(op); t != nil {
+		return t.view.Clone(), nil
+	}
+	if op.Req.ReadConcern == nil {
+		return n.Engine.Snapshot(), nil
+	}
+	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.checkReplicated(&rc); err != nil {
+		return nil, err
+	}
+	if rc.AfterClusterTime != 0 {
+		if err := n.waitFor(op, storage.Timestamp(rc.AfterClusterTime)); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case rc.AtClusterTime != 0:
+		if err := n.waitFor(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
+			return nil, err
+		}
+		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
+	case rc.Level == "linearizable":
+		if err := n.linearize(op); err != nil {
+			return nil, err
+		}
+	}
+	if n.raft() != nil || rc.Level == "" || rc.Level == "local" || rc.Level == "available" {
+		return n.Engine.Snapshot(), nil
+	}
+	if n.Engine.Durable() < storage.Timestamp(rc.AfterClusterTime) {
+		if err := n.Engine.Sync(op); err != nil {
+			return nil, err
+		}
+	}
+	return n.Engine.MajoritySnapshot(), nil
+}
+
+// raft is the set of several members that the node is in; nil for none.
+func (n *Node) raft() *replication.Raft {
+	if n.Repl == nil {
+		return nil
+	}
+	return n.Repl.member.Raft()
+}
+
+// linearize makes sure that the node is still primary, and has all that was acknowledged before the read.
+func (n *Node) linearize(op *command.Op) error {
+	if n.notPrimary() != nil {
+		return mongoerr.New(mongoerr.NotWritablePrimary, "cannot satisfy linearizable read concern on non-primary node")
+	}
+	if raft := n.raft(); raft != nil {
+		return raft.ReadIndex(op)
+	}
+	return nil
+}
+
+// waitFor returns once everything up to ts is visible. A time that the set never wrote at is reached by a no-op write on
+// its primary, so that a causally consistent read does not wait for the next write.
+func (n *Node) waitFor(ctx context.Context, ts storage.Timestamp) error {
+	if n.Engine.Visible() >= ts {
+		return nil
+	}
+	if n.notPrimary() != nil {
+		return n.followTo(ctx, ts)
+	}
+	n.Engine.AdvanceClock(ts)
+	u := n.Engine.NewUnitOfWork(nil)
+	defer u.Rollback()
+	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))})
+	_, err := n.Set.Commit(ctx, u, replication.WriteConcern{W: 1})
+	return err
+}
+
+// noopAfter is how long a secondary waits for a time before it asks the primary to write at it
+// (waitForSecondaryBeforeNoopWriteMS).
+const noopAfter = 10 * time.Millisecond
+
+// followTo waits on a secondary until it has applied everything up to ts.
+func (n *Node) followTo(ctx context.Context, ts storage.Timestamp) error {
+	short, cancel := context.WithTimeout(ctx, noopAfter)
+	err := n.waitVisible(short, ts)
+	cancel()
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	n.Repl.askForNoop(ctx, ts)
+	return n.waitVisible(ctx, ts)
+}
+
+// waitVisible waits until ts is visible.
+func (n *Node) waitVisible(ctx context.Context, ts storage.Timestamp) error {
+	for {
+		now := n.Engine.Visible()
+		if now >= ts {
+			return nil
+		}
+		if _, err := n.Engine.WaitVisible(ctx, now); err != nil {
+			return err
+		}
+	}
+}
+
+// askForNoop asks the primary to write at ts or later. Where it cannot be asked the reader waits for the next write.
+func (r *ReplSet) askForNoop(ctx context.Context, ts storage.Timestamp) {
+	s := r.state.Load()
+	if s.config == nil || r.opts.Ask == nil {
+		return
+	}
+	m := s.config.Member(s.leader)
+	if m == nil {
+		return
+	}
+	data := value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))
+	_, _ = r.opts.Ask(ctx, m.Host, value.Doc(value.F("appendOplogNote", value.NewInt32(1)), value.F("data", value.NewDocument(data)),
+		value.F("maxClusterTime", ts.Value()), value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))),
+		value.F("$db", value.NewString("admin"))))
+}

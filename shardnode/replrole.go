@@ -1,0 +1,308 @@
+package shardnode
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// hasRaft tells whether the store belongs to a member of a set of several.
+func (r *ReplSet) hasRaft() (bool, error) {
+	if r.opts.Transport == nil {
+		return false, nil
+	}
+	_, store := r.node.machine()
+	return replication.HasRaft(store)
+}
+
+// beginRaft makes the node the first member of a set of several.
+func (r *ReplSet) beginRaft(ctx context.Context, c *replication.SetConfig) error {
+	if r.opts.Transport == nil {
+		return mongoerr.New(mongoerr.NotImplemented, "this node reaches no other members")
+	}
+	if r.member.Raft() == nil {
+		if err := r.startRaft(); err != nil {
+			return err
+		}
+	}
+	return r.member.Raft().Initiate(ctx, c)
+}
+
+// startRaft opens the node's raft. From then on the set tells the node what it is.
+func (r *ReplSet) startRaft() error {
+	n := r.node
+	machine, store := n.machine()
+	opened := make(chan struct{}) // nobody is told anything before the node knows its raft
+	raft, err := replication.OpenRaft(replication.Options{
+		Machine: machine, Store: store, SetName: r.Name, Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: n.Logger,
+		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
+		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
+		OnFatal:  func(err error) { n.warn("The member cannot go on", err) }, Params: n.replParams,
+	})
+	if err != nil {
+		return err
+	}
+	r.member.Switch(raft)
+	close(opened)
+	return nil
+}
+
+// replParams are the server parameters that replication reads.
+func (n *Node) replParams() replication.Params {
+	p := replication.DefaultParams()
+	if n.Params == nil {
+		return p
+	}
+	num := func(name string, f func(v value.Value)) {
+		if q, ok := n.Params.Lookup(name); ok {
+			f(q.Value())
+		}
+	}
+	secs := func(d *time.Duration) func(v value.Value) {
+		return func(v value.Value) { *d = time.Duration(v.AsFloat64() * float64(time.Second)) }
+	}
+	num("periodicNoopIntervalSecs", secs(&p.NoopInterval))
+	num("writePeriodicNoops", func(v value.Value) {
+		if !v.Truthy() {
+			p.NoopInterval = 0
+		}
+	})
+	num("priorityTakeoverFreshnessWindowSeconds", secs(&p.PriorityLag))
+	num("enableFlowControl", func(v value.Value) { p.FlowControl = v.Truthy() })
+	num("flowControlTargetLagSeconds", secs(&p.FlowTargetLag))
+	num("flowControlThresholdLagPercentage", func(v value.Value) { p.FlowThreshold = v.AsFloat64() })
+	num("flowControlMinTicketsPerSecond", func(v value.Value) { p.FlowMinTickets = int(v.AsFloat64()) })
+	return p
+}
+
+// roleChanged takes up what the member has become. The set calls it in order. A new primary is told twice: first to step
+// up, which it may write for, then that clients may write.
+func (r *ReplSet) roleChanged(c replication.RoleChange) {
+	was := r.state.Load()
+	switch {
+	case c.Role == replication.Primary && c.Writable:
+		r.setWritable(r.publish(c))
+	case c.Role == replication.Primary:
+		r.elected(c)
+	case was.role == replication.Primary:
+		r.resigned(c)
+	default:
+		r.publish(c)
+	}
+}
+
+// publish makes a role visible to hello and to whoever asks, without the right to write.
+func (r *ReplSet) publish(c replication.RoleChange) *replState {
+	for {
+		old := r.state.Load()
+		s := *old
+		s.role, s.term, s.leader = c.Role, c.Term, c.Leader
+		s.writable = old.writable && c.Role == replication.Primary
+		if r.state.CompareAndSwap(old, &s) {
+			r.topo.Changed()
+			return &s
+		}
+	}
+}
+
+// elected steps the node up: what it knows of sessions, parameters and unfinished work is read anew.
+func (r *ReplSet) elected(c replication.RoleChange) {
+	r.publish(c)
+	if err := errors.Join(r.node.ensureSystem(context.Background()), r.node.Services.StepUp(c.Term)); err != nil {
+		r.node.warn("Some primary-only services did not step up", err)
+	}
+}
+
+// resigned steps the node down. The set refuses writes already: those under way are interrupted, connections stay.
+func (r *ReplSet) resigned(c replication.RoleChange) {
+	r.publish(c)
+	r.node.Services.Interrupt()
+	r.node.Service.EachOp(func(op *command.Op) {
+		if killedOnStepDown(op) {
+			op.Kill(mongoerr.InterruptedDueToReplStateChange)
+		}
+	})
+	r.node.Services.StepDown()
+}
+
+// killedOnStepDown: operations that write, and reads that promised to be the primary's.
+func killedOnStepDown(op *command.Op) bool {
+	spec := op.Req.Spec
+	if spec == nil {
+		return false
+	}
+	if spec.Primary() || !op.Req.Autocommit.IsMissing() {
+		return true
+	}
+	return op.Req.ReadConcern != nil && value.Lookup(op.Req.ReadConcern, "level").Str() == "linearizable"
+}
+
+// configChanged takes up another configuration; nil where the node is in none any more.
+func (r *ReplSet) configChanged(c *replication.SetConfig) {
+	for {
+		old := r.state.Load()
+		s := *old
+		s.config, s.self = c, nil
+		if c != nil {
+			s.self = c.Member(r.member.Raft().Status().Self)
+		}
+		if r.state.CompareAndSwap(old, &s) {
+			break
+		}
+	}
+	r.topo.Changed()
+	if c == nil {
+		return
+	}
+	if err := r.store(context.Background(), c.Doc()); err != nil {
+		r.node.warn("The configuration could not be written to "+replsetNS, err)
+	}
+}
+
+// findSelf gives the index of the node in a configuration, -1 where it is not there.
+func (r *ReplSet) findSelf(c *replication.SetConfig) int {
+	for i := range c.Members {
+		if r.isSelf(c.Members[i].Host) {
+			return i
+		}
+	}
+	return -1
+}
+
+// isSelf tells whether an address means this node: one it is known by, or its port on an address of this machine.
+func (r *ReplSet) isSelf(host string) bool {
+	if host == r.node.Host {
+		return true
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		return false
+	}
+	listens := false
+	for _, l := range r.opts.Listens {
+		if l == host {
+			return true
+		}
+		lname, lport, err := net.SplitHostPort(l)
+		listens = listens || err == nil && lport == port && (isLoopback(lname) == isLoopback(name) || isAny(lname) || name == "localhost")
+	}
+	return listens && r.isLocal(name)
+}
+
+func isAny(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+
+// isLocal tells whether a host name or address is one of this machine's.
+func (r *ReplSet) isLocal(name string) bool {
+	if name == "localhost" || isLoopback(name) {
+		return true
+	}
+	ips := []net.IP{net.ParseIP(name)}
+	if ips[0] == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		addrs, err := net.DefaultResolver.LookupIPAddr(ctx, name)
+		if err != nil {
+			return false
+		}
+		ips = ips[:0]
+		for _, a := range addrs {
+			ips = append(ips, a.IP)
+		}
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, ip := range ips {
+		for _, a := range own {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Close tells clients to turn to other members. With handOver a primary gives its place to another member.
+func (r *ReplSet) Close(ctx context.Context, handOver bool) {
+	r.closing.Store(true)
+	r.topo.Changed()
+	r.mu.Lock()
+	if r.mu.back != nil {
+		r.mu.back.Stop()
+	}
+	r.mu.Unlock()
+	if raft := r.member.Raft(); raft != nil && handOver && r.Writable() && len(r.Config().Members) > 1 {
+		if err := raft.StepDown(ctx, time.Minute, handOverWait, true); err != nil {
+			r.node.warn("No other member took over before the shutdown", err)
+		}
+	}
+}
+
+// leave ends the member's part in the set.
+func (r *ReplSet) leave() error {
+	r.change.Lock() // nothing joins any more
+	defer r.change.Unlock()
+	if raft := r.member.Raft(); raft != nil {
+		return raft.Close()
+	}
+	return nil
+}
+
+// handOverWait is how long a primary that shuts down waits for another member to catch up.
+const handOverWait = 10 * time.Second
+
+// shuttingDown is what hello answers while the process ends, so that clients turn to other members.
+func (r *ReplSet) shuttingDown() error {
+	if !r.closing.Load() || r.Name == "" || len(r.configMembers()) < 2 {
+		return nil
+	}
+	return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down").
+		WithDetails(value.Doc(value.F("remainingQuiesceTimeMillis", value.NewInt64(0))))
+}
+
+func (r *ReplSet) configMembers() []replication.MemberConfig {
+	if c := r.Config(); c != nil {
+		return c.Members
+	}
+	return nil
+}
+
+// checkRole refuses what the member must not serve at the moment: writes where it is not primary, reads where it is
+// neither primary nor a readable secondary that the client would also have. Data of the local database is the node's own.
+func (r *ReplSet) checkRole(op *command.Op) error {
+	if r.Name == "" || op.Client.Own || op.Req.DB == "local" {
+		return nil
+	}
+	s := r.state.Load()
+	if s.writable {
+		return nil
+	}
+	switch {
+	case op.Req.Spec.Primary():
+		return r.node.notPrimary()
+	case op.Req.Spec.Kind != command.Read:
+		return nil
+	}
+	readable := s.role == replication.Primary || s.role == replication.Secondary
+	secondaryOk := secondaryOk(op)
+	switch {
+	case readable && (secondaryOk || op.Req.Spec.Name == "getMore"):
+		return nil
+	case secondaryOk:
+		return mongoerr.New(mongoerr.NotPrimaryOrSecondary, "not primary or secondary; cannot currently read from this replSet member")
+	}
+	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
+}
+
+// secondaryOk tells whether a read may be answered by a secondary.
+func secondaryOk(op *command.Op) bool {
+	return op.Req.ReadPreference.OrPrimary() != cluster.ReadPrimary
+}

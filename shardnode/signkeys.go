@@ -1,0 +1,65 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+)
+
+// keysNS holds the keys that cluster times are signed with.
+const keysNS = "admin.system.keys"
+
+// ownKeys are the signing keys in the node's own store, which every member of its set has.
+type ownKeys struct{ n *Node }
+
+// LoadKeys implements cluster.KeyStore.
+func (k ownKeys) LoadKeys(context.Context) ([]cluster.SigningKey, error) {
+	var keys []cluster.SigningKey
+	err := k.n.eachDoc(keysNS, func(doc []byte) error {
+		if value.Lookup(doc, "purpose").Str() != cluster.KeyPurpose {
+			return nil
+		}
+		key, err := cluster.ParseSigningKey(doc)
+		keys = append(keys, key)
+		return err
+	})
+	return keys, err
+}
+
+// InsertKey implements cluster.KeyStore.
+func (k ownKeys) InsertKey(ctx context.Context, key cluster.SigningKey) error {
+	return k.n.putDoc(ctx, keysNS, key.Doc())
+}
+
+// keyCheck is how often the primary looks whether the next key is due.
+const keyCheck = time.Hour
+
+// keyService makes a member of a set that is no shard sign with keys of the set's own, which the primary makes ahead.
+func (s *Server) keyService() replication.Service {
+	ring := cluster.NewKeyRing(ownKeys{s.Node})
+	if s.Clock.Keys() == nil {
+		s.Clock.UseKeys(ring)
+	}
+	return replication.Service{
+		Name:   "KeysCollectionManager",
+		StepUp: func(ctx context.Context, _ int64) error { return ring.EnsureAhead(ctx, s.Clock, keyRotation) },
+		Run: func(ctx context.Context, _ int64) {
+			tick := time.NewTicker(keyCheck)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					_ = ring.EnsureAhead(ctx, s.Clock, keyRotation) // the keys there are reach a good while further
+				case <-ctx.Done():
+					return
+				}
+			}
+		},
+	}
+}
+
+// KeepKeys makes the server sign with keys that its own set keeps: a config server, or a set that is no shard.
+func (s *Server) KeepKeys() error { return s.Node.Services.Add(s.keyService()) }
