@@ -21,6 +21,7 @@ type aggCommand struct {
 	foreign  []string
 	writes   []string
 	as       string // the view that the client named, "" for none
+	stages   int    // how many stages at the front are that view's
 	here     bool   // a stage must run on the router although the placement does not show it
 }
 
@@ -166,6 +167,17 @@ func (a *aggCommand) addWrite(to value.Value, db string) {
 
 // prepareWrites creates the databases that $out and $merge write to.
 func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
+	if len(a.writes) > 0 {
+		scope, err := r.newScope(op, nil)
+		if err != nil {
+			return err
+		}
+		db, coll := cluster.SplitNS(a.ns)
+		opts := &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Scope: scope, ViewStages: a.stages}
+		if _, err := agg.Parse(a.pipeline, opts); err != nil {
+			return err
+		}
+	}
 	for _, ns := range a.writes {
 		if _, err := r.collectionForWrite(op, ns); err != nil && mongoerr.CodeOf(err) != mongoerr.InvalidNamespace {
 			return err
@@ -240,6 +252,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
 		AllowDiskUse: op.BoolOr("allowDiskUse", true),
 		Scope:        scope,
+		ViewStages:   a.stages,
 	}
 	p, err := agg.Parse(a.pipeline, opts)
 	if err != nil {
@@ -348,8 +361,9 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 	if view.collation != nil && value.Lookup(op.Req.Body, "collation").IsMissing() {
 		b = value.Append(b, "collation", value.NewDocument(view.collation))
 	}
+	b = value.Append(b, "viewStages", value.NewInt32(int32(len(view.pipeline))))
 	b = value.Append(b, "$db", value.NewString(db))
-	a := &aggCommand{ns: view.ns, as: op.Stats.NS, pipeline: pipeline, body: value.End(b, mark)}
+	a := &aggCommand{ns: view.ns, as: op.Stats.NS, stages: len(view.pipeline), pipeline: pipeline, body: value.End(b, mark)}
 	a.scan(pipeline, db)
 	return r.runAggregate(op, a, dst)
 }

@@ -25,6 +25,10 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
 		}
+		if level := value.Lookup(op.Req.ReadConcern, "level"); level.T == value.String && level.Str() != "local" {
+			return nil, false, mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
+				"Current readConcern: %s", name, level.Str())
+		}
 	}
 	switch string(name) {
 	case "$currentOp":

@@ -239,6 +239,9 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if err := checkCursorSession(op, c); err != nil {
 		return dst, err
 	}
+	if ns := op.Req.NS(coll); c.ns != "" && ns != c.ns {
+		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
+	}
 	if data, on := r.Fail.Register("failGetMoreAfterCursorCheckout").Enter(nil); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
@@ -328,14 +331,19 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	ns := op.Req.NS(coll)
-	var killed, missing []value.Value
+	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
+	var ids, killed, missing []value.Value
 	for i, v := range value.Values(op.Req.Doc("cursors")) {
+		if v.IsNullish() {
+			continue
+		}
 		if v.T != value.Int64 {
 			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
 		}
-		c := r.cursors.peek(v.Int64())
-		if c == nil || c.ns != ns {
+		ids = append(ids, v)
+	}
+	for _, v := range ids {
+		if r.cursors.peek(v.Int64()) == nil {
 			missing = append(missing, v)
 			continue
 		}

@@ -2,8 +2,8 @@ package router
 
 import (
 	"context"
-	"math"
 	"sort"
+	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -227,7 +227,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if db == "admin" {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
 	}
-	if v := op.Req.Cmd; !v.T.Numeric() || math.Trunc(v.AsFloat64()) != 1 {
+	if v := op.Req.Cmd; !v.T.Numeric() || command.LongOf(v) != 1 {
 		return r.relayAny(op, dst) // which says what is wrong with it
 	}
 	_, err := r.Catalog.Database(op, db)
@@ -253,6 +253,9 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	start := len(dst)
 	sdb, _ := cluster.SplitNS(from)
+	if tdb, coll := cluster.SplitNS(to); command.CheckCollName(tdb, coll) != nil || strings.Contains(from+to, "$") {
+		return r.relayAny(op, dst) // which says what is wrong with the names
+	}
 	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return r.relayAny(op, dst) // which finds no such collection
 	}

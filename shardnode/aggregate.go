@@ -22,7 +22,7 @@ func aggregateSpec(n *Node) command.Spec {
 			command.Opt("let", command.TObject), command.Opt("fromMongos", command.TSafeBool), command.Opt("fromRouter", command.TSafeBool),
 			command.Opt("needsMerge", command.TSafeBool), command.Opt("exchange", command.TObject),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("collectionUUID", command.TOther),
-			command.Opt("isMapReduceCommand", command.TSafeBool), command.Opt("passthroughToShard", command.TObject),
+			command.Opt("isMapReduceCommand", command.TSafeBool), command.Opt("viewStages", command.TNumber), command.Opt("passthroughToShard", command.TObject),
 			command.Opt("querySettings", command.TObject), command.Opt("encryptionInformation", command.TObject),
 			command.Opt("includeQueryStatsMetrics", command.TSafeBool), command.Opt("isHybridSearch", command.TSafeBool),
 		},
@@ -121,19 +121,19 @@ func cursorOption(op *command.Op) (size int64, err error) {
 
 // openAggregate builds the cursor of a pipeline over a snapshot, which the cursor then owns.
 func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pipeline value.Value) (*cursor, error) {
-	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
+	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint"), viewStages: int(op.Req.Int("viewStages", 0))}
 	var viewCollation []byte
 	r, err := n.resolveFor(op, s, ns)
 	if err != nil {
 		return nil, err
 	}
-	if r != nil && op.Bool("isMapReduceCommand") {
-		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	if isBuckets(ns) {
+		err = checkOnSeries(pipeline)
+	} else if r != nil {
+		err = r.allowsPipeline(op, ns)
 	}
-	if isBuckets(ns) || r != nil && r.timeseries {
-		if err := checkOnSeries(pipeline); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	if r != nil && !reportsOnView(pipeline) {
 		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
@@ -144,6 +144,17 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 		return nil, err
 	}
 	return &cursor{ns: ns, stream: &aggStream{src: src}, snap: s}, nil
+}
+
+// allowsPipeline refuses what cannot be asked of a view, or of a time series collection, which is one.
+func (r *resolved) allowsPipeline(op *command.Op, ns string) error {
+	switch {
+	case op.Bool("isMapReduceCommand"):
+		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	case r.timeseries:
+		return checkOnSeries(op.Arg("pipeline"))
+	}
+	return nil
 }
 
 // reportsOnView is true for a pipeline whose first stage tells of the namespace itself, be it a view.

@@ -33,6 +33,14 @@ func (n *Node) viewForRouter(op *command.Op, ns string) error {
 	if err := r.allowsArgument(op.Arg("collation")); err != nil {
 		return err
 	}
+	if op.Req.Spec.Name == "aggregate" {
+		if reportsOnView(op.Arg("pipeline")) {
+			return nil
+		}
+		if err := r.allowsPipeline(op, ns); err != nil {
+			return err
+		}
+	}
 	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
 	if r.collation != nil {
 		view = append(view, value.F("collation", value.NewDocument(r.collation)))
