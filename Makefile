@@ -1,6 +1,6 @@
 GO ?= go
 
-.PHONY: run build test race compat bench fuzz lint clean
+.PHONY: run build test race nemesis compat bench fuzz lint clean
 
 # Build and start a sharded cluster on 127.0.0.1:27017, data under ./data.
 run: build
@@ -15,6 +15,11 @@ test: lint
 
 race:
 	$(GO) test -race ./...
+
+# Replica sets in separate processes whose members are killed, paused and cut off: make nemesis NEMESIS=10m
+NEMESIS ?= 3m
+nemesis:
+	SHOAL_NEMESIS=$(NEMESIS) $(GO) test -count=1 -timeout 0 -run 'TestNemesis' -v ./cmd/shoal
 
 lint:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "gofmt: $$bad"; exit 1; }

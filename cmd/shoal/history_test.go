@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// regOp is one operation on a register: a document whose value clients read, write, and compare and set.
+type regOp struct {
+	kind     byte // 'r', 'w', 'c'
+	key      int
+	old, new int
+}
+
+// regModel is a register: what a read returns is what the last write, or the last compare-and-set that matched, put
+// there. An operation whose outcome is not known may have happened at any time since it began, or never.
+var regModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byKey := map[int][]porcupine.Operation{}
+		for _, o := range history {
+			k := o.Input.(regOp).key
+			byKey[k] = append(byKey[k], o)
+		}
+		var out [][]porcupine.Operation
+		for _, h := range byKey {
+			out = append(out, h)
+		}
+		return out
+	},
+	Init: func() any { return 0 },
+	Step: func(state, input, output any) (bool, any) {
+		in, now := input.(regOp), state.(int)
+		known := output.(regOut)
+		switch in.kind {
+		case 'r':
+			return known.value == now, now
+		case 'w':
+			return true, in.new
+		}
+		if now == in.old {
+			return true, in.new
+		}
+		return known.unknown, now
+	},
+	DescribeOperation: func(input, output any) string {
+		in, out := input.(regOp), output.(regOut)
+		switch {
+		case in.kind == 'r':
+			return fmt.Sprintf("read(%d) = %d", in.key, out.value)
+		case in.kind == 'w':
+			return fmt.Sprintf("write(%d, %d) unknown: %v", in.key, in.new, out.unknown)
+		}
+		return fmt.Sprintf("cas(%d, %d, %d) unknown: %v", in.key, in.old, in.new, out.unknown)
+	},
+}
+
+type regOut struct {
+	value   int
+	unknown bool
+}
+
+// history collects what clients did and saw.
+type history struct {
+	mu      sync.Mutex
+	start   time.Time
+	ops     []porcupine.Operation
+	unknown int
+	// versions is what is known of each register's versions: every write raises one number by one, so that a version
+	// has one value for whoever sees it.
+	versions map[[2]int]int
+	wrong    []string
+	errors   map[string]int
+}
+
+func newHistory() *history {
+	return &history{start: time.Now(), versions: map[[2]int]int{}, errors: map[string]int{}}
+}
+
+func (h *history) now() int64 { return int64(time.Since(h.start)) }
+
+// done notes an operation that was acknowledged.
+func (h *history) done(client int, op regOp, call int64, value int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Call: call, Output: regOut{value: value}, Return: h.now()})
+}
+
+// lost notes a write whose outcome is not known.
+func (h *history) lost(client int, op regOp, call int64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.errors[err.Error()]++
+	if op.kind != 'r' {
+		h.unknown++
+		h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Call: call, Output: regOut{unknown: true}, Return: math.MaxInt64})
+	}
+}
+
+// saw notes the value of a register's version.
+func (h *history) saw(key, version, value int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := [2]int{key, version}
+	if had, ok := h.versions[at]; ok && had != value {
+		h.wrong = append(h.wrong, fmt.Sprintf("version %d of register %d was seen as %d and as %d", version, key, had, value))
+	}
+	h.versions[at] = value
+}
+
+func (h *history) violation(format string, args ...any) {
+	h.mu.Lock()
+	h.wrong = append(h.wrong, fmt.Sprintf(format, args...))
+	h.mu.Unlock()
+}
+
+// check fails the test where no order of the operations explains what clients saw.
+func (h *history) check(t *testing.T, limit time.Duration) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.Logf("%d operations, %d of them with unknown outcome", len(h.ops), h.unknown)
+	for e, n := range h.errors {
+		t.Logf("%d times: %s", n, e)
+	}
+	for _, w := range h.wrong {
+		t.Error(w)
+	}
+	result, info := porcupine.CheckOperationsVerbose(regModel, h.ops, limit)
+	switch result {
+	case porcupine.Illegal:
+		file := t.TempDir() + "/history.html"
+		if dir := keepDir(); dir != "" {
+			file = dir + "/history.html"
+		}
+		_ = porcupine.VisualizePath(regModel, info, file)
+		t.Errorf("the history is not linearizable: %s", file)
+	case porcupine.Unknown:
+		t.Logf("the history could not be checked within %v", limit)
+	}
+	if len(h.ops) < 100 {
+		t.Errorf("only %d operations: the test proves little", len(h.ops))
+	}
+}
+
+// The checker itself: it accepts what may be, and refuses what may not.
+func TestRegisterHistories(t *testing.T) {
+	op := func(in regOp, call, ret int64, out regOut) porcupine.Operation {
+		return porcupine.Operation{Input: in, Call: call, Return: ret, Output: out}
+	}
+	w := func(v int) regOp { return regOp{kind: 'w', new: v} }
+	cas := func(a, b int) regOp { return regOp{kind: 'c', old: a, new: b} }
+	read := regOp{kind: 'r'}
+	for name, c := range map[string]struct {
+		ops  []porcupine.Operation
+		want bool
+	}{
+		"in order":         {[]porcupine.Operation{op(w(1), 0, 1, regOut{}), op(read, 2, 3, regOut{value: 1})}, true},
+		"stale read":       {[]porcupine.Operation{op(w(1), 0, 1, regOut{}), op(w(2), 2, 3, regOut{}), op(read, 4, 5, regOut{value: 1})}, false},
+		"lost write":       {[]porcupine.Operation{op(w(1), 0, 1, regOut{}), op(read, 2, 3, regOut{value: 0})}, false},
+		"unknown, later":   {[]porcupine.Operation{op(w(1), 0, math.MaxInt64, regOut{unknown: true}), op(read, 2, 3, regOut{value: 0}), op(read, 4, 5, regOut{value: 1})}, true},
+		"unknown, undone":  {[]porcupine.Operation{op(w(1), 0, math.MaxInt64, regOut{unknown: true}), op(read, 2, 3, regOut{value: 1}), op(read, 4, 5, regOut{value: 0})}, false},
+		"cas":              {[]porcupine.Operation{op(cas(0, 5), 0, 1, regOut{}), op(read, 2, 3, regOut{value: 5})}, true},
+		"two cas of one":   {[]porcupine.Operation{op(cas(0, 5), 0, 3, regOut{}), op(cas(0, 6), 1, 2, regOut{})}, false},
+		"unknown cas":      {[]porcupine.Operation{op(w(1), 0, 1, regOut{}), op(cas(0, 5), 2, math.MaxInt64, regOut{unknown: true}), op(read, 3, 4, regOut{value: 1})}, true},
+		"unknown cas done": {[]porcupine.Operation{op(cas(0, 5), 0, math.MaxInt64, regOut{unknown: true}), op(read, 3, 4, regOut{value: 5})}, true},
+	} {
+		if got := porcupine.CheckOperations(regModel, c.ops); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

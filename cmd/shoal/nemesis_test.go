@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// nemesisTime is how long members suffer; `make nemesis` asks for minutes.
+func nemesisTime(otherwise time.Duration) time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("SHOAL_NEMESIS")); err == nil {
+		return d
+	}
+	return otherwise
+}
+
+// keepDir is where failed tests leave logs and histories, "" for nowhere.
+func keepDir() string { return os.Getenv("SHOAL_KEEP_LOGS") }
+
+const (
+	registers       = 8
+	nemesisClients  = 6
+	registerTimeout = 5 * time.Second // of one operation
+)
+
+// worker is one client of the registers. Its session makes its reads follow its own writes.
+type worker struct {
+	id      int
+	h       *history
+	linear  *mongo.Collection // linearizable reads
+	causal  *mongo.Collection // majority reads of secondaries, in a session
+	log     *mongo.Collection
+	seen    [registers]int // the newest version that this client has seen
+	next    int
+	logged  []int // ids of acknowledged inserts
+	acked   *atomic.Int64
+	session *mongo.Session
+}
+
+type register struct {
+	V int `bson:"v"`
+	N int `bson:"n"`
+}
+
+func newWorker(t *testing.T, id int, uri string, h *history, acked *atomic.Int64) *worker {
+	c := connect(t, uri)
+	s, err := c.StartSession(options.Session().SetCausalConsistency(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := writeconcern.Majority()
+	open := func(name string, rc *readconcern.ReadConcern, rp *readpref.ReadPref) *mongo.Collection {
+		return c.Database("nemesis").Collection(name, options.Collection().SetReadConcern(rc).SetReadPreference(rp).SetWriteConcern(w))
+	}
+	return &worker{
+		id: id, h: h, acked: acked, session: s, log: open("log", readconcern.Local(), readpref.Primary()),
+		linear: open("registers", readconcern.Linearizable(), readpref.Primary()),
+		causal: open("registers", readconcern.Majority(), readpref.SecondaryPreferred()),
+	}
+}
+
+// run does random operations until ctx ends.
+func (w *worker) run(ctx context.Context, rnd *rand.Rand) {
+	for ctx.Err() == nil {
+		k := rnd.Intn(registers)
+		octx, cancel := context.WithTimeout(context.Background(), registerTimeout)
+		var err error
+		switch rnd.Intn(6) {
+		case 0, 1:
+			err = w.read(octx, k)
+		case 2:
+			err = w.compareAndSet(octx, k)
+		case 3:
+			err = w.readCausal(octx, k)
+		case 4:
+			err = w.insert(octx)
+		default:
+			err = w.write(octx, k)
+		}
+		cancel()
+		if err != nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func (w *worker) value() int {
+	w.next++
+	return w.next*nemesisClients + w.id + 1
+}
+
+func (w *worker) read(ctx context.Context, k int) error {
+	call := w.h.now()
+	var r register
+	err := w.linear.FindOne(ctx, bson.D{{Key: "_id", Value: k}}).Decode(&r)
+	if err != nil {
+		return w.failed(regOp{kind: 'r', key: k}, call, err)
+	}
+	w.h.done(w.id, regOp{kind: 'r', key: k}, call, r.V)
+	w.h.saw(k, r.N, r.V)
+	return nil
+}
+
+// failed notes an operation that ended in an error. No register is ever missing.
+func (w *worker) failed(op regOp, call int64, err error) error {
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		w.h.violation("client %d does not find register %d: %c %v, %v after the start", w.id, op.key, op.kind, op, time.Since(w.h.start))
+	}
+	w.h.lost(w.id, op, call, err)
+	return err
+}
+
+func (w *worker) write(ctx context.Context, k int) error {
+	return w.modify(ctx, regOp{kind: 'w', key: k, new: w.value()}, bson.D{{Key: "_id", Value: k}})
+}
+
+func (w *worker) compareAndSet(ctx context.Context, k int) error {
+	var r register
+	if err := w.linear.FindOne(ctx, bson.D{{Key: "_id", Value: k}}).Decode(&r); err != nil {
+		return err
+	}
+	op := regOp{kind: 'c', key: k, old: r.V, new: w.value()}
+	return w.modify(ctx, op, bson.D{{Key: "_id", Value: k}, {Key: "v", Value: r.V}})
+}
+
+// modify writes a register in the worker's session, by findAndModify, which tells the version it made.
+func (w *worker) modify(ctx context.Context, op regOp, q bson.D) error {
+	call := w.h.now()
+	var r register
+	u := bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: op.new}}}, {Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
+	sctx := mongo.NewSessionContext(ctx, w.session)
+	err := w.causal.FindOneAndUpdate(sctx, q, u, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&r)
+	if errors.Is(err, mongo.ErrNoDocuments) && op.kind == 'c' {
+		return nil // it did nothing, and tells nothing: another primary may have been at work
+	}
+	if err != nil {
+		return w.failed(op, call, err)
+	}
+	if r.V != op.new {
+		w.h.violation("register %d was set to %d and returned as %d", op.key, op.new, r.V)
+	}
+	w.h.done(w.id, op, call, 0)
+	w.h.saw(op.key, r.N, r.V)
+	w.seen[op.key] = max(w.seen[op.key], r.N)
+	w.acked.Add(1)
+	return nil
+}
+
+// readCausal reads with a majority at a secondary, where there is one: never behind what the session has seen.
+func (w *worker) readCausal(ctx context.Context, k int) error {
+	call := w.h.now()
+	var r register
+	err := w.causal.FindOne(mongo.NewSessionContext(ctx, w.session), bson.D{{Key: "_id", Value: k}}).Decode(&r)
+	if err != nil {
+		return w.failed(regOp{kind: 'r', key: k}, call, err)
+	}
+	if r.N < w.seen[k] {
+		w.h.violation("client %d read version %d of register %d after version %d", w.id, r.N, k, w.seen[k])
+	}
+	w.seen[k] = r.N
+	w.h.saw(k, r.N, r.V)
+	return nil
+}
+
+func (w *worker) insert(ctx context.Context) error {
+	id := w.value()
+	_, err := w.log.InsertOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "by", Value: w.id}})
+	if err == nil {
+		w.logged = append(w.logged, id)
+		w.acked.Add(1)
+	} else if mongo.IsDuplicateKeyError(err) {
+		w.h.violation("an insert of %d was tried again and met itself: %v", id, err)
+	}
+	return err
+}
+
+// misfortunes are what may befall members. Each does its harm, and gives what undoes it.
+var misfortunes = []struct {
+	name string
+	do   func(rs *replicaSet, victim, other int) (undo func())
+}{
+	{"kill", func(rs *replicaSet, v, _ int) func() { rs.kill(v); return func() { rs.start(v) } }},
+	{"pause", func(rs *replicaSet, v, _ int) func() { rs.pause(v); return func() { rs.resume(v) } }},
+	{"isolate", func(rs *replicaSet, v, _ int) func() { rs.net.isolate(v); return rs.net.heal }},
+	{"deafen", func(rs *replicaSet, v, o int) func() { rs.net.sever(o, v); return rs.net.heal }},
+	{"kill two", func(rs *replicaSet, v, o int) func() {
+		rs.kill(v)
+		rs.kill(o)
+		return func() { rs.start(v); rs.start(o) }
+	}},
+	{"step down", func(rs *replicaSet, v, _ int) func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = rs.members[v].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}}).Err()
+		return func() {}
+	}},
+	{"stop", func(rs *replicaSet, v, _ int) func() { rs.end(v, syscall.SIGTERM); return func() { rs.start(v) } }},
+}
+
+// torment does misfortunes, one after the other, until its time is over.
+func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, acked *atomic.Int64) {
+	for i, end := 0, time.Now().Add(limit); time.Now().Before(end); i++ {
+		victim := rs.primary()
+		if victim < 0 || i%3 == 2 {
+			victim = rnd.Intn(len(rs.members))
+		}
+		other := (victim + 1 + rnd.Intn(len(rs.members)-1)) % len(rs.members)
+		// The first three are the ones that the short form must not miss.
+		m := misfortunes[i%len(misfortunes)]
+		if i >= 3 {
+			m = misfortunes[rnd.Intn(len(misfortunes))]
+		}
+		before := acked.Load()
+		undo := m.do(rs, victim, other)
+		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
+		t.Logf("%s %d (%d): %d writes meanwhile", m.name, victim, other, acked.Load()-before)
+		undo()
+		time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
+	}
+}
+
+// Whatever befalls a minority (and, for a moment, a majority), no acknowledged write is lost and no linearizable read is
+// stale; when it is over, all members hold the same.
+func TestNemesis(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	rs := launchSet(t, 3)
+	rnd := rand.New(rand.NewSource(seed))
+	admin := connect(t, rs.uri())
+	var docs []any
+	for k := range registers {
+		docs = append(docs, bson.D{{Key: "_id", Value: k}, {Key: "v", Value: 0}, {Key: "n", Value: 0}})
+	}
+	all := options.Collection().SetWriteConcern(writeconcern.Majority())
+	if _, err := admin.Database("nemesis").Collection("registers", all).InsertMany(context.Background(), docs); err != nil {
+		t.Fatal(err)
+	}
+	h := newHistory()
+	var acked atomic.Int64
+	working, done := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	workers := make([]*worker, nemesisClients)
+	for i := range workers {
+		w := newWorker(t, i, rs.uri(), h, &acked)
+		workers[i] = w
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			w.run(working, rand.New(rand.NewSource(seed+int64(i)+1)))
+		}()
+	}
+	time.Sleep(500 * time.Millisecond)
+	torment(t, rs, rnd, nemesisTime(9*time.Second), &acked)
+	rs.waitReady(30 * time.Second)
+	time.Sleep(500 * time.Millisecond)
+	done()
+	wg.Wait()
+	checkLog(t, admin, workers)
+	rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
+	h.check(t, 30*time.Second)
+}
+
+// checkLog looks for the acknowledged inserts.
+func checkLog(t *testing.T, c *mongo.Client, workers []*worker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cur, err := c.Database("nemesis").Collection("log").Find(ctx, bson.D{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []struct {
+		ID int `bson:"_id"`
+	}
+	if err := cur.All(ctx, &docs); err != nil {
+		t.Fatal(err)
+	}
+	there := map[int]bool{}
+	for _, d := range docs {
+		there[d.ID] = true
+	}
+	var lost []string
+	n := 0
+	for _, w := range workers {
+		n += len(w.logged)
+		for _, id := range w.logged {
+			if !there[id] {
+				lost = append(lost, fmt.Sprint(id))
+			}
+		}
+	}
+	t.Logf("%d inserts acknowledged, %d there", n, len(there))
+	if len(lost) > 0 {
+		t.Errorf("%d acknowledged inserts are lost: %s", len(lost), strings.Join(lost, " "))
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// network stands between the members of a set: each is reached at an address of its own in 127.0.0.0/8, behind which a
+// proxy passes bytes on to where the member listens, or keeps them while the link between two members is cut. Members
+// take an address of their machine with their own port for themselves, so nothing else tells them of it.
+type network struct {
+	mu      sync.Mutex
+	cut     map[[2]int]bool // from, to
+	healed  chan struct{}   // closed when a link comes back
+	pids    []int           // of the members, 0 while one is down
+	proxies []net.Listener
+	conns   sync.WaitGroup
+}
+
+// client is who a connection is from that no member made.
+const client = -1
+
+func newNetwork(members int) *network {
+	return &network{cut: map[[2]int]bool{}, healed: make(chan struct{}), pids: make([]int, members)}
+}
+
+// proxied is where member i is reached.
+func proxied(i, port int) string { return fmt.Sprintf("127.0.0.%d:%d", 11+i, port) }
+
+// serve makes member i, which listens on port, reachable for the others.
+func (n *network) serve(t testing.TB, i, port int) {
+	l, err := net.Listen("tcp", proxied(i, port))
+	if err != nil {
+		t.Skipf("this machine has no further loopback addresses: %v", err)
+	}
+	n.proxies = append(n.proxies, l)
+	n.conns.Add(1)
+	go func() {
+		defer n.conns.Done()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n.conns.Add(1)
+			go func() {
+				defer n.conns.Done()
+				n.pass(c, i, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			}()
+		}
+	}()
+}
+
+// close ends the proxies. The members must have ended.
+func (n *network) close() {
+	n.heal()
+	for _, l := range n.proxies {
+		_ = l.Close()
+	}
+	n.conns.Wait()
+}
+
+// isolate cuts a member off from all others, in both directions.
+func (n *network) isolate(i int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for j := range n.pids {
+		if j != i {
+			n.cut[[2]int{i, j}], n.cut[[2]int{j, i}] = true, true
+		}
+	}
+}
+
+// sever cuts one link in one direction.
+func (n *network) sever(from, to int) {
+	n.mu.Lock()
+	n.cut[[2]int{from, to}] = true
+	n.mu.Unlock()
+}
+
+// heal brings all links back.
+func (n *network) heal() {
+	n.mu.Lock()
+	clear(n.cut)
+	close(n.healed)
+	n.healed = make(chan struct{})
+	n.mu.Unlock()
+}
+
+// open waits until bytes may go from one to another.
+func (n *network) open(from, to int) {
+	for {
+		n.mu.Lock()
+		cut, healed := n.cut[[2]int{from, to}], n.healed
+		n.mu.Unlock()
+		if !cut {
+			return
+		}
+		<-healed
+	}
+}
+
+func (n *network) setPID(i, pid int) {
+	n.mu.Lock()
+	n.pids[i] = pid
+	n.mu.Unlock()
+}
+
+// pass forwards a connection to member to, as its bytes may go.
+func (n *network) pass(in net.Conn, to int, addr string) {
+	from := n.source(in)
+	n.open(from, to)
+	out, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		_ = in.Close()
+		return
+	}
+	var both sync.WaitGroup
+	both.Add(2)
+	forward := func(dst, src net.Conn, from, to int) {
+		defer both.Done()
+		buf := make([]byte, 64<<10)
+		for {
+			k, err := src.Read(buf)
+			if k > 0 {
+				n.open(from, to)
+				if _, werr := dst.Write(buf[:k]); werr != nil {
+					err = werr
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_, _ = dst.Close(), src.Close()
+	}
+	go forward(out, in, from, to)
+	go forward(in, out, to, from)
+	both.Wait()
+}
+
+// source finds the member that made a connection, by the process that has the socket.
+func (n *network) source(c net.Conn) int {
+	inode := socketInode(c.RemoteAddr().(*net.TCPAddr))
+	if inode == "" {
+		return client
+	}
+	n.mu.Lock()
+	pids := append([]int(nil), n.pids...)
+	n.mu.Unlock()
+	for i, pid := range pids {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {
+				return i
+			}
+		}
+	}
+	return client
+}
+
+// socketInode finds the socket with a local address in the kernel's table.
+func socketInode(a *net.TCPAddr) string {
+	ip := a.IP.To4()
+	want := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
+	f, err := os.Open("/proc/net/tcp")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if w := strings.Fields(s.Text()); len(w) > 9 && w[1] == want {
+			return w[9]
+		}
+	}
+	return ""
+}
