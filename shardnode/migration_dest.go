@@ -114,6 +114,10 @@ func (r *recipient) run(ctx context.Context) error {
 	if err := r.m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(r.id, r.ns, r.uuid, r.from, r.rng, true)); err != nil {
 		return err
 	}
+	// Nothing in the range is this shard's yet: what lies there are orphans, which would come to life.
+	if err := r.m.removeRange(op, r.ns, r.uuid, r.rng); err != nil {
+		return err
+	}
 	r.set(recvClone, nil)
 	if err := r.clone(ctx); err != nil {
 		return err
@@ -214,7 +218,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 			return nil
 		}
 		if c.Counters.Records.Load() > 0 {
-			return mongoerr.Newf(mongoerr.CannotCreateIndex, "aborting, shard is missing %d indexes and collection is not empty", len(missing))
+			return missingIndexes(len(missing))
 		}
 		_, err := u.CreateIndexes(c, missing)
 		return err

@@ -30,18 +30,12 @@ type outcome struct {
 	docs []value.Value
 }
 
-func (o outcome) String() string {
-	if o.code != 0 {
-		return fmt.Sprintf("error %d %s", o.code, o.msg)
+// against tells how an outcome differs from the one it should be.
+func (o outcome) against(want outcome) string {
+	if o.code != 0 || want.code != 0 {
+		return fmt.Sprintf("error %d %s instead of %d %s", o.code, o.msg, want.code, want.msg)
 	}
-	s := fmt.Sprintf("%d results", len(o.docs))
-	for i, d := range o.docs {
-		if i == 12 {
-			return s + "\n  …"
-		}
-		s += "\n  " + value.Show(d)
-	}
-	return s
+	return querytest.Diff(querytest.SortFields(o.docs), querytest.SortFields(want.docs))
 }
 
 // outcome runs a command to its end.
@@ -101,7 +95,7 @@ func newPlanRound(t *testing.T, n *testNode, seed uint64) *planRound {
 			cmd = append(cmd, bson.E{Key: "collation", Value: collation})
 		}
 		if o := n.outcome(c, cmd); o.code != 0 {
-			t.Fatal(o)
+			t.Fatal(o.msg)
 		}
 	}
 	early := r.g.Chance(0.5)
@@ -278,7 +272,7 @@ func (r *planRound) check() {
 		if got := run(r.coll, more...); !sameOutcome(got, want, ordered, limited) && !(h != "" && got.code == 291) {
 			text, _ := bson.MarshalExtJSON(append(bson.D{{Key: name, Value: r.coll}}, append(args, more...)...), false, false)
 			explained := r.rawDo(bson.D{{Key: "explain", Value: append(append(bson.D{{Key: name, Value: r.coll}}, args...), more...)}, {Key: "verbosity", Value: "queryPlanner"}})
-			r.t.Fatalf("%s\nindexes %s\nplan %s\ngot  %v\nwant %v", text, r.indexes, value.Show(value.Lookup(value.Lookup(explained, "queryPlanner").Doc(), "winningPlan")), got, want)
+			r.t.Fatalf("%s\nindexes %s\nplan %s\n%s", text, r.indexes, value.Show(value.Lookup(value.Lookup(explained, "queryPlanner").Doc(), "winningPlan")), got.against(want))
 		}
 	}
 }

@@ -133,9 +133,17 @@ func (m *migrations) runCreateParticipant(op *command.Op, dst []byte) ([]byte, e
 		if len(specs) == 0 {
 			return nil
 		}
+		if c.Counters.Records.Load() > 0 {
+			return missingIndexes(len(specs))
+		}
 		_, err = u.CreateIndexes(c, specs)
 		return err
 	})
+}
+
+// missingIndexes refuses to receive documents of a collection whose indexes failed to build on this shard.
+func missingIndexes(n int) error {
+	return mongoerr.Newf(mongoerr.CannotCreateIndex, "aborting, shard is missing %d indexes and collection is not empty", n)
 }
 
 // runParticipantBlock begins or ends a critical section that the config server asks for around a DDL.

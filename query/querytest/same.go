@@ -1,6 +1,7 @@
 package querytest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -50,4 +51,46 @@ func sortFields(v value.Value) value.Value {
 	}
 	slices.SortStableFunc(fields, func(a, b value.Field) int { return strings.Compare(a.Key, b.Key) })
 	return value.NewDocument(value.Doc(fields...))
+}
+
+// Diff shows what two lists of documents do not have in common, or, where they have all, the first place that differs.
+func Diff(got, want []value.Value) string {
+	g, w := Sorted(got), Sorted(want)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d results instead of %d", len(g), len(w))
+	lines := 0
+	line := func(sign string, v value.Value) {
+		if lines++; lines < 20 {
+			b.WriteString("\n  " + sign + " " + value.Show(v))
+		}
+	}
+	for len(g)+len(w) > 0 {
+		switch c := compareHeads(g, w); {
+		case c < 0:
+			line("+", g[0])
+			g = g[1:]
+		case c > 0:
+			line("-", w[0])
+			w = w[1:]
+		default:
+			g, w = g[1:], w[1:]
+		}
+	}
+	for i := range want {
+		if lines == 0 && i < len(got) && value.Compare(got[i], want[i]) != 0 {
+			fmt.Fprintf(&b, "\n  at %d: %s\n  instead of %s", i, value.Show(got[i]), value.Show(want[i]))
+			break
+		}
+	}
+	return b.String()
+}
+
+func compareHeads(a, b []value.Value) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return value.Compare(a[0], b[0])
 }

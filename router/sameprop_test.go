@@ -1,0 +1,396 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/querytest"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// sameRound is one set of documents held four times: unsharded, and sharded by range, by hash and by a compound key, with
+// their chunks spread over three shards.
+type sameRound struct {
+	*testCluster
+	t     *testing.T
+	g     *querytest.Gen
+	seed  uint64
+	names []string // the first is not sharded
+	docs  bson.A
+	last  []string // the latest writes
+	next  int      // the next new _id
+	apart bool     // a write failed on some copies: nothing is to be compared any more
+}
+
+func (c *testCluster) do(db string, cmd bson.D) []byte {
+	c.t.Helper()
+	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+}
+
+// must is do for a command that has to succeed.
+func (r *sameRound) must(db string, cmd bson.D) {
+	r.t.Helper()
+	if reply := r.do(db, cmd); value.Lookup(reply, "ok").AsFloat64() != 1 || !value.Lookup(reply, "writeErrors").IsMissing() {
+		r.t.Fatalf("%v: %s", cmd, value.ShowDoc(reply))
+	}
+}
+
+func newSameRound(t *testing.T, c *testCluster, seed uint64) *sameRound {
+	r := &sameRound{testCluster: c, t: t, g: querytest.New(seed), seed: seed}
+	r.g.Plain = true
+	g := r.g
+	for _, n := range []string{"one", "range", "hash", "pair"} {
+		r.names = append(r.names, fmt.Sprint(n, seed))
+	}
+	for i, key := range []bson.D{{{Key: "k", Value: 1}}, {{Key: "_id", Value: "hashed"}}, {{Key: "g", Value: 1}, {Key: "k", Value: pick(g, any(1), "hashed")}}} {
+		r.must("admin", bson.D{{Key: "shardCollection", Value: "db." + r.names[i+1]}, {Key: "key", Value: key}})
+	}
+	for i := range 4 {
+		at := 10 * (i + 1)
+		r.do("admin", bson.D{{Key: "split", Value: "db." + r.names[1]}, {Key: "middle", Value: bson.D{{Key: "k", Value: at}}}})
+	}
+	for i := range 40 + g.R.IntN(40) {
+		k := any(int32(g.R.IntN(50)))
+		switch g.R.IntN(12) {
+		case 0:
+			k = nil
+		case 1:
+			k = fmt.Sprint("s", i)
+		case 2:
+			k = float64(i) + 0.5
+		}
+		d := append(g.Doc(i), bson.E{Key: "k", Value: k}, bson.E{Key: "g", Value: int32(i % 4)}, bson.E{Key: "v", Value: float64(g.R.IntN(20)) / 2})
+		r.docs = append(r.docs, d)
+	}
+	for _, n := range r.names {
+		r.must("db", bson.D{{Key: "insert", Value: n}, {Key: "documents", Value: r.docs}})
+	}
+	r.index()
+	for range 5 {
+		r.move()
+	}
+	return r
+}
+
+// index gives the copies indexes of their own: what is chosen may differ from shard to shard.
+func (r *sameRound) index() {
+	for _, n := range r.names {
+		for i := range r.g.R.IntN(3) {
+			spec := r.g.Index()
+			for _, e := range spec {
+				if e.Key == "unique" {
+					spec = spec[:1]
+				}
+			}
+			r.do("db", bson.D{{Key: "createIndexes", Value: n}, {Key: "indexes", Value: bson.A{append(spec, bson.E{Key: "name", Value: fmt.Sprint("x", i)})}}})
+		}
+	}
+}
+
+func pick[T any](g *querytest.Gen, from ...T) T { return from[g.R.IntN(len(from))] }
+
+// move sends a chunk somewhere else, wherever it is.
+func (r *sameRound) move() {
+	g := r.g
+	to := bson.E{Key: "to", Value: fmt.Sprint("shard", g.R.IntN(3))}
+	i := 1 + g.R.IntN(3)
+	find := bson.D{{Key: "k", Value: g.R.IntN(50)}}
+	switch i {
+	case 2:
+		find = bson.D{{Key: "_id", Value: g.R.IntN(60)}}
+	case 3:
+		at := bson.D{{Key: "g", Value: g.R.IntN(4)}, {Key: "k", Value: bson.MinKey{}}}
+		r.do("admin", bson.D{{Key: "split", Value: "db." + r.names[i]}, {Key: "middle", Value: at}})
+		find = bson.D{{Key: "g", Value: g.R.IntN(4)}, {Key: "k", Value: g.R.IntN(50)}}
+	}
+	reply := r.do("admin", bson.D{{Key: "moveChunk", Value: "db." + r.names[i]}, {Key: "find", Value: find}, to, {Key: "_waitForDelete", Value: true}})
+	r.last = append(r.last[max(0, len(r.last)-5):], fmt.Sprint("move ", r.names[i], find, to, value.ShowDoc(reply)))
+}
+
+// orphans puts documents on shards that do not own them, as a migration that failed may leave them.
+func (r *sameRound) orphans() {
+	live := map[int64]bool{}
+	for _, d := range r.outcome(r.names[0], all(r.names[0])).docs {
+		i, _ := value.Lookup(d.Doc(), "_id").AsInt64()
+		live[i] = true
+	}
+	for _, n := range r.names[1:] {
+		for _, id := range []string{"shard0", "shard1", "shard2"} {
+			p := r.shards[id]
+			direct := func(cmd bson.D) []byte {
+				raw, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: "db"}))
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				reply, err := cluster.Run(context.Background(), p, raw)
+				if err != nil {
+					r.t.Fatalf("%s: %v", id, err)
+				}
+				return reply
+			}
+			have := map[int64]bool{}
+			reply := direct(bson.D{{Key: "find", Value: n}, {Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: 1000}})
+			for _, d := range value.Values(value.Lookup(value.Lookup(reply, "cursor").Doc(), "firstBatch").Doc()) {
+				i, _ := value.Lookup(d.Doc(), "_id").AsInt64()
+				have[i] = true
+			}
+			var add bson.A
+			for i, d := range r.docs {
+				if live[int64(i)] && !have[int64(i)] && r.g.Chance(0.3) {
+					add = append(add, append(d.(bson.D)[:len(d.(bson.D)):len(d.(bson.D))], bson.E{Key: "orphan", Value: true}))
+				}
+			}
+			if len(have) > 0 && len(add) > 0 {
+				direct(bson.D{{Key: "insert", Value: n}, {Key: "documents", Value: add}})
+			}
+		}
+	}
+}
+
+// outcome is what a command came to: an error, or its documents.
+type outcome struct {
+	code int64
+	msg  string
+	docs []value.Value
+}
+
+// refused tells whether an index did not take a document (parallel arrays, an array to be hashed): the copies have
+// indexes of their own.
+func (o outcome) refused() bool {
+	text := o.msg
+	for _, d := range o.docs {
+		if d.T == value.Array || d.T == value.Document {
+			text += value.Show(d)
+		}
+	}
+	return strings.Contains(text, "cannot index parallel arrays") || strings.Contains(text, "index cannot be multikey") || strings.Contains(text, "hashed indexes do not currently support array values")
+}
+
+// against tells how an outcome differs from the one it should be.
+func (o outcome) against(want outcome) string {
+	if o.code != 0 || want.code != 0 {
+		return fmt.Sprintf("error %d %s, unsharded %d %s", o.code, o.msg, want.code, want.msg)
+	}
+	return querytest.Diff(querytest.SortFields(o.docs), querytest.SortFields(want.docs))
+}
+
+func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
+	r.t.Helper()
+	reply := r.do("db", cmd)
+	failed := func() bool {
+		if value.Lookup(reply, "ok").AsFloat64() == 1 {
+			return false
+		}
+		o.code, _ = value.Lookup(reply, "code").AsInt64()
+		o.msg = value.Lookup(reply, "errmsg").Str()
+		return true
+	}
+	if failed() {
+		return o
+	}
+	cur := value.Lookup(reply, "cursor")
+	if cur.T != value.Document {
+		for _, f := range []string{"n", "nModified", "value", "writeErrors"} {
+			o.docs = append(o.docs, value.Lookup(reply, f))
+		}
+		if v := value.Lookup(reply, "values"); v.T == value.Array {
+			o.docs = value.Values(v.Doc())
+		}
+		return o
+	}
+	for batch := "firstBatch"; ; batch = "nextBatch" {
+		o.docs = append(o.docs, value.Values(value.Lookup(cur.Doc(), batch).Doc())...)
+		id, _ := value.Lookup(cur.Doc(), "id").AsInt64()
+		if id == 0 {
+			return o
+		}
+		reply = r.do("db", bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: coll}, {Key: "batchSize", Value: 50}})
+		if failed() {
+			return o
+		}
+		cur = value.Lookup(reply, "cursor")
+	}
+}
+
+// read is a command that reads, for each collection, and whether its results have one order and one error.
+func (r *sameRound) read() (cmd func(coll string) bson.D, ordered, cut bool) {
+	g := r.g
+	var args bson.D
+	name := "find"
+	switch g.R.IntN(10) {
+	case 0:
+		name, args = "count", bson.D{{Key: "query", Value: g.Filter()}}
+		if g.Chance(0.3) {
+			args = append(args, bson.E{Key: "skip", Value: g.R.IntN(10)}, bson.E{Key: "limit", Value: g.R.IntN(20)})
+		}
+	case 1:
+		name, args = "distinct", bson.D{{Key: "key", Value: g.Path()}, {Key: "query", Value: g.Filter()}}
+	case 2, 3, 4:
+		args = bson.D{{Key: "filter", Value: g.Filter()}}
+		if g.Chance(0.6) {
+			ordered = true
+			args = append(args, bson.E{Key: "sort", Value: append(g.Sort()[:1], bson.E{Key: "_id", Value: pick(g, 1, -1)})})
+			if g.Chance(0.5) {
+				cut = true
+				args = append(args, bson.E{Key: "skip", Value: g.R.IntN(8)}, bson.E{Key: "limit", Value: g.R.IntN(20)})
+			}
+		}
+		if p := g.Projection(); p != nil {
+			args = append(args, bson.E{Key: "projection", Value: p})
+		}
+		if c := g.Collation(); c != nil {
+			args = append(args, bson.E{Key: "collation", Value: c})
+		}
+		args = append(args, bson.E{Key: "batchSize", Value: g.R.IntN(30)})
+	default:
+		seed := g.R.Uint64()
+		shape := func(coll string) (querytest.Pipeline, bson.D) {
+			again := querytest.New(seed)
+			again.Arrays, again.Mixed = g.Arrays, g.Mixed
+			p := again.Pipeline(5, coll, coll, r.names[0])
+			return p, bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: p.Stages}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: 20}}}}
+		}
+		p, _ := shape(r.names[0])
+		return func(coll string) bson.D { _, cmd := shape(coll); return cmd }, p.Ordered, p.Cut
+	}
+	return func(coll string) bson.D { return append(bson.D{{Key: name, Value: coll}}, args...) }, ordered, cut
+}
+
+// write is a command that writes the same whatever the placement.
+func (r *sameRound) write() func(coll string) bson.D {
+	g := r.g
+	byID := bson.D{{Key: "_id", Value: g.R.IntN(80)}}
+	filter, u := g.Filter(), g.Update()
+	switch g.R.IntN(8) {
+	case 0:
+		return func(coll string) bson.D {
+			return bson.D{{Key: "update", Value: coll}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: byID}, {Key: "u", Value: u}}, bson.D{{Key: "q", Value: filter}, {Key: "u", Value: u}, {Key: "multi", Value: true}}}}}
+		}
+	case 1, 2, 3:
+		return func(coll string) bson.D {
+			return bson.D{{Key: "update", Value: coll}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: u}, {Key: "multi", Value: true}}}}}
+		}
+	case 4:
+		limit := bson.D{{Key: "q", Value: byID}, {Key: "limit", Value: 1}}
+		if g.Chance(0.3) {
+			limit = bson.D{{Key: "q", Value: append(bson.D{{Key: "g", Value: 1}, {Key: "v", Value: 3}}, filter...)}, {Key: "limit", Value: 0}}
+		}
+		return func(coll string) bson.D {
+			return bson.D{{Key: "delete", Value: coll}, {Key: "deletes", Value: bson.A{limit}}}
+		}
+	case 5, 6:
+		args := bson.D{{Key: "query", Value: filter}, {Key: "sort", Value: append(g.Sort()[:1], bson.E{Key: "_id", Value: 1})}}
+		if g.Chance(0.2) {
+			args = append(args, bson.E{Key: "remove", Value: true})
+		} else {
+			args = append(args, bson.E{Key: "update", Value: u}, bson.E{Key: "new", Value: g.Chance(0.5)})
+		}
+		return func(coll string) bson.D { return append(bson.D{{Key: "findAndModify", Value: coll}}, args...) }
+	}
+	var ops bson.A
+	for range 1 + g.R.IntN(4) {
+		switch g.R.IntN(3) {
+		case 0:
+			ops = append(ops, bson.D{{Key: "update", Value: 0}, {Key: "filter", Value: g.Filter()}, {Key: "updateMods", Value: g.Update()}, {Key: "multi", Value: true}})
+		case 1:
+			ops = append(ops, bson.D{{Key: "update", Value: 0}, {Key: "filter", Value: bson.D{{Key: "_id", Value: g.R.IntN(80)}}}, {Key: "updateMods", Value: g.Update()}})
+		default:
+			r.next++
+			id := 1000 + r.next
+			ops = append(ops, bson.D{{Key: "insert", Value: 0}, {Key: "document", Value: append(g.Doc(id), bson.E{Key: "k", Value: id % 50}, bson.E{Key: "g", Value: id % 4}, bson.E{Key: "v", Value: 1})}})
+		}
+	}
+	return func(coll string) bson.D {
+		return bson.D{{Key: "bulkWrite", Value: 1}, {Key: "ops", Value: ops}, {Key: "nsInfo", Value: bson.A{bson.D{{Key: "ns", Value: "db." + coll}}}}}
+	}
+}
+
+// check runs a command on all copies.
+func (r *sameRound) check(cmd func(coll string) bson.D, ordered, cut bool) {
+	r.t.Helper()
+	run := func(coll string) outcome {
+		c := cmd(coll)
+		if c[0].Key == "bulkWrite" {
+			return r.outcomeIn("admin", coll, c)
+		}
+		return r.outcome(coll, c)
+	}
+	if c := cmd("COLL"); c[0].Key != "find" && c[0].Key != "aggregate" && c[0].Key != "count" && c[0].Key != "distinct" {
+		text, _ := bson.MarshalExtJSON(c, false, false)
+		r.last = append(r.last[max(0, len(r.last)-5):], string(text))
+	}
+	want := run(r.names[0])
+	for _, n := range r.names[1:] {
+		got := run(n)
+		if got.refused() || want.refused() {
+			r.apart = true
+			return
+		}
+		same := got.code == want.code
+		if got.code == 0 && want.code == 0 {
+			same = querytest.Same(querytest.SortFields(got.docs), querytest.SortFields(want.docs), ordered)
+		}
+		if !same && !(cut && (got.code != 0 || want.code != 0)) {
+			text, _ := bson.MarshalExtJSON(cmd(n), false, false)
+			r.t.Fatalf("%s\nbefore it %s\n%s", text, strings.Join(r.last, "\n"), got.against(want))
+		}
+	}
+}
+
+func (r *sameRound) outcomeIn(_, coll string, cmd bson.D) (o outcome) {
+	reply := r.do("admin", cmd)
+	if value.Lookup(reply, "ok").AsFloat64() != 1 {
+		o.code, _ = value.Lookup(reply, "code").AsInt64()
+		o.msg = value.Lookup(reply, "errmsg").Str()
+		return o
+	}
+	for _, f := range []string{"nErrors", "nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"} {
+		o.docs = append(o.docs, value.Lookup(reply, f))
+	}
+	o.docs = append(o.docs, value.Values(value.Lookup(value.Lookup(reply, "cursor").Doc(), "firstBatch").Doc())...)
+	return o
+}
+
+// all reads a whole collection.
+func all(coll string) bson.D {
+	return bson.D{{Key: "find", Value: coll}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}}
+}
+
+// TestRandomCommandsWhateverThePlacement runs random reads and writes on a collection that is not sharded and on scattered
+// copies of it, while chunks move, and with orphans: the answers and what is stored stay the same.
+func TestRandomCommandsWhateverThePlacement(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	querytest.Rounds(t, 5*time.Second, func(t *testing.T, seed uint64) {
+		r := newSameRound(t, c, seed)
+		for part := 0; part < 3 && !r.apart; part++ {
+			for range 25 {
+				r.check(r.read())
+			}
+			if part == 1 {
+				r.orphans()
+			} else {
+				r.move()
+			}
+			for n := 0; n < 5 && !r.apart; n++ {
+				if r.check(r.write(), false, false); !r.apart {
+					r.check(all, true, false)
+				}
+			}
+		}
+		for _, n := range r.names {
+			r.do("db", bson.D{{Key: "drop", Value: n}})
+		}
+	})
+}
