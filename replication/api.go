@@ -113,7 +113,6 @@ type Status struct {
 	Snapshots []SnapshotStatus // under way, sent or received
 	Elections ElectionStatus
 	Flow      FlowStatus
-	Initiated time.Time // when this member got its first configuration in this process
 	Frozen    time.Time // it does not stand for election before
 	Voting    bool      // takes part in the quorum already: a new voter does so once it has caught up
 	Fatal     error
@@ -160,17 +159,15 @@ type SnapshotStatus struct {
 
 // ElectionStatus counts elections, as serverStatus.electionMetrics does.
 type ElectionStatus struct {
-	Called, Won                   int64 // by timeout
-	StepUpCalled, StepUpWon       int64 // asked for by another member or replSetStepUp
-	TakeoverCalled                int64 // handed to a member of higher priority
-	StepDowns                     int64
-	LastReason                    string
-	LastElection                  time.Time
-	LastVoteTerm, LastVotedFor    int64
-	LastElectionTS                storage.Timestamp
-	LastTransition, LastStepDown  time.Time
-	CaughtUpOpTime                OpTime
-	PrimarySince, FailoverStarted time.Time
+	Called, Won                  int64 // by timeout
+	StepUpCalled, StepUpWon      int64 // asked for by another member or replSetStepUp
+	TakeoverCalled               int64 // handed to a member of higher priority
+	StepDowns                    int64
+	LastReason                   string
+	LastElection                 time.Time
+	LastElectionTS               storage.Timestamp
+	LastTransition, LastStepDown time.Time
+	PrimarySince                 time.Time
 }
 
 // FlowStatus is serverStatus.flowControl.
@@ -195,10 +192,10 @@ type LocalStore interface {
 // LocalBatch is a sequence of changes for LocalStore.Write.
 type LocalBatch struct{ Ops []LocalOp }
 
-// LocalOp sets Key, or, where Upper is not nil, deletes the keys from Key up to Upper.
-type LocalOp struct{ Key, Value, Upper []byte }
+// LocalOp sets Key to Head followed by Value, or, where Upper is not nil, deletes the keys from Key up to Upper.
+type LocalOp struct{ Key, Head, Value, Upper []byte }
 
-// Set adds a change. The batch keeps both slices.
+// Set adds a change; the batch keeps both slices.
 func (b *LocalBatch) Set(key, value []byte) { b.Ops = append(b.Ops, LocalOp{Key: key, Value: value}) }
 
 // DeleteRange deletes what is from lower up to upper.
@@ -216,7 +213,6 @@ type Group interface {
 type StateMachine interface {
 	Commit(ctx context.Context, u *storage.UnitOfWork, sync bool) (storage.Timestamp, error)
 	WriteNoop(ctx context.Context, msg string) error
-	WaitVisible(ctx context.Context, after storage.Timestamp) (storage.Timestamp, error)
 	Visible() storage.Timestamp
 
 	BecomePrimary(term int64, propose func(Group) error) error

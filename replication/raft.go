@@ -2,82 +2,254 @@ package replication
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Raft is a set of several members, whose order of writes is agreed by raft.
+// Raft is a set of several members, whose order of writes is agreed by raft. doc.go draws its goroutines.
 type Raft struct {
-	opts Options
+	opts    Options
+	log     zerolog.Logger
+	m       StateMachine
+	rlog    *raftLog
+	started time.Time
+
+	in       queue[input]         // to the loop
+	appends  queue[appendItem]    // to the appender
+	applies  queue[applyItem]     // to the applier
+	changes  queue[func()]        // to the observers: OnRole, OnConfig
+	loop     loopState            // the loop's own
+	applier  applierState         // the applier's own
+	id       atomic.Uint64        // raft id; 0 before it is known
+	nodes    atomic.Uint64        // how often raft's node was started
+	lead     atomic.Pointer[lead] // as the loop last saw it
+	config   atomic.Pointer[SetConfig]
+	primary  atomic.Uint64 // the term in which the engine takes writes; 0 for none
+	writable atomic.Bool
+	growing  atomic.Bool // members of the configuration are to vote and do not yet
+	applied  atomic.Uint64
+	pending  atomic.Int64 // messages the appender has not dealt with
+	flights  flights
+	roles    roleState
+	peers    peerTable
+	waits    ackWaits
+	reads    readWaits
+	election electionState
+	snaps    snapshotState
+	flow     flowControl
+
+	ctx  context.Context // ends when the member stops
+	stop context.CancelCauseFunc
+	wg   sync.WaitGroup
+	once sync.Once
 }
+
+// lead is who leads, as raft sees it.
+type lead struct {
+	state raft.StateType
+	term  uint64
+	lead  uint64
+}
+
+// input is one thing for the loop to do.
+type input struct {
+	m *raftpb.Message
+	p *proposal
+	f func()
+}
+
+// proposal is a group that goes into the log if the term is still the same.
+type proposal struct {
+	g    Group
+	term uint64
+}
+
+var (
+	errStopped  = mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down")
+	errDeposed  = mongoerr.New(mongoerr.PrimarySteppedDown, "Primary stepped down while waiting for replication")
+	errNotMain  = mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+	errNoConfig = mongoerr.New(mongoerr.NotYetInitialized, "no replset config has been received")
+)
 
 var _ Set = (*Raft)(nil)
 
-var errUnbuilt = mongoerr.New(mongoerr.NotImplemented, "replica sets of several members are not built yet")
-
 // OpenRaft starts the member with what its store holds. A member that was never in a set waits for Initiate, or for the
 // primary of a set of its name to make it a member.
-func OpenRaft(o Options) (*Raft, error) { return nil, errUnbuilt }
+func OpenRaft(o Options) (*Raft, error) {
+	if o.LogSize == 0 {
+		o.LogSize = 256 << 20
+		if o.Store == nil {
+			o.LogSize = 64 << 20
+		}
+	}
+	if o.Params == nil {
+		o.Params = DefaultParams
+	}
+	r := &Raft{opts: o, m: o.Machine, log: zerolog.Nop(), started: time.Now()}
+	if o.Logger != nil {
+		r.log = *o.Logger
+	}
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
+	r.in.init()
+	r.appends.init()
+	r.applies.init()
+	r.changes.init()
+	r.peers.byID = map[uint64]*peer{}
+	r.peers.seen = map[uint64]*seen{}
+	r.snaps.init()
+	r.lead.Store(&lead{})
+	r.flow.init()
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	r.m.Resign(errNotMain)
+	for _, f := range []func(){r.runLoop, r.runAppender, r.runApplier, r.runObservers, r.runHousekeeping} {
+		r.spawn(f)
+	}
+	return r, nil
+}
 
 // HasRaft tells whether a store belongs to a member of a set kept by raft.
-func HasRaft(s LocalStore) (bool, error) { return false, nil }
-
-// Close hands over where it can, and stops.
-func (r *Raft) Close() error { return nil }
-
-// Handle answers a call of another member's Transport.
-func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) { return nil, errUnbuilt }
-
-// Initiate makes this member the first of a set with this configuration, which is valid. The others get a snapshot.
-func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error { return errUnbuilt }
-
-// Reconfigure changes the configuration; c has the version that the new one has. Without force the member is the
-// primary, and the call returns when the change is committed. With force, a member of a set that has lost its majority
-// declares itself and the members of c to be the set.
-func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error { return errUnbuilt }
-
-// StepDown hands over to a caught-up member and does not stand for election for period. It waits up to catchUp for a
-// member to catch up; with force it steps down even without one.
-func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, force bool) error {
-	return errUnbuilt
+func HasRaft(s LocalStore) (found bool, err error) {
+	if s == nil {
+		return false, nil
+	}
+	err = s.Scan([]byte{keyConf}, []byte{keyConf + 1}, func(_, _ []byte) bool {
+		found = true
+		return false
+	})
+	return found, err
 }
 
-// StepUp stands for election now.
-func (r *Raft) StepUp(ctx context.Context) error { return errUnbuilt }
-
-// Freeze keeps the member from standing for election for d; zero ends that.
-func (r *Raft) Freeze(d time.Duration) error { return errUnbuilt }
-
-// SetMaintenance puts a secondary into RECOVERING and back.
-func (r *Raft) SetMaintenance(on bool) error { return errUnbuilt }
-
-// ReadIndex returns once everything that was committed anywhere before the call is visible here, and this member was
-// the primary during the call.
-func (r *Raft) ReadIndex(ctx context.Context) error { return errUnbuilt }
-
-// Status is the state of the member and of the set as it sees it.
-func (r *Raft) Status() Status { return Status{Self: NoMember, Leader: NoMember} }
-
-// Config is the configuration in force, nil before there is one.
-func (r *Raft) Config() *SetConfig { return nil }
-
-// Commit implements Set.
-func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
-	return 0, errUnbuilt
+// load reads log and configuration.
+func (r *Raft) load() (err error) {
+	if r.rlog, err = openLog(r.opts.Store, r.opts.LogSize); err != nil {
+		return err
+	}
+	r.rlog.appliedIndex = r.applied.Load
+	applied, _ := r.m.AppliedIndex()
+	if err := r.rlog.finishInstall(applied); err != nil {
+		return err
+	}
+	if err := r.rlog.check(applied); err != nil {
+		return err
+	}
+	r.snaps.clean(r)
+	rec := r.rlog.conf()
+	if !r.rlog.started() {
+		return nil
+	}
+	cfg, err := ParseConfig(rec.doc)
+	if err != nil {
+		return fmt.Errorf("the configuration stored by this member cannot be read: %w", err)
+	}
+	r.applied.Store(applied)
+	r.id.Store(r.rlog.id)
+	r.config.Store(cfg)
+	if r.opts.OnConfig != nil {
+		r.changes.push(func() { r.opts.OnConfig(cfg) })
+	}
+	r.setPeers(cfg)
+	r.noteGrowth(cfg, rec.state)
+	r.roles.hasLog.Store(true)
+	return nil
 }
 
-// Await implements Set.
-func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error {
-	return errUnbuilt
+// Close hands over to another member where it can, and stops. The engine is to be closed after it.
+func (r *Raft) Close() error {
+	if r.writable.Load() {
+		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
+		_ = r.StepDown(ctx, time.Minute, 0, false) // stopping without a successor is fine too
+		cancel()
+	}
+	r.shut(errStopped)
+	r.wg.Wait()
+	return nil
+}
+
+// shut ends all that runs, without waiting for it.
+func (r *Raft) shut(why error) {
+	r.once.Do(func() {
+		r.writable.Store(false)
+		r.stop(why)
+		r.m.Resign(why)
+		r.waits.fail(why)
+		r.reads.fail(why)
+	})
+}
+
+// fail stops the member for good, because its disk or its log cannot be trusted any more.
+func (r *Raft) fail(err error) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	r.roles.fatal.Store(&err)
+	r.log.Error().Err(err).Msg("the member of the replica set cannot go on")
+	r.shut(err)
+	if f := r.opts.OnFatal; f != nil {
+		go f(err)
+	}
+}
+
+func (r *Raft) spawn(f func()) {
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		f()
+	}()
+}
+
+// Config is the configuration in force, nil before there is one. After its removal a member still has its last one.
+func (r *Raft) Config() *SetConfig { return r.config.Load() }
+
+// self is this member in the configuration in force, nil if it is not in it.
+func (r *Raft) self() *MemberConfig {
+	c, id := r.config.Load(), r.id.Load()
+	if c == nil || id == 0 {
+		return nil
+	}
+	return c.Member(int(id) - 1)
 }
 
 // IsPrimary implements Set.
-func (r *Raft) IsPrimary() bool { return false }
+func (r *Raft) IsPrimary() bool { return r.writable.Load() }
 
 // Term implements Set.
-func (r *Raft) Term() int64 { return 0 }
+func (r *Raft) Term() int64 { return int64(r.lead.Load().term) }
 
-// MajorityCommitted implements Set.
-func (r *Raft) MajorityCommitted() storage.Timestamp { return 0 }
+// MajorityCommitted implements Set: nothing is visible before a majority has it.
+func (r *Raft) MajorityCommitted() storage.Timestamp { return r.m.Visible() }
+
+// do runs f in the loop and waits for it.
+func (r *Raft) do(f func()) error {
+	done := make(chan struct{})
+	r.in.push(input{f: func() { f(); close(done) }})
+	select {
+	case <-done:
+		return nil
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}
+
+// wait is a pause that ends early with an error when ctx or the member ends.
+func (r *Raft) wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}

@@ -1,0 +1,329 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// appendItem is one thing for the appender: a message of raft's, or work on the log that must not meet a write.
+type appendItem struct {
+	m *raftpb.Message
+	f func() error
+}
+
+// runAppender writes the log. What has queued up during one sync shares the next.
+func (r *Raft) runAppender() {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.appends.wake:
+		}
+		if err := r.appendAll(r.appends.take()); err != nil {
+			r.fail(fmt.Errorf("writing the raft log: %w", err))
+			return
+		}
+	}
+}
+
+func (r *Raft) appendAll(items []appendItem) error {
+	var ms []*raftpb.Message
+	flush := func() error {
+		if len(ms) == 0 {
+			return nil
+		}
+		sync := false
+		for _, m := range ms {
+			sync = sync || len(m.GetResponses()) > 0
+		}
+		// A note of what is committed alone can wait for the next write: it is found out again after a crash.
+		if sync {
+			if err := r.rlog.write(ms, true); err != nil {
+				return err
+			}
+		}
+		for _, m := range ms {
+			r.respond(m.GetResponses())
+		}
+		r.pending.Add(-int64(len(ms)))
+		ms = ms[:0]
+		return nil
+	}
+	for _, x := range items {
+		if x.f == nil && x.m.GetSnapshot() == nil {
+			ms = append(ms, x.m)
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		if x.f != nil {
+			if err := x.f(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.installStepped(x.m); err != nil {
+			return err
+		}
+		ms = append(ms, x.m) // entries that follow the snapshot, and the answers
+	}
+	return flush()
+}
+
+// respond delivers raft's answers once what they depend on is durable.
+func (r *Raft) respond(ms []*raftpb.Message) {
+	var own []input
+	for _, m := range ms {
+		if m.GetTo() == r.id.Load() {
+			own = append(own, input{m: m})
+		} else {
+			r.send(m)
+		}
+	}
+	if len(own) > 0 {
+		r.in.push(own...)
+	}
+}
+
+// flight is a group of this member's own on its way through the log.
+type flight struct {
+	g    Group
+	term uint64
+}
+
+// flights are the groups proposed and not applied yet, in the order of the log: within a term only the primary adds
+// entries, so the first of them is the next entry with data of that term.
+type flights struct {
+	mu    sync.Mutex
+	queue []flight
+}
+
+func (f *flights) add(groups []flight) {
+	f.mu.Lock()
+	f.queue = append(f.queue, groups...)
+	f.mu.Unlock()
+}
+
+// next takes the group of an entry of a term; nil if it is not this member's own any more.
+func (f *flights) next(term uint64) Group {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.queue) > 0 && f.queue[0].term < term {
+		f.queue = f.queue[1:]
+	}
+	if len(f.queue) == 0 || f.queue[0].term != term {
+		return nil
+	}
+	g := f.queue[0].g
+	f.queue[0].g = nil
+	f.queue = f.queue[1:]
+	return g
+}
+
+func (f *flights) clear() {
+	f.mu.Lock()
+	f.queue = nil
+	f.mu.Unlock()
+}
+
+// applyItem is one thing for the applier: committed entries with the answers raft waits for, or something that has its
+// place between entries.
+type applyItem struct {
+	entries []*raftpb.Entry
+	done    []*raftpb.Message
+	node    uint64 // which start of raft's node waits for the answers
+	f       func() error
+}
+
+// applierState belongs to the applier.
+type applierState struct {
+	primary uint64 // the term in which the engine takes writes
+}
+
+// runApplier applies what is committed, in order, while the log is written on.
+func (r *Raft) runApplier() {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.applies.wake:
+		}
+		for _, x := range r.applies.take() {
+			if r.ctx.Err() != nil {
+				return
+			}
+			if err := r.applyOne(&x); err != nil {
+				if r.ctx.Err() == nil {
+					r.fail(fmt.Errorf("applying the raft log: %w", err))
+				}
+				return
+			}
+		}
+		r.afterApply()
+	}
+}
+
+func (r *Raft) applyOne(x *applyItem) error {
+	if x.f != nil {
+		return x.f()
+	}
+	for _, e := range x.entries {
+		if e.GetIndex() <= r.applied.Load() {
+			continue // handed out before raft's node was started anew, too
+		}
+		if err := r.applyEntry(e); err != nil {
+			return fmt.Errorf("entry %d of term %d: %w", e.GetIndex(), e.GetTerm(), err)
+		}
+		r.applied.Store(e.GetIndex())
+	}
+	if x.node == r.nodes.Load() {
+		r.respond(x.done)
+	}
+	return nil
+}
+
+// afterApply tells those who wait for what is applied.
+func (r *Raft) afterApply() {
+	r.waits.check(r)
+	r.reads.applied(r.applied.Load())
+	l := r.lead.Load()
+	if l.state == raft.StateLeader || l.lead == raft.None {
+		return
+	}
+	r.roles.unreported.Store(true)
+	if r.roles.eager.Load() {
+		r.reportApplied()
+	}
+}
+
+// reportApplied tells the leader how far this member is, where it has not been told yet.
+func (r *Raft) reportApplied() {
+	if r.roles.unreported.Swap(false) {
+		if p := r.peer(r.lead.Load().lead); p != nil {
+			p.call()
+		}
+	}
+}
+
+func (r *Raft) applyEntry(e *raftpb.Entry) error {
+	index, term := e.GetIndex(), e.GetTerm()
+	switch {
+	case e.GetType() != raftpb.EntryNormal:
+		return r.applyConf(e)
+	case len(e.GetData()) == 0:
+		if err := r.m.ApplyNothing(index, term); err != nil {
+			return err
+		}
+		return r.ascend(term)
+	case r.applier.primary == term:
+		if g := r.flights.next(term); g != nil {
+			return r.m.ApplyGroup(g, index, term)
+		}
+		return errors.New("the primary does not know an entry of its own term")
+	}
+	return r.m.ApplyEntry(e.GetData(), index, term)
+}
+
+// ascend makes the engine take writes once the first entry of this member's own term is applied: then it has all that
+// was ever acknowledged.
+func (r *Raft) ascend(term uint64) error {
+	l := r.lead.Load()
+	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {
+		return nil
+	}
+	r.applier.primary = term
+	if err := r.m.BecomePrimary(int64(term), func(g Group) error { return r.enqueue(g, term) }); err != nil {
+		return err
+	}
+	r.primary.Store(term)
+	r.changes.push(func() { r.stepUpServices(term) })
+	return nil
+}
+
+// enqueue takes a group from the engine. It does not wait: when the term ends, Resign tells the engine.
+func (r *Raft) enqueue(g Group, term uint64) error {
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	r.in.push(input{p: &proposal{g, term}})
+	return nil
+}
+
+// deposed is called by the loop as soon as this member does not lead any more.
+func (r *Raft) deposed() {
+	r.writable.Store(false)
+	r.waits.fail(errDeposed)
+	r.reads.fail(errNotMain)
+	r.applies.push(applyItem{f: r.resign})
+}
+
+// resign makes the engine refuse writes. Groups on their way may still be applied, as another's.
+func (r *Raft) resign() error {
+	if r.applier.primary == 0 {
+		return nil
+	}
+	r.applier.primary = 0
+	r.primary.Store(0)
+	r.m.Resign(errDeposed)
+	r.flights.clear()
+	r.roleChanged()
+	return nil
+}
+
+// applyConf puts a configuration in force. What was put in force before a crash is not repeated.
+func (r *Raft) applyConf(e *raftpb.Entry) error {
+	index, term := e.GetIndex(), e.GetTerm()
+	cc := &raftpb.ConfChangeV2{}
+	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
+		return err
+	}
+	rec := r.rlog.conf()
+	if index > rec.index {
+		next := confRecord{point: point{index, term}, doc: rec.doc}
+		var ctx confContext
+		if err := ctx.unmarshal(cc.GetContext()); err != nil {
+			return err
+		}
+		if ctx.doc != nil {
+			next.doc = ctx.doc
+		}
+		if err := r.do(func() { next.state = r.applyConfState(cc, &ctx, rec.state) }); err != nil {
+			return err
+		}
+		if err := r.rlog.saveConf(next); err != nil {
+			return err
+		}
+		if err := r.adopt(&next); err != nil {
+			return err
+		}
+	}
+	return r.m.ApplyNothing(index, term)
+}
+
+// applyConfState changes raft's quorum. A forced change is not a step from the configuration before, but a whole.
+func (r *Raft) applyConfState(cc *raftpb.ConfChangeV2, ctx *confContext, now *raftpb.ConfState) *raftpb.ConfState {
+	if ctx.forcer == 0 {
+		return r.loop.rn.ApplyConfChange(cc)
+	}
+	cfg, err := ParseConfig(ctx.doc)
+	if err != nil {
+		return now
+	}
+	if len(now.GetVotersOutgoing()) > 0 {
+		now = r.loop.rn.ApplyConfChange(&raftpb.ConfChangeV2{})
+	}
+	changes := forcedChanges(now, cfg, ctx.forcer)
+	if len(changes) == 0 {
+		return now
+	}
+	r.loop.rn.ApplyConfChange(&raftpb.ConfChangeV2{
+		Transition: raftpb.ConfChangeTransitionJointExplicit.Enum(), Changes: changes})
+	return r.loop.rn.ApplyConfChange(&raftpb.ConfChangeV2{})
+}

@@ -1,0 +1,251 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
+)
+
+var errWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
+
+// Commit implements Set. The engine answers once a majority has the unit, whatever wc asks: nothing is visible before.
+func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
+	if err := r.flow.admit(ctx); err != nil && !u.Empty() {
+		u.Rollback()
+		return 0, err
+	}
+	ts, err := r.m.Commit(ctx, u, false)
+	if err != nil {
+		return ts, err
+	}
+	if wc.Tag == "" && wc.W <= 1 {
+		return ts, nil
+	}
+	return ts, r.Await(ctx, ts, wc)
+}
+
+// Await implements Set.
+func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error {
+	if c := r.Config(); c == nil {
+		return errNoConfig
+	} else if err := c.CheckWriteConcern(wc); err != nil {
+		return err
+	}
+	if wc.Tag == "" && wc.W <= 1 && r.m.Visible() >= ts {
+		return nil
+	}
+	if wc.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, wc.Timeout, errWaitTimeout)
+		defer cancel()
+	}
+	w := &ackWait{ts: ts, wc: wc, done: make(chan error, 1)}
+	if r.waits.add(r, w) {
+		return nil
+	}
+	defer r.waits.remove(w)
+	if wc.Tag != "" || wc.W > 1 {
+		r.callAll() // they answer with what they have, and learn that it is waited for
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}
+
+// ackWaits are the writers that wait for members.
+type ackWaits struct {
+	mu   sync.Mutex
+	all  map[*ackWait]struct{}
+	many atomic.Int32
+}
+
+type ackWait struct {
+	ts   storage.Timestamp
+	wc   WriteConcern
+	done chan error
+}
+
+// add registers w unless it has what it waits for.
+func (a *ackWaits) add(r *Raft, w *ackWait) (met bool) {
+	a.mu.Lock()
+	if a.all == nil {
+		a.all = map[*ackWait]struct{}{}
+	}
+	a.all[w] = struct{}{}
+	a.many.Add(1)
+	a.mu.Unlock()
+	if !r.acknowledged(w) {
+		return false
+	}
+	a.remove(w)
+	return true
+}
+
+func (a *ackWaits) remove(w *ackWait) {
+	a.mu.Lock()
+	if _, ok := a.all[w]; ok {
+		delete(a.all, w)
+		a.many.Add(-1)
+	}
+	a.mu.Unlock()
+}
+
+func (a *ackWaits) some() bool { return a.many.Load() > 0 }
+
+// check wakes those whose members have what they wait for.
+func (a *ackWaits) check(r *Raft) {
+	if !a.some() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for w := range a.all {
+		if r.acknowledged(w) {
+			a.end(w, nil)
+		}
+	}
+}
+
+func (a *ackWaits) end(w *ackWait, err error) {
+	delete(a.all, w)
+	a.many.Add(-1)
+	w.done <- err
+}
+
+func (a *ackWaits) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for w := range a.all {
+		a.end(w, err)
+	}
+}
+
+// acknowledged tells whether enough members have applied what w waits for.
+func (r *Raft) acknowledged(w *ackWait) bool {
+	if r.m.Visible() < w.ts {
+		return false
+	}
+	if w.wc.Tag == "" && w.wc.W <= 1 {
+		return true // a majority has what is visible
+	}
+	c := r.Config()
+	if c == nil {
+		return false
+	}
+	self := int(r.id.Load()) - 1
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	return c.Satisfied(w.wc, func(id int) bool {
+		if id == self {
+			return true
+		}
+		s := r.peers.seen[uint64(id)+1]
+		return s != nil && s.report.ts >= w.ts
+	})
+}
+
+// ReadIndex returns once everything that was committed anywhere before the call is visible here, and this member was
+// the primary during the call.
+func (r *Raft) ReadIndex(ctx context.Context) error {
+	if !r.writable.Load() {
+		return errNotMain
+	}
+	done := make(chan error, 1)
+	r.reads.add(done)
+	r.in.push(input{f: func() { r.reads.issue(r) }})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}
+
+// readWaits are linearizable reads on their way. One question to the majority is under way at a time; who comes
+// meanwhile shares the next.
+type readWaits struct {
+	mu    sync.Mutex
+	next  []chan error
+	asked []chan error
+	seq   uint64
+	at    []readAt // answered: to be applied up to an index
+}
+
+type readAt struct {
+	index uint64
+	who   []chan error
+}
+
+func (w *readWaits) add(done chan error) {
+	w.mu.Lock()
+	w.next = append(w.next, done)
+	w.mu.Unlock()
+}
+
+// issue asks, in the loop.
+func (w *readWaits) issue(r *Raft) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.asked) > 0 || len(w.next) == 0 {
+		return
+	}
+	if r.loop.rn == nil || r.loop.rn.BasicStatus().RaftState != raft.StateLeader {
+		for _, c := range w.next {
+			c <- errNotMain
+		}
+		w.next = nil
+		return
+	}
+	w.asked, w.next = w.next, nil
+	w.seq++
+	r.loop.rn.ReadIndex(binary.BigEndian.AppendUint64(nil, w.seq))
+}
+
+// ready takes in an answer.
+func (w *readWaits) ready(r *Raft, s *raft.ReadState) {
+	w.mu.Lock()
+	if len(s.RequestCtx) == 8 && binary.BigEndian.Uint64(s.RequestCtx) == w.seq && len(w.asked) > 0 {
+		w.at = append(w.at, readAt{s.Index, w.asked})
+		w.asked = nil
+	}
+	w.mu.Unlock()
+	w.applied(r.applied.Load())
+	w.issue(r)
+}
+
+// applied wakes those whose index is applied.
+func (w *readWaits) applied(index uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for n < len(w.at) && w.at[n].index <= index {
+		for _, c := range w.at[n].who {
+			c <- nil
+		}
+		n++
+	}
+	w.at = w.at[n:]
+}
+
+func (w *readWaits) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range append(w.at, readAt{who: w.asked}, readAt{who: w.next}) {
+		for _, c := range x.who {
+			c <- err
+		}
+	}
+	w.at, w.asked, w.next = nil, nil, nil
+}

@@ -1,0 +1,221 @@
+package replication
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+var (
+	errNotSecondary  = mongoerr.New(mongoerr.NotSecondary, "cannot freeze node when primary or running for election. state: Primary")
+	errMaintenance   = mongoerr.New(mongoerr.NotSecondary, "primaries can't modify maintenance mode")
+	errNoMaintenance = mongoerr.New(mongoerr.OperationFailed, "already out of maintenance mode")
+	errNotPrimary    = mongoerr.New(mongoerr.NotWritablePrimary, "not primary so can't step down")
+	errLost          = mongoerr.New(mongoerr.CommandFailed, "Election failed.")
+)
+
+// follower is another voter, seen by the leader.
+type follower struct {
+	id    uint64
+	match uint64
+	lag   uint64
+	alive bool // answers, and gets entries as they come
+}
+
+// followers are the voters this member leads; call it in the loop.
+func (r *Raft) followers() (all []follower) {
+	rn := r.loop.rn
+	if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
+		return nil
+	}
+	last := uint64(0)
+	rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id == r.id.Load() {
+			last = p.Match
+		}
+	})
+	rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
+		if id != r.id.Load() && typ == raft.ProgressTypePeer {
+			f := follower{id: id, match: p.Match, alive: p.RecentActive && p.State == tracker.StateReplicate}
+			if last > p.Match {
+				f.lag = last - p.Match
+			}
+			all = append(all, f)
+		}
+	})
+	return all
+}
+
+// nearLag is how many entries a member may lack to be handed the lead: they are sent while proposals wait.
+const nearLag = 256
+
+// successor picks who takes over: of those that would become primary and have nearly all entries, the one of highest
+// priority, then the one with most. Call it in the loop.
+func (r *Raft) successor(min float64) (uint64, bool) {
+	cfg := r.Config()
+	best, found := follower{}, false
+	top := 0.0
+	for _, f := range r.followers() {
+		m := cfg.Member(int(f.id) - 1)
+		if m == nil || !m.Electable() || m.Priority < min || !f.alive || f.lag > nearLag || !r.willing(f.id) {
+			continue
+		}
+		if !found || m.Priority > top || m.Priority == top && f.match > best.match {
+			best, found, top = f, true, m.Priority
+		}
+	}
+	return best.id, found
+}
+
+// willing tells whether a member was heard of lately and would stand for election.
+func (r *Raft) willing(id uint64) bool {
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	s := r.peers.seen[id]
+	return s != nil && s.report.flags&reportElectable != 0 && time.Since(s.at) < max(r.electionTimeout(), 2*r.beatInterval())
+}
+
+// StepDown hands over to a caught-up member and does not stand for election for period. It waits up to catchUp for a
+// member to catch up; with force it steps down even without one.
+func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, force bool) error {
+	l := r.lead.Load()
+	if l.state != raft.StateLeader || r.primary.Load() != l.term {
+		return errNotPrimary
+	}
+	start := time.Now()
+	before := r.frozenUntil()
+	for {
+		done, err := r.handOver(ctx, l.term, 0, start.Add(period))
+		if done || err != nil {
+			return err
+		}
+		if time.Since(start) >= catchUp {
+			break
+		}
+		if err := r.wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if !force {
+		r.freezeUntil(before)
+		return mongoerr.Newf(mongoerr.ExceededTimeLimit, "No electable secondaries caught up as of %s. Please use the replSetStepDown command with the argument {force: true} to force node to step down.",
+			time.Now().UTC().Format("2006-01-02T15:04:05.000-0700"))
+	}
+	r.freezeUntil(start.Add(period))
+	r.log.Warn().Msg("stepping down without a successor")
+	err := r.do(func() { r.abdicate(l.term) })
+	if err != nil {
+		return err
+	}
+	_, err = r.awaitDeposed(ctx, l.term, time.Second)
+	return err
+}
+
+// handOver gives the lead to the best successor of a priority of at least min, if there is one; done tells whether the
+// term is over. The time up to which this member does not stand again is set before, so that it does not take back
+// what it gives.
+func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
+	asked := false
+	err = r.do(func() {
+		if r.loop.rn == nil || r.lead.Load().term != term {
+			return
+		}
+		id, ok := r.successor(min)
+		if !ok {
+			return
+		}
+		asked = true
+		if !frozen.IsZero() {
+			r.freezeUntil(frozen)
+		}
+		r.loop.rn.TransferLeader(id)
+	})
+	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
+		return true, err
+	}
+	if err != nil || !asked {
+		return false, err
+	}
+	return r.awaitDeposed(ctx, term, max(r.electionTimeout()/2, 100*time.Millisecond))
+}
+
+// awaitDeposed waits until this member does not lead a term any more and the engine refuses writes.
+func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duration) (bool, error) {
+	for end := time.Now().Add(limit); ; {
+		if l := r.lead.Load(); (l.term != term || l.state != raft.StateLeader) && r.primary.Load() != term {
+			return true, nil
+		}
+		if time.Now().After(end) {
+			return false, nil
+		}
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return false, err
+		}
+	}
+}
+
+// abdicate makes raft follow a term that nobody leads.
+func (r *Raft) abdicate(term uint64) {
+	rn := r.loop.rn
+	st := rn.BasicStatus()
+	if st.RaftState == raft.StateLeader && st.GetTerm() == term {
+		id := r.id.Load()
+		_ = rn.Step(&raftpb.Message{Type: raftpb.MsgAppResp.Enum(), From: new(id), To: new(id), Term: new(term + 1)})
+	}
+}
+
+// StepUp stands for election now, and returns when this member is the primary.
+func (r *Raft) StepUp(ctx context.Context) error {
+	if r.writable.Load() {
+		return nil
+	}
+	if m := r.self(); !r.hasLog() || m == nil || !m.Electable() {
+		return mongoerr.New(mongoerr.CommandFailed, "Election failed. This member cannot be elected.")
+	}
+	r.freezeUntil(time.Time{})
+	r.election.because(byRequest)
+	if done, err := r.campaign(ctx, false); done || err != nil {
+		return err
+	}
+	if done, err := r.campaign(ctx, true); done || err != nil {
+		return err
+	}
+	return errLost
+}
+
+// campaign asks the leader to hand over, or, as a rival, has itself elected.
+func (r *Raft) campaign(ctx context.Context, rival bool) (done bool, err error) {
+	limit := max(r.electionTimeout()/5, 200*time.Millisecond)
+	err = r.do(func() {
+		rn := r.loop.rn
+		if rn == nil {
+			return
+		}
+		st := rn.BasicStatus()
+		switch {
+		case rival && st.RaftState == raft.StateFollower && st.Lead != raft.None:
+			_ = rn.Step(&raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: new(st.Lead), To: new(r.id.Load()), Term: new(st.GetTerm())})
+		case rival || st.Lead == raft.None:
+			_ = rn.Campaign()
+		case st.Lead != r.id.Load():
+			rn.TransferLeader(r.id.Load())
+		}
+	})
+	for end := time.Now().Add(limit); err == nil; err = r.wait(ctx, 2*time.Millisecond) {
+		if r.writable.Load() {
+			return true, nil
+		}
+		l := r.lead.Load()
+		if time.Now().After(end) && l.state != raft.StateLeader {
+			return false, nil
+		}
+		if time.Now().After(end.Add(5 * time.Second)) {
+			return false, nil
+		}
+	}
+	return false, err
+}

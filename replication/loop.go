@@ -1,0 +1,254 @@
+package replication
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Ticks of raft's clock. Its time-outs are drawn from [electionTicks, 2*electionTicks), which is 0.55 to 1.1 of
+// electionTimeoutMillis: with the votes, a killed primary is replaced well within that time and two seconds.
+const (
+	electionTicks  = 50
+	heartbeatTicks = 5
+)
+
+// loopState belongs to the loop.
+type loopState struct {
+	rn      *raft.RawNode
+	held    []*proposal // while the lead is being handed over
+	tick    *time.Ticker
+	every   time.Duration
+	entries []*raftpb.Entry
+}
+
+// runLoop is the only goroutine that touches raft's state.
+func (r *Raft) runLoop() {
+	l := &r.loop
+	l.every = tickOf(r.Config())
+	l.tick = time.NewTicker(l.every)
+	defer l.tick.Stop()
+	if r.rlog.started() && r.self() != nil {
+		r.guarded(r.startNode)
+	}
+	r.roleChanged()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.in.wake:
+		case <-l.tick.C:
+			r.guarded(r.tick)
+		}
+		r.guarded(r.turn)
+	}
+}
+
+// guarded turns a panic of the raft library, which it raises where its log contradicts what it was told, into the end
+// of this member.
+func (r *Raft) guarded(f func()) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if bad, ok := p.(contradiction); ok {
+			r.fail(brokenLog(string(bad)))
+			return
+		}
+		r.fail(fmt.Errorf("internal error of the replica set's loop: %v\n%s", p, debug.Stack()))
+	}()
+	f()
+}
+
+func tickOf(c *SetConfig) time.Duration {
+	t := DefaultSettings().ElectionTimeout
+	if c != nil && c.Settings.ElectionTimeout > 0 {
+		t = c.Settings.ElectionTimeout
+	}
+	return max(t*55/100/electionTicks, time.Millisecond)
+}
+
+// startNode makes raft's node of what the log holds.
+func (r *Raft) startNode() {
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID: r.id.Load(), ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks,
+		Storage: r.rlog, Applied: r.applied.Load(), AsyncStorageWrites: true,
+		MaxSizePerMsg: 4 << 20, MaxCommittedSizePerReady: 64 << 20,
+		MaxInflightMsgs: 256, MaxInflightBytes: 128 << 20,
+		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
+		Logger: raftLogger{r.log},
+	})
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.loop.rn = rn
+	r.nodes.Add(1)
+}
+
+// setPace follows the configuration's election timeout.
+func (r *Raft) setPace(c *SetConfig) {
+	if d := tickOf(c); d != r.loop.every {
+		r.loop.every = d
+		r.loop.tick.Reset(d)
+	}
+}
+
+func (r *Raft) tick() {
+	l := &r.loop
+	if l.rn == nil {
+		return
+	}
+	if st := l.rn.BasicStatus(); st.RaftState != raft.StateLeader && !r.electable() && r.soleVoter() {
+		return // it would elect itself at once
+	}
+	l.rn.Tick()
+}
+
+// turn takes in what has arrived and does what raft asks for.
+func (r *Raft) turn() {
+	l := &r.loop
+	for _, x := range r.in.take() {
+		switch {
+		case x.m != nil:
+			r.step(x.m)
+		case x.p != nil:
+			l.held = append(l.held, x.p)
+		default:
+			x.f()
+		}
+	}
+	if l.rn == nil {
+		return
+	}
+	r.propose()
+	if r.growing.Load() {
+		r.promote()
+	}
+	for l.rn.HasReady() && r.ctx.Err() == nil {
+		r.handle(l.rn.Ready())
+	}
+	r.publish()
+}
+
+// step gives raft a message, except those this member must not follow.
+func (r *Raft) step(m *raftpb.Message) {
+	if r.loop.rn == nil {
+		return
+	}
+	if m.GetType() == raftpb.MsgTimeoutNow && !r.electable() {
+		return
+	}
+	_ = r.loop.rn.Step(m) // it refuses what is out of date
+}
+
+// propose appends the groups that the engine has prepared, all with one message. Those of another term are dropped: by
+// then the engine has been told to resign.
+func (r *Raft) propose() {
+	l := &r.loop
+	if len(l.held) == 0 {
+		return
+	}
+	st := l.rn.BasicStatus()
+	if st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None {
+		return // until the other has taken over, or has failed to
+	}
+	l.entries = l.entries[:0]
+	var groups []flight
+	for _, p := range l.held {
+		if st.RaftState == raft.StateLeader && p.term == st.GetTerm() {
+			l.entries = append(l.entries, &raftpb.Entry{Data: p.g.Data()})
+			groups = append(groups, flight{p.g, p.term})
+		}
+	}
+	l.held = nil
+	if len(groups) == 0 {
+		return
+	}
+	r.flights.add(groups)
+	err := l.rn.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.id.Load()), Entries: l.entries})
+	if err != nil {
+		// raft drops proposals only of one that does not lead or is handing over, which was looked at above.
+		panic(fmt.Sprintf("proposals of term %d were dropped: %v", st.GetTerm(), err))
+	}
+	l.entries = nil
+}
+
+// handle does what raft asks for: write, apply, send.
+func (r *Raft) handle(rd raft.Ready) {
+	for i := range rd.ReadStates {
+		r.reads.ready(r, &rd.ReadStates[i])
+	}
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			r.append(m)
+		case raft.LocalApplyThread:
+			r.applies.push(applyItem{entries: m.GetEntries(), done: m.GetResponses(), node: r.nodes.Load()})
+		default:
+			r.send(m)
+		}
+	}
+}
+
+// append hands entries and hard state to the appender, or, in memory, takes them over at once.
+func (r *Raft) append(m *raftpb.Message) {
+	if m.GetSnapshot() != nil {
+		r.expect(m)
+	}
+	if r.opts.Store != nil || m.GetSnapshot() != nil || r.pending.Load() > 0 {
+		r.pending.Add(1)
+		r.appends.push(appendItem{m: m})
+		return
+	}
+	if err := r.rlog.write([]*raftpb.Message{m}, false); err != nil {
+		r.fail(err)
+		return
+	}
+	for _, x := range m.GetResponses() {
+		if x.GetTo() == r.id.Load() {
+			_ = r.loop.rn.Step(x)
+		} else {
+			r.send(x)
+		}
+	}
+}
+
+// publish tells the others of this member's goroutines what has changed.
+func (r *Raft) publish() {
+	st := r.loop.rn.BasicStatus()
+	now := lead{st.RaftState, st.GetTerm(), st.Lead}
+	old := r.lead.Load()
+	if *old != now {
+		r.lead.Store(&now)
+		r.noteElection(old, &now)
+		if old.state == raft.StateLeader && (now.state != raft.StateLeader || now.term != old.term) {
+			r.deposed()
+		}
+		r.roleChanged()
+	}
+}
+
+// contradiction is what the raft library panics with.
+type contradiction string
+
+// raftLogger gives the library's log to the server's.
+type raftLogger struct{ log zerolog.Logger }
+
+func (l raftLogger) Debug(v ...any)                   {}
+func (l raftLogger) Debugf(format string, v ...any)   {}
+func (l raftLogger) Info(v ...any)                    { l.log.Debug().Msg(fmt.Sprint(v...)) }
+func (l raftLogger) Infof(format string, v ...any)    { l.log.Debug().Msgf(format, v...) }
+func (l raftLogger) Warning(v ...any)                 { l.log.Warn().Msg(fmt.Sprint(v...)) }
+func (l raftLogger) Warningf(format string, v ...any) { l.log.Warn().Msgf(format, v...) }
+func (l raftLogger) Error(v ...any)                   { l.log.Error().Msg(fmt.Sprint(v...)) }
+func (l raftLogger) Errorf(format string, v ...any)   { l.log.Error().Msgf(format, v...) }
+func (l raftLogger) Fatal(v ...any)                   { panic(contradiction(fmt.Sprint(v...))) }
+func (l raftLogger) Fatalf(format string, v ...any)   { panic(contradiction(fmt.Sprintf(format, v...))) }
+func (l raftLogger) Panic(v ...any)                   { panic(contradiction(fmt.Sprint(v...))) }
+func (l raftLogger) Panicf(format string, v ...any)   { panic(contradiction(fmt.Sprintf(format, v...))) }

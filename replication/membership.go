@@ -1,0 +1,464 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+)
+
+// A member's id in raft is its _id in the configuration plus one. The configuration document travels as the context of
+// raft's own configuration changes, so that every member puts both in force at the same entry. New voters begin as
+// learners, and are promoted by the primary once they have caught up: until then they count in no quorum, so that a set
+// that grows keeps accepting writes.
+
+// confContext is what a configuration change carries.
+type confContext struct {
+	doc    []byte // nil: the set's configuration stays as it is
+	forcer uint64 // not 0: this member alone is the quorum now, whatever it was before
+}
+
+func (c *confContext) marshal() []byte {
+	if c.doc == nil {
+		return nil
+	}
+	return append(binary.BigEndian.AppendUint64(nil, c.forcer), c.doc...)
+}
+
+func (c *confContext) unmarshal(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if len(b) < 8 {
+		return errEnvelope
+	}
+	c.forcer, c.doc = binary.BigEndian.Uint64(b), slices.Clone(b[8:])
+	return nil
+}
+
+// firstIndex and firstTerm are where the log of a new set begins: its members get what was before as a snapshot.
+const (
+	firstIndex = 1
+	firstTerm  = 1
+)
+
+var (
+	errInProgress = mongoerr.New(mongoerr.ConfigurationInProgress, "Cannot run replSetReconfig because the node is currently updating its configuration")
+	errInitiated  = mongoerr.New(mongoerr.AlreadyInitialized, "already initialized")
+)
+
+// Initiate makes this member the first of a set with this configuration, which is valid. The others get a snapshot.
+func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
+	self := r.find(c)
+	if self == nil {
+		return mongoerr.New(mongoerr.NodeNotFound, "No host described in new configuration for replica set "+c.Name+" maps to this node")
+	}
+	if r.roles.receiving.Load() || r.hasLog() {
+		return errInitiated
+	}
+	c = c.Clone()
+	c.Term = firstTerm + 1
+	id := uint64(self.ID) + 1
+	rec := confRecord{point{firstIndex, firstTerm}, &raftpb.ConfState{Voters: []uint64{id}}, c.Doc()}
+	hard := &raftpb.HardState{Term: new(uint64(firstTerm)), Vote: new(uint64(0)), Commit: new(uint64(firstIndex))}
+	done := make(chan error, 1)
+	// The applier is where the engine's applied index moves, the loop where raft's node is made.
+	r.applies.push(applyItem{f: func() error {
+		if r.hasLog() {
+			done <- errInitiated
+			return nil
+		}
+		err := r.rlog.reset(rec, hard, id)
+		if err == nil {
+			err = r.m.ApplyNothing(firstIndex, firstTerm)
+		}
+		if err == nil {
+			err = r.begin(&rec, id)
+		}
+		done <- err
+		return err
+	}})
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	if err := r.do(func() { _ = r.loop.rn.Campaign() }); err != nil {
+		return err
+	}
+	for !r.writable.Load() {
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return r.addMissing(ctx)
+}
+
+// begin starts raft's node on a log that was just made; the applier calls it.
+func (r *Raft) begin(rec *confRecord, id uint64) error {
+	r.applied.Store(rec.index)
+	r.id.Store(id)
+	r.roles.hasLog.Store(true)
+	if err := r.adopt(rec); err != nil {
+		return err
+	}
+	return r.do(r.startNode)
+}
+
+// find is this member in a configuration.
+func (r *Raft) find(c *SetConfig) *MemberConfig {
+	for i := range c.Members {
+		if r.opts.IsSelf(c.Members[i].Host) {
+			return &c.Members[i]
+		}
+	}
+	return nil
+}
+
+// adopt makes a configuration that is durable here the one in force.
+func (r *Raft) adopt(rec *confRecord) error {
+	cfg, err := ParseConfig(rec.doc)
+	if err != nil {
+		return err
+	}
+	old := r.config.Swap(cfg)
+	if r.self() != nil {
+		r.roles.expelled.Store(false)
+	}
+	r.setPeers(cfg)
+	r.noteGrowth(cfg, rec.state)
+	r.in.push(input{f: func() { r.setPace(cfg) }})
+	if old == nil || !bytes.Equal(old.Doc(), cfg.Doc()) {
+		r.tellConfig(cfg)
+	}
+	r.roleChanged()
+	r.waits.check(r)
+	return nil
+}
+
+func (r *Raft) tellConfig(cfg *SetConfig) {
+	if f := r.opts.OnConfig; f != nil {
+		if r.self() == nil || r.roles.expelled.Load() {
+			cfg = nil
+		}
+		r.changes.push(func() { f(cfg) })
+	}
+}
+
+// expelled takes in that others do not know this member any more.
+func (r *Raft) expelled(e *envelope) {
+	cfg, err := ParseConfig(e.config)
+	if err != nil || !r.hasLog() || r.find(cfg) != nil || r.roles.expelled.Swap(true) {
+		return
+	}
+	r.log.Warn().Int64("version", cfg.Version).Msg("this member was removed from the replica set")
+	r.tellConfig(cfg)
+	r.roleChanged()
+}
+
+// misnamed takes in a call to another id than this member's: it was removed, and is a member again under another _id.
+func (r *Raft) misnamed(e *envelope) {
+	if !r.hasLog() || r.role() != Removed || e.report.role != Primary {
+		return
+	}
+	r.log.Warn().Uint64("from", r.id.Load()).Uint64("to", e.to).Msg("this member has another _id now")
+	id := e.to
+	r.applies.push(applyItem{f: func() error {
+		rec := r.rlog.conf()
+		err := r.restart(func() error {
+			r.id.Store(id)
+			return r.rlog.saveID(id)
+		})
+		if err != nil {
+			return err
+		}
+		r.roles.expelled.Store(false)
+		return r.adopt(&rec)
+	}})
+}
+
+// restart stops raft's node, changes what it is made of between two writes of the log, and starts it anew. The applier
+// calls it.
+func (r *Raft) restart(change func() error) error {
+	err := r.do(func() {
+		if rn := r.loop.rn; rn != nil && rn.BasicStatus().RaftState == raft.StateLeader {
+			r.abdicate(rn.BasicStatus().GetTerm())
+			for rn.HasReady() {
+				r.handle(rn.Ready())
+			}
+			r.publish()
+		}
+		r.loop.rn = nil
+	})
+	if err == nil {
+		err = r.resign()
+	}
+	if err == nil {
+		err = r.inAppender(change)
+	}
+	if err == nil {
+		err = r.do(r.startNode)
+	}
+	return err
+}
+
+// Reconfigure changes the configuration; c has the version that the new one has. Without force the member is the
+// primary, and the call returns when the change is committed. With force, a member of a set that has lost its majority
+// declares itself and the members of c to be the set.
+func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error {
+	if !r.hasLog() {
+		return errNoConfig
+	}
+	if r.find(c) == nil {
+		return mongoerr.New(mongoerr.NodeNotFound, "No host described in new configuration for replica set "+c.Name+" maps to this node")
+	}
+	c = c.Clone()
+	if force {
+		return r.force(ctx, c)
+	}
+	l := r.lead.Load()
+	if !r.writable.Load() || l.state != raft.StateLeader {
+		return errNotMain
+	}
+	c.Term = int64(l.term)
+	return r.changeConf(ctx, &confContext{doc: c.Doc()}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle { return confChanges(now, c) })
+}
+
+// changeConf proposes a configuration change, and returns when it is in force here.
+func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*raftpb.ConfState) []*raftpb.ConfChangeSingle) error {
+	var bad error
+	before := uint64(0)
+	err := r.do(func() {
+		rec := r.rlog.conf()
+		before = rec.index
+		if r.loop.rn == nil || r.loop.rn.BasicStatus().RaftState != raft.StateLeader {
+			bad = errNotMain
+			return
+		}
+		if len(rec.state.GetVotersOutgoing()) > 0 {
+			bad = errInProgress
+			return
+		}
+		todo := changes(rec.state)
+		if len(todo) == 0 {
+			// One change is needed for the message not to mean something else; that the leader votes is so already.
+			todo = append(todo, change(raftpb.ConfChangeAddNode, r.id.Load()))
+		}
+		bad = r.proposeConf(&raftpb.ConfChangeV2{Changes: todo, Context: cc.marshal()})
+	})
+	if err != nil || bad != nil {
+		return cmpErr(err, bad)
+	}
+	l := r.lead.Load()
+	for r.rlog.conf().index <= before {
+		if now := r.lead.Load(); now.term != l.term || now.state != raft.StateLeader {
+			return errDeposed
+		}
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cmpErr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// proposeConf appends a change. raft replaces it by an empty entry where another is under way.
+func (r *Raft) proposeConf(cc *raftpb.ConfChangeV2) error {
+	data, err := proto.Marshal(cc)
+	if err != nil {
+		return err
+	}
+	ents := []*raftpb.Entry{{Type: raftpb.EntryConfChangeV2.Enum(), Data: data}}
+	err = r.loop.rn.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.id.Load()), Entries: ents})
+	if err != nil {
+		return errNotMain
+	}
+	if ents[0].GetType() != raftpb.EntryConfChangeV2 {
+		return errInProgress
+	}
+	return nil
+}
+
+func change(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
+	return &raftpb.ConfChangeSingle{Type: t.Enum(), NodeId: new(id)}
+}
+
+// confChanges is the way from raft's members to those of c: new ones begin as learners.
+func confChanges(now *raftpb.ConfState, c *SetConfig) (todo []*raftpb.ConfChangeSingle) {
+	voters, learners := now.GetVoters(), now.GetLearners()
+	for i := range c.Members {
+		m := &c.Members[i]
+		id := uint64(m.ID) + 1
+		switch {
+		case slices.Contains(voters, id) && !m.Voter(), !slices.Contains(voters, id) && !slices.Contains(learners, id):
+			todo = append(todo, change(raftpb.ConfChangeAddLearnerNode, id))
+		}
+	}
+	for _, id := range slices.Concat(voters, learners) {
+		if c.Member(int(id)-1) == nil {
+			todo = append(todo, change(raftpb.ConfChangeRemoveNode, id))
+		}
+	}
+	return todo
+}
+
+// forcedChanges makes forcer the only voter and the other members of c learners.
+func forcedChanges(now *raftpb.ConfState, c *SetConfig, forcer uint64) (todo []*raftpb.ConfChangeSingle) {
+	voters, learners := now.GetVoters(), now.GetLearners()
+	for i := range c.Members {
+		id := uint64(c.Members[i].ID) + 1
+		switch {
+		case id == forcer && !slices.Contains(voters, id):
+			todo = append(todo, change(raftpb.ConfChangeAddNode, id))
+		case id != forcer && !slices.Contains(learners, id):
+			todo = append(todo, change(raftpb.ConfChangeAddLearnerNode, id))
+		}
+	}
+	for _, id := range slices.Concat(voters, learners) {
+		if c.Member(int(id)-1) == nil {
+			todo = append(todo, change(raftpb.ConfChangeRemoveNode, id))
+		}
+	}
+	return todo
+}
+
+// addMissing makes the other members of the configuration learners.
+func (r *Raft) addMissing(ctx context.Context) error {
+	c := r.Config()
+	if len(c.Members) < 2 {
+		return nil
+	}
+	return r.changeConf(ctx, &confContext{}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle { return confChanges(now, c) })
+}
+
+// noteGrowth notes whether there are members to promote.
+func (r *Raft) noteGrowth(c *SetConfig, now *raftpb.ConfState) {
+	growing := false
+	for i := range c.Members {
+		growing = growing || c.Members[i].Voter() && !slices.Contains(now.GetVoters(), uint64(c.Members[i].ID)+1)
+	}
+	r.growing.Store(growing)
+}
+
+// promotable finds the learners that are to vote and have caught up; call it in the loop.
+func (r *Raft) promotable() (todo []*raftpb.ConfChangeSingle) {
+	rn, cfg := r.loop.rn, r.Config()
+	if rn == nil || cfg == nil || rn.BasicStatus().RaftState != raft.StateLeader {
+		return nil
+	}
+	commit := rn.BasicStatus().GetCommit()
+	rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
+		m := cfg.Member(int(id) - 1)
+		if typ == raft.ProgressTypeLearner && m != nil && m.Voter() && p.RecentActive &&
+			p.State == tracker.StateReplicate && p.Match+nearLag >= commit {
+			todo = append(todo, change(raftpb.ConfChangeAddNode, id))
+		}
+	})
+	return todo
+}
+
+// promote gives votes to those who have earned them.
+func (r *Raft) promote() {
+	rec := r.rlog.conf()
+	if len(rec.state.GetVotersOutgoing()) > 0 {
+		return
+	}
+	if todo := r.promotable(); len(todo) > 0 {
+		r.log.Info().Int("members", len(todo)).Msg("members have caught up and vote from now on")
+		_ = r.proposeConf(&raftpb.ConfChangeV2{Changes: todo}) // tried again later
+	}
+}
+
+// forceTerms is how far a forced reconfiguration goes ahead of any term that others may have reached meanwhile.
+const forceTerms = 1000
+
+// force makes this member the only voter, against the rules of raft, and then the others of c its learners.
+func (r *Raft) force(ctx context.Context, c *SetConfig) error {
+	c.Term = NoTerm
+	self := r.find(c)
+	if !self.Electable() {
+		return mongoerr.Newf(mongoerr.NodeNotFound, "This node, %s, with _id MemberId(%d) is not electable under the new configuration version %d for replica set %s",
+			self.Host, self.ID, c.Version, c.Name)
+	}
+	if self.ID != int(r.id.Load())-1 {
+		return mongoerr.New(mongoerr.NewReplicaSetConfigurationIncompatible, "New and old configurations differ in the _id of this member")
+	}
+	r.log.Error().Int64("version", c.Version).Strs("members", r.hosts()).
+		Msg("FORCED RECONFIGURATION: this member makes itself the majority of its set. Writes that only the lost members have are gone, and members that are not in the new configuration must not be started again with their data")
+	r.freezeUntil(time.Time{})
+	done := make(chan error, 1)
+	r.applies.push(applyItem{f: func() error {
+		err := r.rewrite(c)
+		done <- err
+		return err
+	}})
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+	for !r.writable.Load() {
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	id := r.id.Load()
+	return r.changeConf(ctx, &confContext{doc: c.Doc(), forcer: id}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle {
+		return forcedChanges(now, c, id)
+	})
+}
+
+// rewrite replaces raft's members by this one, in a term nobody else has reached. The applier calls it.
+func (r *Raft) rewrite(c *SetConfig) error {
+	rec := r.rlog.conf()
+	next := confRecord{rec.point, &raftpb.ConfState{Voters: []uint64{r.id.Load()}}, c.Doc()}
+	err := r.restart(func() error {
+		if err := r.rlog.saveConf(next); err != nil {
+			return err
+		}
+		hard, _, _ := r.rlog.InitialState()
+		return r.rlog.write([]*raftpb.Message{{Term: new(hard.GetTerm() + forceTerms), Vote: new(uint64(0)),
+			Commit: new(max(hard.GetCommit(), r.applied.Load()))}}, true)
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.adopt(&next); err != nil {
+		return err
+	}
+	return r.do(func() { _ = r.loop.rn.Campaign() })
+}
+
+// inAppender runs f between two writes of the log.
+func (r *Raft) inAppender(f func() error) error {
+	done := make(chan error, 1)
+	r.appends.push(appendItem{f: func() error {
+		done <- f()
+		return nil
+	}})
+	select {
+	case err := <-done:
+		return err
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}

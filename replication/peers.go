@@ -1,0 +1,509 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// peerTable knows the other members: a sender for each, and what each has told of itself.
+type peerTable struct {
+	mu   sync.Mutex
+	byID map[uint64]*peer
+	seen map[uint64]*seen
+}
+
+// peer sends to one other member. One call is under way at a time; what queues up meanwhile goes with the next.
+type peer struct {
+	id   uint64
+	host string
+	stop context.CancelFunc
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []*raftpb.Message
+	bytes int
+	dirty bool // a call is wanted although there is no message
+}
+
+// seen is what is known of a member.
+type seen struct {
+	report   report
+	at       time.Time // when it was last heard of
+	received time.Time // when it last called
+	sent     time.Time // when it last answered
+	ping     time.Duration
+	err      string
+}
+
+// Limits of what waits for one member. More is dropped: raft sends again what is missing.
+const (
+	maxQueued      = 4096
+	maxQueuedBytes = 192 << 20
+)
+
+// setPeers makes the senders those of a configuration.
+func (r *Raft) setPeers(c *SetConfig) {
+	t := &r.peers
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	self := r.id.Load()
+	keep := map[uint64]string{}
+	if r.self() != nil {
+		for i := range c.Members {
+			if id := uint64(c.Members[i].ID) + 1; id != self {
+				keep[id] = c.Members[i].Host
+			}
+		}
+	} else {
+		for i := range c.Members { // removed: others may tell when it is a member again
+			keep[uint64(c.Members[i].ID)+1] = c.Members[i].Host
+		}
+	}
+	for id, p := range t.byID {
+		if keep[id] != p.host {
+			p.stop()
+			delete(t.byID, id)
+		}
+	}
+	for id := range t.seen {
+		if _, ok := keep[id]; !ok {
+			delete(t.seen, id)
+		}
+	}
+	for id, host := range keep {
+		if t.byID[id] == nil {
+			r.startPeer(id, host)
+		}
+	}
+}
+
+// startPeer is called with the table locked.
+func (r *Raft) startPeer(id uint64, host string) {
+	ctx, stop := context.WithCancel(r.ctx)
+	p := &peer{id: id, host: host, stop: stop, wake: make(chan struct{}, 1)}
+	r.peers.byID[id] = p
+	r.spawn(func() { r.runPeer(ctx, p) })
+}
+
+func (r *Raft) peer(id uint64) *peer {
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	return r.peers.byID[id]
+}
+
+// send queues a message of raft's for another member.
+func (r *Raft) send(m *raftpb.Message) {
+	switch m.GetType() {
+	case raftpb.MsgPreVote, raftpb.MsgVote:
+		if !r.mayStand(m) {
+			return
+		}
+	case raftpb.MsgSnap:
+		r.startSnapshot(m.GetTo(), false)
+		return
+	}
+	if p := r.peer(m.GetTo()); p != nil {
+		p.add(m)
+	}
+}
+
+func (p *peer) add(m *raftpb.Message) {
+	p.mu.Lock()
+	if len(p.queue) < maxQueued && p.bytes < maxQueuedBytes {
+		p.queue = append(p.queue, m)
+		p.bytes += messageSize(m)
+	}
+	p.mu.Unlock()
+	p.poke()
+}
+
+func (p *peer) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// call makes the peer call soon, for the sake of its report.
+func (p *peer) call() {
+	p.mu.Lock()
+	p.dirty = true
+	p.mu.Unlock()
+	p.poke()
+}
+
+// take takes what one call can carry.
+func (p *peer) take() (ms []*raftpb.Message, some bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	some = p.dirty || len(p.queue) > 0
+	p.dirty = false
+	n, size := 0, 0
+	for n < len(p.queue) && (n == 0 || size+messageSize(p.queue[n]) < maxPayload/2) {
+		size += messageSize(p.queue[n])
+		n++
+	}
+	ms = p.queue[:n:n]
+	if p.queue = p.queue[n:]; len(p.queue) == 0 {
+		p.queue = nil
+	} else {
+		p.poke()
+	}
+	p.bytes -= size
+	return ms, some
+}
+
+func (p *peer) drop() {
+	p.mu.Lock()
+	p.queue, p.bytes = nil, 0
+	p.mu.Unlock()
+}
+
+// callAll makes every member hear of this one soon.
+func (r *Raft) callAll() {
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	for _, p := range r.peers.byID {
+		p.call()
+	}
+}
+
+// callTimeout is how long a call between members may take.
+func (r *Raft) callTimeout() time.Duration {
+	if c := r.Config(); c != nil && c.Settings.HeartbeatTimeout > 0 {
+		return c.Settings.HeartbeatTimeout
+	}
+	return 10 * time.Second
+}
+
+// runPeer calls one member, when there is something to say and from time to time.
+func (r *Raft) runPeer(ctx context.Context, p *peer) {
+	beat := time.NewTimer(0)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-beat.C:
+			p.mu.Lock()
+			p.dirty = true
+			p.mu.Unlock()
+		}
+		ms, some := p.take()
+		if !some {
+			continue
+		}
+		beat.Reset(r.beatInterval())
+		if err := r.callPeer(ctx, p, ms); err != nil {
+			p.drop()
+			if id := p.id; ctx.Err() == nil {
+				r.in.push(input{f: func() {
+					if r.loop.rn != nil {
+						r.loop.rn.ReportUnreachable(id)
+					}
+				}})
+			}
+			if r.wait(ctx, r.loopPause()) != nil {
+				return
+			}
+		}
+	}
+}
+
+// beatInterval is how often members call each other when there is nothing to say.
+func (r *Raft) beatInterval() time.Duration {
+	d := 2 * time.Second
+	if c := r.Config(); c != nil {
+		d = min(d, c.Settings.HeartbeatInterval, c.Settings.ElectionTimeout/4)
+	}
+	return max(d, 10*time.Millisecond)
+}
+
+// loopPause is how long a member that could not be reached is left alone.
+func (r *Raft) loopPause() time.Duration {
+	return min(max(tickOf(r.Config())/2, 5*time.Millisecond), 50*time.Millisecond)
+}
+
+func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, r.callTimeout())
+	defer cancel()
+	e := r.envelope(callMessages, p.id)
+	e.messages = ms
+	start := time.Now()
+	reply, err := r.exchange(ctx, p.host, e)
+	now := time.Now()
+	r.peers.mu.Lock()
+	if r.peers.byID[p.id] == p {
+		s := r.peers.of(p.id)
+		if err != nil {
+			s.err = err.Error()
+		} else {
+			s.err, s.sent, s.at, s.ping = "", now, now, now.Sub(start)
+		}
+	}
+	r.peers.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	r.heard(p.id, reply, false)
+	return nil
+}
+
+// of is what is known of a member; the table is locked.
+func (t *peerTable) of(id uint64) *seen {
+	s := t.seen[id]
+	if s == nil {
+		s = &seen{report: report{role: Unknown}}
+		t.seen[id] = s
+	}
+	return s
+}
+
+// envelope begins a call to a member, or an answer.
+func (r *Raft) envelope(kind callKind, to uint64) *envelope {
+	e := &envelope{kind: kind, set: r.opts.SetName, from: r.id.Load(), to: to, report: r.report()}
+	if m := r.self(); m != nil {
+		e.host = m.Host
+	}
+	return e
+}
+
+// exchange makes a call, in pieces where it is too large for one, and reads the answer.
+func (r *Raft) exchange(ctx context.Context, host string, e *envelope) (*envelope, error) {
+	payload, err := e.marshal()
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) > maxPayload {
+		if payload, err = r.sendPieces(ctx, host, e, payload); err != nil {
+			return nil, err
+		}
+	}
+	b, err := r.opts.Transport.Send(ctx, host, payload)
+	if err != nil {
+		return nil, err
+	}
+	reply := &envelope{}
+	if err := reply.unmarshal(b); err != nil {
+		return nil, err
+	}
+	if reply.set != r.opts.SetName {
+		return nil, mongoerr.Newf(mongoerr.InconsistentReplicaSetNames,
+			"replica set name mismatch: %s is a member of '%s', this is '%s'", host, reply.set, r.opts.SetName)
+	}
+	return reply, nil
+}
+
+// sendPieces sends all pieces of a payload but the last, which it returns.
+func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload []byte) ([]byte, error) {
+	number := r.snaps.nextCall()
+	for seq := uint64(0); ; seq++ {
+		part := payload[:min(len(payload), maxPayload-1024)]
+		payload = payload[len(part):]
+		left := uint64(0)
+		if len(payload) > 0 {
+			left = 1
+		}
+		x := envelope{kind: callPiece, set: e.set, from: e.from, to: e.to, host: e.host, report: e.report}
+		x.body = binary.AppendUvarint(nil, number)
+		x.body = binary.AppendUvarint(x.body, seq)
+		x.body = binary.AppendUvarint(x.body, left)
+		x.body = append(x.body, part...)
+		b, err := x.marshal()
+		if err != nil || left == 0 {
+			return b, err
+		}
+		if _, err := r.opts.Transport.Send(ctx, host, b); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// maxPieces bounds what is put together of pieces.
+const maxPieces = 256
+
+// assembly is a payload on its way in pieces.
+type assembly struct {
+	mu     sync.Mutex
+	from   uint64
+	number uint64
+	next   uint64
+	b      []byte
+}
+
+// piece takes one in; the whole payload is returned with the last.
+func (a *assembly) piece(e *envelope) ([]byte, error) {
+	u := unpacker{b: e.body}
+	number, seq, left := u.uint(), u.uint(), u.uint()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if seq == 0 {
+		a.from, a.number, a.next, a.b = e.from, number, 0, nil
+	}
+	if u.bad || a.from != e.from || a.number != number || a.next != seq || seq >= maxPieces {
+		return nil, errEnvelope
+	}
+	a.b = append(a.b, u.b...)
+	a.next++
+	if left > 0 {
+		return nil, nil
+	}
+	b := a.b
+	a.b, a.next = nil, 0
+	return b, nil
+}
+
+// Handle answers a call of another member's Transport. It does not keep payload.
+func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
+	if r.ctx.Err() != nil {
+		return nil, errStopped
+	}
+	e := &envelope{}
+	if err := e.unmarshal(payload); err != nil {
+		return nil, err
+	}
+	if e.set != r.opts.SetName {
+		return nil, mongoerr.Newf(mongoerr.InconsistentReplicaSetNames,
+			"replica set name mismatch: this is a member of '%s', the caller is of '%s'", r.opts.SetName, e.set)
+	}
+	if e.kind == callPiece {
+		whole, err := r.snaps.pieces.piece(e)
+		if err != nil {
+			return nil, err
+		}
+		if whole == nil {
+			return r.envelope(callMessages, e.from).marshal()
+		}
+		e = &envelope{}
+		if err := e.unmarshal(whole); err != nil || e.kind == callPiece {
+			return nil, errEnvelope
+		}
+	}
+	reply := r.envelope(callMessages, e.from)
+	switch e.kind {
+	case callMessages:
+	case callOffer, callChunk, callDone:
+		var err error
+		if reply.body, err = r.receiveSnapshot(ctx, e); err != nil {
+			return nil, err
+		}
+		return reply.marshal()
+	default:
+		return nil, errEnvelope
+	}
+	r.meet(e)
+	if p := r.peer(e.from); p != nil {
+		reply.messages, _ = p.take()
+	}
+	r.greetStranger(e, reply)
+	return reply.marshal()
+}
+
+// meet takes in a call with messages.
+func (r *Raft) meet(e *envelope) {
+	if c := r.Config(); c != nil && e.from != 0 && e.host != "" {
+		r.peers.mu.Lock()
+		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && r.self() != nil {
+			r.startPeer(e.from, e.host) // a primary that was made a member after what this one knows
+		}
+		r.peers.mu.Unlock()
+	}
+	r.heard(e.from, e, true)
+}
+
+// greetStranger tells a caller that is not a member so.
+func (r *Raft) greetStranger(e, reply *envelope) {
+	c := r.Config()
+	if c == nil || r.self() == nil || e.from != 0 && c.Member(int(e.from)-1) != nil {
+		return
+	}
+	if c.Version > e.report.configVersion || c.Term > e.report.configTerm {
+		reply.report.flags |= reportStranger
+		reply.config = c.Doc()
+	}
+}
+
+// heard takes in what a member has said.
+func (r *Raft) heard(id uint64, e *envelope, called bool) {
+	if e.report.flags&reportStranger != 0 {
+		r.expelled(e)
+		return
+	}
+	now := time.Now()
+	r.peers.mu.Lock()
+	p := r.peers.byID[id]
+	leaderChanged := false
+	if p != nil {
+		s := r.peers.of(id)
+		leaderChanged = s.report.role != e.report.role || s.report.term != e.report.term || s.report.flags != e.report.flags
+		s.report = e.report
+		if s.at = now; called {
+			s.received = now
+			s.err = ""
+		}
+	}
+	r.peers.mu.Unlock()
+	if id != 0 && id == r.lead.Load().lead {
+		r.roles.eager.Store(e.report.flags&reportEager != 0)
+	}
+	if len(e.messages) > 0 && e.to == r.id.Load() && e.to != 0 {
+		in := make([]input, 0, len(e.messages))
+		for _, m := range e.messages {
+			if m.GetTo() == e.to && m.GetFrom() == id {
+				in = append(in, input{m: m})
+			}
+		}
+		r.in.push(in...)
+	} else if e.to != r.id.Load() && e.to != 0 && called {
+		r.misnamed(e)
+	}
+	if e.report.flags&reportEmpty != 0 {
+		r.startSnapshot(id, true)
+	}
+	r.waits.check(r)
+	if leaderChanged {
+		r.roleChanged()
+	}
+}
+
+// report is what this member tells of itself.
+func (r *Raft) report() report {
+	l := r.lead.Load()
+	p := report{role: r.role(), term: l.term, lead: l.lead, ts: r.m.Visible(), uptimeMS: uint64(time.Since(r.started).Milliseconds())}
+	p.index, p.indexTerm = r.m.AppliedIndex()
+	if c := r.Config(); c != nil {
+		p.configVersion, p.configTerm = c.Version, c.Term
+	}
+	if r.electable() {
+		p.flags |= reportElectable
+	}
+	if r.writable.Load() {
+		p.flags |= reportWritable
+		p.electionTS, p.electionMS = r.election.won()
+	}
+	if !r.hasLog() {
+		p.flags |= reportEmpty
+	}
+	if r.waits.some() {
+		p.flags |= reportEager
+	}
+	return p
+}
+
+// hosts are the other members' addresses, for tests and messages.
+func (r *Raft) hosts() (all []string) {
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	for _, p := range r.peers.byID {
+		all = append(all, p.host)
+	}
+	slices.Sort(all)
+	return all
+}

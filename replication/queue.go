@@ -1,0 +1,34 @@
+package replication
+
+import "sync"
+
+// queue hands items from many goroutines to one, which takes all that is there at once.
+type queue[T any] struct {
+	mu    sync.Mutex
+	items []T
+	wake  chan struct{}
+}
+
+func (q *queue[T]) init() { q.wake = make(chan struct{}, 1) }
+
+func (q *queue[T]) push(items ...T) {
+	q.mu.Lock()
+	q.items = append(q.items, items...)
+	q.mu.Unlock()
+	q.poke()
+}
+
+func (q *queue[T]) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue[T]) take() []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	items := q.items
+	q.items = nil
+	return items
+}

@@ -1,0 +1,618 @@
+package replication
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sort"
+	"sync"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Keys of the local store.
+const (
+	keyBase    = 'b' // index and term of the entry before the first one kept
+	keyConf    = 'c' // the configuration in force: raft's and the set's
+	keyHard    = 'h' // term, vote, commit
+	keyID      = 'i' // this member's raft id
+	keyEntry   = 'l' // index → term, type, checksum, data
+	keyInstall = 'p' // a snapshot that is being installed
+)
+
+// raftLog is the log of entries and raft's other durable state. One goroutine writes (the appender); raft's loop and
+// others read. What was written last is kept in memory.
+type raftLog struct {
+	store    LocalStore // nil: everything is in memory
+	maxCache int64
+	mark     int64 // bytes from one of marks to the next
+	id       uint64      // as loaded
+	install  *confRecord // a snapshot whose installation was under way, as loaded
+
+	appliedIndex func() uint64
+
+	mu struct {
+		sync.RWMutex
+		base   point
+		last   uint64
+		terms  []point  // where each term of the kept entries begins
+		marks  []logEnd // sizes, every so often
+		bytes  int64    // of all entries ever written since loading
+		cut    int64    // of those that were truncated
+		cache  []*raftpb.Entry
+		cached int64
+		hard   *raftpb.HardState
+		confs  []confRecord // the newest last; older ones while a snapshot may need them
+	}
+}
+
+// point is a place in the log.
+type point struct{ index, term uint64 }
+
+// logEnd says how many bytes had been written up to and with an index.
+type logEnd struct {
+	index uint64
+	bytes int64
+}
+
+
+// confRecord is the configuration from an index on.
+type confRecord struct {
+	point
+	state *raftpb.ConfState
+	doc   []byte // the set's configuration; nil only before there is one
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// entryHead is what stands before an entry's data.
+const entryHead = 8 + 1 + 4
+
+func entryKey(index uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{keyEntry}, index)
+}
+
+func appendEntryHead(dst []byte, e *raftpb.Entry) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, e.GetTerm())
+	dst = append(dst, byte(e.GetType()))
+	sum := crc32.Update(crc32.Checksum(dst[len(dst)-9:], castagnoli), castagnoli, e.GetData())
+	return binary.BigEndian.AppendUint32(dst, sum)
+}
+
+func readEntry(index uint64, v []byte) (*raftpb.Entry, bool) {
+	if len(v) < entryHead {
+		return nil, false
+	}
+	sum := crc32.Update(crc32.Checksum(v[:9], castagnoli), castagnoli, v[entryHead:])
+	if sum != binary.BigEndian.Uint32(v[9:]) {
+		return nil, false
+	}
+	e := &raftpb.Entry{Index: new(index), Term: new(binary.BigEndian.Uint64(v)), Type: raftpb.EntryType(v[8]).Enum()}
+	if len(v) > entryHead {
+		e.Data = slices.Clone(v[entryHead:])
+	}
+	return e, true
+}
+
+// openLog reads the log of a store. It is empty (empty answers true) for a member that was never in a set.
+func openLog(store LocalStore, size int64) (*raftLog, error) {
+	l := &raftLog{store: store, maxCache: size / 2, mark: size / 128}
+	l.mu.hard = &raftpb.HardState{}
+	if store == nil {
+		return l, nil
+	}
+	var bad error
+	err := store.Scan([]byte{0}, []byte{0xff}, func(k, v []byte) bool {
+		bad = l.load(k, v)
+		return bad == nil
+	})
+	if err == nil {
+		err = bad
+	}
+	if err == nil && l.mu.last > 0 && len(l.mu.confs) == 0 {
+		err = brokenLog("it has entries but no configuration")
+	}
+	return l, err
+}
+
+// load takes in one key, in the order of the store: base, configuration and hard state before the entries.
+func (l *raftLog) load(k, v []byte) error {
+	switch k[0] {
+	case keyBase:
+		if len(v) != 16 {
+			return brokenLog("the record of where it begins cannot be read")
+		}
+		l.mu.base = point{binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(v[8:])}
+		l.mu.last = l.mu.base.index
+	case keyConf:
+		rec, err := parseConf(v)
+		if err != nil {
+			return brokenLog("the record of the configuration cannot be read")
+		}
+		l.mu.confs = []confRecord{rec}
+	case keyHard:
+		if err := proto.Unmarshal(v, l.mu.hard); err != nil {
+			return brokenLog("the record of term and vote cannot be read")
+		}
+	case keyID:
+		if len(v) != 8 {
+			return brokenLog("the record of this member's id cannot be read")
+		}
+		l.id = binary.BigEndian.Uint64(v)
+	case keyInstall:
+		rec, err := parseConf(v)
+		if err != nil {
+			return brokenLog("the record of a snapshot cannot be read")
+		}
+		l.install = &rec
+	case keyEntry:
+		if len(k) != 9 {
+			return brokenLog("it has a key that cannot be read")
+		}
+		index := binary.BigEndian.Uint64(k[1:])
+		if index != l.mu.last+1 {
+			return brokenLog(fmt.Sprintf("entry %d is followed by entry %d", l.mu.last, index))
+		}
+		e, ok := readEntry(index, v)
+		if !ok {
+			return brokenLog(fmt.Sprintf("the checksum of entry %d is wrong", index))
+		}
+		l.remember(e)
+	}
+	return nil
+}
+
+// wayBack is told wherever a member cannot go on with what it has on disk.
+const wayBack = "To let it copy everything from the other members again (resync), stop it, empty its data directory, and start it with the same options."
+
+func brokenLog(why string) error {
+	return fmt.Errorf("the raft log of this member is damaged or incomplete: %s. What this member acknowledged may be missing, so it does not start. %s", why, wayBack)
+}
+
+// check compares the log with what the store has applied.
+func (l *raftLog) check(applied uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.started() && applied > 0:
+		return brokenLog(fmt.Sprintf("the store has applied entry %d, but there is no log", applied))
+	case applied < l.mu.base.index:
+		return brokenLog(fmt.Sprintf("it begins after entry %d, but the store has applied only entry %d", l.mu.base.index, applied))
+	case applied > l.mu.last:
+		return brokenLog(fmt.Sprintf("it ends with entry %d, but the store has applied entry %d", l.mu.last, applied))
+	case l.mu.hard.GetCommit() > l.mu.last:
+		return brokenLog(fmt.Sprintf("it ends with entry %d, but entry %d was committed", l.mu.last, l.mu.hard.GetCommit()))
+	}
+	// What is applied is committed, even where the note of it was not synced.
+	l.mu.hard.Commit = new(max(l.mu.hard.GetCommit(), applied))
+	return nil
+}
+
+func (l *raftLog) started() bool { return len(l.mu.confs) > 0 }
+
+// noteInstall notes that the store is about to be replaced by a snapshot, so that a crash in between is understood.
+func (l *raftLog) noteInstall(rec confRecord, id uint64) error {
+	if l.store == nil {
+		return nil
+	}
+	v, err := rec.value()
+	if err != nil {
+		return err
+	}
+	var b LocalBatch
+	b.Set([]byte{keyInstall}, v)
+	b.Set([]byte{keyID}, binary.BigEndian.AppendUint64(nil, id))
+	return l.store.Write(&b, true)
+}
+
+// finishInstall ends what noteInstall noted, after a crash: where the store is the snapshot's the log begins after it.
+func (l *raftLog) finishInstall(applied uint64) error {
+	switch {
+	case l.install == nil:
+		return nil
+	case l.install.index == applied:
+		hard := l.mu.hard
+		hard.Commit = new(applied)
+		hard.Term = new(max(hard.GetTerm(), l.install.term))
+		return l.reset(*l.install, hard, l.id)
+	}
+	var b LocalBatch
+	b.DeleteRange([]byte{keyInstall}, []byte{keyInstall + 1})
+	return l.store.Write(&b, true)
+}
+
+// remember adds an entry at the end, in memory.
+func (l *raftLog) remember(e *raftpb.Entry) {
+	m := &l.mu
+	m.last = e.GetIndex()
+	if n := len(m.terms); n == 0 && m.base.term != e.GetTerm() || n > 0 && m.terms[n-1].term != e.GetTerm() {
+		m.terms = append(m.terms, point{e.GetIndex(), e.GetTerm()})
+	}
+	size := int64(len(e.GetData()) + 64)
+	m.bytes += size
+	if n := len(m.marks); n == 0 || m.bytes-m.marks[n-1].bytes >= l.mark {
+		m.marks = append(m.marks, logEnd{e.GetIndex(), m.bytes})
+	}
+	m.cache = append(m.cache, e)
+	m.cached += size
+	if l.store == nil {
+		return
+	}
+	drop := 0
+	for m.cached > l.maxCache && drop < len(m.cache)-1 {
+		m.cached -= int64(len(m.cache[drop].GetData()) + 64)
+		drop++
+	}
+	l.forget(drop)
+}
+
+// forget takes the first n entries out of the cache.
+func (l *raftLog) forget(n int) {
+	if n == 0 {
+		return
+	}
+	c := l.mu.cache
+	clear(c[:n]) // others may hold the array by a slice of it, but not these elements: Entries copies
+	if l.mu.cache = c[n:]; cap(l.mu.cache) > 2*len(l.mu.cache)+1024 {
+		l.mu.cache = slices.Clone(l.mu.cache)
+	}
+}
+
+// cutTail takes entries from index on out of memory.
+func (l *raftLog) cutTail(index uint64) {
+	m := &l.mu
+	if index > m.last {
+		return
+	}
+	for len(m.cache) > 0 && m.cache[len(m.cache)-1].GetIndex() >= index {
+		m.cached -= int64(len(m.cache[len(m.cache)-1].GetData()) + 64)
+		m.cache = m.cache[:len(m.cache)-1]
+	}
+	for len(m.terms) > 0 && m.terms[len(m.terms)-1].index >= index {
+		m.terms = m.terms[:len(m.terms)-1]
+	}
+	for len(m.marks) > 0 && m.marks[len(m.marks)-1].index >= index {
+		m.marks = m.marks[:len(m.marks)-1]
+	}
+	m.last = index - 1
+}
+
+// write appends entries and hard states in the order of the messages, with one sync for all.
+func (l *raftLog) write(ms []*raftpb.Message, sync bool) error {
+	if l.store != nil {
+		var b LocalBatch
+		last := l.lastIndex()
+		var hard *raftpb.HardState
+		for _, m := range ms {
+			if ents := m.GetEntries(); len(ents) > 0 {
+				if first := ents[0].GetIndex(); first <= last {
+					b.DeleteRange(entryKey(first), entryKey(last+1))
+				}
+				heads := make([]byte, 0, entryHead*len(ents))
+				for _, e := range ents {
+					n := len(heads)
+					heads = appendEntryHead(heads, e)
+					b.Ops = append(b.Ops, LocalOp{Key: entryKey(e.GetIndex()), Head: heads[n:], Value: e.GetData()})
+				}
+				last = ents[len(ents)-1].GetIndex()
+			}
+			if h := hardOf(m); h != nil {
+				hard = h
+			}
+		}
+		if hard != nil {
+			v, err := proto.Marshal(hard)
+			if err != nil {
+				return err
+			}
+			b.Set([]byte{keyHard}, v)
+		}
+		if len(b.Ops) > 0 {
+			if err := l.store.Write(&b, sync); err != nil {
+				return err
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range ms {
+		if ents := m.GetEntries(); len(ents) > 0 {
+			l.cutTail(ents[0].GetIndex())
+			for _, e := range ents {
+				l.remember(e)
+			}
+		}
+		if h := hardOf(m); h != nil {
+			l.mu.hard = h
+		}
+	}
+	return nil
+}
+
+// hardOf is the hard state a message of raft's asks to write, nil for none.
+func hardOf(m *raftpb.Message) *raftpb.HardState {
+	if m.Vote == nil && m.Commit == nil {
+		return nil
+	}
+	h := &raftpb.HardState{Term: new(m.GetTerm()), Vote: new(m.GetVote()), Commit: new(m.GetCommit())}
+	if raft.IsEmptyHardState(h) {
+		return nil
+	}
+	return h
+}
+
+// compact forgets the entries up to and with index.
+func (l *raftLog) compact(index uint64) error {
+	l.mu.RLock()
+	base, last := l.mu.base, l.mu.last
+	l.mu.RUnlock()
+	if index <= base.index || index > last {
+		return nil
+	}
+	term, err := l.Term(index)
+	if err != nil {
+		return err
+	}
+	if l.store != nil {
+		var b LocalBatch
+		b.Set([]byte{keyBase}, pointValue(point{index, term}))
+		b.DeleteRange(entryKey(0), entryKey(index+1))
+		if err := l.store.Write(&b, false); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &l.mu
+	n := 0
+	for n < len(m.cache) && m.cache[n].GetIndex() <= index {
+		m.cached -= int64(len(m.cache[n].GetData()) + 64)
+		n++
+	}
+	l.forget(n)
+	n = 0
+	for n < len(m.marks) && m.marks[n].index <= index {
+		m.cut = m.marks[n].bytes
+		n++
+	}
+	m.marks = slices.Delete(m.marks, 0, n)
+	n = 0
+	for n < len(m.terms) && m.terms[n].index <= index {
+		n++
+	}
+	m.terms = slices.Delete(m.terms, 0, n)
+	m.base = point{index, term}
+	return nil
+}
+
+func pointValue(p point) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.index), p.term)
+}
+
+// reset makes the log begin after a snapshot, or at the first entry of a new set, with nothing in it.
+func (l *raftLog) reset(rec confRecord, hard *raftpb.HardState, id uint64) error {
+	if l.store != nil {
+		h, err := proto.Marshal(hard)
+		if err != nil {
+			return err
+		}
+		c, err := rec.value()
+		if err != nil {
+			return err
+		}
+		var b LocalBatch
+		b.DeleteRange([]byte{keyEntry}, []byte{keyEntry + 1})
+		b.DeleteRange([]byte{keyInstall}, []byte{keyInstall + 1})
+		b.Set([]byte{keyBase}, pointValue(rec.point))
+		b.Set([]byte{keyConf}, c)
+		b.Set([]byte{keyHard}, h)
+		b.Set([]byte{keyID}, binary.BigEndian.AppendUint64(nil, id))
+		if err := l.store.Write(&b, true); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &l.mu
+	m.base, m.last, m.hard = rec.point, rec.index, hard
+	m.terms, m.marks, m.cache, m.cached = nil, nil, nil, 0
+	m.cut = m.bytes
+	m.confs = []confRecord{rec}
+	return nil
+}
+
+// saveConf makes a configuration the one in force, durably.
+func (l *raftLog) saveConf(rec confRecord) error {
+	if l.store != nil {
+		v, err := rec.value()
+		if err != nil {
+			return err
+		}
+		var b LocalBatch
+		b.Set([]byte{keyConf}, v)
+		if err := l.store.Write(&b, true); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.confs = append(l.mu.confs, rec); len(l.mu.confs) > 64 {
+		l.mu.confs = slices.Delete(l.mu.confs, 0, 32)
+	}
+	return nil
+}
+
+// saveID changes this member's id in raft.
+func (l *raftLog) saveID(id uint64) error {
+	if l.store == nil {
+		return nil
+	}
+	var b LocalBatch
+	b.Set([]byte{keyID}, binary.BigEndian.AppendUint64(nil, id))
+	return l.store.Write(&b, true)
+}
+
+// conf is the configuration in force.
+func (l *raftLog) conf() confRecord {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.mu.confs) == 0 {
+		return confRecord{state: &raftpb.ConfState{}}
+	}
+	return l.mu.confs[len(l.mu.confs)-1]
+}
+
+// confAt is the configuration that was in force at an index.
+func (l *raftLog) confAt(index uint64) (confRecord, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i := len(l.mu.confs) - 1; i >= 0; i-- {
+		if l.mu.confs[i].index <= index {
+			return l.mu.confs[i], true
+		}
+	}
+	return confRecord{}, false
+}
+
+// value is the record as raft's own type for a snapshot's metadata.
+func (c *confRecord) value() ([]byte, error) { return proto.Marshal(c.snapshot()) }
+
+func (c *confRecord) snapshot() *raftpb.Snapshot {
+	return &raftpb.Snapshot{Data: c.doc,
+		Metadata: &raftpb.SnapshotMetadata{ConfState: c.state, Index: new(c.index), Term: new(c.term)}}
+}
+
+func parseConf(v []byte) (confRecord, error) {
+	s := &raftpb.Snapshot{}
+	err := proto.Unmarshal(v, s)
+	return confOf(s), err
+}
+
+func confOf(s *raftpb.Snapshot) confRecord {
+	md := s.GetMetadata()
+	return confRecord{point{md.GetIndex(), md.GetTerm()}, raftpb.EnsureConfState(md.GetConfState()), s.GetData()}
+}
+
+// overSize says up to where the log is cut so that it has at most keep bytes.
+func (l *raftLog) overSize(keep int64) (index uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, m := range l.mu.marks {
+		if l.mu.bytes-m.bytes < keep {
+			break
+		}
+		index = m.index
+	}
+	return index
+}
+
+func (l *raftLog) size() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.bytes - l.mu.cut
+}
+
+func (l *raftLog) lastIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.last
+}
+
+// InitialState implements raft.Storage.
+func (l *raftLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
+	c := l.conf()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.hard, c.state, nil
+}
+
+// FirstIndex implements raft.Storage.
+func (l *raftLog) FirstIndex() (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.base.index + 1, nil
+}
+
+// LastIndex implements raft.Storage.
+func (l *raftLog) LastIndex() (uint64, error) { return l.lastIndex(), nil }
+
+// Term implements raft.Storage.
+func (l *raftLog) Term(i uint64) (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	m := &l.mu
+	switch {
+	case i < m.base.index:
+		return 0, raft.ErrCompacted
+	case i > m.last:
+		return 0, raft.ErrUnavailable
+	}
+	at := sort.Search(len(m.terms), func(k int) bool { return m.terms[k].index > i })
+	if at == 0 {
+		return m.base.term, nil
+	}
+	return m.terms[at-1].term, nil
+}
+
+// Entries implements raft.Storage.
+func (l *raftLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
+	l.mu.RLock()
+	m := &l.mu
+	if lo <= m.base.index {
+		l.mu.RUnlock()
+		return nil, raft.ErrCompacted
+	}
+	if hi > m.last+1 {
+		l.mu.RUnlock()
+		return nil, raft.ErrUnavailable
+	}
+	var out []*raftpb.Entry
+	first := m.last + 1 - uint64(len(m.cache)) // index of the cache's first entry
+	if lo >= first {
+		size := uint64(0)
+		for _, e := range m.cache[lo-first : hi-first] {
+			if size += uint64(len(e.GetData()) + 16); size > maxSize && len(out) > 0 {
+				break
+			}
+			out = append(out, e)
+		}
+		l.mu.RUnlock()
+		return out, nil
+	}
+	l.mu.RUnlock()
+	return l.readEntries(lo, hi, maxSize)
+}
+
+// readEntries reads entries that are not in memory any more.
+func (l *raftLog) readEntries(lo, hi, maxSize uint64) (out []*raftpb.Entry, err error) {
+	next, size := lo, uint64(0)
+	var bad error
+	err = l.store.Scan(entryKey(lo), entryKey(hi), func(k, v []byte) bool {
+		if len(k) != 9 || binary.BigEndian.Uint64(k[1:]) != next {
+			return false
+		}
+		if size += uint64(len(v) + 16); size > maxSize && len(out) > 0 {
+			return false
+		}
+		e, ok := readEntry(next, v)
+		if !ok {
+			bad = brokenLog(fmt.Sprintf("the checksum of entry %d is wrong", next))
+			return false
+		}
+		out = append(out, e)
+		next++
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case bad != nil:
+		return nil, bad
+	case len(out) == 0:
+		return nil, raft.ErrCompacted // truncated meanwhile
+	}
+	return out, nil
+}

@@ -1,0 +1,285 @@
+package replication
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/storage"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// roleState is what this member is, apart from raft.
+type roleState struct {
+	hasLog      atomic.Bool // it was in a set, or is now
+	receiving   atomic.Bool // a snapshot replaces its store
+	maintenance atomic.Int32
+	expelled    atomic.Bool // told by others that it is no member any more
+	eager       atomic.Bool // the primary wants to know at once what is applied
+	unreported  atomic.Bool
+	fatal       atomic.Pointer[error]
+
+	mu        sync.Mutex
+	last      RoleChange
+	told      bool
+	frozen    time.Time // does not stand for election before
+	leadless  time.Time // since when no leader is known; zero while one is
+	ruledOver time.Time // when it last was the primary
+}
+
+func (r *Raft) hasLog() bool { return r.roles.hasLog.Load() }
+
+// role is what this member is now.
+func (r *Raft) role() Role {
+	l := r.lead.Load()
+	switch {
+	case r.roles.fatal.Load() != nil:
+		return Recovering
+	case !r.hasLog() && r.roles.receiving.Load():
+		return Startup2
+	case !r.hasLog():
+		return Startup
+	case r.self() == nil || r.roles.expelled.Load():
+		return Removed
+	case l.state == raft.StateLeader && r.primary.Load() == l.term:
+		return Primary
+	case r.roles.maintenance.Load() > 0 || r.roles.receiving.Load():
+		return Recovering
+	}
+	return Secondary
+}
+
+// leader is the _id of the primary: the leader of raft that has told that it takes writes.
+func (r *Raft) leader() int {
+	l := r.lead.Load()
+	switch {
+	case l.lead == raft.None:
+		return NoMember
+	case l.lead == r.id.Load():
+		if r.role() != Primary {
+			return NoMember
+		}
+		return int(l.lead) - 1
+	}
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	if s := r.peers.seen[l.lead]; s == nil || s.report.role != Primary || s.report.term != l.term {
+		return NoMember
+	}
+	return int(l.lead) - 1
+}
+
+// roleChanged tells the observers where something has changed. Anyone may call it.
+func (r *Raft) roleChanged() {
+	s := &r.roles
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := RoleChange{Role: r.role(), Term: r.Term(), Leader: r.leader(), Writable: r.writable.Load()}
+	if s.told && now == s.last || now.Role == Primary && !now.Writable {
+		return // stepUpServices tells of a primary that is not writable yet
+	}
+	if now.Leader == NoMember && (s.last.Leader != NoMember || !s.told) {
+		s.leadless = time.Now()
+	} else if now.Leader != NoMember {
+		s.leadless = time.Time{}
+	}
+	s.last, s.told = now, true
+	r.changes.push(func() { r.observe(now) })
+	r.callAll()
+}
+
+// observe runs the node's observer.
+func (r *Raft) observe(now RoleChange) {
+	if f := r.opts.OnRole; f != nil {
+		f(now)
+	}
+}
+
+// runObservers runs what may take its time or write, in order.
+func (r *Raft) runObservers() {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.changes.wake:
+		}
+		for _, f := range r.changes.take() {
+			if r.ctx.Err() != nil {
+				return
+			}
+			f()
+		}
+	}
+}
+
+// stepUpServices is the way from the end of the drain to the first client's write: the entry that says there is a new
+// primary, the primary-only services, then the clients.
+func (r *Raft) stepUpServices(term uint64) {
+	if r.primary.Load() != term {
+		return
+	}
+	if err := r.m.WriteNoop(r.ctx, "new primary"); err != nil {
+		r.log.Info().Err(err).Uint64("term", term).Msg("stepping up ended early")
+		return
+	}
+	r.election.note(r.m.Visible(), time.Now())
+	r.observe(RoleChange{Role: Primary, Term: int64(term), Leader: int(r.id.Load()) - 1})
+	r.roles.mu.Lock()
+	l := r.lead.Load()
+	if r.primary.Load() == term && l.term == term && l.state == raft.StateLeader && r.ctx.Err() == nil {
+		r.writable.Store(true)
+	}
+	r.roles.mu.Unlock()
+	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
+		r.writable.Store(false) // deposed in between
+	}
+	r.roleChanged()
+	r.log.Info().Uint64("term", term).Msg("this member is the primary now")
+}
+
+// Freeze keeps the member from standing for election for d; zero ends that.
+func (r *Raft) Freeze(d time.Duration) error {
+	if r.role() == Primary {
+		return errNotSecondary
+	}
+	r.freezeUntil(time.Now().Add(d))
+	return nil
+}
+
+func (r *Raft) freezeUntil(t time.Time) {
+	r.roles.mu.Lock()
+	r.roles.frozen = t
+	r.roles.mu.Unlock()
+}
+
+func (r *Raft) frozenUntil() time.Time {
+	r.roles.mu.Lock()
+	defer r.roles.mu.Unlock()
+	return r.roles.frozen
+}
+
+// SetMaintenance puts a secondary into RECOVERING and back. Calls are counted: each on needs its off.
+func (r *Raft) SetMaintenance(on bool) error {
+	if r.role() == Primary {
+		return errMaintenance
+	}
+	if on {
+		r.roles.maintenance.Add(1)
+	} else if r.roles.maintenance.Add(-1) < 0 {
+		r.roles.maintenance.Add(1)
+		return errNoMaintenance
+	}
+	r.roleChanged()
+	return nil
+}
+
+// electable tells whether this member would become primary.
+func (r *Raft) electable() bool {
+	m := r.self()
+	return m != nil && m.Electable() && r.roles.maintenance.Load() == 0 && !r.roles.receiving.Load() &&
+		!r.roles.expelled.Load() && !time.Now().Before(r.frozenUntil())
+}
+
+// soleVoter tells whether this member is the whole quorum.
+func (r *Raft) soleVoter() bool {
+	s := r.rlog.conf().state
+	return len(s.GetVoters()) == 1 && len(s.GetVotersOutgoing()) == 0 && s.GetVoters()[0] == r.id.Load()
+}
+
+// mayRule tells whether this member, leading raft, becomes primary.
+func (r *Raft) mayRule() bool {
+	return r.electable() || r.soleVoter() && r.self() != nil && r.self().Electable()
+}
+
+// mayStand decides about a vote request on its way out. A member that is not to become primary does not stand, unless
+// the set has had no leader for long: it may be the only one with all that was acknowledged. Then it leads, without
+// taking writes, until one that may be primary has caught up.
+func (r *Raft) mayStand(m *raftpb.Message) bool {
+	if string(m.GetContext()) == "CampaignTransfer" || r.electable() {
+		return true
+	}
+	return r.leadlessFor() > 5*r.electionTimeout()/2 && r.roles.maintenance.Load() == 0
+}
+
+func (r *Raft) leadlessFor() time.Duration {
+	r.roles.mu.Lock()
+	defer r.roles.mu.Unlock()
+	if r.roles.leadless.IsZero() {
+		return 0
+	}
+	return time.Since(r.roles.leadless)
+}
+
+func (r *Raft) electionTimeout() time.Duration {
+	if c := r.Config(); c != nil {
+		return c.Settings.ElectionTimeout
+	}
+	return DefaultSettings().ElectionTimeout
+}
+
+// electionState is electionMetrics and what is told about the last election.
+type electionState struct {
+	mu sync.Mutex
+	ElectionStatus
+	reason electionReason // why the next one is held
+}
+
+type electionReason int
+
+const (
+	byTimeout electionReason = iota
+	byRequest
+)
+
+// note is called when this member has become primary.
+func (e *electionState) note(ts storage.Timestamp, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.LastElectionTS, e.PrimarySince = ts, now
+}
+
+func (e *electionState) won() (storage.Timestamp, uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.LastElectionTS, uint64(e.PrimarySince.UnixMilli())
+}
+
+func (e *electionState) because(why electionReason) {
+	e.mu.Lock()
+	e.reason = why
+	e.mu.Unlock()
+}
+
+// noteElection counts, as the loop sees one state of raft follow another.
+func (r *Raft) noteElection(old, now *lead) {
+	e := &r.election
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := time.Now()
+	standing := func(s raft.StateType) bool { return s == raft.StateCandidate || s == raft.StatePreCandidate }
+	called, won := &e.Called, &e.Won
+	if e.reason == byRequest {
+		called, won = &e.StepUpCalled, &e.StepUpWon
+	}
+	if now.state != raft.StateFollower && !standing(old.state) && old.state != raft.StateLeader {
+		*called++
+		e.LastElection = at
+		if e.LastReason = "electionTimeout"; e.reason == byRequest {
+			e.LastReason = "stepUpRequest"
+		}
+	}
+	if now.state == raft.StateLeader && old.state != raft.StateLeader {
+		*won++
+		e.LastTransition = at
+		r.log.Info().Uint64("term", now.term).Msg("election won")
+	}
+	if now.state == raft.StateFollower {
+		e.reason = byTimeout
+	}
+	if old.state == raft.StateLeader && now.state != raft.StateLeader {
+		e.StepDowns++
+		e.LastStepDown, e.LastTransition = at, at
+		r.log.Info().Uint64("term", now.term).Msg("this member does not lead any more")
+	}
+}
