@@ -203,7 +203,10 @@ func (m *fakeMachine) commit(ctx context.Context, what string) (storage.Timestam
 	if err != nil {
 		return 0, err
 	}
-	return g.ts, <-g.done
+	if err := <-g.done; err != nil {
+		return 0, err
+	}
+	return g.ts, nil
 }
 
 func (m *fakeMachine) WriteNoop(ctx context.Context, msg string) error {

@@ -79,7 +79,13 @@ func (r *Raft) receiveSnapshot(ctx context.Context, e *envelope) ([]byte, error)
 // offered begins to receive a snapshot, or goes on with it.
 func (r *Raft) offered(in *incoming, e *envelope, number uint64, u *unpacker) (*incoming, error) {
 	if in != nil && in.number == number {
-		return in, nil
+		in.mu.Lock()
+		in.from, in.term = e.from, e.report.term
+		usable := in.state != wantInstalled || r.applied.Load() >= in.rec.index
+		in.mu.Unlock()
+		if usable {
+			return in, nil
+		}
 	}
 	n := &incoming{from: e.from, to: e.to, term: e.report.term, number: number, dir: fmt.Sprintf("%s%x", incomingDir, number), state: wantChunk, started: time.Now()}
 	snap := &raftpb.Snapshot{}
@@ -189,7 +195,11 @@ func (r *Raft) complete(in *incoming) error {
 		r.in.push(input{f: func() {
 			in.mu.Lock()
 			defer in.mu.Unlock()
-			if !in.taken {
+			switch {
+			case in.taken:
+			case r.applied.Load() < in.rec.index:
+				in.state = wantDone // raft heeds another primary now
+			default:
 				in.state = wantInstalled
 				_ = r.m.Files().Remove(in.dir)
 			}

@@ -32,7 +32,7 @@ func (r *Raft) runLoop() {
 	l.every = tickOf(r.Config())
 	l.tick = time.NewTicker(l.every)
 	defer l.tick.Stop()
-	if r.rlog.started() && r.self() != nil {
+	if r.rlog.started() {
 		r.guarded(r.startNode)
 	}
 	r.roleChanged()

@@ -261,6 +261,14 @@ func (s *simulation) dump() (out string) {
 		st := n.r.Status()
 		out += fmt.Sprintf("%s: %v writable %v term %d leader %d log %+v conf %v fatal %v raft %+v frozen %v snaps %+v\n", n.host, st.Role, st.Writable, st.Term, st.Leader,
 			st.Log, n.r.rlog.conf().state, st.Fatal, *n.r.lead.Load(), st.Frozen, st.Snapshots)
+		_ = n.r.do(func() {
+			if n.r.loop.rn != nil {
+				out += fmt.Sprintf("    %v\n", n.r.loop.rn.Status())
+			}
+		})
+		if in := n.r.snaps.in; in != nil {
+			out += fmt.Sprintf("    incoming %d at %d: state %v taken %v\n", in.number, in.rec.index, in.state, in.taken)
+		}
 		for _, m := range st.Members {
 			out += fmt.Sprintf("    %+v\n", m)
 		}
