@@ -154,7 +154,9 @@ func (s *simulation) nuisance(hosts []string) {
 			}
 		}
 	case k == 17:
-		if !n.dead && s.wiping == "" && up == len(hosts) && n.r.Status().Role == Secondary && !n.r.growing.Load() {
+		if !n.dead && s.wiping == "" && up == len(hosts) && n.r.Status().Role == Secondary &&
+			!n.r.growing.Load() && len(n.r.rlog.conf().state.GetVoters()) > 2 {
+			// Its store is lost; with two voters that would be the majority.
 			s.crash(h, true)
 			s.wiping = h
 			s.start(h)

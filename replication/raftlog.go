@@ -28,7 +28,7 @@ const (
 type raftLog struct {
 	store    LocalStore // nil: everything is in memory
 	maxCache int64
-	mark     int64 // bytes from one of marks to the next
+	mark     int64       // bytes from one of marks to the next
 	id       uint64      // as loaded
 	install  *confRecord // a snapshot whose installation was under way, as loaded
 
@@ -57,7 +57,6 @@ type logEnd struct {
 	index uint64
 	bytes int64
 }
-
 
 // confRecord is the configuration from an index on.
 type confRecord struct {

@@ -26,10 +26,12 @@ func (r *Raft) Status() Status {
 	r.rlog.mu.RLock()
 	s.Log = LogStatus{First: first, Last: r.rlog.mu.last, Commit: max(r.rlog.mu.hard.GetCommit(), index), Applied: index,
 		Bytes: r.rlog.mu.bytes - r.rlog.mu.cut}
+	hard := r.rlog.mu.hard
 	r.rlog.mu.RUnlock()
 	r.election.mu.Lock()
 	s.Elections = r.election.ElectionStatus
 	r.election.mu.Unlock()
+	s.Elections.LastVoteTerm, s.Elections.LastVotedFor = int64(hard.GetTerm()), int64(hard.GetVote())-1
 	s.Snapshots = r.snaps.show()
 	voting := r.voting()
 	s.Voting = voting[id]
