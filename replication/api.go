@@ -113,6 +113,7 @@ type Status struct {
 	Snapshots []SnapshotStatus // under way, sent or received
 	Elections ElectionStatus
 	Flow      FlowStatus
+	Initiated time.Time // when this member first had a configuration in this process
 	Frozen    time.Time // it does not stand for election before
 	Voting    bool      // takes part in the quorum already: a new voter does so once it has caught up
 	Fatal     error
@@ -165,9 +166,11 @@ type ElectionStatus struct {
 	StepDowns                    int64
 	LastReason                   string
 	LastElection                 time.Time
+	LastVoteTerm, LastVotedFor   int64 // the _id of the member voted for in the newest term, NoMember for none
 	LastElectionTS               storage.Timestamp
 	LastTransition, LastStepDown time.Time
 	PrimarySince                 time.Time
+	CaughtUpOpTime               OpTime // what it had when it last became primary
 }
 
 // FlowStatus is serverStatus.flowControl.

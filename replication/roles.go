@@ -24,8 +24,8 @@ type roleState struct {
 	last      RoleChange
 	told      bool
 	frozen    time.Time // does not stand for election before
+	initiated time.Time
 	leadless  time.Time // since when no leader is known; zero while one is
-	ruledOver time.Time // when it last was the primary
 }
 
 func (r *Raft) hasLog() bool { return r.roles.hasLog.Load() }
@@ -79,6 +79,9 @@ func (r *Raft) roleChanged() {
 	if s.told && now == s.last || now.Role == Primary && !now.Writable {
 		return // stepUpServices tells of a primary that is not writable yet
 	}
+	if s.initiated.IsZero() && r.hasLog() {
+		s.initiated = time.Now()
+	}
 	if now.Leader == NoMember && (s.last.Leader != NoMember || !s.told) {
 		s.leadless = time.Now()
 	} else if now.Leader != NoMember {
@@ -119,11 +122,13 @@ func (r *Raft) stepUpServices(term uint64) {
 	if r.primary.Load() != term {
 		return
 	}
+	_, at := r.m.AppliedIndex()
+	caughtUp := opTime(r.m.Visible(), at)
 	if err := r.m.WriteNoop(r.ctx, "new primary"); err != nil {
 		r.log.Info().Err(err).Uint64("term", term).Msg("stepping up ended early")
 		return
 	}
-	r.election.note(r.m.Visible(), time.Now())
+	r.election.note(r.m.Visible(), caughtUp, time.Now())
 	r.observe(RoleChange{Role: Primary, Term: int64(term), Leader: int(r.id.Load()) - 1})
 	r.roles.mu.Lock()
 	l := r.lead.Load()
@@ -233,10 +238,10 @@ const (
 )
 
 // note is called when this member has become primary.
-func (e *electionState) note(ts storage.Timestamp, now time.Time) {
+func (e *electionState) note(ts storage.Timestamp, caughtUp OpTime, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.LastElectionTS, e.PrimarySince = ts, now
+	e.LastElectionTS, e.CaughtUpOpTime, e.PrimarySince = ts, caughtUp, now
 }
 
 func (e *electionState) won() (storage.Timestamp, uint64) {

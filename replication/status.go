@@ -16,6 +16,9 @@ func (r *Raft) Status() Status {
 		SetName: r.opts.SetName, Role: r.role(), Writable: r.writable.Load(), Term: int64(l.term), Leader: r.leader(),
 		Self: NoMember, Config: cfg, Applied: here, Durable: here, Committed: here, Frozen: r.frozenUntil(), Flow: r.flow.show(),
 	}
+	r.roles.mu.Lock()
+	s.Initiated = r.roles.initiated
+	r.roles.mu.Unlock()
 	if err := r.roles.fatal.Load(); err != nil {
 		s.Fatal = *err
 	}
