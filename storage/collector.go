@@ -30,6 +30,16 @@ func (e *Engine) collect(ctx context.Context) error {
 	if err := e.failure(); err != nil {
 		return err
 	}
+	e.collecting.Lock()
+	err := e.collectDead(ctx)
+	e.collecting.Unlock()
+	if err != nil {
+		return err
+	}
+	return e.truncateOplog()
+}
+
+func (e *Engine) collectDead(ctx context.Context) error {
 	oldest := e.advanceOldest()
 	if err := e.dropDead(ctx, oldest); err != nil {
 		return err
@@ -44,7 +54,7 @@ func (e *Engine) collect(ctx context.Context) error {
 	}
 	e.history.forget(oldest)
 	e.spans.update(e.Catalog())
-	return e.truncateOplog()
+	return nil
 }
 
 // advanceOldest moves the history window on. A snapshot in use holds it back.
@@ -86,7 +96,8 @@ func (e *Engine) dropDead(ctx context.Context, oldest Timestamp) error {
 	defer closeQuietly(data)
 	b := e.db.NewBatch()
 	defer func() { closeQuietly(b) }()
-	var oldestBytes [8]byte
+	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
+	_ = b.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
 	for ok := true; ok; ok = it.Next() {
 		keys, err := it.ValueAndErr()
 		if err != nil {
@@ -115,8 +126,6 @@ func (e *Engine) dropDead(ctx context.Context, oldest Timestamp) error {
 			return ctx.Err()
 		}
 	}
-	binary.BigEndian.PutUint64(oldestBytes[:], uint64(oldest))
-	_ = b.Set(metaKey(metaOldest), oldestBytes[:], nil)
 	return errorsJoin(it.Error(), e.applyDead(b))
 }
 

@@ -370,7 +370,7 @@ func (e *Engine) publish(g *Group) {
 		if now.cat != g.old {
 			cat = applyEdits(now.cat, g.edits)
 		}
-		e.show(&view{ts: g.last, cat: cat}, g.counts, len(g.edits) > 0)
+		e.show(&view{ts: g.last, cat: cat, era: now.era}, g.counts, len(g.edits) > 0)
 	}
 	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {

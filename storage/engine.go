@@ -65,6 +65,7 @@ type Engine struct {
 	spans     tableSpans
 
 	unfinished []UnfinishedBuild
+	collecting sync.Mutex // held while dead versions and tables are deleted
 
 	background struct {
 		ctx  context.Context
@@ -77,6 +78,7 @@ type Engine struct {
 type view struct {
 	ts  Timestamp
 	cat *catalog.Snapshot
+	era uint32 // changes when everything is replaced, see iterPool
 }
 
 // Open opens or creates the store, recovers it after a crash, and starts its background work.

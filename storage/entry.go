@@ -85,7 +85,7 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 	r := &e.replica
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.index <= r.mu.applied.index {
+	if at.index <= r.applied().index {
 		return ApplyInfo{}, nil
 	}
 	if err := e.failure(); err != nil {
@@ -118,7 +118,7 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 		e.fail(err)
 		return ApplyInfo{}, err
 	}
-	r.mu.applied = at
+	r.at.Store(&at)
 	e.showEntry(fx)
 	return fx.info, nil
 }
@@ -262,10 +262,7 @@ func (e *Engine) showEntry(fx *effects) {
 		e.drops.add(d.ts, d.ident)
 	}
 	e.noteNext(fx.next)
-	e.show(&view{ts: max(fx.ts, now.ts), cat: applyEdits(now.cat, fx.edits)}, fx.counts, len(fx.edits) > 0)
-	if c := e.Catalog().Lookup(OplogNS); c != nil {
-		e.oplog.counters.Store(c.Counters)
-	}
+	e.show(&view{ts: max(fx.ts, now.ts), cat: applyEdits(now.cat, fx.edits), era: now.era}, fx.counts, len(fx.edits) > 0)
 	e.setDurable(fx.ts)
 	e.watch.wake()
 }

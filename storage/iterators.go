@@ -2,17 +2,23 @@ package storage
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // iterPool keeps pebble iterators between operations. All reads are at a timestamp, so an iterator that was made when
 // everything up to T was applied serves any snapshot up to T, however many commits ago it was made; while nothing is
 // written, reads make no iterators at all.
+//
+// An era ends when a snapshot replaces all that is replicated. Views of the era before get no more iterators, because
+// those would show the new state; the era changes before the state does.
 type iterPool struct {
-	db *pebble.DB
-	mu struct {
+	db  *pebble.DB
+	era atomic.Uint32
+	mu  struct {
 		sync.Mutex
 		idle   []*pooledIter
 		closed bool
@@ -24,6 +30,7 @@ type iterPool struct {
 type pooledIter struct {
 	*pebble.Iterator
 	asOf    Timestamp
+	era     uint32
 	bounded bool
 	lastUse int64
 
@@ -39,9 +46,30 @@ const (
 	idleIterLife = time.Second
 )
 
-// get gives an iterator that sees everything up to ts. newest must be the visible timestamp, loaded before the call.
-func (p *iterPool) get(ts, newest Timestamp, lower, upper []byte) (*pooledIter, error) {
+// errReplaced is what readers get whose view is of an era that has ended.
+var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the member's data was replaced by a snapshot")
+
+// nextEra ends the era.
+func (p *iterPool) nextEra() uint32 {
 	p.mu.Lock()
+	idle := p.mu.idle
+	p.mu.idle = nil
+	era := p.era.Add(1)
+	p.mu.Unlock()
+	for _, it := range idle {
+		closeQuietly(it)
+	}
+	return era
+}
+
+// get gives an iterator for a view of an era that sees everything up to ts. newest must be the visible timestamp, loaded
+// before the call.
+func (p *iterPool) get(era uint32, ts, newest Timestamp, lower, upper []byte) (*pooledIter, error) {
+	p.mu.Lock()
+	if p.era.Load() != era {
+		p.mu.Unlock()
+		return nil, errReplaced
+	}
 	for n := len(p.mu.idle); n > 0; n = len(p.mu.idle) {
 		it := p.mu.idle[n-1]
 		p.mu.idle = p.mu.idle[:n-1]
@@ -64,7 +92,11 @@ func (p *iterPool) get(ts, newest Timestamp, lower, upper []byte) (*pooledIter, 
 	if err != nil {
 		return nil, err
 	}
-	return &pooledIter{Iterator: it, asOf: newest, bounded: lower != nil, own: -1}, nil
+	if p.era.Load() != era {
+		closeQuietly(it)
+		return nil, errReplaced
+	}
+	return &pooledIter{Iterator: it, asOf: newest, era: era, bounded: lower != nil, own: -1}, nil
 }
 
 // put takes an iterator back. newest is the visible timestamp: an iterator behind it will hardly serve again.
@@ -72,7 +104,7 @@ func (p *iterPool) put(it *pooledIter, newest Timestamp, now int64) {
 	if it.own < 0 && it.asOf >= newest && it.Error() == nil {
 		it.lastUse = now
 		p.mu.Lock()
-		if !p.mu.closed && len(p.mu.idle) < maxIdleIters {
+		if !p.mu.closed && it.era == p.era.Load() && len(p.mu.idle) < maxIdleIters {
 			p.mu.idle = append(p.mu.idle, it)
 			p.mu.Unlock()
 			return
@@ -115,11 +147,15 @@ func (p *iterPool) close() {
 // iterator gives an iterator for the snapshot's view, readied to read versions.
 func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	if s.unit == nil {
-		it, err = s.e.iters.get(s.ts, s.e.Visible(), lower, upper)
+		it, err = s.e.iters.get(s.era, s.ts, s.e.Visible(), lower, upper)
 	} else {
 		var own *pebble.Iterator
 		own, err = s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		it = &pooledIter{Iterator: own, own: s.unit.writes()}
+		if err == nil && s.e.iters.era.Load() != s.era {
+			closeQuietly(own)
+			err = errReplaced
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -427,7 +427,7 @@ func (c *oplogCursor) load() bool {
 	fresh := c.it == nil
 	if fresh {
 		lower, upper := identRange(identOplog)
-		if c.it, c.err = c.s.e.iters.get(c.s.ts, c.s.e.Visible(), lower, upper); c.err != nil {
+		if c.it, c.err = c.s.e.iters.get(c.s.era, c.s.ts, c.s.e.Visible(), lower, upper); c.err != nil {
 			return false
 		}
 	}

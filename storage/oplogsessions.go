@@ -15,7 +15,7 @@ type SessionEntry struct {
 // Blocks of writes outside sessions are passed over unread, so that following the oplog costs little.
 func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error) error {
 	lower, upper := identRange(identOplog)
-	it, err := s.e.iters.get(s.ts, s.e.Visible(), lower, upper)
+	it, err := s.e.iters.get(s.era, s.ts, s.e.Visible(), lower, upper)
 	if err != nil {
 		return err
 	}

@@ -11,47 +11,19 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// recover brings the engine's memory in line with the store: the newest timestamp, the catalog, the counters, tables
-// whose deletion was under way, and tables that belong to nothing.
+// recover brings the engine's memory in line with the store, and deletes tables that belong to nothing.
 func (e *Engine) recover() error {
 	e.salt = randomSalt()
-	top, err := e.newestCommit()
-	if err != nil {
+	if err := e.load(0); err != nil {
 		return err
 	}
-	p, err := e.getMeta(metaKey(metaApplied))
-	if err != nil {
+	e.commit.last = e.Visible()
+	if err := e.reconcileIdents(e.Catalog()); err != nil {
 		return err
 	}
-	e.replica.mu.applied.decode(p)
-	top = max(top, e.replica.mu.applied.ts)
-	e.commit.last = top
-	oldest, err := e.readOldest()
-	if err != nil {
-		return err
-	}
-	cat, err := e.loadCatalog(top, true)
-	if err != nil {
-		return err
-	}
-	e.view.Store(&view{ts: top, cat: cat})
-	e.history.add(top, cat)
-	e.spans.update(cat)
-	e.durable.Store(uint64(top))
-	e.oldest.Store(uint64(max(oldest, 1)))
-	if err := e.loadDrops(); err != nil {
-		return err
-	}
-	if err := e.reconcileIdents(cat); err != nil {
-		return err
-	}
-	if e.replica.mu.applied.index > 0 {
-		// Nothing is written but by the log.
+	if e.replica.applied().index > 0 {
+		// The log is all that writes.
 		e.replica.mu.mode, e.replica.mu.refuse = modeFollower, errNoMember
-		e.oplog.counters.Store(&catalog.Counters{})
-		if c := cat.Lookup(OplogNS); c != nil {
-			e.oplog.counters.Store(c.Counters)
-		}
 		return e.removeBuildFiles()
 	}
 	if err := e.ensureOplog(); err != nil {
@@ -177,6 +149,12 @@ func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
 	return out
 }
 
+func (q *dropQueue) clear() {
+	q.Lock()
+	q.list = nil
+	q.Unlock()
+}
+
 func (e *Engine) loadDrops() error {
 	lower, upper := metaKey(metaDrop), metaKey(metaDrop+1)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -232,12 +210,7 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 	if err := it.Error(); err != nil {
 		return err
 	}
-	e.nextIdent.Store(uint32(next))
-	numbers, err := e.getMeta(metaKey(metaNext))
-	if err != nil {
-		return err
-	}
-	e.noteNext(numbers)
+	e.nextIdent.Store(max(e.nextIdent.Load(), uint32(next)))
 	for _, id := range orphans {
 		e.log.Warn().Uint32("ident", uint32(id)).Msg("dropping a table that belongs to no collection")
 		if err := e.deleteIdent(id); err != nil {
@@ -269,7 +242,6 @@ func (e *Engine) ensureOplog() error {
 		if err != nil {
 			return err
 		}
-		e.oplog.counters.Store(&catalog.Counters{})
 		if _, err := e.commitUnit(u, true); err != nil {
 			return fmt.Errorf("creating the oplog: %w", err)
 		}
@@ -287,7 +259,14 @@ type catalogHistory struct {
 
 func (h *catalogHistory) add(ts Timestamp, cat *catalog.Snapshot) {
 	h.Lock()
-	h.list = append(h.list, &view{ts, cat})
+	h.list = append(h.list, &view{ts: ts, cat: cat})
+	h.Unlock()
+}
+
+// reset forgets all but one catalog.
+func (h *catalogHistory) reset(ts Timestamp, cat *catalog.Snapshot) {
+	h.Lock()
+	h.list = []*view{{ts: ts, cat: cat}}
 	h.Unlock()
 }
 

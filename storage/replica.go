@@ -28,10 +28,10 @@ type replicaState struct {
 		inflight []*Group // in order; those without a batch wait for the one before
 		bytes    int
 		broken   bool // a group in between was not proposed: the tip is known when the others are applied
-		applied  applied
 		follower *follower
 	}
-	room      sync.Cond // on mu: groups in flight have become fewer
+	at        atomic.Pointer[applied] // written under mu
+	room      sync.Cond               // on mu: groups in flight have become fewer
 	observers struct {
 		sync.Mutex
 		list []func(ApplyInfo)
@@ -69,7 +69,12 @@ type ApplyInfo struct {
 	Snapshot bool
 }
 
-func (r *replicaState) init() { r.room.L = &r.mu.Mutex }
+func (r *replicaState) init() {
+	r.room.L = &r.mu.Mutex
+	r.at.Store(&applied{})
+}
+
+func (r *replicaState) applied() applied { return *r.at.Load() }
 
 // errNoMember is what units get between the start and the first election.
 var errNoMember = mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
@@ -253,7 +258,7 @@ func (e *Engine) applyHead(at applied) error {
 	if g.err != nil {
 		e.fail(g.err)
 	} else {
-		r.mu.applied = at
+		r.at.Store(&at)
 	}
 	for first := true; first || len(r.mu.inflight) > 0 && r.mu.inflight[0].data == nil; first = false {
 		done := r.mu.inflight[0]
@@ -282,10 +287,8 @@ func (a *applied) decode(p []byte) {
 
 // AppliedIndex is the place in the log of the newest entry that the store holds; zero where it never was a member.
 func (e *Engine) AppliedIndex() (index, term uint64) {
-	r := &e.replica
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.applied.index, r.mu.applied.term
+	at := e.replica.applied()
+	return at.index, at.term
 }
 
 // ApplyNothing moves the applied index over an entry that is none of the engine's: an empty one, or a change of members.
@@ -293,7 +296,7 @@ func (e *Engine) ApplyNothing(index, term uint64) error {
 	r := &e.replica
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if index <= r.mu.applied.index {
+	if index <= r.applied().index {
 		return nil
 	}
 	if err := e.failure(); err != nil {
@@ -304,7 +307,7 @@ func (e *Engine) ApplyNothing(index, term uint64) error {
 		e.fail(err)
 		return err
 	}
-	r.mu.applied = at
+	r.at.Store(&at)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,6 +44,7 @@ type testMember struct {
 	e    *Engine
 	done chan struct{}
 	stop bool
+	use  sync.RWMutex // of e, by the workload
 }
 
 var errStepDown = mongoerr.New(mongoerr.PrimarySteppedDown, "stepped down")
@@ -224,6 +226,59 @@ func (l *testLog) same() {
 	}
 }
 
+// copySnapshot takes a snapshot of one member's store to another's.
+func copySnapshot(t *testing.T, from, to *Engine, dir string) SnapshotManifest {
+	t.Helper()
+	m, err := from.WriteSnapshot(context.Background(), dir, 8<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range m.Files {
+		buf := make([]byte, f.Size)
+		if _, err := from.Files().ReadAt(dir, f.Name, buf, 0); err != nil {
+			t.Fatal(err)
+		}
+		half := len(buf) / 2
+		if err := errors.Join(to.Files().Append(dir, f.Name, buf[:half]), to.Files().Append(dir, f.Name, buf[half:])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := from.Files().Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// restore brings a member up by a snapshot of another: onto what it has, or after it lost everything.
+func (l *testLog) restore(m, from *testMember, wiped bool, o Options) {
+	m.halt()
+	if wiped {
+		m.e.Resign(errNoMember)
+		m.use.Lock()
+		defer m.use.Unlock()
+		if err := m.e.Close(); err != nil {
+			l.t.Error(err)
+		}
+		m.fs = vfs.NewCrashableMem()
+		o.FS = m.fs
+		m.e = openMem(l.t, o)
+	}
+	time.Sleep(2 * time.Millisecond)
+	man := copySnapshot(l.t, from.e, m.e, "x")
+	if at, _ := m.e.AppliedIndex(); man.Index > at {
+		if err := m.e.InstallSnapshot(context.Background(), "x", man); err != nil {
+			l.t.Error(err)
+		}
+		if at, term := m.e.AppliedIndex(); at != man.Index || term != man.Term || m.e.Visible() != man.TS {
+			l.t.Errorf("installed %d %d %v, the store says %d %d %v", man.Index, man.Term, man.TS, at, term, m.e.Visible())
+		}
+	}
+	if m.e.Visible() == 0 {
+		l.t.Error("nothing is visible")
+	}
+	m.start()
+}
+
 // replicaLoad is a random workload on whoever is primary.
 type replicaLoad struct {
 	l    *testLog
@@ -272,6 +327,8 @@ func (w *replicaLoad) step(rng *rand.Rand) {
 		time.Sleep(10 * time.Microsecond)
 		return
 	}
+	m.use.RLock()
+	defer m.use.RUnlock()
 	ns := fmt.Sprintf("db%d.c%d", rng.IntN(2), rng.IntN(3))
 	var err error
 	switch x := rng.IntN(100); {
@@ -391,7 +448,8 @@ func TestReplicas(t *testing.T) {
 	if testing.Short() {
 		rounds = 4
 	}
-	l := newTestLog(t, 3, Options{JournalInterval: time.Millisecond, CollectInterval: 2 * time.Millisecond, HistoryWindow: time.Nanosecond})
+	o := Options{JournalInterval: time.Millisecond, CollectInterval: 2 * time.Millisecond, HistoryWindow: time.Nanosecond}
+	l := newTestLog(t, 3, o)
 	defer l.close()
 	l.elect(l.members[0], 0)
 	for round := range rounds {
@@ -401,6 +459,10 @@ func TestReplicas(t *testing.T) {
 			time.Sleep(15 * time.Millisecond)
 			if n%2 == 1 || round%3 == 0 {
 				l.elect(l.members[rand.IntN(3)], rand.IntN(20))
+			}
+			if n == 2 {
+				i := slices.Index(l.members, l.primary)
+				l.restore(l.members[(i+1)%3], l.members[(i+rand.IntN(2)*2)%3], round%2 == 0, o)
 			}
 		}
 		w.wait()

@@ -16,6 +16,7 @@ type Snapshot struct {
 	e    *Engine
 	ts   Timestamp
 	cat  *catalog.Snapshot
+	era  uint32
 	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
 
 	point *pooledIter // for Get and FindByID, made when first needed
@@ -77,7 +78,7 @@ func (r *snapshotRegistry) min() Timestamp {
 // Snapshot is the newest view. It must be released.
 func (e *Engine) Snapshot() *Snapshot {
 	v := e.view.Load()
-	s := &Snapshot{e: e, ts: v.ts, cat: v.cat}
+	s := &Snapshot{e: e, ts: v.ts, cat: v.cat, era: v.era}
 	e.snapshots.add(s)
 	return s
 }
@@ -87,7 +88,7 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 	v := e.view.Load()
 	d := e.Durable()
 	if d >= v.ts {
-		s := &Snapshot{e: e, ts: v.ts, cat: v.cat}
+		s := &Snapshot{e: e, ts: v.ts, cat: v.cat, era: v.era}
 		e.snapshots.add(s)
 		return s
 	}
@@ -101,11 +102,12 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 // SnapshotAt is the view at ts: SnapshotTooOld (239) before the history window; SnapshotUnavailable (246) where ts is
 // later than the visible timestamp; see WaitVisible.
 func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
-	if ts > e.Visible() {
+	now := e.view.Load()
+	if ts > now.ts {
 		return nil, mongoerr.Newf(mongoerr.SnapshotUnavailable,
-			"Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is %v. Visible timestamp is %v", ts, e.Visible())
+			"Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is %v. Visible timestamp is %v", ts, now.ts)
 	}
-	s := &Snapshot{e: e, ts: ts}
+	s := &Snapshot{e: e, ts: ts, era: now.era}
 	// Registered first, so that the collector cannot pass ts between the check and the use.
 	e.snapshots.add(s)
 	if ts < e.Oldest() {
@@ -123,7 +125,7 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 
 // Clone is another snapshot of the same moment, for a cursor with a life of its own.
 func (s *Snapshot) Clone() *Snapshot {
-	c := &Snapshot{e: s.e, ts: s.ts, cat: s.cat, unit: s.unit}
+	c := &Snapshot{e: s.e, ts: s.ts, cat: s.cat, era: s.era, unit: s.unit}
 	s.e.snapshots.add(c)
 	return c
 }

@@ -100,7 +100,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 		} else {
 			u.batch = u.e.db.NewIndexedBatch()
 		}
-		u.own = &Snapshot{e: u.e, ts: u.base.ts, cat: u.base.cat, unit: u}
+		u.own = &Snapshot{e: u.e, ts: u.base.ts, cat: u.base.cat, era: u.base.era, unit: u}
 		u.e.snapshots.add(u.own)
 	}
 	return u.own
@@ -277,12 +277,13 @@ func (u *UnitOfWork) releaseLatest() {
 
 // newest readies u.latest to look at what is committed now, whatever the unit's snapshot.
 func (u *UnitOfWork) newest() (*versions, error) {
-	now := u.e.Visible()
-	if u.latest.it != nil && u.latest.it.asOf < now {
+	v := u.e.view.Load()
+	now := v.ts
+	if u.latest.it != nil && (u.latest.it.asOf < now || u.latest.it.era != v.era) {
 		u.releaseLatest()
 	}
 	if u.latest.it == nil {
-		it, err := u.e.iters.get(now, now, nil, nil)
+		it, err := u.e.iters.get(v.era, now, now, nil, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,351 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/cockroachkvs"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// SnapshotManifest says what a snapshot of all replicated tables consists of.
+type SnapshotManifest struct {
+	Index, Term uint64 // the newest entry of the log that is in it
+	TS          Timestamp
+	Files       []SnapshotFile
+}
+
+// SnapshotFile is one file of a snapshot. Files do not overlap, and are in order.
+type SnapshotFile struct {
+	Name string
+	Size int64
+	Sum  uint64 // xxhash64 of the content
+}
+
+// replicatedSpan is where the tables are that members have in common.
+func replicatedSpan() (lower, upper []byte) {
+	lower, _ = identRange(identMeta)
+	upper, _ = identRange(identLocal)
+	return lower, upper
+}
+
+// WriteSnapshot writes everything that is replicated, with its history, as of one entry of the log, into dir, in files of
+// about maxFile bytes. It reads from one iterator, so writers and readers go on meanwhile.
+func (e *Engine) WriteSnapshot(ctx context.Context, dir string, maxFile int64) (m SnapshotManifest, err error) {
+	lower, upper := replicatedSpan()
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return m, err
+	}
+	defer closeQuietly(it)
+	if it.SeekGE(metaKey(metaApplied)) && bytes.Equal(it.Key(), metaKey(metaApplied)) {
+		var at applied
+		p, err := it.ValueAndErr()
+		if err != nil {
+			return m, err
+		}
+		at.decode(p)
+		m.Index, m.Term, m.TS = at.index, at.term, at.ts
+	}
+	files := e.Files()
+	if err := files.Remove(dir); err != nil {
+		return m, err
+	}
+	w := snapshotWriter{e: e, dir: files.path(dir), max: maxFile}
+	if err := e.opts.FS.MkdirAll(w.dir, 0o755); err != nil {
+		return m, err
+	}
+	err = w.copy(ctx, it)
+	if err = errorsJoin(err, w.close()); err != nil {
+		return m, errorsJoin(err, files.Remove(dir))
+	}
+	m.Files = w.files
+	return m, nil
+}
+
+type snapshotWriter struct {
+	e     *Engine
+	dir   string
+	max   int64
+	size  int64
+	last  []byte // the last key
+	w     *sstable.Writer
+	f     *summedFile
+	files []SnapshotFile
+}
+
+func (w *snapshotWriter) copy(ctx context.Context, it *pebble.Iterator) error {
+	split := cockroachkvs.Comparer.Split
+	for n, ok := 0, it.First(); ok; n, ok = n+1, it.Next() {
+		val, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		k := it.Key()
+		// Versions of one key stay together.
+		if w.w != nil && w.size > w.max && !bytes.Equal(k[:split(k)], w.last[:split(w.last)]) {
+			if err := w.close(); err != nil {
+				return err
+			}
+		}
+		if w.w == nil {
+			if err := w.open(); err != nil {
+				return err
+			}
+		}
+		if err := w.w.Set(k, val); err != nil {
+			return err
+		}
+		w.size += int64(len(k) + len(val))
+		w.last = append(w.last[:0], k...)
+		if n%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return it.Error()
+}
+
+func (w *snapshotWriter) open() error {
+	name := snapshotFileName(len(w.files))
+	f, err := w.e.opts.FS.Create(w.e.opts.FS.PathJoin(w.dir, name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	w.f = &summedFile{File: f, sum: xxhash.New()}
+	w.files = append(w.files, SnapshotFile{Name: name})
+	o := w.e.pebbleOptions()
+	o.EnsureDefaults()
+	w.w = sstable.NewWriter(objstorageprovider.NewFileWritable(w.f), o.MakeWriterOptions(6, w.e.db.TableFormat()))
+	w.size = 0
+	return nil
+}
+
+func (w *snapshotWriter) close() error {
+	if w.w == nil {
+		return nil
+	}
+	err := w.w.Close()
+	w.w = nil
+	f := &w.files[len(w.files)-1]
+	f.Size, f.Sum = w.f.size, w.f.sum.Sum64()
+	return err
+}
+
+func snapshotFileName(n int) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[n>>12&15], digits[n>>8&15], digits[n>>4&15], digits[n&15]}) + ".sst"
+}
+
+// summedFile knows the checksum of what was written to it.
+type summedFile struct {
+	vfs.File
+	sum  *xxhash.Digest
+	size int64
+}
+
+func (f *summedFile) Write(p []byte) (int, error) {
+	_, _ = f.sum.Write(p) // first: Write may change p
+	f.size += int64(len(p))
+	return f.File.Write(p)
+}
+
+// checkSnapshot reads a snapshot's files and makes sure that they are what the manifest says, and have keys of replicated tables
+// only.
+func (e *Engine) checkSnapshot(ctx context.Context, dir string, m SnapshotManifest) error {
+	if len(m.Files) == 0 {
+		return corrupt("the snapshot has no files")
+	}
+	for _, f := range m.Files {
+		if strings.ContainsAny(f.Name, `/\`) || f.Name == ".." {
+			return corrupt("the snapshot has a file of the name %q", f.Name)
+		}
+		path := e.opts.FS.PathJoin(dir, f.Name)
+		if err := e.checkSum(ctx, path, f); err != nil {
+			return err
+		}
+		if err := e.checkBounds(path, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) checkSum(ctx context.Context, path string, want SnapshotFile) error {
+	f, err := e.opts.FS.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(f)
+	sum := xxhash.New()
+	buf := make([]byte, 1<<20)
+	size := int64(0)
+	for {
+		n, err := f.Read(buf)
+		_, _ = sum.Write(buf[:n])
+		size += int64(n)
+		if errors.Is(err, io.EOF) || err == nil && n == 0 {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if size != want.Size || sum.Sum64() != want.Sum {
+		return corrupt("file %s of the snapshot is damaged: it has %d of %d bytes, or another checksum", want.Name, size, want.Size)
+	}
+	return nil
+}
+
+func (e *Engine) checkBounds(path string, want SnapshotFile) error {
+	f, err := e.opts.FS.Open(path)
+	if err != nil {
+		return err
+	}
+	readable, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return errorsJoin(err, f.Close())
+	}
+	o := e.pebbleOptions()
+	o.EnsureDefaults()
+	r, err := sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
+	if err != nil {
+		return errorsJoin(corrupt("file %s of the snapshot: %v", want.Name, err), readable.Close())
+	}
+	defer closeQuietly(r)
+	it, err := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	first := it.First()
+	if first == nil {
+		return corrupt("file %s of the snapshot is empty", want.Name)
+	}
+	low := identOf(first.K.UserKey)
+	last := it.Last()
+	if last == nil || low < identMeta || identOf(last.K.UserKey) >= identLocal {
+		return corrupt("file %s of the snapshot has keys that are not replicated", want.Name)
+	}
+	return nil
+}
+
+// InstallSnapshot puts a snapshot in place of everything that is replicated, with all that memory knows of it. The
+// store has either the old or the new state, whenever it is interrupted. Readers of the old state keep the iterators they
+// have; whoever needs a new one gets InterruptedDueToReplStateChange. The files become the store's own. On the primary,
+// and where the store has got further already, it is refused.
+func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotManifest) error {
+	path := e.Files().path(dir)
+	if err := e.checkSnapshot(ctx, path, m); err != nil {
+		return err
+	}
+	// The collector works from lists of what is there.
+	e.collecting.Lock()
+	defer e.collecting.Unlock()
+	if err := e.installFiles(ctx, path, m); err != nil {
+		return err
+	}
+	e.replica.tell(ApplyInfo{Index: m.Index, TS: e.Visible(), Catalog: true, Snapshot: true})
+	return e.Files().Remove(dir)
+}
+
+func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifest) error {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := e.failure(); err != nil {
+		return err
+	}
+	switch {
+	case r.mu.mode == modePrimary:
+		return mongoerr.New(mongoerr.InternalError, "a primary takes no snapshot")
+	case m.Index <= r.applied().index:
+		return mongoerr.Newf(mongoerr.InternalError, "the snapshot ends at entry %d, and %d is applied", m.Index, r.applied().index)
+	}
+	paths := make([]string, len(m.Files))
+	for i, f := range m.Files {
+		paths[i] = e.opts.FS.PathJoin(dir, f.Name)
+	}
+	if r.mu.mode == modeSingle {
+		r.mu.mode, r.mu.refuse = modeFollower, errNoMember
+	}
+	r.turn()
+	era := e.iters.nextEra()
+	lower, upper := replicatedSpan()
+	err := e.guard(func() error {
+		_, err := e.db.IngestAndExcise(ctx, paths, nil, nil, pebble.KeyRange{Start: lower, End: upper})
+		return err
+	})
+	// Where the store refused, memory is loaded anew all the same: readers of the era before are gone.
+	loaded := e.load(era)
+	if loaded != nil {
+		e.fail(loaded) // memory and store differ
+	}
+	if err = errorsJoin(err, loaded); err != nil {
+		return err
+	}
+	if at := r.applied(); at.index != m.Index || at.term != m.Term {
+		err := corrupt("the snapshot should end at entry %d, and ends at %d", m.Index, at.index)
+		e.fail(err)
+		return err
+	}
+	return nil
+}
+
+// load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the tables whose
+// deletion is under way. replica.mu is held, or nobody else is there yet.
+func (e *Engine) load(era uint32) error {
+	p, err := e.getMeta(metaKey(metaApplied))
+	if err != nil {
+		return err
+	}
+	at := &applied{}
+	at.decode(p)
+	e.replica.at.Store(at)
+	e.replica.mu.follower = nil
+	top, err := e.newestCommit()
+	if err != nil {
+		return err
+	}
+	top = max(top, at.ts)
+	oldest, err := e.readOldest()
+	if err != nil {
+		return err
+	}
+	cat, err := e.loadCatalog(top, true)
+	if err != nil {
+		return err
+	}
+	e.drops.clear()
+	if err := e.loadDrops(); err != nil {
+		return err
+	}
+	e.claims.forget(top)
+	e.history.reset(top, cat)
+	e.spans.update(cat)
+	e.oldest.Store(uint64(max(oldest, 1)))
+	e.oplog.counters.Store(&catalog.Counters{})
+	if c := cat.Lookup(OplogNS); c != nil {
+		e.oplog.counters.Store(c.Counters)
+	}
+	numbers, err := e.getMeta(metaKey(metaNext))
+	if err != nil {
+		return err
+	}
+	e.noteNext(numbers)
+	e.view.Store(&view{ts: top, cat: cat, era: era})
+	e.durable.Store(uint64(top))
+	e.watch.wake()
+	return nil
+}
