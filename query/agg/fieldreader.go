@@ -3,14 +3,16 @@ package agg
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/query/agg/accum"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 )
 
 // fieldReader reads several top-level fields of a document in one walk, instead of one walk for each.
 type fieldReader struct {
-	names []string
-	vals  []value.Value
+	fields value.Fields
+	at     []int  // where doc has each field
+	doc    []byte // the document that was read last
 }
 
 // slot is where an operand comes from: a field of a reader, or a constant (at < 0).
@@ -28,39 +30,21 @@ func (r *fieldReader) slotOf(e *expr.Expr) (slot, bool) {
 	if !ok || strings.Contains(path, ".") {
 		return slot{}, false
 	}
-	for i, n := range r.names {
-		if n == path {
-			return slot{at: i}, true
-		}
-	}
-	r.names = append(r.names, path)
-	r.vals = append(r.vals, value.Value{})
-	return slot{at: len(r.names) - 1}, true
+	at := r.fields.Add(path)
+	r.at = make([]int, r.fields.Len())
+	return slot{at: at}, true
 }
 
 func (r *fieldReader) read(doc []byte) {
-	clear(r.vals)
-	left := len(r.names)
-	for it := value.Walk(doc); left > 0; {
-		key, v, ok := it.Next()
-		if !ok {
-			return
-		}
-		for i, name := range r.names {
-			if string(key) == name && r.vals[i].T == value.Missing {
-				r.vals[i] = v
-				left--
-				break
-			}
-		}
-	}
+	r.doc = doc
+	r.fields.Locate(doc, r.at)
 }
 
 func (r *fieldReader) get(s *slot) value.Value {
 	if s.at < 0 {
 		return s.konst
 	}
-	return r.vals[s.at]
+	return r.fields.Value(r.doc, r.at[s.at], s.at)
 }
 
 // simpleGroup are the operands of a $group whose key and arguments are top-level fields and constants.
@@ -68,15 +52,26 @@ type simpleGroup struct {
 	reader fieldReader
 	id     slot
 	args   []slot
+	sums   bool // all accumulators are sums and averages
+}
+
+// addTo adds the operand to a sum.
+func (s *slot) addTo(sum *accum.Sum, r *fieldReader) {
+	if s.at < 0 {
+		_, _ = sum.Add(s.konst, nil) // a sum has no errors
+	} else if at := r.at[s.at]; at != 0 {
+		sum.AddElement(r.fields.Element(r.doc, at, s.at))
+	}
 }
 
 func (s *groupStage) simple() *simpleGroup {
-	g := &simpleGroup{args: make([]slot, len(s.fields))}
+	g := &simpleGroup{args: make([]slot, len(s.fields)), sums: true}
 	var ok bool
 	if g.id, ok = g.reader.slotOf(s.id); !ok || s.merging {
 		return nil
 	}
 	for i, f := range s.fields {
+		g.sums = g.sums && f.acc.Sums()
 		if f.acc.Sort() != nil {
 			return nil
 		}

@@ -123,7 +123,7 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
+	return &groupSource{x: x, s: s, src: src, frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, ints: map[int64]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
 }
 
 // groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
@@ -135,8 +135,10 @@ type groupSource struct {
 	collator value.Collator
 
 	index  map[string]int32 // group key bytes → group
+	ints   map[int64]int32  // the groups of some integers, which need no key bytes
 	ids    []value.Value
 	states []accum.State // len(s.fields) for each group
+	sums   []*accum.Sum  // the same, where simple.sums
 	key    []byte
 	bytes  int64
 
@@ -326,6 +328,13 @@ func (g *groupSource) addSimple(d Doc) error {
 	if err != nil {
 		return err
 	}
+	if g.simple.sums {
+		sums := g.sums[int(at)*len(g.s.fields):]
+		for i := range g.simple.args {
+			g.simple.args[i].addTo(sums[i], r)
+		}
+		return nil
+	}
 	states := g.states[int(at)*len(g.s.fields):]
 	for i := range g.simple.args {
 		grew, err := states[i].Add(r.get(&g.simple.args[i]), g.frame)
@@ -339,9 +348,26 @@ func (g *groupSource) addSimple(d Doc) error {
 
 // find gives the number of id's group, starting it where it is new.
 func (g *groupSource) find(id value.Value, d Doc) (int32, error) {
-	if id.T == value.Missing {
+	switch id.T {
+	case value.Missing:
 		id = value.NewNull()
+	case value.Int32, value.Int64:
+		if at, ok := g.ints[id.Int64()]; ok {
+			return at, nil
+		}
+		at, err := g.findKey(id, d)
+		if err == nil && len(g.ints) < maxInts {
+			g.ints[id.Int64()] = at
+		}
+		return at, err
 	}
+	return g.findKey(id, d)
+}
+
+// maxInts bounds the integers whose groups are found without key bytes.
+const maxInts = 4096
+
+func (g *groupSource) findKey(id value.Value, d Doc) (int32, error) {
 	g.key = value.AppendGroupKey(g.key[:0], id, g.collator)
 	if at, ok := g.index[string(g.key)]; ok {
 		return at, nil
@@ -361,6 +387,11 @@ func (g *groupSource) create(id value.Value, d Doc) (int32, error) {
 		return at, err
 	}
 	g.states = states
+	if g.simple != nil && g.simple.sums {
+		for _, st := range states[len(g.sums):] {
+			g.sums = append(g.sums, st.(*accum.Sum))
+		}
+	}
 	setRoot(g.frame, d)
 	return at, nil
 }
@@ -418,7 +449,8 @@ func (g *groupSource) spill() error {
 		}
 	}
 	clear(g.index)
-	g.ids, g.states, g.bytes = nil, nil, 0
+	clear(g.ints)
+	g.ids, g.states, g.sums, g.bytes = nil, nil, nil, 0
 	return w.Flush()
 }
 

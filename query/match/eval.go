@@ -54,7 +54,8 @@ func (n *Node) addPred(p pred) {
 			return
 		}
 	}
-	n.fields = append(n.fields, &field{name: p.n.parts[0].name, preds: []pred{p}})
+	name := p.n.parts[0].name
+	n.fields = append(n.fields, &field{name: name, key: value.NewFieldName(name), preds: []pred{p}})
 }
 
 // Has reports whether a node of kind k is in the tree.
@@ -126,7 +127,7 @@ func (c *context) any(n *Node, doc []byte) bool {
 func (c *context) and(n *Node, doc []byte) bool {
 	if len(n.fields) == 1 {
 		f := n.fields[0]
-		if !c.preds(f, value.Lookup(doc, f.name)) {
+		if !c.preds(f, f.key.Lookup(doc)) {
 			return false
 		}
 	} else if len(n.fields) > 0 && !c.fields(n.fields, doc) {

@@ -85,6 +85,7 @@ type part struct {
 // field groups the predicates that read one top-level field.
 type field struct {
 	name  string
+	key   value.FieldName
 	preds []pred
 }
 

@@ -150,7 +150,12 @@ func Lookup(doc []byte, name string) Value {
 	if len(doc) < 5 {
 		return Value{}
 	}
-	for at := 4; at+1 < len(doc) && doc[at] != 0; {
+	return lookupFrom(doc, 4, name)
+}
+
+// lookupFrom is Lookup among the elements from at on.
+func lookupFrom(doc []byte, at int, name string) Value {
+	for at+1 < len(doc) && doc[at] != 0 {
 		end := keyEnd(doc, at+1)
 		if end < 0 {
 			return Value{}

@@ -50,9 +50,9 @@ var scripted = map[string]*kind{
 
 func init() {
 	kinds = map[string]*kind{
-		"$sum":          {parse: unary, make: func(*Spec, int64) State { return &sumState{} }},
-		"$avg":          {parse: unary, make: func(*Spec, int64) State { return &avgState{} }},
-		"$count":        {parse: parseCount, make: func(*Spec, int64) State { return &sumState{} }},
+		"$sum":          {parse: unary, make: func(*Spec, int64) State { return &Sum{} }},
+		"$avg":          {parse: unary, make: func(*Spec, int64) State { return &Sum{mean: true} }},
+		"$count":        {parse: parseCount, make: func(*Spec, int64) State { return &Sum{} }},
 		"$min":          {parse: unary, make: func(s *Spec, _ int64) State { return &extreme{sign: -1, coll: s.coll} }},
 		"$max":          {parse: unary, make: func(s *Spec, _ int64) State { return &extreme{sign: 1, coll: s.coll} }},
 		"$first":        {parse: unary, make: func(*Spec, int64) State { return &first{} }},

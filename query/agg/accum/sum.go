@@ -1,6 +1,7 @@
 package accum
 
 import (
+	"encoding/binary"
 	"math"
 	"math/big"
 
@@ -197,28 +198,57 @@ func rank(t value.Type) int {
 	return 0
 }
 
-type sumState struct{ t Total }
-
-func (s *sumState) Add(v value.Value, _ *expr.Frame) (int, error) { s.t.Add(v); return 0, nil }
-func (s *sumState) Merge(p value.Value) (int, error)              { s.t.Merge(p); return 0, nil }
-func (s *sumState) Partial() (value.Value, error)                 { return s.t.Partial(0), nil }
-func (s *sumState) Result() (value.Value, error)                  { return s.t.Value(), nil }
-
-type avgState struct {
-	t Total
-	n int64
+// Sum is the state of $sum, $count and $avg.
+type Sum struct {
+	t    Total
+	n    int64 // how many numbers
+	mean bool  // $avg
 }
 
-func (s *avgState) Add(v value.Value, _ *expr.Frame) (int, error) {
+// Sums reports whether the states of the accumulator are of type *Sum.
+func (s *Spec) Sums() bool { return s.Name == "$sum" || s.Name == "$avg" || s.Name == "$count" }
+
+// AddElement is Add for a value in a document: t is its type, p starts with its payload.
+func (s *Sum) AddElement(t value.Type, p []byte) {
+	switch {
+	case t == value.Int32 && len(p) >= 4:
+		s.t.addInt(int64(int32(binary.LittleEndian.Uint32(p))))
+		if s.t.widest == value.Missing {
+			s.t.widest = value.Int32
+		}
+		s.n++
+	case t == value.Double && len(p) >= 8:
+		s.t.addDouble(math.Float64frombits(binary.LittleEndian.Uint64(p)))
+		if s.t.widest != value.Decimal128 {
+			s.t.widest = value.Double
+		}
+		s.n++
+	default:
+		if v, ok := value.FromElement(t, p); ok && s.t.Add(v) {
+			s.n++
+		}
+	}
+}
+
+func (s *Sum) Add(v value.Value, _ *expr.Frame) (int, error) {
 	if s.t.Add(v) {
 		s.n++
 	}
 	return 0, nil
 }
-func (s *avgState) Merge(p value.Value) (int, error) { s.n += s.t.Merge(p); return 0, nil }
-func (s *avgState) Partial() (value.Value, error)    { return s.t.Partial(s.n), nil }
-func (s *avgState) Result() (value.Value, error) {
+func (s *Sum) Merge(p value.Value) (int, error) { s.n += s.t.Merge(p); return 0, nil }
+
+func (s *Sum) Partial() (value.Value, error) {
+	if !s.mean {
+		return s.t.Partial(0), nil
+	}
+	return s.t.Partial(s.n), nil
+}
+
+func (s *Sum) Result() (value.Value, error) {
 	switch {
+	case !s.mean:
+		return s.t.Value(), nil
 	case s.n == 0:
 		return value.NewNull(), nil
 	case s.t.widest == value.Decimal128:
