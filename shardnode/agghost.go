@@ -37,7 +37,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
-	if h.n.Sharding != nil && h.versioned && h.n.Sharding.Sharded(op, ns.String()) {
+	if h.n.Sharding() != nil && h.versioned && h.n.Sharding().Sharded(op, ns.String()) {
 		return nil, shardedForeign(ns.String())
 	}
 	coll := h.snap.Catalog().Lookup(ns.String())

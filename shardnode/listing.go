@@ -155,7 +155,7 @@ func (n *Node) clusterEntry(op *command.Op, db string, info, spec []byte) []byte
 			dst = value.Append(dst, k, v)
 		}
 	}
-	dst = value.Append(dst, "sharded", value.NewBool(n.Sharding != nil && n.Sharding.Sharded(op, ns)))
+	dst = value.Append(dst, "sharded", value.NewBool(n.Sharding() != nil && n.Sharding().Sharded(op, ns)))
 	if value.Lookup(spec, "shards").Truthy() {
 		dst = value.Append(dst, "shards", value.NewArray(value.ArrayOf()))
 	}

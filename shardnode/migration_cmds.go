@@ -20,7 +20,7 @@ func (n *Node) BecomeShard(state *ShardState) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	m.mu.ctx = ended // until the node steps up
-	n.Sharding, n.migrations = state, m
+	n.sharding.Store(state)
 	n.Service.Table.Add(m.specs()...)
 	n.Service.Table.Add(m.shardSpecs()...)
 	n.Service.Table.Add(m.infoSpecs()...)

@@ -39,8 +39,6 @@ type Node struct {
 	TempDir string
 	// Sessions are those in use, for $listLocalSessions; nil for none.
 	Sessions *cluster.SessionCache
-	// Sharding is nil on a node that is no shard.
-	Sharding Sharding
 	// Services are what the node does as long as it is primary.
 	Services *replication.Services
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
@@ -48,7 +46,7 @@ type Node struct {
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
 
-	migrations *migrations // nil on a node that is no shard
+	sharding   atomic.Pointer[ShardState] // nil on a node that is no shard
 	cursors    cursorTable
 	metas      sync.Map // catalog.UUID → *collMeta
 	filters    indexFilters

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -36,8 +38,6 @@ type Config struct {
 	Warn func(msg string, err error)
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions
-	// HandOver makes a primary give its place to another member before it closes.
-	HandOver bool
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
 	// Done is told of every operation; nil for nobody.
@@ -53,10 +53,12 @@ type Server struct {
 	Clock   *cluster.VectorClock
 	Engine  *storage.Engine
 
-	local    *command.Client
-	handOver bool
-	stop     context.CancelFunc
-	done     chan struct{}
+	again   chan struct{} // the follower is to read
+	joins   atomic.Pointer[func(Identity) (*ShardState, error)]
+	joining sync.Mutex
+	local   *command.Client
+	stop    context.CancelFunc
+	done    chan struct{}
 }
 
 // Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
@@ -69,7 +71,7 @@ func Open(c Config) (*Server, error) {
 	if c.Config {
 		role = command.Config
 	}
-	s := &Server{Engine: eng, Service: command.NewService(role), Clock: c.Clock, done: make(chan struct{})}
+	s := &Server{Engine: eng, Service: command.NewService(role), Clock: c.Clock, done: make(chan struct{}), again: make(chan struct{}, 1)}
 	if s.Clock == nil && c.SetName != "" {
 		s.Clock = cluster.NewVectorClock(time.Now)
 	}
@@ -119,7 +121,7 @@ func Open(c Config) (*Server, error) {
 	topo.Describe, topo.Refuse, topo.Tail = s.Repl.Describe, s.Repl.shuttingDown, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
-	s.Node.SlowLog, s.handOver = c.SlowLog, c.HandOver
+	s.Node.SlowLog = c.SlowLog
 	s.Service.AddRest()
 	s.local = &command.Client{InProcess: true, Internal: true, Remote: "local", Started: time.Now()}
 	if err := s.start(); err != nil {
@@ -191,7 +193,7 @@ func (s *Server) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	services := []replication.Service{
-		{Name: "Administration", StepUp: func(context.Context, int64) error { return n.loadAdmin() }},
+		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.loadAdmin() }},
 		n.retryService(), s.buildService(), n.ttlService(),
 	}
 	for _, v := range services {
@@ -200,8 +202,16 @@ func (s *Server) start() error {
 			return err
 		}
 	}
+	s.Engine.OnApply(s.follow)
+	var follower sync.WaitGroup
+	follower.Add(1)
+	go func() {
+		defer follower.Done()
+		s.runFollower(ctx)
+	}()
 	go func() {
 		defer close(s.done)
+		defer follower.Wait()
 		tick := time.NewTicker(4 * time.Second)
 		synced := time.Now()
 		defer tick.Stop()
@@ -226,7 +236,11 @@ func (s *Server) start() error {
 // ends as it would have then: its indexes are taken out, and the oplog says so.
 func (s *Server) buildService() replication.Service {
 	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
-		for _, b := range s.Engine.UnfinishedBuilds() {
+		builds, err := s.Engine.TakeUnfinishedBuilds()
+		if err != nil {
+			s.Node.warn("Unfinished index builds could not be taken up", err)
+		}
+		for _, b := range builds {
 			if build, err := s.Engine.StartIndexBuild(ctx, b.NS, b.Specs, b.Build); err == nil {
 				_, _ = build.Run(ctx)
 			}
@@ -234,11 +248,9 @@ func (s *Server) buildService() replication.Service {
 	}}
 }
 
-// Close ends running operations and closes the store. A member of a set of several hands over first, if it is to.
+// Close ends running operations and closes the store.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), handOverWait)
-	defer cancel()
-	s.Repl.Close(ctx, s.handOver)
+	s.Repl.quiesce()
 	s.Service.Stop()
 	s.stop()
 	<-s.done

@@ -230,20 +230,30 @@ func (r *ReplSet) isLocal(name string) bool {
 	return false
 }
 
-// Close tells clients to turn to other members. With handOver a primary gives its place to another member.
-func (r *ReplSet) Close(ctx context.Context, handOver bool) {
-	r.closing.Store(true)
+// HandOver tells clients to turn to other members, because this one is about to close; a primary gives its place to
+// another member that has caught up.
+func (r *ReplSet) HandOver(ctx context.Context) {
+	r.quiesce()
+	if raft := r.member.Raft(); raft != nil && r.Writable() && len(r.configMembers()) > 1 {
+		ctx, cancel := context.WithTimeout(ctx, handOverWait)
+		defer cancel()
+		if err := raft.StepDown(ctx, time.Minute, handOverWait, false); err != nil {
+			r.node.warn("No other member took over before the shutdown", err)
+		}
+	}
+}
+
+// quiesce has hello tell that the node is closing.
+func (r *ReplSet) quiesce() {
+	if r.closing.Swap(true) {
+		return
+	}
 	r.topo.Changed()
 	r.mu.Lock()
 	if r.mu.back != nil {
 		r.mu.back.Stop()
 	}
 	r.mu.Unlock()
-	if raft := r.member.Raft(); raft != nil && handOver && r.Writable() && len(r.Config().Members) > 1 {
-		if err := raft.StepDown(ctx, time.Minute, handOverWait, true); err != nil {
-			r.node.warn("No other member took over before the shutdown", err)
-		}
-	}
 }
 
 // leave ends the member's part in the set.

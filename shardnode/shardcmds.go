@@ -40,8 +40,9 @@ func (s *Server) Identity() (id Identity, ok bool, err error) {
 // OnJoin registers what a node that was started as a shard server does when a cluster takes it in. join makes the
 // node's sharding state; it is called with an identity that is durable already.
 func (s *Server) OnJoin(join func(Identity) (*ShardState, error)) {
+	s.joins.Store(&join)
 	s.Service.Table.Add(command.Spec{
-		Name: "_addShard", Roles: command.Shard, AdminOnly: true, Internal: true, Lenient: true, WriteConcern: true, ArgTypes: command.TAny,
+		Name: "_addShard", Roles: command.Shard, AdminOnly: true, Internal: true, PrimaryOnly: true, Lenient: true, WriteConcern: true, ArgTypes: command.TAny,
 		Fields: []command.Field{command.Req("shardIdentity", command.TObject)},
 		Run: func(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, s.join(op, op.Req.Doc("shardIdentity"), join)
@@ -69,15 +70,7 @@ func (s *Server) join(op *command.Op, doc []byte, join func(Identity) (*ShardSta
 			return err
 		}
 	}
-	if s.Node.Sharding != nil {
-		return nil
-	}
-	state, err := join(id)
-	if err != nil {
-		return err
-	}
-	s.Node.BecomeShard(state)
-	return nil
+	return s.becomeShard(id, join)
 }
 
 // shardSpecs are the commands that the config server's DDL sends to shards.

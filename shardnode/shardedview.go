@@ -12,10 +12,10 @@ import (
 // then tells the router what the view stands for, and the router runs that.
 func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
 	r, err := n.readView(op, s, ns)
-	if err != nil || r == nil || n.Sharding == nil || op.Req.ShardVersion == nil {
+	if err != nil || r == nil || n.Sharding() == nil || op.Req.ShardVersion == nil {
 		return r, err
 	}
-	if !n.Sharding.Sharded(op, r.ns) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.pipeline...))) {
+	if !n.Sharding().Sharded(op, r.ns) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.pipeline...))) {
 		return r, nil
 	}
 	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
@@ -53,7 +53,7 @@ func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) boo
 				}
 			}
 		}
-		if coll.T == value.String && n.Sharding.Sharded(op, db+"."+coll.Str()) {
+		if coll.T == value.String && n.Sharding().Sharded(op, db+"."+coll.Str()) {
 			return true
 		}
 		if spec.T == value.Document && n.readsSharded(op, db, value.Lookup(spec.Doc(), "pipeline")) {

@@ -17,7 +17,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		doc, err := n.collStatsStage(s, ns, spec.Doc())
 		return [][]byte{doc}, err
 	case "$currentOp":
-		if n.Sharding == nil && value.Lookup(spec.Doc(), "targetAllNodes").Truthy() {
+		if n.Sharding() == nil && value.Lookup(spec.Doc(), "targetAllNodes").Truthy() {
 			return nil, mongoerr.New(mongoerr.FailedToParse, "$currentOp supports the targetAllNodes parameter only for sharded clusters")
 		}
 		return n.currentOps(op, spec.Doc()), nil
@@ -43,7 +43,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 // checkPlanCacheStats refuses $planCacheStats where there is no collection, and questions to all hosts of a cluster where
 // this node is in none.
 func (n *Node) checkPlanCacheStats(s *storage.Snapshot, ns string, spec []byte) error {
-	if n.Sharding == nil && value.Lookup(spec, "allHosts").Truthy() {
+	if n.Sharding() == nil && value.Lookup(spec, "allHosts").Truthy() {
 		return mongoerr.New(4503200, "$planCacheStats stage supports allHosts parameter only for sharded clusters")
 	}
 	if s.Catalog().Lookup(ns) == nil {

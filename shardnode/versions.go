@@ -9,7 +9,7 @@ import (
 
 // checkVersion compares the versions that came with a request with what this shard knows.
 func (n *Node) checkVersion(op *command.Op, ns string) error {
-	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
 	if err := waitCritical(op, n.versions(op, ns)); err != nil {
@@ -52,34 +52,34 @@ func (n *Node) viewForRouter(op *command.Op, ns string) error {
 
 // versions is checkVersion that does not wait for a critical section to end: its caller holds a lock.
 func (n *Node) versions(op *command.Op, ns string) error {
-	if n.Sharding == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
-	return n.Sharding.CheckVersion(op, ns)
+	return n.Sharding().CheckVersion(op, ns)
 }
 
 // ownership gives the shard filter of a collection; nil where every document here is this shard's.
 func (n *Node) ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
-	if n.Sharding == nil || c == nil || op.Req.ShardVersion == nil {
+	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil
 	}
-	return n.Sharding.Ownership(op, c)
+	return n.Sharding().Ownership(op, c)
 }
 
 // readFilter is ownership for the collection that a read's version is about; the version must still be this shard's.
 func (n *Node) readFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error) {
-	if n.Sharding == nil || c == nil || op.Req.ShardVersion == nil {
+	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil, nil
 	}
-	return n.Sharding.ReadFilter(op, c)
+	return n.Sharding().ReadFilter(op, c)
 }
 
 // checkOwner refuses an update that would move a document to another shard.
 func (w *writeOp) checkOwner(q *query, old, next []byte) error {
-	if w.n.Sharding == nil {
+	if w.n.Sharding() == nil {
 		return nil
 	}
-	return w.n.Sharding.CheckUpdate(w.op, q.coll, old, next)
+	return w.n.Sharding().CheckUpdate(w.op, q.coll, old, next)
 }
 
 // mayCreate tells whether a write may create its collection: in a cluster, only where the database's primary shard does.
@@ -102,4 +102,12 @@ type Sharding interface {
 	ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error)
 	// CheckUpdate refuses changes of a document's shard key that move it.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error
+}
+
+// Sharding is the node's place in a cluster; nil on a node that is no shard.
+func (n *Node) Sharding() Sharding {
+	if s := n.sharding.Load(); s != nil {
+		return s
+	}
+	return nil
 }

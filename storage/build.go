@@ -554,8 +554,18 @@ type UnfinishedBuild struct {
 	Specs [][]byte
 }
 
-// UnfinishedBuilds are the builds that were under way when the store was last closed; the caller starts them again.
-func (e *Engine) UnfinishedBuilds() []UnfinishedBuild { return e.unfinished }
+// TakeUnfinishedBuilds gives, once, the builds that were under way when the store was last closed, or when another member
+// stopped being primary; the caller, a primary, starts them again.
+func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
+	if e.replicated() {
+		if err := e.resetBuilds(); err != nil {
+			return nil, err
+		}
+	}
+	found := e.unfinished
+	e.unfinished = nil
+	return found, nil
+}
 
 // resetBuilds takes out what unfinished builds left.
 func (e *Engine) resetBuilds() error {

@@ -180,7 +180,7 @@ func (a *assembly) mongod() error {
 	addrs := c.Addrs()
 	s, err := a.openData(shardnode.Config{
 		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
-		Repl: d.members(addrs, c.Memory), HandOver: true,
+		Repl: d.members(addrs, c.Memory),
 	})
 	if err != nil {
 		return err
@@ -197,7 +197,10 @@ func (a *assembly) mongod() error {
 	if err != nil {
 		return err
 	}
-	a.roles.Addrs, err = a.listen(s.Service, addrs)
+	if a.roles.Addrs, err = a.listen(s.Service, addrs); err == nil {
+		// Another member is to take over while this one can still be reached.
+		a.onStop(func(ctx context.Context) error { s.Repl.HandOver(ctx); return nil })
+	}
 	return err
 }
 

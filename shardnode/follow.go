@@ -1,0 +1,90 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/storage"
+)
+
+// What a node keeps in memory of its own documents (parameters, defaults, signing keys, its place in a cluster) is
+// changed by the commands that write them. On a member that is not primary the documents come with the replicated log:
+// follow notices, and the follower reads them anew.
+
+// follow is told of every entry that another member committed, and of snapshots, once they are visible.
+func (s *Server) follow(info storage.ApplyInfo) {
+	if s.Clock != nil {
+		s.Clock.AdvanceCluster(uint64(info.TS))
+	}
+	again := info.Snapshot
+	for _, c := range info.Touched {
+		again = again || c.DB() == "admin" || c.NS == settingsNS || c.NS == clusterParamsNS
+	}
+	if again {
+		s.reread()
+	}
+}
+
+// reread has the follower read everything anew, soon.
+func (s *Server) reread() {
+	select {
+	case s.again <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// runFollower reads the node's own documents whenever follow saw them change.
+func (s *Server) runFollower(ctx context.Context) {
+	for {
+		select {
+		case <-s.again:
+		case <-ctx.Done():
+			return
+		}
+		if err := s.Node.loadAdmin(); err != nil {
+			s.Node.warn("Parameters and defaults could not be read", err)
+		}
+		if s.Clock != nil {
+			if keys := s.Clock.Keys(); keys != nil {
+				_ = keys.Load(ctx) // one that is missed is looked for again
+			}
+		}
+		if err := s.joinStored(); err != nil {
+			s.Node.warn("The node could not take its place in the cluster", err)
+		}
+	}
+}
+
+// joinStored makes the node a shard where another member of its set was told so.
+func (s *Server) joinStored() error {
+	join := s.joins.Load()
+	if join == nil || s.Node.Sharding() != nil {
+		return nil
+	}
+	id, ok, err := s.Identity()
+	if err != nil || !ok {
+		return err
+	}
+	return s.becomeShard(id, *join)
+}
+
+// becomeShard gives the node its sharding state, once.
+func (s *Server) becomeShard(id Identity, join func(Identity) (*ShardState, error)) error {
+	s.joining.Lock()
+	defer s.joining.Unlock()
+	if s.Node.Sharding() != nil {
+		return nil
+	}
+	state, err := join(id)
+	if err != nil {
+		return err
+	}
+	s.Node.BecomeShard(state)
+	return nil
+}
+
+// forgetWriting drops what the node remembers of its writes: others have written since.
+func (n *Node) forgetWriting() {
+	n.buckets.mu.Lock()
+	n.buckets.m = nil
+	n.buckets.mu.Unlock()
+}
