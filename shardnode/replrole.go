@@ -237,8 +237,30 @@ func (r *ReplSet) HandOver(ctx context.Context) {
 	if raft := r.member.Raft(); raft != nil && r.Writable() && len(r.configMembers()) > 1 {
 		ctx, cancel := context.WithTimeout(ctx, handOverWait)
 		defer cancel()
+		go r.cancelAlone(ctx, cancel)
 		if err := raft.StepDown(ctx, time.Minute, handOverWait, false); err != nil {
 			r.node.warn("No other member took over before the shutdown", err)
+		}
+	}
+}
+
+// cancelAlone ends the wait for a successor once no other member can be reached: all are being shut down.
+func (r *ReplSet) cancelAlone(ctx context.Context, cancel func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		alone := true
+		for _, m := range r.status().Members {
+			alone = alone && (m.Self || !m.Healthy || m.Error != "")
+		}
+		if alone {
+			cancel()
+			return
 		}
 	}
 }
