@@ -107,6 +107,9 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		op.parent = ctx
 		op.parentOp, _ = ctx.(*Op)
 	}
+	if op.parentOp != nil && op.parentOp.Service == s {
+		op.Txn = op.parentOp.Txn // what a command runs for its own sake is part of its transaction
+	}
 	dst, mark := value.Begin(dst)
 	body := len(dst)
 	dst, err := s.dispatch(op, dst)
@@ -269,7 +272,13 @@ func appendLabels(dst []byte, labels []string) []byte {
 }
 
 func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
-	dst = appendLabels(dst, append(append([]string(nil), e.Labels...), op.labels...))
+	labels := append([]string(nil), e.Labels...)
+	for _, l := range op.labels {
+		if !e.HasLabel(l) { // a shard may have said so already
+			labels = append(labels, l)
+		}
+	}
+	dst = appendLabels(dst, labels)
 	dst = value.Append(dst, "ok", value.NewDouble(0))
 	dst = value.Append(dst, "errmsg", value.NewString(e.Message))
 	dst = value.Append(dst, "code", value.NewInt32(int32(e.Code)))

@@ -1,6 +1,9 @@
 package command
 
 import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -10,7 +13,7 @@ func TxnSpecs(find func(op *Op) error) []Spec {
 	row := func(name string) Spec {
 		return Spec{
 			Name: name, Roles: All, AdminOnly: true, API: true, Txn: true, WriteConcern: true,
-			Fields: []Field{Opt("recoveryToken", TObject)},
+			Fields: []Field{Opt("recoveryToken", TObject), Opt("commitTimestamp", TOther)},
 			Run: func(op *Op, dst []byte) ([]byte, error) {
 				if op.Req.Autocommit.IsMissing() {
 					return dst, mongoerr.Newf(mongoerr.CommandFailed, "%s must be run within a transaction", name)
@@ -24,5 +27,74 @@ func TxnSpecs(find func(op *Op) error) []Spec {
 
 // endsTransaction is true for the commands that end one.
 func endsTransaction(name string) bool {
-	return name == "commitTransaction" || name == "abortTransaction"
+	return name == "commitTransaction" || name == "abortTransaction" || name == "coordinateCommitTransaction"
+}
+
+// inTransactions are the commands that multi-document transactions take.
+var inTransactions = map[string]bool{
+	"find": true, "aggregate": true, "distinct": true, "insert": true, "update": true, "delete": true, "findAndModify": true,
+	"bulkWrite": true, "getMore": true, "killCursors": true, "create": true, "createIndexes": true,
+	"commitTransaction": true, "abortTransaction": true, "prepareTransaction": true, "coordinateCommitTransaction": true,
+}
+
+// RunsInTransaction tells whether a command may be part of a multi-document transaction.
+func RunsInTransaction(name string) bool { return inTransactions[name] }
+
+// EndsTransaction tells whether the operation commits or aborts its transaction, or prepares to.
+func (op *Op) EndsTransaction() bool {
+	return endsTransaction(op.Req.Spec.Name) || op.Req.Spec.Name == "prepareTransaction"
+}
+
+// CheckTxnOp refuses what no transaction takes.
+func CheckTxnOp(op *Op) error {
+	r := &op.Req
+	name := r.Spec.Name
+	if name == "killCursors" && r.StartTxn {
+		return mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot run killCursors as the first operation in a multi-document transaction.")
+	}
+	ends := op.EndsTransaction()
+	if r.WriteConcern != nil && !ends {
+		return mongoerr.New(mongoerr.InvalidOptions, "writeConcern is not allowed within a multi-statement transaction")
+	}
+	if r.ReadConcern != nil && !r.StartTxn {
+		return mongoerr.New(mongoerr.InvalidOptions, "Only the first command in a transaction may specify a readConcern")
+	}
+	if ends || name == "bulkWrite" || name == "getMore" || name == "killCursors" {
+		return nil
+	}
+	if err := CheckTxnDatabase(r.DB); err != nil {
+		return err
+	}
+	if r.Cmd.T == value.String && strings.HasPrefix(r.Cmd.Str(), "system.") && r.DB == "admin" {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' collection in a transaction.", r.NS(r.Cmd.Str()))
+	}
+	if name == "aggregate" {
+		return checkTxnPipeline(op.Arg("pipeline"))
+	}
+	return nil
+}
+
+// CheckTxnDatabase refuses the databases that transactions do not touch.
+func CheckTxnDatabase(db string) error {
+	if db == "config" || db == "local" {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", db)
+	}
+	return nil
+}
+
+// notInTransactions are the stages that no transaction takes.
+var notInTransactions = map[string]bool{
+	"$out": true, "$merge": true, "$collStats": true, "$indexStats": true, "$planCacheStats": true, "$currentOp": true, "$listSessions": true,
+	"$listLocalSessions": true, "$changeStream": true, "$unionWith": true,
+}
+
+func checkTxnPipeline(pipeline value.Value) error {
+	for _, v := range value.Values(pipeline.Doc()) {
+		for k := range value.Elements(v.Doc()) {
+			if notInTransactions[k] {
+				return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: %s", k)
+			}
+		}
+	}
+	return nil
 }

@@ -69,6 +69,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	base.Install()
 	c.router.Clock = clock
 	c.r = router.New(c.router, reg(), clock, params, points)
+	base.BeginTxn = c.r.BeginTxn
 	c.client = command.NewClient(1, "test", "test", nil)
 	return c
 }

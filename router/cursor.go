@@ -22,6 +22,7 @@ type routerCursor struct {
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
+	txn   *transaction // the transaction it was opened in, nil without
 
 	mu struct {
 		sync.Mutex
@@ -155,7 +156,7 @@ func (r *Router) adopt(op *command.Op, at cluster.Peer, reply []byte, from int) 
 	if id == 0 {
 		return nil
 	}
-	c := &routerCursor{at: at, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}
+	c := &routerCursor{at: at, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op)}
 	if mine := r.cursors.add(c, id); mine != id {
 		binary.LittleEndian.PutUint64(raw[len(raw)-8:], uint64(mine))
 	}
@@ -261,6 +262,15 @@ func checkCursorSession(op *command.Op, c *routerCursor) error {
 	case c.lsid != "" && value.Compare(value.Lookup([]byte(c.lsid), "id"), value.Lookup(op.Req.LSID, "id")) != 0:
 		return mongoerr.Newf(50738, "Cannot run getMore on cursor %d, which was created in session %s, in session %s", c.id, value.ShowDoc([]byte(c.lsid)), value.ShowDoc(op.Req.LSID))
 	}
+	switch t := transactionOf(op); {
+	case c.txn == t:
+	case t == nil:
+		return mongoerr.Newf(50740, "Cannot run getMore on cursor %d, which was created in transaction %d, without a txnNumber", c.id, c.txn.number)
+	case c.txn == nil:
+		return mongoerr.Newf(50739, "Cannot run getMore on cursor %d, which was not created in a transaction, in transaction %d", c.id, t.number)
+	default:
+		return mongoerr.Newf(50741, "Cannot run getMore on cursor %d, which was created in transaction %d, in transaction %d", c.id, c.txn.number, t.number)
+	}
 	return nil
 }
 
@@ -277,6 +287,9 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 		body = rebuild(body, map[string]bool{"collection": true}, value.Append(nil, "collection", value.NewString(coll)))
 	}
 	from := len(dst)
+	if c.txn != nil {
+		body = rebuild(body, replaced, c.txn.fields())
+	}
 	out, _, err := r.relayTo(op, c.at, nil, body, nil, dst)
 	if err != nil {
 		switch mongoerr.CodeOf(err) {

@@ -215,7 +215,8 @@ func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq str
 	if err != nil {
 		return dst, nil, err
 	}
-	m := wire.Message{OpCode: wire.OpMsg, Body: body}
+	t := transactionOf(op)
+	m := wire.Message{OpCode: wire.OpMsg, Body: t.attach(op, shard, body)}
 	for _, s := range op.Req.Msg.Seqs {
 		if s.ID != seq {
 			m.Seqs = append(m.Seqs, s)
@@ -226,6 +227,7 @@ func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq str
 	if err != nil {
 		return dst, nil, err
 	}
+	t.note(out[mark:])
 	out, err = r.trimReply(op, out, mark)
 	return out, at, err
 }

@@ -304,7 +304,7 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 	if done || single {
 		c.close(context.WithoutCancel(op), r)
 	} else {
-		id = r.cursors.add(&routerCursor{ns: ns, merge: c, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout")}, 0)
+		id = r.cursors.add(&routerCursor{ns: ns, merge: c, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op)}, 0)
 	}
 	dst = appendSnapshotTime(dst, op)
 	dst = value.Append(dst, "id", value.NewInt64(id))
@@ -344,6 +344,9 @@ func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]b
 
 // carried is the elements of a request that the getMores of its remote cursors repeat.
 func carried(op *command.Op) []byte {
+	if t := transactionOf(op); t != nil {
+		return t.fields()
+	}
 	if op.Req.LSID == nil {
 		return nil
 	}

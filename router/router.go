@@ -25,6 +25,7 @@ type Router struct {
 
 	config  cluster.Peer
 	cursors cursorTable
+	txns    txnTable
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -51,6 +52,7 @@ func (r *Router) Run(ctx context.Context) {
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
+		r.txns.forget(time.Now().Add(-cluster.SessionTimeout), func(cluster.LogicalSessionID) bool { return false })
 		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
 			synced = time.Now()
 			_ = r.Sessions.Sync(ctx)
@@ -155,6 +157,9 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 	if !ok || try >= maxStaleTries {
 		return false
 	}
+	if t := transactionOf(op); t != nil && isStale(err) && !t.mayRetry(op, r) {
+		return false
+	}
 	switch e.Code {
 	case mongoerr.StaleConfig, mongoerr.StaleDbVersion, mongoerr.StaleEpoch:
 		info, _ := cluster.ParseStaleInfo(e.Details)
@@ -200,12 +205,18 @@ func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte)
 	if err != nil {
 		return dst, nil, err
 	}
+	if t := transactionOf(op); t != nil {
+		if body == nil {
+			body = op.Req.Body
+		}
+		body = t.attach(op, shard, body)
+	}
 	return r.relayTo(op, p, readsFrom(op), body, suffix, dst)
 }
 
 // readsFrom is the read preference that a command is sent by; commands that write go to the primary whatever they say.
 func readsFrom(op *command.Op) *cluster.ReadPreference {
-	if op.Req.ReadPreference == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read {
+	if op.Req.ReadPreference == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read || op.Txn != nil {
 		return nil
 	}
 	return op.Req.ReadPreference
@@ -226,6 +237,7 @@ func (r *Router) relayTo(op *command.Op, p cluster.Peer, pref *cluster.ReadPrefe
 	if err != nil {
 		return dst, nil, err
 	}
+	transactionOf(op).note(out[mark:])
 	out, err = r.trimReply(op, out, mark)
 	return out, at, err
 }

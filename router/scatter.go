@@ -30,11 +30,13 @@ func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.S
 	if err != nil {
 		return nil, nil, err
 	}
-	m := wire.Message{OpCode: wire.OpMsg, Body: body, Seqs: seqs}
+	t := transactionOf(op)
+	m := wire.Message{OpCode: wire.OpMsg, Body: t.attach(op, shard, body), Seqs: seqs}
 	reply, at, err := cluster.CallOn(op, p, readsFrom(op), &m, nil)
 	if err != nil {
 		return nil, nil, err
 	}
+	t.note(reply)
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
 	}

@@ -15,7 +15,7 @@ func opt(names ...string) []command.Field {
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
-		ReadConcern: true, WriteConcern: true, Txn: true, Retryable: kind == command.Write, Run: run,
+		ReadConcern: true, WriteConcern: true, Txn: command.RunsInTransaction(name), Retryable: kind == command.Write, Run: run,
 	}
 }
 
@@ -65,6 +65,7 @@ func (r *Router) specs() []command.Spec {
 		{Name: "killOp", Roles: command.Router, AdminOnly: true, Fields: []command.Field{command.Req("op", command.TAny)}, Run: r.killOp},
 	}
 	out = append(out, r.ddlSpecs()...)
+	out = append(out, r.txnSpecs()...)
 	out = append(out, r.shardingSpecs()...)
 	return out
 }

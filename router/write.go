@@ -103,6 +103,7 @@ type writeBatch struct {
 	upserted    []value.Value
 	errs        map[int][]byte // the elements of writeErrors by index, without the index
 	retried     []value.Value
+	touched     bool // a shard has carried out a part of the batch
 	wcErr       *mongoerr.Error
 	stale       error // the last stale answer, nil while none is open
 }
@@ -160,8 +161,8 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		if !b.r.absorbStale(b.op, err, try) {
-			if !isStale(err) {
+		if b.touched && transactionOf(b.op) != nil || !b.r.absorbStale(b.op, err, try) {
+			if !isStale(err) || transactionOf(b.op) != nil {
 				return dst, err
 			}
 			for _, i := range b.pending {
@@ -281,6 +282,7 @@ func (b *writeBatch) settle(rep *shardReply, indexes []int) error {
 
 // absorb adds a shard's reply to the batch's result.
 func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard string) {
+	b.touched = true
 	add := func(name string, to *int64) {
 		v, _ := value.Lookup(reply, name).AsInt64()
 		*to += v

@@ -298,7 +298,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 		return err
 	}
 	if txnOf(b.op) != nil {
-		if err := checkTxnDatabase(catalog.DBOf(ns)); err != nil {
+		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,8 @@ type migrations struct {
 	wg    sync.WaitGroup // recipients at work
 	wake  chan struct{}
 
+	coordinators coordinators
+
 	mu struct {
 		sync.Mutex
 		ctx context.Context // ends when the node steps down

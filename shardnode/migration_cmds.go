@@ -25,6 +25,7 @@ func (n *Node) BecomeShard(state *ShardState) {
 	n.Service.Table.Add(m.shardSpecs()...)
 	n.Service.Table.Add(m.infoSpecs()...)
 	n.Service.Table.Add(m.splitSpecs()...)
+	n.Service.Table.Add(m.coordinatorSpec())
 	if err := n.Services.Add(m.service()); err != nil {
 		n.warn("Migrations did not step up", err)
 	}
@@ -375,9 +376,14 @@ func (m *migrations) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, err
 
 // background finishes what an earlier run left, then deletes ranges as they become ready.
 func (m *migrations) background(ctx context.Context) {
+	coordinators := false
 	for retry := time.Duration(0); ; {
 		op := m.n.Service.Background(ctx, m.n.ownClient())
 		err := m.recover(op)
+		if err == nil && !coordinators {
+			err = m.recoverCoordinators()
+			coordinators = err == nil
+		}
 		if err == nil {
 			err = m.deleteRanges(op, "")
 		}

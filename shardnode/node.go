@@ -58,6 +58,7 @@ type Node struct {
 	admin      adminState
 	retries    retryTable
 	txns       txnCounters
+	prepared   preparedTxns
 	buckets    openBuckets
 	now        func() time.Time
 }

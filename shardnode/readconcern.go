@@ -37,6 +37,9 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		if err := n.waitFor(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
 			return nil, err
 		}
+		if err := n.awaitPrepared(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
+			return nil, err
+		}
 		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
 	case rc.Level == "linearizable":
 		if err := n.linearize(op); err != nil {

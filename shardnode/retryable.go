@@ -83,6 +83,8 @@ func (n *Node) checkoutRetry(op *command.Op) (s *retrySession, release func(), e
 	switch {
 	case number < s.number:
 		err = tooOld(op, s)
+	case number > s.number && s.txn != nil && s.txn.state == txnPrepared:
+		err = s.promised()
 	case number == s.number && s.txn != nil:
 		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
 	}

@@ -229,7 +229,12 @@ func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection
 func (n *Node) retryService() replication.Service {
 	return replication.Service{
 		Name:   "RetryableWrites",
-		StepUp: func(context.Context, int64) error { return n.loadRetries() },
+		StepUp: func(ctx context.Context, _ int64) error {
+			if err := n.loadRetries(); err != nil {
+				return err
+			}
+			return n.restorePrepared(ctx)
+		},
 		Run: func(ctx context.Context, _ int64) {
 			defer n.abortTxns()
 			tick := time.NewTicker(retryFlushEvery)

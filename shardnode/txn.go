@@ -30,25 +30,22 @@ type openTxn struct {
 	unit    *storage.UnitOfWork
 	locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
 	ts      storage.Timestamp // of the commit
+
+	prepared storage.Timestamp // when it was promised to commit
+	parts    int               // of the record of that
 }
 
 type txnState uint8
 
 const (
 	txnOpen txnState = iota
+	txnPrepared
 	txnAborted
 	txnCommitted
 )
 
 // txnCounters are serverStatus's transactions section.
 type txnCounters struct{ started, committed, aborted, open atomic.Int64 }
-
-// txnCommands are the commands that run in transactions here; the rest of those that the real server takes are answered
-// by name.
-var txnCommands = map[string]bool{
-	"find": true, "aggregate": true, "distinct": true, "insert": true, "update": true, "delete": true, "findAndModify": true,
-	"bulkWrite": true, "getMore": true, "create": true, "createIndexes": true, "commitTransaction": true, "abortTransaction": true,
-}
 
 // txnOf is the transaction that an operation belongs to; nil for none.
 func txnOf(op *command.Op) *openTxn {
@@ -61,8 +58,11 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	if n.Repl == nil || n.Repl.Name == "" {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
 	}
-	if err := checkTxnOp(op); err != nil {
+	if err := command.CheckTxnOp(op); err != nil {
 		return nil, err
+	}
+	if op.Req.Spec.Name == "coordinateCommitTransaction" {
+		return nil, nil // the coordinator speaks to this shard as to the others
 	}
 	s, release, err := n.retries.take(op)
 	if err != nil {
@@ -75,68 +75,14 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	}
 	op.Txn = t
 	return func(err error) {
-		if t.state == txnOpen && (err != nil || t.failed) {
+		// A view is no failure: the router goes on with the aggregate that it stands for.
+		view := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod
+		if t.state == txnOpen && (err != nil && !view || t.failed) {
 			n.abortTxn(s)
 		}
 		t.failed = false
 		release()
 	}, nil
-}
-
-// checkTxnOp refuses what no transaction takes.
-func checkTxnOp(op *command.Op) error {
-	r := &op.Req
-	name := r.Spec.Name
-	if name == "killCursors" && r.StartTxn {
-		return mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot run killCursors as the first operation in a multi-document transaction.")
-	}
-	if !txnCommands[name] {
-		return command.NotImplemented("command %s in multi-document transactions", name)
-	}
-	ends := name == "commitTransaction" || name == "abortTransaction"
-	if r.WriteConcern != nil && !ends {
-		return mongoerr.New(mongoerr.InvalidOptions, "writeConcern is not allowed within a multi-statement transaction")
-	}
-	if r.ReadConcern != nil && !r.StartTxn {
-		return mongoerr.New(mongoerr.InvalidOptions, "Only the first command in a transaction may specify a readConcern")
-	}
-	if ends || name == "bulkWrite" || name == "getMore" {
-		return nil
-	}
-	if err := checkTxnDatabase(r.DB); err != nil {
-		return err
-	}
-	if r.Cmd.T == value.String && isSystemName(r.Cmd.Str()) && r.DB == "admin" {
-		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' collection in a transaction.", r.NS(r.Cmd.Str()))
-	}
-	if name == "aggregate" {
-		return checkTxnPipeline(op.Arg("pipeline"))
-	}
-	return nil
-}
-
-func checkTxnDatabase(db string) error {
-	if db == "config" || db == "local" {
-		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' database in a transaction.", db)
-	}
-	return nil
-}
-
-// txnStages are the stages that no transaction takes.
-var txnStages = map[string]bool{
-	"$out": true, "$merge": true, "$collStats": true, "$indexStats": true, "$planCacheStats": true, "$currentOp": true, "$listSessions": true,
-	"$listLocalSessions": true, "$changeStream": true, "$unionWith": true,
-}
-
-func checkTxnPipeline(pipeline value.Value) error {
-	for _, v := range value.Values(pipeline.Doc()) {
-		for k := range value.Elements(v.Doc()) {
-			if txnStages[k] {
-				return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: %s", k)
-			}
-		}
-	}
-	return nil
 }
 
 // enterTxn begins a session's transaction, or finds it.
@@ -146,8 +92,16 @@ func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	switch {
 	case r.TxnNumber < s.number:
 		return nil, tooOld(op, s)
+	case r.StartTxn && r.TxnNumber == s.number && t != nil && t.state == txnAborted && (op.Client.InProcess || op.Client.Internal):
+		// a router begins again with what it may send to other shards than before
+		s.begin(r.TxnNumber)
+		return n.openTxn(op, s)
 	case r.StartTxn && r.TxnNumber == s.number && (t != nil || len(s.runs) > 0):
 		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
+	case t != nil && t.state == txnPrepared && r.TxnNumber > s.number:
+		return nil, s.promised()
+	case t != nil && t.state == txnPrepared && r.TxnNumber == s.number && !op.EndsTransaction():
+		return nil, mongoerr.New(mongoerr.PreparedTransactionInProgress, "Cannot call any operation other than abort, prepare or commit on a prepared transaction")
 	case r.StartTxn:
 		n.abortTxn(s)
 		s.begin(r.TxnNumber)
@@ -160,6 +114,11 @@ func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 		return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", r.TxnNumber)
 	}
 	return t, nil
+}
+
+// promised is the answer to whoever would leave a prepared transaction behind.
+func (s *retrySession) promised() error {
+	return mongoerr.Newf(mongoerr.PreparedTransactionInProgress, "Transaction %d on session %s is prepared to commit", s.number, value.ShowDoc(s.lsid))
 }
 
 // openTxn opens the unit of a new transaction.
@@ -211,11 +170,18 @@ func (n *Node) txnSpecs() []command.Spec {
 			case commit:
 				return dst, n.commitTxn(op, t)
 			}
-			n.abortTxn(n.retries.of(op))
+			s := n.retries.of(op)
+			if t.state == txnPrepared {
+				return dst, n.abortPrepared(op, s)
+			}
+			n.abortTxn(s)
 			return dst, nil
 		}
 	}
-	return specs
+	return append(specs, command.Spec{
+		Name: "prepareTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
+		Fields: []command.Field{command.Opt("coordinatorId", command.TString)}, Run: n.runPrepare,
+	})
 }
 
 // commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.
@@ -235,6 +201,24 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 		}
 		return nil
 	}
+	s := n.retries.of(op)
+	if t.state == txnPrepared {
+		err = n.commitPrepared(op, s, concern)
+	} else {
+		err = n.commitOpen(op, t, concern)
+	}
+	if err != nil {
+		return err
+	}
+	op.AdvanceOperationTime(uint64(t.ts))
+	n.closeTxn(s, txnCommitted)
+	s.dirty, s.last = true, storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
+	n.txns.committed.Add(1)
+	return nil
+}
+
+// commitOpen commits the unit of a transaction that this node decides alone.
+func (n *Node) commitOpen(op *command.Op, t *openTxn, concern replicationConcern) error {
 	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
 		ts, err := n.Set.Commit(op, t.unit, concern)
 		if ts == 0 && err != nil {
@@ -249,11 +233,6 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	} else if err := n.Set.Await(op, t.ts, concern); err != nil { // what was read is as safe as the client asks
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	op.AdvanceOperationTime(uint64(t.ts))
-	s := n.retries.of(op)
-	n.closeTxn(s, txnCommitted)
-	s.dirty, s.last = true, storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
-	n.txns.committed.Add(1)
 	return nil
 }
 
@@ -297,6 +276,10 @@ func (n *Node) abortTxns() {
 	n.retries.mu.Unlock()
 	for _, s := range sessions {
 		<-s.busy
+		if s.txn != nil && s.txn.state == txnPrepared { // whoever becomes primary restores it
+			n.prepared.settle(s.txn, 0, n.now())
+			n.closeTxn(s, txnAborted)
+		}
 		n.abortTxn(s)
 		s.busy <- struct{}{}
 	}

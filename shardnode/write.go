@@ -344,7 +344,7 @@ func isFatal(c mongoerr.Code) bool {
 // commandError is the error that the whole command answers because of a statement's: the operation was stopped.
 func (w *writeOp) commandError() error {
 	for _, e := range w.errs {
-		if e.err.Code.IsRetryableWrite() {
+		if e.err.Code.IsRetryableWrite() || txnOf(w.op) != nil && isFatal(e.err.Code) {
 			return e.err
 		}
 		switch e.err.Code {

@@ -138,6 +138,9 @@ func (u *UnitOfWork) Empty() bool {
 	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0
 }
 
+// ChangesCatalog tells whether the unit makes or changes collections or indexes.
+func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > 0 }
+
 // Size is roughly how many bytes the unit will write.
 func (u *UnitOfWork) Size() int {
 	n := u.log.size()

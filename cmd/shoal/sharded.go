@@ -225,7 +225,11 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	base.Install()
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
-	r.Sessions, base.KillCursors = base.Sessions, r.KillSessionCursors
+	r.Sessions, base.BeginTxn = base.Sessions, r.BeginTxn
+	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
+		r.KillSessionCursors(f)
+		r.EndSessionTxns(f)
+	}
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))

@@ -1,0 +1,369 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Multi-document transactions through a router. Every request that a command of a transaction sends to a shard passes
+// attach, which makes the shard a participant: its first request starts the transaction there, at the read concern of the
+// client's first command. The router keeps in memory who takes part; what the shards need to know they store themselves.
+
+// txnTable knows the transactions of the sessions that come through this router.
+type txnTable struct {
+	mu struct {
+		sync.Mutex
+		sessions map[cluster.LogicalSessionID]*txnSession
+	}
+}
+
+// txnSession is a session's newest transaction. Who holds busy may use the rest.
+type txnSession struct {
+	busy chan struct{}
+	txn  *transaction // nil before the first
+	used time.Time
+}
+
+// transaction is one transaction.
+type transaction struct {
+	number      int64
+	lsid        []byte
+	readConcern []byte // what participants begin with; nil for the default
+	statement   int    // counts the client's commands
+	failed      bool   // a statement of the running command failed
+	ended       bool   // aborted
+	commit      func(op *command.Op) error
+
+	mu struct { // requests to several shards go out at once
+		sync.Mutex
+		participants []*participant
+		recovery     string // the first shard that the transaction wrote to
+	}
+}
+
+// participant is a shard's part in a transaction.
+type participant struct {
+	shard string
+	first int // the statement that made it one
+	last  int // the last statement that it was sent
+	wrote bool
+}
+
+// transactionOf is the transaction that an operation belongs to; nil for none.
+func transactionOf(op *command.Op) *transaction {
+	t, _ := op.Txn.(*transaction)
+	return t
+}
+
+// take takes an operation's session for itself and gives the function that lets it go.
+func (t *txnTable) take(op *command.Op) (s *txnSession, release func(), err error) {
+	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	if t.mu.sessions == nil {
+		t.mu.sessions = make(map[cluster.LogicalSessionID]*txnSession)
+	}
+	s = t.mu.sessions[id]
+	if s == nil {
+		s = &txnSession{busy: make(chan struct{}, 1)}
+		s.busy <- struct{}{}
+		t.mu.sessions[id] = s
+	}
+	s.used = op.Start
+	t.mu.Unlock()
+	select {
+	case <-s.busy:
+		return s, func() { s.busy <- struct{}{} }, nil
+	case <-op.Done():
+		return nil, nil, op.Err()
+	}
+}
+
+// forget drops the sessions that f names or that nobody used since limit, and gives those of their transactions that are
+// not at work.
+func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool) (left []*transaction) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.mu.sessions {
+		if !s.used.Before(limit) && !f(id) {
+			continue
+		}
+		select {
+		case <-s.busy:
+			if s.txn != nil && !s.txn.ended && s.txn.commit == nil {
+				left = append(left, s.txn)
+			}
+			delete(t.mu.sessions, id)
+			s.busy <- struct{}{}
+		default:
+		}
+	}
+	return left
+}
+
+// BeginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.
+func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
+	if err := command.CheckTxnOp(op); err != nil {
+		return nil, err
+	}
+	s, release, err := r.txns.take(op)
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.enterTxn(op, s)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	op.Txn = t
+	t.statement++
+	t.failed = false
+	return func(err error) {
+		defer release()
+		if (err != nil || t.failed) && !op.EndsTransaction() {
+			r.abortAll(context.WithoutCancel(op), t)
+		}
+		if err == nil {
+			t.appendToken(op)
+		}
+	}, nil
+}
+
+// enterTxn begins a session's transaction, or finds it.
+func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
+	req := &op.Req
+	last := int64(-1)
+	if s.txn != nil {
+		last = s.txn.number
+	}
+	switch {
+	case req.TxnNumber < last:
+		return nil, mongoerr.Newf(mongoerr.TransactionTooOld, "txnNumber %d is less than last txnNumber %d seen in session %s", req.TxnNumber, last, value.ShowDoc(req.LSID))
+	case req.StartTxn && req.TxnNumber == last:
+		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "txnNumber %d for session %s already started", req.TxnNumber, value.ShowDoc(req.LSID))
+	case req.StartTxn:
+		r.leaveBehind(op, s)
+		s.txn = &transaction{number: req.TxnNumber, lsid: append([]byte(nil), req.LSID...)}
+		return s.txn, s.txn.setReadConcern(r, op)
+	case req.TxnNumber == last:
+		if s.txn.ended && !op.EndsTransaction() {
+			return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", req.TxnNumber)
+		}
+		return s.txn, nil
+	case req.Spec.Name == "commitTransaction": // begun through another router
+		r.leaveBehind(op, s)
+		s.txn = &transaction{number: req.TxnNumber, lsid: append([]byte(nil), req.LSID...)}
+		s.txn.commit = func(op *command.Op) error { return r.recoverCommit(op, s.txn) }
+		return s.txn, nil
+	}
+	return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "cannot continue txnId %d for session %s with txnId %d", last, value.ShowDoc(req.LSID), req.TxnNumber)
+}
+
+// leaveBehind aborts the transaction that a newer one of the session replaces.
+func (r *Router) leaveBehind(op *command.Op, s *txnSession) {
+	if s.txn != nil && !s.txn.ended && s.txn.commit == nil {
+		r.abortAll(context.WithoutCancel(op), s.txn)
+	}
+}
+
+// setReadConcern keeps the read concern of the first command for all participants. A snapshot gets its time here, one for
+// all shards: the newest that this router knows, which is behind nothing the client has seen.
+func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
+	if op.Req.ReadConcern == nil {
+		return nil
+	}
+	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
+	if err != nil {
+		return err
+	}
+	t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
+	if rc.Level == "snapshot" && rc.AtClusterTime == 0 {
+		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
+		t.readConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))
+	}
+	op.Req.ReadConcern = nil // the participants have it from attach
+	return nil
+}
+
+// replaced are the elements of a request that attach writes anew.
+var replaced = map[string]bool{
+	"lsid": true, "txnNumber": true, "autocommit": true, "startTransaction": true, "coordinator": true, "readConcern": true,
+	"stmtIds": true, "stmtId": true,
+}
+
+// attach makes a request to a shard one of the operation's transaction; outside of one it is left as it is.
+func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
+	if t == nil {
+		return body
+	}
+	t.mu.Lock()
+	p := t.participant(shard)
+	if starts := p == nil; starts {
+		p = &participant{shard: shard, first: t.statement}
+		t.mu.participants = append(t.mu.participants, p)
+	}
+	starts := p.last == 0
+	coordinator := t.mu.participants[0] == p
+	p.last = t.statement
+	if op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL {
+		p.wrote = true
+		if t.mu.recovery == "" {
+			t.mu.recovery = shard
+		}
+	}
+	t.mu.Unlock()
+	more := t.fields()
+	if starts {
+		more = value.Append(more, "startTransaction", value.NewBool(true))
+		if t.readConcern != nil {
+			more = value.Append(more, "readConcern", value.NewDocument(t.readConcern))
+		}
+		if coordinator {
+			more = value.Append(more, "coordinator", value.NewBool(true))
+		}
+	}
+	return rebuild(body, replaced, more)
+}
+
+// participant finds a shard's part; its caller holds mu.
+func (t *transaction) participant(shard string) *participant {
+	for _, p := range t.mu.participants {
+		if p.shard == shard {
+			return p
+		}
+	}
+	return nil
+}
+
+// fields are what every request of the transaction carries.
+func (t *transaction) fields() []byte {
+	f := value.Append(nil, "lsid", value.NewDocument(t.lsid))
+	f = value.Append(f, "txnNumber", value.NewInt64(t.number))
+	return value.Append(f, "autocommit", value.NewBool(false))
+}
+
+// note takes in a participant's reply: a statement that failed has aborted the transaction there.
+func (t *transaction) note(reply []byte) {
+	if t == nil {
+		return
+	}
+	n, _ := value.Lookup(reply, "nErrors").AsInt64()
+	if n == 0 && value.Lookup(reply, "writeErrors").IsMissing() {
+		return
+	}
+	t.mu.Lock()
+	t.failed = true
+	t.mu.Unlock()
+}
+
+// mayRetry tells whether the running statement may be sent again after a stale answer, which has aborted the transaction
+// on the shard that gave it: only where no shard that took part before was asked. It takes the statement's own
+// participants out of the transaction, so that they begin anew.
+func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
+	t.mu.Lock()
+	var again, keep []*participant
+	for _, p := range t.mu.participants {
+		switch {
+		case p.first == t.statement:
+			again = append(again, p)
+		case p.last == t.statement:
+			t.mu.Unlock()
+			return false
+		default:
+			keep = append(keep, p)
+		}
+	}
+	t.mu.participants = keep
+	if t.mu.recovery = ""; len(keep) > 0 {
+		for _, p := range keep {
+			if p.wrote {
+				t.mu.recovery = p.shard
+				break
+			}
+		}
+	}
+	t.mu.Unlock()
+	r.endOn(op, t, again, "abortTransaction")
+	return true
+}
+
+// parts is a copy of the list of participants.
+func (t *transaction) parts() []*participant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]*participant(nil), t.mu.participants...)
+}
+
+// abortAll ends the transaction on all its participants. What it does not reach ends there with its time.
+func (r *Router) abortAll(ctx context.Context, t *transaction) []shardReply {
+	t.ended = true
+	r.dropTxnCursors(t)
+	return r.endOn(ctx, t, t.parts(), "abortTransaction")
+}
+
+// endOn sends participants the command that ends the transaction there, all at once.
+func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant, name string, more ...[]byte) []shardReply {
+	out := make([]shardReply, len(parts))
+	var wg sync.WaitGroup
+	for i, p := range parts {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			out[i].shard = p.shard
+			out[i].body, out[i].err = r.sendEnd(ctx, t, p.shard, name, more...)
+		}()
+	}
+	wg.Wait()
+	return out
+}
+
+// sendEnd sends one shard a command on the whole transaction.
+func (r *Router) sendEnd(ctx context.Context, t *transaction, shard, name string, more ...[]byte) ([]byte, error) {
+	p, err := r.peer(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, name, value.NewInt32(1))
+	b = append(b, t.fields()...)
+	for _, m := range more {
+		b = append(b, m...)
+	}
+	return cluster.Run(ctx, p, value.End(value.Append(b, "$db", value.NewString("admin")), mark))
+}
+
+// appendToken names the shard that knows what became of the transaction, for a commit that is sent to another router.
+func (t *transaction) appendToken(op *command.Op) {
+	t.mu.Lock()
+	shard := t.mu.recovery
+	t.mu.Unlock()
+	token := value.Doc()
+	if shard != "" {
+		token = value.Doc(value.F("recoveryShardId", value.NewString(shard)))
+	}
+	op.AddTopLevel("recoveryToken", value.NewDocument(token))
+}
+
+// dropTxnCursors forgets the cursors of a transaction; on the shards they end with it.
+func (r *Router) dropTxnCursors(t *transaction) {
+	for _, id := range r.cursors.matching(func(c *routerCursor) bool { return c.txn == t }) {
+		r.cursors.drop(id)
+	}
+}
+
+// EndSessionTxns aborts the open transactions of the sessions that f names.
+func (r *Router) EndSessionTxns(f func(cluster.LogicalSessionID) bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, t := range r.txns.forget(time.Time{}, f) {
+		r.abortAll(ctx, t)
+	}
+}

@@ -1,0 +1,115 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+const txnLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
+
+// txnStep is a command of a transaction (number 0: outside of it), its error code, and what its reply shows.
+type txnStep struct {
+	number int
+	start  bool
+	db     string
+	cmd    string
+	code   int32
+	field  string
+	want   string
+}
+
+func (c *testCluster) txn(steps []txnStep) {
+	c.t.Helper()
+	for _, s := range steps {
+		cmd := s.cmd
+		if s.number > 0 {
+			begin := ""
+			if s.start {
+				begin = `, "startTransaction": true`
+			}
+			cmd = fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}, "autocommit": false%s}`, cmd[:len(cmd)-1], txnLSID, s.number, begin)
+		}
+		r := c.raw(s.db, cmd)
+		code, _ := r["code"].(int32)
+		if code != s.code || s.code == 0 && r["writeErrors"] != nil {
+			c.t.Errorf("%s: code %d (%v), want %d", cmd, code, r, s.code)
+			continue
+		}
+		if s.field != "" {
+			v := r[s.field]
+			if s.field == "cursor" {
+				v = get(v, "firstBatch")
+			}
+			if got := show(v); got != s.want {
+				c.t.Errorf("%s: %s is %s, want %s", cmd, s.field, got, s.want)
+			}
+		}
+	}
+}
+
+const readC = `{"find": "c", "sort": {"_id": 1}}`
+
+// A transaction on one shard: own view, commit, the token, abort.
+func TestTransactionOnOneShard(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	c.txn([]txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": 2}]}`, 0, "recoveryToken", `{"recoveryShardId":"shard0"}`},
+		{1, false, "d", readC, 0, "cursor", `[{"_id":1},{"_id":2}]`},
+		{0, false, "d", readC, 0, "cursor", `[{"_id":1}]`},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", readC, 0, "cursor", `[{"_id":1},{"_id":2}]`},
+		{2, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, "n", "2"},
+		{2, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
+		{2, false, "d", readC, 251, "", ""},
+		{0, false, "d", readC, 0, "cursor", `[{"_id":1},{"_id":2}]`},
+		{1, false, "d", readC, 225, "", ""},
+		{3, true, "d", `{"count": "c"}`, 263, "", ""},
+	})
+}
+
+// shardedTxnColl makes d.c with negative _ids on shard0 and the others on shard1, some documents on both.
+func (c *testCluster) shardedTxnColl() {
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.c", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1"}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": -1, "x": 0}, {"_id": 1, "x": 0}]}`)
+}
+
+const both = `[{"_id":-1,"x":0},{"_id":1,"x":0}]`
+
+// Transactions over two shards: they see their own writes on both, others see all of them or none.
+func TestTransactionOnTwoShards(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.txn([]txnStep{
+		// only reads
+		{1, true, "d", readC, 0, "cursor", both},
+		{0, false, "d", `{"insert": "c", "documents": [{"_id": -2}, {"_id": 2}]}`, 0, "", ""},
+		{1, false, "d", readC, 0, "cursor", both},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", `{"delete": "c", "deletes": [{"q": {"_id": {"$in": [-2, 2]}}, "limit": 0}]}`, 0, "", ""},
+		// one writer
+		{2, true, "d", readC, 0, "recoveryToken", `{}`},
+		{2, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 0}}}]}`, 0, "recoveryToken", `{"recoveryShardId":"shard1"}`},
+		{2, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		// two writers
+		{3, true, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 0, "n", "2"},
+		{3, false, "d", `{"insert": "c", "documents": [{"_id": -3}, {"_id": 3}]}`, 0, "n", "2"},
+		{3, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":1},{"_id":3}]`},
+		{0, false, "d", readC, 0, "cursor", both},
+		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":1},{"_id":3}]`},
+		// a failed statement ends it everywhere
+		{4, true, "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, 0, "n", "4"},
+		{4, false, "d", `{"find": "c", "filter": {"$bad": 1}}`, 2, "", ""},
+		{4, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{5, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$set": {"x": 2}}}]}`, 0, "", ""},
+		{0, false, "d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 7}}}]}`, 0, "", ""},
+		{5, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
+		{0, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":7},{"_id":3}]`},
+	})
+}

@@ -1,0 +1,133 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// txnSpecs are commitTransaction and abortTransaction.
+func (r *Router) txnSpecs() []command.Spec {
+	specs := command.TxnSpecs(func(op *command.Op) error {
+		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
+	})
+	for i := range specs {
+		outside, commit := specs[i].Run, specs[i].Name == "commitTransaction"
+		specs[i].Run = func(op *command.Op, dst []byte) ([]byte, error) {
+			t := transactionOf(op)
+			switch {
+			case t == nil:
+				return outside(op, dst)
+			case commit:
+				return dst, r.commitTxn(op, t)
+			}
+			return dst, r.abortTxn(op, t)
+		}
+	}
+	return specs
+}
+
+func (r *Router) abortTxn(op *command.Op, t *transaction) error {
+	if t.ended {
+		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
+	}
+	if t.commit != nil {
+		return mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", t.number)
+	}
+	replies := r.abortAll(op, t)
+	collectWriteConcernErrors(op, replies)
+	return firstError(replies)
+}
+
+// commitTxn commits a transaction in the way that its participants ask for. A commit that is sent again goes the same way
+// again, which every shard answers as the first time.
+func (r *Router) commitTxn(op *command.Op, t *transaction) error {
+	if t.ended {
+		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
+	}
+	if t.commit == nil {
+		t.commit = r.howToCommit(t)
+		r.dropTxnCursors(t)
+	}
+	return t.commit(op)
+}
+
+// howToCommit chooses between a commit that one shard decides and one that several have to agree on.
+func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
+	parts := t.parts()
+	var readers, writers []*participant
+	for _, p := range parts {
+		if p.wrote {
+			writers = append(writers, p)
+		} else {
+			readers = append(readers, p)
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return func(*command.Op) error { return nil }
+	case len(writers) <= 1:
+		return func(op *command.Op) error {
+			// Readers first: where one of them has lost the transaction, nothing is written.
+			if err := r.commitOn(op, t, readers); err != nil {
+				return err
+			}
+			return r.commitOn(op, t, writers)
+		}
+	}
+	return func(op *command.Op) error { return r.coordinate(op, t, parts[0].shard, parts) }
+}
+
+// commitOn sends participants the commit.
+func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	return r.answered(op, r.endOn(op, t, parts, "commitTransaction", writeConcern(op)))
+}
+
+// answered takes in the replies to a commit.
+func (r *Router) answered(op *command.Op, replies []shardReply) error {
+	for i := range replies {
+		if ts := value.Lookup(replies[i].body, "operationTime"); ts.T == value.Timestamp {
+			op.AdvanceOperationTime(ts.TimestampU64())
+		}
+	}
+	collectWriteConcernErrors(op, replies)
+	return firstError(replies)
+}
+
+func writeConcern(op *command.Op) []byte {
+	if op.Req.WriteConcern == nil {
+		return nil
+	}
+	return value.Append(nil, "writeConcern", value.NewDocument(op.Req.WriteConcern))
+}
+
+// coordinate lets a shard lead a two-phase commit over all participants; nil asks it what became of one.
+func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts []*participant) error {
+	list := make([]value.Value, len(parts))
+	for i, p := range parts {
+		list[i] = value.NewDocument(value.Doc(value.F("shardId", value.NewString(p.shard))))
+	}
+	participants := value.Append(nil, "participants", value.NewArray(value.ArrayOf(list...)))
+	body, err := r.sendEnd(op, t, shard, "coordinateCommitTransaction", participants, writeConcern(op))
+	return r.answered(op, []shardReply{{shard: shard, body: body, err: err}})
+}
+
+// recoverCommit answers a commit of a transaction that this router knows nothing of: the shard that the client's token
+// names tells what became of it.
+func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
+	token := op.Req.Doc("recoveryToken")
+	if token == nil {
+		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
+	}
+	shard := value.Lookup(token, "recoveryShardId")
+	if shard.T != value.String {
+		return mongoerr.New(mongoerr.NoSuchTransaction, "Recovery token is empty, meaning the transaction only performed reads and can be safely retried")
+	}
+	if _, err := r.Registry.Shard(op, shard.Str()); err != nil {
+		return err
+	}
+	return r.coordinate(op, t, shard.Str(), nil)
+}

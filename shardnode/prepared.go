@@ -1,0 +1,308 @@
+package shardnode
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Prepared transactions: participants of a two-phase commit that have promised to commit. The promise is a record of the
+// transaction's operations in a collection of its own, as durable as a majority write; a node that opens, or becomes
+// primary, makes the open transaction from it anew, before anyone else can write. From the promise to the decision of
+// the coordinator nothing ends the transaction: not time, not killSessions, not a newer transaction of the session.
+
+const preparedNS = "config.system.preparedTransactions"
+
+// preparedTxns is what readers at a time ask about prepared transactions: see awaitPrepared.
+type preparedTxns struct {
+	count atomic.Int64 // of both lists below
+	mu    struct {
+		sync.Mutex
+		open    map[*openTxn]storage.Timestamp // when each was prepared
+		settled []settledTxn
+	}
+}
+
+// settledTxn is a prepared transaction that committed: its coordinator decided for a time before the one that the commit
+// got here. A reader at a time in between might see it on other shards.
+type settledTxn struct {
+	decided, committed storage.Timestamp
+	at                 time.Time
+}
+
+func (p *preparedTxns) add(t *openTxn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.open == nil {
+		p.mu.open = make(map[*openTxn]storage.Timestamp)
+	}
+	if _, known := p.mu.open[t]; !known {
+		p.count.Add(1)
+	}
+	p.mu.open[t] = t.prepared
+}
+
+// settle ends the wait for a transaction; decided is 0 for one that was aborted.
+func (p *preparedTxns) settle(t *openTxn, decided storage.Timestamp, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.mu.open[t]; !known {
+		return
+	}
+	delete(p.mu.open, t)
+	for len(p.mu.settled) > 0 && p.mu.settled[0].at.Before(now.Add(-settledFor)) {
+		p.mu.settled = p.mu.settled[1:]
+	}
+	if decided != 0 {
+		p.mu.settled = append(p.mu.settled, settledTxn{decided, t.ts, now})
+	}
+	p.count.Store(int64(len(p.mu.open) + len(p.mu.settled)))
+}
+
+// settledFor is how long readers at earlier times are still told: longer than any transaction lives.
+const settledFor = 5 * time.Minute
+
+// at tells a reader at a time whether it has to wait, or cannot be answered without showing a part of a transaction.
+func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, prepared := range p.mu.open {
+		if prepared <= ts {
+			return true, nil
+		}
+	}
+	for _, s := range p.mu.settled {
+		if s.decided <= ts && ts < s.committed {
+			return false, mongoerr.Newf(mongoerr.SnapshotUnavailable, "Unable to read at %v: a transaction over several shards was being committed then; please retry the operation", ts)
+		}
+	}
+	return false, nil
+}
+
+// awaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
+// it has to see.
+func (n *Node) awaitPrepared(op *command.Op, ts storage.Timestamp) error {
+	for n.prepared.count.Load() > 0 {
+		wait, err := n.prepared.at(ts)
+		if !wait {
+			return err
+		}
+		timer := time.NewTimer(2 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-op.Done():
+			timer.Stop()
+			return op.Err()
+		}
+	}
+	return nil
+}
+
+// runPrepare makes the promise.
+func (n *Node) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
+	t := txnOf(op)
+	if t == nil {
+		return dst, mongoerr.New(mongoerr.CommandFailed, "prepareTransaction must be run within a transaction")
+	}
+	if t.state == txnOpen {
+		if t.unit.ChangesCatalog() {
+			return dst, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot create new collections or indexes in a cross-shard write transaction.")
+		}
+		if err := n.prepare(op, t); err != nil {
+			return dst, err
+		}
+	}
+	op.AdvanceOperationTime(uint64(t.prepared))
+	return value.Append(dst, "prepareTimestamp", t.prepared.Value()), nil
+}
+
+func (n *Node) prepare(op *command.Op, t *openTxn) error {
+	s := n.retries.of(op)
+	parts := t.unit.TransactionOps()
+	if len(parts) == 0 {
+		parts = [][]byte{value.ArrayOf()}
+	}
+	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
+	err := n.writeUnit(op, durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := collectionFor(snap, u, preparedNS)
+		for i := 0; err == nil && i < len(parts); i++ {
+			err = putIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
+		}
+		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.state, t.parts = txnPrepared, len(parts)
+	n.prepared.add(t)
+	return nil
+}
+
+func preparedID(lsid []byte, number int64, part int) value.Value {
+	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number)), value.F("part", value.NewInt32(int32(part)))))
+}
+
+// forgetPromise removes the record of a prepared transaction.
+func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replicationConcern) error {
+	return n.writeUnit(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(preparedNS)
+		for i := 0; c != nil && i < parts; i++ {
+			if err := putRecord(s, u, c, preparedID(lsid, number, i), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// promise is the stored record of a prepared transaction.
+type promise struct {
+	lsid   []byte
+	number int64
+	parts  [][]byte
+}
+
+// restorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
+func (n *Node) restorePrepared(ctx context.Context) error {
+	var promises []*promise
+	err := n.eachDoc(preparedNS, func(doc []byte) error {
+		id := value.Lookup(doc, "_id").Doc()
+		lsid, number := value.Lookup(id, "lsid").Doc(), safeInt64(value.Lookup(id, "txnNumber"))
+		ops := value.Lookup(doc, "applyOps").Doc()
+		for _, p := range promises {
+			if p.number == number && string(p.lsid) == string(lsid) {
+				p.parts = append(p.parts, ops) // in the order of their _id, by which the collection was written
+				return nil
+			}
+		}
+		promises = append(promises, &promise{lsid, number, [][]byte{ops}})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range promises {
+		n.retries.mu.Lock()
+		s := known(n.retries.mu.sessions, p.lsid)
+		n.retries.mu.Unlock()
+		if s == nil || s.number > p.number || s.number == p.number && s.txn != nil && s.txn.state == txnCommitted {
+			err = n.forgetPromise(ctx, p.lsid, p.number, len(p.parts), relaxed) // it was decided, and carried out
+		} else {
+			err = n.restore(ctx, s, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore opens a prepared transaction from its record.
+func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
+	s.begin(p.number)
+	base := n.Engine.Snapshot()
+	t := &openTxn{number: p.number, state: txnPrepared, started: n.now(), prepared: base.Timestamp(), parts: len(p.parts), base: base,
+		unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
+	t.view = t.unit.Snapshot()
+	t.unit.SetTransaction(p.lsid, p.number)
+	s.txn, s.used, s.dirty = t, n.now(), true
+	n.txns.started.Add(1)
+	n.txns.open.Add(1)
+	n.prepared.add(t)
+	for _, part := range p.parts {
+		for i, v := range value.Values(part) {
+			o, err := parseAppliedOp(i, v)
+			if err == nil {
+				err = t.locks.LockCollection(ctx, catalog.DBOf(o.ns), o.ns, lock.IX)
+			}
+			if err == nil {
+				err = o.apply(t.view, t.unit)
+			}
+			if err != nil {
+				return mongoerr.From(err).Prefix("a prepared transaction cannot be restored: ")
+			}
+		}
+	}
+	return nil
+}
+
+// commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds.
+func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationConcern) error {
+	t := s.txn
+	at := op.Arg("commitTimestamp")
+	if at.T != value.Timestamp {
+		return mongoerr.New(mongoerr.InvalidOptions, "commitTransaction for a prepared transaction must be run with a 'commitTimestamp'")
+	}
+	decided := storage.Timestamp(at.TimestampU64())
+	n.Engine.AdvanceClock(decided)
+	ctx := context.WithoutCancel(op)
+	ts, err := n.Set.Commit(ctx, t.unit, wc)
+	if ts == 0 && err != nil {
+		n.reopen(ctx, s)
+		return err
+	}
+	if t.ts = ts; err != nil {
+		op.SetWriteConcernError(mongoerr.From(err))
+	}
+	n.prepared.settle(t, decided, n.now())
+	_ = n.forgetPromise(ctx, s.lsid, t.number, t.parts, relaxed) // what it leaves, restorePrepared removes
+	return nil
+}
+
+// reopen makes a prepared transaction whose commit failed anew, so that it can be committed again. A member that is no
+// primary any more leaves it to the one that is.
+func (n *Node) reopen(ctx context.Context, s *retrySession) {
+	t := s.txn
+	p := &promise{lsid: s.lsid, number: t.number}
+	for i := range t.parts {
+		doc, err := n.getDoc(preparedNS, preparedID(s.lsid, t.number, i))
+		if err != nil || doc == nil {
+			return
+		}
+		p.parts = append(p.parts, value.Lookup(doc, "applyOps").Doc())
+	}
+	n.prepared.settle(t, 0, n.now())
+	n.closeTxn(s, txnAborted)
+	for n.notPrimary() == nil {
+		if err := n.restore(ctx, s, p); err == nil || !storage.ErrConflict(err) {
+			return
+		}
+		n.prepared.settle(s.txn, 0, n.now())
+		n.closeTxn(s, txnAborted)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// abortPrepared carries out the decision to abort: the record goes first, so that no restart takes the promise up again.
+func (n *Node) abortPrepared(op *command.Op, s *retrySession) error {
+	t := s.txn
+	if err := n.forgetPromise(context.WithoutCancel(op), s.lsid, t.number, t.parts, durable); err != nil {
+		return err
+	}
+	n.prepared.settle(t, 0, n.now())
+	n.closeTxn(s, txnAborted)
+	n.txns.aborted.Add(1)
+	return nil
+}
+
+// outcome tells what became of a session's transaction, without waiting for its commands to end.
+func (n *Node) outcome(op *command.Op, number int64) (state txnState, ts storage.Timestamp, err error) {
+	s, release, err := n.retries.take(op)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer release()
+	if s.txn == nil || s.txn.number != number {
+		return txnAborted, 0, nil
+	}
+	return s.txn.state, s.txn.ts, nil
+}
