@@ -29,12 +29,14 @@ type Manager struct {
 	clusterID [12]byte
 	balancer  balancer
 	sizes     sizeCache
+	members   membership
 }
 
 // New makes a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
 	m := &Manager{local: local, registry: registry, clock: clock, host: host}
 	m.ddl.held = make(map[string]chan struct{})
+	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
 	return m
 }
 

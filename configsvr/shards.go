@@ -3,6 +3,8 @@ package configsvr
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -23,15 +25,19 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
 		return have, err
 	}
+	if err := m.greet(ctx, "", hosts[:1], conn, set); err != nil {
+		return "", err
+	}
 	peer, err := m.registry.Dial(set, hosts)
 	if err != nil {
 		return "", err
 	}
-	hello, err := cluster.Run(ctx, peer, value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin"))))
+	defer cluster.Release(peer)
+	hello, err := cluster.Run(ctx, peer, helloCommand)
 	if err != nil {
 		return "", mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
 	}
-	if err := checkNewShard(hello, conn, set); err != nil {
+	if conn, err = wholeSet(hello, conn, set, hosts); err != nil {
 		return "", err
 	}
 	if name == "" {
@@ -49,6 +55,41 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 		return "", err
 	}
 	return name, m.insertShard(ctx, name, conn)
+}
+
+var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
+
+// greet looks at the first of a new shard's members as it is, before anybody waits for its set.
+func (m *Manager) greet(ctx context.Context, name string, hosts []string, conn, set string) error {
+	p, err := m.registry.Dial(name, hosts)
+	if err != nil {
+		return err
+	}
+	defer cluster.Release(p)
+	hello, err := cluster.Run(ctx, p, helloCommand)
+	if err != nil {
+		return mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
+	}
+	return checkNewShard(hello, conn, set)
+}
+
+// wholeSet is the connection string of a set as its primary lists it. Every host that was named must be a member.
+func wholeSet(hello []byte, conn, set string, hosts []string) (string, error) {
+	if set == "" {
+		return conn, nil
+	}
+	var members []string
+	for _, list := range []string{"hosts", "passives"} {
+		for _, h := range value.Values(value.Lookup(hello, list).Doc()) {
+			members = append(members, h.Str())
+		}
+	}
+	for _, h := range hosts {
+		if !slices.Contains(members, h) {
+			return "", mongoerr.Newf(mongoerr.OperationFailed, "in seed list %s, host %s does not belong to replica set %s; found %s", conn, h, set, value.ShowDoc(hello))
+		}
+	}
+	return set + "/" + strings.Join(members, ","), nil
 }
 
 func (m *Manager) insertShard(ctx context.Context, name, conn string) error {

@@ -47,7 +47,12 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	}
 	conf := open("config", true)
 	c.confP = conf.Peer()
-	dial := func(set string, _ []string) (cluster.Peer, error) { return c.shards[set], nil }
+	dial := func(set string, hosts []string) (cluster.Peer, error) {
+		if set == "" {
+			set, _, _ = strings.Cut(hosts[0], ":")
+		}
+		return c.shards[set], nil
+	}
 	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, dial) }
 	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
 	c.config.Register(conf.Service)

@@ -192,7 +192,7 @@ func (a *assembly) mongod() error {
 		err = s.KeepKeys()
 	}
 	if err == nil && c.ConfigSvr {
-		err = a.manage(s, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)
+		err = a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)
 	}
 	if err != nil {
 		return err
@@ -205,9 +205,17 @@ func (a *assembly) mongod() error {
 }
 
 // manage runs the sharding catalog on a member of the config server's set, as long as it is primary.
-func (a *assembly) manage(s *shardnode.Server, registry *cluster.Registry, clock *cluster.VectorClock) error {
+func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.Registry, clock *cluster.VectorClock) error {
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Register(s.Service)
+	d.monitors.OnMove(manager.SetMoved)
+	err := s.Node.Services.Add(replication.Service{
+		Name: "ShardMembership",
+		Run:  func(ctx context.Context, _ int64) { manager.RunMembership(ctx) },
+	})
+	if err != nil {
+		return err
+	}
 	return s.Node.Services.Add(replication.Service{
 		Name:   "ShardingCatalogManager",
 		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(ctx) },

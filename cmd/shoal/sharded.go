@@ -60,7 +60,7 @@ func (a *assembly) sharded() error {
 		return err
 	}
 	for _, s := range configs {
-		if err := errors.Join(s.KeepKeys(), a.manage(s, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)); err != nil {
+		if err := errors.Join(s.KeepKeys(), a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)); err != nil {
 			return err
 		}
 	}

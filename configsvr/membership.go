@@ -1,0 +1,116 @@
+package configsvr
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// membership holds the news of shards' members on their way from the monitors of their sets to config.shards.
+type membership struct {
+	mu   sync.Mutex
+	news map[string]setNews
+	wake chan struct{}
+}
+
+// setNews is how a set's primary lists it.
+type setNews struct {
+	conn    string
+	version int64
+}
+
+// membershipRetry is how long news waits that could not be written: no primary, or not this one.
+const membershipRetry = 5 * time.Second
+
+// SetMoved takes in that a replica set has other members. It does not block.
+func (m *Manager) SetMoved(set, conn string, version int64) {
+	m.members.mu.Lock()
+	m.members.news[set] = setNews{conn, version}
+	m.members.mu.Unlock()
+	select {
+	case m.members.wake <- struct{}{}:
+	default:
+	}
+}
+
+// RunMembership writes what SetMoved brought to config.shards until ctx ends. One config server, the primary, runs it.
+func (m *Manager) RunMembership(ctx context.Context) {
+	m.members.mu.Lock()
+	clear(m.members.news) // what came while another one was primary may be old
+	m.members.mu.Unlock()
+	for _, s := range m.known(ctx) {
+		if c := s.ConnString(); c != s.Host {
+			m.SetMoved(s.SetName, c, -1)
+		}
+	}
+	for {
+		again := (<-chan time.Time)(nil)
+		if !m.writeNews(ctx) {
+			again = time.After(membershipRetry)
+		}
+		select {
+		case <-m.members.wake:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Manager) known(ctx context.Context) []*cluster.Shard {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return nil // the news itself tells of them again
+	}
+	return all
+}
+
+// writeNews brings config.shards up to date; false where something is left to do.
+func (m *Manager) writeNews(ctx context.Context) bool {
+	m.members.mu.Lock()
+	news := m.members.news
+	m.members.news = map[string]setNews{}
+	m.members.mu.Unlock()
+	done := true
+	for set, n := range news {
+		if err := m.moveShard(ctx, set, n); err != nil {
+			done = false
+			m.members.mu.Lock()
+			if _, newer := m.members.news[set]; !newer {
+				m.members.news[set] = n
+			}
+			m.members.mu.Unlock()
+		}
+	}
+	return done
+}
+
+// moveShard writes the hosts of the shard that is a set, where config.shards has others.
+func (m *Manager) moveShard(ctx context.Context, set string, n setNews) error {
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	docs, err := m.find(ctx, "shards", doc())
+	if err != nil {
+		return err
+	}
+	for _, d := range docs {
+		s, err := cluster.ParseShard(d)
+		if err != nil || s.SetName != set || s.Host == n.conn {
+			continue
+		}
+		fields := []value.Field{fld("host", str(n.conn))}
+		if n.version >= 0 {
+			fields = append(fields, fld("replSetConfigVersion", value.NewInt64(n.version)))
+		}
+		if _, err := m.update(ctx, "shards", doc(fld("_id", str(s.ID)), fld("host", str(s.Host))), doc(fld("$set", doc(fields...))), false); err != nil {
+			return err
+		}
+		if err := m.registry.Reload(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
