@@ -18,8 +18,7 @@ func (r *ReplSet) hasRaft() (bool, error) {
 	if r.opts.Transport == nil {
 		return false, nil
 	}
-	_, store := r.node.machine()
-	return replication.HasRaft(store)
+	return replication.HasRaft(replication.EngineStore(r.node.Engine))
 }
 
 // beginRaft makes the node the first member of a set of several.
@@ -38,10 +37,10 @@ func (r *ReplSet) beginRaft(ctx context.Context, c *replication.SetConfig) error
 // startRaft opens the node's raft. From then on the set tells the node what it is.
 func (r *ReplSet) startRaft() error {
 	n := r.node
-	machine, store := n.machine()
 	opened := make(chan struct{}) // nobody is told anything before the node knows its raft
 	raft, err := replication.OpenRaft(replication.Options{
-		Machine: machine, Store: store, SetName: r.Name, Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: n.Logger,
+		Machine: replication.EngineMachine(n.Engine), Store: replication.EngineStore(n.Engine), SetName: r.Name,
+		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: n.Logger,
 		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
 		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
 		OnFatal:  func(err error) { n.warn("The member cannot go on", err) }, Params: n.replParams,
