@@ -172,7 +172,7 @@ func (c *testCluster) fill(n int) {
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
 	c.run("admin", fmt.Sprintf(`{"split": "db.c", "middle": {"k": %d}}`, n/2))
-	c.run("admin", fmt.Sprintf(`{"moveChunk": "db.c", "find": {"k": %d}, "to": "shard1"}`, n/2))
+	c.run("admin", fmt.Sprintf(`{"moveChunk": "db.c", "find": {"k": %d}, "to": "shard1", "_waitForDelete": true}`, n/2))
 	var docs []string
 	for i := 0; i < n; i++ {
 		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %d, "g": %d}`, i, i, i%3))

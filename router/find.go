@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -17,6 +18,9 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return r.relayAny(op, dst)
+	}
+	if !value.Lookup(op.Req.Body, mergeKeyOption).IsMissing() {
+		return dst, command.UnknownField("find." + mergeKeyOption)
 	}
 	if err := r.pinSnapshot(op); err != nil {
 		return dst, err
@@ -86,11 +90,31 @@ func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *
 		return nil, 0, err
 	}
 	order := op.Req.Doc("sort")
+	if onlyShardsKnow(op.Req.Doc("filter"), order) {
+		c.sort, c.shape = shardKeys{}, cutMergeKey
+		return c, size, nil
+	}
 	if order == nil || value.Count(order) == 0 || isNatural(order) {
 		return c, size, nil
 	}
-	c.sort, err = newSortKeys(order, spec.Collator())
+	keys, err := newSortKeys(order, spec.Collator())
+	c.sort = keys
 	return c, size, err
+}
+
+// onlyShardsKnow tells whether documents come in an order that their fields do not show: by the distance of a $near, by
+// metadata such as the text score.
+func onlyShardsKnow(filter, order []byte) bool {
+	for _, v := range value.Elements(order) {
+		if v.T == value.Document {
+			return true
+		}
+	}
+	if value.Count(order) > 0 || !bytes.Contains(filter, []byte("$near")) && !bytes.Contains(filter, []byte("$geoNear")) {
+		return false
+	}
+	m, err := match.Compile(filter, &match.Options{})
+	return err == nil && m.GeoNear() != nil
 }
 
 func isNatural(order []byte) bool { return !value.Lookup(order, "$natural").IsMissing() }
@@ -112,13 +136,15 @@ func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, 
 // merge sorts by.
 func shardFind(op *command.Op, c *mergeCursor, size int64) ([]byte, error) {
 	drop := map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
-	if p := op.Req.Doc("projection"); p != nil && c.sort != nil && dropsFields(p, op.Req.Doc("sort")) {
+	var extra []byte
+	if _, ok := c.sort.(shardKeys); ok {
+		extra = value.Append(extra, mergeKeyOption, value.NewBool(true))
+	} else if p := op.Req.Doc("projection"); p != nil && c.sort != nil && dropsFields(p, op.Req.Doc("sort")) {
 		drop["projection"] = true
 		if err := c.projectWith(p, op); err != nil {
 			return nil, err
 		}
 	}
-	var extra []byte
 	if c.limit > 0 {
 		extra = value.Append(extra, "limit", value.NewInt64(c.limit+c.skip))
 	}

@@ -41,7 +41,7 @@ func (m *remote) take(reply []byte, name string) error {
 // mergeCursor gives the documents of several shards as one stream: in the order of sort, or as they come.
 type mergeCursor struct {
 	remotes []*remote
-	sort    *sortKeys // nil: any order
+	sort    keyer     // nil: any order
 	extra   []byte    // elements that each getMore carries on: lsid and the like
 	skip    int64
 	limit   int64 // 0: none
@@ -49,6 +49,31 @@ type mergeCursor struct {
 	pending []byte // a document that did not fit the last batch
 	shape   func(doc []byte) ([]byte, error)
 	source  agg.Source // in place of remotes: the merging half of a pipeline
+}
+
+// keyer appends to dst what a document is compared by.
+type keyer interface {
+	append(dst, doc []byte) ([]byte, error)
+}
+
+// mergeKeyOption asks shards that documents bring what they were sorted by, in a last field of mergeKeyField.
+const (
+	mergeKeyOption = "_withMergeKey"
+	mergeKeyField  = "$sortKey"
+)
+
+// shardKeys reads that field.
+type shardKeys struct{}
+
+func (shardKeys) append(dst, doc []byte) ([]byte, error) {
+	_, v := agg.CutLast(doc, mergeKeyField)
+	return append(dst, v.Bytes()...), nil
+}
+
+// cutMergeKey takes it away again.
+func cutMergeKey(doc []byte) ([]byte, error) {
+	rest, _ := agg.CutLast(doc, mergeKeyField)
+	return rest, nil
 }
 
 // sortKeys makes comparable bytes of a document's sort fields, as an index on them would.

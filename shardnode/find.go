@@ -31,9 +31,17 @@ func findSpec(n *Node) command.Spec {
 			command.Opt("let", command.TObject), command.Opt("term", command.TInt), command.Opt("readOnce", command.TSafeBool),
 			command.Opt("querySettings", command.TObject), command.Opt("options", command.TNumber), command.Opt("collectionUUID", command.TOther),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("includeQueryStatsMetrics", command.TSafeBool),
+			command.Opt(mergeKeyOption, command.TSafeBool),
 		},
 	}
 }
+
+// mergeKeyOption is how a router asks that each document brings what it was sorted by, in a last field of mergeKeyField,
+// because only the shards know it: a distance, a text score.
+const (
+	mergeKeyOption = "_withMergeKey"
+	mergeKeyField  = "$sortKey"
+)
 
 // findArgs are the arguments of find, checked.
 type findArgs struct {
@@ -119,7 +127,10 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 		}
 	}
 	q.returnKey, q.showRecordID, q.tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
-	q.diskUse = op.BoolOr("allowDiskUse", true)
+	q.diskUse, q.mergeKey = op.BoolOr("allowDiskUse", true), op.Bool(mergeKeyOption)
+	if q.mergeKey && op.Req.ShardVersion == nil {
+		return q, a, command.UnknownField("find." + mergeKeyOption)
+	}
 	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
 		return q, a, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
 	}
@@ -170,13 +181,13 @@ func (s *queryStream) nextDoc(op *command.Op) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	q := s.q
-	if q.proj == nil && !q.showRecordID && !q.returnKey {
+	if q.proj == nil && !q.showRecordID && !q.returnKey && !q.mergeKey {
 		return s.row.doc, true, nil
 	}
 	return s.shape()
 }
 
-// shape applies projection, returnKey and showRecordId.
+// shape applies projection, returnKey, showRecordId and the key for merging.
 func (s *queryStream) shape() ([]byte, bool, error) {
 	q := s.q
 	doc := s.row.doc
@@ -195,6 +206,10 @@ func (s *queryStream) shape() ([]byte, bool, error) {
 	if q.showRecordID && !q.returnKey {
 		out := append([]byte(nil), doc[:len(doc)-1]...)
 		doc = value.End(value.Append(out, "$recordId", recordIDValue(s.row.rid)), 0)
+	}
+	if q.mergeKey {
+		out := append([]byte(nil), doc[:len(doc)-1]...)
+		doc = value.End(value.Append(out, mergeKeyField, value.NewBinary(0, s.row.sortKey)), 0)
 	}
 	return doc, true, nil
 }

@@ -33,6 +33,7 @@ type query struct {
 	distinct     string // only the values of this path are wanted
 	returnKey    bool
 	showRecordID bool
+	mergeKey     bool // documents show what they were sorted by, for a router
 	tailable     bool
 	diskUse      bool
 	fields       []string              // aggregation: the top-level fields that are read; nil for all

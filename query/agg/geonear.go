@@ -20,7 +20,7 @@ type GeoNearStage struct {
 	near               value.Value
 	minimum, maximum   value.Value // numbers, Missing for none
 	distance, locs     []string    // paths of results, nil for none
-	distanceField, key string
+	key                string
 	query              []byte
 	spherical          bool
 	multiplier         float64
@@ -54,7 +54,6 @@ func (s *GeoNearStage) option(o *Options, name string, v value.Value) (err error
 		if v.T != value.String {
 			return mongoerr.New(16606, "$geoNear requires that the 'distanceField' option is a String")
 		}
-		s.distanceField = v.Str()
 		s.distance, err = resultPath(v)
 	case "includeLocs":
 		if v.T != value.String {
@@ -181,12 +180,9 @@ func (s *GeoNearStage) SetKey(path string) { s.key = path }
 func (s *GeoNearStage) Name() string      { return "$geoNear" }
 func (s *GeoNearStage) Spec() value.Value { return s.spec }
 
-// mergeSort is how streams of several shards are merged: by the distance, where the documents show it.
+// mergeSort is how streams of several shards are merged: by the distance that travels with the documents.
 func (s *GeoNearStage) mergeSort() []byte {
-	if s.distance == nil {
-		return nil
-	}
-	return value.Doc(f(s.distanceField, value.NewInt32(1)))
+	return value.Doc(f(packedMeta+".geoNearDistance", value.NewInt32(1)))
 }
 
 // nearOperators are the operators that ask the same of a path.

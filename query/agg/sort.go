@@ -306,7 +306,8 @@ func (m *Meta) encode() []byte {
 		return value.Doc()
 	}
 	return value.Doc(f("textScore", m.TextScore), f("sortKey", m.SortKey), f("recordId", m.RecordID), f("geoNearDistance", m.GeoDistance),
-		f("geoNearPoint", m.GeoPoint), f("randVal", m.RandVal), f("indexKey", m.IndexKey), f("searchScore", m.SearchScore))
+		f("geoNearPoint", m.GeoPoint), f("randVal", m.RandVal), f("indexKey", m.IndexKey), f("searchScore", m.SearchScore),
+		f("score", m.Score), f("scoreDetails", m.ScoreDetails))
 }
 
 func decodeMeta(d []byte) *Meta {
@@ -315,7 +316,8 @@ func decodeMeta(d []byte) *Meta {
 	}
 	g := func(k string) value.Value { return value.Lookup(d, k) }
 	return &Meta{TextScore: g("textScore"), SortKey: g("sortKey"), RecordID: g("recordId"), GeoDistance: g("geoNearDistance"),
-		GeoPoint: g("geoNearPoint"), RandVal: g("randVal"), IndexKey: g("indexKey"), SearchScore: g("searchScore")}
+		GeoPoint: g("geoNearPoint"), RandVal: g("randVal"), IndexKey: g("indexKey"), SearchScore: g("searchScore"),
+		Score: g("score"), ScoreDetails: g("scoreDetails")}
 }
 
 // readDocument reads one document from a file; ok is false at its end.

@@ -14,6 +14,12 @@ type Split struct {
 // Split divides the pipeline for a sharded collection. As much as possible runs on the shards: everything up to the first
 // stage that must see all documents, and the first half of that stage where it has one.
 func (p *Pipeline) Split() Split {
+	out := p.divide()
+	out.carryMetadata(p)
+	return out
+}
+
+func (p *Pipeline) divide() Split {
 	out := Split{}
 	for i, s := range p.stages {
 		shard, merge, sort, streams := halves(s)
@@ -47,7 +53,10 @@ func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 		return []Stage{s}, []Stage{s}, nil, false
 	case *sortStage:
 		if sortsByMeta(s) {
-			return nil, []Stage{s}, nil, false
+			if s.limit > 0 {
+				shard = []Stage{s}
+			}
+			return shard, []Stage{s}, nil, false
 		}
 		if s.limit > 0 {
 			merge = []Stage{&limitStage{s.limit}}

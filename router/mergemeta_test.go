@@ -1,0 +1,62 @@
+package router_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// TestMergesByWhatShardsKnow compares results that are ordered by distances and scores, which the documents do not show,
+// with those of one node.
+func TestMergesByWhatShardsKnow(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.many", "key": {"_id": "hashed"}}`)
+	rnd := rand.New(rand.NewPCG(5, 5))
+	words := strings.Fields("coffee tea cake shop water bread coffee cake coffee")
+	var docs []string
+	for i := range 80 {
+		text := ""
+		for range 1 + i%5 {
+			text += words[rnd.IntN(len(words))] + " "
+		}
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "xy": [%d.%d, %d.25], "at": {"type": "Point", "coordinates": [%d.5, %d.%d]}, "txt": "%s", "g": %d}`,
+			i, i%17-8, i, i%11-5, i%19-9, i%13-6, i, text, i%3))
+	}
+	for _, n := range []string{"one", "many"} {
+		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [%s]}`, n, strings.Join(docs, ",")))
+		c.run("db", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": {"xy": "2d"}, "name": "a"}, {"key": {"at": "2dsphere"}, "name": "b"}, {"key": {"txt": "text"}, "name": "c"}]}`, n))
+	}
+	for _, cmd := range []string{
+		`{"find": "COLL", "filter": {"xy": {"$near": [0.1, 0.3]}}}`,
+		`{"find": "COLL", "filter": {"xy": {"$near": [0.1, 0.3]}, "g": 1}, "skip": 3, "limit": 9, "projection": {"g": 1}, "batchSize": 2}`,
+		`{"find": "COLL", "filter": {"at": {"$nearSphere": {"$geometry": {"type": "Point", "coordinates": [1.1, 2.2]}, "$maxDistance": 900000}}}, "projection": {"_id": 1}}`,
+		`{"find": "COLL", "filter": {"at": {"$near": {"$geometry": {"type": "Point", "coordinates": [1.1, 2.2]}}}}, "sort": {"_id": -1}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$geoNear": {"near": [0.1, 0.3], "key": "xy", "distanceField": "d"}}, {"$match": {"g": 2}}, {"$limit": 12}, {"$project": {"d": 1}}], "cursor": {"batchSize": 3}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$geoNear": {"near": [0.1, 0.3], "key": "xy"}}, {"$project": {"far": {"$meta": "geoNearDistance"}}}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$geoNear": {"near": {"type": "Point", "coordinates": [1.1, 2.2]}, "key": "at", "spherical": true}}], "cursor": {}}`,
+		`{"find": "COLL", "filter": {"$text": {"$search": "coffee cake"}}, "sort": {"score": {"$meta": "textScore"}, "_id": 1}, "projection": {"score": {"$meta": "textScore"}}}`,
+		`{"find": "COLL", "filter": {"$text": {"$search": "coffee cake"}}, "sort": {"score": {"$meta": "textScore"}, "_id": -1}, "projection": {"_id": 1}, "skip": 2, "limit": 10}`,
+		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee -tea"}}}, {"$sort": {"score": {"$meta": "textScore"}, "_id": 1}}, {"$limit": 9}, {"$project": {"s": {"$meta": "textScore"}}}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$sort": {"_id": 1}}, {"$addFields": {"s": {"$meta": "textScore"}, "k": {"$meta": "sortKey"}}}, {"$limit": 9}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$group": {"_id": {"$meta": "textScore"}, "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
+	} {
+		want, got := c.ordered("one", cmd), c.ordered("many", cmd)
+		if got != want || want == "" {
+			t.Errorf("%s\nsharded:\n%s\nunsharded:\n%s", cmd, got, want)
+		}
+	}
+	if m := c.raw("db", `{"find": "one", "_withMergeKey": true}`); m["code"] != int32(40415) {
+		t.Errorf("a client asks for merge keys: %v", m)
+	}
+}
+
+// ordered is a cursor's documents in their order, one a line.
+func (c *testCluster) ordered(coll, cmd string) string {
+	var lines []string
+	for _, d := range c.all("db", strings.ReplaceAll(cmd, "COLL", coll)) {
+		lines = append(lines, show(d))
+	}
+	return strings.Join(lines, "\n")
+}
