@@ -106,13 +106,15 @@ func (n *Node) Leaf() bool {
 
 // splitPath cuts a dotted path and recognises array indexes.
 func splitPath(path string) []part {
-	names := strings.Split(path, ".")
-	parts := make([]part, len(names))
-	for i, name := range names {
-		parts[i] = part{name: name, num: -1}
-		if n, err := strconv.ParseUint(name, 10, 31); err == nil && (name == "0" || name[0] != '0') {
-			parts[i].num = int(n)
+	parts := make([]part, 0, strings.Count(path, ".")+1)
+	for name := range strings.SplitSeq(path, ".") {
+		p := part{name: name, num: -1}
+		if name == "0" || name != "" && '1' <= name[0] && name[0] <= '9' {
+			if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+				p.num = int(n)
+			}
 		}
+		parts = append(parts, p)
 	}
 	return parts
 }
