@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -35,8 +36,8 @@ type Service struct {
 	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that clients
 	// can tell old news. nil where the service has none.
 	Topology *Topology
-	// DropConnections closes pooled connections to other nodes; nil where the service has none.
-	DropConnections func(hosts []string)
+	// Peers are the replica sets that the process follows and its connections to them; nil where it has none.
+	Peers *sdam.Monitors
 
 	unknown  atomic.Int64 // requests for commands that do not exist
 	ops      opTable

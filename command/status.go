@@ -3,14 +3,12 @@ package command
 import (
 	"os"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // StatusSection is one section of serverStatus.
@@ -240,7 +238,7 @@ func (s *Service) CommandCounters() []byte {
 func (s *Service) connSpecs() []Spec {
 	return []Spec{
 		{Name: "connectionStatus", Roles: All, NoAuth: true, API: true, Fields: []Field{Opt("showPrivileges", TSafeBool)}, Run: runConnectionStatus},
-		{Name: "connPoolStats", Roles: All, Lenient: true, Run: runConnPoolStats},
+		{Name: "connPoolStats", Roles: All, Lenient: true, Run: s.runConnPoolStats},
 		{Name: "dropConnections", Roles: All, AdminOnly: true, Fields: []Field{Req("hostAndPort", TArray)}, Run: s.runDropConnections},
 	}
 }
@@ -255,79 +253,4 @@ func runConnectionStatus(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "authInfo", value.NewDocument(value.Doc(fields...)))
 	id := op.Client.UUID()
 	return value.Append(dst, "uuid", value.NewBinary(4, id[:])), nil
-}
-
-// runConnPoolStats tells of the connections to other nodes. The nodes of one process call each other without any.
-func runConnPoolStats(op *Op, dst []byte) ([]byte, error) {
-	for _, k := range []string{"numClientConnections", "numAScopedConnections"} {
-		dst = value.Append(dst, k, value.NewInt32(0))
-	}
-	for _, k := range []string{"totalInUse", "totalAvailable", "totalLeased", "totalCreated", "totalRefreshing", "totalRefreshed", "totalWasNeverUsed", "totalRejected"} {
-		dst = value.Append(dst, k, value.NewInt64(0))
-	}
-	for _, k := range []string{"pools", "hosts"} {
-		dst = value.Append(dst, k, value.NewDocument(value.Doc()))
-	}
-	return value.Append(dst, "replicaSets", value.NewDocument(value.Doc())), nil
-}
-
-func (s *Service) runDropConnections(op *Op, dst []byte) ([]byte, error) {
-	var hosts []string
-	for i, v := range value.Values(op.Req.Doc("hostAndPort")) {
-		if v.T == value.Null || v.T == value.Undefined {
-			continue
-		}
-		if v.T != value.String {
-			return dst, WrongType("dropConnections.hostAndPort."+itoa(i), v.T, TString)
-		}
-		if err := checkHostAndPort(v.Str()); err != nil {
-			return dst, err
-		}
-		hosts = append(hosts, v.Str())
-	}
-	if s.DropConnections != nil {
-		s.DropConnections(hosts)
-	}
-	return dst, nil
-}
-
-// checkHostAndPort refuses what is no host with an optional port.
-func checkHostAndPort(s string) error {
-	bad := func(why string) error {
-		return mongoerr.Newf(mongoerr.FailedToParse, "%s parsing HostAndPort from \"%s\"", why, s)
-	}
-	host, port, colon := s, "", false
-	if strings.HasPrefix(s, "[") {
-		end := strings.IndexByte(s, ']')
-		if end < 0 {
-			return bad("ipv6 address is missing closing ']' in hostname when")
-		}
-		host = s[1:end]
-		port, colon = strings.CutPrefix(s[end+1:], ":")
-		if !colon && s[end+1:] != "" {
-			return bad("missing colon after ']' before the port when")
-		}
-	} else if i := strings.IndexByte(s, ':'); i >= 0 {
-		host, port, colon = s[:i], s[i+1:], true
-		if strings.IndexByte(port, ':') >= 0 {
-			return bad("more than one ':' detected. If this is an ipv6 address, it needs to be surrounded by '[' and ']' when")
-		}
-	}
-	if host == "" {
-		return bad("Empty host component")
-	}
-	if !colon {
-		return nil
-	}
-	n := 0
-	for _, c := range []byte(port) {
-		if c < '0' || c > '9' || n > 65535 {
-			return bad("Bad digit or number out of range when")
-		}
-		n = n*10 + int(c-'0')
-	}
-	if port == "" || n < 1 || n > 65535 {
-		return bad("Port number out of range when")
-	}
-	return nil
 }

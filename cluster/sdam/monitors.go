@@ -4,6 +4,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -106,6 +107,16 @@ func (ms *Monitors) Sets() []*Set {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
 	return out
+}
+
+// Connections counts the pooled connections by host.
+func (ms *Monitors) Connections() []wire.HostStats { return ms.net.Connections() }
+
+// Drop closes the pooled connections to hosts that nobody uses (command dropConnections).
+func (ms *Monitors) Drop(hosts []string) {
+	for _, h := range hosts {
+		ms.net.Drop(h)
+	}
 }
 
 // Close ends all monitoring.

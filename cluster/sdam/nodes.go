@@ -39,6 +39,12 @@ func (n *Nodes) Local(host string) bool {
 // Sever implements Network.
 func (n *Nodes) Sever(host string) { n.Pool.Sever(host) }
 
+// Drop implements Network.
+func (n *Nodes) Drop(host string) { n.Pool.Drop(host) }
+
+// Connections implements Network.
+func (n *Nodes) Connections() []wire.HostStats { return n.Pool.Stats() }
+
 // Call implements Network.
 func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error) {
 	if p, ok := n.local.Load(host); ok {

@@ -77,7 +77,9 @@ func (f *fakeSet) elect(host string) {
 	}
 }
 
-func (f *fakeSet) Local(string) bool { return false }
+func (f *fakeSet) Local(string) bool             { return false }
+func (f *fakeSet) Drop(string)                   {}
+func (f *fakeSet) Connections() []wire.HostStats { return nil }
 func (f *fakeSet) Sever(host string) {
 	f.mu.Lock()
 	f.severed = append(f.severed, host)

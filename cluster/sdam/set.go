@@ -19,8 +19,11 @@ type Network interface {
 	Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error)
 	// Local tells that a member is in this process.
 	Local(host string) bool
-	// Sever ends all connections to a member that is taken to be gone.
+	// Sever ends all connections to a member that is taken to be gone; Drop those to it that nobody uses.
 	Sever(host string)
+	Drop(host string)
+	// Connections counts what there are.
+	Connections() []wire.HostStats
 }
 
 var (
@@ -134,6 +137,9 @@ func supersedes(cur *Server, reply []byte) bool {
 	process, counter, ok := parseVersion(v)
 	return ok && process == cur.process && counter <= cur.counter
 }
+
+// Name is the set's name, empty for a lone server.
+func (s *Set) Name() string { return s.name }
 
 // Topology is the current reading of the set.
 func (s *Set) Topology() *Topology { return s.topo.Load() }

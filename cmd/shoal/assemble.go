@@ -30,6 +30,7 @@ type assembly struct {
 	points *cluster.FailPoints
 	info   *command.Info
 	roles  *roles
+	peers  *directory // nil on a lone server
 	// services are the commands of each role, for those who list them.
 	services []*command.Service
 
@@ -109,6 +110,9 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 		return nil, err
 	}
 	s.Status.SetNetwork(srv.Stats)
+	if a.peers != nil {
+		s.Peers = a.peers.monitors
+	}
 	a.onStop(func(ctx context.Context) error {
 		limit := stopTimeout
 		if d, ok := ctx.Deadline(); ok {
@@ -175,8 +179,7 @@ func (a *assembly) mongod() error {
 	if c.ReplSet != "" {
 		clock = cluster.NewVectorClock(time.Now)
 	}
-	d := newDirectory(clock)
-	a.onStop(d.close)
+	d := a.connect(clock)
 	addrs := c.Addrs()
 	s, err := a.openData(shardnode.Config{
 		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
@@ -226,8 +229,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 // mongos is one router over the config server named by --configdb.
 func (a *assembly) mongos() error {
 	clock := cluster.NewVectorClock(time.Now)
-	d := newDirectory(clock)
-	a.onStop(d.close)
+	d := a.connect(clock)
 	set, hosts := cluster.SplitHosts(a.c.ConfigDB)
 	config, err := d.dial(set, hosts)
 	if err != nil {
@@ -293,7 +295,7 @@ func (a *assembly) single(replset bool) error {
 // replset is a replica set without sharding. Its members listen on the ports from the one asked for on.
 func (a *assembly) replset(name string) error {
 	clock := cluster.NewVectorClock(time.Now)
-	d := newDirectory(clock)
+	d := a.connect(clock)
 	set := memberSet{name: name, dir: "node"}
 	for i := 0; i < a.c.Replicas || a.hasMember(&set, i); i++ {
 		m := memberPlace{}

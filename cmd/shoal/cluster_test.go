@@ -221,3 +221,51 @@ func TestViewsSeeAllShards(t *testing.T) {
 		}
 	}
 }
+
+// What a router follows: each set with its members, as connPoolStats shows them; reads that no member may answer say so.
+func TestRouterShowsTheSetsItFollows(t *testing.T) {
+	client, stop := startTestCluster(t, "")
+	defer stop()
+	ctx := context.Background()
+	var stats struct {
+		TotalInUse  *int64
+		ReplicaSets map[string]struct {
+			Hosts []struct {
+				Addr                    string
+				OK, IsMaster, Secondary bool
+			}
+		} `bson:"replicaSets"`
+	}
+	admin := client.Database("admin")
+	if err := admin.RunCommand(ctx, bson.D{{Key: "connPoolStats", Value: 1}}).Decode(&stats); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []string{"configRepl", "shard00", "shard01"} {
+		h := stats.ReplicaSets[set].Hosts
+		if len(h) != 1 || !h[0].OK || !h[0].IsMaster || h[0].Secondary {
+			t.Errorf("%s: %+v", set, h)
+		}
+	}
+	if err := admin.RunCommand(ctx, bson.D{{Key: "dropConnections", Value: 1}, {Key: "hostAndPort", Value: bson.A{"nowhere:1"}}}).Err(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		pref bson.D
+		code int32
+	}{
+		{bson.D{{Key: "mode", Value: "secondaryPreferred"}}, 0},
+		{bson.D{{Key: "mode", Value: "nearest"}, {Key: "hedge", Value: bson.D{{Key: "enabled", Value: true}}}}, 0},
+		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "tags", Value: bson.A{bson.D{{Key: "dc", Value: "x"}}}}}, 133},
+		{bson.D{{Key: "mode", Value: "secondary"}, {Key: "maxStalenessSeconds", Value: 5}}, 160},
+		{bson.D{{Key: "mode", Value: "anything"}}, 2},
+	} {
+		cmd := bson.D{{Key: "find", Value: "c"}, {Key: "$readPreference", Value: c.pref}}
+		if c.code == 133 {
+			cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: 100})
+			c.code = 50
+		}
+		if err := client.Database("test").RunCommand(ctx, cmd).Err(); codeOf(err) != c.code {
+			t.Errorf("%v: %v", c.pref, err)
+		}
+	}
+}

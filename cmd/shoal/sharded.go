@@ -31,6 +31,13 @@ func newDirectory(clock *cluster.VectorClock) *directory {
 	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
 }
 
+// connect makes the directory of the process.
+func (a *assembly) connect(clock *cluster.VectorClock) *directory {
+	a.peers = newDirectory(clock)
+	a.onStop(a.peers.close)
+	return a.peers
+}
+
 // dial implements what a registry reaches shards by.
 func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
 	return d.monitors.Dial(set, hosts)
@@ -48,8 +55,7 @@ func (a *assembly) sharded() error {
 	c := a.c
 	ctx := context.Background()
 	clock := cluster.NewVectorClock(time.Now)
-	d := newDirectory(clock)
-	a.onStop(d.close)
+	d := a.connect(clock)
 	ports := newPorts(c)
 	configs, err := a.openSet(ctx, a.places("configRepl", "config", true, ports), d, clock)
 	if err != nil {
