@@ -55,6 +55,7 @@ type FailPoints struct {
 var knownFailPoints = []string{
 	"failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "failAllInserts", "failAllUpdates",
 	"failAllRemoves", "failCollectionUpdates", "WTWriteConflictException", "hangAfterCollectionInserts",
+	"hangBeforeSendingPrepare", "hangBeforeWritingDecision", "hangBeforeSendingCommit",
 	"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
 	"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep1", "migrateThreadHangAtStep2",
 	"migrateThreadHangAtStep3", "migrateThreadHangAtStep4", "migrateThreadHangAtStep5", "suspendRangeDeletion",

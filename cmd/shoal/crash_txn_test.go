@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// A cluster that dies in the middle of a two-phase commit, at any of its steps, has the whole transaction when it is
+// back, or nothing of it, and nothing of the commit remains.
+func TestKilledTransaction(t *testing.T) {
+	for _, tc := range []struct {
+		point   string
+		commits bool
+	}{{"hangBeforeSendingPrepare", false}, {"hangBeforeWritingDecision", true}, {"hangBeforeSendingCommit", true}} {
+		t.Run(tc.point, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			dir := t.TempDir()
+			port := nodePorts(t, 3)
+			p := launch(t, dir, "--node-port", strconv.Itoa(port))
+			const docs = 20
+			shardHalves(t, ctx, p, docs)
+			upper, lower := chunkAt(t, ctx, p, docs)
+			if err := p.admin(bson.D{{Key: "moveChunk", Value: "crash.m"}, {Key: "find", Value: bson.D{{Key: "_id", Value: docs}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", lower)}}); err != nil {
+				t.Fatal(err)
+			}
+			upper, lower = lower, upper
+			coordinator := member(t, port+1+upper).Database("admin")
+			if err := coordinator.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: tc.point}, {Key: "mode", Value: "alwaysOn"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			s, err := p.client.StartSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			committed := make(chan error, 1)
+			go func() { committed <- writeBothHalves(ctx, s, p.client.Database("crash").Collection("m"), docs) }()
+			if err := coordinator.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: tc.point}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 10000}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p.kill(t)
+			if err := <-committed; err == nil {
+				t.Error("the commit was acknowledged before it was done")
+			}
+			p = launch(t, dir, "--node-port", strconv.Itoa(port))
+			defer p.kill(t)
+			settleCommits(t, ctx, port)
+			want := int64(0)
+			if tc.commits {
+				want = 3
+			}
+			coll := p.client.Database("crash").Collection("m")
+			if n, err := coll.CountDocuments(ctx, bson.D{{Key: "txn", Value: true}}); err != nil || n != want {
+				t.Errorf("%d of the transaction's writes are there, want %d (%v)", n, want, err)
+			}
+			// Nothing holds the documents any more.
+			if _, err := coll.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "after", Value: 1}}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// writeBothHalves updates a document on each shard and inserts one, in a transaction; the upper half comes first.
+func writeBothHalves(ctx context.Context, s *mongo.Session, coll *mongo.Collection, docs int) error {
+	if err := s.StartTransaction(); err != nil {
+		return err
+	}
+	return mongo.WithSession(ctx, s, func(ctx context.Context) error {
+		for _, id := range []int{docs - 1, 0} {
+			if _, err := coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "txn", Value: true}}}}); err != nil {
+				return err
+			}
+		}
+		if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: -1}, {Key: "txn", Value: true}}); err != nil {
+			return err
+		}
+		return s.CommitTransaction(ctx)
+	})
+}
+
+// settleCommits waits until no shard has a commit under way or a promise to keep.
+func settleCommits(t *testing.T, ctx context.Context, port int) {
+	t.Helper()
+	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var left int64
+		for _, s := range shards {
+			for _, name := range []string{"transaction_coordinators", "system.preparedTransactions"} {
+				n, err := s.Database("config").Collection(name).CountDocuments(ctx, bson.D{}, options.Count())
+				if err != nil {
+					t.Fatal(err)
+				}
+				left += n
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d state documents of commits are left", left)
+		}
+	}
+}

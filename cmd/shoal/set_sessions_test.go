@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire"
+)
+
+// plainConn speaks to one member as a driver that numbers its transactions itself.
+type plainConn struct {
+	t *testing.T
+	c *wire.ClientConn
+}
+
+func dialMember(t *testing.T, rs *replicaSet, i int) *plainConn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := wire.Dial(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(rs.ports[i])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &plainConn{t, c}
+}
+
+func (p *plainConn) run(db, cmd string) bson.M {
+	p.t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		p.t.Fatalf("%s: %v", cmd, err)
+	}
+	body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	reply, err := p.c.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: body})
+	if err != nil {
+		p.t.Fatalf("%s: %v", cmd, err)
+	}
+	var m bson.M
+	if err := bson.Unmarshal(reply.Body, &m); err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+// numbered gives a command a session and a transaction number.
+func numbered(cmd string, number int, more string) string {
+	return fmt.Sprintf(`%s, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "%d"}%s}`, cmd[:len(cmd)-1], number, more)
+}
+
+// stepDown makes another member the primary and waits for it.
+func (rs *replicaSet) stepDown(t *testing.T) (old, now int) {
+	t.Helper()
+	old = rs.primary()
+	dialMember(t, rs, old).run("admin", `{"replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 10}`)
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if now = rs.primary(); now >= 0 && now != old {
+			return old, now
+		}
+	}
+	t.Fatal("no other member became primary")
+	return 0, 0
+}
+
+// What a session has executed is known to the next primary: retries are answered from history, a committed transaction
+// stays committed, an open one is gone, a prepared one is kept and can be committed.
+func TestSessionsAcrossElections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three processes")
+	}
+	rs := launchSet(t, 3)
+	const auto = `, "autocommit": false`
+	p := dialMember(t, rs, rs.primary())
+	must := func(m bson.M) bson.M {
+		t.Helper()
+		if m["ok"] != 1.0 || m["writeErrors"] != nil {
+			t.Fatal(m)
+		}
+		return m
+	}
+	must(p.run("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`))
+	inc := numbered(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}, "new": true}`, 1, "")
+	must(p.run("d", inc))
+	_, at := rs.stepDown(t)
+	p = dialMember(t, rs, at)
+	if r := must(p.run("d", inc)); r["retriedStmtId"] != int32(0) || fmt.Sprint(r["value"]) != fmt.Sprint(bson.D{{Key: "_id", Value: int32(1)}, {Key: "x", Value: int32(1)}}) {
+		t.Errorf("retried after an election: %v", r)
+	}
+	must(p.run("d", numbered(`{"insert": "c", "documents": [{"_id": 2}]}`, 2, auto+`, "startTransaction": true`)))
+	must(p.run("admin", numbered(`{"commitTransaction": 1}`, 2, auto)))
+	_, at = rs.stepDown(t)
+	p = dialMember(t, rs, at)
+	must(p.run("admin", numbered(`{"commitTransaction": 1}`, 2, auto)))
+	must(p.run("d", numbered(`{"insert": "c", "documents": [{"_id": 3}]}`, 3, auto+`, "startTransaction": true`)))
+	_, at = rs.stepDown(t)
+	p = dialMember(t, rs, at)
+	if r := p.run("admin", numbered(`{"commitTransaction": 1}`, 3, auto)); r["code"] != int32(251) {
+		t.Errorf("commit of a transaction that an election ended: %v", r)
+	}
+	must(p.run("d", numbered(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 4, auto+`, "startTransaction": true`)))
+	must(p.run("d", numbered(`{"insert": "c", "documents": [{"_id": 4}]}`, 4, auto)))
+	prepared := must(p.run("admin", numbered(`{"prepareTransaction": 1}`, 4, auto)))["prepareTimestamp"].(bson.Timestamp)
+	_, at = rs.stepDown(t)
+	p = dialMember(t, rs, at)
+	if r := p.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 10}}}], "maxTimeMS": 50}`); r["code"] != int32(50) {
+		t.Errorf("a write to a prepared document: %v", r)
+	}
+	must(p.run("admin", numbered(`{"commitTransaction": 1}`, 4, fmt.Sprintf(`%s, "commitTimestamp": {"$timestamp": {"t": %d, "i": %d}}`, auto, prepared.T, prepared.I))))
+	got := must(p.run("d", `{"find": "c", "sort": {"_id": 1}}`))["cursor"]
+	if want := "[[{_id 1} {x 2}] [{_id 2}] [{_id 4}]]"; fmt.Sprint(got.(bson.D)[0].Value) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	rs.sameEverywhere(20*time.Second, "d", "config")
+}
