@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -112,4 +113,41 @@ func TestTransactionOnTwoShards(t *testing.T) {
 		{5, false, "admin", `{"abortTransaction": 1}`, 0, "", ""},
 		{0, false, "d", readC, 0, "cursor", `[{"_id":-3},{"_id":-1,"x":1},{"_id":1,"x":7},{"_id":3}]`},
 	})
+}
+
+// A retryable write that was executed before its chunk moved is known to the chunk's new owner.
+func TestRetriesAfterAMigration(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	session := func(cmd string, number int) string {
+		return fmt.Sprintf(`%s, %s, "txnNumber": {"$numberLong": "%d"}}`, cmd[:len(cmd)-1], strings.Replace(txnLSID, "AAAAAQ==", fmt.Sprintf("AAAA%cQ==", 'A'+number), 1), number)
+	}
+	writes := []struct{ cmd, field, want, again string }{
+		{session(`{"insert": "c", "documents": [{"_id": 5}, {"_id": -5}, {"_id": 6}]}`, 1), "n", "3", "[0,2,1]"},
+		{session(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 2), "nModified", "1", "[0]"},
+		{session(`{"update": "c", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`, 3), "upserted", `[{"index":0,"_id":7}]`, "[0]"},
+		{session(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}, "new": true}`, 4), "value", `{"_id":1,"x":2}`, ""},
+		{session(`{"delete": "c", "deletes": [{"q": {"_id": 6}, "limit": 1}]}`, 5), "n", "1", "[0]"},
+	}
+	run := func(again bool) {
+		t.Helper()
+		for _, w := range writes {
+			r := c.run("d", w.cmd)
+			if got := show(r[w.field]); got != w.want {
+				t.Errorf("%s: %s is %s, want %s", w.cmd, w.field, got, w.want)
+			}
+			if got := show(r["retriedStmtIds"]); again && w.again != "" && got != w.again && got != "[0,1,2]" && got != "[1,0,2]" {
+				t.Errorf("%s: retried statements %s, want %s", w.cmd, got, w.again)
+			}
+		}
+	}
+	run(false)
+	want := show(get(c.run("d", readC)["cursor"], "firstBatch"))
+	for _, to := range []string{"shard0", "shard1"} {
+		c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": 1}, "to": "%s"}`, to))
+		run(true)
+		if got := show(get(c.run("d", readC)["cursor"], "firstBatch")); got != want {
+			t.Errorf("after the move to %s: %s, want %s", to, got, want)
+		}
+	}
 }

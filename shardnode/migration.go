@@ -73,11 +73,16 @@ type donor struct {
 	to   string
 	rng  *keyRange
 
+	began storage.Timestamp
+
 	mu struct {
 		sync.Mutex
 		snap *storage.Snapshot // what is cloned
 		scan *storage.RecordCursor
 		from storage.Timestamp // the oplog is read behind here
+
+		history      [][]byte // records of sessions that are still to be sent
+		finalHistory bool     // they are those of the second part
 	}
 }
 
@@ -131,7 +136,7 @@ func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) 
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, began: m.n.Engine.Visible()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.out != nil || m.mu.in != nil {

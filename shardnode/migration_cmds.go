@@ -75,6 +75,7 @@ func (m *migrations) specs() []command.Spec {
 		row("_recvChunkAbort", m.runRecvAbort, id),
 		row("_migrateClone", m.runMigrateClone, id),
 		row("_transferMods", m.runTransferMods, id),
+		row("_getNextSessionMods", m.runSessionMods, id, command.Opt("final", command.TBool)),
 		row("_shardsvrMigrationDecision", m.runDecision, id, command.Req("committed", command.TBool)),
 		row("_flushRoutingTableCacheUpdates", m.runFlush),
 		row("cleanupOrphaned", m.runCleanupOrphaned),

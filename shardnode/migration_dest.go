@@ -122,6 +122,9 @@ func (r *recipient) run(ctx context.Context) error {
 	if err := r.clone(ctx); err != nil {
 		return err
 	}
+	if err := r.transferSessions(ctx, false); err != nil {
+		return err
+	}
 	for {
 		n, err := r.transferMods(ctx)
 		if err != nil {
@@ -139,6 +142,9 @@ func (r *recipient) run(ctx context.Context) error {
 				return err
 			}
 			if n == 0 {
+				if err := r.transferSessions(ctx, true); err != nil {
+					return err
+				}
 				// The clone was written without waiting for the journal. Once the donor hears "done" it may delete the
 				// range, so all of it has to be durable first.
 				if err := r.m.n.Engine.Sync(ctx); err != nil {
@@ -170,12 +176,13 @@ func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-func (r *recipient) ask(ctx context.Context, name string) ([]byte, error) {
+func (r *recipient) ask(ctx context.Context, name string, more ...value.Field) ([]byte, error) {
 	p, err := r.donor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return cluster.Run(ctx, p, value.Doc(value.F(name, value.NewString(r.ns)), value.F("migrationId", value.NewBinary(4, r.id[:])), value.F("$db", value.NewString("admin"))))
+	f := append([]value.Field{value.F(name, value.NewString(r.ns)), value.F("migrationId", value.NewBinary(4, r.id[:]))}, more...)
+	return cluster.Run(ctx, p, value.Doc(append(f, value.F("$db", value.NewString("admin")))...))
 }
 
 // prepareCollection makes the collection and its indexes as the donor has them.

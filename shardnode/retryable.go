@@ -42,10 +42,13 @@ type retrySession struct {
 	// incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
 	// not known may have been executed.
 	incomplete bool
+	mu         sync.Mutex // held to change, and by whoever reads without holding busy
 }
 
 // begin forgets the history of the numbers before.
 func (s *retrySession) begin(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.number, s.runs, s.image, s.txn, s.last, s.incomplete = number, nil, nil, nil, storage.NoOpTime, false
 }
 
@@ -152,12 +155,21 @@ func (t *retryTable) take(op *command.Op) (s *retrySession, release func(), err 
 
 // ran notes statements that were executed.
 func (s *retrySession) ran(op byte, from, to int32, id value.Value) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.dirty = true
 	if n := len(s.runs); n > 0 && id.IsMissing() && s.runs[n-1].id.IsMissing() && s.runs[n-1].op == op && s.runs[n-1].to+1 == from {
 		s.runs[n-1].to = to
 		return
 	}
 	s.runs = append(s.runs, stmtRun{from, to, op, id.Clone()})
+}
+
+// wrote notes the session's newest entry.
+func (s *retrySession) wrote(at storage.OpTime) {
+	s.mu.Lock()
+	s.last = at
+	s.mu.Unlock()
 }
 
 // executed finds the run that a statement belongs to.

@@ -212,7 +212,8 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	}
 	op.AdvanceOperationTime(uint64(t.ts))
 	n.closeTxn(s, txnCommitted)
-	s.dirty, s.last = true, storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
+	s.dirty = true
+	s.wrote(storage.OpTime{TS: t.ts, Term: n.Engine.Term()})
 	n.txns.committed.Add(1)
 	return nil
 }

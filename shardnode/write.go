@@ -226,7 +226,7 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	if ts != 0 {
 		w.last = ts
 		if w.session != nil {
-			w.session.last = storage.OpTime{TS: ts, Term: w.n.Engine.Term()}
+			w.session.wrote(storage.OpTime{TS: ts, Term: w.n.Engine.Term()})
 		}
 		w.op.AdvanceOperationTime(uint64(ts))
 		if err != nil {

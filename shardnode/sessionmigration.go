@@ -1,0 +1,155 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// The history of sessions goes with a chunk: a retryable write that was executed on the donor may be sent again to the
+// recipient. Which statement wrote to which chunk is not recorded, so all of the donor's history goes: a statement is
+// executed on one shard only, so that what is known of others does no harm.
+//
+// The recipient asks twice: after the clone for what was executed before the migration, and when the donor takes no writes
+// any more for the rest.
+
+// sessionsAgain is how far back the second part overlaps the first: a statement may be noted a moment after it is visible.
+const sessionsAgain = 10 // seconds
+
+// runSessionMods answers with the next part of the history.
+func (m *migrations) runSessionMods(op *command.Op, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(op)
+	if err != nil {
+		return dst, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if final := op.Bool("final"); d.mu.history == nil || final && !d.mu.finalHistory {
+		since := storage.Timestamp(0)
+		if d.mu.finalHistory = final; final {
+			since = d.began - min(d.began, storage.TimestampOf(sessionsAgain, 0))
+		}
+		d.mu.history = m.n.retries.history(since)
+	}
+	dst, am := value.BeginKey(dst, value.Array, "sessions")
+	start, i := len(dst), 0
+	for i < len(d.mu.history) && len(dst)-start < maxTransfer {
+		rec := d.mu.history[i]
+		image, err := m.n.getDoc(imagesNS, value.Lookup(rec, "_id"))
+		if err != nil {
+			return dst, err
+		}
+		if image != nil && safeInt64(value.Lookup(image, "txnNum")) == safeInt64(value.Lookup(rec, "txnNum")) {
+			rec = appendField(rec, "image", value.NewDocument(image))
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(rec))
+		i++
+	}
+	d.mu.history = d.mu.history[i:]
+	return value.End(dst, am), nil
+}
+
+// history is the records of the sessions with retryable writes, of those that wrote after a time.
+func (t *retryTable) history(since storage.Timestamp) [][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([][]byte, 0, len(t.mu.sessions))
+	for _, s := range t.mu.sessions {
+		s.mu.Lock()
+		if len(s.runs) > 0 && s.last.TS >= since {
+			out = append(out, s.record())
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// transferSessions fetches a part of the donor's history until nothing is left of it.
+func (r *recipient) transferSessions(ctx context.Context, final bool) error {
+	for {
+		reply, err := r.ask(ctx, "_getNextSessionMods", value.F("final", value.NewBool(final)))
+		if err != nil {
+			return err
+		}
+		records := value.Values(value.Lookup(reply, "sessions").Doc())
+		if len(records) == 0 {
+			return nil
+		}
+		if err := r.m.n.adoptSessions(ctx, records); err != nil {
+			return err
+		}
+	}
+}
+
+// adoptSessions takes up the history of another shard, durably.
+func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
+	var known, images [][]byte
+	for _, rec := range records {
+		doc, image, err := n.adoptSession(ctx, rec.Doc())
+		if err != nil {
+			return err
+		}
+		if doc != nil {
+			known = append(known, doc)
+		}
+		if image != nil {
+			images = append(images, image)
+		}
+	}
+	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		for ns, docs := range map[string][][]byte{transactionsNS: known, imagesNS: images} {
+			c, err := collectionFor(s, u, ns)
+			for _, doc := range docs {
+				if err == nil {
+					err = putIn(s, u, c, doc)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// adoptSession merges a record into the table and gives what is to be stored of it; nil where this shard knows better.
+func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte, err error) {
+	t := &n.retries
+	t.mu.Lock()
+	s := known(t.mu.sessions, value.Lookup(rec, "_id").Doc())
+	t.mu.Unlock()
+	if s == nil {
+		return nil, nil, nil
+	}
+	select {
+	case <-s.busy:
+		defer func() { s.busy <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	from := newRetrySession()
+	from.readRecord(rec)
+	switch {
+	case from.number < s.number, from.number == s.number && s.txn != nil:
+		return nil, nil, nil
+	case from.number > s.number && s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared):
+		return nil, nil, nil // the session has gone on to a transaction here: nothing of before is retried
+	case from.number > s.number:
+		s.begin(from.number)
+		s.used = from.used
+	}
+	for _, r := range from.runs {
+		for id := r.from; id <= r.to; id++ {
+			if !s.has(id) {
+				s.ran(r.op, id, id, r.id)
+			}
+		}
+	}
+	if img := value.Lookup(rec, "image"); img.T == value.Document {
+		image = img.Doc()
+		s.image = append([]byte(nil), value.Lookup(image, "image").Doc()...)
+	}
+	return s.record(), image, nil
+}
