@@ -31,7 +31,7 @@ func (s *simulation) chaos(length time.Duration) {
 	}
 	s.delay = time.Duration(1+s.random(20)) * time.Millisecond
 	s.size = int64(2000 << s.random(8))
-	s.memory = false
+	s.memory = s.seed%5 == 4 // no disks: a member that stops would not come back
 	s.found(simConfig(2*time.Second, hosts...))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -144,7 +144,7 @@ func (s *simulation) nuisance(hosts []string) {
 		s.loss = float64(s.rnd.Intn(3)) * 0.05
 		s.mu.Unlock()
 	case k < 12:
-		if !n.dead {
+		if !n.dead && !s.memory {
 			s.crash(h, false)
 		}
 	case k < 17:
@@ -154,9 +154,8 @@ func (s *simulation) nuisance(hosts []string) {
 			}
 		}
 	case k == 17:
-		if !n.dead && s.wiping == "" && up == len(hosts) && n.r.Status().Role == Secondary &&
-			!n.r.growing.Load() && len(n.r.rlog.conf().state.GetVoters()) > 2 {
-			// Its store is lost; with two voters that would be the majority.
+		if !n.dead && !s.memory && s.wiping == "" && up == len(hosts) && n.r.Status().Role == Secondary &&
+			s.voters() > 2 { // its store is lost; with two voters that would be the majority
 			s.crash(h, true)
 			s.wiping = h
 			s.start(h)
@@ -173,12 +172,21 @@ func (s *simulation) nuisance(hosts []string) {
 		if !n.dead {
 			_ = n.r.Freeze(time.Duration(s.random(3000)) * time.Millisecond)
 		}
-	default:
+	case s.wiping == "":
 		s.reconfigure(ctx, hosts)
 	}
 	if s.wiping != "" && s.nodes[s.wiping].r.hasLog() {
 		s.wiping = ""
 	}
+}
+
+// voters is the smallest quorum that any member knows of.
+func (s *simulation) voters() int {
+	least := 9
+	for _, n := range s.alive() {
+		least = min(least, len(n.r.rlog.conf().state.GetVoters()))
+	}
+	return least
 }
 
 // reconfigure changes one member: adds or removes it, or its priority or vote.

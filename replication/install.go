@@ -78,9 +78,9 @@ func (r *Raft) receiveSnapshot(ctx context.Context, e *envelope) ([]byte, error)
 
 // offered begins to receive a snapshot, or goes on with it.
 func (r *Raft) offered(in *incoming, e *envelope, number uint64, u *unpacker) (*incoming, error) {
-	if in != nil && in.number == number {
+	if in != nil && in.number == number && in.from == e.from {
 		in.mu.Lock()
-		in.from, in.term = e.from, e.report.term
+		in.term = e.report.term
 		usable := in.state != wantInstalled || r.applied.Load() >= in.rec.index
 		in.mu.Unlock()
 		if usable {

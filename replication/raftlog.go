@@ -484,6 +484,12 @@ func (c *confRecord) snapshot() *raftpb.Snapshot {
 		Metadata: &raftpb.SnapshotMetadata{ConfState: c.state, Index: new(c.index), Term: new(c.term)}}
 }
 
+// has tells whether raft's part of the configuration knows a member.
+func (c *confRecord) has(id uint64) bool {
+	return slices.Contains(c.state.GetVoters(), id) || slices.Contains(c.state.GetLearners(), id) ||
+		slices.Contains(c.state.GetVotersOutgoing(), id)
+}
+
 func parseConf(v []byte) (confRecord, error) {
 	s := &raftpb.Snapshot{}
 	err := proto.Unmarshal(v, s)

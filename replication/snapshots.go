@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -69,7 +70,9 @@ func (s *snapshotState) init() {
 	s.making = make(chan struct{}, 1)
 	s.out = map[uint64]*outgoing{}
 	s.pins = map[uint64]pin{}
-	s.number = uint64(time.Now().UnixNano())
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	s.number = binary.BigEndian.Uint64(b[:])
 }
 
 func (s *snapshotState) nextCall() uint64 { return s.calls.Add(1) }
@@ -166,7 +169,7 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 			return err
 		}
 	}
-	snap, err := r.acquire(ctx, match)
+	snap, err := r.acquire(ctx, id, match)
 	if err != nil {
 		return err
 	}
@@ -188,8 +191,8 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 	return nil
 }
 
-// acquire gives the snapshot that is at hand, if it is new enough, or makes one.
-func (r *Raft) acquire(ctx context.Context, least uint64) (*sharedSnapshot, error) {
+// acquire gives the snapshot that is at hand, if it is new enough and knows the member it is for, or makes one.
+func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, error) {
 	s := &r.snaps
 	select {
 	case s.making <- struct{}{}:
@@ -199,7 +202,7 @@ func (r *Raft) acquire(ctx context.Context, least uint64) (*sharedSnapshot, erro
 	defer func() { <-s.making }()
 	first, _ := r.rlog.FirstIndex()
 	s.mu.Lock()
-	if x := s.shared; x != nil && x.rec.index >= least && x.rec.index+1 >= first {
+	if x := s.shared; x != nil && x.rec.index >= least && x.rec.index+1 >= first && x.rec.has(id) {
 		x.users++
 		s.mu.Unlock()
 		return x, nil
