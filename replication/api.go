@@ -238,18 +238,10 @@ type SnapshotMachine interface {
 }
 
 // SnapshotManifest says what a snapshot consists of.
-type SnapshotManifest struct {
-	Index, Term uint64 // applied
-	TS          storage.Timestamp
-	Files       []SnapshotFile
-}
+type SnapshotManifest = storage.SnapshotManifest
 
 // SnapshotFile is one file of a snapshot.
-type SnapshotFile struct {
-	Name string
-	Size int64
-	Sum  uint64 // xxhash64 of the content
-}
+type SnapshotFile = storage.SnapshotFile
 
 // SnapshotFiles is the little of a file system that moving snapshots needs. Directories are relative to the engine's own.
 type SnapshotFiles interface {

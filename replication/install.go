@@ -93,7 +93,7 @@ func (r *Raft) offered(in *incoming, e *envelope, number uint64, u *unpacker) (*
 		return nil, errEnvelope
 	}
 	n.rec = confOf(snap)
-	n.manifest.unpack(u)
+	unpackManifest(u, &n.manifest)
 	if u.bad || n.rec.index == 0 || n.rec.index != n.manifest.Index {
 		return nil, errEnvelope
 	}

@@ -38,30 +38,8 @@ func (m engineMachine) ApplyGroup(g Group, index, term uint64) error {
 	return m.Engine.ApplyGroup(own, index, term)
 }
 
-// WriteSnapshot implements SnapshotMachine.
-func (m engineMachine) WriteSnapshot(ctx context.Context, dir string, maxFile int64) (SnapshotManifest, error) {
-	return SnapshotManifest{}, mongoerr.New(mongoerr.NotImplemented, "snapshots of a store")
-}
-
-// InstallSnapshot implements SnapshotMachine.
-func (m engineMachine) InstallSnapshot(ctx context.Context, dir string, man SnapshotManifest) error {
-	return mongoerr.New(mongoerr.NotImplemented, "snapshots of a store")
-}
-
 // Files implements SnapshotMachine.
-func (m engineMachine) Files() SnapshotFiles { return noFiles{} }
-
-type noFiles struct{}
-
-func (noFiles) ReadAt(string, string, []byte, int64) (int, error) {
-	return 0, mongoerr.New(mongoerr.NotImplemented, "snapshots of a store")
-}
-func (noFiles) Append(string, string, []byte) error {
-	return mongoerr.New(mongoerr.NotImplemented, "snapshots of a store")
-}
-func (noFiles) Sizes(string) (map[string]int64, error) { return nil, nil }
-func (noFiles) Remove(string) error                    { return nil }
-func (noFiles) List() ([]string, error)                { return nil, nil }
+func (m engineMachine) Files() SnapshotFiles { return m.Engine.Files() }
 
 // engineStore puts the entries into one of the engine's local tables and all else into another, as the keys of a table
 // have one length there.

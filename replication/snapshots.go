@@ -404,7 +404,7 @@ func (s *sending) call(ctx context.Context, host string, kind callKind) (snapsho
 		meta, err := proto.Marshal(s.snap.rec.snapshot())
 		if err == nil {
 			p.bytes(meta)
-			s.snap.manifest.pack(p)
+			packManifest(p, &s.snap.manifest)
 		}
 	})
 }
@@ -452,7 +452,7 @@ func (w snapshotWant) marshal() []byte {
 	return binary.AppendUvarint(b, w.offset)
 }
 
-func (m *SnapshotManifest) pack(p *packer) {
+func packManifest(p *packer, m *SnapshotManifest) {
 	p.uint(m.Index)
 	p.uint(m.Term)
 	p.uint(uint64(m.TS))
@@ -464,7 +464,7 @@ func (m *SnapshotManifest) pack(p *packer) {
 	}
 }
 
-func (m *SnapshotManifest) unpack(u *unpacker) {
+func unpackManifest(u *unpacker, m *SnapshotManifest) {
 	m.Index, m.Term, m.TS = u.uint(), u.uint(), storageTS(u.uint())
 	n := u.uint()
 	for i := uint64(0); i < n && !u.bad; i++ {
