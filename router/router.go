@@ -26,6 +26,7 @@ type Router struct {
 	config  cluster.Peer
 	cursors cursorTable
 	txns    txnTable
+	ops     command.Opcounters
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -38,7 +39,15 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	r.cursors.init()
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
+	s.Status.Add(r.ops.Section(), command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }})
 	return r
+}
+
+// OpDone counts an operation that ended.
+func (r *Router) OpDone(op *command.Op, _ error) {
+	if op.Req.Spec != nil {
+		r.ops.Note(op)
+	}
 }
 
 // Run does the router's periodic work until ctx ends: it shows itself in config.mongos, expires idle cursors and follows

@@ -36,6 +36,7 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 	if err := checkWritable(op, ns, coll); err != nil {
 		return dst, err
 	}
+	r.ops.NoteWrite(op.Req.Spec.Name, op.Req.DocList(list).Count())
 	from := len(dst)
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
 		var err error

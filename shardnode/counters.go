@@ -1,9 +1,13 @@
 package shardnode
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/command"
+)
 
 // counters are serverStatus's opcounters and their like.
 type counters struct {
-	inserts, queries, updates, deletes, getmores, commands atomic.Int64
-	ttlPasses, ttlDeleted                                  atomic.Int64
+	command.Opcounters
+	ttlPasses, ttlDeleted atomic.Int64
 }

@@ -48,7 +48,7 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	w.settle(len(stmts) > 1 || stmts[0].multi)
-	n.sizes.deletes.Add(int64(len(stmts)))
+	n.sizes.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
 	return n.endWrite(w, dst), nil

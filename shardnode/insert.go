@@ -42,7 +42,7 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.sizes.inserts.Add(inserted)
+	n.sizes.Inserts.Add(inserted)
 	op.Stats.NInserted = inserted
 	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
 	return n.endWrite(w, dst), nil

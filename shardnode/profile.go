@@ -144,7 +144,8 @@ func (n *Node) opDone(op *command.Op, err error) {
 	if op.Req.Spec == nil {
 		return
 	}
-	n.countOp(op)
+	n.sizes.Note(op)
+	n.latency.note(op)
 	p := &n.admin.profiler
 	d := op.Elapsed()
 	set := (*p.dbs.Load())[op.Req.DB]

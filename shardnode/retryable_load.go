@@ -154,7 +154,7 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	}
 	// A command that was at work during this flush is in the table by the next one, so the table is complete up to what the
 	// flush before this one saw.
-	writes := n.sizes.inserts.Load() + n.sizes.updates.Load() + n.sizes.deletes.Load()
+	writes := n.sizes.Writes()
 	idle := writes == t.writes && len(records) == 0 && t.flushed == t.pending
 	t.writes, t.flushed, t.pending = writes, t.pending, seen
 	if t.flushed == 0 || idle {

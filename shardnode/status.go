@@ -6,20 +6,6 @@ import (
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
-// countOp counts an operation that ended.
-func (n *Node) countOp(op *command.Op) {
-	switch op.Req.Spec.Name {
-	case "find":
-		n.sizes.queries.Add(1)
-	case "getMore":
-		n.sizes.getmores.Add(1)
-	case "insert", "update", "delete": // counted by statement
-	default:
-		n.sizes.commands.Add(1)
-	}
-	n.latency.note(op)
-}
-
 func i64(name string, v int64) value.Field { return value.F(name, value.NewInt64(v)) }
 
 func i32(name string, v int64) value.Field { return value.F(name, value.NewInt32(int32(v))) }
@@ -48,7 +34,7 @@ func (n *Node) addStatus(base *command.Base) {
 				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
 				i32("transactionReaperJobCount", 1), i32("sessionCatalogSize", int64(base.Sessions.Len())))
 		}),
-		plain("opcounters", n.opcounters),
+		n.sizes.Section(),
 		plain("opcountersRepl", func() []byte {
 			return value.Doc(i64("insert", 0), i64("query", 0), i64("update", 0), i64("delete", 0), i64("getmore", 0), i64("command", 0))
 		}),
@@ -146,12 +132,6 @@ func docOf(f func(dst []byte) []byte) []byte {
 	return value.End(f(out), m)
 }
 
-func (n *Node) opcounters() []byte {
-	c := n.sizes
-	return value.Doc(i64("insert", c.inserts.Load()), i64("query", c.queries.Load()), i64("update", c.updates.Load()),
-		i64("delete", c.deletes.Load()), i64("getmore", c.getmores.Load()), i64("command", c.commands.Load()))
-}
-
 func (n *Node) oplogStatus() []byte {
 	if n.Repl == nil || n.Repl.Name == "" {
 		return nil
@@ -221,7 +201,7 @@ func (n *Node) metrics() []byte {
 		value.F("commands", value.NewDocument(n.Service.CommandCounters())),
 		sub("cursor", i64("moreThanOneBatch", 0), i64("timedOut", n.cursors.timedOut.Load()), i64("totalOpened", n.cursors.opened.Load()),
 			sub("open", i64("noTimeout", 0), i64("pinned", pinned), i64("total", open))),
-		sub("document", i64("deleted", n.sizes.deletes.Load()), i64("inserted", n.sizes.inserts.Load()), i64("returned", 0), i64("updated", n.sizes.updates.Load())),
+		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", 0), i64("updated", n.sizes.Updates.Load())),
 		sub("operation", i64("scanAndOrder", 0), i64("writeConflicts", 0)),
 		sub("queryExecutor", i64("scanned", 0), i64("scannedObjects", 0), sub("collectionScans", i64("nonTailable", 0), i64("total", 0))),
 		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),

@@ -231,7 +231,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	base.Install()
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
-	r.Sessions, base.BeginTxn = base.Sessions, r.BeginTxn
+	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
 	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
 		r.KillSessionCursors(f)
 		r.EndSessionTxns(f)
