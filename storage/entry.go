@@ -118,8 +118,8 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 		e.fail(err)
 		return ApplyInfo{}, err
 	}
-	r.at.Store(&at)
 	e.showEntry(fx)
+	r.at.Store(&at)
 	return fx.info, nil
 }
 

@@ -188,7 +188,7 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 	if g.batch != nil {
 		g.seal()
 	}
-	if e.enqueue(g, gen) && g.batch != nil {
+	if proposed := g.data != nil; e.enqueue(g, gen) && proposed {
 		if err := propose(g); err != nil {
 			e.withdraw(g, err)
 		}
@@ -257,8 +257,6 @@ func (e *Engine) applyHead(at applied) error {
 	g.err = e.guard(func() error { return e.db.Apply(g.batch, pebble.NoSync) })
 	if g.err != nil {
 		e.fail(g.err)
-	} else {
-		r.at.Store(&at)
 	}
 	for first := true; first || len(r.mu.inflight) > 0 && r.mu.inflight[0].data == nil; first = false {
 		done := r.mu.inflight[0]
@@ -267,6 +265,9 @@ func (e *Engine) applyHead(at applied) error {
 		r.mu.bytes -= len(done.data)
 		e.publish(done)
 		done.close()
+		if first && g.err == nil {
+			r.at.Store(&at) // only now: who sees it finds the entry visible
+		}
 		wakeAll(done)
 	}
 	return g.err

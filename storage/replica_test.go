@@ -101,6 +101,18 @@ func (m *testMember) apply() {
 			err = m.e.ApplyEntry(x.data, uint64(at+1), x.term)
 		}
 		if err != nil {
+			m.e.replica.mu.Lock()
+			var fl []string
+			for _, g := range m.e.replica.mu.inflight {
+				fl = append(fl, fmt.Sprint(g.last, len(g.data)))
+			}
+			fmt.Println("APPLYFAIL", m.name, at+1, err, "own", own, "by", x.by != nil && x.by == m, "entry ts", EntryTimestamp(x.data), len(x.data), "term", x.term, l.term, "mode", m.e.replica.mu.mode, fl, m.e.Visible())
+			if at > 3 {
+				for k := at - 3; k < min(len(l.entries), at+4); k++ {
+					fmt.Println("  log", k+1, l.entries[k].term, EntryTimestamp(l.entries[k].data), len(l.entries[k].data))
+				}
+			}
+			m.e.replica.mu.Unlock()
 			l.t.Errorf("member %d, entry %d: %v", m.name, at+1, err)
 			return
 		}
@@ -229,7 +241,7 @@ func (l *testLog) same() {
 // copySnapshot takes a snapshot of one member's store to another's.
 func copySnapshot(t *testing.T, from, to *Engine, dir string) SnapshotManifest {
 	t.Helper()
-	m, err := from.WriteSnapshot(context.Background(), dir, 8<<10)
+	m, err := from.WriteSnapshot(context.Background(), dir, 64<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
