@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -53,6 +54,7 @@ const (
 // keep them up to date.
 func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte, build catalog.UUID) (*IndexBuild, error) {
 	b := &IndexBuild{e: e, ns: ns, build: build}
+	e.builds.add(build)
 	err := e.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().Lookup(ns)
 		if c == nil {
@@ -79,6 +81,7 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 		return nil
 	})
 	if err != nil {
+		e.builds.remove(build)
 		return nil, err
 	}
 	b.masks = make([][]uint64, len(b.indexes))
@@ -131,6 +134,7 @@ func (b *IndexBuild) UUID() catalog.UUID { return b.build }
 // Run scans, sorts, loads, checks uniqueness and commits (oplog: commitIndexBuild); on failure or when ctx ends it aborts
 // the build (oplog: abortIndexBuild) and returns why.
 func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
+	defer b.e.builds.remove(b.build)
 	err := b.fill(ctx)
 	if err == nil {
 		err = b.checkUnique(ctx)
@@ -521,6 +525,33 @@ func (b *IndexBuild) has(idx *catalog.Index) bool {
 	return false
 }
 
+// runningBuilds are the builds that this engine works on.
+type runningBuilds struct {
+	sync.Mutex
+	m map[catalog.UUID]bool
+}
+
+func (r *runningBuilds) add(id catalog.UUID) {
+	r.Lock()
+	if r.m == nil {
+		r.m = map[catalog.UUID]bool{}
+	}
+	r.m[id] = true
+	r.Unlock()
+}
+
+func (r *runningBuilds) remove(id catalog.UUID) {
+	r.Lock()
+	delete(r.m, id)
+	r.Unlock()
+}
+
+func (r *runningBuilds) has(id catalog.UUID) bool {
+	r.Lock()
+	defer r.Unlock()
+	return r.m[id]
+}
+
 // removeBuilds stages the removal of unfinished indexes.
 func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Index) bool, o []byte) error {
 	next := *c
@@ -573,7 +604,7 @@ func (e *Engine) resetBuilds() error {
 		builds := map[catalog.UUID]*UnfinishedBuild{}
 		var order []catalog.UUID
 		for _, idx := range c.Indexes {
-			if idx.Ready {
+			if idx.Ready || e.builds.has(idx.BuildUUID) {
 				continue
 			}
 			if builds[idx.BuildUUID] == nil {
@@ -594,7 +625,7 @@ func (e *Engine) resetBuilds() error {
 			e.unfinished = append(e.unfinished, found)
 		}
 	}
-	return e.removeBuildFiles()
+	return nil
 }
 
 func (e *Engine) removeBuildFiles() error {

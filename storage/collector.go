@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/storage/catalog"
 )
 
 // collectLoop drops what no reader can need any more: dead versions, dropped tables, old catalogs, and oplog entries
@@ -57,11 +58,17 @@ func (e *Engine) collectDead(ctx context.Context) error {
 	return nil
 }
 
-// advanceOldest moves the history window on. A snapshot in use holds it back.
+// advanceOldest moves the history window on. A snapshot in use holds it back, and so does an unfinished index: its build,
+// on this member or on the primary, puts in keys with the version of its start, and a deletion that came later must still
+// be there to hide them.
 func (e *Engine) advanceOldest() Timestamp {
 	window := e.opts.HistoryWindow
 	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
-	limit = min(limit, e.Visible())
+	v := e.view.Load()
+	if unfinishedIndexes(v.cat) {
+		return Timestamp(e.oldest.Load())
+	}
+	limit = min(limit, v.ts) // a build that is not in this catalog begins later
 	for {
 		old := Timestamp(e.oldest.Load())
 		to := min(limit, e.snapshots.min())
@@ -75,6 +82,15 @@ func (e *Engine) advanceOldest() Timestamp {
 		// that checks oldest after it has registered.
 		return to
 	}
+}
+
+func unfinishedIndexes(cat *catalog.Snapshot) (found bool) {
+	cat.Each(func(c *catalog.Collection) {
+		for _, idx := range c.Indexes {
+			found = found || !idx.Ready
+		}
+	})
+	return found
 }
 
 // dropDead deletes the versions that were superseded before oldest.

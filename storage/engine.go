@@ -65,6 +65,7 @@ type Engine struct {
 	spans     tableSpans
 
 	unfinished []UnfinishedBuild
+	builds     runningBuilds
 	collecting sync.Mutex // held while dead versions and tables are deleted
 
 	background struct {

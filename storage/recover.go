@@ -21,10 +21,13 @@ func (e *Engine) recover() error {
 	if err := e.reconcileIdents(e.Catalog()); err != nil {
 		return err
 	}
+	if err := e.removeBuildFiles(); err != nil {
+		return err
+	}
 	if e.replica.applied().index > 0 {
 		// The log is all that writes.
 		e.replica.mu.mode, e.replica.mu.refuse = modeFollower, errNoMember
-		return e.removeBuildFiles()
+		return nil
 	}
 	if err := e.ensureOplog(); err != nil {
 		return err
