@@ -61,7 +61,9 @@ func (r *Router) Run(ctx context.Context) {
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
-		r.txns.forget(time.Now().Add(-cluster.SessionTimeout), func(cluster.LogicalSessionID) bool { return false })
+		if r.Sessions != nil {
+			r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false })
+		}
 		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
 			synced = time.Now()
 			_ = r.Sessions.Sync(ctx)

@@ -27,7 +27,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		}
 		return n.planCacheStats(s, ns), nil
 	case "$listSessions":
-		return allDocs(s, "config.system.sessions")
+		return storedSessions(s, spec.Doc())
 	case "$listSampledQueries":
 		return allDocs(s, "config.sampledQueries")
 	case "$listClusterCatalog":
