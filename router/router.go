@@ -19,6 +19,7 @@ type Router struct {
 	Registry *cluster.Registry
 	Clock    *cluster.VectorClock
 	Params   *cluster.Params
+	TempDir  string // where merging stages spill to; empty for the system's own place
 	Fail     *cluster.FailPoints
 	Sessions *cluster.SessionCache
 	Host     string // host:port, as config.mongos shows it
