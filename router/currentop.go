@@ -32,7 +32,7 @@ func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	docs := r.ownOps(op)
 	if !local {
-		far, err := r.shardOps(op)
+		far, err := r.shardOps(op, nil)
 		if err != nil {
 			return dst, err
 		}
@@ -106,19 +106,24 @@ func (r *Router) describeOp(op *command.Op, now time.Time) []byte {
 }
 
 // shardOps asks the shards for theirs. The operations of shards in this process are the router's own, and not repeated.
-func (r *Router) shardOps(op *command.Op) ([][]byte, error) {
+func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
 		return nil, err
 	}
-	body := value.Doc(value.F("currentOp", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+	if spec == nil {
+		spec = value.Doc()
+	}
+	stage := value.NewDocument(value.Doc(value.F("$currentOp", value.NewDocument(rebuild(spec, map[string]bool{"localOps": true, "targetAllNodes": true}, nil)))))
+	body := value.Doc(value.F("aggregate", value.NewInt32(1)), value.F("pipeline", value.NewArray(value.ArrayOf(stage))),
+		value.F("cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt32(1<<20))))), value.F("$db", value.NewString("admin")))
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
 	if err := firstError(replies); err != nil {
 		return nil, err
 	}
 	var out [][]byte
 	for i := range replies {
-		for _, v := range value.Values(value.Lookup(replies[i].body, "inprog").Doc()) {
+		for _, v := range value.Values(value.Lookup(value.Lookup(replies[i].body, "cursor").Doc(), "firstBatch").Doc()) {
 			d, m := value.Begin(nil)
 			d = value.Append(d, "shard", value.NewString(replies[i].shard))
 			for k, e := range value.Elements(v.Doc()) {
