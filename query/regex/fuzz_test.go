@@ -17,11 +17,20 @@ func FuzzRegex(f *testing.F) {
 				continue
 			}
 			_, _ = r.Match([]byte(subject))
-			if at, err := r.Find([]byte(subject), 0); err == nil && at != nil && (at[0] < 0 || at[1] > len(subject) || at[0] > at[1]) {
-				t.Errorf("%q in %q: %v", pattern, subject, at)
-			}
-			r.Groups()
 			r.Prefix()
 		}
+		r, err := CompileFind(pattern, options)
+		if err != nil {
+			return
+		}
+		r.Groups()
+		at := -1
+		_ = r.FindAll([]byte(subject), func(loc []int) (bool, error) {
+			if loc[0] < at || loc[1] > len(subject) || loc[0] > loc[1] {
+				t.Errorf("%q in %q: %v", pattern, subject, loc)
+			}
+			at = loc[0]
+			return true, nil
+		})
 	})
 }
