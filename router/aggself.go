@@ -1,6 +1,8 @@
 package router
 
 import (
+	"time"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -36,7 +38,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return nil, false, nil // a shard says what is wrong
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
-			return r.ownOps(op), true, nil
+			return command.DescribeOps(op, r.Host, time.Now(), false), true, nil
 		}
 		docs, err = r.shardOps(op, spec.Doc())
 		return docs, true, err
