@@ -1,8 +1,6 @@
 package router
 
 import (
-	"time"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -22,7 +20,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
-	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" {
+	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
@@ -38,12 +36,9 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return nil, false, nil // a shard says what is wrong
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
-			return command.DescribeOps(op, r.Host, time.Now(), false), true, nil
+			return r.ownOps(op), true, nil
 		}
-		docs, err = r.shardOps(op, spec.Doc())
-		return docs, true, err
-	case "$shardedDataDistribution":
-		docs, err = r.dataDistribution(op)
+		docs, err = r.shardOps(op)
 		return docs, true, err
 	case "$listLocalSessions":
 		if spec.T != value.Document || r.Sessions == nil {

@@ -95,13 +95,13 @@ func Open(opts Options) (*Engine, error) {
 	e.commit.counts = map[catalog.Ident]tipCount{}
 	db, err := pebble.Open(opts.Dir, e.pebbleOptions())
 	if err != nil {
-		return nil, openError(opts.Dir, err)
+		return nil, fmt.Errorf("opening the store in %q: %w", opts.Dir, err)
 	}
 	e.db = db
 	e.iters.db = db
 	if err := e.recover(); err != nil {
 		e.iters.close()
-		return nil, errorsJoin(openError(opts.Dir, err), db.Close())
+		return nil, errorsJoin(err, db.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.background.ctx, e.background.stop = ctx, stop
@@ -233,13 +233,4 @@ func (e *Engine) journalLoop(ctx context.Context) {
 			e.iters.trim(e.opts.Clock())
 		}
 	}
-}
-
-// openError says why a store does not open, and what to do where its files are damaged.
-func openError(dir string, err error) error {
-	if pebble.IsCorruptionError(err) {
-		return fmt.Errorf("the files of the store in %q are damaged; restore them from a backup or, on a member of a replica set, "+
-			"remove the directory's contents and start again, to resync from the other members: %w", dir, err)
-	}
-	return fmt.Errorf("opening the store in %q: %w", dir, err)
 }

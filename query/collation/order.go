@@ -19,8 +19,7 @@ type ordering struct {
 	pool    sync.Pool // *weigher
 	ascii   *asciiTable
 	kana    bool // Japanese: hiragana and katakana differ at the quaternary level
-	noSpace bool // shifted, and only white space is variable
-	drops   bool // shifted, and what is variable is taken out before weighing: x/text has no such groups, and weighs no numbers then
+	noSpace bool // shifted, and only white space is variable: it is taken out before weighing
 }
 
 // weigher is one of x/text's collators, which serve one goroutine at a time.
@@ -49,7 +48,6 @@ func (s *Spec) Collator() value.Collator {
 
 func newOrdering(s Spec) *ordering {
 	o := &ordering{spec: s, noSpace: s.Alternate == "shifted" && s.MaxVariable == "space"}
-	o.drops = o.noSpace || s.Alternate == "shifted" && s.NumericOrdering
 	tag := o.tag()
 	o.pool.New = func() any { return &weigher{c: collate.New(tag)} }
 	lang, rest, variant, _ := splitLocale(s.Locale)
@@ -78,7 +76,7 @@ func (o *ordering) tag() language.Tag {
 	if o.spec.Backwards {
 		set("kb", "true")
 	}
-	if o.spec.Alternate == "shifted" && !o.drops {
+	if o.spec.Alternate == "shifted" && !o.noSpace {
 		set("ka", "shifted")
 	}
 	return t
@@ -113,8 +111,8 @@ func (o *ordering) Key(dst, s []byte) []byte {
 // appendKey puts the levels together: primary, secondary, case, tertiary, quaternary, identical.
 func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 	text := s
-	if o.drops {
-		text = o.dropVariable(s)
+	if o.noSpace {
+		text = dropSpace(s)
 	}
 	if o.spec.NumericOrdering {
 		text = splitNumbers(text)
@@ -128,8 +126,8 @@ func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 		key = key[cut:]
 	}
 	dst = append(dst, key...)
-	if o.drops && o.spec.Strength >= 4 {
-		dst = o.appendVariableLevel(append(dst, 0, 0), s)
+	if o.noSpace && o.spec.Strength >= 4 {
+		dst = appendSpaceLevel(append(dst, 0, 0), s)
 	}
 	if o.kana && o.spec.Strength >= 4 {
 		dst = appendKana(append(dst, 0, 0), s)
@@ -195,20 +193,20 @@ func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || unicode.Is(unicode.Z, r)
 }
 
-func (o *ordering) dropVariable(s []byte) []byte {
+func dropSpace(s []byte) []byte {
 	out := make([]byte, 0, len(s))
 	for _, r := range string(s) {
-		if !o.variable(r) {
+		if !isSpace(r) {
 			out = utf8.AppendRune(out, r)
 		}
 	}
 	return out
 }
 
-// appendVariableLevel is the quaternary level of what dropVariable takes out.
-func (o *ordering) appendVariableLevel(dst, s []byte) []byte {
+// appendSpaceLevel is the quaternary level where white space alone is variable.
+func appendSpaceLevel(dst, s []byte) []byte {
 	for _, r := range string(s) {
-		if o.variable(r) {
+		if isSpace(r) {
 			dst = append(dst, byte(r>>8)+1, byte(r))
 		} else {
 			dst = append(dst, 0xFF)

@@ -208,14 +208,10 @@ func (r *parsed) setDate(y, m, d int64) error {
 
 // readYearFirst reads 2017-02-08, 2017-02, 2017/2/8, 2017-Feb-08, 2017-W06-3 and 2017-039.
 func (r *parsed) readYearFirst(c *scanner, sep byte) error {
-	start := c.at
-	y, digits := c.number(4)
-	if digits < 4 {
-		return errUnexpected
-	}
+	y, _ := c.number(4)
 	c.at++
 	if b := c.peek(); b == 'W' || b == 'w' {
-		c.at = start
+		c.at -= 5
 		return r.readISOWeek(c)
 	}
 	m, digits := c.number(3)
