@@ -87,7 +87,7 @@ type SessionStore interface {
 // MaxSessions is the parameter of that name: how many sessions a node holds in its cache.
 const MaxSessions = 1000000
 
-// SessionTimeout is localLogicalSessionTimeoutMinutes.
+// SessionTimeout is localLogicalSessionTimeoutMinutes's default.
 const SessionTimeout = 30 * time.Minute
 
 // SessionCache remembers which sessions were used since the last sync with the sessions collection.
@@ -95,8 +95,10 @@ type SessionCache struct {
 	store SessionStore
 	now   func() time.Time
 	ended func(LogicalSessionID) // told of each session that ends or expires, to kill its cursors and transactions
+	idle  time.Duration          // how long a session lives unused
 	mu    struct {
 		sync.Mutex
+		synced int64 // when the collection was last written to, Unix milliseconds
 		live  map[LogicalSessionID]int64 // last use, Unix milliseconds
 		ended map[LogicalSessionID]struct{}
 	}
@@ -107,11 +109,17 @@ func NewSessionCache(store SessionStore, now func() time.Time, ended func(Logica
 	if now == nil {
 		now = time.Now
 	}
-	c := &SessionCache{store: store, now: now, ended: ended}
+	c := &SessionCache{store: store, now: now, ended: ended, idle: SessionTimeout}
 	c.mu.live = make(map[LogicalSessionID]int64)
 	c.mu.ended = make(map[LogicalSessionID]struct{})
 	return c
 }
+
+// SetTimeout changes how long a session lives unused; it comes before the first use.
+func (c *SessionCache) SetTimeout(d time.Duration) { c.idle = d }
+
+// Timeout is how long a session lives unused.
+func (c *SessionCache) Timeout() time.Duration { return c.idle }
 
 // Touch notes that a session is in use.
 func (c *SessionCache) Touch(id LogicalSessionID) error {
@@ -160,25 +168,31 @@ func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
 
 // List is what $listLocalSessions shows: the sessions in use, of the users that its specification names where it does.
 func (c *SessionCache) List(spec []byte) (docs [][]byte) {
-	owners := map[[32]byte]bool{}
-	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
-		if u.T == value.Document {
-			owners[sha256.Sum256([]byte(value.Lookup(u.Doc(), "user").Str()+"@"+value.Lookup(u.Doc(), "db").Str()))] = true
-		}
-	}
+	shown := SessionsOf(spec)
 	for id, at := range c.Live() {
-		if len(owners) == 0 || owners[id.UID] {
+		if shown(id.UID) {
 			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
 		}
 	}
 	return docs
 }
 
+// SessionsOf tells which owners' sessions a specification of $listSessions or $listLocalSessions asks for.
+func SessionsOf(spec []byte) func(owner [32]byte) bool {
+	owners := map[[32]byte]bool{}
+	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
+		if u.T == value.Document {
+			owners[sha256.Sum256([]byte(value.Lookup(u.Doc(), "user").Str()+"@"+value.Lookup(u.Doc(), "db").Str()))] = true
+		}
+	}
+	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
+}
+
 // Sync writes uses and ends to the collection and expires what was idle too long. Run it every
 // logicalSessionRefreshMillis (5 minutes).
 func (c *SessionCache) Sync(ctx context.Context) error {
 	now := c.now()
-	limit := now.Add(-SessionTimeout).UnixMilli()
+	limit := now.Add(-c.idle).UnixMilli()
 	var refresh, removed, expired []LogicalSessionID
 	c.mu.Lock()
 	for id, at := range c.mu.live {
@@ -187,8 +201,12 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 			delete(c.mu.live, id)
 			continue
 		}
-		refresh = append(refresh, id)
+		if at >= c.mu.synced {
+			refresh = append(refresh, id)
+		}
 	}
+	last := c.mu.synced
+	c.mu.synced = now.UnixMilli()
 	for id := range c.mu.ended {
 		removed = append(removed, id)
 	}
@@ -202,8 +220,17 @@ func (c *SessionCache) Sync(ctx context.Context) error {
 	if c.store == nil {
 		return nil
 	}
-	if err := c.store.RefreshSessions(ctx, refresh, now); err != nil {
-		return err
+	err := c.store.RefreshSessions(ctx, refresh, now)
+	if err == nil {
+		err = c.store.RemoveSessions(ctx, removed)
 	}
-	return c.store.RemoveSessions(ctx, removed)
+	if err != nil { // the next one writes it
+		c.mu.Lock()
+		c.mu.synced = last
+		for _, id := range removed {
+			c.mu.ended[id] = struct{}{}
+		}
+		c.mu.Unlock()
+	}
+	return err
 }

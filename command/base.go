@@ -29,6 +29,10 @@ func (b *Base) Install() {
 	b.Service.Table.Add(b.paramSpecs()...)
 	b.Service.Table.Add(b.sessionSpecs()...)
 	b.Service.Table.Add(searchSpecs()...)
+	if n := b.Params.Int("localLogicalSessionTimeoutMinutes"); n > 0 {
+		b.Service.minutes = int32(n)
+		b.Sessions.SetTimeout(time.Duration(n) * time.Minute)
+	}
 	b.Service.Hooks.Before = b.before
 	b.Service.Hooks.After = b.after
 }

@@ -151,7 +151,7 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "maxMessageSizeBytes", value.NewInt32(MaxMessageSize))
 	dst = value.Append(dst, "maxWriteBatchSize", value.NewInt32(MaxWriteBatch))
 	dst = value.Append(dst, "localTime", value.NewTime(time.Now()))
-	dst = value.Append(dst, "logicalSessionTimeoutMinutes", value.NewInt32(SessionMinutes))
+	dst = value.Append(dst, "logicalSessionTimeoutMinutes", value.NewInt32(op.Service.sessionMinutes()))
 	dst = value.Append(dst, "connectionId", value.NewInt32(int32(op.Client.ID)))
 	dst = value.Append(dst, "minWireVersion", value.NewInt32(MinWireVersion))
 	dst = value.Append(dst, "maxWireVersion", value.NewInt32(MaxWireVersion))

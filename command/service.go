@@ -39,6 +39,7 @@ type Service struct {
 	// Peers are the replica sets that the process follows and its connections to them; nil where it has none.
 	Peers *sdam.Monitors
 
+	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
 	ops      opTable
 	counters sync.Map // *Spec → *Counter

@@ -37,7 +37,7 @@ func (b *Base) runStartSession(op *Op, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Document, "id")
 	dst = value.Append(dst, "id", value.NewBinary(4, id.ID[:]))
 	dst = value.End(dst, m)
-	return value.Append(dst, "timeoutMinutes", value.NewInt32(SessionMinutes)), nil
+	return value.Append(dst, "timeoutMinutes", value.NewInt32(op.Service.sessionMinutes())), nil
 }
 
 // sessionList reads the array of lsids that the session commands take.
@@ -195,4 +195,12 @@ func (b *Base) kill(self *Op, f func(cluster.LogicalSessionID) bool) {
 	if b.KillCursors != nil {
 		b.KillCursors(f)
 	}
+}
+
+// sessionMinutes is what clients are told of how long an unused session lives.
+func (s *Service) sessionMinutes() int32 {
+	if s.minutes > 0 {
+		return s.minutes
+	}
+	return SessionMinutes
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/spill"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -116,8 +117,8 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 	return &mergeSource{c: c, r: h.r}, nil
 }
 
-// Spill implements agg.Host: a router holds no disk of its own.
-func (h *aggHost) Spill() agg.Spiller { return nil }
+// Spill implements agg.Host.
+func (h *aggHost) Spill() agg.Spiller { return spill.Pipelines{Store: spill.Dir(h.r.TempDir)} }
 
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, error) {

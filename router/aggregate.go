@@ -204,6 +204,10 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 
 func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
 	shards := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	if op.Bool("explain") && info.Sharded() {
+		inner := rebuild(a.body, map[string]bool{"explain": true, "$db": true, "lsid": true, "$clusterTime": true, "readConcern": true}, nil)
+		return r.explainSplit(op, info, shards, inner, value.NewString("queryPlanner"), dst)
+	}
 	if len(shards) == 1 && !a.here && (len(a.foreign)+len(a.writes) == 0 || r.local(op, a, shards[0])) {
 		from := len(dst)
 		out, at, err := r.relayAt(op, shards[0], a.body, info.Suffix(shards[0]), dst)
@@ -250,9 +254,9 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	}
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
-		AllowDiskUse: op.BoolOr("allowDiskUse", true),
-		Scope:        scope,
-		ViewStages:   a.stages,
+		AllowDiskUse: op.BoolOr("allowDiskUse", true), StageMemory: r.Params.StageMemory,
+		Scope:      scope,
+		ViewStages: a.stages,
 	}
 	p, err := agg.Parse(a.pipeline, opts)
 	if err != nil {

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"time"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -20,7 +22,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
-	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" {
+	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
@@ -36,9 +38,12 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return nil, false, nil // a shard says what is wrong
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
-			return r.ownOps(op), true, nil
+			return command.DescribeOps(op, r.Host, time.Now(), false), true, nil
 		}
-		docs, err = r.shardOps(op)
+		docs, err = r.shardOps(op, spec.Doc())
+		return docs, true, err
+	case "$shardedDataDistribution":
+		docs, err = r.dataDistribution(op)
 		return docs, true, err
 	case "$listLocalSessions":
 		if spec.T != value.Document || r.Sessions == nil {

@@ -30,9 +30,9 @@ func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	docs := r.ownOps(op)
+	docs := command.DescribeOps(op, r.Host, time.Now(), false)
 	if !local {
-		far, err := r.shardOps(op)
+		far, err := r.shardOps(op, nil)
 		if err != nil {
 			return dst, err
 		}
@@ -53,72 +53,25 @@ func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	return value.End(dst, am), nil
 }
 
-// ownOps describes the router's running operations. Only what does not change while one runs is read of it.
-func (r *Router) ownOps(self *command.Op) [][]byte {
-	var out [][]byte
-	now := time.Now()
-	r.Service.EachOp(func(op *command.Op) {
-		if op.Client.InProcess && op != self {
-			return
-		}
-		out = append(out, r.describeOp(op, now))
-	})
-	return out
-}
-
-func (r *Router) describeOp(op *command.Op, now time.Time) []byte {
-	body := op.Req.Body
-	it := value.Walk(body)
-	_, arg, _ := it.Next()
-	ns := value.Lookup(body, "$db").Str() + ".$cmd"
-	if arg.T == value.String {
-		ns = value.Lookup(body, "$db").Str() + "." + arg.Str()
-	}
-	d, m := value.Begin(nil)
-	d = value.Append(d, "type", value.NewString("op"))
-	d = value.Append(d, "host", value.NewString(r.Host))
-	d = value.Append(d, "desc", value.NewString("conn"+strconv.FormatInt(op.Client.ID, 10)))
-	d = value.Append(d, "connectionId", value.NewInt64(op.Client.ID))
-	d = value.Append(d, "client", value.NewString(op.Client.Remote))
-	if meta, app := op.Client.Metadata(); meta != nil {
-		if app != "" {
-			d = value.Append(d, "appName", value.NewString(app))
-		}
-		d = value.Append(d, "clientMetadata", value.NewDocument(meta))
-	}
-	d = value.Append(d, "active", value.NewBool(true))
-	d = value.Append(d, "currentOpTime", value.NewString(now.Format("2006-01-02T15:04:05.000-07:00")))
-	d = value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf()))
-	d = value.Append(d, "threaded", value.NewBool(true))
-	d = value.Append(d, "opid", value.NewInt32(op.ID))
-	if lsid := value.Lookup(body, "lsid"); lsid.T == value.Document {
-		d = value.Append(d, "lsid", lsid)
-	}
-	run := now.Sub(op.Start)
-	d = value.Append(d, "secs_running", value.NewInt64(int64(run.Seconds())))
-	d = value.Append(d, "microsecs_running", value.NewInt64(run.Microseconds()))
-	d = value.Append(d, "op", value.NewString("command"))
-	d = value.Append(d, "ns", value.NewString(ns))
-	d = value.Append(d, "redacted", value.NewBool(false))
-	d = value.Append(d, "command", value.NewDocument(rebuild(body, map[string]bool{"$clusterTime": true, "lsid": true})))
-	d = value.Append(d, "numYields", value.NewInt32(0))
-	return value.End(d, m)
-}
-
 // shardOps asks the shards for theirs. The operations of shards in this process are the router's own, and not repeated.
-func (r *Router) shardOps(op *command.Op) ([][]byte, error) {
+func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
 		return nil, err
 	}
-	body := value.Doc(value.F("currentOp", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+	if spec == nil {
+		spec = value.Doc()
+	}
+	stage := value.NewDocument(value.Doc(value.F("$currentOp", value.NewDocument(rebuild(spec, map[string]bool{"localOps": true, "targetAllNodes": true}, nil)))))
+	body := value.Doc(value.F("aggregate", value.NewInt32(1)), value.F("pipeline", value.NewArray(value.ArrayOf(stage))),
+		value.F("cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt32(1<<20))))), value.F("$db", value.NewString("admin")))
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil })
 	if err := firstError(replies); err != nil {
 		return nil, err
 	}
 	var out [][]byte
 	for i := range replies {
-		for _, v := range value.Values(value.Lookup(replies[i].body, "inprog").Doc()) {
+		for _, v := range value.Values(value.Lookup(value.Lookup(replies[i].body, "cursor").Doc(), "firstBatch").Doc()) {
 			d, m := value.Begin(nil)
 			d = value.Append(d, "shard", value.NewString(replies[i].shard))
 			for k, e := range value.Elements(v.Doc()) {

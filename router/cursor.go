@@ -345,28 +345,7 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
-	var ids, killed, missing []value.Value
-	for i, v := range value.Values(op.Req.Doc("cursors")) {
-		if v.IsNullish() {
-			continue
-		}
-		if v.T != value.Int64 {
-			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
-		}
-		ids = append(ids, v)
-	}
-	for _, v := range ids {
-		if r.cursors.peek(v.Int64()) == nil {
-			missing = append(missing, v)
-			continue
-		}
-		r.cursors.take(v.Int64())
-		killed = append(killed, v)
-	}
-	dst = value.Append(dst, "cursorsKilled", value.NewArray(value.ArrayOf(killed...)))
-	dst = value.Append(dst, "cursorsNotFound", value.NewArray(value.ArrayOf(missing...)))
-	dst = value.Append(dst, "cursorsAlive", value.NewArray(value.ArrayOf()))
-	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
+	return command.KillCursors(op, func(id int64) bool { return r.cursors.take(id) != nil }, dst)
 }
 
 // KillSessionCursors ends the cursors of the sessions that f names.
@@ -380,12 +359,6 @@ func (r *Router) KillSessionCursors(f func(cluster.LogicalSessionID) bool) {
 	}) {
 		r.cursors.take(id)
 	}
-}
-
-func (t *cursorTable) peek(id int64) *routerCursor {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.byID[id]
 }
 
 // rebuildFirst replaces a command's first element, old bytes long.

@@ -1,8 +1,12 @@
 package router
 
 import (
+	"time"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -31,15 +35,20 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 		if len(shards) == 0 {
 			return mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
 		}
+		var err error
+		if cmd == "aggregate" && info.Sharded() {
+			dst, err = r.explainSplit(op, info, shards, inner.Doc(), op.Arg("verbosity"), dst[:from])
+			return err
+		}
 		replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return explainFor(op, info, s), op.Req.Msg.Seqs })
 		if err := firstError(replies); err != nil {
 			return err
 		}
 		if cmd == "aggregate" {
-			dst = explainAggregate(dst[:from], info, replies)
-		} else {
-			dst = r.explainFind(dst[:from], op, info, inner.Doc(), replies)
+			dst = append(dst[:from], rebuildElements(replies[0].body, replyTrailer)...)
+			return nil
 		}
+		dst = r.explainFind(dst[:from], op, info, inner.Doc(), replies)
 		return nil
 	})
 	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
@@ -81,21 +90,90 @@ func (r *Router) explainView(op *command.Op, e *mongoerr.Error, cmd string, inne
 	}
 	pipeline := value.NewArray(value.ArrayOf(stages...))
 	_, coll := cluster.SplitNS(view.ns)
-	agg := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())))
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "explain", value.NewDocument(agg))
-	b = value.Append(b, "verbosity", op.Arg("verbosity"))
-	body := value.End(value.Append(b, "$db", value.NewString(op.DB())), mark)
+	one := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())))
+	from := len(dst)
 	err = r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
 		shards := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
-		replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
-		if err := firstError(replies); err != nil {
-			return err
-		}
-		dst = explainAggregate(dst, info, replies)
-		return nil
+		var err error
+		dst, err = r.explainSplit(op, info, shards, one, op.Arg("verbosity"), dst[:from])
+		return err
 	})
 	return dst, err
+}
+
+// explainSplit explains an aggregate on a sharded collection: each shard explains its part of the pipeline.
+func (r *Router) explainSplit(op *command.Op, info *cluster.CollectionInfo, shards []string, inner []byte, verbosity value.Value, dst []byte) ([]byte, error) {
+	pipeline := value.Lookup(inner, "pipeline")
+	var split *agg.Split
+	if len(shards) > 1 {
+		var err error
+		if split, err = r.splitForExplain(info, inner, pipeline); err != nil {
+			return dst, err
+		}
+		extra := value.Append(nil, "pipeline", split.Shard.Wire())
+		inner = rebuild(inner, map[string]bool{"pipeline": true, "fromRouter": true, "needsMerge": true}, value.Append(value.Append(extra,
+			"fromRouter", value.NewBool(true)), "needsMerge", value.NewBool(true)))
+	}
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "explain", value.NewDocument(inner))
+	b = value.Append(b, "verbosity", verbosity)
+	body := value.End(value.Append(b, "$db", value.NewString(op.DB())), mark)
+	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	if split == nil && !info.Sharded() {
+		return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
+	}
+	return r.appendSplit(dst, split, replies), nil
+}
+
+// splitForExplain divides a pipeline as aggregateMerged does.
+func (r *Router) splitForExplain(info *cluster.CollectionInfo, inner []byte, pipeline value.Value) (*agg.Split, error) {
+	spec, err := collationFor(value.Lookup(inner, "collation").Doc(), info)
+	if err != nil {
+		return nil, err
+	}
+	scope := expr.NewScope(&expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator()})
+	if err := scope.DefineLet(value.Lookup(inner, "let").Doc()); err != nil {
+		return nil, err
+	}
+	db, coll := cluster.SplitNS(info.NS)
+	p, err := agg.Parse(pipeline, &agg.Options{NS: agg.Namespace{DB: db, Coll: coll}, Host: &aggHost{r: r}, Collator: spec.Collator(),
+		Collation: spec.Document(), AllowDiskUse: true, Explain: true, Scope: scope})
+	if err != nil {
+		return nil, err
+	}
+	p.Optimize()
+	out := p.ExplainSplit()
+	return &out, nil
+}
+
+// appendSplit writes how a pipeline is divided, and each shard's explain of its part.
+func (r *Router) appendSplit(dst []byte, split *agg.Split, replies []shardReply) []byte {
+	if split == nil {
+		dst = value.Append(dst, "mergeType", value.NewString(replies[0].shard))
+		dst = value.Append(dst, "splitPipeline", value.NewNull())
+	} else {
+		cursors, m := value.Begin(nil)
+		if split.MergeSort != nil {
+			cursors = value.Append(cursors, "sort", value.NewDocument(split.MergeSort))
+		}
+		cursors = value.End(cursors, m)
+		merger := append([]value.Value{value.NewDocument(value.Doc(value.F("$mergeCursors", value.NewDocument(cursors))))},
+			value.Values(split.Merge.Serialize().Doc())...)
+		dst = value.Append(dst, "mergeType", value.NewString("router"))
+		dst = value.Append(dst, "splitPipeline", value.NewDocument(value.Doc(
+			value.F("shardsPart", split.Shard.Serialize()), value.F("mergerPart", value.NewArray(value.ArrayOf(merger...))))))
+	}
+	dst, m := value.BeginKey(dst, value.Document, "shards")
+	for i := range replies {
+		body := rebuild(replies[i].body, replyTrailer, nil)
+		one, mark := value.BeginKey(dst, value.Document, replies[i].shard)
+		one = value.Append(one, "host", value.NewString(r.connString(replies[i].shard)))
+		dst = value.End(append(one, rebuildElements(body, nil)...), mark)
+	}
+	return value.End(dst, m)
 }
 
 // explainFor is the explain of one shard: the versions belong to the command inside, where the shard checks them too.
@@ -205,21 +283,4 @@ func explainTrials(dst []byte, replies []shardReply) []byte {
 			value.F("shardName", value.NewString(replies[i].shard)), value.F("allPlans", all(i)))))
 	}
 	return value.End(dst, arr)
-}
-
-// explainAggregate shows each shard's explain of its part.
-func explainAggregate(dst []byte, info *cluster.CollectionInfo, replies []shardReply) []byte {
-	if len(replies) == 1 && !info.Sharded() {
-		return append(dst, rebuildElements(replies[0].body, replyTrailer)...)
-	}
-	merge := "router"
-	if len(replies) == 1 {
-		merge = replies[0].shard
-	}
-	dst = value.Append(dst, "mergeType", value.NewString(merge))
-	dst, m := value.BeginKey(dst, value.Document, "shards")
-	for i := range replies {
-		dst = value.Append(dst, replies[i].shard, value.NewDocument(rebuild(replies[i].body, replyTrailer)))
-	}
-	return value.End(dst, m)
 }

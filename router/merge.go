@@ -41,8 +41,8 @@ func (m *remote) take(reply []byte, name string) error {
 // mergeCursor gives the documents of several shards as one stream: in the order of sort, or as they come.
 type mergeCursor struct {
 	remotes []*remote
-	sort    keyer     // nil: any order
-	extra   []byte    // elements that each getMore carries on: lsid and the like
+	sort    keyer  // nil: any order
+	extra   []byte // elements that each getMore carries on: lsid and the like
 	skip    int64
 	limit   int64 // 0: none
 	started bool

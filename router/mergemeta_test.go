@@ -60,3 +60,22 @@ func (c *testCluster) ordered(coll, cmd string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// TestMergingStagesSpill gives the merging half of pipelines little memory: the answers stay the same.
+func TestMergingStagesSpill(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(2000)
+	c.r.TempDir = t.TempDir()
+	for param, pipeline := range map[string]string{
+		"internalDocumentSourceGroupMaxMemoryBytes":           `[{"$group": {"_id": "$k", "n": {"$push": "$_id"}}}, {"$sort": {"_id": 1}}]`,
+		"internalDocumentSourceBucketAutoMaxMemoryBytes":      `[{"$bucketAuto": {"groupBy": "$k", "buckets": 5}}]`,
+		"internalDocumentSourceSetWindowFieldsMaxMemoryBytes": `[{"$setWindowFields": {"partitionBy": "$g", "sortBy": {"k": 1}, "output": {"w": {"$sum": "$k", "window": {"documents": [-2, 0]}}}}}, {"$sort": {"_id": 1}}]`,
+	} {
+		cmd := fmt.Sprintf(`{"aggregate": "COLL", "pipeline": %s, "cursor": {"batchSize": 3000}}`, pipeline)
+		want := c.ordered("c", cmd)
+		c.run("admin", fmt.Sprintf(`{"setParameter": 1, %q: 10000}`, param))
+		if got := c.ordered("c", cmd); got != want || want == "" {
+			t.Errorf("%s: another answer with little memory", param)
+		}
+	}
+}

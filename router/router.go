@@ -19,6 +19,7 @@ type Router struct {
 	Registry *cluster.Registry
 	Clock    *cluster.VectorClock
 	Params   *cluster.Params
+	TempDir  string // where merging stages spill to; empty for the system's own place
 	Fail     *cluster.FailPoints
 	Sessions *cluster.SessionCache
 	Host     string // host:port, as config.mongos shows it
@@ -61,7 +62,9 @@ func (r *Router) Run(ctx context.Context) {
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
-		r.txns.forget(time.Now().Add(-cluster.SessionTimeout), func(cluster.LogicalSessionID) bool { return false })
+		if r.Sessions != nil {
+			r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false })
+		}
 		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
 			synced = time.Now()
 			_ = r.Sessions.Sync(ctx)

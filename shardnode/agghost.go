@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/spill"
 )
 
 // aggHost is what a pipeline's stages ask of this node. All their reads are from the aggregate's own snapshot.
@@ -102,4 +103,4 @@ func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, e
 }
 
 // Spill implements agg.Host.
-func (h *aggHost) Spill() agg.Spiller { return spiller{h.n.spillStore()} }
+func (h *aggHost) Spill() agg.Spiller { return spill.Pipelines{Store: h.n.spillStore()} }

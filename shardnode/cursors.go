@@ -357,27 +357,7 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
-	var ids, killed, missing []value.Value
-	for i, v := range value.Values(op.Req.Doc("cursors")) {
-		if v.IsNullish() {
-			continue
-		}
-		if v.T != value.Int64 {
-			return dst, command.WrongType("killCursors.cursors."+itoa(i), v.T, command.TInt)
-		}
-		ids = append(ids, v)
-	}
-	for _, v := range ids {
-		if n.cursors.kill(v.Int64()) {
-			killed = append(killed, v)
-		} else {
-			missing = append(missing, v)
-		}
-	}
-	dst = value.Append(dst, "cursorsKilled", value.NewArray(value.ArrayOf(killed...)))
-	dst = value.Append(dst, "cursorsNotFound", value.NewArray(value.ArrayOf(missing...)))
-	dst = value.Append(dst, "cursorsAlive", value.NewArray(value.ArrayOf()))
-	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
+	return command.KillCursors(op, n.cursors.kill, dst)
 }
 
 // staysOpen tells whether a cursor lives on at its end: a tailable one does, unless it began on an empty collection.

@@ -102,9 +102,11 @@ func shapeSuffix(rest *agg.Pipeline) string {
 
 // stageCount counts what a stage gives and the time until then.
 type stageCount struct {
-	in   agg.Source
-	n    int64
-	took time.Duration
+	in    agg.Source
+	name  string
+	n     int64
+	bytes int64
+	took  time.Duration
 }
 
 func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
@@ -113,6 +115,7 @@ func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
 	s.took += time.Since(start)
 	if ok {
 		s.n++
+		s.bytes += int64(len(d.Raw))
 	}
 	return d, ok, err
 }
@@ -120,8 +123,37 @@ func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
 func (s *stageCount) Close() { s.in.Close() }
 
 func (s *stageCount) append(dst []byte) []byte {
+	dst = s.appendMemory(dst)
 	dst = value.Append(dst, "nReturned", value.NewInt64(s.n))
 	return value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(s.took.Milliseconds()))
+}
+
+// appendMemory shows what a stage held and spilled, where it is one that may.
+func (s *stageCount) appendMemory(dst []byte) []byte {
+	r, ok := s.in.(agg.SpillReporter)
+	if !ok {
+		return dst
+	}
+	st := r.SpillStats()
+	switch s.name {
+	case "$sort":
+		dst = value.Append(dst, "totalDataSizeSortedBytesEstimate", value.NewInt64(st.Data))
+	case "$group":
+		var m int
+		dst, m = value.BeginKey(dst, value.Document, "maxAccumulatorMemoryUsageBytes")
+		for _, f := range st.Fields {
+			dst = value.Append(dst, f, value.NewInt64(st.Memory/int64(len(st.Fields))))
+		}
+		dst = value.End(dst, m)
+		dst = value.Append(dst, "totalOutputDataSizeBytes", value.NewInt64(s.bytes))
+	case "$setWindowFields":
+		dst = value.Append(dst, "maxTotalMemoryUsageBytes", value.NewInt64(st.Memory))
+	}
+	dst = value.Append(dst, "usedDisk", value.NewBool(st.Spills > 0))
+	dst = value.Append(dst, "spills", value.NewInt64(st.Spills))
+	dst = value.Append(dst, "spilledDataStorageSize", value.NewInt64(st.Bytes))
+	dst = value.Append(dst, "spilledBytes", value.NewInt64(st.Bytes))
+	return value.Append(dst, "spilledRecords", value.NewInt64(st.Records))
 }
 
 // stages writes the elements of `stages`: $cursor, then the stages above the query, with what they did where they ran.
@@ -180,7 +212,7 @@ func (x *explanation) runStages(p *planned, rest *agg.Pipeline, bottom *stageCou
 		src = bottom
 	}
 	out, err := rest.RunObserved(src, func(i int, s agg.Source) agg.Source {
-		counts[i] = &stageCount{in: s}
+		counts[i] = &stageCount{in: s, name: rest.Stages()[i].Name()}
 		return counts[i]
 	})
 	if err != nil {

@@ -100,7 +100,7 @@ func Open(c Config) (*Server, error) {
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
 	s.Node.Points, s.Node.Warn, s.Node.Logger = c.Points, c.Warn, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
-	s.Base.Sessions = cluster.NewSessionCache(nil, time.Now, nil)
+	s.Base.Sessions = cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
 	s.Node.Sessions = s.Base.Sessions
 	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
 		s.Node.killSessionCursors(f)
@@ -184,9 +184,6 @@ func (s *Server) UseKeys(ctx context.Context, store cluster.KeyStore, ahead bool
 // keyRotation is KeysRotationIntervalSec's default.
 const keyRotation = 90 * 24 * time.Hour
 
-// sessionSync is logicalSessionRefreshMillis's default: how often idle sessions are looked for.
-const sessionSync = 5 * time.Minute
-
 // start adds what only a primary does, takes the node's place in its set, and runs the rest of its background work.
 func (s *Server) start() error {
 	n := s.Node
@@ -220,7 +217,7 @@ func (s *Server) start() error {
 			case now := <-tick.C:
 				n.cursors.expire(now)
 				n.pruneMetas()
-				if now.Sub(synced) > sessionSync {
+				if n.sessionsDue(now.Sub(synced)) {
 					synced = now
 					_ = s.Base.Sessions.Sync(ctx) // what fails is written by the next one
 				}

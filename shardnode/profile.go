@@ -217,36 +217,6 @@ func (n *Node) writeProfile(db string, doc []byte) {
 	}
 }
 
-// opKind is the field op of the profiler and of currentOp.
-func opKind(name string) string {
-	switch name {
-	case "find":
-		return "query"
-	case "getMore":
-		return "getmore"
-	case "insert", "update", "bulkWrite":
-		return name
-	case "delete":
-		return "remove"
-	}
-	return "command"
-}
-
-// commandOf is a request as diagnostics show it: without what drivers add to every request.
-func commandOf(body []byte) []byte {
-	out, m := value.Begin(make([]byte, 0, len(body)))
-	for it := value.Walk(body); ; {
-		raw, k, _, ok := it.NextRaw()
-		if !ok {
-			return value.End(out, m)
-		}
-		if len(raw) > 50<<10 && (string(k) == "documents" || string(k) == "updates" || string(k) == "deletes") {
-			continue
-		}
-		out = append(out, raw...)
-	}
-}
-
 // common appends the figures that the log and the profiler tell alike.
 func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
 	st := &op.Stats
@@ -286,9 +256,9 @@ func (n *Node) appendFailure(dst []byte, err error) []byte {
 // profileDoc is an operation as system.profile keeps it.
 func (n *Node) profileDoc(op *command.Op, err error, d time.Duration) []byte {
 	out, m := value.Begin(nil)
-	out = value.Append(out, "op", value.NewString(opKind(op.Req.Spec.Name)))
+	out = value.Append(out, "op", value.NewString(command.OpKind(op.Req.Spec.Name)))
 	out = value.Append(out, "ns", value.NewString(opNS(op)))
-	out = value.Append(out, "command", value.NewDocument(commandOf(op.Req.Body)))
+	out = value.Append(out, "command", value.NewDocument(command.Shown(op.Req.Body)))
 	out = n.appendFigures(out, op)
 	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
 	out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
@@ -319,7 +289,7 @@ func (n *Node) slowAttrs(op *command.Op, err error, d time.Duration) []byte {
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
 	}
-	out = value.Append(out, "command", value.NewDocument(commandOf(op.Req.Body)))
+	out = value.Append(out, "command", value.NewDocument(command.Shown(op.Req.Body)))
 	if op.Stats.PlanSummary != "" {
 		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
 	}

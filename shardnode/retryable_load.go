@@ -115,7 +115,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 func (n *Node) flushRetries(ctx context.Context) error {
 	t := &n.retries
 	seen := n.Engine.Visible()
-	limit := n.now().Add(-cluster.SessionTimeout)
+	limit := n.now().Add(-n.Sessions.Timeout())
 	type record struct{ id, doc []byte }
 	var records []record
 	t.mu.Lock()

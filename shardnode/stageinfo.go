@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -27,17 +28,62 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		}
 		return n.planCacheStats(s, ns), nil
 	case "$listSessions":
-		return allDocs(s, "config.system.sessions")
+		return storedSessions(s, spec.Doc())
 	case "$listSampledQueries":
 		return allDocs(s, "config.sampledQueries")
 	case "$listClusterCatalog":
 		return n.clusterCatalog(op, s, catalog.DBOf(ns), spec.Doc())
 	case "$listLocalSessions":
 		return n.localSessions(spec.Doc()), nil
+	case "$queryStats":
+		if n.Params != nil && n.Params.Int("internalQueryStatsRateLimit") != 0 {
+			return nil, command.NotImplemented("the collection of query statistics (internalQueryStatsRateLimit)")
+		}
+		return nil, nil // the limit is 0 unless somebody changes it: nothing is collected
+	case "$listCatalog":
+		return n.listCatalog(s, ns), nil
+	case "$shardedDataDistribution":
+		return nil, mongoerr.New(6789101, "The $shardedDataDistribution stage can only be run on router nodes of a sharded cluster")
 	case "$querySettings":
 		return n.querySettingsStage(spec.Doc()), nil
 	}
 	return nil, command.NotImplemented("stage %s", stage)
+}
+
+// listCatalog are the catalog's entries: of one collection, or of all where the stage stands on the database admin.
+func (n *Node) listCatalog(s *storage.Snapshot, ns string) (docs [][]byte) {
+	dbs := []string{catalog.DBOf(ns)}
+	all := catalog.CollOf(ns) == agg.DatabaseAggregate
+	if all {
+		dbs = s.Catalog().Databases()
+	}
+	for _, db := range dbs {
+		for _, c := range s.Catalog().Collections(db) {
+			if all || c.NS == ns {
+				docs = append(docs, catalogEntry(db, c))
+			}
+		}
+	}
+	return docs
+}
+
+func catalogEntry(db string, c *catalog.Collection) []byte {
+	var indexes []value.Value
+	for _, x := range c.Indexes {
+		indexes = append(indexes, value.NewDocument(value.Doc(value.F("spec", value.NewDocument(indexSpec(x))), value.F("ready", value.NewBool(x.Ready)))))
+	}
+	options := append([]byte(nil), c.Options...)
+	if options == nil {
+		options = value.Doc()
+	}
+	options = value.End(value.Append(options[:len(options)-1], "uuid", c.UUID.Value()), 0)
+	md := value.Doc(value.F("ns", value.NewString(c.NS)), value.F("options", value.NewDocument(options)), value.F("indexes", value.NewArray(value.ArrayOf(indexes...))))
+	kind := "collection"
+	if isBuckets(c.NS) {
+		kind = "timeseries"
+	}
+	return value.Doc(value.F("db", value.NewString(db)), value.F("name", value.NewString(c.Name())), value.F("type", value.NewString(kind)),
+		value.F("md", value.NewDocument(md)), value.F("ns", value.NewString(c.NS)))
 }
 
 // checkPlanCacheStats refuses $planCacheStats where there is no collection, and questions to all hosts of a cluster where

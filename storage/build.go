@@ -55,7 +55,7 @@ const (
 func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte, build catalog.UUID) (*IndexBuild, error) {
 	b := &IndexBuild{e: e, ns: ns, build: build}
 	e.builds.add(build)
-	err := e.retry(ctx, func(u *UnitOfWork) error {
+	_, err := e.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().Lookup(ns)
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
@@ -90,16 +90,15 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 }
 
 // retry runs a small unit of work until it meets no conflict.
-func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) error {
+func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) (ts Timestamp, err error) {
 	for {
 		u := e.NewUnitOfWork(nil)
-		err := f(u)
-		if err == nil {
-			_, err = e.Commit(ctx, u, true)
+		if err = f(u); err == nil {
+			ts, err = e.Commit(ctx, u, true)
 		}
 		u.Rollback()
 		if err == nil || !ErrConflict(err) || ctx.Err() != nil {
-			return err
+			return ts, err
 		}
 	}
 }
@@ -149,9 +148,19 @@ func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
 	return ts, err
 }
 
+// snapshot is the view of the start. Unfinished indexes hold history back, so it is there.
+func (b *IndexBuild) snapshot() (*Snapshot, error) {
+	if !isLocal(b.indexes[0].Ident) {
+		return b.e.SnapshotAt(b.start)
+	}
+	s := b.e.Snapshot()
+	s.local = b.start
+	return s, nil
+}
+
 // fill loads the collection as it was at the start.
 func (b *IndexBuild) fill(ctx context.Context) error {
-	s, err := b.e.SnapshotAt(b.start)
+	s, err := b.snapshot()
 	if err != nil {
 		return err
 	}
@@ -235,7 +244,7 @@ func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extso
 		return nil
 	}
 	var sink keySink
-	if b.e.replicated() {
+	if b.e.replicated() && !isLocal(idx.Ident) {
 		sink = &logSink{e: b.e, ctx: ctx}
 	} else if stats.Bytes < smallLoad {
 		sink = &batchSink{e: b.e, batch: b.e.db.NewBatch()}
@@ -420,7 +429,7 @@ func (b *IndexBuild) checkUnique(ctx context.Context) error {
 		return nil
 	}
 	b.setPhase(phaseCheck)
-	if err := b.change(ctx, "", nil, func(idx *catalog.Index, _ int) { idx.Enforcing = idx.Unique || idx.PrepareUnique }); err != nil {
+	if _, err := b.change(ctx, "", func(idx *catalog.Index, _ int) { idx.Enforcing = idx.Unique || idx.PrepareUnique }); err != nil {
 		return err
 	}
 	s := b.e.Snapshot()
@@ -457,7 +466,7 @@ func (s *Snapshot) findDuplicate(ctx context.Context, c *catalog.Collection, idx
 }
 
 // change commits a new state of the build's indexes. A verb is logged.
-func (b *IndexBuild) change(ctx context.Context, verb string, committed *Timestamp, f func(idx *catalog.Index, i int)) error {
+func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalog.Index, i int)) (Timestamp, error) {
 	return b.e.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
@@ -482,29 +491,25 @@ func (b *IndexBuild) change(ctx context.Context, verb string, committed *Timesta
 			u.command(c, b.entry(verb, c, nil), nil)
 		}
 		u.stageReplace(c, &next)
-		if committed != nil {
-			u.OnCommit(func(ts Timestamp) { *committed = ts })
-		}
 		return nil
 	})
 }
 
-func (b *IndexBuild) finish(ctx context.Context) (ts Timestamp, err error) {
+func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 	now := b.e.opts.Clock().UnixMilli()
-	err = b.change(ctx, "commitIndexBuild", &ts, func(idx *catalog.Index, i int) {
+	return b.change(ctx, "commitIndexBuild", func(idx *catalog.Index, i int) {
 		idx.Ready, idx.BuildUUID = true, catalog.UUID{}
 		idx.Usage = &catalog.Usage{SinceMS: now}
 		if b.masks[i] != nil {
 			*idx = *idx.WithMultikey(b.masks[i])
 		}
 	})
-	return ts, err
 }
 
 // abort takes the indexes out of the catalog again.
 func (b *IndexBuild) abort(cause error) {
 	// The build's own context may be what ended it.
-	err := b.e.retry(context.Background(), func(u *UnitOfWork) error {
+	_, err := b.e.retry(context.Background(), func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
 			return nil

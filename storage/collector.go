@@ -41,19 +41,22 @@ func (e *Engine) collect(ctx context.Context) error {
 }
 
 func (e *Engine) collectDead(ctx context.Context) error {
-	oldest := e.advanceOldest()
-	if err := e.dropDead(ctx, oldest); err != nil {
-		return err
-	}
-	for _, d := range e.drops.due(oldest) {
-		if err := e.deleteIdent(d.ident); err != nil {
+	for i := range e.lines {
+		l := &e.lines[i]
+		oldest := e.advanceOldest(i)
+		if err := e.dropDead(ctx, l, oldest); err != nil {
 			return err
 		}
-		if err := e.guard(func() error { return e.db.Delete(dropKey(d.ts, d.ident), pebble.NoSync) }); err != nil {
-			return err
+		for _, d := range l.drops.due(oldest) {
+			if err := e.deleteIdent(d.ident); err != nil {
+				return err
+			}
+			if err := e.guard(func() error { return e.db.Delete(dropKey(d.ts, d.ident), pebble.NoSync) }); err != nil {
+				return err
+			}
 		}
 	}
-	e.history.forget(oldest)
+	e.history.forget(e.Oldest())
 	e.spans.update(e.Catalog())
 	return nil
 }
@@ -61,21 +64,27 @@ func (e *Engine) collectDead(ctx context.Context) error {
 // advanceOldest moves the history window on. A snapshot in use holds it back, and so does an unfinished index: its build,
 // on this member or on the primary, puts in keys with the version of its start, and a deletion that came later must still
 // be there to hide them.
-func (e *Engine) advanceOldest() Timestamp {
+func (e *Engine) advanceOldest(line int) Timestamp {
 	window := e.opts.HistoryWindow
 	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
+	oldest := &e.lines[line].oldest
 	v := e.view.Load()
 	if unfinishedIndexes(v.cat) {
-		return Timestamp(e.oldest.Load())
+		return Timestamp(oldest.Load())
 	}
-	limit = min(limit, v.ts) // a build that is not in this catalog begins later
+	// A build that is not in this catalog begins later.
+	if line == lineLocal {
+		limit = min(limit, v.local)
+	} else {
+		limit = min(limit, v.ts)
+	}
 	for {
-		old := Timestamp(e.oldest.Load())
-		to := min(limit, e.snapshots.min())
+		old := Timestamp(oldest.Load())
+		to := min(limit, e.snapshots.min(line))
 		if to <= old {
 			return old
 		}
-		if !e.oldest.CompareAndSwap(uint64(old), uint64(to)) {
+		if !oldest.CompareAndSwap(uint64(old), uint64(to)) {
 			continue
 		}
 		// A snapshot that registered between the look and the swap is one of the past only if SnapshotAt made it, and
@@ -94,9 +103,9 @@ func unfinishedIndexes(cat *catalog.Snapshot) (found bool) {
 }
 
 // dropDead deletes the versions that were superseded before oldest.
-func (e *Engine) dropDead(ctx context.Context, oldest Timestamp) error {
-	lower, _ := identRange(identSuperseded)
-	upper := timeKey(nil, identSuperseded, oldest+1)
+func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error {
+	lower, _ := identRange(l.superseded)
+	upper := timeKey(nil, l.superseded, oldest+1)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err
@@ -113,7 +122,7 @@ func (e *Engine) dropDead(ctx context.Context, oldest Timestamp) error {
 	b := e.db.NewBatch()
 	defer func() { closeQuietly(b) }()
 	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
-	_ = b.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
+	_ = b.Set(metaKeyIn(l.meta, metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
 	for ok := true; ok; ok = it.Next() {
 		keys, err := it.ValueAndErr()
 		if err != nil {

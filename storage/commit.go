@@ -22,22 +22,30 @@ type committer struct {
 		closed  bool
 	}
 	// What follows belongs to the leader.
-	last   Timestamp
-	epoch  uint64
-	group  []*UnitOfWork
-	floor  Timestamp // given by AdvanceClock, guarded by mu
-	tip    tip
-	counts map[catalog.Ident]tipCount
+	group []*UnitOfWork
+	floor Timestamp // given by AdvanceClock, guarded by mu
+	tip   tip
 }
 
 // tip is what the next group builds on: the newest view, or what the groups in flight will make of it.
 type tip struct {
-	ts    Timestamp
-	cat   *catalog.Snapshot
-	ahead bool   // groups are in flight: counts are of the tip, too
-	gen   uint64 // see replicaState
+	ts, local Timestamp // the newest commits
+	next      Timestamp // the newest given out, at least ts
+	cat       *catalog.Snapshot
+	counts    map[catalog.Ident]tipCount // of what is in flight
+	gen       uint64                     // see replicaState
 	// refuse is why this member takes no writes, nil where it does.
 	refuse error
+}
+
+// restart makes the tip that of a view.
+func (t *tip) restart(v *view, gen uint64, refuse error) {
+	counts := t.counts
+	clear(counts)
+	if counts == nil {
+		counts = map[catalog.Ident]tipCount{}
+	}
+	*t = tip{ts: v.ts, local: v.local, next: max(t.next, v.ts), cat: v.cat, counts: counts, gen: gen, refuse: refuse}
 }
 
 // tipCount is a collection's counters at the tip.
@@ -56,7 +64,8 @@ type commitWait struct {
 	sync bool
 	wake chan wakeUp
 	err  error
-	ts   Timestamp
+	ts   Timestamp // what Commit returns
+	at   Timestamp // of the unit's versions; for local units another than ts
 }
 
 type wakeUp uint8
@@ -91,6 +100,9 @@ func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
 		u.Rollback()
 		return 0, err
 	}
+	if u.line == lineLocal && e.replicated() {
+		return e.commitLocal(u, sync)
+	}
 	u.closeTransaction()
 	u.log.pack()
 	u.releaseLatest()
@@ -117,6 +129,27 @@ func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
 	return u.wait.ts, u.wait.err
 }
 
+// commitLocal commits a unit of this node alone while others wait for the replicated log, or cannot write at all.
+func (e *Engine) commitLocal(u *UnitOfWork, sync bool) (Timestamp, error) {
+	u.releaseLatest()
+	u.sealOverlay()
+	u.state, u.wait = unitQueued, commitWait{sync: sync}
+	r := &e.replica
+	r.mu.Lock()
+	var t tip
+	t.restart(e.view.Load(), r.mu.gen, nil)
+	g := e.prepareGroup(&t, []*UnitOfWork{u})
+	if g.batch != nil {
+		if g.err = e.guard(func() error { return g.apply(e.db) }); g.err != nil {
+			e.fail(g.err)
+		}
+	}
+	e.publish(g)
+	r.mu.Unlock()
+	e.finishGroup(g, u)
+	return u.wait.ts, u.wait.err
+}
+
 // lead commits one group, with own its first unit, and returns when own is as durable as it asked.
 func (e *Engine) lead(own *UnitOfWork) {
 	r := &e.replica
@@ -126,9 +159,8 @@ func (e *Engine) lead(own *UnitOfWork) {
 		return
 	}
 	e.takeGroup()
-	now := e.view.Load()
-	e.commit.tip = tip{ts: now.ts, cat: now.cat, gen: r.mu.gen}
-	g := e.prepareGroup()
+	e.commit.tip.restart(e.view.Load(), r.mu.gen, nil)
+	g := e.prepareGroup(&e.commit.tip, e.commit.group)
 	if g.batch != nil {
 		g.err = e.guard(func() error { return g.apply(e.db) })
 		if g.err != nil {
@@ -154,7 +186,7 @@ func (e *Engine) takeGroup() {
 	rest := copy(c.mu.queue, c.mu.queue[n:])
 	clear(c.mu.queue[rest:])
 	c.mu.queue = c.mu.queue[:rest]
-	c.last = max(c.last, c.floor)
+	c.tip.next = max(c.tip.next, c.floor)
 	c.mu.Unlock()
 }
 
@@ -211,7 +243,8 @@ type Group struct {
 	sync   bool          // some unit waits for the disk
 	// unmarked is set where no oplog entry shows the timestamp of the newest unit.
 	unmarked bool
-	last     Timestamp // of the newest unit
+	last     Timestamp // of the newest replicated unit
+	local    Timestamp // of the newest local one
 	cat      *catalog.Snapshot
 	old      *catalog.Snapshot
 	edits    []catalogEdit // what leads from old to cat
@@ -236,19 +269,15 @@ func (g *Group) close() {
 
 // prepareGroup gives every unit its timestamps and puts all of them into one batch. Units that the catalog has moved
 // away from fail here, before anything is written.
-func (e *Engine) prepareGroup() *Group {
-	c := &e.commit
-	g := &Group{last: c.tip.ts, cat: c.tip.cat, old: c.tip.cat}
+func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
+	g := &Group{last: t.ts, local: t.local, cat: t.cat, old: t.cat}
 	// The group's units are its own from here on; the lead goes on to the next in the queue.
-	g.units = append(g.units, c.group...)
-	if !c.tip.ahead {
-		clear(c.counts)
-	}
+	g.units = append(g.units, units...)
 	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
 	live := 0
 	for _, u := range g.units {
-		if u.wait.err = e.admit(u); u.wait.err == nil {
-			u.wait.err = e.stageCatalog(u, g)
+		if u.wait.err = t.admit(u); u.wait.err == nil {
+			u.wait.err = e.stageCatalog(u, g, t)
 		}
 		if u.wait.err != nil {
 			continue
@@ -257,15 +286,17 @@ func (e *Engine) prepareGroup() *Group {
 			u.wait.ts = g.last
 			continue
 		}
-		if seconds > c.last {
-			c.last = seconds
+		if u.line == lineLocal {
+			g.local = max(g.local+1, seconds)
+			u.wait.at, u.wait.ts = g.local, g.last
+		} else {
+			t.next = max(t.next, seconds) + Timestamp(max(1, u.log.count()))
+			g.last = t.next
+			u.wait.at, u.wait.ts = g.last, g.last
+			g.unmarked = u.log.count() == 0
 		}
-		entries := max(1, u.log.count())
-		c.last += Timestamp(entries)
-		u.wait.ts, g.last = c.last, c.last
 		e.stamp(u)
-		e.count(u, g)
-		g.unmarked = u.log.count() == 0
+		t.count(u, g)
 		g.sync = g.sync || u.wait.sync && !e.opts.Memory
 		live++
 	}
@@ -288,22 +319,16 @@ func (e *Engine) prepareGroup() *Group {
 		}
 	}
 	if g.batch != nil {
-		e.writeCounters(g)
-		if g.unmarked {
-			_ = g.batch.Set(metaKey(metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.last)), nil)
-		}
-		if len(g.edits) > 0 {
-			_ = g.batch.Set(metaKey(metaNext), e.nextNumbers(), nil)
-		}
+		e.writeMarks(g, t)
 	}
-	c.tip.ts, c.tip.cat = g.last, g.cat
+	t.ts, t.local, t.cat = g.last, g.local, g.cat
 	return g
 }
 
 // stamp writes the unit's timestamp over the pending ones, and adds its oplog blocks.
 func (e *Engine) stamp(u *UnitOfWork) {
 	b := u.stage()
-	ts := u.wait.ts
+	ts := u.wait.at
 	for r := batchrepr.Read(b.Repr()); ; {
 		_, k, _, ok, err := r.Next()
 		if !ok || err != nil {
@@ -325,15 +350,15 @@ func (e *Engine) stamp(u *UnitOfWork) {
 		_ = b.Set(dropKey(ts, id), nil, nil)
 	}
 	if len(u.superseded) > 0 {
-		_ = b.Set(timeKey(buf[:], identSuperseded, ts), u.superseded, nil)
+		_ = b.Set(timeKey(buf[:], e.lines[u.line].superseded, ts), u.superseded, nil)
 	}
 }
 
 // count adds the unit to the counters as they will be once the group is visible.
-func (e *Engine) count(u *UnitOfWork, g *Group) {
+func (t *tip) count(u *UnitOfWork, g *Group) {
 	for i := range u.deltas {
 		d := &u.deltas[i]
-		sum, known := e.commit.counts[d.ident]
+		sum, known := t.counts[d.ident]
 		if !known {
 			sum.delta = delta{ident: d.ident, counters: d.counters, records: d.counters.Records.Load(), bytes: d.counters.DataSize.Load()}
 		}
@@ -345,13 +370,22 @@ func (e *Engine) count(u *UnitOfWork, g *Group) {
 			sum.group, sum.at = g, len(g.counts)
 			g.counts = append(g.counts, sum.delta)
 		}
-		e.commit.counts[d.ident] = sum
+		t.counts[d.ident] = sum
 	}
 }
 
-// writeCounters puts the new counters of every collection of the group into its batch, so that they are exact after
-// any crash.
-func (e *Engine) writeCounters(g *Group) {
+// writeMarks puts the new counters of every collection of the group into its batch, so that they are exact after any
+// crash, and what else recovery has to find.
+func (e *Engine) writeMarks(g *Group, t *tip) {
+	if g.unmarked {
+		_ = g.batch.Set(metaKey(metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.last)), nil)
+	}
+	if g.local > t.local {
+		_ = g.batch.Set(metaKeyIn(identLocalMeta, metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.local)), nil)
+	}
+	if len(g.edits) > 0 && g.last > t.ts {
+		_ = g.batch.Set(metaKey(metaNext), e.nextNumbers(), nil)
+	}
 	var key [32]byte
 	var val [16]byte
 	for i := range g.counts {
@@ -365,12 +399,12 @@ func (e *Engine) writeCounters(g *Group) {
 // publish makes the group visible: counters, catalog and timestamp at once for new readers, then the hooks in order,
 // then the claims are given back. replica.mu is held.
 func (e *Engine) publish(g *Group) {
-	if now := e.view.Load(); g.err == nil && g.last > now.ts {
+	if now := e.view.Load(); g.err == nil && (g.last > now.ts || g.local > now.local) {
 		cat := g.cat
 		if now.cat != g.old {
 			cat = applyEdits(now.cat, g.edits)
 		}
-		e.show(&view{ts: g.last, cat: cat, era: now.era}, g.counts, len(g.edits) > 0)
+		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat}, g.counts, len(g.edits) > 0)
 	}
 	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {
@@ -384,9 +418,9 @@ func (e *Engine) publish(g *Group) {
 		}
 		u.state = unitCommitted
 		for _, f := range u.hooks.commit {
-			f(u.wait.ts)
+			f(u.wait.at)
 		}
-		e.claims.release(u, u.wait.ts, g.last)
+		e.claims.release(u, u.wait.at, max(g.last, g.local))
 		u.free()
 	}
 	if g.err == nil {

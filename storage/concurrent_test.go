@@ -115,7 +115,7 @@ func TestTransfers(t *testing.T) {
 			}
 			if err == nil {
 				time.Sleep(2 * time.Millisecond)
-				err = e.retry(ctx, func(u *UnitOfWork) error {
+				_, err = e.retry(ctx, func(u *UnitOfWork) error {
 					_, err := u.DropIndexes(u.Catalog().Lookup("db.c"), []string{"n_1"})
 					return err
 				})

@@ -33,7 +33,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 	defer closeQuietly(it)
 	h := contentHasher{it: it, ts: ts, h: sha256.New(), counters: e.Visible() == ts}
 	for _, c := range s.cat.All() {
-		if c.Ident >= identLocal {
+		if isLocal(c.Ident) {
 			continue
 		}
 		if err := h.collection(ctx, c); err != nil {

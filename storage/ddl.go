@@ -25,6 +25,7 @@ type catalogChange struct {
 	e   *Engine
 	u   *UnitOfWork
 	cat *catalog.Snapshot
+	tip *tip
 
 	edits []catalogEdit
 }
@@ -80,7 +81,7 @@ func (u *UnitOfWork) newEpoch() uint64 {
 
 // stageCatalog checks what the unit assumed of the catalog, and applies its changes to the group's. It runs in the
 // leader, in commit order.
-func (e *Engine) stageCatalog(u *UnitOfWork, g *Group) error {
+func (e *Engine) stageCatalog(u *UnitOfWork, g *Group, t *tip) error {
 	for _, used := range u.used {
 		if u.catalogs.epochs[used.epoch] {
 			continue
@@ -92,7 +93,7 @@ func (e *Engine) stageCatalog(u *UnitOfWork, g *Group) error {
 	if len(u.catalogs.ops) == 0 {
 		return nil
 	}
-	ch := &catalogChange{e: e, u: u, cat: g.cat}
+	ch := &catalogChange{e: e, u: u, cat: g.cat, tip: t}
 	for _, op := range u.catalogs.ops {
 		if err := op(ch); err != nil {
 			return err
@@ -105,7 +106,7 @@ func (e *Engine) stageCatalog(u *UnitOfWork, g *Group) error {
 
 // records is the number of documents as this unit's commit will find it, its own left out.
 func (ch *catalogChange) records(c *catalog.Collection) int64 {
-	if d, known := ch.e.commit.counts[c.Ident]; known {
+	if d, known := ch.tip.counts[c.Ident]; known {
 		return d.records
 	}
 	return c.Counters.Records.Load()
@@ -114,20 +115,21 @@ func (ch *catalogChange) records(c *catalog.Collection) int64 {
 func (ch *catalogChange) put(old, c *catalog.Collection) {
 	ch.cat = ch.cat.With(old, c)
 	ch.edits = append(ch.edits, catalogEdit{c.UUID, c})
-	ch.durable(c.CatalogID, catalog.Encode(c), old != nil)
+	ch.durable(c, catalog.Encode(c), old != nil)
 }
 
 func (ch *catalogChange) remove(c *catalog.Collection) {
 	ch.cat = ch.cat.Without(c)
 	ch.edits = append(ch.edits, catalogEdit{c.UUID, nil})
-	ch.durable(c.CatalogID, nil, true)
+	ch.durable(c, nil, true)
 }
 
-func (ch *catalogChange) durable(id int64, entry []byte, had bool) {
-	key := NewRecordID(id)
-	ch.u.put(identCatalog, key, entry)
+func (ch *catalogChange) durable(c *catalog.Collection, entry []byte, had bool) {
+	key := NewRecordID(c.CatalogID)
+	table := ch.e.lines[lineOf(c.Ident)].catalog
+	ch.u.put(table, key, entry)
 	if had {
-		ch.u.supersede(identCatalog, key)
+		ch.u.supersede(table, key)
 	}
 }
 
@@ -153,12 +155,13 @@ func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 
 // dropIdent deletes a table once nobody can read it any more.
 func (ch *catalogChange) dropIdent(id catalog.Ident) {
-	ch.u.OnCommit(func(ts Timestamp) { ch.e.drops.add(ts, id) })
+	ch.u.OnCommit(func(ts Timestamp) { ch.e.lines[lineOf(id)].drops.add(ts, id) })
 	ch.u.drops = append(ch.u.drops, id)
 }
 
 // stageReplace makes the unit see next in place of c, and the commit check and do the same.
 func (u *UnitOfWork) stageReplace(c, next *catalog.Collection) {
+	u.line, u.lined = lineOf(c.Ident), true // checked by current, or the unit's first
 	next.Epoch = u.newEpoch()
 	u.change(u.Catalog().With(c, next), func(ch *catalogChange) error { return ch.replace(c, next) })
 }
@@ -172,7 +175,7 @@ func (u *UnitOfWork) current(c *catalog.Collection) error {
 	if now == nil || now.Epoch != c.Epoch {
 		return errConflict
 	}
-	return nil
+	return u.touch(c.Ident)
 }
 
 // defaultIDSpec is the _id index's specification where nobody gave another.
@@ -201,6 +204,9 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 	}
 	c, err := u.e.newCollection(spec)
 	if err != nil {
+		return nil, err
+	}
+	if err := u.touch(c.Ident); err != nil {
 		return nil, err
 	}
 	c.Epoch = u.newEpoch()
@@ -253,7 +259,7 @@ func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error)
 	if c.Oplog {
 		c.Ident, c.IdentName = identOplog, catalog.IdentName("collection", identOplog, e.salt)
 	} else {
-		c.Ident, c.IdentName = e.newIdent("collection")
+		c.Ident, c.IdentName = e.newIdent("collection", lineFor(c.NS))
 	}
 	options := spec.Options
 	if options == nil {
@@ -275,13 +281,22 @@ func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error)
 	return c, nil
 }
 
-func (e *Engine) newIdent(kind string) (catalog.Ident, string) {
-	id := catalog.Ident(e.nextIdent.Add(1) - 1)
+// lineFor is the line that a new collection is of. Stores of earlier versions have collections of the local database
+// among what is replicated; they stay there.
+func lineFor(ns string) int {
+	if catalog.DBOf(ns) == "local" && ns != OplogNS {
+		return lineLocal
+	}
+	return lineReplicated
+}
+
+func (e *Engine) newIdent(kind string, line int) (catalog.Ident, string) {
+	id := catalog.Ident(e.lines[line].nextIdent.Add(1) - 1)
 	return id, catalog.IdentName(kind, id, e.salt)
 }
 
 func (e *Engine) newIndex(c *catalog.Collection, raw []byte) (*catalog.Index, error) {
-	id, name := e.newIdent("index")
+	id, name := e.newIdent("index", lineOf(c.Ident))
 	idx, err := catalog.NewIndex(append([]byte(nil), raw...), id, name, c.Clustered)
 	if err != nil {
 		return nil, err
@@ -343,6 +358,9 @@ func (ch *catalogChange) drop(c *catalog.Collection) error {
 func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarget *catalog.Collection, stayTemp bool) (*catalog.Collection, error) {
 	if err := u.current(c); err != nil {
 		return nil, err
+	}
+	if lineFor(to) != lineOf(c.Ident) && !(c.DB() == "local" && lineFor(to) == lineLocal) {
+		return nil, mongoerr.New(mongoerr.IllegalOperation, "Cannot rename collections between a replicated and an unreplicated database")
 	}
 	f := []value.Field{value.F("renameCollection", value.NewString(c.NS)), value.F("to", value.NewString(to)),
 		value.F("stayTemp", value.NewBool(stayTemp))}

@@ -45,8 +45,7 @@ type Engine struct {
 
 	view      atomic.Pointer[view] // what a new reader sees
 	durable   atomic.Uint64        // Timestamp synced to disk
-	oldest    atomic.Uint64        // Timestamp before which versions may be gone
-	nextIdent atomic.Uint32
+	lines     [2]line
 	nextEntry atomic.Int64 // catalog ids
 	nextEpoch atomic.Uint64
 	failed    atomic.Pointer[error]
@@ -61,7 +60,6 @@ type Engine struct {
 	watch     visibleWatch
 	space     spaceGuard
 	oplog     oplogState
-	drops     dropQueue
 	spans     tableSpans
 
 	unfinished []UnfinishedBuild
@@ -77,9 +75,8 @@ type Engine struct {
 
 // view is what becomes visible at once: a moment and its catalog.
 type view struct {
-	ts  Timestamp
+	moment
 	cat *catalog.Snapshot
-	era uint32 // changes when everything is replaced, see iterPool
 }
 
 // Open opens or creates the store, recovers it after a crash, and starts its background work.
@@ -92,16 +89,16 @@ func Open(opts Options) (*Engine, error) {
 	}
 	e.claims.init()
 	e.replica.init()
-	e.commit.counts = map[catalog.Ident]tipCount{}
+	e.initLines()
 	db, err := pebble.Open(opts.Dir, e.pebbleOptions())
 	if err != nil {
-		return nil, fmt.Errorf("opening the store in %q: %w", opts.Dir, err)
+		return nil, openError(opts.Dir, err)
 	}
 	e.db = db
 	e.iters.db = db
 	if err := e.recover(); err != nil {
 		e.iters.close()
-		return nil, errorsJoin(err, db.Close())
+		return nil, errorsJoin(openError(opts.Dir, err), db.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.background.ctx, e.background.stop = ctx, stop
@@ -178,7 +175,7 @@ func (e *Engine) Visible() Timestamp { return e.view.Load().ts }
 func (e *Engine) Durable() Timestamp { return Timestamp(e.durable.Load()) }
 
 // Oldest is the earliest timestamp a snapshot may have.
-func (e *Engine) Oldest() Timestamp { return Timestamp(e.oldest.Load()) }
+func (e *Engine) Oldest() Timestamp { return Timestamp(e.lines[lineReplicated].oldest.Load()) }
 
 // Catalog is the newest catalog.
 func (e *Engine) Catalog() *catalog.Snapshot { return e.view.Load().cat }
@@ -233,4 +230,13 @@ func (e *Engine) journalLoop(ctx context.Context) {
 			e.iters.trim(e.opts.Clock())
 		}
 	}
+}
+
+// openError says why a store does not open, and what to do where its files are damaged.
+func openError(dir string, err error) error {
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("the files of the store in %q are damaged; restore them from a backup or, on a member of a replica set, "+
+			"remove the directory's contents and start again, to resync from the other members: %w", dir, err)
+	}
+	return fmt.Errorf("opening the store in %q: %w", dir, err)
 }

@@ -52,7 +52,11 @@ type follower struct {
 
 func newFollower(cat *catalog.Snapshot) *follower {
 	f := &follower{byTable: map[catalog.Ident]*catalog.Collection{}, byEntry: map[int64]catalog.UUID{}}
-	cat.Each(f.note)
+	cat.Each(func(c *catalog.Collection) {
+		if !isLocal(c.Ident) {
+			f.note(c)
+		}
+	})
 	return f
 }
 
@@ -259,10 +263,10 @@ func (e *Engine) showEntry(fx *effects) {
 		}
 	}
 	for _, d := range fx.drops {
-		e.drops.add(d.ts, d.ident)
+		e.lines[lineReplicated].drops.add(d.ts, d.ident)
 	}
 	e.noteNext(fx.next)
-	e.show(&view{ts: max(fx.ts, now.ts), cat: applyEdits(now.cat, fx.edits), era: now.era}, fx.counts, len(fx.edits) > 0)
+	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits)}, fx.counts, len(fx.edits) > 0)
 	e.setDurable(fx.ts)
 	e.watch.wake()
 }
@@ -270,7 +274,7 @@ func (e *Engine) showEntry(fx *effects) {
 // nextNumbers is the value of metaNext: no ident is given out twice, even by another primary, because members delete
 // the tables of dropped collections when it suits them.
 func (e *Engine) nextNumbers() []byte {
-	b := binary.BigEndian.AppendUint32(nil, e.nextIdent.Load())
+	b := binary.BigEndian.AppendUint32(nil, e.lines[lineReplicated].nextIdent.Load())
 	return binary.BigEndian.AppendUint64(b, uint64(e.nextEntry.Load()))
 }
 
@@ -278,6 +282,7 @@ func (e *Engine) noteNext(p []byte) {
 	if len(p) != 12 {
 		return
 	}
-	e.nextIdent.Store(max(e.nextIdent.Load(), binary.BigEndian.Uint32(p)))
+	next := &e.lines[lineReplicated].nextIdent
+	next.Store(max(next.Load(), binary.BigEndian.Uint32(p)))
 	e.nextEntry.Store(max(e.nextEntry.Load(), int64(binary.BigEndian.Uint64(p[4:]))))
 }

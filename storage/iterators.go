@@ -29,8 +29,7 @@ type iterPool struct {
 // allocates next to nothing.
 type pooledIter struct {
 	*pebble.Iterator
-	asOf    Timestamp
-	era     uint32
+	asOf    moment
 	bounded bool
 	lastUse int64
 
@@ -62,18 +61,17 @@ func (p *iterPool) nextEra() uint32 {
 	return era
 }
 
-// get gives an iterator for a view of an era that sees everything up to ts. newest must be the visible timestamp, loaded
-// before the call.
-func (p *iterPool) get(era uint32, ts, newest Timestamp, lower, upper []byte) (*pooledIter, error) {
+// get gives an iterator that sees everything up to at. newest must be the moment of the view, loaded before the call.
+func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, error) {
 	p.mu.Lock()
-	if p.era.Load() != era {
+	if p.era.Load() != at.era {
 		p.mu.Unlock()
 		return nil, errReplaced
 	}
 	for n := len(p.mu.idle); n > 0; n = len(p.mu.idle) {
 		it := p.mu.idle[n-1]
 		p.mu.idle = p.mu.idle[:n-1]
-		if it.asOf < ts {
+		if !it.asOf.covers(at) {
 			// Those below were made earlier; a commit has passed them all.
 			p.mu.Unlock()
 			closeQuietly(it)
@@ -92,19 +90,19 @@ func (p *iterPool) get(era uint32, ts, newest Timestamp, lower, upper []byte) (*
 	if err != nil {
 		return nil, err
 	}
-	if p.era.Load() != era {
+	if p.era.Load() != at.era {
 		closeQuietly(it)
 		return nil, errReplaced
 	}
-	return &pooledIter{Iterator: it, asOf: newest, era: era, bounded: lower != nil, own: -1}, nil
+	return &pooledIter{Iterator: it, asOf: *newest, bounded: lower != nil, own: -1}, nil
 }
 
-// put takes an iterator back. newest is the visible timestamp: an iterator behind it will hardly serve again.
-func (p *iterPool) put(it *pooledIter, newest Timestamp, now int64) {
-	if it.own < 0 && it.asOf >= newest && it.Error() == nil {
+// put takes an iterator back. newest is the moment of the view: an iterator behind it will hardly serve again.
+func (p *iterPool) put(it *pooledIter, newest *moment, now int64) {
+	if it.own < 0 && it.asOf.covers(newest) && it.Error() == nil {
 		it.lastUse = now
 		p.mu.Lock()
-		if !p.mu.closed && it.era == p.era.Load() && len(p.mu.idle) < maxIdleIters {
+		if !p.mu.closed && it.asOf.era == p.era.Load() && len(p.mu.idle) < maxIdleIters {
 			p.mu.idle = append(p.mu.idle, it)
 			p.mu.Unlock()
 			return
@@ -147,7 +145,7 @@ func (p *iterPool) close() {
 // iterator gives an iterator for the snapshot's view, readied to read versions.
 func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	if s.unit == nil {
-		it, err = s.e.iters.get(s.era, s.ts, s.e.Visible(), lower, upper)
+		it, err = s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
 	} else {
 		var own *pebble.Iterator
 		own, err = s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -160,7 +158,7 @@ func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	it.v.reset(it.Iterator, s.ts, s.unit != nil)
+	it.v.reset(it.Iterator, s.of(identOf(lower)), s.unit != nil)
 	return it, nil
 }
 
@@ -169,5 +167,5 @@ func (s *Snapshot) current(it *pooledIter) bool { return s.unit == nil || it.own
 
 // giveBack takes an iterator back into the pool.
 func (s *Snapshot) giveBack(it *pooledIter) {
-	s.e.iters.put(it, s.e.Visible(), s.e.opts.Clock().UnixNano())
+	s.e.iters.put(it, &s.e.view.Load().moment, s.e.opts.Clock().UnixNano())
 }

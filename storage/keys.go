@@ -17,7 +17,11 @@ const (
 	identFirst      catalog.Ident = 16 // the first one given to a collection or index
 
 	// From here on are tables of this node alone: they are not replicated, and part of no snapshot.
-	identLocal catalog.Ident = 0x8000_0000
+	identLocal           catalog.Ident = 0x8000_0000
+	identLocalMeta       catalog.Ident = identLocal + 3 // see LocalTable for those before
+	identLocalCatalog    catalog.Ident = identLocal + 4
+	identLocalSuperseded catalog.Ident = identLocal + 5
+	identLocalFirst      catalog.Ident = identLocal + 16
 )
 
 // The first byte of keys in the meta table.
@@ -75,19 +79,30 @@ func identRange(id catalog.Ident) (lower, upper []byte) {
 	return appendUnversioned(appendIdent(nil, id)), appendUnversioned(appendIdent(nil, id+1))
 }
 
-func metaKey(kind byte, rest ...byte) []byte {
-	k := append(appendIdent(nil, identMeta), kind)
+// metaKey is a key of the replicated line's meta table.
+func metaKey(kind byte, rest ...byte) []byte { return metaKeyIn(identMeta, kind, rest...) }
+
+func metaKeyIn(table catalog.Ident, kind byte, rest ...byte) []byte {
+	k := append(appendIdent(nil, table), kind)
 	return appendUnversioned(append(k, rest...))
 }
 
 func countersKey(dst []byte, id catalog.Ident) []byte {
-	k := append(appendIdent(dst[:0], identMeta), metaCounters)
+	k := append(appendIdent(dst[:0], metaTableOf(id)), metaCounters)
 	return appendUnversioned(appendIdent(k, id))
 }
 
 func dropKey(ts Timestamp, id catalog.Ident) []byte {
 	k := binary.BigEndian.AppendUint64(nil, uint64(ts))
-	return metaKey(metaDrop, appendIdent(k, id)...)
+	return metaKeyIn(metaTableOf(id), metaDrop, appendIdent(k, id)...)
+}
+
+// metaTableOf is the meta table that has what concerns a table.
+func metaTableOf(id catalog.Ident) catalog.Ident {
+	if isLocal(id) {
+		return identLocalMeta
+	}
+	return identMeta
 }
 
 func timeKey(dst []byte, table catalog.Ident, ts Timestamp) []byte {

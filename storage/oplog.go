@@ -427,7 +427,7 @@ func (c *oplogCursor) load() bool {
 	fresh := c.it == nil
 	if fresh {
 		lower, upper := identRange(identOplog)
-		if c.it, c.err = c.s.e.iters.get(c.s.era, c.s.ts, c.s.e.Visible(), lower, upper); c.err != nil {
+		if c.it, c.err = c.s.e.iters.get(&c.s.moment, &c.s.e.view.Load().moment, lower, upper); c.err != nil {
 			return false
 		}
 	}
@@ -488,7 +488,7 @@ func (c *oplogCursor) seekTo(rid RecordID) {
 
 func (c *oplogCursor) save() {
 	if c.it != nil {
-		c.s.e.iters.put(c.it, c.s.e.Visible(), c.s.e.opts.Clock().UnixNano())
+		c.s.e.iters.put(c.it, &c.s.e.view.Load().moment, c.s.e.opts.Clock().UnixNano())
 		c.it = nil
 	}
 }

@@ -15,11 +15,11 @@ type SessionEntry struct {
 // Blocks of writes outside sessions are passed over unread, so that following the oplog costs little.
 func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error) error {
 	lower, upper := identRange(identOplog)
-	it, err := s.e.iters.get(s.era, s.ts, s.e.Visible(), lower, upper)
+	it, err := s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
 	if err != nil {
 		return err
 	}
-	defer func() { s.e.iters.put(it, s.e.Visible(), s.e.opts.Clock().UnixNano()) }()
+	defer func() { s.e.iters.put(it, &s.e.view.Load().moment, s.e.opts.Clock().UnixNano()) }()
 	var b openBlock
 	for ok := it.SeekGE(timeKey(nil, identOplog, after+1)); ok; ok = it.Next() {
 		p, err := it.ValueAndErr()

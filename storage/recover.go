@@ -17,7 +17,7 @@ func (e *Engine) recover() error {
 	if err := e.load(0); err != nil {
 		return err
 	}
-	e.commit.last = e.Visible()
+	e.commit.tip.next = e.Visible()
 	if err := e.reconcileIdents(e.Catalog()); err != nil {
 		return err
 	}
@@ -51,14 +51,17 @@ func (e *Engine) newestCommit() (Timestamp, error) {
 			return 0, err
 		}
 	}
-	p, err := e.getMeta(metaKey(metaTop))
-	if err != nil {
+	mark, err := e.metaTime(identMeta, metaTop)
+	return max(top, mark), err
+}
+
+// metaTime reads a timestamp of a meta table, zero where it is not there.
+func (e *Engine) metaTime(table catalog.Ident, kind byte) (Timestamp, error) {
+	p, err := e.getMeta(metaKeyIn(table, kind))
+	if err != nil || len(p) != 8 {
 		return 0, err
 	}
-	if len(p) == 8 {
-		top = max(top, Timestamp(binary.BigEndian.Uint64(p)))
-	}
-	return top, nil
+	return Timestamp(binary.BigEndian.Uint64(p)), nil
 }
 
 func (e *Engine) getMeta(key []byte) ([]byte, error) {
@@ -73,17 +76,9 @@ func (e *Engine) getMeta(key []byte) ([]byte, error) {
 	return append([]byte(nil), p...), nil
 }
 
-func (e *Engine) readOldest() (Timestamp, error) {
-	p, err := e.getMeta(metaKey(metaOldest))
-	if err != nil || len(p) != 8 {
-		return 0, err
-	}
-	return Timestamp(binary.BigEndian.Uint64(p)), nil
-}
-
-// loadCatalog reads the durable catalog as of ts. With counters the collections are readied for writing.
-func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, error) {
-	lower, upper := identRange(identCatalog)
+// loadCatalog reads a line's durable catalog as of ts. With counters the collections are readied for writing.
+func (e *Engine) loadCatalog(table catalog.Ident, ts Timestamp, counters bool) ([]*catalog.Collection, error) {
+	lower, upper := identRange(table)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return nil, err
@@ -92,7 +87,7 @@ func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, er
 	var v versions
 	v.reset(it, ts, false)
 	var all []*catalog.Collection
-	for ok := v.seekGE(appendIdent(nil, identCatalog)); ok; ok = v.next() {
+	for ok := v.seekGE(appendIdent(nil, table)); ok; ok = v.next() {
 		id, _ := RecordID(v.user[identLen:]).Int64()
 		c, err := catalog.Decode(id, append([]byte(nil), v.value...))
 		if err != nil {
@@ -108,7 +103,7 @@ func (e *Engine) loadCatalog(ts Timestamp, counters bool) (*catalog.Snapshot, er
 		}
 		all = append(all, c)
 	}
-	return catalog.Of(all), v.err
+	return all, v.err
 }
 
 func (e *Engine) readCounters(c *catalog.Collection) error {
@@ -158,8 +153,9 @@ func (q *dropQueue) clear() {
 	q.Unlock()
 }
 
-func (e *Engine) loadDrops() error {
-	lower, upper := metaKey(metaDrop), metaKey(metaDrop+1)
+func (e *Engine) loadDrops(l *line) error {
+	l.drops.clear()
+	lower, upper := metaKeyIn(l.meta, metaDrop), metaKeyIn(l.meta, metaDrop+1)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err
@@ -170,7 +166,7 @@ func (e *Engine) loadDrops() error {
 		if len(k) != identLen+1+8+4+1 {
 			continue
 		}
-		e.drops.add(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:])))
+		l.drops.add(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:])))
 	}
 	return it.Error()
 }
@@ -179,10 +175,10 @@ func (e *Engine) loadDrops() error {
 // a crash left of an index build; it goes.
 func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 	known := map[catalog.Ident]bool{}
-	next := identFirst
 	note := func(id catalog.Ident) {
 		known[id] = true
-		next = max(next, id+1)
+		next := &e.lines[lineOf(id)].nextIdent
+		next.Store(max(next.Load(), uint32(id)+1))
 	}
 	for _, c := range cat.All() {
 		note(c.Ident)
@@ -190,37 +186,48 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 			note(idx.Ident)
 		}
 	}
-	for _, d := range e.drops.list {
-		note(d.ident)
+	for i := range e.lines {
+		for _, d := range e.lines[i].drops.list {
+			note(d.ident)
+		}
 	}
-	it, err := e.db.NewIter(nil)
+	tables, err := e.tables()
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(it)
-	var orphans []catalog.Ident
-	for ok := it.SeekGE(appendUnversioned(appendIdent(nil, identFirst))); ok; {
-		id := identOf(it.Key())
-		if id >= identLocal {
-			break
+	for _, id := range tables {
+		if known[id] {
+			continue
 		}
-		next = max(next, id+1)
-		if !known[id] {
-			orphans = append(orphans, id)
-		}
-		ok = it.SeekGE(appendUnversioned(appendIdent(nil, id+1)))
-	}
-	if err := it.Error(); err != nil {
-		return err
-	}
-	e.nextIdent.Store(max(e.nextIdent.Load(), uint32(next)))
-	for _, id := range orphans {
+		note(id)
 		e.log.Warn().Uint32("ident", uint32(id)).Msg("dropping a table that belongs to no collection")
 		if err := e.deleteIdent(id); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tables lists the tables of collections and indexes that have data.
+func (e *Engine) tables() ([]catalog.Ident, error) {
+	it, err := e.db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(it)
+	var out []catalog.Ident
+	for ok := it.SeekGE(appendUnversioned(appendIdent(nil, identFirst))); ok; {
+		id := identOf(it.Key())
+		next := id + 1
+		switch {
+		case id < identLocal || id >= identLocalFirst:
+			out = append(out, id)
+		default:
+			next = identLocalFirst
+		}
+		ok = it.SeekGE(appendUnversioned(appendIdent(nil, next)))
+	}
+	return out, it.Error()
 }
 
 // deleteIdent deletes a table's keys and its counters.
@@ -262,14 +269,14 @@ type catalogHistory struct {
 
 func (h *catalogHistory) add(ts Timestamp, cat *catalog.Snapshot) {
 	h.Lock()
-	h.list = append(h.list, &view{ts: ts, cat: cat})
+	h.list = append(h.list, &view{moment{ts: ts}, cat})
 	h.Unlock()
 }
 
 // reset forgets all but one catalog.
 func (h *catalogHistory) reset(ts Timestamp, cat *catalog.Snapshot) {
 	h.Lock()
-	h.list = []*view{{ts: ts, cat: cat}}
+	h.list = []*view{{moment{ts: ts}, cat}}
 	h.Unlock()
 }
 
@@ -298,7 +305,16 @@ func (e *Engine) catalogAt(ts Timestamp) (*catalog.Snapshot, error) {
 	if cat := e.history.at(ts); cat != nil {
 		return cat, nil
 	}
-	return e.loadCatalog(ts, false)
+	all, err := e.loadCatalog(identCatalog, ts, false)
+	if err != nil {
+		return nil, err
+	}
+	e.Catalog().Each(func(c *catalog.Collection) {
+		if isLocal(c.Ident) {
+			all = append(all, c)
+		}
+	})
+	return catalog.Of(all), nil
 }
 
 // lastUserKey is the highest key of a table without ident and version, deletions included; nil where it is empty.

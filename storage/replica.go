@@ -110,6 +110,9 @@ func (r *replicaState) turn() {
 func (e *Engine) forgetWriting() {
 	e.claims.forget(e.Visible())
 	e.Catalog().Each(func(c *catalog.Collection) {
+		if isLocal(c.Ident) {
+			return
+		}
 		c.Counters.ForgetRecordIDs()
 		for _, idx := range c.Indexes {
 			idx.Tail.Forget()
@@ -154,9 +157,8 @@ func wakeAll(g *Group) {
 }
 
 // admit tells whether the member may commit the unit.
-func (e *Engine) admit(u *UnitOfWork) error {
-	t := &e.commit.tip
-	if u.gen == t.gen && t.refuse == nil || u.Empty() {
+func (t *tip) admit(u *UnitOfWork) error {
+	if u.gen == t.gen && t.refuse == nil || u.line == lineLocal || u.Empty() {
 		return nil
 	}
 	if t.refuse != nil {
@@ -176,15 +178,11 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 	gen, propose := r.mu.gen, r.mu.propose
 	c := &e.commit
 	if len(r.mu.inflight) == 0 || c.tip.gen != gen {
-		now := e.view.Load()
-		c.tip = tip{ts: now.ts, cat: now.cat, gen: gen, refuse: r.mu.refuse}
-		c.last = max(c.last, now.ts)
+		c.tip.restart(e.view.Load(), gen, r.mu.refuse)
 		r.mu.broken = false
-	} else {
-		c.tip.ahead = true
 	}
 	r.mu.Unlock()
-	g := e.prepareGroup()
+	g := e.prepareGroup(&c.tip, c.group)
 	if g.batch != nil {
 		g.seal()
 	}

@@ -101,18 +101,6 @@ func (m *testMember) apply() {
 			err = m.e.ApplyEntry(x.data, uint64(at+1), x.term)
 		}
 		if err != nil {
-			m.e.replica.mu.Lock()
-			var fl []string
-			for _, g := range m.e.replica.mu.inflight {
-				fl = append(fl, fmt.Sprint(g.last, len(g.data)))
-			}
-			fmt.Println("APPLYFAIL", m.name, at+1, err, "own", own, "by", x.by != nil && x.by == m, "entry ts", EntryTimestamp(x.data), len(x.data), "term", x.term, l.term, "mode", m.e.replica.mu.mode, fl, m.e.Visible())
-			if at > 3 {
-				for k := at - 3; k < min(len(l.entries), at+4); k++ {
-					fmt.Println("  log", k+1, l.entries[k].term, EntryTimestamp(l.entries[k].data), len(l.entries[k].data))
-				}
-			}
-			m.e.replica.mu.Unlock()
 			l.t.Errorf("member %d, entry %d: %v", m.name, at+1, err)
 			return
 		}
@@ -149,7 +137,10 @@ func (l *testLog) commitSome(n int) {
 }
 
 func (l *testLog) waitApplied(m *testMember, index int) {
-	for !l.t.Failed() {
+	for {
+		if l.t.Failed() {
+			l.t.FailNow() // who failed may have stopped to apply
+		}
 		if at, _ := m.e.AppliedIndex(); at >= uint64(index) {
 			return
 		}
@@ -241,6 +232,9 @@ func (l *testLog) same() {
 // copySnapshot takes a snapshot of one member's store to another's.
 func copySnapshot(t *testing.T, from, to *Engine, dir string) SnapshotManifest {
 	t.Helper()
+	if err := to.Files().Remove(dir); err != nil {
+		t.Fatal(err)
+	}
 	m, err := from.WriteSnapshot(context.Background(), dir, 64<<10)
 	if err != nil {
 		t.Fatal(err)
@@ -626,4 +620,95 @@ func TestRoles(t *testing.T) {
 			t.Error("the entry was committed, and is not there")
 		}
 	}
+}
+
+// Collections of the local database are each member's own: any member writes them, at once, and what it does moves no
+// replicated timestamp.
+func TestLocalCollections(t *testing.T) {
+	o := Options{HistoryWindow: time.Nanosecond, CollectInterval: time.Hour}
+	l := newTestLog(t, 2, o)
+	defer l.close()
+	l.elect(l.members[0], 0)
+	m := l.members[1]
+	for _, e := range []*Engine{l.members[0].e, m.e} {
+		before := e.Visible()
+		c := create(t, e, "local.x", nil, spec("n_1", D("n", 1)))
+		if !isLocal(c.Ident) || !isLocal(c.Indexes[1].Ident) {
+			t.Errorf("tables %x", c.Ident)
+		}
+		if ts := insert(t, e, c, D("_id", 1, "n", 1), D("_id", 2, "n", 2)); ts != before || e.Visible() != before {
+			t.Errorf("committed at %v, visible %v, before %v", ts, e.Visible(), before)
+		}
+		// Two that read the same do not both write.
+		s := e.Snapshot()
+		rid, old, _, _ := s.FindByID(c, V(1))
+		rid, old = rid.Clone(), append([]byte(nil), old...)
+		if err := update(t, e, "local.x", 1, D("_id", 1, "n", 5)); err != nil {
+			t.Error(err)
+		}
+		want(t, "the old view", list(t, s, "local.x", false), "{ _id: 1, n: 1 } { _id: 2, n: 2 }")
+		u := e.NewUnitOfWork(s)
+		code(t, u.Update(c, rid, old, D("_id", 1, "n", 6), NoInfo), mongoerr.WriteConflict)
+		u.Rollback()
+		s.Release()
+		want(t, "the new view", now(t, e, "local.x"), "{ _id: 1, n: 5 } { _id: 2, n: 2 }")
+		u = e.NewUnitOfWork(nil)
+		_, err := u.Insert(c, D("_id", 1), NoInfo)
+		code(t, err, mongoerr.DuplicateKey)
+		_, err = u.CreateCollection(CollectionSpec{NS: "db.y"})
+		code(t, err, mongoerr.IllegalOperation)
+		u.Rollback()
+		b, err := e.StartIndexBuild(context.Background(), "local.x", [][]byte{spec("b_1", D("n", -1))}, NewUUID())
+		if err == nil {
+			_, err = b.Run(context.Background())
+		}
+		if err != nil || indexKeys(t, e, "local.x", "b_1") != 2 {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if err := e.collect(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		create(t, e, "local.gone", nil)
+		u = e.NewUnitOfWork(nil)
+		if err := u.DropCollection(e.Catalog().Lookup("local.gone")); err != nil {
+			t.Fatal(err)
+		}
+		commit(t, e, u)
+	}
+	go func() {
+		for !l.isClosed() {
+			l.commitSome(1)
+			time.Sleep(20 * time.Microsecond)
+		}
+	}()
+	create(t, l.members[0].e, "db.c", nil)
+	l.settle()
+	l.same()
+	if m.e.Catalog().Lookup("local.x") == nil || m.e.Catalog().Lookup("db.c") == nil {
+		t.Error("a change of one line lost what the other had")
+	}
+	// A snapshot of the other member leaves them alone, and so does a restart.
+	m.halt()
+	insert(t, l.members[0].e, l.members[0].e.Catalog().Lookup("db.c"), D("_id", 1))
+	man := copySnapshot(t, l.members[0].e, m.e, "x")
+	if err := m.e.InstallSnapshot(context.Background(), "x", man); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		want(t, "local", now(t, m.e, "local.x"), "{ _id: 1, n: 5 } { _id: 2, n: 2 }")
+		want(t, "replicated", now(t, m.e, "db.c"), "{ _id: 1 }")
+		if n := indexKeys(t, m.e, "local.x", "b_1"); n != 2 || m.e.Catalog().Lookup("local.x").Counters.Records.Load() != 2 {
+			t.Errorf("%d keys", n)
+		}
+		m.e.Resign(errNoMember)
+		if err := m.e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		o.FS = m.fs
+		m.e = openMem(t, o)
+	}
+	m.start()
+	l.settle()
+	l.same()
 }

@@ -13,10 +13,9 @@ import (
 // Snapshot is a view of the store at one timestamp, with the catalog of that moment. One goroutine uses it at a time.
 // It holds no locks; what it pins is history, so it must be released.
 type Snapshot struct {
+	moment
 	e    *Engine
-	ts   Timestamp
 	cat  *catalog.Snapshot
-	era  uint32
 	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
 
 	point *pooledIter // for Get and FindByID, made when first needed
@@ -31,10 +30,13 @@ type snapshotRegistry struct {
 
 type snapshotShard struct {
 	sync.Mutex
-	ts   []Timestamp // zero: free
+	at   []snapshotPin
 	free []int
 	_    [64]byte // shards are on cache lines of their own
 }
+
+// snapshotPin is what a snapshot reads, zero where the slot is free.
+type snapshotPin struct{ ts, local Timestamp }
 
 func (r *snapshotRegistry) add(s *Snapshot) {
 	sh := &r.shards[rand.Uint32()%uint32(len(r.shards))]
@@ -42,10 +44,10 @@ func (r *snapshotRegistry) add(s *Snapshot) {
 	if n := len(sh.free); n > 0 {
 		s.slot = sh.free[n-1]
 		sh.free = sh.free[:n-1]
-		sh.ts[s.slot] = s.ts
+		sh.at[s.slot] = snapshotPin{s.ts, s.local}
 	} else {
-		s.slot = len(sh.ts)
-		sh.ts = append(sh.ts, s.ts)
+		s.slot = len(sh.at)
+		sh.at = append(sh.at, snapshotPin{s.ts, s.local})
 	}
 	sh.Unlock()
 	s.shard = sh
@@ -53,20 +55,24 @@ func (r *snapshotRegistry) add(s *Snapshot) {
 
 func (r *snapshotRegistry) remove(s *Snapshot) {
 	s.shard.Lock()
-	s.shard.ts[s.slot] = 0
+	s.shard.at[s.slot] = snapshotPin{}
 	s.shard.free = append(s.shard.free, s.slot)
 	s.shard.Unlock()
 	s.shard = nil
 }
 
-// min is the earliest timestamp in use, MaxTimestamp where there is none.
-func (r *snapshotRegistry) min() Timestamp {
+// min is the earliest timestamp of a line in use, MaxTimestamp where there is none.
+func (r *snapshotRegistry) min(line int) Timestamp {
 	low := MaxTimestamp
 	for i := range r.shards {
 		sh := &r.shards[i]
 		sh.Lock()
-		for _, ts := range sh.ts {
-			if ts != 0 && ts < low {
+		for _, at := range sh.at {
+			ts := at.ts
+			if line == lineLocal {
+				ts = at.local
+			}
+			if at.ts != 0 && ts < low {
 				low = ts
 			}
 		}
@@ -78,7 +84,7 @@ func (r *snapshotRegistry) min() Timestamp {
 // Snapshot is the newest view. It must be released.
 func (e *Engine) Snapshot() *Snapshot {
 	v := e.view.Load()
-	s := &Snapshot{e: e, ts: v.ts, cat: v.cat, era: v.era}
+	s := &Snapshot{e: e, moment: v.moment, cat: v.cat}
 	e.snapshots.add(s)
 	return s
 }
@@ -88,7 +94,7 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 	v := e.view.Load()
 	d := e.Durable()
 	if d >= v.ts {
-		s := &Snapshot{e: e, ts: v.ts, cat: v.cat, era: v.era}
+		s := &Snapshot{e: e, moment: v.moment, cat: v.cat}
 		e.snapshots.add(s)
 		return s
 	}
@@ -107,7 +113,8 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 		return nil, mongoerr.Newf(mongoerr.SnapshotUnavailable,
 			"Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is %v. Visible timestamp is %v", ts, now.ts)
 	}
-	s := &Snapshot{e: e, ts: ts, era: now.era}
+	s := &Snapshot{e: e, moment: now.moment}
+	s.ts = ts
 	// Registered first, so that the collector cannot pass ts between the check and the use.
 	e.snapshots.add(s)
 	if ts < e.Oldest() {
@@ -125,7 +132,7 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 
 // Clone is another snapshot of the same moment, for a cursor with a life of its own.
 func (s *Snapshot) Clone() *Snapshot {
-	c := &Snapshot{e: s.e, ts: s.ts, cat: s.cat, era: s.era, unit: s.unit}
+	c := &Snapshot{e: s.e, moment: s.moment, cat: s.cat, unit: s.unit}
 	s.e.snapshots.add(c)
 	return c
 }
@@ -160,15 +167,18 @@ func (s *Snapshot) Save() {
 	}
 }
 
-// lookups readies s.point.
-func (s *Snapshot) lookups() (it *pooledIter, err error) {
+// lookups readies s.point, for a table.
+func (s *Snapshot) lookups(id catalog.Ident) (it *pooledIter, err error) {
 	if s.point != nil && !s.current(s.point) {
 		s.Save()
 	}
 	if s.point == nil {
-		s.point, err = s.iterator(nil, nil)
+		if s.point, err = s.iterator(nil, nil); err != nil {
+			return nil, err
+		}
 	}
-	return s.point, err
+	s.point.v.ts = uint64(s.of(id))
+	return s.point, nil
 }
 
 // Get reads a record. doc is borrowed until the next call on the snapshot.
@@ -176,7 +186,7 @@ func (s *Snapshot) Get(c *catalog.Collection, rid RecordID) (doc []byte, ok bool
 	if c.Oplog {
 		return s.e.oplogGet(s, rid)
 	}
-	p, err := s.lookups()
+	p, err := s.lookups(c.Ident)
 	if err != nil {
 		return nil, false, err
 	}
@@ -199,7 +209,7 @@ func (s *Snapshot) FindByID(c *catalog.Collection, id value.Value) (rid RecordID
 // LookupID finds the place of the record with the given _id, without reading it. For clustered collections the record
 // need not exist. rid is borrowed until the next call on the snapshot.
 func (s *Snapshot) LookupID(c *catalog.Collection, id value.Value) (rid RecordID, ok bool, err error) {
-	p, err := s.lookups()
+	p, err := s.lookups(c.Ident)
 	if err != nil {
 		return nil, false, err
 	}

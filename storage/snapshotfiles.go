@@ -304,7 +304,7 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 }
 
 // load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the tables whose
-// deletion is under way. replica.mu is held, or nobody else is there yet.
+// deletion is under way. What is local is loaded once. replica.mu is held, or nobody else is there yet.
 func (e *Engine) load(era uint32) error {
 	p, err := e.getMeta(metaKey(metaApplied))
 	if err != nil {
@@ -312,40 +312,66 @@ func (e *Engine) load(era uint32) error {
 	}
 	at := &applied{}
 	at.decode(p)
-	e.replica.at.Store(at)
-	e.replica.mu.follower = nil
 	top, err := e.newestCommit()
 	if err != nil {
 		return err
 	}
 	top = max(top, at.ts)
-	oldest, err := e.readOldest()
+	all, err := e.loadLine(&e.lines[lineReplicated], top)
 	if err != nil {
 		return err
 	}
-	cat, err := e.loadCatalog(top, true)
-	if err != nil {
-		return err
+	local := Timestamp(1)
+	if old := e.view.Load(); old != nil {
+		local = old.local
+		old.cat.Each(func(c *catalog.Collection) {
+			if isLocal(c.Ident) {
+				all = append(all, c)
+			}
+		})
+	} else {
+		mark, err := e.metaTime(identLocalMeta, metaTop)
+		if err != nil {
+			return err
+		}
+		local = max(local, mark)
+		own, err := e.loadLine(&e.lines[lineLocal], local)
+		if err != nil {
+			return err
+		}
+		all = append(all, own...)
 	}
-	e.drops.clear()
-	if err := e.loadDrops(); err != nil {
-		return err
-	}
+	cat := catalog.Of(all)
 	e.claims.forget(top)
 	e.history.reset(top, cat)
 	e.spans.update(cat)
-	e.oldest.Store(uint64(max(oldest, 1)))
-	e.oplog.counters.Store(&catalog.Counters{})
+	counters := &catalog.Counters{}
 	if c := cat.Lookup(OplogNS); c != nil {
-		e.oplog.counters.Store(c.Counters)
+		counters = c.Counters
 	}
+	e.oplog.counters.Store(counters)
 	numbers, err := e.getMeta(metaKey(metaNext))
 	if err != nil {
 		return err
 	}
 	e.noteNext(numbers)
-	e.view.Store(&view{ts: top, cat: cat, era: era})
+	e.replica.mu.follower = nil
+	e.view.Store(&view{moment{top, local, era}, cat})
+	e.replica.at.Store(at)
 	e.durable.Store(uint64(top))
 	e.watch.wake()
 	return nil
+}
+
+// loadLine loads what the store has of a line as of ts.
+func (e *Engine) loadLine(l *line, ts Timestamp) ([]*catalog.Collection, error) {
+	oldest, err := e.metaTime(l.meta, metaOldest)
+	if err != nil {
+		return nil, err
+	}
+	l.oldest.Store(uint64(max(oldest, 1)))
+	if err := e.loadDrops(l); err != nil {
+		return nil, err
+	}
+	return e.loadCatalog(l.catalog, ts, true)
 }

@@ -24,6 +24,9 @@ func (t *tableSpans) policy(start []byte) (p pebble.SpanPolicy, end []byte, err 
 	switch {
 	case id < identOplog:
 		return p, appendUnversioned(appendIdent(nil, identOplog)), nil
+	case id >= identLocal && id < identLocalFirst:
+		// The log of the replica set, above all: its entries are soon gone again.
+		return p, appendUnversioned(appendIdent(nil, identLocalFirst)), nil
 	case id == identOplog:
 		return p, appendUnversioned(appendIdent(nil, identOplog+1)), nil
 	}

@@ -48,7 +48,7 @@ func (r *snapshotRegistry) count() (n int) {
 	for i := range r.shards {
 		sh := &r.shards[i]
 		sh.Lock()
-		n += len(sh.ts) - len(sh.free)
+		n += len(sh.at) - len(sh.free)
 		sh.Unlock()
 	}
 	return n

@@ -41,6 +41,8 @@ type UnitOfWork struct {
 	}
 	state unitState
 	gen   uint64 // of the time the unit began, see replicaState
+	line  int    // what it writes to, once lined is set
+	lined bool
 	wait  commitWait
 }
 
@@ -100,7 +102,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 		} else {
 			u.batch = u.e.db.NewIndexedBatch()
 		}
-		u.own = &Snapshot{e: u.e, ts: u.base.ts, cat: u.base.cat, era: u.base.era, unit: u}
+		u.own = &Snapshot{e: u.e, moment: u.base.moment, cat: u.base.cat, unit: u}
 		u.e.snapshots.add(u.own)
 	}
 	return u.own
@@ -121,6 +123,9 @@ func (u *UnitOfWork) sealOverlay() {
 func (u *UnitOfWork) readTS() Timestamp {
 	if u.base == nil {
 		return 0
+	}
+	if u.line == lineLocal {
+		return u.base.local
 	}
 	return u.base.ts
 }
@@ -228,6 +233,17 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 		}
 	}
 	u.used = append(u.used, usedCollection{c.UUID, c.Epoch})
+	return u.touch(c.Ident)
+}
+
+// touch makes the unit one of the line that a table is of.
+func (u *UnitOfWork) touch(id catalog.Ident) error {
+	line := lineOf(id)
+	if u.lined && u.line != line {
+		return mongoerr.New(mongoerr.IllegalOperation,
+			"a unit of work may write to the local database or to others, not to both")
+	}
+	u.line, u.lined = line, true
 	return nil
 }
 
@@ -273,7 +289,7 @@ func (u *UnitOfWork) free() {
 
 func (u *UnitOfWork) releaseLatest() {
 	if u.latest.it != nil {
-		u.e.iters.put(u.latest.it, u.e.Visible(), u.e.opts.Clock().UnixNano())
+		u.e.iters.put(u.latest.it, &u.e.view.Load().moment, u.e.opts.Clock().UnixNano())
 		u.latest.it = nil
 	}
 }
@@ -281,16 +297,19 @@ func (u *UnitOfWork) releaseLatest() {
 // newest readies u.latest to look at what is committed now, whatever the unit's snapshot.
 func (u *UnitOfWork) newest() (*versions, error) {
 	v := u.e.view.Load()
-	now := v.ts
-	if u.latest.it != nil && (u.latest.it.asOf < now || u.latest.it.era != v.era) {
+	if u.latest.it != nil && !u.latest.it.asOf.covers(&v.moment) {
 		u.releaseLatest()
 	}
 	if u.latest.it == nil {
-		it, err := u.e.iters.get(v.era, now, now, nil, nil)
+		it, err := u.e.iters.get(&v.moment, &v.moment, nil, nil)
 		if err != nil {
 			return nil, err
 		}
 		u.latest.it = it
+	}
+	now := v.ts
+	if u.line == lineLocal {
+		now = v.local
 	}
 	u.latest.v.reset(u.latest.it.Iterator, now, false)
 	return &u.latest.v, nil

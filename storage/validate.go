@@ -198,7 +198,7 @@ func hasKey(set *indexkey.KeySet, key []byte) bool {
 
 // hasEntry looks for one entry of an index.
 func (s *Snapshot) hasEntry(buf *[]byte, idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
-	p, err := s.lookups()
+	p, err := s.lookups(idx.Ident)
 	if err != nil {
 		return false, err
 	}
@@ -249,7 +249,7 @@ func wholeDocument(doc []byte) bool {
 // Repair brings a collection's indexes, multikey marks and counters in line with its records, and removes records that
 // are no documents, after Validate found fault with them. It tells whether something was changed.
 func (e *Engine) Repair(ctx context.Context, ns string, found *Validation) (changed bool, err error) {
-	err = e.retry(ctx, func(u *UnitOfWork) error {
+	_, err = e.retry(ctx, func(u *UnitOfWork) error {
 		changed = false
 		c := u.Catalog().Lookup(ns)
 		if c == nil {

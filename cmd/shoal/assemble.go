@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -45,6 +46,8 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 			return nil, err
 		}
 	}
+	configureScripts(c, a.params)
+	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(command.LongOf(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
 		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.Shutdown, RotateLog: h.RotateLog,
@@ -316,6 +319,7 @@ func (a *assembly) replset(name string) error {
 	if err != nil {
 		return err
 	}
+	a.onStop(d.close)
 	var hosts []string
 	for i, s := range servers {
 		if err := s.KeepKeys(); err != nil {

@@ -14,8 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/query/js"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -93,6 +96,14 @@ func configureLog(c *config) error {
 		c.Log.Service = "S"
 	}
 	return console.Std.Configure(c.Log)
+}
+
+// configureScripts is --noscripting; the parameter shows it.
+func configureScripts(c *config, params *cluster.Params) {
+	if c.NoScripts {
+		params.Store("javascriptEnabled", value.NewBool(false))
+		js.Disable()
+	}
 }
 
 func logStart(c *config) {

@@ -68,17 +68,8 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 
 // A member whose files are damaged refuses to start and says why; emptied, it gets everything from the others.
 func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
-	for name, damage := range map[string]func(t *testing.T, dir string){
-		"log flipped": func(t *testing.T, dir string) {
-			damageFile(t, dir, "*.log", func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b })
-		},
-		"table flipped": func(t *testing.T, dir string) {
-			damageFile(t, dir, "*.sst", func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b })
-		},
-		"manifest cut": func(t *testing.T, dir string) {
-			damageFile(t, dir, "MANIFEST-*", func(b []byte) []byte { return b[:len(b)/2] })
-		},
-	} {
+	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
+	for name, pattern := range map[string]string{"log": "*.log", "table": "*.sst"} {
 		t.Run(name, func(t *testing.T) {
 			rs := launchSet(t, 3)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -87,11 +78,11 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 			insertPadded(t, ctx, coll, 2000)
 			victim := (rs.primary() + 1) % 3
 			rs.kill(victim)
-			damage(t, rs.dbpath(victim))
+			damageFile(t, rs.dbpath(victim), pattern, flip)
 			err := rs.tryStart(victim)
 			log, _ := os.ReadFile(filepath.Join(rs.dir, string(rune('0'+victim))+".log"))
 			if err == nil {
-				t.Skip("the damaged part was not read at the start") // what reads it later says so
+				t.Fatal("it starts on damaged files")
 			}
 			if !strings.Contains(string(log), "resync") {
 				t.Errorf("the log does not tell of the way back: %s", log[max(0, len(log)-1500):])

@@ -227,7 +227,10 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	a.services = append(a.services, svc)
 	svc.Clock = clock
 	points := cluster.NewFailPoints() // a test sets one on the router it speaks to, and on no other
-	base := &command.Base{Service: svc, Params: a.params, FailPoints: points, Sessions: cluster.NewSessionCache(cluster.PeerSessionStore{Peer: config}, time.Now, nil)}
+	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
+	base.Sessions = cluster.NewSessionCache(cluster.PeerSessionStore{Peer: config}, time.Now, func(id cluster.LogicalSessionID) {
+		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+	})
 	base.Install()
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)

@@ -140,7 +140,7 @@ func (b *bounds) window(p *partition, i int) (lo, hi int, err error) {
 	if b.byVal {
 		return b.valueWindow(p, i)
 	}
-	lo, hi = 0, len(p.docs)
+	lo, hi = 0, p.docs.len()
 	if !b.lo.unbounded {
 		lo = int(min(max(int64(i)+b.lo.n, 0), int64(hi)))
 	}
@@ -158,14 +158,14 @@ func (b *bounds) valueWindow(p *partition, i int) (lo, hi int, err error) {
 	case b.unit == "" && !v.T.Numeric():
 		return 0, 0, mongoerr.Newf(5429414, "Invalid range: Expected the sortBy field to be a number, but it was %s", v.T.Name())
 	}
-	lo, hi = 0, len(p.docs)
+	lo, hi = 0, p.docs.len()
 	if !b.lo.unbounded {
 		edge := b.shift(v, b.lo)
-		lo = sort.Search(len(p.docs), func(j int) bool { return value.Compare(p.keys[j][0], edge) >= 0 })
+		lo = sort.Search(p.docs.len(), func(j int) bool { return value.Compare(p.keys[j][0], edge) >= 0 })
 	}
 	if !b.hi.unbounded {
 		edge := b.shift(v, b.hi)
-		hi = sort.Search(len(p.docs), func(j int) bool { return value.Compare(p.keys[j][0], edge) > 0 })
+		hi = sort.Search(p.docs.len(), func(j int) bool { return value.Compare(p.keys[j][0], edge) > 0 })
 	}
 	return lo, max(lo, hi), nil
 }

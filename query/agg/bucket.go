@@ -3,7 +3,6 @@ package agg
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/shoaldb/shoal/query/agg/accum"
 	"github.com/shoaldb/shoal/query/expr"
@@ -213,130 +212,177 @@ func bucketCount(v value.Value) (int, error) {
 func (s *bucketAutoStage) Name() string      { return "$bucketAuto" }
 func (s *bucketAutoStage) Spec() value.Value { return s.arg }
 func (s *bucketAutoStage) open(x *exec, src Source) (Source, error) {
-	return &lazySource{src: src, fill: func(ctx context.Context) ([]Doc, error) { return s.fill(ctx, x, src) }}, nil
+	sorted := newSorter(x, src, &bucketOrder{s: s, frame: x.frame(), coll: x.opts.collator()}, 1, 0, "$bucketAuto")
+	fill := func(ctx context.Context) ([]Doc, error) {
+		b := &bucketing{s: s, frame: x.frame(), coll: x.opts.collator(), sorted: sorted}
+		return b.run(ctx)
+	}
+	return &bucketSource{lazySource{src: sorted, fill: fill}, sorted}, nil
 }
 
-// bucketed is a document and what it is grouped by.
-type bucketed struct {
-	key value.Value
-	doc Doc
+type bucketSource struct {
+	lazySource
+	sorted *sortSource
 }
 
-func (s *bucketAutoStage) fill(ctx context.Context, x *exec, src Source) ([]Doc, error) {
-	frame := x.frame()
-	var in []bucketed
-	var held int64
-	for {
-		d, ok, err := src.Next(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-		d = d.clone()
-		setRoot(frame, d)
-		key, err := s.groupBy.Eval(frame)
-		if err != nil {
-			return nil, err
-		}
-		if key.T == value.Missing {
-			key = value.NewNull()
-		}
-		if s.round != nil {
-			if err := s.round.check(key); err != nil {
-				return nil, err
-			}
-		}
-		in = append(in, bucketed{key.Clone(), d})
-		if held += int64(len(d.Raw)) + 96; held > x.opts.limit() {
-			if _, err := x.spiller("$bucketAuto"); err != nil {
-				return nil, err
-			}
+// SpillStats implements SpillReporter.
+func (s *bucketSource) SpillStats() SpillStats { return s.sorted.stats }
+
+// bucketOrder sorts by groupBy.
+type bucketOrder struct {
+	s     *bucketAutoStage
+	frame *expr.Frame
+	coll  value.Collator
+}
+
+// Key implements ordering.
+func (o *bucketOrder) Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error) {
+	o.frame.SetRoot(doc)
+	o.frame.SetMeta(metaFunc(meta))
+	key, err := o.s.groupBy.Eval(o.frame)
+	if err != nil {
+		return dst, err
+	}
+	if key.T == value.Missing {
+		key = value.NewNull()
+	}
+	if o.s.round != nil {
+		if err := o.s.round.check(key); err != nil {
+			return dst, err
 		}
 	}
-	coll := x.opts.collator()
-	slices.SortStableFunc(in, func(a, b bucketed) int { return value.CompareCollated(a.key, b.key, coll) })
-	return s.buckets(frame, in, coll)
+	return append(dst, key.Clone()), nil
 }
 
-// autoBucket is one bucket in the making: documents from, to, and its boundaries.
+// Compare implements ordering.
+func (o *bucketOrder) Compare(a, b []value.Value) int {
+	return value.CompareCollated(a[0], b[0], o.coll)
+}
+
+// autoBucket is one bucket: its boundaries and what its documents came to.
 type autoBucket struct {
-	from, to int
 	min, max value.Value
+	results  []value.Value
 }
 
-func (s *bucketAutoStage) buckets(frame *expr.Frame, in []bucketed, coll value.Collator) ([]Doc, error) {
-	var out []autoBucket
-	size := max(int(math.Round(float64(len(in))/float64(s.n))), 1)
-	for at := 0; at < len(in) && len(out) < s.n; {
-		b := autoBucket{from: at, to: min(at+size, len(in)), min: in[at].key}
-		if len(out) == s.n-1 {
-			b.to = len(in)
+// bucketing divides documents that come in the order of groupBy.
+type bucketing struct {
+	s      *bucketAutoStage
+	frame  *expr.Frame
+	coll   value.Collator
+	sorted *sortSource
+	next   sortItem // the first document that is in no bucket yet
+	more   bool     // there is one
+}
+
+func (b *bucketing) run(ctx context.Context) ([]Doc, error) {
+	if err := b.sorted.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.advance(ctx); err != nil {
+		return nil, err
+	}
+	size := max(int64(math.Round(float64(b.sorted.seq)/float64(b.s.n))), 1)
+	var out []*autoBucket
+	for b.more && len(out) < b.s.n {
+		take := size
+		if len(out) == b.s.n-1 {
+			take = math.MaxInt64
 		}
-		b.max = in[b.to-1].key
-		if s.round != nil {
-			b.max = s.round.up(b.max)
-			for b.to < len(in) && (value.Compare(in[b.to].key, b.max) < 0 || value.Compare(in[b.to].key, b.max) == 0 && b.max.AsFloat64() == 0) {
-				b.to++
-			}
-			if len(out) == 0 {
-				b.min = s.round.down(b.min)
-			} else {
-				b.min = out[len(out)-1].max
-			}
-		} else {
-			for b.to < len(in) && value.CompareCollated(in[b.to].key, b.max, coll) == 0 {
-				b.to++
-			}
-			if len(out) > 0 {
-				out[len(out)-1].max = b.min
-			}
+		var before *autoBucket
+		if len(out) > 0 {
+			before = out[len(out)-1]
 		}
-		at = b.to
-		out = append(out, b)
+		one, err := b.bucket(ctx, take, before)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
 	}
 	docs := make([]Doc, 0, len(out))
-	for _, b := range out {
-		d, err := s.emit(frame, b, in[b.from:b.to])
-		if err != nil {
-			return nil, err
+	for _, one := range out {
+		fs := []value.Field{f("_id", doc(f("min", one.min), f("max", one.max)))}
+		for i, v := range one.results {
+			fs = append(fs, f(b.s.fields[i].name, v))
 		}
-		docs = append(docs, d)
+		docs = append(docs, Doc{Raw: value.Doc(fs...)})
 	}
 	return docs, nil
 }
 
-func (s *bucketAutoStage) emit(frame *expr.Frame, b autoBucket, in []bucketed) (Doc, error) {
-	states := make([]accum.State, len(s.fields))
-	frame.SetRoot(emptyDocument)
-	for i := range s.fields {
-		var err error
-		if states[i], err = s.fields[i].acc.New(frame); err != nil {
-			return Doc{}, err
+func (b *bucketing) advance(ctx context.Context) (err error) {
+	b.next, b.more, err = b.sorted.nextItem(ctx)
+	return err
+}
+
+// bucket takes a number of documents, and those behind that the last one's boundary covers, too.
+func (b *bucketing) bucket(ctx context.Context, take int64, before *autoBucket) (*autoBucket, error) {
+	states, err := b.states()
+	if err != nil {
+		return nil, err
+	}
+	one := &autoBucket{min: b.next.key[0].Clone()}
+	for ; take > 0 && b.more; take-- {
+		one.max = b.next.key[0].Clone()
+		if err := b.add(ctx, states); err != nil {
+			return nil, err
 		}
 	}
-	for _, d := range in {
-		setRoot(frame, d.doc)
-		for i := range s.fields {
-			v, err := s.fields[i].acc.Arg.Eval(frame)
-			if err != nil {
-				return Doc{}, err
-			}
-			if _, err := states[i].Add(v, frame); err != nil {
-				return Doc{}, err
-			}
+	covered := func(key value.Value) bool { return value.CompareCollated(key, one.max, b.coll) == 0 }
+	if round := b.s.round; round != nil {
+		one.max = round.up(one.max)
+		covered = func(key value.Value) bool {
+			c := value.Compare(key, one.max)
+			return c < 0 || c == 0 && one.max.AsFloat64() == 0
+		}
+		if before == nil {
+			one.min = round.down(one.min)
+		} else {
+			one.min = before.max
+		}
+	} else if before != nil {
+		before.max = one.min
+	}
+	for b.more && covered(b.next.key[0]) {
+		if err := b.add(ctx, states); err != nil {
+			return nil, err
 		}
 	}
-	fs := []value.Field{f("_id", doc(f("min", b.min), f("max", b.max)))}
-	for i, st := range states {
+	for _, st := range states {
 		v, err := st.Result()
 		if err != nil {
-			return Doc{}, err
+			return nil, err
 		}
-		fs = append(fs, f(s.fields[i].name, v))
+		one.results = append(one.results, v.Clone())
 	}
-	return Doc{Raw: value.Doc(fs...)}, nil
+	return one, nil
+}
+
+func (b *bucketing) states() ([]accum.State, error) {
+	states := make([]accum.State, len(b.s.fields))
+	b.frame.SetRoot(emptyDocument)
+	for i := range states {
+		var err error
+		if states[i], err = b.s.fields[i].acc.New(b.frame); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+// add puts the next document into a bucket.
+func (b *bucketing) add(ctx context.Context, states []accum.State) error {
+	setRoot(b.frame, b.next.doc)
+	for i := range states {
+		v, err := b.s.fields[i].acc.Arg.Eval(b.frame)
+		if err != nil {
+			return err
+		}
+		if _, err := states[i].Add(v, b.frame); err != nil {
+			return err
+		}
+	}
+	return b.advance(ctx)
 }
 
 // rounder rounds to a series of preferred numbers; an empty series stands for powers of two.

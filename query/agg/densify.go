@@ -224,7 +224,7 @@ func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, 
 		}
 		d = d.clone()
 		if held += int64(len(d.Raw)) + 96; held > x.opts.limit() {
-			if _, err := x.spiller("$densify"); err != nil {
+			if _, err := x.spiller("$densify", x.opts.limit()); err != nil {
 				return nil, err
 			}
 		}

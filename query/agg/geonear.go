@@ -16,15 +16,15 @@ func init() {
 // GeoNearStage is $geoNear. The query planner finds and orders the documents (filter is what it is asked); what is left for
 // the stage is to say how far they are.
 type GeoNearStage struct {
-	spec               value.Value
-	near               value.Value
-	minimum, maximum   value.Value // numbers, Missing for none
-	distance, locs     []string    // paths of results, nil for none
-	key                string
-	query              []byte
-	spherical          bool
-	multiplier         float64
-	opts               *Options
+	spec             value.Value
+	near             value.Value
+	minimum, maximum value.Value // numbers, Missing for none
+	distance, locs   []string    // paths of results, nil for none
+	key              string
+	query            []byte
+	spherical        bool
+	multiplier       float64
+	opts             *Options
 }
 
 func parseGeoNear(o *Options, v value.Value) (*GeoNearStage, error) {

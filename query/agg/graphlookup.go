@@ -108,6 +108,7 @@ type graphSource struct {
 	s     *graphStage
 	frame *expr.Frame
 	buf   []byte
+	stats SpillStats
 }
 
 func (g *graphSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -124,12 +125,24 @@ func (g *graphSource) Next(ctx context.Context) (Doc, bool, error) {
 	if err != nil {
 		return d, false, err
 	}
-	g.buf = setPath(g.buf[:0], d.Raw, g.s.as, array(found...))
+	defer found.close()
+	list, mark := value.Begin(nil)
+	for i := range found.len() {
+		at, err := found.get(i)
+		if err != nil {
+			return d, false, err
+		}
+		list = value.AppendIndex(list, i, value.NewDocument(at.Raw))
+	}
+	g.buf = setPath(g.buf[:0], d.Raw, g.s.as, value.NewArray(value.End(list, mark)))
 	return Doc{Raw: g.buf, Meta: d.Meta}, true, nil
 }
 
+// SpillStats implements SpillReporter.
+func (g *graphSource) SpillStats() SpillStats { return g.stats }
+
 // walk visits level by level; asked holds the values searched for, seen the documents found, by _id.
-func (g *graphSource) walk(ctx context.Context, start value.Value) ([]value.Value, error) {
+func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, error) {
 	coll := g.x.opts.collator()
 	asked, seen := map[string]bool{}, map[string]bool{}
 	var key []byte
@@ -156,12 +169,12 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) ([]value.Valu
 		}
 		return add(frontier, v)
 	}
-	var out []value.Value
-	var held int64
+	out := newDocList(g.x, "$graphLookup", &g.stats)
 	frontier := spread(nil, start)
 	for depth := int64(0); len(frontier) > 0 && (g.s.maxDepth < 0 || depth <= g.s.maxDepth); depth++ {
 		docs, err := g.level(ctx, frontier)
 		if err != nil {
+			out.close()
 			return nil, err
 		}
 		frontier = nil
@@ -171,14 +184,17 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) ([]value.Valu
 				continue
 			}
 			seen[string(key)] = true
-			if held += int64(len(d)) + 64; held > g.x.opts.limit() {
-				return nil, mongoerr.New(40099, "$graphLookup reached maximum memory consumption")
-			}
 			frontier = spread(frontier, localValue(d, g.s.from))
 			if g.s.depth != nil {
 				d = setPath(nil, d, g.s.depth, value.NewInt64(depth))
 			}
-			out = append(out, value.NewDocument(d))
+			if err := out.add(Doc{Raw: d}); err != nil {
+				out.close()
+				if mongoerr.CodeOf(err) == mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed {
+					err = mongoerr.New(40099, "$graphLookup reached maximum memory consumption")
+				}
+				return nil, err
+			}
 		}
 	}
 	return out, nil

@@ -123,7 +123,7 @@ func (s *groupStage) Spec() value.Value {
 }
 
 func (s *groupStage) open(x *exec, src Source) (Source, error) {
-	return &groupSource{x: x, s: s, src: src, frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, ints: map[int64]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
+	return &groupSource{x: x, s: s, src: src, memory: x.opts.limitOf("$group"), frame: x.frame(), collator: x.opts.collator(), index: map[string]int32{}, ints: map[int64]int32{}, wrap: !x.last && !s.partial, simple: s.simple()}, nil
 }
 
 // groupSource reads its whole input, then gives one document per group in the order in which the groups appeared.
@@ -148,7 +148,18 @@ type groupSource struct {
 	at     int
 	buf    []byte
 	runs   []SpillFile
+	memory int64 // bytes it may hold
+	stats  SpillStats
 	merged *groupMerger
+}
+
+// SpillStats implements SpillReporter.
+func (g *groupSource) SpillStats() SpillStats {
+	st := g.stats
+	for _, f := range g.s.fields {
+		st.Fields = append(st.Fields, f.name)
+	}
+	return st
 }
 
 func (g *groupSource) Close() {
@@ -265,7 +276,7 @@ func (g *groupSource) fill(ctx context.Context) error {
 		if err := g.add(d); err != nil {
 			return err
 		}
-		if g.bytes > g.x.opts.limit() {
+		if g.stats.Memory = max(g.stats.Memory, g.bytes); g.bytes > g.memory {
 			if err := g.spill(); err != nil {
 				return err
 			}
@@ -420,7 +431,7 @@ func (g *groupSource) spill() error {
 	if len(g.ids) == 0 {
 		return nil
 	}
-	sp, err := g.x.spiller("$group")
+	sp, err := g.x.spiller("$group", g.memory)
 	if err != nil {
 		return err
 	}
@@ -429,6 +440,7 @@ func (g *groupSource) spill() error {
 		return err
 	}
 	g.runs = append(g.runs, run)
+	g.stats.spilled(int64(len(g.ids)), g.bytes)
 	keys := make([]string, 0, len(g.index))
 	for k := range g.index {
 		keys = append(keys, k)

@@ -30,7 +30,9 @@ func init() {
 	register("$listClusterCatalog", everywhere, infoParser("$listClusterCatalog", checkListClusterCatalog))
 	register("$listSampledQueries", db, infoParser("$listSampledQueries", nil))
 	register("$querySettings", db, infoParser("$querySettings", checkQuerySettings))
-	register("$queryStats", db, infoParser("$queryStats", nil))
+	register("$queryStats", db, infoParser("$queryStats", checkQueryStats))
+	register("$listCatalog", db, infoParser("$listCatalog", checkListCatalog))
+	register("$shardedDataDistribution", db, infoParser("$shardedDataDistribution", checkShardedDistribution))
 	register("$listSearchIndexes", report, infoParser("$listSearchIndexes", checkListSearchIndexes))
 	docs := rules{first: true, database: true, noFacet: true}
 	register("$documents", docs, one(parseDocuments))
@@ -318,6 +320,55 @@ func checkListClusterCatalog(o *Options, v value.Value) error {
 	return nil
 }
 
+// checkQueryStats reads {transformIdentifiers: {algorithm, hmacKey}}.
+func checkQueryStats(o *Options, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(mongoerr.FailedToParse, "$queryStats value must be an object. Found: %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		switch {
+		case k != "transformIdentifiers":
+			return unknownField("$queryStats." + k)
+		case e.T != value.Document:
+			return wrongType("$queryStats.transformIdentifiers", e.T.Name(), "object")
+		}
+		for k, e := range value.Elements(e.Doc()) {
+			switch {
+			case k == "algorithm" && (e.T != value.String || e.Str() != "hmac-sha-256"):
+				return mongoerr.New(mongoerr.BadValue, "Enumeration value for field '$queryStats.transformIdentifiers.algorithm' is not a valid value.")
+			case k == "hmacKey" && e.T != value.Binary:
+				return wrongType("$queryStats.transformIdentifiers.hmacKey", e.T.Name(), "binData")
+			case k != "algorithm" && k != "hmacKey":
+				return unknownField("$queryStats.transformIdentifiers." + k)
+			}
+		}
+		if value.Lookup(e.Doc(), "algorithm").T == value.Missing {
+			return missingField("$queryStats.transformIdentifiers.algorithm")
+		}
+	}
+	return needAdmin("$queryStats", o)
+}
+
+func checkListCatalog(o *Options, v value.Value) error {
+	if v.T != value.Document || value.Count(v.Doc()) > 0 {
+		return mongoerr.New(6200600, "The $listCatalog stage specification must be an empty object")
+	}
+	if o.NS.Coll == DatabaseAggregate && o.NS.DB != "admin" {
+		return mongoerr.New(mongoerr.InvalidNamespace, "Collectionless $listCatalog must be run against the 'admin' database with {aggregate: 1}")
+	}
+	return nil
+}
+
+func checkShardedDistribution(o *Options, v value.Value) error {
+	if v.T != value.Document || value.Count(v.Doc()) > 0 {
+		return mongoerr.New(6789100, "The $shardedDataDistribution stage specification must be an empty object")
+	}
+	if o.NS.Coll != DatabaseAggregate || o.NS.DB != "admin" {
+		return mongoerr.New(6789102, "The $shardedDataDistribution stage must be run on the admin database")
+	}
+	return nil
+}
+
 func checkQuerySettings(o *Options, v value.Value) error {
 	if v.T != value.Document {
 		return mongoerr.Newf(7746800, "$querySettings stage expects a document as argument, but found %s", v.T.Name())
@@ -390,7 +441,7 @@ func init() {
 	for _, name := range searchStages {
 		register(name, rules{first: true, noFacet: true, noTxn: true}, searchParser(name))
 	}
-	for _, name := range []string{"$scoreFusion", "$listCatalog"} {
+	for _, name := range []string{"$scoreFusion", "$score"} {
 		register(name, rules{first: true, noFacet: true}, func(*Options, value.Value) ([]Stage, error) {
 			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the aggregation stage %s is not implemented", name)
 		})

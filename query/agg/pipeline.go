@@ -19,11 +19,12 @@ type Options struct {
 	Collation    []byte         // the document that the collator was made of, nil for binary order
 	AllowDiskUse bool
 	Explain      bool
-	FromRouter   bool  // the pipeline is a shard's part: its $group states are sent on unfinished
-	InTxn        bool  // a transaction refuses $out, $merge and others
-	InView       bool  // the pipeline is being checked as a view's definition
-	MemoryLimit  int64 // bytes per blocking stage; 0 for 100 MB
-	ViewStages   int   // how many stages at the front come from the definition of a view
+	FromRouter   bool                     // the pipeline is a shard's part: its $group states are sent on unfinished
+	InTxn        bool                     // a transaction refuses $out, $merge and others
+	InView       bool                     // the pipeline is being checked as a view's definition
+	MemoryLimit  int64                    // bytes per blocking stage; 0 for StageMemory's
+	StageMemory  func(stage string) int64 // bytes that a stage may hold; nil for 100 MB each
+	ViewStages   int                      // how many stages at the front come from the definition of a view
 
 	within place // set for sub-pipelines
 	facet  bool  // the pipeline stands in a $facet, at any depth

@@ -43,7 +43,18 @@ func (s *sortStage) explain() value.Value {
 }
 
 func (s *sortStage) open(x *exec, src Source) (Source, error) {
-	return &sortSource{x: x, src: src, p: s.pattern, limit: s.limit}, nil
+	return newSorter(x, src, s.pattern, len(s.pattern.Parts), s.limit, "$sort"), nil
+}
+
+// ordering makes keys of documents and compares them. sortkey.Pattern is one.
+type ordering interface {
+	Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error)
+	Compare(a, b []value.Value) int
+}
+
+// newSorter sorts what src gives for a stage; limit 0 is for all of it. width is the number of values in a key.
+func newSorter(x *exec, src Source, by ordering, width int, limit int64, stage string) *sortSource {
+	return &sortSource{x: x, src: src, p: by, width: width, limit: limit, stage: stage, memory: x.opts.limitOf(stage)}
 }
 
 // sortItem is a document and its key, which borrows from it.
@@ -54,10 +65,14 @@ type sortItem struct {
 }
 
 type sortSource struct {
-	x     *exec
-	src   Source
-	p     *sortkey.Pattern
-	limit int64
+	x      *exec
+	src    Source
+	p      ordering
+	width  int
+	limit  int64
+	stage  string
+	memory int64 // bytes it may hold
+	stats  SpillStats
 
 	items  []sortItem
 	arena  []byte
@@ -90,25 +105,43 @@ func (s *sortSource) compare(a, b *sortItem) int {
 	return 1
 }
 
+// SpillStats implements SpillReporter.
+func (s *sortSource) SpillStats() SpillStats { return s.stats }
+
 func (s *sortSource) Next(ctx context.Context) (Doc, bool, error) {
-	if !s.ready {
-		if err := s.fill(ctx); err != nil {
-			return Doc{}, false, err
-		}
-		s.ready = true
+	it, ok, err := s.nextItem(ctx)
+	if err != nil || !ok {
+		return Doc{}, false, err
+	}
+	if s.x.sortKeys {
+		it.doc.Meta = it.doc.Meta.withSortKey(it.key)
+	}
+	return it.doc, true, nil
+}
+
+// prepare reads the input to its end.
+func (s *sortSource) prepare(ctx context.Context) error {
+	if s.ready {
+		return nil
+	}
+	s.ready = true
+	return s.fill(ctx)
+}
+
+// nextItem is Next with the key.
+func (s *sortSource) nextItem(ctx context.Context) (sortItem, bool, error) {
+	if err := s.prepare(ctx); err != nil {
+		return sortItem{}, false, err
 	}
 	if s.merged != nil {
 		return s.merged.next()
 	}
 	if s.at == len(s.items) {
-		return Doc{}, false, nil
+		return sortItem{}, false, nil
 	}
-	d := s.items[s.at].doc
-	if s.x.sortKeys {
-		d.Meta = d.Meta.withSortKey(s.items[s.at].key)
-	}
+	it := s.items[s.at]
 	s.at++
-	return d, true, nil
+	return it, true, nil
 }
 
 func (s *sortSource) fill(ctx context.Context) error {
@@ -157,7 +190,8 @@ func (s *sortSource) add(d Doc) error {
 	s.seq++
 	s.items = append(s.items, sortItem{Doc{Raw: raw, Meta: d.Meta}, key, s.seq})
 	s.bytes += int64(len(raw)) + 64 + int64(32*len(key))
-	if s.bytes > s.x.opts.limit() {
+	s.stats.hold(s.bytes, int64(len(raw)))
+	if s.bytes > s.memory {
 		s.sortItems()
 		return s.spill()
 	}
@@ -165,7 +199,7 @@ func (s *sortSource) add(d Doc) error {
 }
 
 func (s *sortSource) key(raw []byte, m *Meta) ([]value.Value, error) {
-	n := len(s.p.Parts)
+	n := s.width
 	if cap(s.keys)-len(s.keys) < n {
 		s.keys = make([]value.Value, 0, 1024*n)
 	}
@@ -213,7 +247,8 @@ func (s *sortSource) fillTop(ctx context.Context) error {
 			return err
 		}
 		heap.Push(h, it)
-		if s.bytes += int64(len(d.Raw)) + 64; s.bytes > s.x.opts.limit() {
+		s.bytes += int64(len(d.Raw)) + 64
+		if s.stats.hold(s.bytes, int64(len(d.Raw))); s.bytes > s.memory {
 			return s.overflow(ctx, h)
 		}
 	}
@@ -261,23 +296,12 @@ func (h *itemHeap) Pop() any {
 	return x
 }
 
-// spiller gives the files a stage may spill to, or the error it answers where it may not.
-func (x *exec) spiller(what string) (Spiller, error) {
-	if x.opts.AllowDiskUse && x.host != nil {
-		if sp := x.host.Spill(); sp != nil {
-			return sp, nil
-		}
-	}
-	return nil, mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed, "%s exceeded memory limit of %d bytes, but did not opt "+
-		"in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.", what, x.opts.limit())
-}
-
 // spill writes the sorted items as one run: for each its document, then its metadata.
 func (s *sortSource) spill() error {
 	if len(s.items) == 0 {
 		return nil
 	}
-	sp, err := s.x.spiller("Sort")
+	sp, err := s.x.spiller(s.stage, s.memory)
 	if err != nil {
 		return err
 	}
@@ -286,6 +310,7 @@ func (s *sortSource) spill() error {
 		return err
 	}
 	s.runs = append(s.runs, run)
+	s.stats.spilled(int64(len(s.items)), s.bytes)
 	w := bufio.NewWriterSize(run, 64<<10)
 	for i := range s.items {
 		it := &s.items[i]
@@ -391,23 +416,23 @@ func (m *runMerger) advance(run *sortRun) (bool, error) {
 	return true, err
 }
 
-func (m *runMerger) next() (Doc, bool, error) {
+func (m *runMerger) next() (sortItem, bool, error) {
 	if len(m.runs) == 0 || m.left == 0 {
-		return Doc{}, false, nil
+		return sortItem{}, false, nil
 	}
 	m.left--
 	run := m.runs[0]
-	d := run.head.doc
+	it := run.head
 	ok, err := m.advance(run)
 	switch {
 	case err != nil:
-		return d, false, err
+		return it, false, err
 	case ok:
 		heap.Fix(m, 0)
 	default:
 		heap.Pop(m)
 	}
-	return d, true, nil
+	return it, true, nil
 }
 
 func (m *runMerger) close() {

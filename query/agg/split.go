@@ -19,6 +19,15 @@ func (p *Pipeline) Split() Split {
 	return out
 }
 
+// ExplainSplit is Split without the stages that only carry metadata across.
+func (p *Pipeline) ExplainSplit() Split {
+	out := p.divide()
+	if out.Merge == nil {
+		out.Merge = &Pipeline{opts: p.opts}
+	}
+	return out
+}
+
 func (p *Pipeline) divide() Split {
 	out := Split{}
 	for i, s := range p.stages {

@@ -2,8 +2,6 @@ package agg
 
 import (
 	"context"
-	"slices"
-	"sort"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/agg/accum"
@@ -39,15 +37,19 @@ type windowFunc interface {
 // partition is the documents with one value of partitionBy, in order.
 type partition struct {
 	stage *windowStage
-	docs  []Doc
+	docs  *docList
 	keys  [][]value.Value
 	frame *expr.Frame
 }
 
 // values evaluates an expression for each document.
 func (p *partition) values(e *expr.Expr) ([]value.Value, error) {
-	out := make([]value.Value, len(p.docs))
-	for i, d := range p.docs {
+	out := make([]value.Value, p.docs.len())
+	for i := range out {
+		d, err := p.docs.get(i)
+		if err != nil {
+			return nil, err
+		}
 		setRoot(p.frame, d)
 		v, err := e.Eval(p.frame)
 		if err != nil {
@@ -161,47 +163,50 @@ func (s *windowStage) parseFunction(o *Options, name string, arg value.Value, b 
 func (s *windowStage) Name() string      { return "$setWindowFields" }
 func (s *windowStage) Spec() value.Value { return s.arg }
 func (s *windowStage) open(x *exec, src Source) (Source, error) {
-	return &windowSource{Source: src, s: s, x: x}, nil
+	by, width := newWindowOrder(s, x)
+	return &windowSource{Source: src, s: s, x: x, sorted: newSorter(x, src, by, width, 0, "$setWindowFields")}, nil
 }
 
-// windowSource gives the documents of one partition after the other. Documents with their outputs are made as they are
-// asked for: many of them may share one large output.
+// windowSource gives the documents of one partition after the other. The input is sorted by partition and sortBy first;
+// what does not fit into memory is in files. Documents with their outputs are made as they are asked for: many of them may
+// share one large output.
 type windowSource struct {
 	Source
 	s       *windowStage
 	x       *exec
-	read    bool
-	parts   []*partition    // the first is the one being given
-	results [][]value.Value // its outputs, nil before they are computed
+	sorted  *sortSource
+	ahead   *sortItem // the first document of the next partition
+	part    *partition
+	results [][]value.Value // its outputs
 	next    int
+	stats   SpillStats
+}
+
+// SpillStats implements SpillReporter.
+func (w *windowSource) SpillStats() SpillStats {
+	all := w.sorted.stats
+	all.Memory = max(all.Memory, w.stats.Memory)
+	all.Spills, all.Records, all.Bytes = all.Spills+w.stats.Spills, all.Records+w.stats.Records, all.Bytes+w.stats.Bytes
+	return all
+}
+
+func (w *windowSource) Close() {
+	w.sorted.Close()
+	if w.part != nil {
+		w.part.docs.close()
+	}
 }
 
 func (w *windowSource) Next(ctx context.Context) (Doc, bool, error) {
-	if !w.read {
-		parts, err := w.s.partitions(ctx, w.x, w.Source)
-		if err != nil {
+	if w.part == nil || w.next == w.part.docs.len() {
+		if ok, err := w.nextPartition(ctx); err != nil || !ok {
 			return Doc{}, false, err
 		}
-		w.read, w.parts = true, parts
 	}
-	for len(w.parts) > 0 && w.next == len(w.parts[0].docs) {
-		w.parts[0] = nil
-		w.parts, w.results, w.next = w.parts[1:], nil, 0
+	d, err := w.part.docs.get(w.next)
+	if err != nil {
+		return Doc{}, false, err
 	}
-	if len(w.parts) == 0 {
-		return Doc{}, false, nil
-	}
-	p := w.parts[0]
-	if w.results == nil {
-		w.results = make([][]value.Value, len(w.s.outputs))
-		for i, o := range w.s.outputs {
-			var err error
-			if w.results[i], err = o.fn.compute(p); err != nil {
-				return Doc{}, false, err
-			}
-		}
-	}
-	d := p.docs[w.next]
 	raw := d.Raw
 	for i, o := range w.s.outputs {
 		raw = setPath(make([]byte, 0, len(raw)+len(w.results[i][w.next].Bytes())+32), raw, o.path, w.results[i][w.next])
@@ -210,84 +215,128 @@ func (w *windowSource) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{Raw: raw, Meta: d.Meta}, true, nil
 }
 
-// partitions reads the input and groups it; partitions come in the order of their values, documents in that of sortBy.
-func (s *windowStage) partitions(ctx context.Context, x *exec, src Source) ([]*partition, error) {
-	frame := x.frame()
-	index := map[string]*partition{}
-	var parts []*partition
-	var values []value.Value
-	var key []byte
-	var held int64
-	for {
-		d, ok, err := src.Next(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
+// nextPartition reads a partition and computes its outputs; false at the end.
+func (w *windowSource) nextPartition(ctx context.Context) (bool, error) {
+	if w.part != nil {
+		w.part.docs.close()
+	}
+	w.part, w.results, w.next = nil, nil, 0
+	first, err := w.take(ctx)
+	if err != nil || first == nil {
+		return false, err
+	}
+	by := w.sorted.p.(*windowOrder)
+	p := &partition{stage: w.s, docs: newDocList(w.x, "$setWindowFields", &w.stats), frame: w.x.frame()}
+	w.part = p
+	for it := first; it != nil; {
+		if by.otherPartition(first.key, it.key) {
+			w.ahead = it
 			break
 		}
-		d = d.clone()
-		if held += int64(len(d.Raw)) + 128; held > 4*x.opts.limit() {
-			return nil, mongoerr.Newf(5414201, "Exceeded memory limit in DocumentSourceSetWindowFields, used %d bytes but max allowed is %d", held, 4*x.opts.limit())
+		if err := p.docs.add(it.doc); err != nil {
+			return false, err
 		}
-		v := value.NewNull()
-		if s.partitionBy != nil {
-			setRoot(frame, d)
-			if v, err = s.partitionBy.Eval(frame); err != nil {
-				return nil, err
-			}
-			if v.T == value.Array {
-				return nil, mongoerr.New(mongoerr.TypeMismatch, "An expression used to partition cannot evaluate to value of type array")
-			}
-			if v.T == value.Missing {
-				v = value.NewNull()
-			}
+		if w.s.sort != nil {
+			p.keys = append(p.keys, cloneKey(it.key[by.skip:]))
 		}
-		key = value.AppendGroupKey(key[:0], v, x.opts.collator())
-		p := index[string(key)]
-		if p == nil {
-			p = &partition{stage: s, frame: frame}
-			index[string(key)] = p
-			parts, values = append(parts, p), append(values, v.Clone())
-		}
-		p.docs = append(p.docs, d)
-	}
-	order := make([]int, len(parts))
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(i, j int) bool {
-		return value.CompareCollated(values[order[i]], values[order[j]], x.opts.collator()) < 0
-	})
-	out := make([]*partition, len(parts))
-	for i, at := range order {
-		out[i] = parts[at]
-		if err := out[i].sortDocs(); err != nil {
-			return nil, err
+		if it, err = w.take(ctx); err != nil {
+			return false, err
 		}
 	}
-	return out, nil
+	w.results = make([][]value.Value, len(w.s.outputs))
+	for i, o := range w.s.outputs {
+		if w.results[i], err = o.fn.compute(p); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
-func (p *partition) sortDocs() error {
-	if p.stage.sort == nil {
-		return nil
+// take gives the next sorted document, nil at the end.
+func (w *windowSource) take(ctx context.Context) (*sortItem, error) {
+	if it := w.ahead; it != nil {
+		w.ahead = nil
+		return it, nil
 	}
-	items := make([]sortItem, len(p.docs))
-	for i, d := range p.docs {
-		key, err := p.stage.sort.Key(nil, d.Raw, d.Meta.Meta)
-		if err != nil {
-			return err
-		}
-		items[i] = sortItem{doc: d, key: key}
+	it, ok, err := w.sorted.nextItem(ctx)
+	if err != nil || !ok {
+		return nil, err
 	}
-	slices.SortStableFunc(items, func(a, b sortItem) int { return p.stage.sort.Compare(a.key, b.key) })
-	p.keys = make([][]value.Value, len(items))
-	for i, it := range items {
-		p.docs[i], p.keys[i] = it.doc, it.key
-	}
-	return nil
+	return &it, nil
 }
+
+func cloneKey(key []value.Value) []value.Value {
+	out := make([]value.Value, len(key))
+	for i, v := range key {
+		out[i] = v.Clone()
+	}
+	return out
+}
+
+// windowOrder sorts by partition, then by sortBy.
+type windowOrder struct {
+	s     *windowStage
+	skip  int // 1 where the key begins with the partition
+	frame *expr.Frame
+	coll  value.Collator
+}
+
+func newWindowOrder(s *windowStage, x *exec) (o *windowOrder, width int) {
+	o = &windowOrder{s: s, frame: x.frame(), coll: x.opts.collator()}
+	if s.partitionBy != nil {
+		o.skip = 1
+	}
+	width = o.skip
+	if s.sort != nil {
+		width += len(s.sort.Parts)
+	}
+	return o, width
+}
+
+// Key implements ordering.
+func (o *windowOrder) Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error) {
+	if o.skip > 0 {
+		o.frame.SetRoot(doc)
+		o.frame.SetMeta(metaFunc(meta))
+		v, err := o.s.partitionBy.Eval(o.frame)
+		switch {
+		case err != nil:
+			return dst, err
+		case v.T == value.Array:
+			return dst, mongoerr.New(mongoerr.TypeMismatch, "An expression used to partition cannot evaluate to value of type array")
+		case v.T == value.Missing:
+			v = value.NewNull()
+		}
+		dst = append(dst, v.Clone())
+	}
+	if o.s.sort == nil {
+		return dst, nil
+	}
+	return o.s.sort.Key(dst, doc, meta)
+}
+
+// Compare implements ordering.
+func (o *windowOrder) Compare(a, b []value.Value) int {
+	if o.skip > 0 {
+		if c := value.CompareCollated(a[0], b[0], o.coll); c != 0 {
+			return c
+		}
+	}
+	if o.s.sort == nil {
+		return 0
+	}
+	return o.s.sort.Compare(a[o.skip:], b[o.skip:])
+}
+
+func (o *windowOrder) otherPartition(a, b []value.Value) bool {
+	return o.skip > 0 && value.CompareCollated(a[0], b[0], o.coll) != 0
+}
+
+// metaFunc makes a function an expr.Metadata.
+type metaFunc func(kind string) value.Value
+
+// Meta implements expr.Metadata.
+func (f metaFunc) Meta(kind string) value.Value { return f(kind) }
 
 // accumWindow runs an accumulator over each document's window.
 type accumWindow struct {
@@ -321,7 +370,11 @@ func (w *accumWindow) compute(p *partition) ([]value.Value, error) {
 		}
 		for ; to < hi; to++ {
 			if w.spec.Sort() != nil {
-				setRoot(p.frame, p.docs[to])
+				d, err := p.docs.get(to)
+				if err != nil {
+					return nil, err
+				}
+				setRoot(p.frame, d)
 			}
 			if _, err := state.Add(in[to], p.frame); err != nil {
 				return nil, err

@@ -41,9 +41,9 @@ func parseRank(s *windowStage, _ *Options, name string, arg value.Value, b *boun
 		return nil, mongoerr.Newf(5371602, "%s must be specified with a top level sortBy expression with exactly one element", name)
 	}
 	return windowFn(func(p *partition) ([]value.Value, error) {
-		out := make([]value.Value, len(p.docs))
+		out := make([]value.Value, p.docs.len())
 		rank, dense := 0, 0
-		for i := range p.docs {
+		for i := range out {
 			if i == 0 || s.sort.Compare(p.keys[i-1], p.keys[i]) != 0 {
 				rank, dense = i+1, dense+1
 			}

@@ -19,7 +19,8 @@ type ordering struct {
 	pool    sync.Pool // *weigher
 	ascii   *asciiTable
 	kana    bool // Japanese: hiragana and katakana differ at the quaternary level
-	noSpace bool // shifted, and only white space is variable: it is taken out before weighing
+	noSpace bool // shifted, and only white space is variable
+	drops   bool // shifted, and what is variable is taken out before weighing: x/text has no such groups, and weighs no numbers then
 }
 
 // weigher is one of x/text's collators, which serve one goroutine at a time.
@@ -48,6 +49,7 @@ func (s *Spec) Collator() value.Collator {
 
 func newOrdering(s Spec) *ordering {
 	o := &ordering{spec: s, noSpace: s.Alternate == "shifted" && s.MaxVariable == "space"}
+	o.drops = o.noSpace || s.Alternate == "shifted" && s.NumericOrdering
 	tag := o.tag()
 	o.pool.New = func() any { return &weigher{c: collate.New(tag)} }
 	lang, rest, variant, _ := splitLocale(s.Locale)
@@ -76,7 +78,7 @@ func (o *ordering) tag() language.Tag {
 	if o.spec.Backwards {
 		set("kb", "true")
 	}
-	if o.spec.Alternate == "shifted" && !o.noSpace {
+	if o.spec.Alternate == "shifted" && !o.drops {
 		set("ka", "shifted")
 	}
 	return t
@@ -111,8 +113,8 @@ func (o *ordering) Key(dst, s []byte) []byte {
 // appendKey puts the levels together: primary, secondary, case, tertiary, quaternary, identical.
 func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 	text := s
-	if o.noSpace {
-		text = dropSpace(s)
+	if o.drops {
+		text = o.dropVariable(s)
 	}
 	if o.spec.NumericOrdering {
 		text = splitNumbers(text)
@@ -126,8 +128,8 @@ func (o *ordering) appendKey(w *weigher, dst, s []byte) []byte {
 		key = key[cut:]
 	}
 	dst = append(dst, key...)
-	if o.noSpace && o.spec.Strength >= 4 {
-		dst = appendSpaceLevel(append(dst, 0, 0), s)
+	if o.drops && o.spec.Strength >= 4 {
+		dst = o.appendVariableLevel(append(dst, 0, 0), s)
 	}
 	if o.kana && o.spec.Strength >= 4 {
 		dst = appendKana(append(dst, 0, 0), s)
@@ -193,20 +195,20 @@ func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || unicode.Is(unicode.Z, r)
 }
 
-func dropSpace(s []byte) []byte {
+func (o *ordering) dropVariable(s []byte) []byte {
 	out := make([]byte, 0, len(s))
 	for _, r := range string(s) {
-		if !isSpace(r) {
+		if !o.variable(r) {
 			out = utf8.AppendRune(out, r)
 		}
 	}
 	return out
 }
 
-// appendSpaceLevel is the quaternary level where white space alone is variable.
-func appendSpaceLevel(dst, s []byte) []byte {
+// appendVariableLevel is the quaternary level of what dropVariable takes out.
+func (o *ordering) appendVariableLevel(dst, s []byte) []byte {
 	for _, r := range string(s) {
-		if isSpace(r) {
+		if o.variable(r) {
 			dst = append(dst, byte(r>>8)+1, byte(r))
 		} else {
 			dst = append(dst, 0xFF)

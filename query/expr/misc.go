@@ -34,7 +34,7 @@ func init() {
 		bitwise("$bitXor", 0, func(a, b int64) int64 { return a ^ b }),
 	)
 	for _, name := range []string{"$encStrStartsWith", "$encStrEndsWith",
-		"$encStrContains", "$encStrNormalizedEq", "$createObjectId", "$score"} {
+		"$encStrContains", "$encStrNormalizedEq"} {
 		register(&operator{name: name, parse: func(op *operator, _ value.Value, _ *Scope) (node, error) {
 			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the expression %s is not implemented", op.name)
 		}})

@@ -127,10 +127,16 @@ func (f *Frame) regexOperands(c *call) (input []byte, p *pattern, ok bool, err e
 // find runs the pattern from a byte offset.
 func (p *pattern) find(s []byte, from int) ([]int, error) {
 	loc, err := p.re.Find(s, from)
-	if err != nil {
-		return nil, mongoerr.Newf(51156, "Error occurred while executing the regular expression: %s", err)
+	return loc, regexError(err)
+}
+
+// regexError is the error of an expression that runs out of time; those of the operation stay as they are.
+func regexError(err error) error {
+	var own *mongoerr.Error
+	if err == nil || errors.As(err, &own) {
+		return err
 	}
-	return loc, nil
+	return mongoerr.Newf(51156, "Error occurred while executing the regular expression: %s", err)
 }
 
 func evalRegexMatch(f *Frame, c *call) (value.Value, error) {
@@ -160,26 +166,21 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 		return null, err
 	}
 	b := f.beginArray()
-	for at, cp := 0, 0; ok; {
-		loc, err := p.find(s, at)
-		if err != nil {
-			return b.abandon(err)
-		}
-		if loc == nil {
-			break
+	if !ok {
+		return b.finish(), nil
+	}
+	at, cp := 0, 0
+	err = p.re.FindAll(s, func(loc []int) (bool, error) {
+		if err := f.step("$regexFindAll", 0); err != nil {
+			return false, err
 		}
 		cp += utf8.RuneCount(s[at:loc[0]])
 		b.add(f.regexResult(s, loc, cp))
-		next := loc[1]
-		if next == loc[0] { // an empty match moves on by one character
-			_, size := utf8.DecodeRune(s[next:])
-			next += max(size, 1)
-		}
-		if next >= len(s) {
-			break
-		}
-		cp += utf8.RuneCount(s[loc[0]:next])
-		at = next
+		at = loc[0]
+		return loc[1] < len(s) && (loc[0] < loc[1] || loc[1]+1 < len(s)), nil
+	})
+	if err != nil {
+		return b.abandon(regexError(err))
 	}
 	return b.finish(), nil
 }

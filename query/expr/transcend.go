@@ -11,31 +11,31 @@ import (
 
 func init() {
 	register(
-		transcendental("$exp", math.Exp, decimal.Exp, nil),
+		transcendental("$exp", preciseExp, decimal.Exp, nil),
 		transcendental("$sqrt", math.Sqrt, decimal.Sqrt, func(v value.Value, f float64) error {
 			if f < 0 {
 				return mongoerr.New(28714, "$sqrt's argument must be greater than or equal to 0")
 			}
 			return nil
 		}),
-		transcendental("$ln", ln, decimal.Ln, positive(28766, "$ln")),
+		transcendental("$ln", preciseLn, decimal.Ln, positive(28766, "$ln")),
 		transcendental("$log10", log10, decimal.Log10, positive(28761, "$log10")),
 		sigmoidOp,
 		binary("$log", logBase),
 		binary("$pow", pow),
 
-		transcendental("$sin", math.Sin, decimal.Sin, finite("$sin")),
-		transcendental("$cos", math.Cos, decimal.Cos, finite("$cos")),
-		transcendental("$tan", math.Tan, decimal.Tan, finite("$tan")),
-		transcendental("$asin", math.Asin, decimal.Asin, within("$asin", -1, 1)),
-		transcendental("$acos", math.Acos, decimal.Acos, within("$acos", -1, 1)),
-		transcendental("$atan", math.Atan, decimal.Atan, nil),
-		transcendental("$sinh", math.Sinh, decimal.Sinh, nil),
-		transcendental("$cosh", math.Cosh, decimal.Cosh, nil),
-		transcendental("$tanh", math.Tanh, decimal.Tanh, nil),
-		transcendental("$asinh", math.Asinh, decimal.Asinh, nil),
-		transcendental("$acosh", math.Acosh, decimal.Acosh, within("$acosh", 1, math.Inf(1))),
-		transcendental("$atanh", math.Atanh, decimal.Atanh, within("$atanh", -1, 1)),
+		transcendental("$sin", preciseSin, decimal.Sin, finite("$sin")),
+		transcendental("$cos", preciseCos, decimal.Cos, finite("$cos")),
+		transcendental("$tan", preciseTan, decimal.Tan, finite("$tan")),
+		transcendental("$asin", preciseAsin, decimal.Asin, within("$asin", -1, 1)),
+		transcendental("$acos", preciseAcos, decimal.Acos, within("$acos", -1, 1)),
+		transcendental("$atan", preciseAtan, decimal.Atan, nil),
+		transcendental("$sinh", preciseSinh, decimal.Sinh, nil),
+		transcendental("$cosh", preciseCosh, decimal.Cosh, nil),
+		transcendental("$tanh", preciseTanh, decimal.Tanh, nil),
+		transcendental("$asinh", preciseAsinh, decimal.Asinh, nil),
+		transcendental("$acosh", preciseAcosh, decimal.Acosh, within("$acosh", 1, math.Inf(1))),
+		transcendental("$atanh", preciseAtanh, decimal.Atanh, within("$atanh", -1, 1)),
 		transcendental("$degreesToRadians", func(x float64) float64 { return x * (math.Pi / 180) }, decimal.ToRadians, nil),
 		transcendental("$radiansToDegrees", func(x float64) float64 { return x * (180 / math.Pi) }, decimal.ToDegrees, nil),
 		binary("$atan2", atan2),
@@ -81,7 +81,7 @@ var sigmoidOp = &operator{name: "$sigmoid",
 		case v.T == value.Decimal128:
 			return decimal.Value(decimal.Sigmoid(decimal.Of(v))), nil
 		case v.T.Numeric():
-			return value.NewDouble(1 / (1 + math.Exp(-v.AsFloat64()))), nil
+			return value.NewDouble(1 / (1 + preciseExp(-v.AsFloat64()))), nil
 		}
 		return v, mongoerr.Newf(mongoerr.TypeMismatch, "$multiply only supports numeric types, not %s", v.T.Name())
 	},
@@ -171,7 +171,7 @@ func logBase(f *Frame, v, base value.Value) (value.Value, error) {
 	if (v.T == value.Decimal128 || base.T == value.Decimal128) && !v.IsNaN() && !base.IsNaN() {
 		return decimal.Value(decimal.Quo(decimal.Ln(decimal.Of(v)), decimal.Ln(decimal.Of(base)))), nil
 	}
-	return value.NewDouble(ln(v.AsFloat64()) / ln(base.AsFloat64())), nil
+	return value.NewDouble(preciseLn(v.AsFloat64()) / preciseLn(base.AsFloat64())), nil
 }
 
 func pow(f *Frame, base, exp value.Value) (value.Value, error) {

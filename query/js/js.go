@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"runtime/metrics"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dop251/goja"
@@ -31,9 +32,21 @@ func (f *Func) Source() string { return f.src }
 
 var functionStart = regexp.MustCompile(`^\s*(async\s+)?(function\b|\([^()]*\)\s*=>|[A-Za-z_$][\w$]*\s*=>)`)
 
+// disabled is set by --noscripting.
+var disabled atomic.Bool
+
+// Disable refuses all scripts of this process, for good.
+func Disable() { disabled.Store(true) }
+
+// errDisabled is what a script meets where they are disabled.
+var errDisabled = mongoerr.New(mongoerr.BadValue, "server-side JavaScript execution is disabled")
+
 // Compile reads a function's source; what is no function is taken as the body of one, and what is no statement as what
 // that returns.
 func Compile(src string) (*Func, error) {
+	if disabled.Load() {
+		return nil, errDisabled
+	}
 	text := strings.TrimRight(strings.TrimSpace(src), ";")
 	var candidates []string
 	if functionStart.MatchString(text) {

@@ -92,29 +92,7 @@ func (t *target) collated(v value.Value) value.Value {
 	if t.x.Collator == nil {
 		return v
 	}
-	return collate(v, t.x.Collator)
-}
-
-func collate(v value.Value, c value.Collator) value.Value {
-	switch v.T {
-	case value.String, value.Symbol:
-		return value.NewStringBytes(c.Key(nil, v.Bytes()))
-	case value.Document, value.Array:
-		dst, mark := value.Begin(nil)
-		for it := value.Walk(v.Doc()); ; {
-			k, e, ok := it.Next()
-			if !ok {
-				break
-			}
-			dst = value.AppendKeyBytes(dst, k, collate(e, c))
-		}
-		dst = value.End(dst, mark)
-		if v.T == value.Array {
-			return value.NewArray(dst)
-		}
-		return value.NewDocument(dst)
-	}
-	return v
+	return value.Collated(v, t.x.Collator)
 }
 
 func (t *target) equality(v value.Value) (Intervals, tightness, bool) {

@@ -192,6 +192,32 @@ func (r *Regexp) Find(s []byte, from int) ([]int, error) {
 	if err != nil || m == nil {
 		return nil, err
 	}
+	return positions(m), nil
+}
+
+// FindAll calls f with each match in turn, as Find gives them, until it wants no more. The Regexp must come from
+// CompileFind.
+func (r *Regexp) FindAll(s []byte, f func(loc []int) (more bool, err error)) error {
+	if r.std != nil {
+		for _, loc := range r.std.FindAllSubmatchIndex(s, -1) {
+			if more, err := f(loc); err != nil || !more {
+				return err
+			}
+		}
+		return nil
+	}
+	m, err := r.back.FindStringMatch(string(s))
+	for m != nil && err == nil {
+		if more, err := f(positions(m)); err != nil || !more {
+			return err
+		}
+		m, err = r.back.FindNextMatch(m)
+	}
+	return err
+}
+
+// positions are the byte offsets of a match and its groups.
+func positions(m *regexp2.Match) []int {
 	groups := m.Groups()
 	out := make([]int, 0, 2*len(groups))
 	for i := range groups {
@@ -203,7 +229,7 @@ func (r *Regexp) Find(s []byte, from int) ([]int, error) {
 		at, n := g.ByteRange()
 		out = append(out, at, at+n)
 	}
-	return out, nil
+	return out
 }
 
 // findStd keeps what stands before from visible to anchors and \b by searching all of s.

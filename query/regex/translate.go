@@ -318,7 +318,7 @@ func (b *backWriter) group() error {
 		b.i += end + 1
 	case strings.HasPrefix(rest, "(?R"), strings.HasPrefix(rest, "(?P>"), strings.HasPrefix(rest, "(?&"),
 		strings.HasPrefix(rest, "(?|"), strings.HasPrefix(rest, "(*"):
-		return &SyntaxError{fmt.Sprintf("(%s...) is not supported", rest[1:3])}
+		return &SyntaxError{fmt.Sprintf("(%s...) is not supported", rest[1:min(3, len(rest))])}
 	case strings.HasPrefix(rest, "(?("):
 		end := strings.IndexByte(rest, ')')
 		if end < 0 {

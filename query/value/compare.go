@@ -198,3 +198,26 @@ func compareIntDouble(i int64, f float64) int {
 	}
 	return cmp(0, f-t)
 }
+
+// Collated replaces the strings in v, at any depth, by their collation keys.
+func Collated(v Value, c Collator) Value {
+	switch v.T {
+	case String, Symbol:
+		return NewStringBytes(c.Key(nil, v.Bytes()))
+	case Document, Array:
+		dst, mark := Begin(nil)
+		for it := Walk(v.Doc()); ; {
+			k, e, ok := it.Next()
+			if !ok {
+				break
+			}
+			dst = AppendKeyBytes(dst, k, Collated(e, c))
+		}
+		dst = End(dst, mark)
+		if v.T == Array {
+			return NewArray(dst)
+		}
+		return NewDocument(dst)
+	}
+	return v
+}

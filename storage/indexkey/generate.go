@@ -318,30 +318,7 @@ func (g *Generator) collatorFor(f *field) value.Collator {
 // hashed is what a hashed field holds in place of v.
 func (g *Generator) hashed(v value.Value) value.Value {
 	if g.opts.Collator != nil {
-		v = Collated(v, g.opts.Collator)
+		v = value.Collated(v, g.opts.Collator)
 	}
 	return value.NewInt64(hashkey.Hash(v))
-}
-
-// Collated replaces the strings in v, at any depth, by their collation keys.
-func Collated(v value.Value, c value.Collator) value.Value {
-	switch v.T {
-	case value.String, value.Symbol:
-		return value.NewStringBytes(c.Key(nil, v.Bytes()))
-	case value.Document, value.Array:
-		dst, mark := value.Begin(nil)
-		for it := value.Walk(v.Doc()); ; {
-			k, e, ok := it.Next()
-			if !ok {
-				break
-			}
-			dst = value.AppendKeyBytes(dst, k, Collated(e, c))
-		}
-		dst = value.End(dst, mark)
-		if v.T == value.Array {
-			return value.NewArray(dst)
-		}
-		return value.NewDocument(dst)
-	}
-	return v
 }

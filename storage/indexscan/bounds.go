@@ -5,7 +5,6 @@ import (
 
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
@@ -131,7 +130,7 @@ func encode(doc []byte, x *plan.Index) (key []byte) {
 	i := 0
 	for _, v := range value.Elements(doc) {
 		if x.Collator != nil {
-			v = indexkey.Collated(v, x.Collator)
+			v = value.Collated(v, x.Collator)
 		}
 		key = keystring.AppendKey(key, v, x.Fields[i].Desc, nil)
 		i++

@@ -96,3 +96,20 @@ func TestTruncAndDiffAgree(t *testing.T) {
 		}
 	}
 }
+
+// FuzzFormats: no format of $dateFromString may do more than fail.
+func FuzzFormats(f *testing.F) {
+	for _, s := range []string{"%Y-%m-%dT%H:%M:%S.%LZ", "%G-%V-%u", "%j %z %Z", "%b %d %%", "%"} {
+		f.Add("2024-01-31T10:00:00.000Z", s, "UTC")
+	}
+	f.Fuzz(func(t *testing.T, s, format, zone string) {
+		z, ok := ParseZone(zone)
+		if !ok {
+			return
+		}
+		if CheckFormat(format, true) == nil {
+			_, _ = ParseFormat(s, format, z)
+		}
+		_, _ = Parse(s, z)
+	})
+}

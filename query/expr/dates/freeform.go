@@ -208,10 +208,14 @@ func (r *parsed) setDate(y, m, d int64) error {
 
 // readYearFirst reads 2017-02-08, 2017-02, 2017/2/8, 2017-Feb-08, 2017-W06-3 and 2017-039.
 func (r *parsed) readYearFirst(c *scanner, sep byte) error {
-	y, _ := c.number(4)
+	start := c.at
+	y, digits := c.number(4)
+	if digits < 4 {
+		return errUnexpected
+	}
 	c.at++
 	if b := c.peek(); b == 'W' || b == 'w' {
-		c.at -= 5
+		c.at = start
 		return r.readISOWeek(c)
 	}
 	m, digits := c.number(3)

@@ -1,0 +1,32 @@
+package command
+
+import (
+	"strconv"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// KillCursors answers killCursors; kill ends one cursor and tells whether it was there.
+func KillCursors(op *Op, kill func(id int64) bool, dst []byte) ([]byte, error) {
+	var ids, killed, missing []value.Value
+	for i, v := range value.Values(op.Req.Doc("cursors")) {
+		if v.IsNullish() {
+			continue
+		}
+		if v.T != value.Int64 {
+			return dst, WrongType("killCursors.cursors."+strconv.Itoa(i), v.T, TInt)
+		}
+		ids = append(ids, v)
+	}
+	for _, v := range ids {
+		if kill(v.Int64()) {
+			killed = append(killed, v)
+		} else {
+			missing = append(missing, v)
+		}
+	}
+	dst = value.Append(dst, "cursorsKilled", value.NewArray(value.ArrayOf(killed...)))
+	dst = value.Append(dst, "cursorsNotFound", value.NewArray(value.ArrayOf(missing...)))
+	dst = value.Append(dst, "cursorsAlive", value.NewArray(value.ArrayOf()))
+	return value.Append(dst, "cursorsUnknown", value.NewArray(value.ArrayOf())), nil
+}

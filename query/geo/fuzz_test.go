@@ -1,0 +1,38 @@
+package geo
+
+import (
+	"testing"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/value/valuetest"
+)
+
+// FuzzGeo: no geometry and no question about one may do more than fail.
+func FuzzGeo(f *testing.F) {
+	names := []string{"type", "coordinates", "geometries", "crs", "properties", "name", "$geometry", "$box", "$center", "$centerSphere", "$polygon", "$maxDistance", "$minDistance", "$near", "$nearSphere"}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		g := valuetest.NewGenerator(in, names)
+		shape := g.Value()
+		if len(in) > 0 && in[0]%2 == 0 {
+			kind := []string{"Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon", "GeometryCollection"}[int(in[0])/2%7]
+			shape = value.NewDocument(value.Doc(value.F("type", value.NewString(kind)), value.F("coordinates", g.Array())))
+		}
+		_, _ = ParseStored(shape)
+		_, _ = ParsePoint(shape)
+		for _, op := range []string{"$geoWithin", "$geoIntersects", "$within"} {
+			for _, arg := range []value.Value{shape, value.NewDocument(value.Doc(value.F("$geometry", shape)))} {
+				q, err := ParseQuery(op, arg)
+				if err != nil {
+					continue
+				}
+				q.Matches(shape)
+				for _, d := range valuetest.Subjects() {
+					q.Matches(value.Lookup(d, "c"))
+				}
+			}
+		}
+		if n, err := ParseNear(value.Doc(value.F("$near", shape))); err == nil {
+			_ = n
+		}
+	})
+}

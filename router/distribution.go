@@ -1,0 +1,54 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// dataDistribution is $shardedDataDistribution: for each sharded collection, what its shards hold of it.
+func (r *Router) dataDistribution(op *command.Op) (docs [][]byte, err error) {
+	colls, err := cluster.FindAll(op, r.config, "config", value.Doc(value.F("find", value.NewString("collections")),
+		value.F("filter", value.NewDocument(value.Doc(value.F("unsplittable", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))))),
+		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range colls {
+		doc, err := r.distributionOf(op, value.Lookup(c, "_id").Str())
+		if err != nil {
+			return nil, err
+		}
+		if doc != nil {
+			docs = append(docs, doc)
+		}
+	}
+	return docs, nil
+}
+
+func (r *Router) distributionOf(op *command.Op, ns string) (doc []byte, err error) {
+	db, coll := cluster.SplitNS(ns)
+	body := value.Doc(value.F("collStats", value.NewString(coll)), value.F("$db", value.NewString(db)))
+	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		if !info.Sharded() {
+			return nil // dropped meanwhile
+		}
+		replies := r.scatter(op, info.Map.Shards(), func(s string) ([]byte, []wire.Sequence) { return versioned(body, info, s), nil })
+		if err := firstError(replies); err != nil {
+			return err
+		}
+		var shards []value.Value
+		for i := range replies {
+			count, _ := value.Lookup(replies[i].body, "count").AsInt64()
+			orphans, _ := value.Lookup(replies[i].body, "numOrphanDocs").AsInt64()
+			each, _ := value.Lookup(replies[i].body, "avgObjSize").AsInt64()
+			shards = append(shards, value.NewDocument(value.Doc(value.F("shardName", value.NewString(replies[i].shard)),
+				value.F("numOrphanedDocs", value.NewInt64(orphans)), value.F("numOwnedDocuments", value.NewInt64(count-orphans)),
+				value.F("ownedSizeBytes", value.NewInt64((count-orphans)*each)), value.F("orphanedSizeBytes", value.NewInt64(orphans*each)))))
+		}
+		doc = value.Doc(value.F("ns", value.NewString(ns)), value.F("shards", value.NewArray(value.ArrayOf(shards...))))
+		return nil
+	})
+	return doc, err
+}

@@ -1,0 +1,60 @@
+package shardnode
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// spilling are stages with the parameter that limits each, and its error where it may not use the disk.
+var spilling = []struct {
+	stage, param, pipeline string
+	code                   int32
+}{
+	{"$group", "internalDocumentSourceGroupMaxMemoryBytes", `[{"$group": {"_id": "$_id", "all": {"$push": "$s"}, "n": {"$sum": "$a"}}}, {"$sort": {"_id": 1}}]`, 292},
+	{"$sort", "internalQueryMaxBlockingSortMemoryUsageBytes", `[{"$addFields": {"z": {"$mod": [{"$multiply": ["$_id", 7]}, 13]}}}, {"$sort": {"z": 1, "_id": -1}}]`, 292},
+	{"$bucketAuto", "internalDocumentSourceBucketAutoMaxMemoryBytes", `[{"$bucketAuto": {"groupBy": {"$mod": ["$_id", 91]}, "buckets": 7, "output": {"n": {"$sum": 1}, "sum": {"$sum": "$_id"}}}}]`, 292},
+	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"partitionBy": "$a", "sortBy": {"_id": 1}, "output": {"w": {"$sum": "$b", "window": {"documents": [-3, 2]}}, "r": {"$rank": {}}}}}, {"$sort": {"_id": 1}}]`, 292},
+	{"$setWindowFields", "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", `[{"$setWindowFields": {"sortBy": {"b": 1, "_id": 1}, "output": {"w": {"$push": "$_id", "window": {"documents": [-1, 1]}}, "t": {"$top": {"sortBy": {"_id": -1}, "output": "$s"}, "window": {"documents": [-1, 0]}}}}}]`, 292},
+	{"$graphLookup", "internalDocumentSourceGraphLookupMaxMemoryBytes", `[{"$match": {"_id": {"$lt": 2}}}, {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "b", "connectToField": "a", "as": "all"}}, {"$project": {"n": {"$size": "$all"}}}]`, 40099},
+}
+
+// TestStagesSpill runs each with plenty of memory and with little: the answers are the same, explain tells of files, none
+// is left behind, and without the disk the stage is refused.
+func TestStagesSpill(t *testing.T) {
+	n := newTestNode(t)
+	dir := t.TempDir()
+	n.srv.Node.TempDir = dir
+	n.fill("c", 3000)
+	for _, k := range spilling {
+		cmd := func(more string) string {
+			return fmt.Sprintf(`{"aggregate": "c", "pipeline": %s, "cursor": {"batchSize": 5000}%s}`, k.pipeline, more)
+		}
+		want := n.first("d", cmd(""))
+		n.ok("admin", fmt.Sprintf(`{"setParameter": 1, %q: 20000}`, k.param))
+		if got := n.first("d", cmd("")); len(want) == 0 || strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: %d documents with little memory, %d with much", k.stage, len(got), len(want))
+		}
+		if got := n.code("d", cmd(`, "allowDiskUse": false`)); got != k.code {
+			t.Errorf("%s: code %d without the disk, want %d", k.stage, got, k.code)
+		}
+		r := n.ok("d", fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, cmd("")))
+		used := false
+		for _, st := range r["stages"].(bson.A) {
+			m := asM(st)
+			if _, is := m[k.stage]; is {
+				used = m["usedDisk"] == true && m["spills"].(int64) > 0 && m["spilledRecords"].(int64) > 0
+			}
+		}
+		if !used {
+			t.Errorf("%s: explain does not tell of files: %v", k.stage, r["stages"])
+		}
+		n.ok("admin", fmt.Sprintf(`{"setParameter": 1, %q: 104857600}`, k.param))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left, %v", len(left), err)
+	}
+}
