@@ -61,7 +61,7 @@ func newEngineSet(t testing.TB, memory bool, hosts ...string) *engineSet {
 
 func (s *engineSet) open(host string, memory bool, fs vfs.FS) {
 	dir := "db"
-	if fs == nil {
+	if fs == nil && !memory {
 		dir = s.t.TempDir()
 	}
 	e, err := storage.Open(storage.Options{FS: fs, Dir: dir, Memory: memory, MinFreeDisk: 1})

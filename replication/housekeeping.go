@@ -149,19 +149,21 @@ func (r *Raft) truncate() {
 		return
 	}
 	to := min(r.rlog.overSize(r.opts.LogSize*3/4), r.applied.Load())
-	if size < 2*r.opts.LogSize {
-		_ = r.do(func() {
-			rn := r.loop.rn
-			if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
+	_ = r.do(func() {
+		rn := r.loop.rn
+		if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
+			return
+		}
+		rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			if !p.RecentActive || p.State != tracker.StateReplicate {
 				return
 			}
-			rn.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) {
-				if p.RecentActive && p.State == tracker.StateReplicate {
-					to = min(to, p.Match)
-				}
-			})
+			r.snaps.caughtUp(id, p.Match)
+			if size < 2*r.opts.LogSize {
+				to = min(to, p.Match)
+			}
 		})
-	}
+	})
 	to = r.snaps.pinned(to)
 	if first, _ := r.rlog.FirstIndex(); to < first {
 		return

@@ -285,6 +285,15 @@ func (r *Raft) unpinLog(id uint64) {
 	r.snaps.mu.Unlock()
 }
 
+// caughtUp ends the pin of a member that gets entries again.
+func (s *snapshotState) caughtUp(id, match uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.pins[id]; ok && s.out[id] == nil && match > p.index {
+		delete(s.pins, id)
+	}
+}
+
 // pinned is up to where the log may be cut for the sake of members that get a snapshot.
 func (s *snapshotState) pinned(limit uint64) uint64 {
 	s.mu.Lock()

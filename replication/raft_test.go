@@ -1,0 +1,380 @@
+package replication
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+var background = context.Background()
+
+// A killed primary is replaced within electionTimeoutMillis and two seconds, whoever it is.
+func TestFailoverTimes(t *testing.T) {
+	var all []time.Duration
+	for seed := range int64(40) {
+		simulate(t, seed, three, func(s *simulation) {
+			s.found(simConfig(10*time.Second, three...))
+			s.settle(time.Second)
+			time.Sleep(time.Duration(s.random(5000)) * time.Millisecond)
+			p := s.primary()
+			start := time.Now()
+			s.crash(p.host, false)
+			s.awaitPrimary(12 * time.Second)
+			all = append(all, time.Since(start))
+		})
+	}
+	slices.Sort(all)
+	t.Logf("of %d: median %v, p90 %v, longest %v, with a time-out of 10 s", len(all), all[len(all)/2], all[len(all)*9/10], all[len(all)-1])
+}
+
+// Planned changes of the primary: step-down, step-up, priority takeover, freeze.
+func TestHandover(t *testing.T) {
+	simulate(t, 1, three, func(s *simulation) {
+		c := simConfig(10*time.Second, three...)
+		s.found(c)
+		s.settle(time.Second)
+		p := s.awaitPrimary(time.Second)
+		// Those that are frozen do not take over.
+		for _, h := range three[1:] {
+			if err := s.nodes[h].r.Freeze(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		err := p.r.StepDown(background, time.Minute, 2*time.Second, false)
+		if mongoerr.CodeOf(err) != mongoerr.ExceededTimeLimit || !p.r.IsPrimary() {
+			t.Fatalf("stepping down without a successor: %v", err)
+		}
+		for _, h := range three[1:] {
+			_ = s.nodes[h].r.Freeze(0)
+		}
+		start := time.Now()
+		if err := s.nodes["c:1"].r.StepUp(background); err != nil || !s.nodes["c:1"].r.IsPrimary() || p.r.IsPrimary() {
+			t.Fatalf("stepping up: %v\n%s", err, s.dump())
+		}
+		if d := time.Since(start); d > 200*time.Millisecond {
+			t.Errorf("stepping up took %v", d)
+		}
+		if err := s.nodes["c:1"].r.Freeze(time.Second); mongoerr.CodeOf(err) != mongoerr.NotSecondary {
+			t.Errorf("freezing a primary: %v", err)
+		}
+		if err := p.r.StepDown(background, time.Minute, 0, false); mongoerr.CodeOf(err) != mongoerr.NotWritablePrimary {
+			t.Errorf("stepping down a secondary: %v", err)
+		}
+		// A member of higher priority takes over.
+		c = s.nodes["c:1"].r.Config().Clone()
+		c.Version++
+		c.ByHost("b:1").Priority = 5
+		if err := s.nodes["c:1"].r.Reconfigure(background, c, false); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(20 * time.Second); !s.nodes["b:1"].r.IsPrimary(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no priority takeover\n%s", s.dump())
+			}
+		}
+		// A forced step-down needs no successor.
+		s.crash("a:1", false)
+		s.crash("c:1", false)
+		if err := s.nodes["b:1"].r.StepDown(background, 5*time.Second, 0, true); err != nil || s.nodes["b:1"].r.IsPrimary() {
+			t.Fatalf("forced step-down: %v", err)
+		}
+		s.start("a:1")
+		s.awaitPrimary(30 * time.Second)
+	})
+}
+
+// A member that may not be primary leads the way for one that may, where it alone has everything.
+func TestCaretaker(t *testing.T) {
+	simulate(t, 2, three, func(s *simulation) {
+		c := simConfig(2*time.Second, three...)
+		c.Members[2].Priority = 0
+		s.found(c)
+		s.settle(time.Second)
+		s.crash("b:1", false) // b misses what follows
+		p := s.nodes["a:1"]
+		for range 10 {
+			if _, err := s.write(background, p, Majority); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.crash("a:1", false)
+		s.start("b:1")
+		q := s.awaitPrimary(30 * time.Second) // notePrimary checks that it has what was acknowledged
+		if q.host != "b:1" {
+			t.Errorf("%s is the primary", q.host)
+		}
+	})
+}
+
+// Two of three are lost: writes stop with an error, reads go on, and a forced reconfiguration makes a set of what is left.
+func TestLostMajority(t *testing.T) {
+	simulate(t, 3, five, func(s *simulation) {
+		s.found(simConfig(2*time.Second, five[:3]...))
+		s.start("d:1")
+		s.start("e:1")
+		s.settle(time.Second)
+		p := s.awaitPrimary(time.Second)
+		ts, err := s.write(background, p, Majority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.converge(time.Second)
+		s.crash("b:1", false)
+		s.crash("c:1", false)
+		// Within the time-out the primary notices; a write that was on its way ends with an error.
+		if _, err := s.write(background, p, Majority); mongoerr.CodeOf(err) != mongoerr.PrimarySteppedDown {
+			t.Errorf("a write without a majority: %v", err)
+		}
+		if _, err := s.write(background, p, Majority); err == nil || p.r.IsPrimary() {
+			t.Errorf("a later write without a majority: %v", err)
+		}
+		if p.m.Visible() < ts {
+			t.Error("what was acknowledged is not visible any more")
+		}
+		c := p.r.Config().Clone()
+		c.Version += 1000
+		c.Members = c.Members[:1]
+		c.Members = append(c.Members, MemberConfig{ID: 7, Host: "d:1", Priority: 1, Votes: 1, BuildIndexes: true},
+			MemberConfig{ID: 8, Host: "e:1", Priority: 1, Votes: 1, BuildIndexes: true})
+		if err := p.r.Reconfigure(background, c, true); err != nil {
+			t.Fatalf("forced: %v\n%s", err, s.dump())
+		}
+		s.settle(5 * time.Second)
+		if _, err := s.write(background, p, WriteConcern{W: 3}); err != nil {
+			t.Fatal(err)
+		}
+		s.converge(5 * time.Second)
+		if n := len(p.r.voting()); n != 3 {
+			t.Errorf("%d members vote", n)
+		}
+	})
+}
+
+// A forced reconfiguration among members of the old set: one that was alive, too, follows.
+func TestForceTakesOthersAlong(t *testing.T) {
+	simulate(t, 4, five, func(s *simulation) {
+		s.found(simConfig(2*time.Second, five...))
+		s.settle(2 * time.Second)
+		p := s.awaitPrimary(time.Second)
+		if _, err := s.write(background, p, Majority); err != nil {
+			t.Fatal(err)
+		}
+		s.converge(time.Second)
+		for _, h := range five[2:] {
+			s.crash(h, false)
+		}
+		time.Sleep(5 * time.Second)
+		c := p.r.Config().Clone()
+		c.Version += 1000
+		c.Members = c.Members[:2]
+		if err := s.nodes["a:1"].r.Reconfigure(background, c, true); err != nil {
+			t.Fatalf("forced: %v\n%s", err, s.dump())
+		}
+		s.settle(5 * time.Second)
+		if _, err := s.write(background, s.awaitPrimary(10*time.Second), WriteConcern{W: 2}); err != nil {
+			t.Fatal(err)
+		}
+		s.converge(5 * time.Second)
+	})
+}
+
+// Write concerns: numbers, custom ones, time-outs, and what cannot be.
+func TestAwait(t *testing.T) {
+	simulate(t, 5, three, func(s *simulation) {
+		c := simConfig(10*time.Second, three...)
+		c.Members[0].Tags = []Tag{{"dc", "x"}}
+		c.Members[1].Tags = []Tag{{"dc", "y"}}
+		c.Settings.Modes = []WriteMode{{"both", []TagNeed{{"dc", 2}}}}
+		s.found(c)
+		s.settle(time.Second)
+		p := s.nodes["a:1"]
+		s.crash("b:1", false)
+		for _, x := range []struct {
+			wc   WriteConcern
+			code mongoerr.Code
+		}{
+			{Majority, 0}, {WriteConcern{W: 2}, 0}, {WriteConcern{W: 1, J: true}, 0},
+			{WriteConcern{W: 3, Timeout: 100 * time.Millisecond}, mongoerr.WriteConcernTimeout},
+			{WriteConcern{Tag: "both", Timeout: 100 * time.Millisecond}, mongoerr.WriteConcernTimeout},
+			{WriteConcern{Tag: "neither"}, mongoerr.UnknownReplWriteConcern},
+			{WriteConcern{W: 4}, mongoerr.UnsatisfiableWriteConcern},
+		} {
+			ts, err := s.write(background, p, x.wc)
+			if ts == 0 || mongoerr.CodeOf(err) != x.code {
+				t.Errorf("%+v: %v, %v", x.wc, ts, err)
+			}
+		}
+		s.start("b:1")
+		for _, wc := range []WriteConcern{{W: 3}, {Tag: "both"}} {
+			if _, err := s.write(background, p, wc); err != nil {
+				t.Errorf("%+v: %v", wc, err)
+			}
+		}
+	})
+}
+
+// A log that is damaged or does not fit its store is refused, with the way back.
+func TestDamagedLogs(t *testing.T) {
+	fresh := func() *disk {
+		d := newDisk(1)
+		l, err := openLog(fakeStore{d, 0}, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := confRecord{point{1, 1}, &raftpb.ConfState{Voters: []uint64{1}}, simConfig(time.Second, "a:1").Doc()}
+		hard := &raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(1)), Commit: new(uint64(3))}
+		if err := l.reset(rec, hard, 1); err != nil {
+			t.Fatal(err)
+		}
+		var ents []*raftpb.Entry
+		for i := uint64(2); i <= 5; i++ {
+			ents = append(ents, &raftpb.Entry{Index: new(i), Term: new(uint64(2)), Data: []byte("12345678data")})
+		}
+		if err := l.write([]*raftpb.Message{{Entries: ents}}, true); err != nil {
+			t.Fatal(err)
+		}
+		d.live.index, d.live.term = 3, 2
+		return d
+	}
+	for _, x := range []struct {
+		name   string
+		damage func(s *diskState)
+		want   string
+	}{
+		{"none", func(*diskState) {}, ""},
+		{"an entry is missing", func(s *diskState) { delete(s.kv, string(entryKey(3))) }, "entry 2 is followed by entry 4"},
+		{"a bit is flipped", func(s *diskState) {
+			v := slices.Clone(s.kv[string(entryKey(4))])
+			v[len(v)-1] ^= 1
+			s.kv[string(entryKey(4))] = v
+		}, "the checksum of entry 4 is wrong"},
+		{"the end is missing", func(s *diskState) {
+			for i := uint64(3); i <= 5; i++ {
+				delete(s.kv, string(entryKey(i)))
+			}
+		}, "it ends with entry 2"},
+		{"all is missing", func(s *diskState) { clear(s.kv) }, "there is no log"},
+		{"the configuration is missing", func(s *diskState) { delete(s.kv, string([]byte{keyConf})) }, "no configuration"},
+		{"the store is older", func(s *diskState) { s.index = 0 }, "the store has applied only entry 0"},
+	} {
+		d := fresh()
+		x.damage(&d.live)
+		r, err := OpenRaft(Options{Machine: newFakeMachine(d), Store: fakeStore{d, 0}, SetName: "rs", IsSelf: func(h string) bool { return h == "a:1" },
+			Transport: simTransport{}})
+		if err == nil {
+			r.shut(errStopped)
+			r.wg.Wait()
+		}
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "empty its data directory")) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+}
+
+// A snapshot that is interrupted again and again goes on where it stopped, and the log stays what it has to.
+func TestSnapshotGoesOn(t *testing.T) {
+	simulate(t, 6, three, func(s *simulation) {
+		s.size = 20000
+		s.found(simConfig(10*time.Second, "a:1", "b:1"))
+		s.settle(time.Second)
+		p := s.nodes["a:1"]
+		for range 3000 {
+			if _, err := s.write(background, p, Majority); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.start("c:1")
+		s.setup = nil
+		c := p.r.Config().Clone()
+		c.Version++
+		c.Members = append(c.Members, MemberConfig{ID: 2, Host: "c:1", Priority: 1, Votes: 1, BuildIndexes: true})
+		if err := p.r.Reconfigure(background, c, false); err != nil {
+			t.Fatal(err)
+		}
+		received := 0
+		for i := 0; s.nodes["c:1"].r.Status().Role != Secondary; i++ {
+			if i > 2000 {
+				t.Fatalf("the snapshot does not arrive\n%s", s.dump())
+			}
+			time.Sleep(4 * time.Millisecond)
+			var dirs []string
+			s.nodes["c:1"].d.mu.Lock()
+			dirs = slices.Collect(maps.Keys(s.nodes["c:1"].d.files))
+			s.nodes["c:1"].d.mu.Unlock()
+			if i%5 == 4 && len(dirs) > 0 && received < 6 {
+				received++
+				s.crash("c:1", false)
+				s.start("c:1")
+			}
+			if len(dirs) > 1 {
+				t.Errorf("the member keeps %v", dirs)
+			}
+		}
+		if received == 0 {
+			t.Error("the snapshot was never interrupted")
+		}
+		s.converge(5 * time.Second)
+		_, _ = s.write(background, p, Majority)
+		time.Sleep(time.Second)
+		if n := p.r.rlog.size(); n > 4*s.size {
+			t.Errorf("the log has %d bytes", n)
+		}
+		time.Sleep(3 * snapshotKept)
+		for _, n := range s.alive() {
+			if len(n.d.files) > 0 {
+				t.Errorf("%s keeps files of snapshots", n.host)
+			}
+		}
+	})
+}
+
+// Calls of other sets, and what cannot be read, are refused; nothing that arrives makes a member panic.
+func TestHandleRefuses(t *testing.T) {
+	simulate(t, 7, three, func(s *simulation) {
+		s.found(simConfig(10*time.Second, three...))
+		s.settle(time.Second)
+		r := s.nodes["b:1"].r
+		other := envelope{kind: callMessages, set: "other", from: 1, to: 2, host: "a:1"}
+		b, _ := other.marshal()
+		if _, err := r.Handle(background, b); mongoerr.CodeOf(err) != mongoerr.InconsistentReplicaSetNames {
+			t.Errorf("a call of another set: %v", err)
+		}
+		good := s.nodes["a:1"].r.envelope(callMessages, 2)
+		good.messages = []*raftpb.Message{{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(2))}}
+		b, _ = good.marshal()
+		for i := range b {
+			if _, err := r.Handle(background, b[:i]); err == nil {
+				t.Errorf("a call cut after %d of %d bytes is taken", i, len(b))
+			}
+			x := slices.Clone(b)
+			x[i] ^= byte(1 + s.random(255))
+			_, _ = r.Handle(background, x)
+		}
+		time.Sleep(time.Second)
+		if err := r.roles.fatal.Load(); err != nil {
+			t.Logf("refused as a contradiction: %v", *err) // a message may have been changed into one that contradicts the log
+		}
+	})
+}
+
+func TestPieces(t *testing.T) {
+	var a assembly
+	whole := strings.Repeat("0123456789", 100)
+	for i := 0; i < 10; i++ {
+		e := envelope{from: 3, body: append([]byte{7, byte(i), byte(min(1, 9-i))}, whole[i*100:i*100+100]...)}
+		b, err := a.piece(&e)
+		if err != nil || (i == 9) != (string(b) == whole) {
+			t.Fatalf("piece %d: %v, %d bytes", i, err, len(b))
+		}
+	}
+	if _, err := a.piece(&envelope{from: 3, body: []byte{7, 3, 0}}); err == nil {
+		t.Error("a piece without its beginning is taken")
+	}
+}
