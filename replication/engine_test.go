@@ -68,9 +68,14 @@ func (s *engineSet) open(host string, memory bool, fs vfs.FS) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.adopt(host, e, !memory)
+}
+
+// adopt makes an engine a member, on its way to be one.
+func (s *engineSet) adopt(host string, e *storage.Engine, disk bool) {
 	o := Options{Machine: EngineMachine(e), SetName: "rs", Transport: s, IsSelf: func(h string) bool { return h == host },
 		OnFatal: func(err error) { s.t.Error(host, err) }}
-	if !memory {
+	if disk {
 		o.Store = EngineStore(e)
 	}
 	r, err := OpenRaft(o)
@@ -118,17 +123,27 @@ func TestEngines(t *testing.T) {
 			if err := r.Await(ctx, ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
-			want, err := s.engines["a:1"].ContentHash(ctx, ts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for h, e := range s.engines {
-				got, err := e.ContentHash(ctx, ts)
-				if err != nil || !slices.Equal(got, want) {
-					t.Errorf("%s has other content than the primary: %v", h, err)
-				}
-			}
+			s.same(ts, 100)
 		})
+	}
+}
+
+// same checks that all members have the same content at ts, with at least that many documents in db.c.
+func (s *engineSet) same(ts storage.Timestamp, least int64) {
+	s.t.Helper()
+	ctx := context.Background()
+	want, err := s.engines["a:1"].ContentHash(ctx, ts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for h, e := range s.engines {
+		got, err := e.ContentHash(ctx, ts)
+		if err != nil || !slices.Equal(got, want) {
+			s.t.Errorf("%s has other content than a:1: %v", h, err)
+		}
+		if n := e.Catalog().Lookup("db.c").Counters.Records.Load(); n < least {
+			s.t.Errorf("%s has %d documents, %d were acknowledged", h, n, least)
+		}
 	}
 }
 
@@ -179,4 +194,76 @@ func TestEngineAlone(t *testing.T) {
 	if st := r.Status(); st.Term < 3 || st.Role != Primary || st.Config.Members[0].Host != "a:1" {
 		t.Errorf("%+v", st)
 	}
+}
+
+// A store that was a set of one without a raft log becomes a member of one kept by raft, and that grows to three, while
+// clients write.
+func TestGrowing(t *testing.T) {
+	s := newEngineSet(t, false)
+	e, err := storage.Open(storage.Options{FS: vfs.NewMem(), Dir: "db", MinFreeDisk: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	member := NewMember(NewSingle(e))
+	u := e.NewUnitOfWork(nil)
+	c, err := u.CreateCollection(storage.CollectionSpec{NS: "db.c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := member.Commit(ctx, u, Majority); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var acked sync.Map
+	for w := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := int32(w); ; i += 4 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				u := e.NewUnitOfWork(nil)
+				if _, err := u.Insert(c, value.Doc(value.F("_id", value.NewInt32(i))), storage.NoInfo); err != nil {
+					u.Rollback()
+					continue
+				}
+				if _, err := member.Commit(ctx, u, Majority); err == nil {
+					acked.Store(i, true)
+				}
+			}
+		}()
+	}
+	time.Sleep(50 * time.Millisecond)
+	s.adopt("a:1", e, true)
+	r := s.nodes["a:1"]
+	member.Switch(r)
+	if err := r.Initiate(ctx, simConfig(time.Second, "a:1")); err != nil {
+		t.Fatal(err)
+	}
+	s.open("b:1", false, vfs.NewMem())
+	s.open("c:1", false, vfs.NewMem())
+	next := r.Config().Clone()
+	next.Version++
+	for i, h := range three[1:] {
+		next.Members = append(next.Members, MemberConfig{ID: i + 1, Host: h, Priority: 1, Votes: 1, BuildIndexes: true})
+	}
+	if err := r.Reconfigure(ctx, next, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all vote", func() bool { return len(r.voting()) == 3 })
+	time.Sleep(100 * time.Millisecond)
+	close(stop)
+	wg.Wait()
+	ts := e.Visible()
+	if err := r.Await(ctx, ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	acked.Range(func(any, any) bool { n++; return true })
+	s.same(ts, int64(n))
 }

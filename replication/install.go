@@ -221,7 +221,7 @@ func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 		return err
 	}
 	// It cannot know how it voted before it lost its store, if it did. It votes no more in a term that has its leader.
-	hard := &raftpb.HardState{Term: new(in.term), Vote: new(in.from), Commit: new(in.rec.index)}
+	hard := &raftpb.HardState{Term: new(msg.GetTerm()), Vote: new(in.from), Commit: new(in.rec.index)}
 	if err := r.rlog.reset(in.rec, hard, in.to); err != nil {
 		return err
 	}

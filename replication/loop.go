@@ -2,6 +2,7 @@ package replication
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 // loopState belongs to the loop.
 type loopState struct {
 	rn      *raft.RawNode
+	resume  bool        // there is a log to start with
+	first   int         // ticks until the first election after a start
 	held    []*proposal // while the lead is being handed over
 	tick    *time.Ticker
 	every   time.Duration
@@ -32,8 +35,13 @@ func (r *Raft) runLoop() {
 	l.every = tickOf(r.Config())
 	l.tick = time.NewTicker(l.every)
 	defer l.tick.Stop()
-	if r.rlog.started() {
+	if l.resume {
 		r.guarded(r.startNode)
+		// Where everybody was down, nobody waits for a leader's silence to become suspicious: who asks too early is
+		// refused by those that hear one.
+		if l.first = 3 + rand.IntN(electionTicks/5); r.soleVoter() {
+			l.first = 1
+		}
 	}
 	r.roleChanged()
 	for {
@@ -108,6 +116,11 @@ func (r *Raft) tick() {
 		return // it would elect itself at once
 	}
 	l.rn.Tick()
+	if l.first > 0 {
+		if l.first--; l.first == 0 && l.rn.BasicStatus().Lead == raft.None {
+			_ = l.rn.Campaign()
+		}
+	}
 }
 
 // turn takes in what has arrived and does what raft asks for.

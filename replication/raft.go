@@ -159,6 +159,7 @@ func (r *Raft) load() (err error) {
 	}
 	r.setPeers(cfg)
 	r.noteGrowth(cfg, rec.state)
+	r.loop.resume = true
 	r.roles.hasLog.Store(true)
 	return nil
 }
