@@ -66,6 +66,25 @@ func ParseWriteConcern(doc []byte) (WriteConcern, error) {
 	}
 }
 
+// doc is the write concern as errors show it.
+func (wc *WriteConcern) doc() []byte {
+	w, provenance := value.NewInt32(int32(wc.W)), "clientSupplied"
+	switch {
+	case wc.Majority:
+		w = value.NewString("majority")
+	case wc.Tag != "":
+		w = value.NewString(wc.Tag)
+	}
+	if !wc.Given {
+		provenance = "implicitDefault"
+	}
+	f := []value.Field{value.F("w", w)}
+	if wc.JSet {
+		f = append(f, value.F("j", value.NewBool(wc.J)))
+	}
+	return value.Doc(append(f, value.F("wtimeout", value.NewInt32(int32(wc.Timeout/time.Millisecond))), value.F("provenance", value.NewString(provenance)))...)
+}
+
 func wtimeout(v value.Value) (time.Duration, error) {
 	if !v.T.Numeric() {
 		if v.T == value.Null {

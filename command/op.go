@@ -336,8 +336,22 @@ func (op *Op) OperationTime() uint64 { return op.opTime.Load() }
 // AddLabel adds an error label to an error reply of this operation.
 func (op *Op) AddLabel(l string) { op.labels = append(op.labels, l) }
 
-// SetWriteConcernError makes the reply carry a writeConcernError; the command itself succeeded.
-func (op *Op) SetWriteConcernError(e *mongoerr.Error) { op.wcError = e }
+// SetWriteConcernError makes the reply carry a writeConcernError; the command itself succeeded. Where the error does not
+// say which write concern was not met, errInfo does.
+func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
+	if op.wcError = e; e == nil || e.Details != nil || op.Service != nil && op.Service.Role == Router {
+		return
+	}
+	wc, err := ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil {
+		return
+	}
+	info := []value.Field{value.F("writeConcern", value.NewDocument(wc.doc()))}
+	if e.Code == mongoerr.WriteConcernTimeout {
+		info = append([]value.Field{value.F("wtimeout", value.NewBool(true))}, info...)
+	}
+	op.wcError = e.WithDetails(value.Doc(value.F("errInfo", value.NewDocument(value.Doc(info...)))))
+}
 
 // Elapsed is the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }

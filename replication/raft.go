@@ -171,6 +171,11 @@ func (r *Raft) Close() error {
 		_ = r.StepDown(ctx, time.Minute, 0, false) // stopping without a successor is fine too
 		cancel()
 	}
+	return r.Stop()
+}
+
+// Stop is Close without handing over: the whole set ends.
+func (r *Raft) Stop() error {
 	r.shut(errStopped)
 	r.wg.Wait()
 	return nil

@@ -37,9 +37,13 @@ func (r *ReplSet) beginRaft(ctx context.Context, c *replication.SetConfig) error
 // startRaft opens the node's raft. From then on the set tells the node what it is.
 func (r *ReplSet) startRaft() error {
 	n := r.node
+	var store replication.LocalStore // none for a store in memory: its log is there, too
+	if !r.opts.Memory {
+		store = replication.EngineStore(n.Engine)
+	}
 	opened := make(chan struct{}) // nobody is told anything before the node knows its raft
 	raft, err := replication.OpenRaft(replication.Options{
-		Machine: replication.EngineMachine(n.Engine), Store: replication.EngineStore(n.Engine), SetName: r.Name,
+		Machine: replication.EngineMachine(n.Engine), Store: store, SetName: r.Name,
 		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: n.Logger,
 		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
 		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
@@ -49,6 +53,9 @@ func (r *ReplSet) startRaft() error {
 		return err
 	}
 	r.member.Switch(raft)
+	if c := raft.Config(); c != nil {
+		r.takeConfig(c)
+	}
 	close(opened)
 	return nil
 }
@@ -145,6 +152,18 @@ func killedOnStepDown(op *command.Op) bool {
 
 // configChanged takes up another configuration; nil where the node is in none any more.
 func (r *ReplSet) configChanged(c *replication.SetConfig) {
+	r.takeConfig(c)
+	r.topo.Changed()
+	if c == nil {
+		return
+	}
+	// The primary's write comes to the others through the log.
+	if err := r.store(context.Background(), c.Doc()); err != nil && !mongoerr.In(err, mongoerr.CategoryNotPrimary) {
+		r.node.warn("The configuration could not be written to "+replsetNS, err)
+	}
+}
+
+func (r *ReplSet) takeConfig(c *replication.SetConfig) {
 	for {
 		old := r.state.Load()
 		s := *old
@@ -153,15 +172,8 @@ func (r *ReplSet) configChanged(c *replication.SetConfig) {
 			s.self = c.Member(r.member.Raft().Status().Self)
 		}
 		if r.state.CompareAndSwap(old, &s) {
-			break
+			return
 		}
-	}
-	r.topo.Changed()
-	if c == nil {
-		return
-	}
-	if err := r.store(context.Background(), c.Doc()); err != nil {
-		r.node.warn("The configuration could not be written to "+replsetNS, err)
 	}
 }
 
@@ -281,10 +293,14 @@ func (r *ReplSet) quiesce() {
 func (r *ReplSet) leave() error {
 	r.change.Lock() // nothing joins any more
 	defer r.change.Unlock()
-	if raft := r.member.Raft(); raft != nil {
-		return raft.Close()
+	raft := r.member.Raft()
+	switch {
+	case raft == nil:
+		return nil
+	case r.opts.Together:
+		return raft.Stop()
 	}
-	return nil
+	return raft.Close()
 }
 
 // handOverWait is how long a primary that shuts down waits for another member to catch up.

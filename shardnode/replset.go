@@ -51,6 +51,8 @@ type ReplOptions struct {
 	Listens []string
 	// Memory says that the store is in memory.
 	Memory bool
+	// Together says that all members run in this process, and end with it.
+	Together bool
 }
 
 // replState is one state of a membership, replaced as a whole.
@@ -151,9 +153,6 @@ func (r *ReplSet) Readable() bool {
 	return r.Name == "" || role == replication.Primary || role == replication.Secondary
 }
 
-// Electing tells whether the member may yet become primary of an election it called for: it knows no other.
-func (r *ReplSet) Electing() bool { return r.state.Load().leader == replication.NoMember }
-
 // StepUp stands for election now; a set of one has its primary already.
 func (r *ReplSet) StepUp(ctx context.Context) error {
 	if raft := r.member.Raft(); raft != nil {
@@ -223,13 +222,18 @@ func (r *ReplSet) reconfigure(ctx context.Context, c *replication.SetConfig, for
 
 // store writes a configuration to local.system.replset.
 func (r *ReplSet) store(ctx context.Context, doc []byte) error {
-	return r.node.writeUnit(ctx, replicationConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := collectionFor(s, u, replsetNS)
-		if err != nil {
+	for try := 0; ; try++ {
+		err := r.node.writeUnit(ctx, replicationConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			c, err := collectionFor(s, u, replsetNS)
+			if err != nil {
+				return err
+			}
+			return putIn(s, u, c, doc)
+		})
+		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey || try == 3 { // an earlier primary's write came between
 			return err
 		}
-		return putIn(s, u, c, doc)
-	})
+	}
 }
 
 // Rehost makes the set's one member known by another address: a cluster in one process was started on other ports.

@@ -319,7 +319,6 @@ func (a *assembly) replset(name string) error {
 	if err != nil {
 		return err
 	}
-	a.onStop(d.close)
 	var hosts []string
 	for i, s := range servers {
 		if err := s.KeepKeys(); err != nil {

@@ -57,7 +57,7 @@ func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, cl
 	for i, p := range set.places {
 		s, err := a.openData(shardnode.Config{
 			Dir: filepath.Join(a.c.DBPath, set.memberDir(i)), Memory: a.c.Memory, SetName: set.name, Host: p.host, Config: set.config,
-			Clock: clock, Repl: d.members(p.listen, a.c.Memory),
+			Clock: clock, Repl: together(d.members(p.listen, a.c.Memory)),
 		})
 		if err != nil {
 			return nil, err
@@ -107,16 +107,16 @@ func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Serv
 	}
 	for initiated {
 		for _, s := range servers {
-			if s.Repl.Writable() {
-				return s, nil
-			}
-			// The first may be behind the others, who then do not vote for it.
-			try, cancel := context.WithTimeout(ctx, time.Second)
-			_ = s.Repl.StepUp(try)
-			for try.Err() == nil && !s.Repl.Writable() && s.Repl.Electing() {
+			// One that is behind the others does not get their votes; then the next one stands.
+			try, cancel := context.WithTimeout(ctx, 2*time.Second)
+			won := s.Repl.StepUp(try) == nil
+			for won && try.Err() == nil && !s.Repl.Writable() {
 				time.Sleep(time.Millisecond)
 			}
 			cancel()
+			if s.Repl.Writable() {
+				return s, nil
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, mongoerr.Newf(mongoerr.ExceededTimeLimit, "replica set %s elected no primary", servers[0].Repl.Name)
@@ -181,6 +181,12 @@ func awaitPrimary(ctx context.Context, servers []*shardnode.Server) error {
 // members is how a member reaches the others of its set.
 func (d *directory) members(listens []string, memory bool) shardnode.ReplOptions {
 	return shardnode.ReplOptions{Transport: raftTransport{d}, Ask: d.ask, Listens: listens, Memory: memory}
+}
+
+// together is how the members of a set that runs in one process are members of it.
+func together(o shardnode.ReplOptions) shardnode.ReplOptions {
+	o.Together = true
+	return o
 }
 
 // ask sends a command to a node at an address, whatever its role.

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// testSet is a replica set in this process, and a client that follows it.
+type testSet struct {
+	t      *testing.T
+	hosts  []string
+	client *mongo.Client
+	others []*mongo.Client // of one member each
+	stop   func()
+}
+
+func startTestSet(t *testing.T, replicas int, dir string) *testSet {
+	t.Helper()
+	c := newConfig(isStart)
+	c.Topology, c.Replicas = "replset", replicas
+	c.Listen = []string{"127.0.0.1:0"}
+	c.DBPath, c.Memory = dir, dir == ""
+	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &testSet{t: t}
+	for _, a := range r.Addrs {
+		s.hosts = append(s.hosts, a.String())
+	}
+	s.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://" + strings.Join(s.hosts, ",") + "/?replicaSet=rs0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stop = sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		for _, c := range append(s.others, s.client) {
+			if err := c.Disconnect(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(s.stop)
+	return s
+}
+
+// admin runs a command on the primary.
+func (s *testSet) admin(ctx context.Context, cmd bson.D) bson.M {
+	s.t.Helper()
+	var out bson.M
+	if err := s.client.Database("admin").RunCommand(ctx, cmd).Decode(&out); err != nil {
+		s.t.Fatalf("%v: %v", cmd, err)
+	}
+	return out
+}
+
+// direct is a client of one member alone.
+func (s *testSet) direct(host string) *mongo.Client {
+	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + host + "/?directConnection=true"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.others = append(s.others, c)
+	return c
+}
+
+// primary waits for a primary other than not and gives its address.
+func (s *testSet) primary(ctx context.Context, not string) string {
+	s.t.Helper()
+	clients := map[string]*mongo.Client{}
+	for _, h := range s.hosts {
+		clients[h] = s.direct(h)
+	}
+	for ctx.Err() == nil {
+		for _, h := range s.hosts {
+			var hello bson.M
+			err := clients[h].Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+			if err == nil && hello["isWritablePrimary"] == true && h != not {
+				return h
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.t.Fatal("no primary")
+	return ""
+}
+
+// What a set of three tells, and what each member does and refuses.
+func TestReplicaSet(t *testing.T) {
+	s := startTestSet(t, 3, "")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	everywhere := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3})
+	coll := s.client.Database("d").Collection("c", everywhere)
+	if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	status := s.admin(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}})
+	if n := len(status["members"].(bson.A)); n != 3 {
+		t.Errorf("%d members", n)
+	}
+	primary := s.primary(ctx, "")
+	wire := newDirectory(nil)
+	defer wire.close(ctx)
+	for _, h := range s.hosts {
+		c := s.direct(h)
+		var hello bson.M
+		if err := c.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+			t.Fatal(err)
+		}
+		if hello["primary"] != primary || hello["me"] != h || hello["secondary"] != (h != primary) || len(hello["hosts"].(bson.A)) != 3 {
+			t.Errorf("hello of %s: %v", h, hello)
+		}
+		if h == primary {
+			continue
+		}
+		secondary := c.Database("d", options.Database().SetReadPreference(readpref.Secondary())).Collection("c")
+		if n, err := secondary.CountDocuments(ctx, bson.D{}); err != nil || n != 1 {
+			t.Errorf("a secondary counts %d, %v", n, err)
+		}
+		for code, cmd := range map[mongoerr.Code]bson.D{
+			mongoerr.NotWritablePrimary:      {{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{}}}, {Key: "$db", Value: "d"}},
+			mongoerr.NotPrimaryNoSecondaryOk: {{Key: "find", Value: "c"}, {Key: "$db", Value: "d"}},
+		} {
+			raw, err := bson.Marshal(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := wire.ask(ctx, h, raw); mongoerr.CodeOf(err) != code { // without the read preference that a driver adds
+				t.Errorf("%v on a secondary: %v, want code %d", cmd, err, code)
+			}
+		}
+	}
+	strict := s.client.Database("d").RunCommand(ctx, bson.D{
+		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 4}}},
+	})
+	if raw, err := strict.Raw(); err == nil || raw.Lookup("writeConcernError", "code").AsInt64() != 100 {
+		t.Errorf("w: 4: %v, %v", raw, err)
+	}
+}
+
+// A client with retryable writes sees no error while the set hands its primary on, and nothing it was told is lost.
+func TestStepDownsAreNotSeen(t *testing.T) {
+	s := startTestSet(t, 3, "")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	coll := s.client.Database("d").Collection("c")
+	writing, done := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	written := make([]int, 4)
+	for w := range written {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for writing.Err() == nil {
+				if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: fmt.Sprint(w, "-", written[w])}}); err != nil {
+					t.Errorf("write %d of %d: %v", written[w], w, err)
+					return
+				}
+				written[w]++
+			}
+		}()
+	}
+	primary := s.primary(ctx, "")
+	for range 4 {
+		began := time.Now()
+		err := s.direct(primary).Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "secondaryCatchUpPeriodSecs", Value: 1}}).Err()
+		if err != nil {
+			t.Errorf("stepping %s down: %v", primary, err)
+		}
+		old := primary
+		primary = s.primary(ctx, old)
+		t.Logf("%s took over after %v", primary, time.Since(began))
+		if err := s.direct(old).Database("admin").RunCommand(ctx, bson.D{{Key: "replSetFreeze", Value: 0}}).Err(); err != nil {
+			t.Errorf("ending the freeze of %s: %v", old, err)
+		}
+	}
+	done()
+	wg.Wait()
+	total := 0
+	for _, n := range written {
+		total += n
+	}
+	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || int(n) != total || total == 0 {
+		t.Errorf("%d documents of %d, %v", n, total, err)
+	}
+}
+
+// A set of one grows to three when it is started with more members, and keeps what it had.
+func TestSetGrows(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i, replicas := range []int{1, 3, 3} {
+		s := startTestSet(t, replicas, dir)
+		coll := s.client.Database("d").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: replicas}))
+		if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: i}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range s.hosts {
+			own := s.direct(h).Database("d", options.Database().SetReadPreference(readpref.Nearest())).Collection("c")
+			if n, err := own.CountDocuments(ctx, bson.D{}); err != nil || int(n) != i+1 {
+				t.Errorf("start %d: %s has %d documents, %v", i, h, n, err)
+			}
+		}
+		s.stop()
+	}
+}
