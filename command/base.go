@@ -148,6 +148,7 @@ func (b *Base) failCommand(op *Op) error {
 	if f == nil {
 		return nil
 	}
+	op.failPoint = true
 	if f.Block > 0 {
 		t := time.NewTimer(f.Block)
 		defer t.Stop()

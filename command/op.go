@@ -35,7 +35,8 @@ type Op struct {
 	opTime atomic.Uint64 // the operationTime to report
 	labels []string
 	// IntOK makes the reply's ok an int, as the real server's replies that were made of another command's are.
-	IntOK bool
+	IntOK     bool
+	failPoint bool
 	// fixedLabels says that a fail point named the labels itself.
 	fixedLabels bool
 	wcError     *mongoerr.Error
@@ -352,6 +353,12 @@ func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
 	}
 	op.wcError = e.WithDetails(value.Doc(value.F("errInfo", value.NewDocument(value.Doc(info...)))))
 }
+
+// WriteConcernError is what SetWriteConcernError set, nil for none.
+func (op *Op) WriteConcernError() *mongoerr.Error { return op.wcError }
+
+// FailPoint tells whether a fail point made the operation's error.
+func (op *Op) FailPoint() bool { return op.failPoint }
 
 // Elapsed is the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }

@@ -72,6 +72,9 @@ func (s *Service) Stop() {
 	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
 }
 
+// Stopping tells whether Stop was called.
+func (s *Service) Stopping() bool { return s.stopping.Load() }
+
 // WaitIdle waits until no operation runs, or the time is over.
 func (s *Service) WaitIdle(limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -150,7 +153,10 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 
 // appendTimes adds what every reply to a client ends with: the signed cluster time and the time of the operation.
 func (s *Service) appendTimes(dst []byte, op *Op) []byte {
-	dst = s.Clock.AppendClusterTime(dst)
+	if s.Clock.Keys() != nil || op.Client.Internal {
+		// A time without a signature would be refused by the next node that it is brought to.
+		dst = s.Clock.AppendClusterTime(dst)
+	}
 	ts := op.opTime.Load()
 	if ts == 0 {
 		ts = s.Clock.ClusterTime()

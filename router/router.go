@@ -40,6 +40,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	r.cursors.init()
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
+	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
 	s.Status.Add(r.ops.Section(), command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }})
 	return r
 }
@@ -268,10 +269,14 @@ var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
 
 // trimReply cuts ok and times off the reply document that begins at mark, or turns it into its error.
 func (r *Router) trimReply(op *command.Op, out []byte, mark int) ([]byte, error) {
-	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) {
+	reply := out[mark:]
+	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) && plainReply(op, reply) {
 		return out[:n], nil
 	}
-	reply := out[mark:]
+	changed := stateChangeOf(reply)
+	if changed != nil {
+		op.SetWriteConcernError(changed) // which the end of the command hides
+	}
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
 	}
@@ -286,6 +291,10 @@ func (r *Router) trimReply(op *command.Op, out []byte, mark int) ([]byte, error)
 		}
 		switch string(k) {
 		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime":
+		case "writeConcernError", "errorLabels":
+			if changed == nil {
+				keep += copy(out[keep:], raw)
+			}
 		default:
 			keep += copy(out[keep:], raw)
 		}

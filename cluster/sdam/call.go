@@ -47,7 +47,7 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 			return answer(out, reply, dst, err) // the caller's time is over: nothing is known of the member
 		}
 		s.failed(srv, reply, err)
-		untouched := reply == nil && !sent || reply != nil && refused(err)
+		untouched := reply == nil && !sent || reply != nil && refused(err) && !lookup(reply, "ok").Truthy()
 		if try >= maxRetries || !untouched && !repeatable(m) {
 			return answer(out, reply, dst, err)
 		}
@@ -75,20 +75,37 @@ func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byt
 // Host is the member's address.
 func (m *member) Host() string { return m.host }
 
-// okTail is how a successful reply from a node of this process ends.
-var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
-
 // memberError gives the error of a reply that tells that its member is not, or no longer, the one to ask.
 func memberError(reply []byte) error {
-	if n := len(reply) - len(okTail); n >= 4 && string(reply[n:]) == string(okTail) {
-		return nil
+	failed := true
+	var code value.Value
+	for it := value.Walk(reply); ; {
+		k, v, more := it.Next()
+		if !more {
+			break
+		}
+		switch string(k) {
+		case "ok":
+			failed = !v.Truthy()
+		case "code":
+			code = v
+		case "writeConcernError":
+			// The write stands, and its client is to be told whether a majority has it: another member may know.
+			if e := stateError(value.Lookup(v.Doc(), "code"), "the write concern was not awaited to its end"); e != nil {
+				return e
+			}
+		}
 	}
-	if lookup(reply, "ok").Truthy() {
-		return nil
-	}
-	c, _ := lookup(reply, "code").AsInt64()
-	if mongoerr.Code(c).In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
+	if failed && stateError(code, "") != nil {
 		return cluster.ReplyError(reply)
+	}
+	return nil
+}
+
+// stateError is an error where a code tells of a member that is not what it was.
+func stateError(code value.Value, text string) error {
+	if c, _ := code.AsInt64(); mongoerr.Code(c).In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
+		return mongoerr.New(mongoerr.Code(c), text)
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ var misfortunes = []struct {
 	{"step down", func(rs *replicaSet, v, _ int) func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_ = rs.members[v].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}}).Err()
+		_ = rs.members[v].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 2}}).Err()
 		return func() {}
 	}},
 	{"stop", func(rs *replicaSet, v, _ int) func() { rs.end(v, syscall.SIGTERM); return func() { rs.start(v) } }},

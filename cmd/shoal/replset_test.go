@@ -42,8 +42,14 @@ type setMember struct {
 // electionTimeout is short, so that a test sees many elections.
 const electionTimeout = 2 * time.Second
 
-// launchSet starts and initiates a set.
+// launchSet starts and initiates a set whose network can be cut.
 func launchSet(t testing.TB, members int) *replicaSet {
+	t.Helper()
+	return launchSetAt(t, members, true)
+}
+
+// launchSetAt is launchSet with proxies between the members, or without.
+func launchSetAt(t testing.TB, members int, proxies bool) *replicaSet {
 	t.Helper()
 	rs := &replicaSet{t: t, dir: t.TempDir(), net: newNetwork(members)}
 	t.Cleanup(rs.stop)
@@ -56,8 +62,11 @@ func launchSet(t testing.TB, members int) *replicaSet {
 		port := l.Addr().(*net.TCPAddr).Port
 		_ = l.Close()
 		rs.ports = append(rs.ports, port)
-		rs.net.serve(t, i, port)
-		m := &setMember{at: proxied(i, port)}
+		m := &setMember{at: fmt.Sprintf("127.0.0.1:%d", port)}
+		if proxies {
+			rs.net.serve(t, i, port)
+			m.at = proxied(i, port)
+		}
 		rs.members = append(rs.members, m)
 		m.direct = connect(t, fmt.Sprintf("mongodb://127.0.0.1:%d/?directConnection=true", port))
 		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.at}})

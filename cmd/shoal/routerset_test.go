@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+)
+
+// replicatedCluster is a cluster in this process whose config server and shards have three members each.
+type replicatedCluster struct {
+	t      *testing.T
+	client *mongo.Client
+	port   int // of the first member: the config server's, then each shard's
+}
+
+func startReplicatedCluster(t *testing.T) *replicatedCluster {
+	t.Helper()
+	port := nodePorts(t, 9)
+	c := newConfig(isStart)
+	c.Listen, c.Memory, c.Replicas, c.NodePort = []string{"127.0.0.1:0"}, true, 3, port
+	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := r.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return &replicatedCluster{t: t, client: connect(t, "mongodb://"+r.Addrs[0].String()+"/"), port: port}
+}
+
+// member is a client of one member: set 0 is the config server, 1 and 2 are the shards.
+func (c *replicatedCluster) member(set, i int) *mongo.Client { return member(c.t, c.port+3*set+i) }
+
+// primary finds a set's primary.
+func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.Client) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i := range 3 {
+			m := c.member(set, i)
+			var hello struct{ IsWritablePrimary bool }
+			if err := m.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err == nil && hello.IsWritablePrimary {
+				return i, m
+			}
+		}
+	}
+	c.t.Fatalf("set %d has no primary", set)
+	return 0, nil
+}
+
+// Applications behind a router notice nothing of elections in shards and config server; nothing is written twice or lost.
+func TestRouterFollowsElections(t *testing.T) {
+	c := startReplicatedCluster(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	admin := c.client.Database("admin")
+	for _, cmd := range []bson.D{
+		{{Key: "shardCollection", Value: "test.s"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+		{{Key: "flushRouterConfig", Value: 1}},
+	} {
+		if err := admin.RunCommand(ctx, cmd).Err(); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	writing, done := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	counts := make([]int, 4)
+	for w := range counts {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			counts[w] = c.work(writing, w, rand.New(rand.NewSource(seed+int64(w))))
+		}()
+	}
+	for i := range 6 {
+		at, p := c.primary(ctx, i%3)
+		err := p.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}}).Err()
+		t.Logf("set %d: member %d steps down: %v", i%3, at, err)
+		if i == 2 {
+			if err := admin.RunCommand(ctx, bson.D{{Key: "flushRouterConfig", Value: 1}}).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	done()
+	wg.Wait()
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	n, err := c.client.Database("test").Collection("s").CountDocuments(ctx, bson.D{})
+	if err != nil || int(n) != total {
+		t.Errorf("%d documents (%v), %d were inserted", n, err, total)
+	}
+	t.Logf("%d inserts", total)
+}
+
+// work inserts, counts by $inc, and reads everywhere until ctx ends. Each of its documents is inserted and raised once.
+func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int {
+	coll := c.client.Database("test").Collection("s")
+	far := c.client.Database("test").Collection("s", options.Collection().SetReadPreference(readpref.SecondaryPreferred()))
+	n := 0
+	for ctx.Err() == nil {
+		id := bson.D{{Key: "_id", Value: fmt.Sprintf("%d-%d", w, n)}}
+		run := context.Background()
+		began := time.Now()
+		if _, err := coll.InsertOne(run, append(id, bson.E{Key: "n", Value: 0})); err != nil {
+			c.t.Errorf("insert: %v", err)
+			return n
+		}
+		n++
+		if _, err := coll.UpdateOne(run, id, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}); err != nil {
+			c.t.Errorf("update: %v", err)
+			return n
+		}
+		var d struct{ N int }
+		if err := coll.FindOne(run, id).Decode(&d); err != nil || d.N != 1 {
+			c.t.Errorf("read: %v, %v", d, err)
+			return n
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			c.t.Errorf("an insert, an update and a read took %v", took)
+		}
+		if rnd.Intn(4) == 0 {
+			if _, err := far.CountDocuments(run, bson.D{}); err != nil {
+				c.t.Errorf("count on secondaries: %v", err)
+				return n
+			}
+		}
+	}
+	return n
+}
+
+// Reads go where their preference says, cursors stay there, and config.shards follows the members.
+func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
+	c := startReplicatedCluster(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	admin := c.client.Database("admin")
+	if err := admin.RunCommand(ctx, bson.D{{Key: "enableSharding", Value: "near"}, {Key: "primaryShard", Value: "shard00"}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	docs := make([]any, 500)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}}
+	}
+	coll := c.client.Database("near").Collection("c")
+	sess, err := c.client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sctx := mongo.NewSessionContext(ctx, sess)
+	if _, err := coll.InsertMany(sctx, docs); err != nil {
+		t.Fatal(err)
+	}
+	at, _ := c.primary(ctx, 1)
+	for _, m := range []struct {
+		pref    *readpref.ReadPref
+		primary bool
+	}{{readpref.Primary(), true}, {readpref.PrimaryPreferred(), true}, {readpref.Secondary(), false}, {readpref.SecondaryPreferred(), false}} {
+		for range 5 {
+			far := c.client.Database("near").Collection("c", options.Collection().SetReadPreference(m.pref))
+			cur, err := far.Find(sctx, bson.D{}, options.Find().SetBatchSize(50))
+			if err != nil {
+				t.Fatalf("%v: %v", m.pref, err)
+			}
+			var got []bson.D
+			if err := cur.All(sctx, &got); err != nil || len(got) != len(docs) {
+				t.Fatalf("%v: %d documents, %v", m.pref, len(got), err)
+			}
+		}
+	}
+	asked := func(i int) (n int64) {
+		var s struct {
+			OpCounters struct{ Query, GetMore int64 } `bson:"opcounters"`
+		}
+		if err := c.member(1, i).Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&s); err != nil {
+			t.Fatal(err)
+		}
+		return s.OpCounters.GetMore
+	}
+	if p, s := asked(at), asked((at+1)%3)+asked((at+2)%3); p < 90 || s < 90 {
+		t.Errorf("the primary was asked for %d further batches, the secondaries for %d", p, s)
+	}
+	c.resize(ctx, at)
+}
+
+// resize takes a member out of a shard and puts it back, and waits for config.shards to follow.
+func (c *replicatedCluster) resize(ctx context.Context, primary int) {
+	_, p := c.primary(ctx, 1)
+	var r struct{ Config bson.M }
+	if err := p.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&r); err != nil {
+		c.t.Fatal(err)
+	}
+	members := r.Config["members"].(bson.A)
+	version := r.Config["version"].(int32)
+	out := (primary + 1) % 3
+	fewer := append(append(bson.A{}, members[:out]...), members[out+1:]...)
+	for _, m := range []bson.A{fewer, members} {
+		version++
+		r.Config["members"], r.Config["version"] = m, version
+		if err := p.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetReconfig", Value: r.Config}}).Err(); err != nil {
+			c.t.Fatal(err)
+		}
+		var s struct{ Host string }
+		for end := time.Now().Add(15 * time.Second); strings.Count(s.Host, ":") != len(m); time.Sleep(50 * time.Millisecond) {
+			if err := c.client.Database("config").Collection("shards").FindOne(ctx, bson.D{{Key: "_id", Value: "shard00"}}).Decode(&s); err != nil || time.Now().After(end) {
+				c.t.Fatalf("with %d members config.shards says %s (%v)", len(m), s.Host, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// What replication costs writers: single inserts with w: majority from 16 clients, into sets of separate processes.
+func BenchmarkMajorityInsert(b *testing.B) {
+	for _, members := range []int{1, 3} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+			rs := launchSetAt(b, members, false)
+			const clients = 16
+			client := connect(b, rs.uri())
+			coll := client.Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
+			pad := make([]byte, 200)
+			var next atomic.Int64
+			insert := func() bool {
+				_, err := coll.InsertOne(context.Background(), bson.D{{Key: "_id", Value: next.Add(1)}, {Key: "pad", Value: pad}})
+				if err != nil {
+					b.Error(err)
+				}
+				return err == nil
+			}
+			for range 200 {
+				insert() // connections and caches
+			}
+			next.Store(1e9)
+			b.ResetTimer()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			for range clients {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for left.Add(-1) >= 0 && insert() {
+					}
+				}()
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "inserts/s")
+		})
+	}
+}
+
+// How long an application that writes all the time waits when its primary is gone. SHOAL_FAILOVERS asks for the figures.
+func TestFailoverTimes(t *testing.T) {
+	rounds, err := 0, error(nil)
+	if _, err = fmt.Sscan(os.Getenv("SHOAL_FAILOVERS"), &rounds); err != nil || rounds == 0 {
+		t.Skip("a measurement: SHOAL_FAILOVERS=10")
+	}
+	rs := launchSetAt(t, 3, false)
+	coll := connect(t, rs.uri()).Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
+	for _, kind := range []string{"step down", "kill"} {
+		var gaps []time.Duration
+		for range rounds {
+			gaps = append(gaps, failover(t, rs, coll.InsertOne, kind))
+		}
+		slices.Sort(gaps)
+		t.Logf("%s, longest wait of a writer (election timeout %v): least %v, median %v, most %v", kind, electionTimeout,
+			gaps[0].Round(time.Millisecond), gaps[len(gaps)/2].Round(time.Millisecond), gaps[len(gaps)-1].Round(time.Millisecond))
+	}
+}
+
+// failover writes without a pause while the primary goes, and gives the longest time that one write took.
+func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, any, ...options.Lister[options.InsertOneOptions]) (R, error), kind string) time.Duration {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	stop := make(chan struct{})
+	longest := make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			select {
+			case <-stop:
+				longest <- most
+				return
+			default:
+			}
+			start := time.Now()
+			if _, err := insert(ctx, bson.D{{Key: "at", Value: start}}); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+			most = max(most, time.Since(start))
+		}
+	}()
+	time.Sleep(300 * time.Millisecond)
+	p := rs.primary()
+	if kind == "kill" {
+		rs.kill(p)
+	} else if err := rs.members[p].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 2}, {Key: "secondaryCatchUpPeriodSecs", Value: 1}}).Err(); err != nil {
+		t.Errorf("step down: %v", err)
+	}
+	time.Sleep(2 * electionTimeout)
+	close(stop)
+	d := <-longest
+	if kind == "kill" {
+		rs.start(p)
+	}
+	rs.waitReady(30 * time.Second)
+	return d
+}

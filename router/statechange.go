@@ -1,0 +1,54 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// hideStateChanges makes errors that tell of a shard's member stepping down or ending into HostUnreachable. A driver
+// would take them for the router's own, and the router for lost until its next hello, which may be ten seconds away.
+// The real router does the same (parameter rewriteStateChangeErrors); what a fail point asks for is left alone.
+func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) func(op *command.Op, err error) error {
+	return func(op *command.Op, err error) error {
+		if next != nil {
+			err = next(op, err) // which labels the error by the code that it has
+		}
+		if op.FailPoint() || r.Service.Stopping() {
+			return err
+		}
+		op.SetWriteConcernError(hidden(op.WriteConcernError()))
+		if e, ok := err.(*mongoerr.Error); ok {
+			return hidden(e)
+		}
+		return err
+	}
+}
+
+// isStateChange tells whether an error is about its sender not being what it was.
+func isStateChange(c mongoerr.Code) bool {
+	return c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown)
+}
+
+func hidden(e *mongoerr.Error) *mongoerr.Error {
+	if e == nil || !isStateChange(e.Code) {
+		return e
+	}
+	h := *e
+	h.Code = mongoerr.HostUnreachable
+	return &h
+}
+
+// stateChangeOf is a reply's writeConcernError where it tells of a change of state, else nil.
+func stateChangeOf(reply []byte) *mongoerr.Error {
+	if e := cluster.WriteConcernErrorOf(reply); e != nil && isStateChange(e.Code) {
+		return e
+	}
+	return nil
+}
+
+// plainReply tells whether a successful reply of a node of this process may be passed on as it is.
+func plainReply(op *command.Op, reply []byte) bool {
+	return op.Req.Spec == nil || op.Req.Spec.Kind == command.Read || value.Lookup(reply, "writeConcernError").IsMissing()
+}
