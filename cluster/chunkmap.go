@@ -56,6 +56,7 @@ type ChunkMap struct {
 	chunks  []*Chunk
 	shards  map[string]ChunkVersion // highest version per shard that owns a chunk
 	ids     []string                // the keys of shards, sorted
+	arrived map[string]uint64       // per shard, when it got its newest range
 }
 
 // NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
@@ -159,7 +160,7 @@ func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
 		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not reach from MinKey to MaxKey")
 	}
 	m.chunks = chunks
-	m.shards = make(map[string]ChunkVersion, 4)
+	m.shards, m.arrived = make(map[string]ChunkVersion, 4), make(map[string]uint64, 4)
 	for i, c := range chunks {
 		if i > 0 && CompareKeys(chunks[i-1].maxV, c.minV) != 0 {
 			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "there is a gap or an overlap between two chunks")
@@ -170,6 +171,7 @@ func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
 		if c.Version.Combined() > m.version.Combined() {
 			m.version = c.Version
 		}
+		m.arrived[c.Shard] = max(m.arrived[c.Shard], c.OnSince)
 	}
 	for id := range m.shards {
 		m.ids = append(m.ids, id)
@@ -197,6 +199,9 @@ func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
 	}
 	return m.version.WithCombined(0)
 }
+
+// Arrived is when a shard got the newest of its ranges: a reader at a time before does not find all of them there.
+func (m *ChunkMap) Arrived(shard string) uint64 { return m.arrived[shard] }
 
 // Shards lists the shards that own chunks, sorted.
 func (m *ChunkMap) Shards() []string { return m.ids }

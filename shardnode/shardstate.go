@@ -100,8 +100,8 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if c := s.section(ns, write); c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why)}
 	}
-	if received.IsIgnored() {
-		return nil
+	if err := s.checkMoment(op, ns); err != nil || received.IsIgnored() {
+		return err
 	}
 	err = s.compare(op, ns, received)
 	if err == nil {
@@ -113,6 +113,19 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 		return s.compare(op, ns, received)
 	}
 	return err
+}
+
+// checkMoment refuses a statement of a transaction that reads at a time when this shard did not have all of its ranges.
+func (s *ShardState) checkMoment(op *command.Op, ns string) error {
+	t := txnOf(op)
+	if t == nil || t.base == nil {
+		return nil
+	}
+	info, err := s.Catalog.Collection(op, ns)
+	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(t.base.Timestamp()) {
+		return nil // what is wrong with the placement, the comparison of versions tells
+	}
+	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }
 
 func (s *ShardState) compare(ctx context.Context, ns string, received cluster.ChunkVersion) error {
