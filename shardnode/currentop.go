@@ -3,9 +3,11 @@ package shardnode
 import (
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
 )
 
 func (n *Node) currentOpSpecs() []command.Spec {
@@ -63,6 +65,9 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors(now)...)
 	}
+	if idle := value.Lookup(spec, "idleSessions"); idle.IsMissing() || idle.Truthy() {
+		out = append(out, n.idleSessions(now)...)
+	}
 	return out
 }
 
@@ -92,3 +97,47 @@ func (n *Node) idleCursors(now time.Time) (out [][]byte) {
 	}
 	return out
 }
+
+// idleSessions describes the open transactions that no command is at work in.
+func (n *Node) idleSessions(now time.Time) (out [][]byte) {
+	if n.txns.open.Load() == 0 {
+		return nil
+	}
+	limit := time.Duration(n.Params.Int("transactionLifetimeLimitSeconds")) * time.Second
+	n.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) {
+		t := s.txn
+		if t == nil || t.state != txnOpen && t.state != txnPrepared {
+			return
+		}
+		open := now.Sub(t.started)
+		txn := []value.Field{
+			value.F("parameters", value.NewDocument(value.Doc(value.F("txnNumber", value.NewInt64(t.number)), value.F("autocommit", value.NewBool(false)),
+				value.F("readConcern", value.NewDocument(t.readConcern))))),
+			value.F("readTimestamp", t.base.Timestamp().Value()), value.F("startWallClockTime", value.NewString(wallClock(t.started))),
+			value.F("timeOpenMicros", value.NewInt64(open.Microseconds())), value.F("timeActiveMicros", value.NewInt64(t.active.Microseconds())),
+			value.F("timeInactiveMicros", value.NewInt64((open - t.active).Microseconds())), value.F("expiryTime", value.NewString(wallClock(t.started.Add(limit)))),
+		}
+		if t.state == txnPrepared {
+			txn = append(txn, value.F("prepareReadConflicts", value.NewInt64(0)))
+		}
+		out = append(out, value.Doc(value.F("type", value.NewString("idleSession")), value.F("host", value.NewString(n.host())),
+			value.F("desc", value.NewString("inactive transaction")), value.F("client", value.NewString(t.client)), value.F("lsid", value.NewDocument(s.lsid)),
+			value.F("transaction", value.NewDocument(value.Doc(txn...))), value.F("waitingForLock", value.NewBool(false)), value.F("active", value.NewBool(false)),
+			value.F("locks", value.NewDocument(lockSummary(t.locks))), value.F("lockStats", value.NewDocument(value.Doc()))))
+	})
+	return out
+}
+
+// lockSummary is the strongest mode held of each kind of lock.
+func lockSummary(l *lock.Locker) []byte {
+	held, _ := l.Summary()
+	var f []value.Field
+	for _, k := range lock.Kinds() {
+		if m := held[k]; m != lock.None {
+			f = append(f, value.F(k.String(), value.NewString(m.Letter())))
+		}
+	}
+	return value.Doc(f...)
+}
+
+func wallClock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

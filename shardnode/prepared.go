@@ -50,6 +50,13 @@ func (p *preparedTxns) add(t *openTxn) {
 	p.mu.open[t] = t.prepared
 }
 
+// open is the number of prepared transactions.
+func (p *preparedTxns) open() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(len(p.mu.open))
+}
+
 // settle ends the wait for a transaction; decided is 0 for one that was aborted.
 func (p *preparedTxns) settle(t *openTxn, decided storage.Timestamp, now time.Time) {
 	p.mu.Lock()
@@ -212,7 +219,7 @@ func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	base := n.Engine.Snapshot()
 	t := &openTxn{number: p.number, state: txnPrepared, started: n.now(), prepared: base.Timestamp(), parts: len(p.parts), base: base,
 		unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
-	t.view = t.unit.Snapshot()
+	t.view, t.readConcern = t.unit.Snapshot(), value.Doc()
 	t.unit.SetTransaction(p.lsid, p.number)
 	s.txn, s.used, s.dirty = t, n.now(), true
 	n.txns.started.Add(1)

@@ -185,7 +185,7 @@ func (n *Node) transactionStatus() []byte {
 	}
 	var fields []value.Field
 	figures := map[string]int64{
-		"currentOpen": n.txns.open.Load(), "currentInactive": n.txns.open.Load(), "totalAborted": n.txns.aborted.Load(),
+		"currentOpen": n.txns.open.Load(), "currentInactive": n.txns.open.Load(), "currentPrepared": n.prepared.open(), "totalAborted": n.txns.aborted.Load(),
 		"totalCommitted": n.txns.committed.Load(), "totalStarted": n.txns.started.Load(),
 	}
 	for _, k := range names {

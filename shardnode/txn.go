@@ -31,6 +31,10 @@ type openTxn struct {
 	locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
 	ts      storage.Timestamp // of the commit
 
+	readConcern []byte
+	client      string        // who began it
+	active      time.Duration // spent in its commands
+
 	prepared storage.Timestamp // when it was promised to commit
 	parts    int               // of the record of that
 }
@@ -81,6 +85,7 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 			n.abortTxn(s)
 		}
 		t.failed = false
+		t.active += n.now().Sub(op.Start)
 		release()
 	}, nil
 }
@@ -129,6 +134,10 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	}
 	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
 	t.locks.SetTimeout(time.Duration(n.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
+	t.readConcern, t.client = value.Doc(), op.Client.Remote
+	if op.Req.ReadConcern != nil {
+		t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
+	}
 	t.view = t.unit.Snapshot()
 	t.unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.number)
 	s.txn, s.used, s.dirty = t, op.Start, true

@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/shoaldb/shoal/command"
@@ -186,6 +187,26 @@ func TestTransactionsAreLeftBehind(t *testing.T) {
 	}
 	if open := n.srv.Node.txns.open.Load(); open != 0 {
 		t.Errorf("%d open transactions", open)
+	}
+}
+
+// An open transaction is shown among the operations, and a command at work in it can be killed, which ends it.
+func TestTransactionsAreShown(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 1}]}`, 1, true))
+	idle := `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"type": "idleSession"}}, {"$project": {"_id": 0, "n": "$transaction.parameters.txnNumber", "locks": 1}}], "cursor": {}}`
+	got := n.first("admin", idle)
+	if len(got) != 1 || !strings.Contains(got[0], `Collection: "w"`) || !strings.Contains(got[0], "n: 1") {
+		t.Errorf("%v", got)
+	}
+	if got := n.code("d", inTxn(`{"find": "c", "filter": {"$where": "while (true) {}"}, "maxTimeMS": 30}`, 1, false)); got != 50 {
+		t.Errorf("a command over its time: code %d", got)
+	}
+	if got := n.code("admin", inTxn(`{"commitTransaction": 1}`, 1, false)); got != 251 {
+		t.Errorf("the commit after it: code %d", got)
+	}
+	if got := n.first("admin", idle); len(got) != 0 {
+		t.Errorf("%v", got)
 	}
 }
 
