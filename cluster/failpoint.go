@@ -59,7 +59,7 @@ var knownFailPoints = []string{
 	"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
 	"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep1", "migrateThreadHangAtStep2",
 	"migrateThreadHangAtStep3", "migrateThreadHangAtStep4", "migrateThreadHangAtStep5", "suspendRangeDeletion",
-	"waitInFindBeforeMakingBatch", "getMoreHangAfterPinCursor", "hangBeforeLogOp", "slowOrphanCleanup",
+	"disablePipelineOptimization", "waitInFindBeforeMakingBatch", "getMoreHangAfterPinCursor", "hangBeforeLogOp", "slowOrphanCleanup",
 }
 
 // NewFailPoints makes a registry with the well-known points, all off.
@@ -94,6 +94,15 @@ func (r *FailPoints) Lookup(name string) (*FailPoint, error) {
 		return f, nil
 	}
 	return nil, mongoerr.Newf(mongoerr.FailPointSetFailed, "%s not found", name)
+}
+
+// On tells whether a registered point is on, without entering it.
+func (r *FailPoints) On(name string) bool {
+	if r.active.Load() == 0 {
+		return false
+	}
+	f, err := r.Lookup(name)
+	return err == nil && f.state.Load() != nil
 }
 
 // Configure is configureFailPoint: it returns how often the point had been entered before.

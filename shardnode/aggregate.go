@@ -256,7 +256,10 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := a.n.checkForeignViews(a.snap, from, spec); err != nil {
 		return nil, err
 	}
-	a.pipeline.Optimize()
+	plain := a.n.Points != nil && a.n.Points.On("disablePipelineOptimization")
+	if !plain {
+		a.pipeline.Optimize()
+	}
 	if near := a.pipeline.GeoNear(); near != nil && near.Key() == "" {
 		path, err := nearPath(a.ns, coll)
 		if err != nil {
@@ -268,11 +271,14 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return a.pipeline, nil
 	}
 	down := a.pipeline.Pushdown()
+	if plain && a.pipeline.GeoNear() == nil && !a.pipeline.StartsWithText() {
+		down = agg.Pushdown{Rest: a.pipeline}
+	}
 	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: opts.AllowDiskUse}
 	if a.q.owned, err = a.n.readFilter(a.op, coll); err != nil {
 		return nil, err
 	}
-	a.q.fields = down.Fields
+	a.q.fields, a.q.distinct = down.Fields, down.Distinct
 	return down.Rest, a.q.compile(nil)
 }
 

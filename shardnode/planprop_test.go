@@ -104,7 +104,7 @@ func newPlanRound(t *testing.T, n *testNode, seed uint64) *planRound {
 	}
 	var docs bson.A
 	for i := range 30 + r.g.R.IntN(60) {
-		docs = append(docs, r.g.Doc(i))
+		docs = append(docs, append(r.g.Doc(i), bson.E{Key: "v", Value: float64(r.g.R.IntN(20)) / 2}))
 	}
 	n.rawDo(bson.D{{Key: "insert", Value: r.coll}, {Key: "documents", Value: docs}, {Key: "ordered", Value: false}})
 	if !early {
@@ -285,6 +285,34 @@ func TestIndexPlansAgainstCollectionScans(t *testing.T) {
 		r := newPlanRound(t, n, seed)
 		for range 120 {
 			r.check()
+		}
+		n.rawDo(bson.D{{Key: "drop", Value: r.coll}})
+		n.rawDo(bson.D{{Key: "drop", Value: r.bare}})
+	})
+}
+
+// TestOptimisedPipelines runs random pipelines as they were written and as the optimiser and the planner make them.
+func TestOptimisedPipelines(t *testing.T) {
+	n := newTestNode(t)
+	asWritten := func(mode string) {
+		if _, err := n.srv.Node.Points.Configure("disablePipelineOptimization", value.NewString(mode), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	querytest.Rounds(t, 4*time.Second, func(t *testing.T, seed uint64) {
+		r := newPlanRound(t, n, seed)
+		for range 60 {
+			p := r.g.Pipeline(7, r.coll, r.bare)
+			cmd := bson.D{{Key: "aggregate", Value: r.coll}, {Key: "pipeline", Value: p.Stages}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: 20}}}}
+			got := r.outcome(r.coll, cmd)
+			asWritten("alwaysOn")
+			want := r.outcome(r.coll, cmd)
+			asWritten("off")
+			if !sameOutcome(got, want, p.Ordered, p.Cut) {
+				text, _ := bson.MarshalExtJSON(cmd, false, false)
+				explained := r.rawDo(bson.D{{Key: "explain", Value: cmd}, {Key: "verbosity", Value: "queryPlanner"}})
+				t.Fatalf("%s\nindexes %s\n%s\nexplained %s", text, r.indexes, got.against(want), value.ShowDoc(explained))
+			}
 		}
 		n.rawDo(bson.D{{Key: "drop", Value: r.coll}})
 		n.rawDo(bson.D{{Key: "drop", Value: r.bare}})

@@ -211,6 +211,21 @@ func bucketCount(v value.Value) (int, error) {
 
 func (s *bucketAutoStage) Name() string      { return "$bucketAuto" }
 func (s *bucketAutoStage) Spec() value.Value { return s.arg }
+
+// deps is what the stage reads; nothing else goes on.
+func (s *bucketAutoStage) deps() (paths []string, whole, stop bool) {
+	d := s.groupBy.Deps()
+	paths, whole = d.Paths, d.Whole || len(d.Meta) > 0
+	for _, g := range s.fields {
+		for _, e := range g.acc.Exprs() {
+			d := e.Deps()
+			paths, whole = append(paths, d.Paths...), whole || d.Whole || len(d.Meta) > 0
+		}
+		whole = whole || g.acc.Sort() != nil
+	}
+	return paths, whole, true
+}
+
 func (s *bucketAutoStage) open(x *exec, src Source) (Source, error) {
 	sorted := newSorter(x, src, &bucketOrder{s: s, frame: x.frame(), coll: x.opts.collator()}, 1, 0, "$bucketAuto")
 	fill := func(ctx context.Context) ([]Doc, error) {

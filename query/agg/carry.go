@@ -100,7 +100,7 @@ func (p *Pipeline) carriesMetadata(out *Split) bool {
 	if out.Merge == nil {
 		return false
 	}
-	if len(p.metas) > 0 || p.startsWithText() {
+	if len(p.metas) > 0 || p.StartsWithText() {
 		return true
 	}
 	for _, s := range out.Merge.stages {

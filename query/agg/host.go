@@ -19,6 +19,8 @@ type Query struct {
 	Skip   int64    // 0 for none
 	Limit  int64    // 0 for none
 	Fields []string // the top-level fields that are read above, sorted; nil for the whole document
+	// Distinct is set where only the different values of this path are wanted; a document for each, at the least.
+	Distinct string
 	// Collation is the collation document that the query runs under; nil for binary order.
 	Collation []byte
 }

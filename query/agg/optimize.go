@@ -20,6 +20,7 @@ var rewrites = []rule{
 	{"match buckets before unpacking them", matchBuckets},
 	{"match before sort", matchBeforeSort},
 	{"match before stages that leave its fields alone", matchBeforeFields},
+	{"match on a group's key before the group", matchBeforeGroup},
 	{"limit into sort", limitIntoSort},
 	{"limit before skip", limitBeforeSkip},
 	{"merge adjacent limits", mergeLimits},
@@ -85,44 +86,183 @@ func matchBeforeSort(p *Pipeline, i int) bool {
 	return true
 }
 
-// matchBeforeFields moves a whole $match before a stage that neither makes nor takes away what it reads.
+// matchBeforeFields moves the parts of a $match that do not depend on a stage before it.
 func matchBeforeFields(p *Pipeline, i int) bool {
 	if i+1 >= len(p.stages) {
 		return false
 	}
 	m, ok := p.stages[i+1].(*matchStage)
-	if !ok {
+	if !ok || m.text {
 		return false
 	}
-	reads, whole := filterPaths(m.m)
-	if whole || len(reads) == 0 {
-		return false
-	}
-	var writes []string
+	var apart func(path string) bool // the stage leaves the path alone
 	switch s := p.stages[i].(type) {
 	case *unwindStage:
-		writes = append(writes, s.dotted)
-		if s.indexAs != "" {
-			writes = append(writes, s.indexAs)
-		}
+		apart = apartFrom(s.dotted, s.indexAs)
 	case *lookupStage:
-		writes = append(writes, strings.Join(s.as, "."))
+		apart = apartFrom(strings.Join(s.as, "."))
+	case *graphStage:
+		apart = apartFrom(strings.Join(s.as, "."), strings.Join(s.depth, "."))
 	case *fieldsStage:
-		if writes, ok = s.writes(); !ok {
+		if apart = s.leavesAlone(); apart == nil {
 			return false
 		}
 	default:
 		return false
 	}
-	for _, r := range reads {
+	return p.moveMatch(i, m, func(filter []byte) []byte {
+		one, err := newMatch(p.opts, filter)
+		if err != nil {
+			return nil
+		}
+		reads, whole := filterPaths(one.m)
+		if whole || len(reads) == 0 {
+			return nil
+		}
+		for _, r := range reads {
+			if !apart(r) {
+				return nil
+			}
+		}
+		return filter
+	})
+}
+
+// moveMatch puts the conjuncts of the $match at i+1 that before agrees to, in the form it gives them, in front of stage i.
+func (p *Pipeline) moveMatch(i int, m *matchStage, before func(conjunct []byte) []byte) bool {
+	var first, rest []value.Value
+	for _, c := range conjuncts(m.filter) {
+		if moved := before(c); moved != nil {
+			first = append(first, value.NewDocument(moved))
+		} else {
+			rest = append(rest, value.NewDocument(c))
+		}
+	}
+	if len(first) == 0 {
+		return false
+	}
+	stages := make([]Stage, 0, 3)
+	front, err := newMatch(p.opts, conjunction(first))
+	if err != nil {
+		return false
+	}
+	stages = append(stages, front, p.stages[i])
+	if len(rest) > 0 {
+		back, err := newMatch(p.opts, conjunction(rest))
+		if err != nil {
+			return false
+		}
+		stages = append(stages, back)
+	}
+	p.replace(i, 2, stages...)
+	return true
+}
+
+// conjuncts are the conditions of a filter, each a filter of its own.
+func conjuncts(filter []byte) (out [][]byte) {
+	for k, v := range value.Elements(filter) {
+		if k == "$and" && v.T == value.Array {
+			for _, e := range value.Values(v.Doc()) {
+				out = append(out, conjuncts(e.Doc())...)
+			}
+			continue
+		}
+		out = append(out, value.Doc(f(k, v)))
+	}
+	return out
+}
+
+// conjunction joins them again.
+func conjunction(list []value.Value) []byte {
+	if len(list) == 1 {
+		return list[0].Doc()
+	}
+	return value.Doc(f("$and", array(list...)))
+}
+
+// apartFrom tells of a path whether none of the written ones is the same, above or below; "" writes nothing.
+func apartFrom(writes ...string) func(path string) bool {
+	return func(r string) bool {
 		for _, w := range writes {
-			if r == w || strings.HasPrefix(r, w+".") || strings.HasPrefix(w, r+".") {
+			if w != "" && (r == w || strings.HasPrefix(r, w+".") || strings.HasPrefix(w, r+".")) {
 				return false
 			}
 		}
+		return true
 	}
-	p.replace(i, 2, m, p.stages[i])
-	return true
+}
+
+// leavesAlone tells of paths whether the stage hands them through as they are: what it does not write, or, where it
+// keeps only some fields, those at the top that it keeps whole. nil where it cannot be told.
+func (s *fieldsStage) leavesAlone() func(path string) bool {
+	if writes, ok := s.writes(); ok {
+		return apartFrom(writes...)
+	}
+	if s.spec.T != value.Document {
+		return nil
+	}
+	kept := map[string]bool{"_id": true}
+	for k, v := range value.Elements(s.spec.Doc()) {
+		kept[k] = (v.T.Numeric() || v.T == value.Boolean) && v.Truthy()
+	}
+	return func(path string) bool {
+		head, _, _ := strings.Cut(path, ".")
+		return kept[head]
+	}
+}
+
+// matchBeforeGroup moves conditions on a group's key before the group, where the key is a field of the documents. A group
+// takes a missing field for null, so only conditions that do so, too, may go.
+func matchBeforeGroup(p *Pipeline, i int) bool {
+	g, m, ok := two[*groupStage, *matchStage](p, i)
+	if !ok || m.text || g.merging || g.partial {
+		return false
+	}
+	path, ok := g.id.FieldPath()
+	if !ok || strings.Contains(path, ".") {
+		return false
+	}
+	return p.moveMatch(i, m, func(c []byte) []byte {
+		v := value.Lookup(c, "_id")
+		if v.IsMissing() || !comparesKeys(v) {
+			return nil
+		}
+		return value.Doc(f(path, v))
+	})
+}
+
+// comparesKeys reports whether a condition compares the key with values that are neither null nor undefined nor hold it.
+func comparesKeys(v value.Value) bool {
+	plain := func(v value.Value) bool {
+		switch v.T {
+		case value.Null, value.Undefined, value.Array, value.Document, value.Regex, value.MinKey, value.MaxKey:
+			return false
+		}
+		return true
+	}
+	if v.T != value.Document {
+		return plain(v)
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		switch k {
+		case "$eq", "$gt", "$gte", "$lt", "$lte":
+			if !plain(e) {
+				return false
+			}
+		case "$in":
+			if e.T != value.Array {
+				return false
+			}
+			for _, x := range value.Values(e.Doc()) {
+				if !plain(x) {
+					return false
+				}
+			}
+		default:
+			return false
+		}
+	}
+	return value.Count(v.Doc()) > 0
 }
 
 // writes are the paths that a stage of fields sets or takes away; ok is false where it keeps only some fields.
@@ -283,7 +423,17 @@ func (p *Pipeline) Pushdown() Pushdown {
 	}
 	out.Rest = &Pipeline{opts: p.opts, metas: p.metas, stages: rest}
 	out.Fields = out.Rest.fields(out.Query)
+	if g, ok := firstStage[*groupStage](rest); ok && len(g.fields) == 0 && !g.merging && out.Sort == nil && out.Limit == 0 && out.Skip == 0 {
+		out.Distinct, _ = g.id.FieldPath()
+	}
 	return out
+}
+
+func firstStage[S Stage](stages []Stage) (s S, ok bool) {
+	if len(stages) > 0 {
+		s, ok = stages[0].(S)
+	}
+	return s, ok
 }
 
 func sortsByMeta(s *sortStage) bool {
@@ -337,6 +487,22 @@ func deps(s Stage) (paths []string, whole, stop bool) {
 		return paths, sortsByMeta(s), false
 	case *unwindStage:
 		return []string{s.dotted}, false, false
+	case *sampleStage:
+		return nil, false, false
+	case *rootStage:
+		d := s.e.Deps()
+		return d.Paths, d.Whole || len(d.Meta) > 0, true
+	case *lookupStage:
+		for _, l := range s.lets {
+			d := l.e.Deps()
+			paths, whole = append(paths, d.Paths...), whole || d.Whole
+		}
+		if s.local != "" {
+			paths = append(paths, s.local)
+		}
+		return paths, whole, false
+	case *bucketAutoStage:
+		return s.deps()
 	case *fieldsStage:
 		paths, whole = s.p.Deps()
 		if s.p.Inclusion() {

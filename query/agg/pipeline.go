@@ -200,8 +200,8 @@ func (p *Pipeline) firstRank() (*rankStage, bool) {
 	return nil, false
 }
 
-// startsWithText is true where the pipeline begins with a search, or where it goes on from one that ran elsewhere.
-func (p *Pipeline) startsWithText() bool {
+// StartsWithText is true where the pipeline begins with a search, or where it goes on from one that ran elsewhere.
+func (p *Pipeline) StartsWithText() bool {
 	m, ok := p.stages[0].(*matchStage)
 	return ok && m.text || p.opts.FromRouter
 }
@@ -213,7 +213,7 @@ func (p *Pipeline) checkMetadata() error {
 		if fields, ok := s.(*fieldsStage); ok && rank != nil && !rank.details && slices.Contains(fields.p.Metas(), "scoreDetails") {
 			return mongoerr.New(40218, "query requires scoreDetails metadata, but it is not available")
 		}
-		if fields, ok := s.(*fieldsStage); ok && slices.Contains(fields.p.Metas(), "textScore") && !p.startsWithText() {
+		if fields, ok := s.(*fieldsStage); ok && slices.Contains(fields.p.Metas(), "textScore") && !p.StartsWithText() {
 			return mongoerr.New(40218, "query requires text score metadata, but it is not available")
 		}
 		sort, ok := s.(*sortStage)
