@@ -80,15 +80,18 @@ type planRound struct {
 	coll, bare string
 	hints      []string // indexes that hold every document
 	indexes    []string // all, described
+	specs      map[string]bson.D
+	collated   bool // the collection has a collation of its own
 }
 
 func newPlanRound(t *testing.T, n *testNode, seed uint64) *planRound {
-	r := &planRound{testNode: n, t: t, g: querytest.New(seed), coll: fmt.Sprintf("c%d", seed), bare: fmt.Sprintf("bare%d", seed)}
+	r := &planRound{testNode: n, t: t, g: querytest.New(seed), coll: fmt.Sprintf("c%d", seed), bare: fmt.Sprintf("bare%d", seed), specs: map[string]bson.D{}}
 	r.g.Geo, r.g.Text = r.g.Chance(0.3), r.g.Chance(0.1)
 	var collation bson.D
 	if r.g.Chance(0.2) {
 		collation = r.g.Collation()
 	}
+	r.collated = collation != nil
 	for _, c := range []string{r.coll, r.bare} {
 		cmd := bson.D{{Key: "create", Value: c}}
 		if collation != nil {
@@ -142,6 +145,7 @@ func (r *planRound) createIndexes() {
 		}
 		text, _ := bson.MarshalExtJSON(full, false, false)
 		r.indexes = append(r.indexes, string(text))
+		r.specs[name] = spec
 		whole := true
 		for _, e := range spec {
 			whole = whole && e.Key != "sparse" && e.Key != "partialFilterExpression"
@@ -277,14 +281,106 @@ func (r *planRound) check() {
 	}
 }
 
+// between scans an index without arrays from one key to another and compares with the keys computed from the documents.
+func (r *planRound) between() {
+	if r.g.Arrays > 0 || len(r.hints) == 0 || r.collated {
+		return
+	}
+	name := r.hints[r.g.R.IntN(len(r.hints))]
+	spec := r.specs[name]
+	key := spec[0].Value.(bson.D)
+	for _, e := range append(key[:len(key):len(key)], spec...) {
+		if e.Value == "hashed" || e.Key == "collation" {
+			return
+		}
+	}
+	all := r.outcome(r.bare, bson.D{{Key: "find", Value: r.bare}})
+	keyOf := func(d value.Value) (vals []value.Value) {
+		for _, e := range key {
+			v := d
+			for _, p := range strings.Split(e.Key, ".") {
+				v = value.Lookup(v.Doc(), p)
+			}
+			if v.T == value.Missing {
+				v = value.NewNull()
+			}
+			vals = append(vals, v)
+		}
+		return vals
+	}
+	compare := func(a, b []value.Value) int {
+		for i := range a {
+			if c := value.Compare(a[i], b[i]); c != 0 {
+				return c * key[i].Value.(int)
+			}
+		}
+		return 0
+	}
+	low, high := keyOf(all.docs[r.g.R.IntN(len(all.docs))]), keyOf(all.docs[r.g.R.IntN(len(all.docs))])
+	if compare(low, high) >= 0 {
+		return
+	}
+	bound := func(vals []value.Value) bson.Raw {
+		var fs []value.Field
+		for i, e := range key {
+			fs = append(fs, value.F(e.Key, vals[i]))
+		}
+		return value.Doc(fs...)
+	}
+	var want outcome
+	for _, d := range all.docs {
+		if k := keyOf(d); compare(k, low) >= 0 && compare(k, high) < 0 {
+			want.docs = append(want.docs, d)
+		}
+	}
+	got := r.outcome(r.coll, bson.D{{Key: "find", Value: r.coll}, {Key: "hint", Value: name}, {Key: "min", Value: bound(low)}, {Key: "max", Value: bound(high)},
+		{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, {Key: "batchSize", Value: r.g.R.IntN(9)}})
+	if !querytest.Same(got.docs, want.docs, false) {
+		r.t.Fatalf("min %s max %s on %s\n%s", bound(low), bound(high), r.indexes, got.against(want))
+	}
+}
+
+// write changes the documents of both collections alike, through whatever plan; false where the indexes refuse a document.
+func (r *planRound) write() bool {
+	g := r.g
+	one := bson.D{{Key: "q", Value: g.Filter()}, {Key: "u", Value: g.Update()}, {Key: "multi", Value: true}}
+	cmd := func(coll string) bson.D {
+		return bson.D{{Key: "update", Value: coll}, {Key: "updates", Value: bson.A{one}}}
+	}
+	if g.Chance(0.2) {
+		del := bson.D{{Key: "q", Value: append(bson.D{{Key: "v", Value: g.R.IntN(8)}}, g.Filter()...)}, {Key: "limit", Value: 0}}
+		cmd = func(coll string) bson.D {
+			return bson.D{{Key: "delete", Value: coll}, {Key: "deletes", Value: bson.A{del}}}
+		}
+	}
+	reply := r.rawDo(cmd(r.coll))
+	if !value.Lookup(reply, "writeErrors").IsMissing() {
+		return false
+	}
+	bare := r.rawDo(cmd(r.bare))
+	got := r.outcome(r.coll, bson.D{{Key: "find", Value: r.coll}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}})
+	want := r.outcome(r.bare, bson.D{{Key: "find", Value: r.bare}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}})
+	if value.Compare(value.Lookup(reply, "n"), value.Lookup(bare, "n")) != 0 || !querytest.Same(got.docs, want.docs, true) {
+		text, _ := bson.MarshalExtJSON(cmd(r.coll), false, false)
+		r.t.Fatalf("%s\nindexes %s\n%s instead of %s\n%s", text, r.indexes, value.ShowDoc(reply), value.ShowDoc(bare), got.against(want))
+	}
+	return true
+}
+
 // TestIndexPlansAgainstCollectionScans runs random queries over random documents with random indexes: whatever the
 // planner chooses, and whatever a hint makes it choose, the answer is that of a collection without indexes.
 func TestIndexPlansAgainstCollectionScans(t *testing.T) {
 	n := newTestNode(t)
 	querytest.Rounds(t, 5*time.Second, func(t *testing.T, seed uint64) {
 		r := newPlanRound(t, n, seed)
-		for range 120 {
+		for n := range 120 {
 			r.check()
+			if n%10 == 0 {
+				r.between()
+			}
+			if n%20 == 19 && !r.write() {
+				break
+			}
 		}
 		n.rawDo(bson.D{{Key: "drop", Value: r.coll}})
 		n.rawDo(bson.D{{Key: "drop", Value: r.bare}})
@@ -303,7 +399,8 @@ func TestOptimisedPipelines(t *testing.T) {
 		r := newPlanRound(t, n, seed)
 		for range 60 {
 			p := r.g.Pipeline(7, r.coll, r.bare)
-			cmd := bson.D{{Key: "aggregate", Value: r.coll}, {Key: "pipeline", Value: p.Stages}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: 20}}}}
+			cmd := bson.D{{Key: "aggregate", Value: r.coll}, {Key: "pipeline", Value: p.Stages}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: 20}}},
+				{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}}
 			got := r.outcome(r.coll, cmd)
 			asWritten("alwaysOn")
 			want := r.outcome(r.coll, cmd)

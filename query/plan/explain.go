@@ -220,7 +220,7 @@ func (n *Node) bounds() []byte {
 			if back {
 				v = &b.Intervals[len(b.Intervals)-1-k]
 			}
-			texts = append(texts, value.NewString(v.text(back, n.Index.Collator != nil)))
+			texts = append(texts, value.NewString(v.text(back, n.Index.Collator != nil && b.Path != "$_path")))
 		}
 		dst = value.Append(dst, b.Path, value.NewArray(value.ArrayOf(texts...)))
 	}

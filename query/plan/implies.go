@@ -162,7 +162,7 @@ func typeImplies(l, r *match.Node) bool {
 	case match.Eq:
 		// Equal numbers and strings may be of other types, unless the set has all of the kind.
 		for _, t := range allTypes {
-			if value.SameKind(t, l.Value.T) && !r.Types.Has(t) && t != value.Symbol {
+			if value.SameKind(t, l.Value.T) && !r.Types.Has(t) {
 				return false
 			}
 		}
