@@ -40,13 +40,13 @@ func (r *Raft) appendAll(items []appendItem) error {
 		}
 		sync := false
 		for _, m := range ms {
-			sync = sync || len(m.GetResponses()) > 0
+			sync = sync || r.rlog.mustSync(m)
 		}
 		// A note of what is committed alone can wait for the next write: it is found out again after a crash.
-		if sync {
-			if err := r.rlog.write(ms, true); err != nil {
-				return err
-			}
+		if !sync {
+			r.rlog.note(ms)
+		} else if err := r.rlog.write(ms, true); err != nil {
+			return err
 		}
 		for _, m := range ms {
 			r.respond(m.GetResponses())

@@ -27,6 +27,7 @@ type loopState struct {
 	tick    *time.Ticker
 	every   time.Duration
 	entries []*raftpb.Entry
+	last    uint64 // the newest entry given to the appender since the start
 }
 
 // runLoop is the only goroutine that touches raft's state.
@@ -200,13 +201,26 @@ func (r *Raft) handle(rd raft.Ready) {
 	for _, m := range rd.Messages {
 		switch m.GetTo() {
 		case raft.LocalAppendThread:
+			if n := len(m.GetEntries()); n > 0 {
+				r.loop.last = m.GetEntries()[n-1].GetIndex()
+			}
 			r.append(m)
 		case raft.LocalApplyThread:
 			r.applies.push(applyItem{entries: m.GetEntries(), done: m.GetResponses(), node: r.nodes.Load()})
 		default:
-			r.send(m)
+			if p := r.peer(m.GetTo()); p != nil && r.mayWait(m) {
+				p.add(m)
+			} else {
+				r.send(m)
+			}
 		}
 	}
+}
+
+// mayWait tells whether a message can go along with the next one. One that only says what is committed can while more is
+// under way, whose commit is told soon, or with raft's heartbeat at the latest: nobody but readers of the others waits.
+func (r *Raft) mayWait(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0 && m.GetCommit() < r.loop.last && !r.waits.some()
 }
 
 // append hands entries and hard state to the appender, or, in memory, takes them over at once.

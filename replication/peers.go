@@ -110,17 +110,37 @@ func (r *Raft) send(m *raftpb.Message) {
 	}
 	if p := r.peer(m.GetTo()); p != nil {
 		p.add(m)
+		p.poke()
 	}
 }
 
+// add queues a message for the next call.
 func (p *peer) add(m *raftpb.Message) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.queue); n > 0 && supersedes(m, p.queue[n-1]) {
+		p.bytes += messageSize(m) - messageSize(p.queue[n-1])
+		p.queue[n-1] = m
+		return
+	}
 	if len(p.queue) < maxQueued && p.bytes < maxQueuedBytes {
 		p.queue = append(p.queue, m)
 		p.bytes += messageSize(m)
 	}
-	p.mu.Unlock()
-	p.poke()
+}
+
+// supersedes tells whether m says all that the message before it says: how far the log is committed, or has been taken in.
+func supersedes(m, old *raftpb.Message) bool {
+	if m.GetType() != old.GetType() || m.GetTerm() != old.GetTerm() {
+		return false
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp:
+		return len(old.GetEntries()) == 0 && m.GetCommit() >= old.GetCommit()
+	case raftpb.MsgAppResp:
+		return !m.GetReject() && !old.GetReject() && m.GetIndex() >= old.GetIndex()
+	}
+	return false
 }
 
 func (p *peer) poke() {

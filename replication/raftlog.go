@@ -331,6 +331,32 @@ func (l *raftLog) write(ms []*raftpb.Message, sync bool) error {
 	return nil
 }
 
+// mustSync tells whether the answers to m depend on something that is not durable yet. Commit alone is not: what it says
+// is found out again after a crash.
+func (l *raftLog) mustSync(m *raftpb.Message) bool {
+	if len(m.GetEntries()) > 0 || m.GetSnapshot() != nil {
+		return true
+	}
+	h := hardOf(m)
+	if h == nil {
+		return false
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return h.GetTerm() != l.mu.hard.GetTerm() || h.GetVote() != l.mu.hard.GetVote()
+}
+
+// note takes in what is committed, in memory only.
+func (l *raftLog) note(ms []*raftpb.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range ms {
+		if h := hardOf(m); h != nil {
+			l.mu.hard = h
+		}
+	}
+}
+
 // hardOf is the hard state a message of raft's asks to write, nil for none.
 func hardOf(m *raftpb.Message) *raftpb.HardState {
 	if m.Vote == nil && m.Commit == nil {
