@@ -170,9 +170,9 @@ func (n *Node) warn(msg string, err error) {
 }
 
 // mayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
-// commit decides.
+// commit decides. The local database is the member's own.
 func (n *Node) mayWrite(op *command.Op) error {
-	if op.Client.Own {
+	if op.Client.Own || op.Req.DB == "local" {
 		return nil
 	}
 	return n.notPrimary()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -222,4 +223,76 @@ func TestSetGrows(t *testing.T) {
 		}
 		s.stop()
 	}
+}
+
+// Shards and config server of a cluster change their primary under writes through the router, which sees no error.
+func TestShardedClusterOfSets(t *testing.T) {
+	c := newConfig(isStart)
+	c.Listen, c.Memory, c.Shards, c.Replicas = []string{"127.0.0.1:0"}, true, 1, 3
+	a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+	if err == nil {
+		err = a.sharded()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + a.roles.Addrs[0].String() + "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(client.Disconnect(ctx), a.stop(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	var shards struct{ Shards []struct{ Host string } }
+	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "listShards", Value: 1}}).Decode(&shards); err != nil {
+		t.Fatal(err)
+	}
+	if len(shards.Shards) != 1 || strings.Count(shards.Shards[0].Host, ",") != 2 {
+		t.Fatalf("shards %v", shards)
+	}
+	coll := client.Database("d").Collection("c")
+	write := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: i}}); err != nil {
+				t.Fatalf("write %d: %v", i, err)
+			}
+		}
+	}
+	write(0, 20)
+	_, hosts, _ := strings.Cut(shards.Shards[0].Host, "/")
+	for i, set := range [][]string{strings.Split(hosts, ","), {"config.local:27018", "config-1.local:27018", "config-2.local:27018"}} {
+		stepDown(t, ctx, a.peers, set)
+		write(20*(i+1), 20*(i+2))
+	}
+	if err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "shardCollection", Value: "d.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}}).Err(); err != nil {
+		t.Errorf("sharding a collection with another config server primary: %v", err)
+	}
+	secondary := client.Database("d", options.Database().SetReadPreference(readpref.Secondary())).Collection("c")
+	if n, err := secondary.CountDocuments(ctx, bson.D{}); err != nil || n != 60 {
+		t.Errorf("secondaries count %d, %v", n, err)
+	}
+}
+
+// stepDown makes the primary among some nodes hand over.
+func stepDown(t *testing.T, ctx context.Context, d *directory, hosts []string) {
+	t.Helper()
+	cmd, err := bson.Marshal(bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}, {Key: "$db", Value: "admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		_, err := d.ask(ctx, h, cmd)
+		if err == nil {
+			return
+		}
+		if mongoerr.CodeOf(err) != mongoerr.NotWritablePrimary {
+			t.Errorf("stepping %s down: %v", h, err)
+		}
+	}
+	t.Errorf("none of %v was primary", hosts)
 }
