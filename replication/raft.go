@@ -34,6 +34,7 @@ type Raft struct {
 	config   atomic.Pointer[SetConfig]
 	primary  atomic.Uint64 // the term in which the engine takes writes; 0 for none
 	writable atomic.Bool
+	together atomic.Bool // all members end at once
 	growing  atomic.Bool // members of the configuration are to vote and do not yet
 	applied  atomic.Uint64
 	pending  atomic.Int64 // messages the appender has not dealt with
@@ -164,9 +165,12 @@ func (r *Raft) load() (err error) {
 	return nil
 }
 
+// EndWithSet tells that the other members are about to close, too, so that Close need not look for a successor.
+func (r *Raft) EndWithSet() { r.together.Store(true) }
+
 // Close hands over to another member where it can, and stops. The engine is to be closed after it.
 func (r *Raft) Close() error {
-	if r.writable.Load() {
+	if r.writable.Load() && !r.together.Load() {
 		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
 		_ = r.StepDown(ctx, time.Minute, 0, false) // stopping without a successor is fine too
 		cancel()

@@ -289,6 +289,13 @@ func (r *ReplSet) quiesce() {
 	r.mu.Unlock()
 }
 
+// EndWithSet tells that all members of the set are about to close.
+func (r *ReplSet) EndWithSet() {
+	if raft := r.member.Raft(); raft != nil {
+		raft.EndWithSet()
+	}
+}
+
 // leave ends the member's part in the set.
 func (r *ReplSet) leave() error {
 	r.change.Lock() // nothing joins any more

@@ -78,6 +78,12 @@ func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, cl
 		}
 		set.places[i].bound = bound
 	}
+	a.onStop(func(context.Context) error {
+		for _, s := range servers {
+			s.Repl.EndWithSet()
+		}
+		return nil
+	})
 	ctx, cancel := context.WithTimeout(ctx, setReady)
 	defer cancel()
 	want := replication.NewConfig(set.name)
