@@ -2,54 +2,113 @@ package command
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 )
 
+// OpsView is who asks for running operations, and what of them is wanted.
+type OpsView struct {
+	Host     string
+	Now      time.Time
+	Locks    bool                                          // with what the operation has locked
+	Truncate bool                                          // long commands as text
+	Idle     bool                                          // connections that wait for their client too
+	Cursor   func(dst []byte, op *Op, cursor int64) []byte // appends the cursor of a getMore; nil for none
+}
+
 // DescribeOps describes the running operations of self's service as currentOp shows them, those of this process's own
 // making left out. Of a running operation only what does not change while it runs is read: its request and its client.
-func DescribeOps(self *Op, host string, now time.Time, locks bool) (out [][]byte) {
+func DescribeOps(self *Op, view OpsView) (out [][]byte) {
+	busy := map[*Client]bool{}
 	self.Service.EachOp(func(op *Op) {
 		if !op.Client.InProcess || op == self {
-			out = append(out, describeOp(op, host, now, locks))
+			out = append(out, view.op(op))
+			busy[op.Client] = true
+		}
+	})
+	if !view.Idle {
+		return out
+	}
+	self.Service.EachClient(func(c *Client) {
+		if !busy[c] {
+			out = append(out, view.idle(c))
 		}
 	})
 	return out
 }
 
-func describeOp(op *Op, host string, now time.Time, locks bool) []byte {
-	body := op.Req.Body
-	name, ns := requestTarget(body)
-	d, m := value.Begin(nil)
+// client begins the description of what a connection does, or does not.
+func (w *OpsView) client(c *Client, active bool) (d []byte, mark int) {
+	d, mark = value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("op"))
-	d = value.Append(d, "host", value.NewString(host))
-	d = value.Append(d, "desc", value.NewString("conn"+strconv.FormatInt(op.Client.ID, 10)))
-	d = value.Append(d, "connectionId", value.NewInt64(op.Client.ID))
-	d = value.Append(d, "client", value.NewString(op.Client.Remote))
-	if meta, app := op.Client.Metadata(); meta != nil {
+	d = value.Append(d, "host", value.NewString(w.Host))
+	d = value.Append(d, "desc", value.NewString("conn"+strconv.FormatInt(c.ID, 10)))
+	d = value.Append(d, "connectionId", value.NewInt64(c.ID))
+	d = value.Append(d, "client", value.NewString(c.Remote))
+	if meta, app := c.Metadata(); meta != nil {
 		if app != "" {
 			d = value.Append(d, "appName", value.NewString(app))
 		}
 		d = value.Append(d, "clientMetadata", value.NewDocument(meta))
 	}
-	d = value.Append(d, "active", value.NewBool(true))
-	d = value.Append(d, "currentOpTime", value.NewString(now.Format("2006-01-02T15:04:05.000-07:00")))
-	d = value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf()))
+	d = value.Append(d, "active", value.NewBool(active))
+	d = value.Append(d, "currentOpTime", value.NewString(w.Now.Format("2006-01-02T15:04:05.000-07:00")))
+	return value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf())), mark
+}
+
+// idle describes a connection that waits for its client.
+func (w *OpsView) idle(c *Client) []byte {
+	d, m := w.client(c, false)
+	d = value.Append(d, "threaded", value.NewBool(true))
+	for _, name := range []string{"waitingForLock", "waitingForFlowControl"} {
+		d = value.Append(d, name, value.NewBool(false))
+	}
+	return value.End(d, m)
+}
+
+// longCommand is the length from which truncateOps shows a command as text.
+const longCommand = 1000
+
+// truncated is a command as truncateOps shows it: the beginning of its text, and its comment.
+func truncated(cmd []byte) []byte {
+	if len(cmd) <= longCommand {
+		return cmd
+	}
+	text := value.ShowDoc(cmd)
+	out := []value.Field{value.F("$truncated", value.NewString(strings.ToValidUTF8(text[:min(len(text), longCommand)], "")+"..."))}
+	if c := value.Lookup(cmd, "comment"); c.T != value.Missing {
+		out = append(out, value.F("comment", c))
+	}
+	return value.Doc(out...)
+}
+
+func (w *OpsView) op(op *Op) []byte {
+	body := op.Req.Body
+	name, ns := requestTarget(body)
+	d, m := w.client(op.Client, true)
 	d = value.Append(d, "threaded", value.NewBool(true))
 	d = value.Append(d, "opid", value.NewInt32(op.ID))
 	if lsid := value.Lookup(body, "lsid"); lsid.T == value.Document {
 		d = value.Append(d, "lsid", lsid)
 	}
-	run := now.Sub(op.Start)
+	run := w.Now.Sub(op.Start)
 	d = value.Append(d, "secs_running", value.NewInt64(int64(run.Seconds())))
 	d = value.Append(d, "microsecs_running", value.NewInt64(run.Microseconds()))
 	d = value.Append(d, "op", value.NewString(OpKind(name)))
 	d = value.Append(d, "ns", value.NewString(ns))
 	d = value.Append(d, "redacted", value.NewBool(false))
-	d = value.Append(d, "command", value.NewDocument(Shown(body)))
+	cmd := Shown(body)
+	if w.Truncate {
+		cmd = truncated(cmd)
+	}
+	d = value.Append(d, "command", value.NewDocument(cmd))
+	if name == "getMore" && w.Cursor != nil {
+		d = w.Cursor(d, op, value.Lookup(body, "getMore").Int64())
+	}
 	d = value.Append(d, "numYields", value.NewInt32(0))
-	if locks {
+	if w.Locks {
 		d = value.Append(d, "locks", value.NewDocument(value.Doc()))
 		d = value.Append(d, "waitingForLock", value.NewBool(false))
 		d = value.Append(d, "lockStats", value.NewDocument(value.Doc()))

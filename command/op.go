@@ -72,6 +72,7 @@ type Stats struct {
 	HasSortStage bool
 	Conflicts    int64
 	ReplyLen     int
+	Origin       []byte // of a getMore: the command that its cursor came from
 }
 
 // DB is the database the command was sent to.

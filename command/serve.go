@@ -34,6 +34,7 @@ func (f *Front) Opened(c *wire.Conn) {
 	cl.Compressors = agreeCompressors
 	cl.Close = c.Close
 	c.State = cl
+	f.Service.clients.Store(cl, struct{}{})
 	if f.Connected != nil {
 		f.Connected(cl)
 	}
@@ -43,6 +44,7 @@ func (f *Front) Opened(c *wire.Conn) {
 func (f *Front) Closed(c *wire.Conn) {
 	if cl, ok := c.State.(*Client); ok {
 		cl.Gone()
+		f.Service.clients.Delete(cl)
 		if f.Disconnected != nil {
 			f.Disconnected(cl)
 		}

@@ -42,6 +42,7 @@ type Service struct {
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
 	ops      opTable
+	clients  sync.Map // *Client → struct{}, those connected
 	counters sync.Map // *Spec → *Counter
 	stopping atomic.Bool
 }
@@ -84,6 +85,14 @@ func (s *Service) WaitIdle(limit time.Duration) {
 			return
 		}
 	}
+}
+
+// EachClient calls f with each connected client.
+func (s *Service) EachClient(f func(*Client)) {
+	s.clients.Range(func(c, _ any) bool {
+		f(c.(*Client))
+		return true
+	})
 }
 
 // EachOp calls f with every running operation; f must not block.

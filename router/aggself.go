@@ -38,7 +38,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return nil, false, nil // a shard says what is wrong
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
-			return command.DescribeOps(op, r.Host, time.Now(), false), true, nil
+			return command.DescribeOps(op, command.OpsView{Host: r.Host, Now: time.Now()}), true, nil
 		}
 		docs, err = r.shardOps(op, spec.Doc())
 		return docs, true, err

@@ -30,7 +30,7 @@ func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	docs := command.DescribeOps(op, r.Host, time.Now(), false)
+	docs := command.DescribeOps(op, command.OpsView{Host: r.Host, Now: time.Now()})
 	if !local {
 		far, err := r.shardOps(op, nil)
 		if err != nil {

@@ -61,7 +61,8 @@ func (n *Node) runCurrentOp(op *command.Op, dst []byte) ([]byte, error) {
 // only what does not change while it runs is read: its request and its client.
 func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
-	out := command.DescribeOps(self, n.host(), now, true)
+	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Cursor: n.appendBusyCursor,
+		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors(now)...)
 	}
@@ -88,11 +89,9 @@ func (n *Node) idleCursors(now time.Time) (out [][]byte) {
 			d = value.Append(d, "lsid", value.NewDocument(c.lsid))
 		}
 		last := time.Unix(0, c.lastUse.Load())
-		d = value.Append(d, "cursor", value.NewDocument(value.Doc(
-			value.F("cursorId", value.NewInt64(c.id)), value.F("createdDate", value.NewTime(c.created)), value.F("lastAccessDate", value.NewTime(last)),
-			value.F("nDocsReturned", value.NewInt64(c.returned)), value.F("nBatchesReturned", value.NewInt64(c.batches)),
-			value.F("noCursorTimeout", value.NewBool(c.noTimeout)), value.F("tailable", value.NewBool(c.tailable)), value.F("awaitData", value.NewBool(c.awaitData)),
-			value.F("originatingCommand", value.NewDocument(c.origin)))))
+		d = value.Append(d, "cursor", value.NewDocument(value.Doc(append([]value.Field{value.F("cursorId", value.NewInt64(c.id)),
+			value.F("createdDate", value.NewTime(c.created)), value.F("lastAccessDate", value.NewTime(last)),
+			value.F("nDocsReturned", value.NewInt64(c.returned)), value.F("nBatchesReturned", value.NewInt64(c.batches))}, c.options()...)...)))
 		out = append(out, value.End(d, m))
 	}
 	return out
@@ -141,3 +140,22 @@ func lockSummary(l *lock.Locker) []byte {
 }
 
 func wallClock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// options are what does not change of a cursor.
+func (c *cursor) options() []value.Field {
+	return []value.Field{value.F("noCursorTimeout", value.NewBool(c.noTimeout)), value.F("tailable", value.NewBool(c.tailable)),
+		value.F("awaitData", value.NewBool(c.awaitData)), value.F("originatingCommand", value.NewDocument(c.origin))}
+}
+
+// appendBusyCursor appends the cursor that a getMore works on: what another goroutine may read of it.
+func (n *Node) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
+	t := &n.cursors
+	t.mu.Lock()
+	c := t.mu.byID[id]
+	t.mu.Unlock()
+	if c == nil {
+		return dst
+	}
+	return value.Append(dst, "cursor", value.NewDocument(value.Doc(append([]value.Field{value.F("cursorId", value.NewInt64(c.id)),
+		value.F("createdDate", value.NewTime(c.created)), value.F("operationUsingCursorId", value.NewInt64(int64(op.ID)))}, c.options()...)...)))
+}

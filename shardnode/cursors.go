@@ -312,7 +312,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 		n.cursors.unpin(c)
 		return dst, err
 	}
-	op.Stats.NS, op.Stats.CursorID = c.ns, c.id
+	op.Stats.NS, op.Stats.CursorID, op.Stats.Origin = c.ns, c.id, c.origin
 	return n.nextBatch(op, dst, c, size)
 }
 

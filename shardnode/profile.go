@@ -217,6 +217,20 @@ func (n *Node) writeProfile(db string, doc []byte) {
 	}
 }
 
+// appendCommand appends the request, and for a getMore what its cursor came from; a comment goes over from the one to the
+// other.
+func appendCommand(dst []byte, op *command.Op) []byte {
+	body := op.Req.Body
+	if op.Stats.Origin == nil {
+		return value.Append(dst, "command", value.NewDocument(command.Shown(body)))
+	}
+	if c := value.Lookup(op.Stats.Origin, "comment"); c.T != value.Missing && value.Lookup(body, "comment").T == value.Missing {
+		body = value.End(value.Append(append([]byte(nil), body[:len(body)-1]...), "comment", c), 0)
+	}
+	dst = value.Append(dst, "command", value.NewDocument(command.Shown(body)))
+	return value.Append(dst, "originatingCommand", value.NewDocument(op.Stats.Origin))
+}
+
 // common appends the figures that the log and the profiler tell alike.
 func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
 	st := &op.Stats
@@ -258,7 +272,7 @@ func (n *Node) profileDoc(op *command.Op, err error, d time.Duration) []byte {
 	out, m := value.Begin(nil)
 	out = value.Append(out, "op", value.NewString(command.OpKind(op.Req.Spec.Name)))
 	out = value.Append(out, "ns", value.NewString(opNS(op)))
-	out = value.Append(out, "command", value.NewDocument(command.Shown(op.Req.Body)))
+	out = appendCommand(out, op)
 	out = n.appendFigures(out, op)
 	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
 	out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
@@ -289,7 +303,7 @@ func (n *Node) slowAttrs(op *command.Op, err error, d time.Duration) []byte {
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
 	}
-	out = value.Append(out, "command", value.NewDocument(command.Shown(op.Req.Body)))
+	out = appendCommand(out, op)
 	if op.Stats.PlanSummary != "" {
 		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
 	}

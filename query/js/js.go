@@ -242,6 +242,10 @@ func scriptError(err error) error {
 		}
 		return mongoerr.Newf(mongoerr.Interrupted, "%s", stopped.Value())
 	}
+	var deep *goja.StackOverflowError
+	if errors.As(err, &deep) {
+		return mongoerr.New(mongoerr.JSInterpreterFailure, "InternalError: too much recursion")
+	}
 	var thrown *goja.Exception
 	if errors.As(err, &thrown) {
 		var own *mongoerr.Error
