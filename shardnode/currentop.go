@@ -63,34 +63,12 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
 	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Cursor: n.appendBusyCursor,
 		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
-	if v := value.Lookup(spec, "idleSessions"); v.IsMissing() || v.Truthy() {
-		out = append(out, n.idleSessions(now)...)
-	}
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors(now)...)
 	}
 	if idle := value.Lookup(spec, "idleSessions"); idle.IsMissing() || idle.Truthy() {
 		out = append(out, n.idleSessions(now)...)
 	}
-	return out
-}
-
-// idleSessions describes the sessions with a transaction that no request works on.
-func (n *Node) idleSessions(now time.Time) (out [][]byte) {
-	n.retries.eachIdle(func(id cluster.LogicalSessionID, s *retrySession) {
-		t := s.txn
-		if t == nil || t.state > txnPrepared {
-			return
-		}
-		open := now.Sub(t.started).Microseconds()
-		txn := value.Doc(
-			value.F("parameters", value.NewDocument(value.Doc(value.F("txnNumber", value.NewInt64(t.number)), value.F("autocommit", value.NewBool(false))))),
-			value.F("startWallClockTime", value.NewString(t.started.Format("2006-01-02T15:04:05.000-07:00"))),
-			value.F("timeOpenMicros", value.NewInt64(open)), value.F("timeActiveMicros", value.NewInt64(0)), value.F("timeInactiveMicros", value.NewInt64(open)))
-		out = append(out, value.Doc(value.F("type", value.NewString("idleSession")), value.F("host", value.NewString(n.host())),
-			value.F("desc", value.NewString("inactive transaction")), value.F("lsid", value.NewDocument(id.Doc())), value.F("active", value.NewBool(false)),
-			value.F("transaction", value.NewDocument(txn))))
-	})
 	return out
 }
 
