@@ -195,6 +195,7 @@ type migration struct {
 	ns, from, to string
 	min, max     []byte
 	epoch        cluster.Epoch
+	version      uint64 // the chunk's when the migration began, combined; 0 where it is not told
 	validAfter   uint64
 }
 
@@ -222,6 +223,9 @@ func (m *Manager) commitMigration(ctx context.Context, g migration) error {
 	if c.Shard != g.from {
 		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the range does not belong to shard %s any more", g.from)
 	}
+	if g.version != 0 && c.Version.Combined() != g.version {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the chunk changed while it was migrated: its version is %s", c.Version)
+	}
 	if g.validAfter == 0 {
 		g.validAfter = m.tick()
 	}
@@ -230,6 +234,26 @@ func (m *Manager) commitMigration(ctx context.Context, g migration) error {
 	}
 	m.log(ctx, "moveChunk.commit", g.ns, doc(fld("min", value.NewDocument(g.min)), fld("max", value.NewDocument(g.max)), fld("from", str(g.from)), fld("to", str(g.to))))
 	return nil
+}
+
+// outdateChunk gives the chunk at a bound a version above the one named, where it does not have one: a commit of a
+// migration that began at that version, and is still on its way, can no longer take place.
+func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old cluster.ChunkVersion) error {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return err
+	}
+	c := info.Map.Find(value.Values(min))
+	if e.Generation.Epoch != old.Epoch || c.Version.Combined() > old.Combined() {
+		return nil
+	}
+	w := &chunkWrites{m: m, uuid: e.UUID}
+	if err := w.change(ctx, c, lastmod(info.Map.Version().IncMajor())); err != nil {
+		return err
+	}
+	return w.commit(ctx)
 }
 
 // writeMove writes the pieces of a move: what stays behind the range, a control chunk, the range itself.

@@ -35,6 +35,7 @@ func (m *Manager) specs() []command.Spec {
 		row("_configsvrCommitChunksMerge", s, m.runCommitMerge, req("chunkRange", obj), o("shard", s)),
 		row("_configsvrCommitChunkMigration", s, m.runCommitMigration, req("fromShard", s), req("toShard", s), req("migratedChunk", obj),
 			o("validAfter", any)),
+		row("_configsvrEnsureChunkVersionIsGreaterThan", s, m.runEnsureVersion, req("minKey", obj), o("maxKey", obj), req("version", obj)),
 		row("_configsvrMoveRange", s, m.runMoveRange, req("toShard", s), o("min", obj), o("max", obj), o("waitForDelete", flag), o("forceJumbo", flag)),
 		row("_configsvrClearJumboFlag", s, m.runClearJumbo, o("find", obj), o("bounds", command.TArray)),
 		row("_configsvrBalancerStart", any, m.runBalancerStart),
@@ -153,7 +154,16 @@ func (m *Manager) runCommitMigration(op *command.Op, dst []byte) ([]byte, error)
 	if g.min == nil || g.max == nil {
 		return dst, mongoerr.New(mongoerr.FailedToParse, "migratedChunk must hold min and max")
 	}
+	g.version = value.Lookup(c, "lastmod").TimestampU64()
 	return dst, m.commitMigration(op, g)
+}
+
+func (m *Manager) runEnsureVersion(op *command.Op, dst []byte) ([]byte, error) {
+	v, err := cluster.ParseChunkVersion(op.Arg("version"))
+	if err != nil {
+		return dst, err
+	}
+	return dst, m.outdateChunk(op, op.Req.Cmd.Str(), op.Req.Doc("minKey"), v)
 }
 
 func (m *Manager) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {

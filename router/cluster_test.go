@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // testCluster is a router, a config server and some shards in memory, reached by function calls.
@@ -346,4 +347,44 @@ func TestStaleRouterFindsItsWay(t *testing.T) {
 	c.expect(len(c.all("db", `{"find": "c"}`)), `0`)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	c.expect(c.all("db", `{"find": "c"}`), `[{"_id":1}]`)
+}
+
+// A migration's commit that arrives after its donor has asked what became of it is refused.
+func TestLateMigrationCommitIsRefused(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+	x := c.all("config", `{"find": "chunks", "filter": {"min.k": 0}}`)[0]
+	coll := c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0]
+	version := bson.D{{Key: "e", Value: get(coll, "lastmodEpoch")}, {Key: "t", Value: get(coll, "timestamp")}, {Key: "v", Value: get(x, "lastmod")}}
+	commit := bson.D{
+		{Key: "_configsvrCommitChunkMigration", Value: "db.c"}, {Key: "fromShard", Value: "shard0"}, {Key: "toShard", Value: "shard1"},
+		{Key: "migratedChunk", Value: bson.D{{Key: "min", Value: get(x, "min")}, {Key: "max", Value: get(x, "max")}, {Key: "lastmod", Value: get(x, "lastmod")},
+			{Key: "lastmodEpoch", Value: get(coll, "lastmodEpoch")}, {Key: "lastmodTimestamp", Value: get(coll, "timestamp")}}},
+		{Key: "$db", Value: "admin"}}
+	fence := bson.D{{Key: "_configsvrEnsureChunkVersionIsGreaterThan", Value: "db.c"}, {Key: "minKey", Value: get(x, "min")}, {Key: "version", Value: version}, {Key: "$db", Value: "admin"}}
+	send := func(d bson.D) error {
+		raw, err := bson.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = cluster.Run(context.Background(), c.confP, raw)
+		return err
+	}
+	for range 2 { // which may be repeated
+		if err := send(fence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ts := get(c.all("config", `{"find": "chunks", "filter": {"min.k": 0}}`)[0], "lastmod").(bson.Timestamp); ts.T != 2 || ts.I != 0 {
+		t.Errorf("the fenced chunk has version %d|%d", ts.T, ts.I)
+	}
+	if err := send(commit); mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		t.Errorf("the late commit: %v", err)
+	}
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 5}, "to": "shard1"}`)
+	if got := get(c.all("config", `{"find": "chunks", "filter": {"min.k": 0}}`)[0], "shard"); got != "shard1" {
+		t.Errorf("a new migration leaves the chunk on %v", got)
+	}
 }

@@ -72,6 +72,8 @@ type donor struct {
 	uuid catalog.UUID
 	to   string
 	rng  *keyRange
+	// version is the chunk's when the migration began: the commit is refused where it has another by then.
+	version cluster.ChunkVersion
 
 	began storage.Timestamp
 
@@ -136,7 +138,7 @@ func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) 
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, began: m.n.Engine.Visible()}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.n.Engine.Visible()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.out != nil || m.mu.in != nil {
@@ -168,7 +170,8 @@ func (m *migrations) endDonor(d *donor) {
 func (m *migrations) writeDonorState(ctx context.Context, d *donor) error {
 	doc := value.Doc(
 		value.F("_id", value.NewBinary(4, d.id[:])), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
-		value.F("donorShardId", value.NewString(m.state.ID)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", d.rng.doc()))
+		value.F("donorShardId", value.NewString(m.state.ID)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", d.rng.doc()),
+		value.F("preMigrationChunkVersion", value.NewDocument(d.version.Doc())))
 	if err := m.n.putDoc(ctx, coordinatorsNS, doc); err != nil {
 		return err
 	}
@@ -306,7 +309,7 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 		value.F("_configsvrCommitChunkMigration", value.NewString(d.ns)), value.F("fromShard", value.NewString(s.ID)),
 		value.F("toShard", value.NewString(d.to)), value.F("migratedChunk", value.NewDocument(value.Doc(
 			value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
-			value.F("lastmod", value.NewTimestampU64(info.Map.Find(d.rng.minV).Version.Combined())),
+			value.F("lastmod", value.NewTimestampU64(d.version.Combined())),
 			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
 		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())), value.F("epoch", value.NewObjectID(epoch.Epoch)),
 		value.F("$db", value.NewString("admin"))))
@@ -316,7 +319,7 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 		_, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)
 		return true, err
 	}
-	moved, rerr := d.m.moved(context.WithoutCancel(op), d.ns, d.to, d.rng)
+	moved, rerr := d.m.moved(context.WithoutCancel(op), d.ns, d.to, d.rng, d.version)
 	if rerr != nil {
 		return false, fmt.Errorf("%w: %w", errOutcomeUnknown, rerr)
 	}
@@ -344,8 +347,19 @@ func readyIndexes(c *catalog.Collection) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// moved asks the config server whether a range belongs to the recipient now.
-func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange) (bool, error) {
+// fence makes a commit that may still be on its way to the config server come too late.
+func (m *migrations) fence(ctx context.Context, ns string, min []byte, version cluster.ChunkVersion) error {
+	_, err := cluster.RunWrite(ctx, m.state.Registry.Config(), value.Doc(
+		value.F("_configsvrEnsureChunkVersionIsGreaterThan", value.NewString(ns)), value.F("minKey", value.NewDocument(min)),
+		value.F("version", value.NewDocument(version.Doc())), value.F("$db", value.NewString("admin"))))
+	return err
+}
+
+// moved asks the config server whether a range belongs to the recipient now. What it says stays so.
+func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange, version cluster.ChunkVersion) (bool, error) {
+	if err := m.fence(ctx, ns, r.min, version); err != nil && !gone(err) {
+		return false, err
+	}
 	m.state.Catalog.InvalidateCollection(ns)
 	info, err := m.state.Catalog.Collection(ctx, ns)
 	if err != nil || info.Map == nil {

@@ -411,6 +411,12 @@ func (m *migrations) wakeDeleter() {
 	}
 }
 
+// gone tells that a collection, or its database, is not there or not sharded any more.
+func gone(err error) bool {
+	c := mongoerr.CodeOf(err)
+	return c == mongoerr.NamespaceNotFound || c == mongoerr.NamespaceNotSharded
+}
+
 // recover decides the migrations whose coordinator documents were left behind.
 func (m *migrations) recover(op *command.Op) error {
 	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
@@ -424,6 +430,12 @@ func (m *migrations) recover(op *command.Op) error {
 		}
 		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()
 		uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+		if v, err := cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion")); err == nil {
+			err := m.fence(op, ns, value.Lookup(value.Lookup(doc, "range").Doc(), "min").Doc(), v)
+			if err != nil && !gone(err) {
+				return err
+			}
+		}
 		m.state.Catalog.InvalidateCollection(ns)
 		info, err := m.state.Catalog.Collection(op, ns)
 		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand"
 	"os"
 	"slices"
 	"sync"
@@ -71,6 +72,59 @@ func TestFailoverTimes(t *testing.T) {
 		t.Logf("%s, longest wait of a writer (election timeout %v): least %v, median %v, most %v", kind, electionTimeout,
 			gaps[0].Round(time.Millisecond), gaps[len(gaps)/2].Round(time.Millisecond), gaps[len(gaps)-1].Round(time.Millisecond))
 	}
+}
+
+// How fast an empty member gets a set's data, and what writers notice of it. SHOAL_SNAPSHOT_MB asks for the figures.
+func TestSnapshotSpeed(t *testing.T) {
+	mb, err := 0, error(nil)
+	if _, err = fmt.Sscan(os.Getenv("SHOAL_SNAPSHOT_MB"), &mb); err != nil || mb == 0 {
+		t.Skip("a measurement: SHOAL_SNAPSHOT_MB=300")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	rs := launchSetAt(t, 3, false)
+	coll := connect(t, rs.uri()).Database("bench").Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
+	rnd := rand.New(rand.NewSource(1))
+	for range mb {
+		docs := make([]any, 64)
+		for i := range docs {
+			pad := make([]byte, 16<<10) // noise: nothing is won by packing it
+			rnd.Read(pad)
+			docs[i] = bson.D{{Key: "pad", Value: pad}}
+		}
+		if _, err := coll.InsertMany(ctx, docs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	victim := (rs.primary() + 1) % 3
+	rs.kill(victim)
+	if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
+		t.Fatal(err)
+	}
+	writing, done := context.WithCancel(ctx)
+	var longest atomic.Int64
+	var writes atomic.Int64
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for writing.Err() == nil {
+			start := time.Now()
+			if _, err := coll.InsertOne(ctx, bson.D{{Key: "at", Value: start}}); err != nil {
+				t.Error(err)
+			}
+			writes.Add(1)
+			longest.Store(max(longest.Load(), int64(time.Since(start))))
+		}
+	}()
+	start := time.Now()
+	rs.start(victim)
+	rs.waitReady(4 * time.Minute)
+	took := time.Since(start)
+	done()
+	<-stopped
+	t.Logf("%d MB in %v: %.0f MB/s; meanwhile %d writes, the longest of %v", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(), writes.Load(),
+		time.Duration(longest.Load()).Round(time.Millisecond))
+	rs.sameEverywhere(20*time.Second, "bench")
 }
 
 // failover writes without a pause while the primary goes, and gives the longest time that one write took.
