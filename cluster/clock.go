@@ -151,6 +151,16 @@ func (c *VectorClock) AppendClusterTime(dst []byte) []byte {
 	return c.appendSigned(dst, c.cluster.Load())
 }
 
+// AppendSignedTime is AppendClusterTime for clients, who bring the time to other nodes: while there is no key to sign it
+// with nothing is added, since those nodes would refuse it.
+func (c *VectorClock) AppendSignedTime(dst []byte) []byte {
+	t := c.cluster.Load()
+	if c.keys.Load() != nil && c.signature(t) == &unsigned {
+		return dst
+	}
+	return c.appendSigned(dst, t)
+}
+
 // AppendPlain adds $configTime and $topologyTime, for messages between nodes.
 func (c *VectorClock) AppendPlain(dst []byte) []byte {
 	now := c.Now()

@@ -162,9 +162,10 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 
 // appendTimes adds what every reply to a client ends with: the signed cluster time and the time of the operation.
 func (s *Service) appendTimes(dst []byte, op *Op) []byte {
-	if s.Clock.Keys() != nil || op.Client.Internal {
-		// A time without a signature would be refused by the next node that it is brought to.
+	if op.Client.Internal {
 		dst = s.Clock.AppendClusterTime(dst)
+	} else {
+		dst = s.Clock.AppendSignedTime(dst)
 	}
 	ts := op.opTime.Load()
 	if ts == 0 {

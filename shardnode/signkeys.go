@@ -41,6 +41,7 @@ const keyCheck = time.Hour
 func (s *Server) keyService() replication.Service {
 	ring := cluster.NewKeyRing(ownKeys{s.Node})
 	if s.Clock.Keys() == nil {
+		_ = ring.Load(context.Background()) // a member that starts again has them; a new one gets them with the first data
 		s.Clock.UseKeys(ring)
 	}
 	return replication.Service{
