@@ -86,7 +86,7 @@ func TestTransfersAcrossElections(t *testing.T) {
 	})
 	worker(1, func(int) {
 		time.Sleep(700 * time.Millisecond)
-		if stepDown(ctx, members[rand.IntN(len(members))]) {
+		if resign(ctx, members[rand.IntN(len(members))]) {
 			elections.Add(1)
 		}
 	})
@@ -152,8 +152,8 @@ func allAccounts(ctx context.Context, client *mongo.Client, coll *mongo.Collecti
 	return sum, len(docs), err
 }
 
-// stepDown makes a member step down where it is primary.
-func stepDown(ctx context.Context, c *mongo.Client) bool {
+// resign makes a member step down where it is primary.
+func resign(ctx context.Context, c *mongo.Client) bool {
 	admin := c.Database("admin")
 	var hello struct{ IsWritablePrimary bool }
 	if err := admin.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil || !hello.IsWritablePrimary {
