@@ -234,13 +234,40 @@ func (n *Node) planCacheStats(s *storage.Snapshot, ns string) [][]byte {
 		return nil
 	}
 	for _, e := range cache.Entries() {
-		doc := value.Doc(
-			value.F("version", value.NewString("1")), value.F("queryHash", value.NewString(plan.ShapeHash(e.Shape))),
-			value.F("planCacheShapeHash", value.NewString(plan.ShapeHash(e.Shape))), value.F("planCacheKey", value.NewString(e.Key)),
-			value.F("isActive", value.NewBool(e.Active)), value.F("works", value.NewInt64(e.Works)),
-			value.F("worksType", value.NewString("works")), value.F("estimatedSizeBytes", value.NewInt64(int64(len(e.Shape)+len(e.Key)+512))),
-			value.F("indexFilterSet", value.NewBool(n.filters.get(ns, e.Shape) != nil)), value.F("host", value.NewString(n.host())))
+		doc := n.planCacheEntry(ns, &e)
 		out = append(out, doc)
 	}
 	return out
+}
+
+// planCacheEntry describes one entry.
+func (n *Node) planCacheEntry(ns string, e *plan.Choice) []byte {
+	object := func(d []byte) value.Value {
+		if d == nil {
+			d = value.Doc()
+		}
+		return value.NewDocument(d)
+	}
+	o := &e.Origin
+	query := []value.Field{value.F("query", object(o.Filter)), value.F("sort", object(o.Sort)), value.F("projection", object(o.Projection))}
+	if o.Collation != nil {
+		query = append(query, value.F("collation", value.NewDocument(o.Collation)))
+	}
+	var stats, scores []value.Value
+	size := int64(len(e.Shape) + len(e.Key) + len(o.Filter) + len(o.Sort) + len(o.Projection) + 512)
+	for _, t := range o.Trials {
+		scores = append(scores, value.NewDouble(t.Score))
+		stats = append(stats, value.NewDocument(value.Doc(
+			value.F("nReturned", value.NewInt64(t.Returned)), value.F("works", value.NewInt64(t.Works)),
+			value.F("executionStages", value.NewDocument(t.Plan.Explain(nil))))))
+		size += 512
+	}
+	return value.Doc(
+		value.F("version", value.NewString("1")), value.F("queryHash", value.NewString(plan.ShapeHash(e.Shape))),
+		value.F("planCacheShapeHash", value.NewString(plan.ShapeHash(e.Shape))), value.F("planCacheKey", value.NewString(e.Key)),
+		value.F("isActive", value.NewBool(e.Active)), value.F("works", value.NewInt64(e.Works)), value.F("worksType", value.NewString("works")),
+		value.F("timeOfCreation", value.NewTime(o.At)), value.F("createdFromQuery", value.NewDocument(value.Doc(query...))),
+		value.F("cachedPlan", value.NewDocument(e.Plan.Explain(nil))), value.F("creationExecStats", value.NewArray(value.ArrayOf(stats...))),
+		value.F("candidatePlanScores", value.NewArray(value.ArrayOf(scores...))), value.F("indexFilterSet", value.NewBool(n.filters.get(ns, e.Shape) != nil)),
+		value.F("estimatedSizeBytes", value.NewInt64(size)), value.F("host", value.NewString(n.host())))
 }

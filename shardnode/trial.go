@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
@@ -101,7 +102,7 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 	compete := func() (*chosen, error) {
 		c, err := n.tryAll(op, q, r, false)
 		if err == nil {
-			cache.Put(key, shape, c.plan, c.trial[0].pace.done)
+			cache.Put(key, shape, c.plan, c.trial[0].pace.done, originOf(q, c.trial))
 			noteUsage(op, c.plan)
 		}
 		return c, err
@@ -132,6 +133,15 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 		return &chosen{result: r, plan: p, cached: true, root: &cachedNode{in: root, pace: limit, replan: replan}}, nil
 	}
 	return compete()
+}
+
+// originOf is what $planCacheStats tells of an entry's making.
+func originOf(q *query, trial []*candidate) plan.Origin {
+	o := plan.Origin{At: time.Now(), Filter: bytes.Clone(q.filter), Sort: bytes.Clone(q.sort), Projection: bytes.Clone(q.rawProj), Collation: bytes.Clone(q.lang.coll.Document())}
+	for _, c := range trial {
+		o.Trials = append(o.Trials, plan.Trial{Score: c.score, Returned: int64(len(c.rows)), Works: c.pace.done, Plan: c.plan})
+	}
+	return o
 }
 
 // noteUsage counts a plan for $indexStats, and summarises it for the log and the profiler.

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Signature names the parts of a plan that are a choice: its stages, indexes and directions, not its bounds.
@@ -47,6 +48,22 @@ type Choice struct {
 	Plan *Node
 	// Shape and Key identify the entry.
 	Shape, Key string
+	// Origin is the query of the trial that made the entry, with what that trial found.
+	Origin Origin
+}
+
+// Origin is where an entry comes from, for $planCacheStats.
+type Origin struct {
+	At                                  time.Time
+	Filter, Sort, Projection, Collation []byte
+	Trials                              []Trial // best first
+}
+
+// Trial is what one plan did in a trial.
+type Trial struct {
+	Score           float64
+	Returned, Works int64
+	Plan            *Node
 }
 
 // Cache remembers the plans that won trials, for one collection. Its owner makes a new one whenever the set of indexes
@@ -84,8 +101,8 @@ func (c *Cache) Get(key string) (Choice, bool) {
 
 // Put notes the winner of a trial. A choice becomes active when a second trial takes no more work than the first; a
 // worse one stays inactive with its budget raised, as the server has it.
-func (c *Cache) Put(key, shape string, winner *Node, works int64) {
-	n := &Choice{Signature: winner.Signature(), Index: onlyIndex(winner), Works: works, Plan: winner, Shape: shape, Key: key}
+func (c *Cache) Put(key, shape string, winner *Node, works int64, from Origin) {
+	n := &Choice{Signature: winner.Signature(), Index: onlyIndex(winner), Works: works, Plan: winner, Shape: shape, Key: key, Origin: from}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.mu.entries[key]; ok {

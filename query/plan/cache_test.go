@@ -53,11 +53,11 @@ func TestCache(t *testing.T) {
 	cache := NewCache(0)
 	shape := q.Shape()
 	key := q.CacheKey(coll, shape)
-	cache.Put(key, shape, winner, 10)
+	cache.Put(key, shape, winner, 10, Origin{})
 	if c, ok := cache.Get(key); !ok || c.Active {
 		t.Errorf("after one trial: %+v", c)
 	}
-	cache.Put(key, shape, winner, 8)
+	cache.Put(key, shape, winner, 8, Origin{})
 	other := query(t, `{"filter":{"b":1,"a":2}}`)
 	c, ok := cache.Get(other.CacheKey(coll, other.Shape()))
 	if !ok || !c.Active || c.Index != "b_1" {
@@ -79,7 +79,7 @@ func BenchmarkAgain(b *testing.B) {
 	r, _ := Plan(q, coll)
 	cache := NewCache(0)
 	key := q.CacheKey(coll, q.Shape())
-	cache.Put(key, "", r.Winner(), 5)
+	cache.Put(key, "", r.Winner(), 5, Origin{})
 	b.ReportAllocs()
 	for b.Loop() {
 		c, _ := cache.Get(q.CacheKey(coll, q.Shape()))
