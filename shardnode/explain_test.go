@@ -162,3 +162,30 @@ func TestExplainPipelineStages(t *testing.T) {
 		t.Errorf("an explained $out wrote %d documents: %v", len(got), r["stages"])
 	}
 }
+
+// TestExplainGeo looks for the index and for how little of it is read.
+func TestExplainGeo(t *testing.T) {
+	n := newTestNode(t)
+	var docs []string
+	for i := range 1000 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "at": {"type": "Point", "coordinates": [%d, %d]}, "xy": [%d, %d], "a": %d}`, i, i%60, i/60, i%60, i/60, i%3))
+	}
+	n.ok("d", fmt.Sprintf(`{"insert": "g", "documents": [%s]}`, strings.Join(docs, ",")))
+	n.ok("d", `{"createIndexes": "g", "indexes": [{"key": {"at": "2dsphere"}, "name": "s"}, {"key": {"xy": "2d"}, "name": "p"}]}`)
+	for filter, want := range map[string]string{
+		`{"at": {"$geoWithin": {"$centerSphere": [[20, 5], 0.05]}}}`:                                                        "FETCH(IXSCAN s)",
+		`{"at": {"$geoIntersects": {"$geometry": {"type": "Polygon", "coordinates": [[[3, 3], [6, 3], [6, 6], [3, 3]]]}}}}`: "FETCH(IXSCAN s)",
+		`{"xy": {"$geoWithin": {"$box": [[10, 2], [14, 6]]}}, "a": 1}`:                                                      "FETCH(IXSCAN p)",
+		`{"$or": [{"xy": {"$geoWithin": {"$center": [[10, 2], 2]}}}, {"_id": 5}]}`:                                          "SUBPLAN(FETCH(OR(IXSCAN _id_, FETCH(IXSCAN p))))",
+		`{"a": {"$gt": 0}}`: "COLLSCAN",
+	} {
+		r := n.ok("d", fmt.Sprintf(`{"explain": {"find": "g", "filter": %s}, "verbosity": "executionStats"}`, filter))
+		if got := chain(docAt(t, r, "queryPlanner", "winningPlan")); got != want {
+			t.Errorf("%s: %s, want %s", filter, got, want)
+		}
+		st := docAt(t, r, "executionStats")
+		if keys := st["totalKeysExamined"].(int32); want != "COLLSCAN" && (keys == 0 || keys > 200) {
+			t.Errorf("%s: %d keys for %v results", filter, keys, st["nReturned"])
+		}
+	}
+}

@@ -54,7 +54,7 @@ func (c *conjunction) add(top, n *match.Node, prefix string, outer int, elem *ma
 		path := prefix + n.Path
 		c.add(top, n.Children[0], path+".", outer, n, components(path))
 		return
-	case match.Or, match.Nor, match.Expr, match.Where, match.Text, match.Geo, match.GeoNear, match.Schema, match.AlwaysTrue, match.AlwaysFalse,
+	case match.Or, match.Nor, match.Expr, match.Where, match.Text, match.GeoNear, match.Schema, match.AlwaysTrue, match.AlwaysFalse,
 		match.SampleRate:
 		return
 	}

@@ -24,8 +24,11 @@ type target struct {
 
 // boundsOf gives the intervals of a predicate; ok is false where the field cannot serve it.
 func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool) {
-	if t.kind() == Hashed {
+	switch t.kind() {
+	case Hashed:
 		return t.hashed(n)
+	case Other:
+		return t.geo(n)
 	}
 	switch n.Kind {
 	case match.Eq:
@@ -59,6 +62,21 @@ func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool)
 
 // kind is the kind of the field itself; a compound hashed index has ordinary fields, too.
 func (t *target) kind() Kind { return t.x.Fields[t.i].Kind }
+
+// geo bounds $geoWithin and $geoIntersects by the cells that their shape meets.
+func (t *target) geo(n *match.Node) (Intervals, tightness, bool) {
+	if n.Kind != match.Geo {
+		return nil, fetch, false
+	}
+	var ranges [][2]int64
+	switch geoType(t.x, t.i) {
+	case "2dsphere":
+		ranges = n.Geo.SphereCells()
+	case "2d":
+		ranges = n.Geo.PlaneCells(t.x.Plane)
+	}
+	return cellIntervals(ranges), fetch, ranges != nil
+}
 
 func (t *target) hashed(n *match.Node) (Intervals, tightness, bool) {
 	switch n.Kind {

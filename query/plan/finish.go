@@ -184,7 +184,7 @@ func provides(scan *Node, sort []SortField, pinned map[int]bool) int {
 		for i < len(scan.Bounds) && scan.Bounds[i].Path != s.Path && fixed(i) {
 			i++
 		}
-		if i == len(scan.Bounds) || scan.Bounds[i].Path != s.Path || scan.kindAt(i) == Hashed {
+		if i == len(scan.Bounds) || scan.Bounds[i].Path != s.Path || scan.kindAt(i) == Hashed || scan.kindAt(i) == Other {
 			return 0
 		}
 		b := &scan.Bounds[i]

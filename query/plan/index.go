@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/shoaldb/shoal/query/geo"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -46,6 +47,9 @@ type Index struct {
 
 	// Covers says which paths a wildcard index holds.
 	Covers func(path string) bool
+
+	// Plane is the region of an index on the plane.
+	Plane geo.Plane
 
 	// Summary is a blank and the key pattern as text, for the log.
 	Summary string

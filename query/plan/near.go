@@ -93,9 +93,31 @@ func cellBounds(n *geo.Near) Intervals {
 	if ranges == nil {
 		return everything()
 	}
-	var out Intervals
+	return cellIntervals(ranges)
+}
+
+func cellIntervals(ranges [][2]int64) (out Intervals) {
 	for _, r := range ranges {
 		out = append(out, Interval{value.NewInt64(r[0]), value.NewInt64(r[1]), true, true})
 	}
 	return out
+}
+
+// geoServes reports whether an index of places has bounds for a condition on them: all others are of no use to it, because
+// documents without places are not in it.
+func (c *conjunction) geoServes(x *Index) bool {
+	for i := range x.Fields {
+		t := target{x: x, i: i}
+		if x.Fields[i].Kind != Other {
+			continue
+		}
+		for k := range c.preds {
+			if p := &c.preds[k]; p.path == x.Fields[i].Path && p.elem == nil && p.test.Kind == match.Geo {
+				if _, _, ok := t.geo(p.test); ok {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

@@ -196,7 +196,7 @@ func (p *planner) idBounds() Intervals {
 // usable filters the indexes a query may use at all.
 func (p *planner) usable(x *Index) bool {
 	switch {
-	case x.Hidden || x.Kind == Other && (x != p.hint || !geospatial(x)):
+	case x.Hidden || x.Kind == Other && !geospatial(x):
 		return false
 	case p.hint != nil:
 		return x == p.hint
@@ -224,8 +224,10 @@ func (p *planner) candidates() (*Result, error) {
 	for _, x := range p.c.Indexes {
 		switch {
 		case !p.usable(x):
-		case x.Kind == Other:
-			out = append(out, p.wholeIndex(x))
+		case x.Kind == Other && !conj.geoServes(x):
+			if x == p.hint {
+				out = append(out, p.wholeIndex(x))
+			}
 		case p.partialFits(x, p.parts):
 			out = p.tryIndex(out, conj, x)
 		case x == p.hint && x.Kind != Wildcard:

@@ -57,7 +57,7 @@ func (p *planner) branch(b *match.Node, beside []*match.Node) *Node {
 	var best *Node
 	bestCost := 0.0
 	for _, x := range p.c.Indexes {
-		if !p.usable(x) || !p.partialFits(x, parts) || !p.collationFits(x, conj) {
+		if !p.usable(x) || x.Kind == Other && !conj.geoServes(x) || !p.partialFits(x, parts) || !p.collationFits(x, conj) {
 			continue
 		}
 		for _, u := range p.branchUses(conj, x) {

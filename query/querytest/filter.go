@@ -46,7 +46,7 @@ func (g *Gen) leaf() bson.E {
 		return bson.E{Key: "_id", Value: pick[any](g, g.R.IntN(60), bson.D{{Key: "$gt", Value: g.R.IntN(60)}}, bson.D{{Key: "$in", Value: bson.A{1, 5, g.R.IntN(60)}}})}
 	}
 	switch n := g.R.IntN(100); {
-	case g.Geo && n < 5:
+	case g.Geo && n < 25:
 		return g.geoLeaf()
 	case n < 2:
 		return bson.E{Key: "$expr", Value: bson.D{{Key: pick(g, "$eq", "$gt", "$lte", "$ne"), Value: bson.A{"$" + path, literal(g.Scalar())}}}}
@@ -126,7 +126,17 @@ func (g *Gen) op() bson.E {
 func (g *Gen) geoLeaf() bson.E {
 	x, y := g.coordinate(), g.coordinate()
 	square := bson.D{{Key: "type", Value: "Polygon"}, {Key: "coordinates", Value: bson.A{bson.A{bson.A{x, y}, bson.A{x + 8, y}, bson.A{x + 8, y + 6}, bson.A{x, y + 6}, bson.A{x, y}}}}}
-	switch g.R.IntN(4) {
+	switch g.R.IntN(7) {
+	case 4:
+		return bson.E{Key: "geo", Value: bson.D{{Key: "$geoWithin", Value: bson.D{{Key: "$centerSphere", Value: bson.A{bson.A{x, y}, g.R.Float64() / 3}}}}}}
+	case 5:
+		return bson.E{Key: "xy", Value: bson.D{{Key: "$geoWithin", Value: bson.D{{Key: "$polygon", Value: bson.A{bson.A{x, y}, bson.A{x + 9, y}, bson.A{x, y + 7}}}}}}}
+	case 6:
+		line := bson.D{{Key: "type", Value: "LineString"}, {Key: "coordinates", Value: bson.A{bson.A{x, y}, bson.A{y, x + 0.25}}}}
+		if g.Chance(0.5) {
+			line = bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: bson.A{x, y}}}
+		}
+		return bson.E{Key: "geo", Value: bson.D{{Key: "$geoIntersects", Value: bson.D{{Key: "$geometry", Value: line}}}}}
 	case 0:
 		return bson.E{Key: "xy", Value: bson.D{{Key: "$geoWithin", Value: bson.D{{Key: "$box", Value: bson.A{bson.A{x, y}, bson.A{x + 5, y + 9}}}}}}}
 	case 1:

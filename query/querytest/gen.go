@@ -209,13 +209,17 @@ func (g *Gen) Index() bson.D {
 	dir := func() any { return pick[any](g, 1, 1, 1, -1) }
 	var key bson.D
 	kind := g.R.IntN(20)
+	if g.Geo && g.Chance(0.4) {
+		kind = 4
+	}
 	switch {
 	case kind < 2:
 		return bson.D{{Key: "key", Value: bson.D{{Key: pick(g, "a", "b", "n.x", "s"), Value: "hashed"}}}}
 	case kind < 4:
 		return g.wildcard()
 	case kind < 5 && g.Geo:
-		key = pick(g, bson.D{{Key: "geo", Value: "2dsphere"}}, bson.D{{Key: "xy", Value: "2d"}}, bson.D{{Key: "a", Value: 1}, {Key: "geo", Value: "2dsphere"}})
+		key = pick(g, bson.D{{Key: "geo", Value: "2dsphere"}}, bson.D{{Key: "xy", Value: "2d"}}, bson.D{{Key: "a", Value: 1}, {Key: "geo", Value: "2dsphere"}},
+			bson.D{{Key: "geo", Value: "2dsphere"}, {Key: "b", Value: -1}}, bson.D{{Key: "xy", Value: "2d"}, {Key: "c", Value: 1}})
 		return bson.D{{Key: "key", Value: key}}
 	case kind < 6 && g.Text:
 		return bson.D{{Key: "key", Value: bson.D{{Key: "txt", Value: "text"}}}}

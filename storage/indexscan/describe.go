@@ -34,6 +34,7 @@ func Describe(s *indexkey.Spec) (*plan.Index, error) {
 		}
 		x.Partial = m
 	}
+	x.Plane = indexkey.Plane(s)
 	if s.Kind == indexkey.Wildcard {
 		scope := indexkey.WildcardScope(s)
 		x.Covers = scope.Covers
