@@ -170,7 +170,7 @@ func (r *Raft) abdicate(term uint64) {
 
 // StepUp stands for election now, and returns when this member is the primary.
 func (r *Raft) StepUp(ctx context.Context) error {
-	if r.writable.Load() {
+	if r.announcedPrimary() {
 		return nil
 	}
 	if m := r.self(); !r.hasLog() || m == nil || !m.Electable() {
@@ -206,7 +206,7 @@ func (r *Raft) campaign(ctx context.Context, rival bool) (done bool, err error) 
 		}
 	})
 	for end := time.Now().Add(limit); err == nil; err = r.wait(ctx, 2*time.Millisecond) {
-		if r.writable.Load() {
+		if r.announcedPrimary() {
 			return true, nil
 		}
 		l := r.lead.Load()

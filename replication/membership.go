@@ -96,7 +96,7 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	if err := r.do(func() { _ = r.loop.rn.Campaign() }); err != nil {
 		return err
 	}
-	for !r.writable.Load() {
+	for !r.announcedPrimary() {
 		if err := r.wait(ctx, time.Millisecond); err != nil {
 			return err
 		}
@@ -416,7 +416,7 @@ func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 	case <-r.ctx.Done():
 		return context.Cause(r.ctx)
 	}
-	for !r.writable.Load() {
+	for !r.announcedPrimary() {
 		if err := r.wait(ctx, time.Millisecond); err != nil {
 			return err
 		}

@@ -34,18 +34,20 @@ type Raft struct {
 	config   atomic.Pointer[SetConfig]
 	primary  atomic.Uint64 // the term in which the engine takes writes; 0 for none
 	writable atomic.Bool
-	together atomic.Bool // all members end at once
-	growing  atomic.Bool // members of the configuration are to vote and do not yet
-	applied  atomic.Uint64
-	pending  atomic.Int64 // messages the appender has not dealt with
-	flights  flights
-	roles    roleState
-	peers    peerTable
-	waits    ackWaits
-	reads    readWaits
-	election electionState
-	snaps    snapshotState
-	flow     flowControl
+	// announced is the term in which the observer has been told that this member is writable.
+	announced atomic.Uint64
+	together  atomic.Bool // all members end at once
+	growing   atomic.Bool // members of the configuration are to vote and do not yet
+	applied   atomic.Uint64
+	pending   atomic.Int64 // messages the appender has not dealt with
+	flights   flights
+	roles     roleState
+	peers     peerTable
+	waits     ackWaits
+	reads     readWaits
+	election  electionState
+	snaps     snapshotState
+	flow      flowControl
 
 	ctx  context.Context // ends when the member stops
 	stop context.CancelCauseFunc

@@ -97,6 +97,14 @@ func (r *Raft) observe(now RoleChange) {
 	if f := r.opts.OnRole; f != nil {
 		f(now)
 	}
+	if now.Writable && r.writable.Load() && uint64(now.Term) == r.primary.Load() {
+		r.announced.Store(uint64(now.Term))
+	}
+}
+
+// announcedPrimary tells whether this member is the primary and its observer knows.
+func (r *Raft) announcedPrimary() bool {
+	return r.writable.Load() && r.announced.Load() == r.primary.Load()
 }
 
 // runObservers runs what may take its time or write, in order.
