@@ -180,7 +180,10 @@ func (e *Engine) checkSnapshot(ctx context.Context, dir string, m SnapshotManife
 }
 
 func (e *Engine) checkSum(ctx context.Context, path string, want SnapshotFile) error {
-	f, err := e.opts.FS.Open(path, vfs.SequentialReadsOption)
+	if _, err := e.opts.FS.Stat(path); err != nil {
+		return err
+	}
+	f, err := e.opts.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified, vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
@@ -205,7 +208,8 @@ func (e *Engine) checkSum(ctx context.Context, path string, want SnapshotFile) e
 	if size != want.Size || sum.Sum64() != want.Sum {
 		return corrupt("file %s of the snapshot is damaged: it has %d of %d bytes, or another checksum", want.Name, size, want.Size)
 	}
-	return nil
+	// The store takes files in without looking whether they are durable.
+	return f.Sync()
 }
 
 func (e *Engine) checkBounds(path string, want SnapshotFile) error {
