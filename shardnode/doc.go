@@ -8,10 +8,17 @@
 // The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, Node.writeLoop runs it in a
 // unit of work against a fresh snapshot, retries write conflicts, and commits through replication.Set.
 //
+// The life of a transaction: beginTxn takes the session's openTxn for each command, whose statements read through the unit's
+// own view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores a promise first, and
+// runCoordinate leads (coordinator.go). The life of a retry: startRetry takes the session, executed finds the statement in
+// the table (retryable.go), replay gives the first answer again.
+//
 // Invariants
 //
 //  1. Reads hold no locks: a snapshot and its catalog agree with each other, and a cursor keeps its snapshot.
 //  2. A write reads and writes through one snapshot; what changed underneath is a WriteConflict, tried again from the start.
 //  3. Nothing is answered before the commit that it tells of is as durable as the write concern asks.
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
+//  5. A session has one command at work at a time; who holds its busy may use its transaction.
+//  6. What was promised to commit is stored before it is said, and restored before anyone else writes.
 package shardnode

@@ -126,6 +126,7 @@ func (n *Node) flushRetries(ctx context.Context) error {
 			continue // it is at work: the next flush has it
 		}
 		switch {
+		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared):
 		case s.used.Before(limit):
 			records = append(records, record{id: s.lsid})
 			delete(t.mu.sessions, id)
