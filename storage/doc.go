@@ -15,13 +15,29 @@
 // become one pebble batch with their oplog blocks and counters, publish makes them visible and runs the hooks,
 // finishGroup waits for the disk.
 //
+// # Members of a replica set
+//
+//	primary   lead ─► leadReplicated ─► prepareGroup ─► seal ─► propose ┄ the log commits ┄► ApplyGroup ─► applyHead ─► publish
+//	others                                                              ┄ the log commits ┄► ApplyEntry ─► readEffects ─► showEntry
+//
+// After BecomePrimary a group is an entry of the replicated log: its batch, as it will be applied everywhere. Several are
+// in flight; the next is prepared on the tip, which is what those in flight will make of the view, and its claims are held
+// until it is applied. Resign gives up what is in flight: the log may commit it yet, and then it is applied like an entry
+// of others. Members that follow learn from the batch's own keys what memory has to know: catalog entries, counters, drops.
+// The applied index is written in the batch of the entry, so that data and index are one. WriteSnapshot and
+// InstallSnapshot move everything replicated to a member that the log no longer reaches.
+//
+// Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
+//
 // # The keys, in order
 //
 // Every key starts with the number of its table (ident, four bytes), and ends as package cockroachkvs asks: a zero byte
 // and, for versioned keys, eight bytes of timestamp and a nine. Newer versions sort first; `pending` sorts before all.
 //
-//	1  meta        c ident → records, data size            counters, exact as of the last commit
+//	1  meta        a → index, term, timestamp               newest entry of the replicated log that is applied
+//	               c ident → records, data size            counters, exact as of the last commit
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
+//	               n → ident, catalog id                    the next to be given out
 //	               o → timestamp                            versions before it may be gone
 //	               t → timestamp                            newest commit, where the oplog alone does not tell
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
@@ -30,6 +46,12 @@
 //	16… records    RecordId @version → document             8 bytes, or the _id's keystring where clustered
 //	    _id index  keystring @version → RecordId, type bits
 //	    indexes    keystring, RecordId @version → 1, type bits
+//	80000001 raft log      index → entry                    of this node alone from here on; written by package replication
+//	80000002 raft meta
+//	80000003 meta, 80000004 catalog, 80000005 superseded    of the local database's collections
+//	80000010… records and indexes of those
+//
+// A snapshot for another member is the span from 1 to 80000000.
 //
 // A version with an empty value is a deletion.
 //
@@ -43,7 +65,14 @@
 //  6. The oplog has no holes: entries are written with what they tell, in one batch.
 //  7. No timestamp is given out twice, across crashes too.
 //  8. After an error of the disk under the log nothing more is written; reads go on.
+//  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what nobody can
+//     read; no ident is given out twice, because a member may delete a dropped table late.
+//  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back.
+//  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.
+//  12. While an index is unfinished no member's oldest moves: the build puts in keys with the version of its start.
+//  13. An iterator of one era (iterPool) never serves a view of another.
 //
-// Locks, in the order they may be taken: Counters.Trim, commit.mu, claim shards, snapshot shards, history, drops,
-// iterator pool, Tail, watch. None is held while waiting for the disk except Counters.Trim.
+// Locks, in the order they may be taken: Counters.Trim, collecting, replica.mu, commit.mu, claim shards, snapshot shards,
+// history, drops, iterator pool, Tail, watch. Counters.Trim is held while waiting for the disk, collecting and replica.mu
+// while a snapshot is installed. Hooks of units run under replica.mu.
 package storage
