@@ -259,3 +259,65 @@ func BenchmarkIndexBuild(b *testing.B) {
 	}
 	report()
 }
+
+// BenchmarkReplicated is single inserts through a replicated log that commits at once, on the primary and on a member
+// that follows.
+func BenchmarkReplicated(b *testing.B) {
+	for _, threads := range []int{1, 16} {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) { benchReplicated(b, threads) })
+	}
+}
+
+func benchReplicated(b *testing.B, threads int) {
+	var engines [2]*Engine
+	for i := range engines {
+		e, err := Open(Options{Memory: true, OplogSize: 1 << 40})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer e.Close()
+		e.Resign(errNoMember)
+		engines[i] = e
+	}
+	log := make(chan *Group, 1024)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for index := uint64(1); ; index++ {
+			g, more := <-log
+			if !more {
+				return
+			}
+			for _, e := range engines {
+				if err := e.ApplyEntry(g.Data(), index, 1); err != nil {
+					b.Error(err)
+				}
+			}
+		}
+	}()
+	if err := engines[0].BecomePrimary(1, func(g *Group) error { log <- g; return nil }); err != nil {
+		b.Fatal(err)
+	}
+	c := create(b, engines[0], "db.c", nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	report := cpu(b, b.N)
+	for range threads {
+		wg.Go(func() {
+			for i := int(next.Add(1)); i <= b.N; i = int(next.Add(1)) {
+				u := engines[0].NewUnitOfWork(nil)
+				if _, err := u.Insert(c, benchDoc(i), NoInfo); err != nil {
+					b.Error(err)
+				}
+				if _, err := engines[0].Commit(context.Background(), u, true); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	report()
+	close(log)
+	<-done
+	engines[0].Resign(errNoMember)
+}

@@ -188,8 +188,9 @@ func (e *Engine) SetTerm(t int64) { e.term.Store(t) }
 
 // Sync makes everything visible so far durable.
 func (e *Engine) Sync(ctx context.Context) error {
-	ts := e.Visible()
-	if e.Durable() >= ts {
+	v := e.view.Load()
+	synced := &e.lines[lineLocal].synced
+	if e.Durable() >= v.ts && (e.opts.Memory || synced.Load() >= uint64(v.local)) {
 		return nil
 	}
 	if err := e.failure(); err != nil {
@@ -198,7 +199,8 @@ func (e *Engine) Sync(ctx context.Context) error {
 	if err := e.guard(func() error { return e.db.LogData(nil, pebble.Sync) }); err != nil {
 		return err
 	}
-	e.setDurable(ts)
+	e.setDurable(v.ts)
+	synced.Store(uint64(v.local))
 	return nil
 }
 

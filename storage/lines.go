@@ -15,6 +15,7 @@ type line struct {
 	oldest    atomic.Uint64 // Timestamp before which versions may be gone
 	nextIdent atomic.Uint32
 	drops     dropQueue
+	synced    atomic.Uint64 // of the local line: Timestamp that was synced to disk; Engine.durable is the other's
 }
 
 const (

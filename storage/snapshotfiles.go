@@ -345,6 +345,7 @@ func (e *Engine) load(era uint32) error {
 		}
 		all = append(all, own...)
 	}
+	e.lines[lineLocal].synced.Store(uint64(local))
 	cat := catalog.Of(all)
 	e.claims.forget(top)
 	e.history.reset(top, cat)
