@@ -42,7 +42,7 @@
 //	               t → timestamp                            newest commit, where the oplog alone does not tell
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version
-//	4  oplog       timestamp of its last entry → block      local.oplog.rs, see opBlock
+//	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock
 //	16… records    RecordId @version → document             8 bytes, or the _id's keystring where clustered
 //	    _id index  keystring @version → RecordId, type bits
 //	    indexes    keystring, RecordId @version → 1, type bits
