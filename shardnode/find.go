@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -226,7 +227,7 @@ func (s *queryStream) metadata(kinds []string) (err error) {
 			s.nearMetadata()
 		case "indexKey":
 			s.meta.IndexKey = value.Value{}
-			if s.row.key != nil {
+			if s.row.key != nil && s.row.index.Spec.Kind != indexkey.Text {
 				s.meta.IndexKey = value.NewDocument(keyFields(&s.row))
 			}
 		case "sortKey":

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -124,6 +125,21 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 		docs = append(docs, viewInfo(s.Catalog(), v, nameOnly))
 	}
 	return docs, nil
+}
+
+// listedSpec is an index as listIndexes shows it: the bounds of a plane are doubles there, however they were given.
+func listedSpec(idx *catalog.Index) []byte {
+	if idx.Spec.Kind != indexkey.Geo2D {
+		return indexSpec(idx)
+	}
+	dst, m := value.Begin(nil)
+	for k, v := range value.Elements(indexSpec(idx)) {
+		if (k == "min" || k == "max") && v.T.Numeric() {
+			v = value.NewDouble(v.AsFloat64())
+		}
+		dst = value.Append(dst, k, v)
+	}
+	return value.End(dst, m)
 }
 
 // clusterCatalog are the documents of $listClusterCatalog: what listCollections tells, of one database, or of all where
@@ -343,7 +359,7 @@ func indexList(c *catalog.Collection, ts *tsOptions, b listBuilds) (docs [][]byt
 		add(spec, nil)
 	}
 	for _, idx := range c.Indexes {
-		spec := indexSpec(idx)
+		spec := listedSpec(idx)
 		if ts != nil {
 			spec = userIndexSpec(ts, spec)
 		}

@@ -3,7 +3,8 @@ package expr
 import "math"
 
 // The runtime's functions of doubles are within one unit of the last place; a C library's, as the real server uses, are
-// almost always the nearest double. So each is computed here with twice the digits and rounded once.
+// almost always the nearest double. So each is computed here with twice the digits and rounded once. (The area functions
+// are the exception: there both compute alike.)
 
 // pair is a number of about 106 bits: the sum of a double and a smaller one.
 type pair struct{ hi, lo float64 }
@@ -45,15 +46,6 @@ func (a pair) div(b pair) pair {
 }
 
 func (a pair) float() float64 { return a.hi + a.lo }
-
-// sqrt is one step of Newton's method from the double's root.
-func (a pair) sqrt() pair {
-	if a.hi <= 0 {
-		return pair{}
-	}
-	r := math.Sqrt(a.hi)
-	return sum2(r, a.sub(product(r, r)).hi/(2*r))
-}
 
 // halfPi is π/2 in three parts, ln2 the logarithm of 2 in two.
 var (
@@ -204,26 +196,4 @@ func preciseTanh(x float64) float64 {
 	}
 	e := expPair(pair{2 * x, 0})
 	return e.plus(-1).div(e.plus(1)).float()
-}
-
-func preciseAsinh(x float64) float64 {
-	if a := math.Abs(x); a < 0.3 || math.IsNaN(x) || a > 1e100 {
-		return math.Asinh(x)
-	}
-	a := math.Abs(x)
-	return math.Copysign(logPair(product(a, a).plus(1).sqrt().plus(a)).float(), x)
-}
-
-func preciseAcosh(x float64) float64 {
-	if !(x > 1.001 && x < 1e100) {
-		return math.Acosh(x)
-	}
-	return logPair(product(x, x).plus(-1).sqrt().plus(x)).float()
-}
-
-func preciseAtanh(x float64) float64 {
-	if a := math.Abs(x); a < 0.3 || !(a < 1) {
-		return math.Atanh(x)
-	}
-	return logPair(pair{1, 0}.plus(x).div(pair{1, 0}.plus(-x))).scale(0.5).float()
 }
