@@ -85,9 +85,12 @@ func TestTransfersAcrossElections(t *testing.T) {
 		counted.Add(1)
 	})
 	worker(1, func(int) {
-		time.Sleep(700 * time.Millisecond)
-		if resign(ctx, members[rand.IntN(len(members))]) {
-			elections.Add(1)
+		time.Sleep(300 * time.Millisecond)
+		for _, i := range rand.Perm(len(members)) {
+			if resign(ctx, members[i]) {
+				elections.Add(1)
+				return
+			}
 		}
 	})
 	wg.Wait()
