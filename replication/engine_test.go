@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -266,4 +267,85 @@ func TestGrowing(t *testing.T) {
 	n := 0
 	acked.Range(func(any, any) bool { n++; return true })
 	s.same(ts, int64(n))
+}
+
+// Members on disks that lose what was not synced crash one after the other, the primary among them, while clients write:
+// nothing acknowledged is lost, and all end up with the same content.
+func TestEnginesCrash(t *testing.T) {
+	s := newEngineSet(t, false)
+	disks := map[string]*vfs.MemFS{}
+	for _, h := range three {
+		disks[h] = vfs.NewCrashableMem()
+		s.open(h, false, disks[h])
+	}
+	ctx := context.Background()
+	c := simConfig(time.Second, three...)
+	if err := s.nodes["a:1"].Initiate(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	coll := makeCollection(t, s.nodes["a:1"], s.engines["a:1"])
+	eventually(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
+	acked, next := []int32{}, int32(0)
+	insert := func(n int) {
+		for done := 0; done < n; {
+			host := ""
+			eventually(t, "a primary", func() bool {
+				for _, h := range three {
+					if s.nodes[h].IsPrimary() {
+						host = h
+					}
+				}
+				return host != ""
+			})
+			next++
+			r, e := s.nodes[host], s.engines[host]
+			u := e.NewUnitOfWork(nil)
+			if _, err := u.Insert(e.Catalog().LookupUUID(coll.UUID), value.Doc(value.F("_id", value.NewInt32(next))), storage.NoInfo); err != nil {
+				u.Rollback()
+				continue
+			}
+			if _, err := r.Commit(ctx, u, Majority); err == nil {
+				acked = append(acked, next)
+				done++
+			}
+		}
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, h := range []string{"b:1", "a:1", "c:1"} {
+		insert(50)
+		r, e := s.nodes[h], s.engines[h]
+		s.mu.Lock()
+		delete(s.nodes, h) // nobody reaches it
+		s.mu.Unlock()
+		r.shut(errCrashed)
+		r.wg.Wait()
+		disks[h] = disks[h].CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rnd})
+		_ = e.Close()
+		s.mu.Lock()
+		s.nodes[h] = r
+		s.mu.Unlock()
+		s.open(h, false, disks[h])
+		insert(50)
+	}
+	var p *Raft
+	eventually(t, "a primary", func() bool {
+		for _, r := range s.nodes {
+			if r.IsPrimary() {
+				p = r
+			}
+		}
+		return p != nil
+	})
+	ts := p.MajorityCommitted()
+	if err := p.Await(ctx, ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	s.same(ts, int64(len(acked)))
+	snap := s.engines["b:1"].Snapshot()
+	defer snap.Release()
+	for _, id := range acked {
+		if _, _, ok, err := snap.FindByID(snap.Catalog().Lookup("db.c"), value.NewInt32(id)); err != nil || !ok {
+			t.Errorf("the acknowledged document %d is lost: %v", id, err)
+		}
+	}
 }
