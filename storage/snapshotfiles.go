@@ -254,6 +254,9 @@ func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotMani
 	if err := e.checkSnapshot(ctx, path, m); err != nil {
 		return err
 	}
+	if err := e.syncSnapshot(path, m); err != nil {
+		return err
+	}
 	// The collector works from lists of what is there.
 	e.collecting.Lock()
 	defer e.collecting.Unlock()
@@ -262,6 +265,24 @@ func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotMani
 	}
 	e.replica.tell(ApplyInfo{Index: m.Index, TS: e.Visible(), Catalog: true, Snapshot: true})
 	return e.Files().Remove(dir)
+}
+
+// syncSnapshot makes the files durable: the store takes them over by name.
+func (e *Engine) syncSnapshot(dir string, m SnapshotManifest) error {
+	for _, f := range m.Files {
+		file, err := e.opts.FS.Open(e.opts.FS.PathJoin(dir, f.Name))
+		if err != nil {
+			return err
+		}
+		if err := errorsJoin(file.Sync(), file.Close()); err != nil {
+			return err
+		}
+	}
+	d, err := e.opts.FS.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errorsJoin(d.Sync(), d.Close())
 }
 
 func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifest) error {
