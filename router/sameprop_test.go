@@ -77,6 +77,10 @@ func newSameRound(t *testing.T, c *testCluster, seed uint64) *sameRound {
 		r.must("db", bson.D{{Key: "insert", Value: n}, {Key: "documents", Value: r.docs}})
 	}
 	r.index()
+	view := bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "v", Value: bson.D{{Key: "$gte", Value: 2}}}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "e", Value: g.Expr(2)}}}}}
+	for _, n := range r.names {
+		r.must("db", bson.D{{Key: "create", Value: "view_" + n}, {Key: "viewOn", Value: n}, {Key: "pipeline", Value: view}})
+	}
 	for range 5 {
 		r.move()
 	}
@@ -187,6 +191,9 @@ func (o outcome) against(want outcome) string {
 
 func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
 	r.t.Helper()
+	if name, ok := cmd[0].Value.(string); ok {
+		coll = name // a view on it
+	}
 	reply := r.do("db", cmd)
 	failed := func() bool {
 		if value.Lookup(reply, "ok").AsFloat64() == 1 {
@@ -225,6 +232,16 @@ func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
 
 // read is a command that reads, for each collection, and whether its results have one order and one error.
 func (r *sameRound) read() (cmd func(coll string) bson.D, ordered, cut bool) {
+	onView := r.g.Chance(0.2)
+	one, ordered, cut := r.readOf(!onView)
+	if !onView {
+		return one, ordered, cut
+	}
+	return func(coll string) bson.D { return one("view_" + coll) }, ordered, cut
+}
+
+// readOf is read for a collection or a view, which takes no collation and no projection that a pipeline has not.
+func (r *sameRound) readOf(collection bool) (cmd func(coll string) bson.D, ordered, cut bool) {
 	g := r.g
 	var args bson.D
 	name := "find"
@@ -246,10 +263,10 @@ func (r *sameRound) read() (cmd func(coll string) bson.D, ordered, cut bool) {
 				args = append(args, bson.E{Key: "skip", Value: g.R.IntN(8)}, bson.E{Key: "limit", Value: g.R.IntN(20)})
 			}
 		}
-		if p := g.Projection(); p != nil {
+		if p := g.Projection(); p != nil && collection {
 			args = append(args, bson.E{Key: "projection", Value: p})
 		}
-		if c := g.Collation(); c != nil {
+		if c := g.Collation(); c != nil && collection {
 			args = append(args, bson.E{Key: "collation", Value: c})
 		}
 		args = append(args, bson.E{Key: "batchSize", Value: g.R.IntN(30)})
@@ -390,6 +407,7 @@ func TestRandomCommandsWhateverThePlacement(t *testing.T) {
 			}
 		}
 		for _, n := range r.names {
+			r.do("db", bson.D{{Key: "drop", Value: "view_" + n}})
 			r.do("db", bson.D{{Key: "drop", Value: n}})
 		}
 	})

@@ -47,7 +47,7 @@ func around(regions ...s2.Region) [][2]int64 {
 func (q *Query) SphereCells() [][2]int64 {
 	switch s := q.shape.(type) {
 	case *disc:
-		if s.angle < math.Pi/4 {
+		if s.angle < math.Pi/2 {
 			return around(s2.CapFromCenterAngle(s.center, s1.Angle(s.angle*(1+1e-9)+1e-9)))
 		}
 	case *Geometry:
