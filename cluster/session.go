@@ -98,9 +98,9 @@ type SessionCache struct {
 	idle  time.Duration          // how long a session lives unused
 	mu    struct {
 		sync.Mutex
-		synced int64 // when the collection was last written to, Unix milliseconds
-		live  map[LogicalSessionID]int64 // last use, Unix milliseconds
-		ended map[LogicalSessionID]struct{}
+		synced int64                      // when the collection was last written to, Unix milliseconds
+		live   map[LogicalSessionID]int64 // last use, Unix milliseconds
+		ended  map[LogicalSessionID]struct{}
 	}
 }
 

@@ -43,7 +43,7 @@ type coordinator struct {
 
 	done chan struct{} // closed when the participants have carried out the decision
 	// What follows is written before done is closed.
-	over   bool              // there was nothing left to do
+	over   bool // there was nothing left to do
 	commit bool
 	ts     storage.Timestamp // the decision's time
 	last   uint64            // operationTime of the participants' commits

@@ -229,7 +229,7 @@ func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection
 // Transactions that are open when the node steps down end there.
 func (n *Node) retryService() replication.Service {
 	return replication.Service{
-		Name:   "RetryableWrites",
+		Name: "RetryableWrites",
 		StepUp: func(ctx context.Context, _ int64) error {
 			if err := n.loadRetries(); err != nil {
 				return err
