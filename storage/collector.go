@@ -3,6 +3,8 @@ package storage
 import (
 	"context"
 	"encoding/binary"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -114,6 +116,56 @@ func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error 
 	if !it.First() {
 		return it.Error()
 	}
+	b := e.db.NewBatch()
+	defer closeQuietly(b)
+	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
+	_ = b.Set(metaKeyIn(l.meta, metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
+	if err := e.applyDead(b); err != nil {
+		return err
+	}
+	for it.Valid() && ctx.Err() == nil {
+		var c deadChunk
+		if err := c.read(it); err != nil {
+			return err
+		}
+		if err := e.dropChunk(l, &c); err != nil {
+			return err
+		}
+	}
+	return errorsJoin(it.Error(), ctx.Err())
+}
+
+// deadChunk is a part of what was superseded. Of a key that was written many times only the last time matters: all older
+// versions go with it, in one walk.
+type deadChunk struct {
+	last  map[string]Timestamp
+	times []Timestamp
+}
+
+const deadChunkKeys = 16 << 10
+
+func (c *deadChunk) read(it *pebble.Iterator) error {
+	c.last = map[string]Timestamp{}
+	for ok := true; ok && len(c.last) < deadChunkKeys && len(c.times) < 4*deadChunkKeys; ok = it.Next() {
+		keys, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		at := timeOf(it.Key())
+		c.times = append(c.times, at)
+		for len(keys) > 0 {
+			n, w := binary.Uvarint(keys)
+			if w <= 0 || int(n) > len(keys)-w {
+				return corrupt("the list of superseded keys at %v is unreadable", at)
+			}
+			c.last[string(keys[w:w+int(n)])] = at
+			keys = keys[w+int(n):]
+		}
+	}
+	return nil
+}
+
+func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 	data, err := e.db.NewIter(nil)
 	if err != nil {
 		return err
@@ -121,25 +173,10 @@ func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error 
 	defer closeQuietly(data)
 	b := e.db.NewBatch()
 	defer func() { closeQuietly(b) }()
-	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
-	_ = b.Set(metaKeyIn(l.meta, metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
-	for ok := true; ok; ok = it.Next() {
-		keys, err := it.ValueAndErr()
-		if err != nil {
+	for _, key := range slices.Sorted(maps.Keys(c.last)) {
+		if err := dropBefore(data, b, []byte(key), c.last[key]); err != nil {
 			return err
 		}
-		at := timeOf(it.Key())
-		for len(keys) > 0 {
-			n, w := binary.Uvarint(keys)
-			if w <= 0 || int(n) > len(keys)-w {
-				return corrupt("the list of superseded keys at %v is unreadable", at)
-			}
-			if err := dropBefore(data, b, keys[w:w+int(n)], at); err != nil {
-				return err
-			}
-			keys = keys[w+int(n):]
-		}
-		_ = b.Delete(append([]byte(nil), it.Key()...), nil)
 		if b.Len() < 1<<20 {
 			continue
 		}
@@ -147,11 +184,12 @@ func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error 
 			return err
 		}
 		b.Reset()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 	}
-	return errorsJoin(it.Error(), e.applyDead(b))
+	var buf [32]byte
+	for _, at := range c.times {
+		_ = b.Delete(timeKey(buf[:], l.superseded, at), nil)
+	}
+	return e.applyDead(b)
 }
 
 func (e *Engine) applyDead(b *pebble.Batch) error {

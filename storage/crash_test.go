@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/shoaldb/shoal/query/value"
@@ -345,3 +346,36 @@ func TestOplogTruncation(t *testing.T) {
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// Of a document that was written many times, only what snapshots can still see is left.
+func TestHotDocument(t *testing.T) {
+	clock := atomic.Int64{}
+	clock.Store(1_700_000_000)
+	e := openMem(t, Options{CollectInterval: time.Hour, HistoryWindow: time.Second, Clock: func() time.Time { return time.Unix(clock.Load(), 0) }})
+	defer e.Close()
+	c := create(t, e, "db.c", nil)
+	insert(t, e, c, D("_id", 1, "n", 0))
+	for i := range 500 {
+		if err := update(t, e, "db.c", 1, D("_id", 1, "n", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock.Add(60)
+	create(t, e, "db.other", nil)
+	if err := e.collect(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	lower, upper := identRange(c.Ident)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	if err := it.Close(); err != nil || n != 1 {
+		t.Errorf("%d versions are left: %v", n, err)
+	}
+	want(t, "the newest", now(t, e, "db.c"), "{ _id: 1, n: 499 }")
+}
