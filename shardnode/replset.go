@@ -196,7 +196,7 @@ func (r *ReplSet) reconfigure(ctx context.Context, c *replication.SetConfig, for
 	r.change.Lock()
 	defer r.change.Unlock()
 	if raft := r.member.Raft(); raft != nil {
-		return raft.Reconfigure(ctx, c, force)
+		return reconfigureInTurn(ctx, raft, c, force)
 	}
 	c.Term = r.member.Term()
 	if len(c.Members) > 1 {
@@ -218,6 +218,24 @@ func (r *ReplSet) reconfigure(ctx context.Context, c *replication.SetConfig, for
 	}
 	r.topo.Changed()
 	return nil
+}
+
+// reconfigWait bounds how long a change of configuration waits for the one before: a member that was added votes once it
+// has caught up.
+const reconfigWait = 10 * time.Second
+
+func reconfigureInTurn(ctx context.Context, raft *replication.Raft, c *replication.SetConfig, force bool) error {
+	for end := time.Now().Add(reconfigWait); ; {
+		err := raft.Reconfigure(ctx, c, force)
+		if mongoerr.CodeOf(err) != mongoerr.ConfigurationInProgress || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // store writes a configuration to local.system.replset.
