@@ -256,6 +256,9 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := a.n.checkForeignViews(a.snap, from, spec); err != nil {
 		return nil, err
 	}
+	if err := a.checkForeignSharded(from); err != nil {
+		return nil, err
+	}
 	plain := a.n.Points != nil && a.n.Points.On("disablePipelineOptimization")
 	if !plain {
 		a.pipeline.Optimize()
@@ -280,6 +283,25 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	a.q.fields, a.q.distinct = down.Fields, down.Distinct
 	return down.Rest, a.q.compile(nil)
+}
+
+// checkForeignSharded refuses, before the first document, what a later one would be refused for: stages that read a
+// sharded collection, which the router has to run.
+func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
+	sharding := a.n.Sharding()
+	if sharding == nil || !a.host.versioned {
+		return nil
+	}
+	for _, f := range from {
+		ns := f.String()
+		if r, err := resolveView(a.snap, ns); err == nil && r != nil {
+			ns = r.ns
+		}
+		if sharding.Sharded(a.op, ns) {
+			return shardedForeign(ns)
+		}
+	}
+	return nil
 }
 
 // querySource gives a query's documents to a pipeline.
