@@ -263,6 +263,9 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if !plain {
 		a.pipeline.Optimize()
 	}
+	if a.pipeline.GeoNear() != nil && a.hint.T == value.Document && !value.Lookup(a.hint.Doc(), "$natural").IsMissing() {
+		return nil, mongoerr.New(mongoerr.BadValue, "$geoNear is not allowed with a $natural hint")
+	}
 	if near := a.pipeline.GeoNear(); near != nil && near.Key() == "" {
 		path, err := nearPath(a.ns, coll)
 		if err != nil {
