@@ -21,12 +21,13 @@ func direct(port int) string {
 	return "mongodb://127.0.0.1:" + strconv.Itoa(port) + "/?directConnection=true"
 }
 
-func initiate(t *testing.T, set string, port int) {
+func initiate(t *testing.T, set string, port int, more ...bson.E) {
 	t.Helper()
 	c := connect(t, direct(port))
-	admin(t, c, bson.D{{Key: "replSetInitiate", Value: bson.D{{Key: "_id", Value: set}, {Key: "members", Value: bson.A{
+	config := append(bson.D{{Key: "_id", Value: set}, {Key: "members", Value: bson.A{
 		bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: "127.0.0.1:" + strconv.Itoa(port)}},
-	}}}}})
+	}}}, more...)
+	admin(t, c, bson.D{{Key: "replSetInitiate", Value: config}})
 	waitFor(t, set+" has a primary", func() bool {
 		return admin(t, c, bson.D{{Key: "hello", Value: 1}})["isWritablePrimary"] == true
 	})
@@ -39,9 +40,9 @@ func TestClusterOfProcesses(t *testing.T) {
 	member(t, "--configsvr", "cfg", dirs[0], ports[0])
 	member(t, "--shardsvr", "s0", dirs[1], ports[1])
 	second := member(t, "--shardsvr", "s1", dirs[2], ports[2])
-	for i, set := range []string{"cfg", "s0", "s1"} {
-		initiate(t, set, ports[i])
-	}
+	initiate(t, "cfg", ports[0], bson.E{Key: "configsvr", Value: true})
+	initiate(t, "s0", ports[1])
+	initiate(t, "s1", ports[2])
 	launch(t, "mongos", "--configdb", "cfg/127.0.0.1:"+strconv.Itoa(ports[0]), "--port", strconv.Itoa(ports[3]), "--bind_ip", "127.0.0.1")
 	c := connect(t, direct(ports[3]))
 	for i, set := range []string{"s0", "s1"} {
