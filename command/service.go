@@ -148,7 +148,8 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	} else {
 		e := mongoerr.From(err)
 		dst = dst[:body]
-		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary|mongoerr.CategoryShutdown) {
+		// What a fail point says is no news of the member: with a version that clients know they would not heed it.
+		if s.Topology != nil && !op.failPoint && e.Code.In(mongoerr.CategoryNotPrimary|mongoerr.CategoryShutdown) {
 			dst = s.Topology.appendVersion(dst)
 		}
 		dst = appendError(dst, e, op)
