@@ -81,7 +81,7 @@ func (m *migrations) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
 				op.AdvanceOperationTime(uint64(ts))
 				return dst, m.awaitDecision(op, ts)
 			case state == txnAborted:
-				return dst, aborted(op.Req.TxnNumber)
+				return dst, m.n.knows(op, aborted(op.Req.TxnNumber))
 			}
 			c = m.startCoordinator(&coordinator{m: m, lsid: id.Doc(), number: op.Req.TxnNumber, participants: shards})
 		}
@@ -236,11 +236,10 @@ func (c *coordinator) read() (bool, error) {
 // run leads the commit, from where it stands.
 func (c *coordinator) run(ctx context.Context) error {
 	n := c.m.n
-	if c.recovered {
-		if open, err := c.read(); !open || err != nil {
-			c.over = err == nil
-			return err
-		}
+	// A router that asks again may come before the recovery of what an earlier primary decided.
+	if open, err := c.read(); err != nil || !open && c.recovered {
+		c.over = err == nil
+		return err
 	}
 	if !c.commit && c.why == nil {
 		if err := n.putDoc(ctx, txnCoordinatorsNS, c.document()); err != nil {

@@ -254,6 +254,12 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 	ctx := context.WithoutCancel(op)
 	ts, err := n.Set.Commit(ctx, t.unit, wc)
 	if ts == 0 && err != nil {
+		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
+			// The log may commit it yet. Whoever is primary next, this node too, knows, and opens it anew if it did not.
+			n.prepared.settle(t, 0, n.now())
+			n.closeTxn(s, txnAborted)
+			return err
+		}
 		n.reopen(ctx, s)
 		return err
 	}

@@ -75,7 +75,7 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	t, err := n.enterTxn(op, s)
 	if err != nil {
 		release()
-		return nil, err
+		return nil, n.knows(op, err)
 	}
 	op.Txn = t
 	return func(err error) {
@@ -88,6 +88,18 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 		t.active += n.now().Sub(op.Start)
 		release()
 	}, nil
+}
+
+// knows is err, unless the node's word about transactions does not count: it is no primary, or was none in between, so
+// that what it remembers is not what became of them. A coordinator would take "no such transaction" for the end of one.
+func (n *Node) knows(op *command.Op, err error) error {
+	if lost := op.Err(); lost != nil {
+		return lost
+	}
+	if lost := n.notPrimary(); lost != nil {
+		return lost
+	}
+	return err
 }
 
 // enterTxn begins a session's transaction, or finds it.
