@@ -38,7 +38,9 @@ type settledTxn struct {
 	at                 time.Time
 }
 
-func (p *preparedTxns) add(t *openTxn) {
+// add notes that a transaction is prepared, or about to be, since a time; 0 where that is not known: readers at any time
+// wait then.
+func (p *preparedTxns) add(t *openTxn, since storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.open == nil {
@@ -47,7 +49,7 @@ func (p *preparedTxns) add(t *openTxn) {
 	if _, known := p.mu.open[t]; !known {
 		p.count.Add(1)
 	}
-	p.mu.open[t] = t.prepared
+	p.mu.open[t] = since
 }
 
 // open is the number of prepared transactions.
@@ -138,6 +140,7 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 		parts = [][]byte{value.ArrayOf()}
 	}
 	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
+	n.prepared.add(t, 0) // no reader may pass between the promise and its note
 	err := n.writeUnit(op, durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := collectionFor(snap, u, preparedNS)
 		for i := 0; err == nil && i < len(parts); i++ {
@@ -147,10 +150,11 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 		return err
 	})
 	if err != nil {
+		n.prepared.settle(t, 0, n.now())
 		return err
 	}
 	t.state, t.parts = txnPrepared, len(parts)
-	n.prepared.add(t)
+	n.prepared.add(t, t.prepared)
 	return nil
 }
 
@@ -224,7 +228,7 @@ func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	s.txn, s.used, s.dirty = t, n.now(), true
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
-	n.prepared.add(t)
+	n.prepared.add(t, 0)
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
 			o, err := parseAppliedOp(i, v)
