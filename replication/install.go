@@ -273,22 +273,14 @@ func (r *Raft) installStepped(m *raftpb.Message) error {
 	if err := r.rlog.noteInstall(rec, r.id.Load()); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	r.applies.push(applyItem{f: func() error {
+	if err := r.inApplier(func() error {
 		err := r.m.InstallSnapshot(r.ctx, in.dir, in.manifest)
 		if err == nil {
 			r.applied.Store(rec.index)
 		}
-		done <- err
 		return err
-	}})
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
+	}); err != nil {
+		return err
 	}
 	hard := hardOf(m)
 	if hard == nil {

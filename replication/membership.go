@@ -68,11 +68,10 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	id := uint64(self.ID) + 1
 	rec := confRecord{point{firstIndex, firstTerm}, &raftpb.ConfState{Voters: []uint64{id}}, c.Doc()}
 	hard := &raftpb.HardState{Term: new(uint64(firstTerm)), Vote: new(uint64(0)), Commit: new(uint64(firstIndex))}
-	done := make(chan error, 1)
+	late := false
 	// The applier is where the engine's applied index moves, the loop where raft's node is made.
-	r.applies.push(applyItem{f: func() error {
-		if r.hasLog() {
-			done <- errInitiated
+	err := r.inApplier(func() error {
+		if late = r.hasLog(); late {
 			return nil
 		}
 		err := r.rlog.reset(rec, hard, id)
@@ -82,16 +81,13 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 		if err == nil {
 			err = r.begin(&rec, id)
 		}
-		done <- err
 		return err
-	}})
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
+	})
+	if err == nil && late {
+		err = errInitiated
+	}
+	if err != nil {
+		return err
 	}
 	if err := r.do(func() { _ = r.loop.rn.Campaign() }); err != nil {
 		return err
@@ -249,12 +245,12 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 			bad = errInProgress
 			return
 		}
-		todo := changes(rec.state)
-		if len(todo) == 0 {
+		steps := changes(rec.state)
+		if len(steps) == 0 {
 			// One change is needed for the message not to mean something else; that the leader votes is so already.
-			todo = append(todo, change(raftpb.ConfChangeAddNode, r.id.Load()))
+			steps = append(steps, change(raftpb.ConfChangeAddNode, r.id.Load()))
 		}
-		bad = r.proposeConf(&raftpb.ConfChangeV2{Changes: todo, Context: cc.marshal()})
+		bad = r.proposeConf(&raftpb.ConfChangeV2{Changes: steps, Context: cc.marshal()})
 	})
 	if err != nil || bad != nil {
 		return cmpErr(err, bad)
@@ -300,42 +296,42 @@ func change(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 }
 
 // confChanges is the way from raft's members to those of c: new ones begin as learners.
-func confChanges(now *raftpb.ConfState, c *SetConfig) (todo []*raftpb.ConfChangeSingle) {
+func confChanges(now *raftpb.ConfState, c *SetConfig) (steps []*raftpb.ConfChangeSingle) {
 	voters, learners := now.GetVoters(), now.GetLearners()
 	for i := range c.Members {
 		m := &c.Members[i]
 		id := uint64(m.ID) + 1
 		switch {
 		case slices.Contains(voters, id) && !m.Voter(), !slices.Contains(voters, id) && !slices.Contains(learners, id):
-			todo = append(todo, change(raftpb.ConfChangeAddLearnerNode, id))
+			steps = append(steps, change(raftpb.ConfChangeAddLearnerNode, id))
 		}
 	}
 	for _, id := range slices.Concat(voters, learners) {
 		if c.Member(int(id)-1) == nil {
-			todo = append(todo, change(raftpb.ConfChangeRemoveNode, id))
+			steps = append(steps, change(raftpb.ConfChangeRemoveNode, id))
 		}
 	}
-	return todo
+	return steps
 }
 
 // forcedChanges makes forcer the only voter and the other members of c learners.
-func forcedChanges(now *raftpb.ConfState, c *SetConfig, forcer uint64) (todo []*raftpb.ConfChangeSingle) {
+func forcedChanges(now *raftpb.ConfState, c *SetConfig, forcer uint64) (steps []*raftpb.ConfChangeSingle) {
 	voters, learners := now.GetVoters(), now.GetLearners()
 	for i := range c.Members {
 		id := uint64(c.Members[i].ID) + 1
 		switch {
 		case id == forcer && !slices.Contains(voters, id):
-			todo = append(todo, change(raftpb.ConfChangeAddNode, id))
+			steps = append(steps, change(raftpb.ConfChangeAddNode, id))
 		case id != forcer && !slices.Contains(learners, id):
-			todo = append(todo, change(raftpb.ConfChangeAddLearnerNode, id))
+			steps = append(steps, change(raftpb.ConfChangeAddLearnerNode, id))
 		}
 	}
 	for _, id := range slices.Concat(voters, learners) {
 		if c.Member(int(id)-1) == nil {
-			todo = append(todo, change(raftpb.ConfChangeRemoveNode, id))
+			steps = append(steps, change(raftpb.ConfChangeRemoveNode, id))
 		}
 	}
-	return todo
+	return steps
 }
 
 // addMissing makes the other members of the configuration learners.
@@ -357,7 +353,7 @@ func (r *Raft) noteGrowth(c *SetConfig, now *raftpb.ConfState) {
 }
 
 // promotable finds the learners that are to vote and have caught up; call it in the loop.
-func (r *Raft) promotable() (todo []*raftpb.ConfChangeSingle) {
+func (r *Raft) promotable() (steps []*raftpb.ConfChangeSingle) {
 	rn, cfg := r.loop.rn, r.Config()
 	if rn == nil || cfg == nil || rn.BasicStatus().RaftState != raft.StateLeader {
 		return nil
@@ -367,10 +363,10 @@ func (r *Raft) promotable() (todo []*raftpb.ConfChangeSingle) {
 		m := cfg.Member(int(id) - 1)
 		if typ == raft.ProgressTypeLearner && m != nil && m.Voter() && p.RecentActive &&
 			p.State == tracker.StateReplicate && p.Match+nearLag >= commit {
-			todo = append(todo, change(raftpb.ConfChangeAddNode, id))
+			steps = append(steps, change(raftpb.ConfChangeAddNode, id))
 		}
 	})
-	return todo
+	return steps
 }
 
 // promote gives votes to those who have earned them.
@@ -379,9 +375,9 @@ func (r *Raft) promote() {
 	if len(rec.state.GetVotersOutgoing()) > 0 {
 		return
 	}
-	if todo := r.promotable(); len(todo) > 0 {
-		r.log.Info().Int("members", len(todo)).Msg("members have caught up and vote from now on")
-		_ = r.proposeConf(&raftpb.ConfChangeV2{Changes: todo}) // tried again later
+	if steps := r.promotable(); len(steps) > 0 {
+		r.log.Info().Int("members", len(steps)).Msg("members have caught up and vote from now on")
+		_ = r.proposeConf(&raftpb.ConfChangeV2{Changes: steps}) // tried again later
 	}
 }
 
@@ -402,19 +398,8 @@ func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 	r.log.Error().Int64("version", c.Version).Strs("members", r.hosts()).
 		Msg("FORCED RECONFIGURATION: this member makes itself the majority of its set. Writes that only the lost members have are gone, and members that are not in the new configuration must not be started again with their data")
 	r.freezeUntil(time.Time{})
-	done := make(chan error, 1)
-	r.applies.push(applyItem{f: func() error {
-		err := r.rewrite(c)
-		done <- err
+	if err := r.inApplier(func() error { return r.rewrite(c) }); err != nil {
 		return err
-	}})
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
 	}
 	for !r.announcedPrimary() {
 		if err := r.wait(ctx, time.Millisecond); err != nil {

@@ -252,6 +252,22 @@ func (r *Raft) do(f func()) error {
 	}
 }
 
+// inApplier runs f in the applier, behind what it has to apply, and waits for it. An error of f ends the member.
+func (r *Raft) inApplier(f func() error) error {
+	done := make(chan error, 1)
+	r.applies.push(applyItem{f: func() error {
+		err := f()
+		done <- err
+		return err
+	}})
+	select {
+	case err := <-done:
+		return err
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	}
+}
+
 // wait is a pause that ends early with an error when ctx or the member ends.
 func (r *Raft) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
