@@ -392,8 +392,12 @@ func (t *opTable) add(op *Op) {
 	s.Unlock()
 }
 
+// remove takes an operation out that add put in; one that ended before that is in no shard.
 func (t *opTable) remove(op *Op) {
 	s := op.slot
+	if s == nil {
+		return
+	}
 	s.Lock()
 	if op.prev != nil {
 		op.prev.next = op.next

@@ -2,10 +2,15 @@ package command
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -49,4 +54,33 @@ func TestDisconnectEndsOperation(t *testing.T) {
 		t.Fatalf("code %v, want ClientDisconnect", got)
 	}
 	op.release()
+}
+
+// Others read the requests of running operations, so one is only seen once it was parsed.
+func TestRunningOperationsAreParsed(t *testing.T) {
+	s := NewService(Shard)
+	s.Table.Add(Spec{Name: "noop", Roles: Shard, Lenient: true, Run: func(_ *Op, dst []byte) ([]byte, error) { return dst, nil }})
+	body, err := bson.Marshal(bson.D{{Key: "noop", Value: 1}, {Key: "x", Value: bson.A{1, 2, 3}}, {Key: "$db", Value: "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !stop.Load() {
+			s.EachOp(func(op *Op) {
+				if seen.Add(1); op.Req.DB != "d" {
+					t.Error("an operation is listed whose request was not read")
+					stop.Store(true)
+				}
+			})
+		}
+	})
+	c := NewClient(1, "r", "l", func() context.Context { return context.Background() })
+	for n := 0; !stop.Load() && (n < 2000 || seen.Load() < 100); n++ {
+		s.Run(nil, c, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+	}
+	stop.Store(true)
+	wg.Wait()
 }

@@ -203,7 +203,6 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	op.Req.Spec = spec
 	counter := s.CounterOf(spec)
 	counter.Total.Add(1)
-	s.ops.add(op)
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = dst, mongoerr.Newf(mongoerr.InternalError, "internal error in command %s", spec.Name)
@@ -233,11 +232,12 @@ func (s *Service) prepare(op *Op) error {
 	if err := req.parse(true); err != nil {
 		return err
 	}
-	if s.stopping.Load() && !req.Spec.NoAuth {
-		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
-	}
 	if req.DB == "" && req.Msg.OpCode == wire.OpQuery {
 		req.DB = "admin" // the handshake of old drivers
+	}
+	s.ops.add(op) // from here on others read the request; before the test for shutdown, which kills what is in the table
+	if s.stopping.Load() && !req.Spec.NoAuth {
+		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
 	}
 	if req.DB == "" {
 		return mongoerr.New(40571, "OP_MSG requests require a $db argument")
