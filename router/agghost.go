@@ -92,6 +92,43 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	return &mergeSource{c: c, r: h.r}, nil
 }
 
+// RunHead implements agg.HeadRunner.
+func (h *aggHost) RunHead(ctx context.Context, ns agg.Namespace, head agg.Split) (agg.Source, error) {
+	op := command.FromContext(ctx)
+	opts := head.Shard.Options()
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "aggregate", value.NewString(ns.Coll))
+	b = value.Append(b, "pipeline", head.Shard.Wire())
+	b = value.Append(b, "fromRouter", value.NewBool(true))
+	b = value.Append(b, "needsMerge", value.NewBool(true))
+	b = value.Append(b, "cursor", value.NewDocument(value.Doc()))
+	b = value.Append(b, "runtimeConstants", opts.Scope.Env().Constants())
+	if opts.Collation != nil {
+		b = value.Append(b, "collation", value.NewDocument(opts.Collation))
+	}
+	b = value.Append(append(b, carried(op)...), "$db", value.NewString(ns.DB))
+	body := value.End(b, mark)
+	var c *mergeCursor
+	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
+		spec, err := collationFor(opts.Collation, info)
+		if err != nil {
+			return err
+		}
+		c = &mergeCursor{extra: carried(op)}
+		if head.MergeSort != nil {
+			if c.sort, err = newSortKeys(head.MergeSort, spec.Collator()); err != nil {
+				return err
+			}
+		}
+		c.remotes, err = h.r.openRemotes(op, info.Shards(), func(s string) []byte { return versioned(body, info, s) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mergeSource{c: c, r: h.r}, nil
+}
+
 // Info implements agg.Host: the shards report, the router concatenates.
 func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec value.Value) (agg.Source, error) {
 	op := command.FromContext(ctx)

@@ -140,6 +140,8 @@ func (a *aggCommand) scanStage(name string, spec value.Value, db string) {
 			}
 			a.scan(sub, db)
 		}
+	case "$rankFusion", "$scoreFusion":
+		a.foreign = append(a.foreign, a.ns) // it reads the collection several times
 	case "$out":
 		a.addWrite(spec, db)
 	case "$merge":
@@ -263,6 +265,13 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 		return dst, err
 	}
 	p.Optimize()
+	if p.Fuses() {
+		src, err := p.Run(nil)
+		if err != nil {
+			return dst, err
+		}
+		return r.openMerged(op, a.shown(), &mergeCursor{source: src}, size, false, dst)
+	}
 	split := p.Split()
 	body := shardAggregate(a, split, scope.Env())
 	remotes, err := r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })

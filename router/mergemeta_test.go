@@ -40,6 +40,14 @@ func TestMergesByWhatShardsKnow(t *testing.T) {
 		`{"find": "COLL", "filter": {"$text": {"$search": "coffee cake"}}, "sort": {"score": {"$meta": "textScore"}, "_id": -1}, "projection": {"_id": 1}, "skip": 2, "limit": 10}`,
 		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee -tea"}}}, {"$sort": {"score": {"$meta": "textScore"}, "_id": 1}}, {"$limit": 9}, {"$project": {"s": {"$meta": "textScore"}}}], "cursor": {}}`,
 		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$sort": {"_id": 1}}, {"$addFields": {"s": {"$meta": "textScore"}, "k": {"$meta": "sortKey"}}}, {"$limit": 9}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$addFields": {"s": {"$meta": "score"}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$rankFusion": {"input": {"pipelines": {"near": [{"$geoNear": {"near": [0.1, 0.3], "key": "xy"}}, {"$limit": 20}],
+			"text": [{"$match": {"$text": {"$search": "coffee cake"}}}, {"$sort": {"s": {"$meta": "textScore"}, "_id": 1}}], "by": [{"$sort": {"_id": -1}}, {"$limit": 5}]}}, "scoreDetails": true}},
+			{"$project": {"s": {"$meta": "score"}, "d": {"$meta": "scoreDetails"}}}], "cursor": {"batchSize": 3}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$scoreFusion": {"input": {"pipelines": {"text": [{"$match": {"$text": {"$search": "coffee cake"}}}], "by": [{"$score": {"score": {"$add": ["$g", 1]}}}]},
+			"normalization": "minMaxScaler"}, "scoreDetails": true}}, {"$project": {"s": {"$meta": "score"}, "d": {"$meta": "scoreDetails"}}}], "cursor": {"batchSize": 3}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$sort": {"_id": 1}}, {"$limit": 1}, {"$unionWith": {"coll": "COLL", "pipeline": [{"$geoNear": {"near": [0.1, 0.3], "key": "xy", "distanceField": "d"}}, {"$limit": 5}]}}], "cursor": {}}`,
+		`{"aggregate": "COLL", "pipeline": [{"$sort": {"_id": 1}}, {"$limit": 1}, {"$unionWith": {"coll": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$sort": {"s": {"$meta": "textScore"}, "_id": 1}}, {"$limit": 5}]}}], "cursor": {}}`,
 		`{"aggregate": "COLL", "pipeline": [{"$match": {"$text": {"$search": "coffee"}}}, {"$group": {"_id": {"$meta": "textScore"}, "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
 	} {
 		want, got := c.ordered("one", cmd), c.ordered("many", cmd)

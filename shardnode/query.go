@@ -120,13 +120,11 @@ func checkSort(sort []byte, filter *match.Matcher) error {
 	}
 	for _, part := range p.Parts {
 		switch part.Meta {
-		case "":
+		case "", "randVal":
 		case "textScore":
 			if filter == nil || !filter.Root().Has(match.Text) {
 				return mongoerr.New(40218, "query requires text score metadata, but it is not available")
 			}
-		case "randVal":
-			return mongoerr.New(mongoerr.NotImplemented, "sorting a find by {$meta: 'randVal'} is not implemented")
 		default:
 			return mongoerr.Newf(40218, "query requires %s metadata, but it is not available", part.Meta)
 		}

@@ -120,9 +120,13 @@ func (p *Pipeline) carriesMetadata(out *Split) bool {
 
 // carryMetadata lets the metadata of the shards' documents reach the merging half.
 func (out *Split) carryMetadata(p *Pipeline) {
-	if !p.carriesMetadata(out) {
-		return
+	if p.carriesMetadata(out) {
+		out.pack(p)
 	}
+}
+
+// pack ends the shards' part with a stage that packs the metadata and begins the merging half with one that takes it out.
+func (out *Split) pack(p *Pipeline) {
 	var kinds []value.Field
 	for _, k := range p.metas {
 		kinds = append(kinds, f(k, doc(f("$meta", str(k)))))

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	register("$changeStream", rules{first: true, database: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true, noView: true},
+	register("$changeStream", rules{first: true, database: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true},
 		one(parseChangeStream))
 	register("$changeStreamSplitLargeEvent", rules{last: true, noFacet: true, noLookup: true, noUnion: true}, one(parseSplitEvent))
 }

@@ -166,7 +166,7 @@ func projectionMeta(m *Meta) *projection.Meta {
 	}
 	return &projection.Meta{TextScore: m.TextScore, RecordID: m.RecordID, SortKey: m.SortKey, IndexKey: m.IndexKey,
 		GeoNearDistance: m.GeoDistance, GeoNearPoint: m.GeoPoint, SearchScore: m.SearchScore, RandVal: m.RandVal,
-		Score: m.Score, ScoreDetails: m.ScoreDetails}
+		Score: m.Meta("score"), ScoreDetails: m.ScoreDetails}
 }
 
 // redactStage is $redact.

@@ -45,6 +45,13 @@ type NearFinder interface {
 	NearPath(ns Namespace) (string, error)
 }
 
+// HeadRunner is a Host over several nodes. A $geoNear, or a $match with $text, is asked of them as a pipeline of its own:
+// a query would lose the distances and scores, and the order.
+type HeadRunner interface {
+	// RunHead runs the shards' part of a first stage on a collection (never a view) and merges what they give.
+	RunHead(ctx context.Context, ns Namespace, head Split) (Source, error)
+}
+
 // Spiller makes temporary files.
 type Spiller interface {
 	Create() (SpillFile, error)

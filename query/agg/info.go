@@ -441,11 +441,6 @@ func init() {
 	for _, name := range searchStages {
 		register(name, rules{first: true, noFacet: true, noTxn: true}, searchParser(name))
 	}
-	for _, name := range []string{"$scoreFusion", "$score"} {
-		register(name, rules{first: true, noFacet: true}, func(*Options, value.Value) ([]Stage, error) {
-			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the aggregation stage %s is not implemented", name)
-		})
-	}
 }
 
 func searchParser(name string) func(*Options, value.Value) ([]Stage, error) {

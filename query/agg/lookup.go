@@ -68,6 +68,9 @@ func (x *exec) open(ctx context.Context, p *Pipeline, ns Namespace) (Source, err
 			near.SetKey(path)
 		}
 	}
+	if r, ok := x.host.(HeadRunner); ok && p.ranksItself() {
+		return p.runOn(ctx, r, ns)
+	}
 	push := p.Pushdown()
 	src, err := x.host.Find(ctx, ns, push.Query)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	write := rules{last: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true, noView: true}
+	write := rules{last: true, noFacet: true, noLookup: true, noUnion: true, noTxn: true}
 	register("$out", write, one(parseOut))
 	register("$merge", write, one(parseMerge))
 }

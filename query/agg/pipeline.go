@@ -121,6 +121,7 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 	if err := checkPositions(names, rows, args, opts); err != nil {
 		return nil, err
 	}
+	p.afterView(specs)
 	if i := slices.Index(names, "$geoNear"); i > 0 {
 		p.stages = p.stages[i:] // nothing but empty $match stages may stand before it
 	}
@@ -191,27 +192,21 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
-func (p *Pipeline) firstRank() (*rankStage, bool) {
-	for _, s := range p.stages {
-		if r, ok := s.(*rankStage); ok {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
 // StartsWithText is true where the pipeline begins with a search, or where it goes on from one that ran elsewhere.
 func (p *Pipeline) StartsWithText() bool {
+	if len(p.stages) == 0 {
+		return p.opts.FromRouter
+	}
 	m, ok := p.stages[0].(*matchStage)
 	return ok && m.text || p.opts.FromRouter
 }
 
 // checkMetadata refuses to sort by metadata that nothing before makes.
 func (p *Pipeline) checkMetadata() error {
-	rank, _ := p.firstRank()
+	scored := p.scored()
 	for _, s := range p.stages {
-		if fields, ok := s.(*fieldsStage); ok && rank != nil && !rank.details && slices.Contains(fields.p.Metas(), "scoreDetails") {
-			return mongoerr.New(40218, "query requires scoreDetails metadata, but it is not available")
+		if err := p.checkScores(s, scored); err != nil {
+			return err
 		}
 		if fields, ok := s.(*fieldsStage); ok && slices.Contains(fields.p.Metas(), "textScore") && !p.StartsWithText() {
 			return mongoerr.New(40218, "query requires text score metadata, but it is not available")
@@ -225,9 +220,40 @@ func (p *Pipeline) checkMetadata() error {
 			switch {
 			case part.Meta == "textScore" && !(isMatch && first.text):
 				return mongoerr.New(40218, "query requires text score metadata, but it is not available")
+			case part.Meta == "score" && !scored.score:
+				return mongoerr.New(40218, "query requires score metadata, but it is not available")
 			case part.Meta == "geoNearDistance" && p.stages[0].Name() != "$geoNear":
 				return mongoerr.New(40218, "query requires $geoNear distance metadata, but it is not available")
 			}
+		}
+	}
+	return nil
+}
+
+// scored tells which of score and scoreDetails some stage gives the documents.
+func (p *Pipeline) scored() (by struct{ score, details bool }) {
+	by.score = p.opts.facet || p.StartsWithText() || p.GeoNear() != nil
+	by.details = p.opts.facet || p.opts.FromRouter
+	if fused := p.firstFusion(); fused != nil {
+		by.score, by.details = true, by.details || fused.details
+	}
+	for _, s := range p.stages {
+		if s, ok := s.(*scoreStage); ok {
+			by.score, by.details = true, by.details || s.details
+		}
+	}
+	return by
+}
+
+// checkScores refuses to read scores that no stage computes.
+func (p *Pipeline) checkScores(s Stage, by struct{ score, details bool }) error {
+	fields, ok := s.(*fieldsStage)
+	if !ok {
+		return nil
+	}
+	for _, kind := range fields.p.Metas() {
+		if kind == "score" && !by.score || kind == "scoreDetails" && !by.details {
+			return mongoerr.Newf(40218, "query requires %s metadata, but it is not available", kind)
 		}
 	}
 	return nil

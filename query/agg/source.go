@@ -76,7 +76,13 @@ func (m *Meta) Meta(kind string) value.Value {
 	case "searchScore":
 		return m.SearchScore
 	case "score":
-		return m.Score
+		switch {
+		case m.Score.T != value.Missing:
+			return m.Score
+		case m.TextScore.T != value.Missing:
+			return m.TextScore
+		}
+		return m.GeoDistance
 	case "scoreDetails":
 		return m.ScoreDetails
 	}

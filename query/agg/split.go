@@ -1,6 +1,9 @@
 package agg
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire gives its form for them);
 // Merge is what runs over all their documents, nil where nothing is left to do; MergeSort is the sort specification by
@@ -17,6 +20,33 @@ func (p *Pipeline) Split() Split {
 	out := p.divide()
 	out.carryMetadata(p)
 	return out
+}
+
+// ranksItself is true where the first stage gives documents distances or scores.
+func (p *Pipeline) ranksItself() bool {
+	m, ok := firstStage[*matchStage](p.stages)
+	return p.GeoNear() != nil || ok && m.text
+}
+
+// runOn runs the first stage on the nodes behind a host and the others here.
+func (p *Pipeline) runOn(ctx context.Context, r HeadRunner, ns Namespace) (Source, error) {
+	first := p.stages[0]
+	if m, ok := first.(*matchStage); ok {
+		inlined, err := newMatch(p.opts, inlineVariables(m.filter, p.opts.scope()))
+		if err != nil {
+			return nil, err
+		}
+		first = inlined
+	}
+	head := &Pipeline{opts: p.opts, metas: p.metas, stages: []Stage{first}}
+	split := head.divide()
+	split.pack(head)
+	src, err := r.RunHead(ctx, ns, split)
+	if err != nil {
+		return nil, err
+	}
+	rest := &Pipeline{opts: p.opts, metas: p.metas, stages: append(split.Merge.stages, p.stages[1:]...)}
+	return rest.Run(src)
 }
 
 // ExplainSplit is Split without the stages that only carry metadata across.
@@ -56,6 +86,10 @@ func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 	switch s := s.(type) {
 	case *matchStage, *fieldsStage, *rootStage, *unwindStage, *redactStage, *infoStage, *unpackStage:
 		return nil, nil, nil, true
+	case *scoreStage:
+		if s.normalization != minMaxScaler {
+			return nil, nil, nil, true
+		}
 	case *limitStage:
 		return []Stage{s}, []Stage{s}, nil, false
 	case *sampleStage:

@@ -86,8 +86,7 @@ func (r *row) allowed(name string, o *Options) error {
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Operation not permitted in transaction :: caused by :: "+
 			"Aggregation stage %s cannot run within a multi-document transaction", name)
 	case o.InView && r.noView:
-		return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "The aggregation stage %s in location %d of the pipeline cannot be used "+
-			"in the view definition", name, 0)
+		return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "%s cannot be used in a view definition", name)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package agg
 
 import (
-	"math"
-
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/expr/decimal"
 	"github.com/shoaldb/shoal/query/value"
@@ -393,60 +391,4 @@ func linearFill(p *partition, in []value.Value) ([]value.Value, error) {
 		left = i
 	}
 	return in, nil
-}
-
-// parseScaler reads $minMaxScaler: {input, min, max}.
-func parseScaler(s *windowStage, o *Options, name string, arg value.Value, b *bounds) (windowFunc, error) {
-	a, err := named(name, arg, "input", "min", "max")
-	if err != nil {
-		return nil, err
-	}
-	if a["input"].T == value.Missing {
-		return nil, mongoerr.New(mongoerr.FailedToParse, "$minMaxScaler requires an 'input' expression")
-	}
-	lo, hi := 0.0, 1.0
-	if v := a["min"]; v.T != value.Missing {
-		lo = v.AsFloat64()
-	}
-	if v := a["max"]; v.T != value.Missing {
-		hi = v.AsFloat64()
-	}
-	if lo >= hi {
-		return nil, mongoerr.New(mongoerr.FailedToParse, "$minMaxScaler requires 'min' to be less than 'max'")
-	}
-	e, err := expr.Compile(a["input"], o.scope())
-	if err != nil {
-		return nil, err
-	}
-	return windowFn(func(p *partition) ([]value.Value, error) {
-		in, err := p.values(e)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]value.Value, len(in))
-		for i, v := range in {
-			from, to, err := b.window(p, i)
-			if err != nil {
-				return nil, err
-			}
-			out[i] = scale(v, in[from:to], lo, hi)
-		}
-		return out, nil
-	}), b.check(s)
-}
-
-func scale(v value.Value, in []value.Value, lo, hi float64) value.Value {
-	if !v.T.Numeric() {
-		return value.NewNull()
-	}
-	least, most := math.Inf(1), math.Inf(-1)
-	for _, w := range in {
-		if w.T.Numeric() {
-			least, most = min(least, w.AsFloat64()), max(most, w.AsFloat64())
-		}
-	}
-	if most <= least {
-		return value.NewDouble(lo)
-	}
-	return value.NewDouble(lo + (v.AsFloat64()-least)/(most-least)*(hi-lo))
 }

@@ -33,12 +33,6 @@ func init() {
 		bitwise("$bitOr", 0, func(a, b int64) int64 { return a | b }),
 		bitwise("$bitXor", 0, func(a, b int64) int64 { return a ^ b }),
 	)
-	for _, name := range []string{"$encStrStartsWith", "$encStrEndsWith",
-		"$encStrContains", "$encStrNormalizedEq"} {
-		register(&operator{name: name, parse: func(op *operator, _ value.Value, _ *Scope) (node, error) {
-			return nil, mongoerr.Newf(mongoerr.NotImplemented, "the expression %s is not implemented", op.name)
-		}})
-	}
 }
 
 func binarySize(f *Frame, v value.Value) (value.Value, error) {

@@ -81,11 +81,14 @@ var sigmoidOp = &operator{name: "$sigmoid",
 		case v.T == value.Decimal128:
 			return decimal.Value(decimal.Sigmoid(decimal.Of(v))), nil
 		case v.T.Numeric():
-			return value.NewDouble(1 / (1 + preciseExp(-v.AsFloat64()))), nil
+			return value.NewDouble(Sigmoid(v.AsFloat64())), nil
 		}
 		return v, mongoerr.Newf(mongoerr.TypeMismatch, "$multiply only supports numeric types, not %s", v.T.Name())
 	},
 }
+
+// Sigmoid is 1/(1+e^-x).
+func Sigmoid(x float64) float64 { return 1 / (1 + preciseExp(-x)) }
 
 // ln is the natural logarithm; the runtime's loses subnormal numbers on some machines.
 func ln(x float64) float64 {

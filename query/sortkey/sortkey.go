@@ -5,6 +5,7 @@
 package sortkey
 
 import (
+	"math/rand/v2"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -76,7 +77,7 @@ func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) valu
 				v = meta(part.Meta)
 			}
 			if v.T == value.Missing {
-				v = value.NewNull()
+				v = part.withoutMeta()
 			}
 		case len(part.Path) == 1:
 			v = value.Lookup(doc, part.Path[0])
@@ -101,6 +102,14 @@ func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) valu
 		return dst, nil
 	}
 	return dst, p.compound(dst[start:], doc)
+}
+
+// withoutMeta is the key of a document that lacks the metadata: null, or any number where a random order is asked for.
+func (p *Part) withoutMeta() value.Value {
+	if p.Meta == "randVal" {
+		return value.NewDouble(rand.Float64())
+	}
+	return value.NewNull()
 }
 
 // descend follows a path through documents; hit is true where it meets an array.

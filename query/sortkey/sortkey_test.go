@@ -77,3 +77,18 @@ func BenchmarkKey(b *testing.B) {
 		key, _ = p.Key(key[:0], d, nil)
 	}
 }
+
+func TestRandomOrder(t *testing.T) {
+	p, err := Parse(doc(t, `{"x": {"$meta": "randVal"}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[float64]bool{}
+	for range 20 {
+		key, _ := p.Key(nil, doc(t, `{}`), nil)
+		seen[key[0].AsFloat64()] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("20 keys of a random order have %d values", len(seen))
+	}
+}
