@@ -12,10 +12,26 @@ import (
 )
 
 // LogicalSessionID is a session: the id the driver chose and the digest of the user it belongs to. Child sessions of
-// internal transactions carry TxnNumber and TxnUUID besides.
+// internal transactions carry TxnNumber and TxnUUID besides: TxnNumber is that of the retryable write of their parent that
+// the transaction carries out, 0 where it carries out a write without one.
 type LogicalSessionID struct {
-	ID  [16]byte
-	UID [32]byte
+	ID        [16]byte
+	UID       [32]byte
+	TxnNumber int64
+	TxnUUID   [16]byte
+}
+
+// IsChild tells whether the session is one of an internal transaction.
+func (s LogicalSessionID) IsChild() bool { return s.TxnUUID != [16]byte{} }
+
+// Parent is the session of the client whose write an internal transaction carries out; any other is its own parent.
+func (s LogicalSessionID) Parent() LogicalSessionID {
+	return LogicalSessionID{ID: s.ID, UID: s.UID}
+}
+
+// Child makes the session of an internal transaction for the write with a transaction number.
+func (s LogicalSessionID) Child(txnNumber int64) LogicalSessionID {
+	return LogicalSessionID{ID: s.ID, UID: s.UID, TxnNumber: txnNumber, TxnUUID: NewUUID()}
 }
 
 // NoUser is the uid of sessions without authentication: the digest of the empty string.
@@ -48,10 +64,19 @@ func ParseLSID(doc []byte, owner [32]byte) (LogicalSessionID, error) {
 				return s, mongoerr.New(mongoerr.UnsupportedFormat, "Unsupported SHA256Block length")
 			}
 			copy(s.UID[:], v.Bytes())
-		case "txnNumber", "txnUUID":
+		case "txnNumber":
+			s.TxnNumber, _ = v.AsInt64()
+		case "txnUUID":
+			if v.T != value.Binary || v.Subtype() != 4 || len(v.Bytes()) != 16 {
+				return s, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+			}
+			copy(s.TxnUUID[:], v.Bytes())
 		default:
 			return s, mongoerr.Newf(40415, "BSON field 'OperationSessionInfo.lsid.%s' is an unknown field.", k)
 		}
+	}
+	if !s.IsChild() {
+		s.TxnNumber = 0
 	}
 	if !seen {
 		return s, mongoerr.New(40414, "BSON field 'OperationSessionInfo.lsid.id' is missing but a required field")
@@ -73,7 +98,11 @@ func NewUUID() (u [16]byte) {
 
 // Doc is the id as config.system.sessions holds it.
 func (s LogicalSessionID) Doc() []byte {
-	return value.Doc(value.F("id", value.NewBinary(4, s.ID[:])), value.F("uid", value.NewBinary(0, s.UID[:])))
+	f := []value.Field{value.F("id", value.NewBinary(4, s.ID[:])), value.F("uid", value.NewBinary(0, s.UID[:]))}
+	if s.IsChild() {
+		f = append(f, value.F("txnNumber", value.NewInt64(s.TxnNumber)), value.F("txnUUID", value.NewBinary(4, s.TxnUUID[:])))
+	}
+	return value.Doc(f...)
 }
 
 // SessionStore is the sessions collection, config.system.sessions.

@@ -49,8 +49,10 @@ func (b *Base) before(op *Op) error {
 		if err != nil {
 			return err
 		}
-		if err := b.Sessions.Touch(id); err != nil {
-			return err
+		if !id.IsChild() { // an internal transaction is no use of the session by its client
+			if err := b.Sessions.Touch(id); err != nil {
+				return err
+			}
 		}
 	} else if op.Req.HasTxnNumber && op.Req.TxnNumber >= 0 {
 		return mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")

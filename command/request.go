@@ -55,6 +55,19 @@ type arg struct {
 	v     value.Value
 }
 
+// StatementID is the id of the command's statement at a place: the place itself, where the client does not number its
+// statements.
+func (r *Request) StatementID(i int) int32 {
+	if r.StmtIDs != nil {
+		if n, ok := value.Lookup(r.StmtIDs, itoa(i)).AsInt64(); ok {
+			return int32(n)
+		}
+	} else if n, ok := r.StmtID.AsInt64(); ok {
+		return int32(n) + int32(i)
+	}
+	return int32(i)
+}
+
 // Arg is the value of a field of the command's own table, Missing where the client did not send it.
 func (r *Request) Arg(name string) value.Value {
 	for i := range r.args {

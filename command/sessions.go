@@ -54,7 +54,7 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, id)
+		out = append(out, id.Parent())
 	}
 	return out, nil
 }
@@ -188,7 +188,7 @@ func (b *Base) kill(self *Op, f func(cluster.LogicalSessionID) bool) {
 		if op == self || op.Req.LSID == nil {
 			return
 		}
-		if id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser); err == nil && f(id) {
+		if id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser); err == nil && f(id.Parent()) {
 			op.Kill(interrupted)
 		}
 	})

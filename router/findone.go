@@ -80,30 +80,56 @@ func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	from := len(dst)
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.findAndModifyOn(op, info, dst[:from])
-		if mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard {
-			return changesOwner(op)
+		for {
+			var err error
+			var searched, again bool
+			dst, searched, err = r.findAndModifyOn(op, info, dst[:from])
+			d := movedDocOf(err)
+			if d == nil {
+				return err
+			}
+			d.searched = searched
+			if dst, again, err = r.modifyMoved(op, info, d, dst[:from]); !again {
+				return err
+			}
+			if err := op.CheckNow(); err != nil {
+				return err
+			}
 		}
-		return err
 	})
 	return dst, err
 }
 
-func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+// findAndModifyOn sends the command to the shard that it is for; searched tells that its filter did not name one.
+func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) (out []byte, searched bool, err error) {
 	if !info.Sharded() {
-		return r.toPrimary(op, info, dst)
+		out, err = r.toPrimary(op, info, dst)
+		return out, false, err
 	}
 	q := op.Req.Doc("query")
 	collated := collatedBy(info, op.Req.Doc("collation"))
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
 		s := info.Map.Find(key).Shard
-		return r.relay(op, s, nil, info.Suffix(s), dst)
+		out, err = r.relay(op, s, nil, info.Suffix(s), dst)
+		return out, false, err
 	}
 	shards := target(info, q, collated)
 	if len(shards) == 1 && !op.Bool("upsert") {
-		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
+		out, err = r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
+		return out, false, err
 	}
+	if shard, err := r.executedOn(op, shards, op.Req.StatementID(0)); err != nil {
+		return dst, true, err
+	} else if shard != "" {
+		out, err = r.relay(op, shard, nil, info.Suffix(shard), dst)
+		return out, true, err
+	}
+	out, err = r.findAndModifyFound(op, info, shards, q, dst)
+	return out, true, err
+}
+
+// findAndModifyFound changes the document that it finds on one of the shards.
+func (r *Router) findAndModifyFound(op *command.Op, info *cluster.CollectionInfo, shards []string, q, dst []byte) ([]byte, error) {
 	from := len(dst)
 	for n := 0; ; n++ {
 		shard, id, err := r.findOne(op, info, shards, findOneArgs{

@@ -36,7 +36,7 @@ func admin(name string, types command.Types, run command.Handler, fields ...comm
 
 // specs is the router's command table; what every role answers alike is registered elsewhere.
 func (r *Router) specs() []command.Spec {
-	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort")
+	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort", "new", "bypassDocumentValidation")
 	fam.Aliases = []string{"findandmodify"}
 	out := []command.Spec{
 		onColl("find", command.Read, r.find, "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
@@ -45,7 +45,7 @@ func (r *Router) specs() []command.Spec {
 		onColl("count", command.Read, r.count, "query", "skip", "limit", "collation"),
 		onColl("distinct", command.Read, r.distinct, "query", "key", "collation"),
 		onColl("insert", command.Write, r.insert, "documents", "ordered"),
-		onColl("update", command.Write, r.update, "updates", "ordered"),
+		onColl("update", command.Write, r.update, "updates", "ordered", "bypassDocumentValidation"),
 		onColl("delete", command.Write, r.delete, "deletes", "ordered"),
 		fam,
 		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "bypassDocumentValidation"),

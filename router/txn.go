@@ -93,7 +93,7 @@ func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, s := range t.mu.sessions {
-		if !s.used.Before(limit) && !f(id) {
+		if !s.used.Before(limit) && !f(id.Parent()) {
 			continue
 		}
 		select {
@@ -107,6 +107,13 @@ func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool
 		}
 	}
 	return left
+}
+
+// drop forgets the session of an internal transaction that has ended.
+func (t *txnTable) drop(id cluster.LogicalSessionID) {
+	t.mu.Lock()
+	delete(t.mu.sessions, id)
+	t.mu.Unlock()
 }
 
 // BeginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.

@@ -106,7 +106,15 @@ type writeBatch struct {
 	retried     []value.Value
 	touched     bool // a shard has carried out a part of the batch
 	wcErr       *mongoerr.Error
-	stale       error // the last stale answer, nil while none is open
+	stale       error   // the last stale answer, nil while none is open
+	moving      *moving // an update that its shard refused because its document has to move, until it is carried out
+	searching   bool    // what is being sent does not name its shard
+}
+
+// moving is a statement of a batch whose document has to move.
+type moving struct {
+	index int
+	doc   *movedDoc
 }
 
 func newWriteBatch(r *Router, op *command.Op, list string) (*writeBatch, error) {
@@ -156,6 +164,9 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 		if err == nil {
 			err = b.stale
 		}
+		if err == nil && b.moving != nil {
+			err = b.move(info)
+		}
 		if err == nil {
 			if b.ordered && len(b.errs) > 0 {
 				break
@@ -177,7 +188,7 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 
 // runOrdered sends runs of neighbouring statements that go to the same shard, one run after the other.
 func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
-	for len(b.pending) > 0 && len(b.errs) == 0 && b.stale == nil {
+	for len(b.pending) > 0 && len(b.errs) == 0 && b.stale == nil && b.moving == nil {
 		first := b.pending[0]
 		a, err := b.aim(info, first)
 		if err != nil {
@@ -255,7 +266,7 @@ func (b *writeBatch) command(suffix []byte, indexes []int) []byte {
 	if b.retries {
 		vals := make([]value.Value, len(indexes))
 		for i, at := range indexes {
-			vals[i] = value.NewInt32(int32(at))
+			vals[i] = value.NewInt32(b.stmtID(at))
 		}
 		ids = value.Append(nil, "stmtIds", value.NewArray(value.ArrayOf(vals...)))
 	}
@@ -273,6 +284,10 @@ func (b *writeBatch) settle(rep *shardReply, indexes []int) error {
 		if isStale(rep.err) {
 			b.stale = rep.err
 			b.pending = mergeIndexes(b.pending, indexes)
+			return nil
+		}
+		if d := movedDocOf(rep.err); d != nil {
+			b.mustMove(indexes[0], d)
 			return nil
 		}
 		return rep.err
@@ -307,8 +322,8 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 			continue
 		}
 		err := writeErrorOf(e.Doc())
-		if mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard {
-			b.fail(indexes[i], changesOwner(op))
+		if d := movedDocOf(err); d != nil {
+			b.mustMove(indexes[i], d)
 			if !b.ordered { // the shard has stopped there
 				b.pending = mergeIndexes(b.pending, indexes[i+1:])
 			}
@@ -323,6 +338,21 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 		b.pending = mergeIndexes(b.pending, indexes[i:])
 		return
 	}
+}
+
+// mustMove notes a statement whose document has to move; one that may not is answered here.
+func (b *writeBatch) mustMove(i int, d *movedDoc) {
+	d.searched = b.searching
+	if len(b.items) == 1 {
+		b.moving = &moving{i, d}
+		return
+	}
+	err := d.mayMove(b.op)
+	if err == nil {
+		err = errMoveAlone
+	}
+	b.fail(i, err)
+	b.failTransaction()
 }
 
 // mergeIndexes puts statements back into the list of pending ones, in order.
@@ -383,13 +413,4 @@ func (b *writeBatch) reply(dst []byte) []byte {
 		b.op.SetWriteConcernError(b.wcErr)
 	}
 	return dst
-}
-
-// changesOwner is the answer to an update that would move a document to another shard: only a transaction over both can
-// do that.
-func changesOwner(op *command.Op) error {
-	if !op.Req.HasTxnNumber {
-		return mongoerr.New(mongoerr.IllegalOperation, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")
-	}
-	return command.NotImplemented("an update of the shard key that moves a document to another shard")
 }

@@ -102,8 +102,15 @@ const maxSearches = 20
 // sendFound writes one document that the filter does not place: it finds a match first, then writes that very one. With
 // no match anywhere, one shard gets the statement as it is: to insert the upsert, or to check its syntax.
 func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error {
+	b.searching = true
+	defer func() { b.searching = false }()
 	st := b.items[i]
 	q := value.Lookup(st, "q").Doc()
+	if shard, err := b.r.executedOn(b.op, a.shards, b.stmtID(i)); err != nil {
+		return err
+	} else if shard != "" {
+		return b.sendGroup(info, shard, []int{i}, st)
+	}
 	for n := 0; ; n++ {
 		shard, id, err := b.r.findOne(b.op, info, a.shards, findOneArgs{
 			filter: q, collation: value.Lookup(st, "collation"), let: value.Lookup(b.op.Req.Body, "let"), hint: value.Lookup(st, "hint"),
@@ -126,7 +133,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 		if err := b.sendGroup(info, shard, []int{i}, narrowed(st, "q", q, id)); err != nil {
 			return err
 		}
-		if b.n > before || b.errs[i] != nil || b.stale != nil || n == maxSearches {
+		if b.n > before || b.errs[i] != nil || b.stale != nil || b.moving != nil || n == maxSearches {
 			return nil
 		}
 	}

@@ -63,7 +63,7 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	r, err := w.runStatement(ns, st, true)
 	if err != nil {
-		return dst, err
+		return dst, n.showMoved(op, st, err)
 	}
 	w.settle(false)
 	shown := old
@@ -124,6 +124,27 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 		return nil, err
 	}
 	return st, nil
+}
+
+// showMoved adds to the refusal of a document that has to move what the command answers once it has.
+func (n *Node) showMoved(op *command.Op, st *statement, err error) error {
+	if mongoerr.CodeOf(err) != mongoerr.WouldChangeOwningShard {
+		return err
+	}
+	e := mongoerr.From(err)
+	kind := "preImage"
+	if op.Bool("new") {
+		kind = "postImage"
+	}
+	shown := value.Lookup(e.Details, kind).Doc()
+	if shown == nil {
+		return err
+	}
+	shown, perr := n.projectModified(op, st, shown)
+	if perr != nil {
+		return perr
+	}
+	return e.WithDetails(appendField(e.Details, "value", value.NewDocument(shown)))
 }
 
 // projectModified applies `fields` to the document that is returned.

@@ -226,11 +226,16 @@ func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	t.view, t.readConcern = t.unit.Snapshot(), value.Doc()
 	t.unit.SetTransaction(p.lsid, p.number)
 	s.txn, s.used, s.dirty = t, n.now(), true
+	s.enrol()
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
 	n.prepared.add(t, 0)
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
+			if m, ok := movedWriteOf(v.Doc()); ok {
+				t.note(m)
+				continue
+			}
 			o, err := parseAppliedOp(i, v)
 			if err == nil {
 				err = t.locks.LockCollection(ctx, catalog.DBOf(o.ns), o.ns, lock.IX)

@@ -43,6 +43,10 @@ type retrySession struct {
 	// not known may have been executed.
 	incomplete bool
 	mu         sync.Mutex // held to change, and by whoever reads without holding busy
+
+	parent   *retrySession              // of an internal transaction's session, nil for every other
+	of       int64                      // the parent's txnNumber that it is for
+	children map[*retrySession]struct{} // those with open transactions
 }
 
 // begin forgets the history of the numbers before.
@@ -78,11 +82,20 @@ func newRetrySession() *retrySession {
 // checkoutRetry takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
 // forgets the history of the one before; an older one is refused.
 func (n *Node) checkoutRetry(op *command.Op) (s *retrySession, release func(), err error) {
-	s, release, err = n.retries.take(op)
-	if err != nil {
-		return nil, nil, err
-	}
 	number := op.Req.TxnNumber
+	for {
+		if s, release, err = n.retries.take(op); err != nil {
+			return nil, nil, err
+		}
+		child := s.openChild(number)
+		if child == nil {
+			break
+		}
+		release()
+		if err := n.endChild(op, child); err != nil {
+			return nil, nil, err
+		}
+	}
 	switch {
 	case number < s.number:
 		err = tooOld(op, s)
@@ -134,12 +147,7 @@ func (t *retryTable) take(op *command.Op) (s *retrySession, release func(), err 
 	if t.mu.sessions == nil {
 		t.mu.sessions = make(map[cluster.LogicalSessionID]*retrySession)
 	}
-	s = t.mu.sessions[id]
-	if s == nil {
-		s = newRetrySession()
-		s.lsid = id.Doc()
-		t.mu.sessions[id] = s
-	}
+	s = sessionOf(t.mu.sessions, id)
 	t.mu.Unlock()
 	select {
 	case <-s.busy:
@@ -151,6 +159,21 @@ func (t *retryTable) take(op *command.Op) (s *retrySession, release func(), err 
 		}
 	}
 	return s, func() { s.busy <- struct{}{} }, nil
+}
+
+// sessionOf finds or makes a session, and the parent of one of an internal transaction.
+func sessionOf(sessions map[cluster.LogicalSessionID]*retrySession, id cluster.LogicalSessionID) *retrySession {
+	s := sessions[id]
+	if s != nil {
+		return s
+	}
+	s = newRetrySession()
+	s.lsid = id.Doc()
+	sessions[id] = s
+	if id.IsChild() && id.TxnNumber > 0 {
+		s.parent, s.of = sessionOf(sessions, id.Parent()), id.TxnNumber
+	}
+	return s
 }
 
 // ran notes statements that were executed.
@@ -199,19 +222,8 @@ func (w *writeOp) startRetry() error {
 	return nil
 }
 
-// stmtID is the id of a command's statement: its place, where the client does not number them itself.
-func (w *writeOp) stmtID(i int) int32 {
-	r := &w.op.Req
-	switch {
-	case r.StmtIDs != nil:
-		if v := value.Lookup(r.StmtIDs, itoa(i)); v.T.Numeric() {
-			return int32(safeInt64(v))
-		}
-	case r.StmtID.T.Numeric():
-		return int32(safeInt64(r.StmtID)) + int32(i)
-	}
-	return int32(i)
-}
+// stmtID is the id of a command's statement.
+func (w *writeOp) stmtID(i int) int32 { return w.op.Req.StatementID(i) }
 
 // executed tells whether a statement was executed before; it is noted for the reply.
 func (w *writeOp) executed(i int) (stmtRun, bool) {
@@ -293,18 +305,14 @@ func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	if c == nil {
 		return nil // the node has only just begun: the table in memory serves
 	}
-	doc := value.Doc(value.F("_id", value.NewDocument(w.session.lsid)), value.F("txnNum", value.NewInt64(w.session.number)),
-		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(w.imageKind)), value.F("image", value.NewDocument(image)),
+	return putIn(s, u, c, imageRecord(s, w.session, w.session.number, w.imageKind, image))
+}
+
+// imageRecord is the stored form of what a session's findAndModify answered.
+func imageRecord(s *storage.Snapshot, of *retrySession, number int64, kind string, image []byte) []byte {
+	return value.Doc(value.F("_id", value.NewDocument(of.lsid)), value.F("txnNum", value.NewInt64(number)),
+		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),
 		value.F("invalidated", value.NewBool(false)))
-	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
-	if err != nil {
-		return err
-	}
-	if ok {
-		return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
-	}
-	_, err = u.Insert(c, doc, storage.NoInfo)
-	return err
 }
 
 // appendRetried tells of the statements that had been executed before.

@@ -60,13 +60,7 @@ func known(sessions map[cluster.LogicalSessionID]*retrySession, lsid []byte) *re
 	if err != nil {
 		return nil
 	}
-	s := sessions[id]
-	if s == nil {
-		s = newRetrySession()
-		s.lsid = id.Doc()
-		sessions[id] = s
-	}
-	return s
+	return sessionOf(sessions, id)
 }
 
 func (s *retrySession) has(stmt int32) bool {
@@ -81,6 +75,9 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 		stmts = value.Values(list.Doc())
 	}
 	commit := e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing()
+	if commit {
+		noteMovedWrites(sessions, e)
+	}
 	switch {
 	case commit && value.Lookup(e.O, "partialTxn").Truthy(): // the last of several counts
 		return
@@ -127,7 +124,7 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		}
 		switch {
 		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared):
-		case s.used.Before(limit):
+		case s.used.Before(limit), s.outdated():
 			records = append(records, record{id: s.lsid})
 			delete(t.mu.sessions, id)
 		case s.dirty:

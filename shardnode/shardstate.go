@@ -258,7 +258,7 @@ func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) bool {
 }
 
 // CheckUpdate implements Sharding.
-func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error {
+func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error {
 	if op.Req.ShardVersion == nil {
 		return nil
 	}
@@ -275,8 +275,42 @@ func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, nex
 	if err != nil {
 		return err
 	}
-	if cluster.CompareKeys(was, is) == 0 || info.Map.Owns(s.ID, is) {
+	switch {
+	case cluster.CompareKeys(was, is) == 0:
+		return nil
+	case multi:
+		return mongoerr.New(mongoerr.InvalidOptions, "Multi-update operations are not allowed when updating the shard key field.")
+	case !op.Req.HasTxnNumber:
+		return mongoerr.New(mongoerr.IllegalOperation, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")
+	case info.Map.Owns(s.ID, is):
 		return nil
 	}
-	return mongoerr.New(mongoerr.WouldChangeOwningShard, "This update would cause the doc to change owning shards")
+	return s.changesOwner("This update would cause the doc to change owning shards", value.F("preImage", value.NewDocument(old)),
+		value.F("postImage", value.NewDocument(next)), value.F("shouldUpsert", value.NewBool(false)))
+}
+
+// CheckUpsert implements Sharding.
+func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
+	if op.Req.ShardVersion == nil {
+		return nil
+	}
+	info, err := s.Catalog.Collection(op, ns)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && info.Map == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	key, err := info.Map.Key.FromDocument(doc, nil)
+	if err != nil || info.Map.Owns(s.ID, key) {
+		return err
+	}
+	return s.changesOwner("The document we are inserting belongs on a different shard", value.F("postImage", value.NewDocument(doc)),
+		value.F("shouldUpsert", value.NewBool(true)))
+}
+
+// changesOwner tells the router of a document that is to be on another shard.
+func (s *ShardState) changesOwner(text string, details ...value.Field) error {
+	details = append(details, value.F("shard", value.NewString(s.ID)))
+	return mongoerr.New(mongoerr.WouldChangeOwningShard, text).WithDetails(value.Doc(details...))
 }

@@ -37,6 +37,8 @@ type openTxn struct {
 
 	prepared storage.Timestamp // when it was promised to commit
 	parts    int               // of the record of that
+
+	moved []movedWrite // the statements of the parent session that it carries out
 }
 
 type txnState uint8
@@ -80,8 +82,9 @@ func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	op.Txn = t
 	return func(err error) {
 		// A view is no failure: the router goes on with the aggregate that it stands for.
-		view := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod
-		if t.state == txnOpen && (err != nil && !view || t.failed) {
+		// Nor is a document that has to move: the router carries that out.
+		goesOn := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod || mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard
+		if t.state == txnOpen && (err != nil && !goesOn || t.failed) {
 			n.abortTxn(s)
 		}
 		t.failed = false
@@ -140,8 +143,12 @@ func (s *retrySession) promised() error {
 
 // openTxn opens the unit of a new transaction.
 func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
+	if err := n.joinParent(op, s); err != nil {
+		return nil, err
+	}
 	base, err := n.readSnapshot(op)
 	if err != nil {
+		s.leaveParent()
 		return nil, err
 	}
 	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
@@ -167,6 +174,7 @@ func (n *Node) closeTxn(s *retrySession, state txnState) {
 	t.base.Release()
 	t.locks.UnlockAll()
 	t.unit, t.view, t.base, t.locks = nil, nil, nil, nil
+	s.leaveParent()
 	n.txns.open.Add(-1)
 }
 
@@ -232,9 +240,11 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 		return err
 	}
 	op.AdvanceOperationTime(uint64(t.ts))
+	at := storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
+	s.tellParent(t.moved, at, op.Start)
 	n.closeTxn(s, txnCommitted)
 	s.dirty = true
-	s.wrote(storage.OpTime{TS: t.ts, Term: n.Engine.Term()})
+	s.wrote(at)
 	n.txns.committed.Add(1)
 	return nil
 }
@@ -310,7 +320,7 @@ func (n *Node) abortTxns() {
 // killSessionTxns aborts the transactions of the sessions that f names; one that is at work ends with its operation.
 func (n *Node) killSessionTxns(f func(cluster.LogicalSessionID) bool) {
 	n.retries.eachIdle(func(id cluster.LogicalSessionID, s *retrySession) {
-		if f(id) {
+		if f(id.Parent()) {
 			n.abortTxn(s)
 		}
 	})

@@ -369,7 +369,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 			return false, err
 		}
 	}
-	if err := w.checkOwner(q, doc, next); err != nil {
+	if err := w.checkOwner(q, st, doc, next); err != nil {
 		return false, err
 	}
 	if err := u.Update(q.coll, rid, doc, next, w.imageInfo(oplogUpdate(st.upd, doc, next))); err != nil {
@@ -451,6 +451,9 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 		if err := w.n.meta(c).check(c, doc, nil); err != nil {
 			return r, err
 		}
+	}
+	if err := w.checkUpsert(ns, doc); err != nil {
+		return r, err
 	}
 	if _, err := u.Insert(c, doc, w.info(nil)); err != nil {
 		return r, err

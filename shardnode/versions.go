@@ -75,11 +75,19 @@ func (n *Node) readFilter(op *command.Op, c *catalog.Collection) (func(doc []byt
 }
 
 // checkOwner refuses an update that would move a document to another shard.
-func (w *writeOp) checkOwner(q *query, old, next []byte) error {
+func (w *writeOp) checkOwner(q *query, st *statement, old, next []byte) error {
 	if w.n.Sharding() == nil {
 		return nil
 	}
-	return w.n.Sharding().CheckUpdate(w.op, q.coll, old, next)
+	return w.n.Sharding().CheckUpdate(w.op, q.coll, old, next, st.multi)
+}
+
+// checkUpsert refuses an upsert of a document that is to be on another shard.
+func (w *writeOp) checkUpsert(ns string, doc []byte) error {
+	if w.n.Sharding() == nil {
+		return nil
+	}
+	return w.n.Sharding().CheckUpsert(w.op, ns, doc)
 }
 
 // mayCreate tells whether a write may create its collection: in a cluster, only where the database's primary shard does.
@@ -100,8 +108,10 @@ type Sharding interface {
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
 	// ReadFilter is Ownership for a read's own collection: StaleConfig where the request's version is not this shard's.
 	ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error)
-	// CheckUpdate refuses changes of a document's shard key that move it.
-	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte) error
+	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
+	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
+	// CheckUpsert refuses a new document that belongs to another shard.
+	CheckUpsert(op *command.Op, ns string, doc []byte) error
 }
 
 // Sharding is the node's place in a cluster; nil on a node that is no shard.

@@ -324,7 +324,7 @@ func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
 	if t := txnOf(w.op); t != nil {
-		t.failed = true
+		t.failed = e.Code != mongoerr.WouldChangeOwningShard
 		return true
 	}
 	return ordered || isFatal(e.Code)

@@ -1,0 +1,289 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Internal transactions. An update that gives a document a shard key of another shard is carried out by the router as a
+// transaction that deletes it here and inserts it there. Where the update is a retryable write, the transaction's session
+// is a child of the client's, and the transaction notes on the shard that the statement was sent to that it is executed:
+// the note commits with the transaction, and from then on the client's session knows the statement.
+//
+// At most one transaction for a write of a session is open on a shard: whoever comes with the same or a newer txnNumber
+// ends the one before, or, where that has promised to commit, waits for it. So a statement that is sent again while its
+// first execution hangs somewhere finds out what became of that.
+
+// movedWrite is the note of a statement that was carried out by an internal transaction.
+type movedWrite struct {
+	stmt  int32
+	op    byte        // u or, for an upsert, i
+	id    value.Value // what the upsert inserted
+	image []byte      // what a findAndModify answers; nil for updates
+}
+
+// outdated tells whether an internal transaction's session is of no more use: its client has gone on to other writes.
+func (s *retrySession) outdated() bool {
+	if s.parent == nil {
+		return false
+	}
+	s.parent.mu.Lock()
+	defer s.parent.mu.Unlock()
+	return s.parent.number > s.of
+}
+
+// openChild is an open transaction for a write up to a txnNumber; nil where there is none.
+func (s *retrySession) openChild(number int64) *retrySession {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.children {
+		if c.of <= number {
+			return c
+		}
+	}
+	return nil
+}
+
+// endChild ends the open transaction of an internal session, or waits until it has ended as it promised.
+func (n *Node) endChild(ctx *command.Op, c *retrySession) error {
+	for try := 0; ; try++ {
+		select {
+		case <-c.busy:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		n.abortTxn(c)
+		over := c.txn == nil || c.txn.state != txnPrepared
+		c.busy <- struct{}{}
+		if over {
+			return nil
+		}
+		if err := cluster.Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// joinParent makes the transaction that an internal session is about to open the only one for its write.
+func (n *Node) joinParent(op *command.Op, s *retrySession) error {
+	p := s.parent
+	if p == nil {
+		return nil
+	}
+	for {
+		select {
+		case <-p.busy: // a command of the write itself ends first
+		case <-op.Done():
+			return op.Err()
+		}
+		other, newer := p.openChild(s.of), p.number > s.of
+		if other == nil && !newer {
+			s.enrol()
+		}
+		p.busy <- struct{}{}
+		switch {
+		case newer:
+			return mongoerr.Newf(mongoerr.TransactionTooOld, "txnNumber %d is less than last txnNumber %d seen in session %s", s.of, p.number, value.ShowDoc(p.lsid))
+		case other == nil:
+			return nil
+		}
+		if err := n.endChild(op, other); err != nil {
+			return err
+		}
+	}
+}
+
+// enrol makes a session one of its parent's children.
+func (s *retrySession) enrol() {
+	if p := s.parent; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.children == nil {
+			p.children = make(map[*retrySession]struct{})
+		}
+		p.children[s] = struct{}{}
+	}
+}
+
+func (s *retrySession) leaveParent() {
+	if p := s.parent; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.children, s)
+	}
+}
+
+// tellParent notes in the client's session the statements that a transaction which has committed carried out.
+func (s *retrySession) tellParent(moved []movedWrite, at storage.OpTime, used time.Time) {
+	p := s.parent
+	if p == nil || len(moved) == 0 {
+		return
+	}
+	<-p.busy
+	defer func() { p.busy <- struct{}{} }()
+	p.learn(s.of, moved, at, used)
+}
+
+// learn notes statements of a txnNumber; who calls it has the session to himself.
+func (s *retrySession) learn(number int64, moved []movedWrite, at storage.OpTime, used time.Time) {
+	if number < s.number || number == s.number && s.txn != nil {
+		return
+	}
+	if number > s.number {
+		s.begin(number)
+	}
+	s.used, s.dirty = used, true
+	for _, m := range moved {
+		if !s.has(m.stmt) {
+			s.ran(m.op, m.stmt, m.stmt, m.id)
+		}
+		if m.image != nil {
+			s.image = append([]byte(nil), m.image...)
+		}
+	}
+	s.wrote(at)
+}
+
+// note adds a statement to what the transaction carries out, and to what it will commit.
+func (t *openTxn) note(m movedWrite) {
+	t.moved = append(t.moved, m)
+	o := []value.Field{value.F("stmtId", value.NewInt32(m.stmt)), value.F("kind", value.NewStringBytes([]byte{m.op}))}
+	if !m.id.IsMissing() {
+		o = append(o, value.F("id", m.id))
+	}
+	if m.image != nil {
+		o = append(o, value.F("image", value.NewDocument(m.image)))
+	}
+	o = []value.Field{value.F("movedWrite", value.NewDocument(value.Doc(o...)))}
+	t.unit.Oplog(storage.OplogEntry{Op: 'n', NS: "admin.$cmd", O: value.Doc(o...), StmtID: -1})
+}
+
+// movedWriteOf reads the note from an operation of a transaction.
+func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
+	if value.Lookup(entry, "op").Str() != "n" {
+		return m, false
+	}
+	note := value.Lookup(value.Lookup(entry, "o").Doc(), "movedWrite").Doc()
+	kind := value.Lookup(note, "kind").Str()
+	if len(kind) != 1 {
+		return m, false
+	}
+	m = movedWrite{stmt: int32(safeInt64(value.Lookup(note, "stmtId"))), op: kind[0], id: value.Lookup(note, "id").Clone()}
+	if img := value.Lookup(note, "image"); img.T == value.Document {
+		m.image = append([]byte(nil), img.Doc()...)
+	}
+	return m, true
+}
+
+// noteMovedWrites notes what an internal transaction's oplog entry tells of its client's session.
+func noteMovedWrites(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.SessionEntry) {
+	id, err := cluster.ParseLSID(e.LSID, cluster.NoUser)
+	if err != nil || !id.IsChild() || id.TxnNumber == 0 {
+		return
+	}
+	var moved []movedWrite
+	for _, v := range value.Values(value.Lookup(e.O, "applyOps").Doc()) {
+		if m, ok := movedWriteOf(v.Doc()); ok {
+			moved = append(moved, m)
+		}
+	}
+	if len(moved) > 0 {
+		sessionOf(sessions, id.Parent()).learn(id.TxnNumber, moved, e.At, time.UnixMilli(e.WallMS))
+	}
+}
+
+// movedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks
+// whether one was executed.
+func (n *Node) movedWriteSpecs() []command.Spec {
+	return []command.Spec{{
+		Name: "_shardsvrNoteMovedWrite", Roles: command.Shard | command.Config, Kind: command.Write, Internal: true, Txn: true,
+		Fields: []command.Field{command.Req("statement", command.TInt), command.Opt("upserted", command.TAny), command.Opt("image", command.TObject),
+			command.Opt("imageKind", command.TString)},
+		Run: n.runNoteMovedWrite,
+	}, {
+		Name: "_shardsvrStatementExecuted", Roles: command.Shard | command.Config, Internal: true,
+		Fields: []command.Field{command.Req("session", command.TObject), command.Req("number", command.TInt), command.Req("statement", command.TInt)},
+		Run:    n.runStatementExecuted,
+	}}
+}
+
+func (n *Node) runNoteMovedWrite(op *command.Op, dst []byte) ([]byte, error) {
+	t := txnOf(op)
+	s := n.retries.of(op)
+	if t == nil || s == nil || s.parent == nil {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "_shardsvrNoteMovedWrite must be run in an internal transaction")
+	}
+	m := movedWrite{stmt: int32(safeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
+	if !m.id.IsMissing() {
+		m.op = 'i'
+	}
+	if s.parent.hasRun(s.of, m.stmt) {
+		return dst, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Statement %d of transaction %d has been executed already", m.stmt, s.of)
+	}
+	if img := op.Arg("image"); img.T == value.Document {
+		m.image = append([]byte(nil), img.Doc()...)
+		if err := n.keepMovedImage(op, t, s, op.Arg("imageKind").Str(), m.image); err != nil {
+			return dst, err
+		}
+	}
+	t.note(m)
+	return dst, nil
+}
+
+// keepMovedImage is keepImage for a transaction.
+func (n *Node) keepMovedImage(ctx context.Context, t *openTxn, s *retrySession, kind string, image []byte) error {
+	c := t.view.Catalog().Lookup(imagesNS)
+	if c == nil {
+		return nil
+	}
+	if err := t.locks.LockCollection(ctx, catalog.DBOf(imagesNS), imagesNS, lock.IX); err != nil {
+		return err
+	}
+	return putIn(t.view, t.unit, c, imageRecord(t.view, s.parent, s.of, kind, image))
+}
+
+// hasRun tells whether a statement of a txnNumber was executed.
+func (s *retrySession) hasRun(number int64, stmt int32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.number == number && s.has(stmt)
+}
+
+// runStatementExecuted tells whether this shard has executed a statement of a retryable write. It waits for one that is
+// being executed.
+func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.notPrimary(); err != nil {
+		return dst, err
+	}
+	id, err := cluster.ParseLSID(op.Req.Doc("session"), cluster.NoUser)
+	if err != nil {
+		return dst, err
+	}
+	n.retries.mu.Lock()
+	s := n.retries.mu.sessions[id]
+	n.retries.mu.Unlock()
+	executed := false
+	if number := safeInt64(op.Arg("number")); s != nil {
+		for c := s.openChild(number); c != nil; c = s.openChild(number) {
+			if err := n.endChild(op, c); err != nil {
+				return dst, err
+			}
+		}
+		select {
+		case <-s.busy:
+		case <-op.Done():
+			return dst, op.Err()
+		}
+		executed = s.hasRun(number, int32(safeInt64(op.Arg("statement"))))
+		s.busy <- struct{}{}
+	}
+	return value.Append(dst, "executed", value.NewBool(executed)), nil
+}
