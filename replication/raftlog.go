@@ -8,6 +8,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/shoaldb/shoal/wire/mongoerr"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -168,7 +169,8 @@ func (l *raftLog) load(k, v []byte) error {
 const wayBack = "To let it copy everything from the other members again (resync), stop it, empty its data directory, and start it with the same options."
 
 func brokenLog(why string) error {
-	return fmt.Errorf("the raft log of this member is damaged or incomplete: %s. What this member acknowledged may be missing, so it does not start. %s", why, wayBack)
+	return mongoerr.Newf(mongoerr.DataCorruptionDetected, "the raft log of this member is damaged or incomplete: %s. What this "+
+		"member acknowledged may be missing, so it does not start. %s", why, wayBack)
 }
 
 // check compares the log with what the store has applied.

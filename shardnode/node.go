@@ -43,6 +43,8 @@ type Node struct {
 	Services *replication.Services
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
 	Warn func(msg string, err error)
+	// Fatal is told when the node's store or its part in the set cannot go on; nil for nobody.
+	Fatal func(err error)
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
 

@@ -36,6 +36,8 @@ type Config struct {
 	OnPrimary func()
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
 	Warn func(msg string, err error)
+	// Fatal is told when the store or the member of the set cannot go on, perhaps more than once; nil for nobody.
+	Fatal func(err error)
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions
 	// SlowLog writes the line of a slow operation; nil for nowhere.
@@ -63,7 +65,7 @@ type Server struct {
 
 // Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
 func Open(c Config) (*Server, error) {
-	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Logger, CacheSize: c.CacheSize})
+	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Logger, CacheSize: c.CacheSize, OnFailure: c.Fatal})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func Open(c Config) (*Server, error) {
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
-	s.Node.Points, s.Node.Warn, s.Node.Logger = c.Points, c.Warn, c.Logger
+	s.Node.Points, s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Points, c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
 	s.Node.Sessions = s.Base.Sessions

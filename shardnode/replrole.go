@@ -47,7 +47,13 @@ func (r *ReplSet) startRaft() error {
 		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: n.Logger,
 		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
 		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
-		OnFatal:  func(err error) { n.warn("The member cannot go on", err) }, Params: n.replParams,
+		OnFatal: func(err error) {
+			n.warn("The member cannot go on", err)
+			if n.Fatal != nil {
+				n.Fatal(err)
+			}
+		},
+		Params: n.replParams,
 	})
 	if err != nil {
 		return err

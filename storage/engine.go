@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/witness"
 )
 
 // Options say where and how an engine stores.
@@ -34,6 +34,9 @@ type Options struct {
 	CollectInterval time.Duration
 	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB.
 	MinFreeDisk int64
+	// OnFailure is told once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
+	// nobody.
+	OnFailure func(error)
 }
 
 // Engine is the store of one node.
@@ -42,6 +45,10 @@ type Engine struct {
 	log  zerolog.Logger
 	db   *pebble.DB
 	term atomic.Int64
+
+	files   vfs.FS      // what pebble works through
+	witness *witness.FS // keeps watch over the files; nil in memory
+	lock    *pebble.Lock
 
 	view      atomic.Pointer[view] // what a new reader sees
 	durable   atomic.Uint64        // Timestamp synced to disk
@@ -90,21 +97,38 @@ func Open(opts Options) (*Engine, error) {
 	e.claims.init()
 	e.replica.init()
 	e.initLines()
-	db, err := pebble.Open(opts.Dir, e.pebbleOptions())
-	if err != nil {
-		return nil, openError(opts.Dir, err)
+	if err := e.openFiles(); err != nil {
+		return nil, err
 	}
-	e.db = db
-	e.iters.db = db
-	if err := e.recover(); err != nil {
-		e.iters.close()
-		return nil, errorsJoin(openError(opts.Dir, err), db.Close())
+	rest, err := e.openStore()
+	if err != nil {
+		return nil, errorsJoin(openError(opts.Dir, err), e.closeFiles())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.background.ctx, e.background.stop = ctx, stop
 	e.spawn(func() { e.journalLoop(ctx) })
 	e.spawn(func() { e.collectLoop(ctx) })
+	e.spawn(func() { e.checkRest(ctx, rest) })
 	return e, nil
+}
+
+// openStore opens pebble's store, checks its tables, and recovers. The result is the tables that it did not get to.
+func (e *Engine) openStore() (rest []table, err error) {
+	if err := e.openPebble(); err != nil {
+		return nil, err
+	}
+	e.iters.db = e.db
+	if !e.opts.Memory {
+		rest, err = e.checkTables(checkedAtOpen)
+	}
+	if err == nil {
+		err = e.recover()
+	}
+	if err != nil {
+		e.iters.close()
+		err = errorsJoin(err, e.db.Close())
+	}
+	return rest, err
 }
 
 func (o *Options) setDefaults() {
@@ -151,6 +175,21 @@ func (e *Engine) spawn(f func()) {
 	}()
 }
 
+// openPebble opens pebble's store. Journals whose records make no sense have it panic.
+func (e *Engine) openPebble() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = damaged(r)
+		}
+	}()
+	o := e.pebbleOptions()
+	o.Lock = e.lock
+	return e.guard(func() error {
+		e.db, err = pebble.Open(e.opts.Dir, o)
+		return err
+	})
+}
+
 // Close stops background work, flushes, and closes. All snapshots and units must have ended.
 func (e *Engine) Close() error {
 	e.background.stop()
@@ -165,7 +204,7 @@ func (e *Engine) Close() error {
 	if !e.opts.Memory {
 		err = e.guard(func() error { return e.db.LogData(nil, pebble.Sync) })
 	}
-	return errorsJoin(err, e.db.Close())
+	return errorsJoin(errorsJoin(err, e.db.Close()), e.closeFiles())
 }
 
 // Visible is the timestamp of the newest commit that readers see.
@@ -232,13 +271,4 @@ func (e *Engine) journalLoop(ctx context.Context) {
 			e.iters.trim(e.opts.Clock())
 		}
 	}
-}
-
-// openError says why a store does not open, and what to do where its files are damaged.
-func openError(dir string, err error) error {
-	if pebble.IsCorruptionError(err) {
-		return fmt.Errorf("the files of the store in %q are damaged; restore them from a backup or, on a member of a replica set, "+
-			"remove the directory's contents and start again, to resync from the other members: %w", dir, err)
-	}
-	return fmt.Errorf("opening the store in %q: %w", dir, err)
 }

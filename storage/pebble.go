@@ -23,7 +23,7 @@ const memTableSize = 64 << 20
 
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          e.opts.FS,
+		FS:                          e.files,
 		DisableWAL:                  e.opts.Memory,
 		CacheSize:                   e.opts.CacheSize,
 		Comparer:                    &cockroachkvs.Comparer,
@@ -44,7 +44,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { e.log.Error().Err(err).Msg("store: background work failed") },
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
-				e.log.Error().Str("path", i.Path).Err(i.Details).Msg("store: corruption")
+				e.fail(damaged(fmt.Sprintf("file %s: %v", i.Path, i.Details)))
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are held up")
@@ -122,6 +122,9 @@ func (e *Engine) fail(err error) {
 	err = mapDiskError(err)
 	if e.failed.CompareAndSwap(nil, &err) {
 		e.log.Error().Err(err).Msg("store: failed; it accepts no more writes")
+		if f := e.opts.OnFailure; f != nil {
+			go f(err)
+		}
 	}
 }
 

@@ -148,6 +148,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Warn = func(msg string, err error) {
 		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
 	}
+	cfg.Fatal = a.h.Fail
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err

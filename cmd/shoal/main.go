@@ -16,6 +16,7 @@ const (
 	exitClean     = 0
 	exitError     = 1
 	exitBadOption = 2
+	exitAbrupt    = 14
 	exitNetError  = 48
 	exitUncaught  = 100
 )

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // stopTimeout bounds an orderly end (parameter shutdownTimeoutMillisForSignaledShutdown: 15 s).
@@ -29,10 +31,26 @@ const stopTimeout = 15 * time.Second
 type host struct {
 	once     sync.Once
 	shutdown chan struct{}
+	fatal    atomic.Pointer[error]
 }
 
 // Shutdown begins an orderly end of the process; it returns at once.
 func (h *host) Shutdown() { h.once.Do(func() { close(h.shutdown) }) }
+
+// Fail ends the process at once, because a store can be written or trusted no more. It returns at once, too.
+func (h *host) Fail(err error) {
+	if h.fatal.CompareAndSwap(nil, &err) {
+		h.Shutdown()
+	}
+}
+
+// failed is why the process has to end at once, nil where it has not.
+func (h *host) failed() error {
+	if p := h.fatal.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
 
 // RotateLog starts a new log file.
 func (h *host) RotateLog() error { return console.Std.Rotate() }
@@ -73,9 +91,14 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 		console.Std.Exiting(c.Program.logCtx(), code)
 		return code
 	}
-	defer release()
 	announce(c, r, out)
 	waitForEnd(h, signals)
+	if err := h.failed(); err != nil {
+		// As after a crash: what is acknowledged is on disk already, and what cannot be written cannot be ended in order.
+		abort(c.Program.logCtx(), err)
+		return exitAbrupt
+	}
+	defer release()
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -132,8 +155,7 @@ func bringUp(c *config, h *host, start starter) (r *roles, release func(), code 
 		}
 	}
 	if err != nil {
-		startFailed(ctx, err)
-		return nil, nil, exitUncaught
+		return nil, nil, startFailed(ctx, err)
 	}
 	release = func() {
 		removePID(c.PIDFile)
@@ -146,14 +168,25 @@ func bringUp(c *config, h *host, start starter) (r *roles, release func(), code 
 			console.Std.ListenFailed(ctx, err)
 			return nil, nil, exitNetError
 		}
-		startFailed(ctx, err)
-		return nil, nil, exitUncaught
+		return nil, nil, startFailed(ctx, err)
 	}
 	return r, release, exitClean
 }
 
-func startFailed(ctx string, err error) {
+// abort says why a process ends at once.
+func abort(ctx string, err error) {
+	console.Fatal(console.Storage, 28595, ctx, "Terminating.").Str("reason", err.Error()).Write()
+	console.Fatal(console.Default, 23092, ctx, "\n\n***aborting after fassert() failure\n\n").Write()
+}
+
+// startFailed says why the roles did not start, and gives the exit code for that.
+func startFailed(ctx string, err error) int {
+	if mongoerr.CodeOf(err) == mongoerr.DataCorruptionDetected {
+		abort(ctx, err)
+		return exitAbrupt
+	}
 	console.Error(console.Control, 20557, ctx, "DBException in initAndListen, terminating").Err(err).Write()
+	return exitUncaught
 }
 
 // probePorts finds a taken port before anything is opened. The roles bind for good, and may still find it taken.

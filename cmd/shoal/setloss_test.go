@@ -66,36 +66,40 @@ func TestTwoOfThreeMembersLost(t *testing.T) {
 	rs.sameEverywhere(10*time.Second, "lost")
 }
 
-// A member whose files are damaged refuses to start and says why; emptied, it gets everything from the others.
+// A member whose files are damaged refuses to start, says why and what to do, and ends with the exit code of an
+// unrecoverable error; emptied, it gets everything from the others. storage's TestDamagedFilesAreNoticed has the other damages.
 func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)/3] ^= 0xff; return b }
-	for name, pattern := range map[string]string{"log": "*.log", "table": "*.sst"} {
-		t.Run(name, func(t *testing.T) {
-			rs := launchSet(t, 3)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
-			insertPadded(t, ctx, coll, 2000)
-			victim := (rs.primary() + 1) % 3
-			rs.kill(victim)
-			damageFile(t, rs.dbpath(victim), pattern, flip)
-			err := rs.tryStart(victim)
-			log, _ := os.ReadFile(filepath.Join(rs.dir, string(rune('0'+victim))+".log"))
-			if err == nil {
-				t.Fatal("it starts on damaged files")
-			}
-			if !strings.Contains(string(log), "resync") {
-				t.Errorf("the log does not tell of the way back: %s", log[max(0, len(log)-1500):])
-			}
-			if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
-				t.Fatal(err)
-			}
-			rs.members[victim].cmd = nil
-			rs.start(victim)
-			rs.waitReady(30 * time.Second)
-			rs.sameEverywhere(10*time.Second, "damaged")
-		})
+	cut := func(b []byte) []byte { return b[:len(b)/2] }
+	rs := launchSet(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	coll := connect(t, rs.uri()).Database("damaged").Collection("c", options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3}))
+	insertPadded(t, ctx, coll, 2000)
+	for _, d := range []struct {
+		pattern string
+		change  func([]byte) []byte
+	}{{"*.log", flip}, {"*.sst", flip}, {"MANIFEST-*", cut}, {"*.log", cut}} {
+		victim := (rs.primary() + 1) % 3
+		rs.kill(victim)
+		file := damageFile(t, rs.dbpath(victim), d.pattern, d.change)
+		err := rs.tryStart(victim)
+		if err == nil {
+			t.Fatalf("it starts with a damaged %s", file)
+		}
+		log, _ := os.ReadFile(filepath.Join(rs.dir, string(rune('0'+victim))+".log"))
+		end := string(log[max(0, len(log)-3000):])
+		if !strings.Contains(end, "resync") || !strings.Contains(end, file) || !strings.Contains(err.Error(), "exit status 14") {
+			t.Errorf("with a damaged %s: %v, and the log does not tell of it or of the way back: %s", file, err, end)
+		}
+		if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
+			t.Fatal(err)
+		}
+		rs.members[victim].cmd = nil
+		rs.start(victim)
+		rs.waitReady(30 * time.Second)
 	}
+	rs.sameEverywhere(10*time.Second, "damaged")
 }
 
 func insertPadded(t *testing.T, ctx context.Context, coll *mongo.Collection, n int) {
@@ -109,8 +113,8 @@ func insertPadded(t *testing.T, ctx context.Context, coll *mongo.Collection, n i
 	}
 }
 
-// damageFile changes the largest file below dir that matches.
-func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) {
+// damageFile changes the largest file below dir that matches, and gives its name.
+func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) string {
 	t.Helper()
 	var at string
 	var size int64
@@ -132,4 +136,5 @@ func damageFile(t *testing.T, dir, pattern string, change func([]byte) []byte) {
 	if err := os.WriteFile(at, change(raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return filepath.Base(at)
 }

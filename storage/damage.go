@@ -1,0 +1,162 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/storage/witness"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A store whose files are damaged does not open. Its journals are compared with the witness, sizes of tables are
+// pebble's to compare, and the blocks of tables are read here: at once as long as that takes no time to speak of, the rest
+// in the background, where what is found makes the store fail.
+const (
+	checkedAtOpen = 128 << 20
+	checkRate     = 64 << 20 // bytes a second in the background
+)
+
+// wayBack is what to do about damaged files.
+const wayBack = "restore the directory from a backup or, on a member of a replica set, remove the directory's contents and " +
+	"start again, to resync from the other members"
+
+// damaged is the error of a file that cannot be trusted.
+func damaged(what any) error {
+	return corrupt("the files of the store are damaged: %v; %s", what, wayBack)
+}
+
+// openFiles takes the directory, and compares the files with the witness. A store in memory has none.
+func (e *Engine) openFiles() error {
+	e.files = e.opts.FS
+	if e.opts.Memory {
+		return nil
+	}
+	// Where there is no directory, pebble makes one and locks it.
+	if _, err := e.opts.FS.Stat(e.opts.Dir); err == nil {
+		if e.lock, err = pebble.LockDirectory(e.opts.Dir, e.opts.FS); err != nil {
+			return fmt.Errorf("the store in %q cannot be locked; is it open already? %w", e.opts.Dir, err)
+		}
+	}
+	w, ignored, err := witness.Open(e.opts.FS, e.opts.Dir)
+	if err != nil {
+		return errorsJoin(openError(e.opts.Dir, err), e.closeFiles())
+	}
+	if ignored > 0 {
+		e.log.Warn().Int("records", ignored).Str("path", e.opts.FS.PathJoin(e.opts.Dir, witness.Name)).
+			Msg("store: records of the witness cannot be read; the files they were about were not compared")
+	}
+	e.files, e.witness = w, w
+	return nil
+}
+
+// closeFiles ends what openFiles began, once pebble has closed.
+func (e *Engine) closeFiles() (err error) {
+	if e.witness != nil {
+		err = e.witness.Close()
+	}
+	if e.lock != nil {
+		err = errorsJoin(err, e.lock.Close())
+	}
+	return err
+}
+
+// openError says why a store does not open, and what to do where its files are damaged.
+func openError(dir string, err error) error {
+	var system syscall.Errno
+	switch {
+	case err == nil:
+		return nil
+	case mongoerr.CodeOf(err) == mongoerr.DataCorruptionDetected:
+		return err
+	case errors.As(err, &system) && system != syscall.ENOENT:
+		return fmt.Errorf("opening the store in %q: %w", dir, err)
+	}
+	return damaged(fmt.Sprintf("%q: %v", dir, err))
+}
+
+// table is a file of records and index keys.
+type table struct {
+	path string
+	size int64
+}
+
+// allTables lists the store's tables.
+func (e *Engine) allTables() ([]table, error) {
+	levels, err := e.db.SSTables()
+	if err != nil {
+		return nil, err
+	}
+	var out []table
+	seen := map[string]bool{}
+	for _, l := range levels {
+		for _, t := range l {
+			name := fmt.Sprintf("%06d.sst", uint64(t.BackingSSTNum))
+			if !seen[name] {
+				seen[name] = true
+				out = append(out, table{e.opts.FS.PathJoin(e.opts.Dir, name), int64(t.Size)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// checkTables reads tables until it has read so many bytes, and returns the rest.
+func (e *Engine) checkTables(limit int64) (rest []table, err error) {
+	all, err := e.allTables()
+	for err == nil && len(all) > 0 && limit > 0 {
+		err = e.checkTable(all[0])
+		limit -= all[0].size
+		all = all[1:]
+	}
+	return all, err
+}
+
+// checkRest reads the rest of the tables in the background, no faster than the rate.
+func (e *Engine) checkRest(ctx context.Context, rest []table) {
+	for _, t := range rest {
+		if err := e.checkTable(t); err != nil {
+			e.fail(err)
+			return
+		}
+		pause := time.NewTimer(time.Duration(float64(t.size) / checkRate * 1e9))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// checkTable reads every block of a table. One that is gone was merged into others meanwhile.
+func (e *Engine) checkTable(t table) error {
+	f, err := e.opts.FS.Open(t.path, vfs.SequentialReadsOption)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	readable, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return errorsJoin(err, f.Close())
+	}
+	o := e.pebbleOptions()
+	o.EnsureDefaults()
+	r, err := sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
+	if err != nil {
+		return errorsJoin(damaged(fmt.Sprintf("file %s: %v", t.path, err)), readable.Close())
+	}
+	defer closeQuietly(r)
+	if err := r.ValidateBlockChecksums(); err != nil {
+		return damaged(fmt.Sprintf("file %s: %v", t.path, err))
+	}
+	return nil
+}
