@@ -88,6 +88,18 @@ func (s *engineSet) adopt(host string, e *storage.Engine, disk bool) {
 	s.mu.Unlock()
 }
 
+// crash ends a member at once and leaves of its disk what was synced, and so many percent of what was not.
+func (s *engineSet) crash(host string, disks map[string]*vfs.MemFS, percent int) {
+	r, e := s.nodes[host], s.engines[host]
+	s.mu.Lock()
+	delete(s.nodes, host) // nobody reaches it
+	s.mu.Unlock()
+	r.shut(errCrashed)
+	r.wg.Wait()
+	disks[host] = disks[host].CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 2))})
+	_ = e.Close()
+}
+
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
@@ -310,20 +322,9 @@ func TestEnginesCrash(t *testing.T) {
 			}
 		}
 	}
-	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, h := range []string{"b:1", "a:1", "c:1"} {
 		insert(50)
-		r, e := s.nodes[h], s.engines[h]
-		s.mu.Lock()
-		delete(s.nodes, h) // nobody reaches it
-		s.mu.Unlock()
-		r.shut(errCrashed)
-		r.wg.Wait()
-		disks[h] = disks[h].CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rnd})
-		_ = e.Close()
-		s.mu.Lock()
-		s.nodes[h] = r
-		s.mu.Unlock()
+		s.crash(h, disks, 50)
 		s.open(h, false, disks[h])
 		insert(50)
 	}

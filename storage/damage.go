@@ -44,7 +44,7 @@ func (e *Engine) openFiles() error {
 			return fmt.Errorf("the store in %q cannot be locked; is it open already? %w", e.opts.Dir, err)
 		}
 	}
-	w, ignored, err := witness.Open(e.opts.FS, e.opts.Dir)
+	w, ignored, err := witness.Open(e.opts.FS, e.opts.Dir, e.fail)
 	if err != nil {
 		return errorsJoin(openError(e.opts.Dir, err), e.closeFiles())
 	}
@@ -52,7 +52,7 @@ func (e *Engine) openFiles() error {
 		e.log.Warn().Int("records", ignored).Str("path", e.opts.FS.PathJoin(e.opts.Dir, witness.Name)).
 			Msg("store: records of the witness cannot be read; the files they were about were not compared")
 	}
-	e.files, e.witness = w, w
+	e.files, e.witness = patientFS{w}, w
 	return nil
 }
 

@@ -1,9 +1,6 @@
 package storage
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"path"
 	"strings"
 	"sync"
@@ -11,63 +8,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/storetest"
 	"github.com/shoaldb/shoal/storage/witness"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// fileDamages are what may happen to a file while its store is closed. Each gives the content that is left, nil for none.
-var fileDamages = []struct {
-	name string
-	do   func([]byte) []byte
-}{
-	{"deleted", func([]byte) []byte { return nil }},
-	{"emptied", func(b []byte) []byte { return b[:0] }},
-	{"cut to half", func(b []byte) []byte { return b[:len(b)/2] }},
-	{"cut by one byte", func(b []byte) []byte { return b[:max(0, len(b)-1)] }},
-	{"a bit flipped in front", func(b []byte) []byte { return flipBit(b, 0) }},
-	{"a bit flipped in the middle", func(b []byte) []byte { return flipBit(b, len(b)/2) }},
-	{"a bit flipped at the end", func(b []byte) []byte { return flipBit(b, len(b)-1) }},
-	{"a stretch of zeros in the middle", func(b []byte) []byte { clear(b[len(b)/2 : min(len(b), len(b)/2+64)]); return b }},
-}
-
-func flipBit(b []byte, at int) []byte {
-	if at >= 0 && at < len(b) {
-		b[at] ^= 1
-	}
-	return b
-}
-
-func readAll(t testing.TB, fs vfs.FS, name string) []byte {
-	t.Helper()
-	f, err := fs.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
-
-// rewriteFile replaces a file; nil removes it.
-func rewriteFile(t testing.TB, fs vfs.FS, name string, content []byte) {
-	t.Helper()
-	if err := fs.Remove(name); err != nil {
-		t.Fatal(err)
-	}
-	if content == nil {
-		return
-	}
-	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
-	if err == nil {
-		_, err = f.Write(content)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // slowFlushFS keeps new tables from being written while it is held, so that logs pile up.
 type slowFlushFS struct {
@@ -83,7 +27,7 @@ func (s *slowFlushFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, er
 	return s.FS.Create(name, c)
 }
 
-// damagedStore makes stores to damage: what a kill leaves, with tables and several logs, and what a clean end leaves. They
+// damagedStores makes stores to damage: what a kill leaves, with tables and several logs, and what a clean end leaves. They
 // have the documents 0 to n-1.
 func damagedStores(t *testing.T) (stores map[string]*vfs.MemFS, n int) {
 	t.Helper()
@@ -125,31 +69,14 @@ func damagedStores(t *testing.T) (stores map[string]*vfs.MemFS, n int) {
 func TestDamagedFilesAreNoticed(t *testing.T) {
 	stores, n := damagedStores(t)
 	for how, fs := range stores {
-		names, err := fs.List("db")
-		if err != nil {
-			t.Fatal(err)
-		}
 		refused := 0
-		for _, name := range names {
-			if name == "LOCK" {
-				continue
+		files := storetest.EachDamage(t, fs, "db", func(what, file string, damaged *vfs.MemFS) {
+			if opensOrRefuses(t, how+", "+what, file, damaged, n) {
+				refused++
 			}
-			for _, d := range fileDamages {
-				hurt := fs.CrashClone(vfs.CrashCloneCfg{})
-				file := path.Join("db", name)
-				raw := readAll(t, hurt, file)
-				left := d.do(append([]byte(nil), raw...))
-				if left != nil && string(left) == string(raw) {
-					continue
-				}
-				rewriteFile(t, hurt, file, left)
-				if opensOrRefuses(t, fmt.Sprintf("%s, %s %s", how, name, d.name), name, hurt, n) {
-					refused++
-				}
-			}
-		}
-		if refused < 3*len(names) {
-			t.Errorf("%s: of the damages to %d files only %d were refused", how, len(names), refused)
+		})
+		if refused < 3*files {
+			t.Errorf("%s: of the damages to %d files only %d were refused", how, files, refused)
 		}
 	}
 }
@@ -202,7 +129,7 @@ func TestStoreWithoutWitness(t *testing.T) {
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST") {
-			raw := readAll(t, fs, path.Join("db", witness.Name))
+			raw := storetest.Read(t, fs, path.Join("db", witness.Name))
 			if strings.Contains(string(raw), name) {
 				marked++
 			}

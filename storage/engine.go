@@ -35,7 +35,7 @@ type Options struct {
 	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB.
 	MinFreeDisk int64
 	// OnFailure is told once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
-	// nobody.
+	// nobody. It must not use the store. Where the disk fails while pebble changes logs, pebble ends the process next.
 	OnFailure func(error)
 }
 

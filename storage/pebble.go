@@ -123,7 +123,7 @@ func (e *Engine) fail(err error) {
 	if e.failed.CompareAndSwap(nil, &err) {
 		e.log.Error().Err(err).Msg("store: failed; it accepts no more writes")
 		if f := e.opts.OnFailure; f != nil {
-			go f(err)
+			f(err)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,25 +30,20 @@ const stopTimeout = 15 * time.Second
 type host struct {
 	once     sync.Once
 	shutdown chan struct{}
-	fatal    atomic.Pointer[error]
+	program  program
+	fatal    sync.Once
 }
 
 // Shutdown begins an orderly end of the process; it returns at once.
 func (h *host) Shutdown() { h.once.Do(func() { close(h.shutdown) }) }
 
-// Fail ends the process at once, because a store can be written or trusted no more. It returns at once, too.
+// Fail ends the process at once, because a store can be written or trusted no more: what is acknowledged is on disk, and
+// what cannot be written cannot be ended in order.
 func (h *host) Fail(err error) {
-	if h.fatal.CompareAndSwap(nil, &err) {
-		h.Shutdown()
-	}
-}
-
-// failed is why the process has to end at once, nil where it has not.
-func (h *host) failed() error {
-	if p := h.fatal.Load(); p != nil {
-		return *p
-	}
-	return nil
+	h.fatal.Do(func() {
+		abort(h.program.logCtx(), err)
+		os.Exit(exitAbrupt)
+	})
 }
 
 // RotateLog starts a new log file.
@@ -82,7 +76,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 		console.Std.Restarted()
 	}
 	logStart(c)
-	h := &host{shutdown: make(chan struct{})}
+	h := &host{shutdown: make(chan struct{}), program: c.Program}
 	signals := catchSignals()
 	defer signal.Stop(signals)
 
@@ -91,14 +85,9 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 		console.Std.Exiting(c.Program.logCtx(), code)
 		return code
 	}
+	defer release()
 	announce(c, r, out)
 	waitForEnd(h, signals)
-	if err := h.failed(); err != nil {
-		// As after a crash: what is acknowledged is on disk already, and what cannot be written cannot be ended in order.
-		abort(c.Program.logCtx(), err)
-		return exitAbrupt
-	}
-	defer release()
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

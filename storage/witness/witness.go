@@ -48,7 +48,8 @@ type record struct {
 // FS is a file system that keeps the witness of one directory.
 type FS struct {
 	vfs.FS
-	dir string
+	dir    string
+	failed func(error)
 
 	mu struct {
 		sync.Mutex
@@ -59,9 +60,10 @@ type FS struct {
 }
 
 // Open compares the files in dir with the witness. The error is a Damage where a file is not what it was; ignored are the
-// witness's own records that cannot be read.
-func Open(fs vfs.FS, dir string) (w *FS, ignored int, err error) {
-	w = &FS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, Name))}
+// witness's own records that cannot be read. failed is told when a log cannot be written, before pebble is, which may know
+// no better than to end the process.
+func Open(fs vfs.FS, dir string, failed func(error)) (w *FS, ignored int, err error) {
+	w = &FS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, Name)), failed: failed}
 	w.mu.byName = map[string]*record{}
 	raw, err := w.read()
 	if err != nil {
@@ -172,6 +174,14 @@ func (w *FS) noted(path string) (name string, ok bool) {
 	return name, w.FS.PathDir(path) == w.dir && (kept(name) || strings.HasSuffix(name, ".dbtmp"))
 }
 
+// told tells of an error that a log cannot be written for.
+func (w *FS) told(name string, err error) error {
+	if err != nil && strings.HasSuffix(name, ".log") {
+		w.failed(err)
+	}
+	return err
+}
+
 // write writes a record. mu is held.
 func (w *FS) write(r *record) error {
 	if !r.linked || !kept(r.name) || slotHead+len(r.name) > slotSize {
@@ -242,11 +252,11 @@ func (w *FS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, erro
 		return w.FS.Create(path, category)
 	}
 	if _, err := w.forget(name); err != nil {
-		return nil, err
+		return nil, w.told(name, err)
 	}
 	f, err := w.FS.Create(path, category)
 	if err != nil {
-		return nil, err
+		return nil, w.told(name, err)
 	}
 	return w.watch(name, f), nil
 }
@@ -255,14 +265,15 @@ func (w *FS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, erro
 func (w *FS) ReuseForWrite(old, path string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if name, ok := w.noted(old); ok {
 		if _, err := w.forget(name); err != nil {
-			return nil, err
+			return nil, w.told(name, err)
 		}
 	}
 	f, err := w.FS.ReuseForWrite(old, path, category)
-	if name, ok := w.noted(path); ok && err == nil {
-		f = w.watch(name, f)
+	name, ok := w.noted(path)
+	if err != nil || !ok {
+		return f, w.told(name, err)
 	}
-	return f, err
+	return w.watch(name, f), nil
 }
 
 // Remove implements vfs.FS.
@@ -358,7 +369,7 @@ func (f *file) Write(p []byte) (int, error) {
 		f.lost = true
 	}
 	f.written = next
-	return n, err
+	return n, f.told(err)
 }
 
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
@@ -366,30 +377,28 @@ func (f *file) WriteAt(p []byte, at int64) (int, error) {
 	return f.File.WriteAt(p, at)
 }
 
-func (f *file) Sync() error {
+func (f *file) Sync() error     { return f.synced(f.File.Sync) }
+func (f *file) SyncData() error { return f.synced(f.File.SyncData) }
+
+func (f *file) SyncTo(length int64) (full bool, err error) {
 	at := f.written
-	if err := f.File.Sync(); err != nil {
-		return err
+	if full, err = f.File.SyncTo(length); full && err == nil {
+		err = f.durable(at)
 	}
-	return f.durable(at)
+	return full, f.told(err)
 }
 
-func (f *file) SyncData() error {
+// synced does a sync and records what it made durable.
+func (f *file) synced(sync func() error) error {
 	at := f.written
-	if err := f.File.SyncData(); err != nil {
-		return err
+	err := sync()
+	if err == nil {
+		err = f.durable(at)
 	}
-	return f.durable(at)
+	return f.told(err)
 }
 
-func (f *file) SyncTo(length int64) (bool, error) {
-	at := f.written
-	full, err := f.File.SyncTo(length)
-	if err != nil || !full {
-		return full, err
-	}
-	return full, f.durable(at)
-}
+func (f *file) told(err error) error { return f.w.told(f.r.name, err) }
 
 // durable records that so much is durable.
 func (f *file) durable(at extent) error {
