@@ -29,6 +29,12 @@
 //
 // Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
 //
+// # Damaged files
+//
+// Open refuses a store whose files are not what they were (openFiles, checkTables): package witness knows of each journal how
+// much was durable. What is found later, and a disk that fails, makes the engine fail: it writes nothing more, and tells
+// Options.OnFailure.
+//
 // # The keys, in order
 //
 // Every key starts with the number of its table (ident, four bytes), and ends as package cockroachkvs asks: a zero byte
