@@ -49,7 +49,8 @@ func (b *builder) stage(p *plan.Node) (node, error) {
 	case plan.FastCount:
 		return &collScan{snap: q.snap, coll: q.coll}, nil // who counts without a plan asks the collection itself
 	}
-	if p.Stage == plan.Or || p.Stage == plan.SortMerge {
+	switch p.Stage {
+	case plan.Or, plan.SortMerge, plan.AndSorted, plan.AndHash:
 		return b.union(p)
 	}
 	if len(p.Inputs) != 1 {
@@ -124,18 +125,30 @@ func (b *builder) indexScan(p *plan.Node) (node, error) {
 
 // covered makes documents of index keys, for results that need no more than those.
 func (b *builder) covered(p *plan.Node, in node) node {
-	var leaf *plan.Node
-	p.Leaves(func(l *plan.Node) { leaf = l })
-	c := &coverNode{in: in, keys: indexscan.NewKeyDocOf(leaf.Bounds, p.Projection.Paths), snap: b.q.snap, coll: b.q.coll}
-	if leaf.Stage == plan.DistinctScan {
-		return c // one null stands for many documents: distinct asks what it means
+	c := &coverNode{in: in, snap: b.q.snap, coll: b.q.coll}
+	p.Leaves(func(l *plan.Node) {
+		for _, k := range c.keys {
+			if k.index == l.Index.Handle {
+				return
+			}
+		}
+		c.keys = append(c.keys, newCoverKey(p.Projection.Paths, l))
+	})
+	return c
+}
+
+// newCoverKey says how documents are made of the keys that a scan gives.
+func newCoverKey(paths []string, l *plan.Node) *coverKey {
+	k := &coverKey{index: l.Index.Handle, doc: indexscan.NewKeyDocOf(l.Bounds, paths)}
+	if l.Stage == plan.DistinctScan {
+		return k // one null stands for many documents: distinct asks what it means
 	}
-	for i := range leaf.Bounds {
-		if slices.Contains(p.Projection.Paths, leaf.Bounds[i].Path) && leaf.Bounds[i].Path != "_id" {
-			c.shown = append(c.shown, i)
+	for i := range l.Bounds {
+		if slices.Contains(paths, l.Bounds[i].Path) && l.Bounds[i].Path != "_id" {
+			k.shown = append(k.shown, i)
 		}
 	}
-	return c
+	return k
 }
 
 func (b *builder) union(p *plan.Node) (node, error) {
@@ -147,14 +160,19 @@ func (b *builder) union(p *plan.Node) (node, error) {
 		}
 		ins[i] = x
 	}
-	if p.Stage == plan.Or {
+	switch p.Stage {
+	case plan.Or:
 		return &orNode{ins: ins, seen: map[string]struct{}{}}, nil
+	case plan.AndSorted:
+		return &andSorted{ins: ins}, nil
+	case plan.AndHash:
+		return &andHash{ins: ins}, nil
 	}
 	k, err := newSortKeys(p.SortPattern, b.q.lang.coll.Collator())
 	if err != nil {
 		return nil, err
 	}
-	return &sortMergeNode{ins: ins, keys: k, snap: b.q.snap, coll: b.q.coll, seen: map[string]struct{}{}, due: -1}, nil
+	return &sortMergeNode{ins: ins, keys: k, snap: b.q.snap, coll: b.q.coll, seen: map[string]struct{}{}, due: -1, keepKeys: b.q.showsKeys()}, nil
 }
 
 // planIndexes gives the planner's view of a collection's indexes, made once for each version of the collection.
@@ -206,6 +224,11 @@ func (q *query) planQuery() *plan.Query {
 		p.Projection = &plan.Projection{Raw: q.rawProj, Paths: paths, Whole: whole || q.showRecordID || q.returnKey, Inclusion: q.proj.Inclusion(), Simple: q.proj.Simple()}
 	}
 	return p
+}
+
+// showsKeys reports whether results show the index keys they came from.
+func (q *query) showsKeys() bool {
+	return q.returnKey || q.proj != nil && slices.Contains(q.proj.Metas(), "indexKey")
 }
 
 // fieldsProjection is what a pipeline reads of its documents, as a projection: an index that holds it all covers the query.

@@ -20,6 +20,7 @@ type row struct {
 	sortKey  []byte             // what it was sorted by, for merging sorted streams
 	fields   []plan.FieldBounds // of key
 	covered  bool               // doc was made of key
+	peeked   bool               // doc was read to sort by, before any stage that fetches
 }
 
 // node is one stage of an execution tree. next fills r and reports true, or false at the end. save lets go of the store
@@ -39,8 +40,10 @@ type nodeStats struct {
 	seeks                 int64
 	memory                int64
 	spills                int64
-	spilled, spilledBytes int64 // by a sort
-	rejected              int64 // fetched or read, but not of this shard or not matching
+	spilled, spilledBytes int64   // by a sort
+	rejected              int64   // fetched or read, but not of this shard or not matching
+	again                 int64   // fetched by a stage below already
+	failed                []int64 // of an intersection, for each input
 }
 
 // collScan reads a collection in order of RecordId, or backwards.

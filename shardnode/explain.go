@@ -252,15 +252,16 @@ func (p *planned) appendPlanner(dst []byte) []byte {
 	dst = value.Append(dst, "planCacheShapeHash", value.NewString(hash))
 	dst = value.Append(dst, "planCacheKey", value.NewString(pq.CacheKey(pc, shape)))
 	dst = value.Append(dst, "optimizationTimeMillis", value.NewInt32(int32(p.took.Milliseconds())))
-	for _, name := range []string{"maxIndexedOrSolutionsReached", "maxIndexedAndSolutionsReached", "maxScansToExplodeReached", "prunedSimilarIndexes"} {
-		dst = value.Append(dst, name, value.NewBool(false))
-	}
+	dst = value.Append(dst, "maxIndexedOrSolutionsReached", value.NewBool(p.c.result.Reached.Or))
+	dst = value.Append(dst, "maxIndexedAndSolutionsReached", value.NewBool(p.c.result.Reached.And))
+	dst = value.Append(dst, "maxScansToExplodeReached", value.NewBool(p.c.result.Reached.Explode))
+	dst = value.Append(dst, "prunedSimilarIndexes", value.NewBool(false))
 	dst = value.Append(dst, "winningPlan", value.NewDocument(p.stages(p.c.plan, nil)))
 	dst, rm := value.BeginKey(dst, value.Array, "rejectedPlans")
 	i := 0
 	for _, c := range p.c.result.Candidates {
 		if c != p.c.plan {
-			dst = value.AppendIndex(dst, i, value.NewDocument(p.stages(c, nil)))
+			dst = value.AppendIndex(dst, i, value.NewDocument(p.stages(plan.WithoutSubplan(c), nil)))
 			i++
 		}
 	}
@@ -349,7 +350,7 @@ func (p *planned) appendTrial(dst []byte) []byte {
 		dst = appendCount(dst, "totalKeysExamined", keys)
 		dst = appendCount(dst, "totalDocsExamined", docs)
 		dst = value.Append(dst, "score", value.NewDouble(c.score))
-		dst = value.Append(dst, "executionStages", value.NewDocument(c.plan.Explain(e.append)))
+		dst = value.Append(dst, "executionStages", value.NewDocument(plan.WithoutSubplan(c.plan).Explain(e.append)))
 		dst = value.End(dst, dm)
 	}
 	return value.End(dst, m)

@@ -58,7 +58,7 @@ func chain(p bson.M) string {
 	return s
 }
 
-func docAt(t *testing.T, d bson.M, path ...string) bson.M {
+func docAt(t testing.TB, d bson.M, path ...string) bson.M {
 	t.Helper()
 	for _, p := range path {
 		next := asM(d[p])

@@ -69,8 +69,15 @@ func (e *executed) figures(p *plan.Node) figures {
 		for _, in := range p.Inputs {
 			f.works += e.figures(in).works
 		}
-		if p.Stage == plan.Sort || p.Stage == plan.SortMerge {
+		switch p.Stage {
+		case plan.Sort:
 			f.works += st.advanced + end
+		case plan.SortMerge:
+			f.works += st.advanced // its end shows without a further unit
+		case plan.SubPlan:
+			if p.Inputs[0].Stage == plan.SortMerge || p.Inputs[0].Stage == plan.Fetch && p.Inputs[0].Inputs[0].Stage == plan.SortMerge {
+				f.works += end
+			}
 		}
 	}
 	return f
@@ -158,7 +165,7 @@ func (e *executed) appendOwn(p *plan.Node, dst []byte) []byte {
 		dst = appendCount(dst, "keysExamined", st.keys)
 	case plan.Fetch:
 		dst = appendCount(dst, "docsExamined", st.docs)
-		dst = appendCount(dst, "alreadyHasObj", 0)
+		dst = appendCount(dst, "alreadyHasObj", st.again)
 	case plan.Sort:
 		dst = value.Append(dst, "totalDataSizeSorted", value.NewInt64(st.memory))
 		dst = value.Append(dst, "usedDisk", value.NewBool(st.spills > 0))
@@ -169,6 +176,16 @@ func (e *executed) appendOwn(p *plan.Node, dst []byte) []byte {
 	case plan.Or, plan.SortMerge:
 		dst = appendCount(dst, "dupsTested", e.inputs(p))
 		dst = appendCount(dst, "dupsDropped", st.rejected)
+	case plan.AndSorted:
+		for i, n := range st.failed {
+			dst = appendCount(dst, "failedAnd_"+itoa(i), n)
+		}
+	case plan.AndHash:
+		dst = value.Append(dst, "memUsage", value.NewInt64(st.memory))
+		dst = value.Append(dst, "memLimit", value.NewInt64(maxHashed))
+		for i, n := range st.failed {
+			dst = appendCount(dst, "mapAfterChild_"+itoa(i), n)
+		}
 	case plan.ShardingFilter:
 		dst = appendCount(dst, "chunkSkips", st.rejected)
 	case plan.Count:

@@ -163,18 +163,22 @@ func (f *fetchNode) next(op *command.Op, r *row) (bool, error) {
 			f.st.eof = !ok
 			return false, err
 		}
+		f.st.docs++
+		op.Stats.DocsExamined++
+		if r.doc != nil && !r.peeked {
+			f.st.again++
+		}
 		if r.doc == nil {
-			f.st.docs++
-			op.Stats.DocsExamined++
 			doc, ok, err := f.snap.Get(f.coll, r.rid)
 			if err != nil {
 				return false, err
 			}
 			if !ok {
-				return false, mongoerr.Newf(mongoerr.DataCorruptionDetected, "index %s of %s has a key without its document", r.index.Name, f.coll.NS)
+				return false, mongoerr.Newf(mongoerr.DataCorruptionDetected, "an index of %s has a key without its document", f.coll.NS)
 			}
 			r.doc = doc
 		}
+		r.peeked = false
 		if f.matcher != nil {
 			ok, err := f.matcher.Match(r.doc)
 			if err != nil {
@@ -196,12 +200,18 @@ func (f *fetchNode) stats() *nodeStats { return &f.st }
 
 // coverNode makes documents of keys. A null in a key may stand for a field that is missing: then the document tells.
 type coverNode struct {
-	st    nodeStats
-	in    node
-	keys  *indexscan.KeyDoc
+	st   nodeStats
+	in   node
+	keys []*coverKey // for each index that is scanned below
+	snap *storage.Snapshot
+	coll *catalog.Collection
+}
+
+// coverKey is how documents are made of one index's keys.
+type coverKey struct {
+	index any // *catalog.Index
+	doc   *indexscan.KeyDoc
 	shown []int // the key's fields that results show
-	snap  *storage.Snapshot
-	coll  *catalog.Collection
 }
 
 func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
@@ -210,10 +220,11 @@ func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
 		return false, err
 	}
 	if r.doc == nil {
-		if r.doc, ok = c.keys.Doc(r.key, r.typeBits); !ok {
+		k := c.keyOf(r.index)
+		if r.doc, ok = k.doc.Doc(r.key, r.typeBits); !ok {
 			return false, mongoerr.New(mongoerr.DataCorruptionDetected, "an index key cannot be read")
 		}
-		r.covered = !c.ambiguous()
+		r.covered = !k.ambiguous()
 		if !r.covered {
 			c.st.docs++
 			op.Stats.DocsExamined++
@@ -226,10 +237,19 @@ func (c *coverNode) next(op *command.Op, r *row) (bool, error) {
 	return true, nil
 }
 
+func (c *coverNode) keyOf(x *catalog.Index) *coverKey {
+	for _, k := range c.keys[1:] {
+		if k.index == x {
+			return k
+		}
+	}
+	return c.keys[0]
+}
+
 // ambiguous tells whether the last key leaves open what a result shows.
-func (c *coverNode) ambiguous() bool {
-	for _, i := range c.shown {
-		if c.keys.Values()[i].T == value.Null {
+func (k *coverKey) ambiguous() bool {
+	for _, i := range k.shown {
+		if k.doc.Values()[i].T == value.Null {
 			return true
 		}
 	}
@@ -293,6 +313,8 @@ type sortMergeNode struct {
 	heads []*sorted
 	seen  map[string]struct{}
 
+	keepKeys bool // returnKey and $meta: "indexKey" show them
+
 	primed int // inputs whose first row is in heads
 	due    int // the input to read from before the next row, -1 for none
 }
@@ -329,7 +351,10 @@ func (s *sortMergeNode) next(op *command.Op, r *row) (bool, error) {
 			continue
 		}
 		s.seen[string(h.rid)] = struct{}{}
-		*r = row{rid: h.rid, doc: h.doc, sortKey: h.key}
+		*r = row{rid: h.rid, doc: h.doc, sortKey: h.key, peeked: h.peeked}
+		if h.from.index != nil {
+			r.key, r.typeBits, r.index, r.fields = h.from.key, h.from.typeBits, h.from.index, h.from.fields
+		}
 		s.st.advanced++
 		return true, nil
 	}
@@ -353,7 +378,10 @@ func (s *sortMergeNode) advance(op *command.Op, i int) error {
 	if err != nil {
 		return err
 	}
-	s.heads[i] = &sorted{key: bytes.Clone(key), doc: bytes.Clone(doc), rid: r.rid.Clone()}
+	s.heads[i] = &sorted{key: bytes.Clone(key), doc: bytes.Clone(doc), rid: r.rid.Clone(), peeked: r.doc == nil || r.peeked}
+	if s.keepKeys {
+		s.heads[i].from = r.clone()
+	}
 	return nil
 }
 

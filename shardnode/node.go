@@ -52,6 +52,7 @@ type Node struct {
 	cursors    cursorTable
 	metas      sync.Map // catalog.UUID → *collMeta
 	filters    indexFilters
+	knobs      atomic.Pointer[planKnobs]
 	filledTS   atomic.Uint64 // the last timestamp put in the place of an empty one
 	ddl        ddlLocks
 	sizes      *counters

@@ -100,6 +100,7 @@ func Open(c Config) (*Server, error) {
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
+	s.Node.watchPlanKnobs()
 	s.Node.Points, s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Points, c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)

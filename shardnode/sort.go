@@ -67,6 +67,9 @@ type sorted struct {
 	key []byte
 	doc []byte
 	rid storage.RecordID
+
+	peeked bool // the document was read for its key alone
+	from   row  // the row it came with, where its index key is wanted
 }
 
 // values are a document's sort key as $meta shows it: what it was sorted by, field by field.

@@ -2,8 +2,10 @@ package shardnode
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
@@ -14,12 +16,9 @@ import (
 // The planner orders plans by guesses. Where it leaves several, they are run side by side for a while and the one that
 // gives most results for its work is kept; the collection's plan cache remembers it for queries of the same shape.
 const (
-	trialResults  = 101   // a plan that gave so many results ends the trial
-	trialWorks    = 10000 // so does this much work, or that share of the collection where it is more
-	trialShare    = 0.3
 	trialSlice    = 32 // the most works a plan does before it is the next one's turn: it begins with one
-	replanFactor  = 10 // a cached plan that takes so many times the work of its trial is planned anew
 	trialBonus    = 1e-4
+	forcedBonus   = 3 // internalQueryForceIntersectionPlans
 	unboundedWork = math.MaxInt64
 )
 
@@ -71,22 +70,27 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 	}
 	bindText(q, pc)
 	pq := q.planQuery()
+	knobs := n.knobs.Load()
+	pq.Knobs = &knobs.Knobs
 	n.admin.settings.apply(op, q, pq)
 	n.applyFilters(q, pq)
+	rooted := knobs.branches && !q.tailable && pq.Rooted()
+	if rooted {
+		if c, err := n.chooseBranches(op, q, pq, pc, observe); c != nil || err != nil {
+			return c, err
+		}
+	}
 	r, err := plan.Plan(pq, pc)
 	if err != nil {
 		return nil, err
 	}
+	if rooted {
+		for i, p := range r.Candidates {
+			r.Candidates[i] = plan.Subplan(p)
+		}
+	}
 	if len(r.Candidates) == 1 {
-		b := builder{n: n, q: q}
-		if observe {
-			b.nodes = map[*plan.Node]*timedNode{}
-		}
-		root, err := b.build(r.Winner())
-		if err == nil && !observe {
-			noteUsage(op, r.Winner())
-		}
-		return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes}, err
+		return n.runOnly(op, q, r, observe)
 	}
 	if observe {
 		return n.tryAll(op, q, r, true)
@@ -94,15 +98,29 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 	return n.chooseCached(op, q, pq, pc, r)
 }
 
+// runOnly builds the one plan there is.
+func (n *Node) runOnly(op *command.Op, q *query, r *plan.Result, observe bool) (*chosen, error) {
+	b := builder{n: n, q: q}
+	if observe {
+		b.nodes = map[*plan.Node]*timedNode{}
+	}
+	root, err := b.build(r.Winner())
+	if err == nil && !observe {
+		noteUsage(op, r.Winner())
+	}
+	return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes}, err
+}
+
 // chooseCached asks the plan cache before it starts a trial.
 func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.Collection, r *plan.Result) (*chosen, error) {
 	cache := n.meta(q.coll).cache
+	knobs := n.knobs.Load()
 	shape := pq.Shape()
 	key := pq.CacheKey(pc, shape)
 	compete := func() (*chosen, error) {
 		c, err := n.tryAll(op, q, r, false)
 		if err == nil {
-			cache.Put(key, shape, c.plan, c.trial[0].pace.done, originOf(q, c.trial))
+			cache.Put(key, shape, plan.WithoutSubplan(c.plan), c.trial[0].pace.done, knobs.growth, originOf(q, c.trial))
 			noteUsage(op, c.plan)
 		}
 		return c, err
@@ -111,37 +129,40 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 	if !ok || !e.Active {
 		return compete()
 	}
-	for _, p := range r.Candidates {
-		if p.Signature() != e.Signature {
-			continue
-		}
-		limit := &pace{left: max(e.Works, 1) * replanFactor}
-		b := builder{n: n, q: q, pace: limit}
-		root, err := b.build(p)
+	p := candidateOf(r, e.Signature)
+	if p == nil {
+		return compete()
+	}
+	limit := &pace{left: knobs.replanAt(e.Works)}
+	b := builder{n: n, q: q, pace: limit}
+	root, err := b.build(p)
+	if err != nil {
+		return nil, err
+	}
+	noteUsage(op, p)
+	replan := func() (node, error) {
+		cache.Deactivate(key)
+		c, err := compete()
 		if err != nil {
 			return nil, err
 		}
-		noteUsage(op, p)
-		replan := func() (node, error) {
-			cache.Deactivate(key)
-			c, err := compete()
-			if err != nil {
-				return nil, err
-			}
-			return c.root, nil
-		}
-		return &chosen{result: r, plan: p, cached: true, root: &cachedNode{in: root, pace: limit, replan: replan}}, nil
+		return c.root, nil
 	}
-	return compete()
+	return &chosen{result: r, plan: p, cached: true, root: &cachedNode{in: root, pace: limit, replan: replan}}, nil
 }
 
 // originOf is what $planCacheStats tells of an entry's making.
 func originOf(q *query, trial []*candidate) plan.Origin {
 	o := plan.Origin{At: time.Now(), Filter: bytes.Clone(q.filter), Sort: bytes.Clone(q.sort), Projection: bytes.Clone(q.rawProj), Collation: bytes.Clone(q.lang.coll.Document())}
-	for _, c := range trial {
-		o.Trials = append(o.Trials, plan.Trial{Score: c.score, Returned: int64(len(c.rows)), Works: c.pace.done, Plan: c.plan})
-	}
+	o.Trials = trialsOf(trial)
 	return o
+}
+
+func trialsOf(trial []*candidate) (out []plan.Trial) {
+	for _, c := range trial {
+		out = append(out, plan.Trial{Score: c.score, Returned: int64(len(c.rows)), Works: c.pace.done, Plan: plan.WithoutSubplan(c.plan)})
+	}
+	return out
 }
 
 // noteUsage counts a plan for $indexStats, and summarises it for the log and the profiler.
@@ -165,46 +186,57 @@ func noteUsage(op *command.Op, p *plan.Node) {
 
 // tryAll runs the candidates side by side and keeps the best.
 func (n *Node) tryAll(op *command.Op, q *query, r *plan.Result, observe bool) (*chosen, error) {
-	all := make([]*candidate, 0, len(r.Candidates))
-	defer func() {
-		for i, c := range all {
-			if i > 0 {
-				c.root.close()
-			}
+	all, err := n.race(op, q, r, observe, q.limit)
+	for i, c := range all {
+		if i > 0 || err != nil {
+			c.root.close()
 		}
-	}()
-	for _, p := range r.Candidates {
-		c := &candidate{plan: p, pace: &pace{}}
-		b := builder{n: n, q: q, pace: c.pace}
-		if observe {
-			b.nodes = map[*plan.Node]*timedNode{}
-		}
-		root, err := b.build(p)
-		if err != nil {
-			return nil, err
-		}
-		c.root, c.nodes = root, b.nodes
-		all = append(all, c)
-	}
-	limit := max(int64(trialWorks), int64(trialShare*float64(q.coll.Counters.Records.Load())))
-	err := compete(op, all, limit)
-	if err == nil && all[0].err != nil {
-		err = all[0].err
 	}
 	if err != nil {
-		all[0].root.close()
 		return nil, err
 	}
 	best := all[0]
 	best.pace.left = unboundedWork
 	root := node(&replayNode{in: best.root, rows: best.rows})
-	return &chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: append([]*candidate(nil), all...)}, nil
+	return &chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all}, nil
 }
 
-// compete runs candidates in turns until one is done, then puts the best first.
-func compete(op *command.Op, all []*candidate, limit int64) error {
-	for done := int64(0); done < limit; {
-		slice := min(max(done/8, 1), trialSlice)
+// race runs candidates side by side and puts the best first. The caller closes them, after an error, too.
+func (n *Node) race(op *command.Op, q *query, r *plan.Result, observe bool, limit int64) (all []*candidate, err error) {
+	knobs := n.knobs.Load()
+	t := trial{slice: trialSlice, force: knobs.force}
+	t.works, t.results = knobs.trialLimits(q.coll, limit)
+	for _, p := range r.Candidates {
+		c := &candidate{plan: p, pace: &pace{}}
+		b := builder{n: n, q: q, pace: c.pace}
+		if observe {
+			b.nodes, t.slice = map[*plan.Node]*timedNode{}, 1
+		}
+		root, err := b.build(p)
+		if err != nil {
+			return all, err
+		}
+		c.root, c.nodes = root, b.nodes
+		all = append(all, c)
+	}
+	if err := t.run(op, all); err != nil {
+		return all, err
+	}
+	return all, all[0].err
+}
+
+// trial is how plans are run side by side.
+type trial struct {
+	works   int64 // the most that each does
+	results int   // as many end it
+	slice   int64 // the most works of a turn
+	force   bool  // intersections win
+}
+
+// run lets candidates work in turns until one is done, then puts the best first.
+func (t *trial) run(op *command.Op, all []*candidate) error {
+	for done := int64(0); done < t.works; {
+		slice := min(max(done/8, 1), t.slice, t.works-done)
 		done += slice
 		over, alive := false, false
 		for _, c := range all {
@@ -212,36 +244,30 @@ func compete(op *command.Op, all []*candidate, limit int64) error {
 				continue
 			}
 			c.pace.left = slice
-			if c.run(op); c.err != nil {
+			if c.run(op, t.results); c.err != nil {
 				if err := op.CheckNow(); err != nil {
 					return err
 				}
 				continue
 			}
 			alive = true
-			over = over || c.eof || len(c.rows) >= trialResults
+			over = over || c.eof || len(c.rows) >= t.results
 		}
 		if over || !alive {
 			break
 		}
 	}
-	best := 0
-	for i, c := range all {
-		c.rate()
-		if c.score > all[best].score {
-			best = i
-		}
+	for _, c := range all {
+		c.rate(t.force)
 	}
-	first := all[best]
-	copy(all[1:best+1], all[:best])
-	all[0] = first
+	slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(b.score, a.score) })
 	return nil
 }
 
 // run lets a candidate work for its turn.
-func (c *candidate) run(op *command.Op) {
+func (c *candidate) run(op *command.Op, results int) {
 	var r row
-	for len(c.rows) < trialResults {
+	for len(c.rows) < results {
 		ok, err := c.root.next(op, &r)
 		switch {
 		case err == errPaused:
@@ -258,7 +284,7 @@ func (c *candidate) run(op *command.Op) {
 }
 
 // rate scores what a candidate did: results for its work, and small bonuses that decide between equals.
-func (c *candidate) rate() {
+func (c *candidate) rate(force bool) {
 	if c.err != nil {
 		c.score = -1
 		return
@@ -266,15 +292,17 @@ func (c *candidate) rate() {
 	works := float64(max(c.pace.done, 1))
 	c.score = 1 + float64(len(c.rows))/works
 	eps := math.Min(1/(10*works), trialBonus)
-	if !c.plan.Has(plan.Fetch) {
-		c.score += eps
+	intersects := c.plan.Intersects()
+	for _, without := range []bool{!c.plan.Has(plan.Fetch), !c.plan.Has(plan.Sort), !intersects} {
+		if without {
+			c.score += eps
+		}
 	}
-	if !c.plan.Has(plan.Sort) {
-		c.score += eps
-	}
-	c.score += eps
 	if c.eof {
 		c.score++
+	}
+	if force && intersects {
+		c.score += forcedBonus
 	}
 }
 

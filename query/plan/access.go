@@ -80,6 +80,7 @@ type use struct {
 	bound  int    // fields with bounds
 	served int    // predicates that gave bounds
 	empty  bool   // nothing can match
+	by     uint64 // the predicates that gave bounds
 }
 
 // assign gives each field of the index its bounds. wild is the path that a wildcard field stands for.
@@ -138,6 +139,7 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 		}
 		l = intersect(l, one)
 		u.served++
+		u.by |= 1 << uint(min(k, 63))
 		u.settle(p, tight, false)
 	}
 	return l
@@ -193,6 +195,7 @@ func (u *use) settle(p *pred, tight tightness, multi bool) {
 func (c *conjunction) assignMultikey(u *use, t *target, path string) Intervals {
 	var best Intervals
 	var bestPred *pred
+	bestAt := 0
 	bestTight := fetch
 	for k := range c.preds {
 		p := &c.preds[k]
@@ -213,13 +216,14 @@ func (c *conjunction) assignMultikey(u *use, t *target, path string) Intervals {
 			}
 		}
 		if best == nil || narrower(one, best) {
-			best, bestPred, bestTight = one, p, tight
+			best, bestPred, bestTight, bestAt = one, p, tight, k
 		}
 	}
 	if bestPred == nil {
 		return everything()
 	}
 	u.served++
+	u.by |= 1 << uint(min(bestAt, 63))
 	u.settle(bestPred, bestTight, true)
 	return best
 }

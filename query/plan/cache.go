@@ -26,9 +26,14 @@ func (n *Node) signature(b *strings.Builder) {
 		return
 	}
 	b.WriteByte('(')
-	for i, in := range n.Inputs {
-		if n.Stage == SortMerge && i > 0 && in.Index == n.Inputs[i-1].Index {
-			continue // as many as there are values in an $in
+	last := ""
+	for _, in := range n.Inputs {
+		if n.Stage == SortMerge {
+			sig := in.Signature()
+			if sig == last {
+				continue // as many as there are values in an $in
+			}
+			last = sig
 		}
 		in.signature(b)
 	}
@@ -99,9 +104,9 @@ func (c *Cache) Get(key string) (Choice, bool) {
 	return *e.Value.(*Choice), true
 }
 
-// Put notes the winner of a trial. A choice becomes active when a second trial takes no more work than the first; a
-// worse one stays inactive with its budget raised, as the server has it.
-func (c *Cache) Put(key, shape string, winner *Node, works int64, from Origin) {
+// Put notes the winner of a trial. A choice becomes active when a second trial takes no more work than the first; after a
+// worse one the first stays, inactive, and is allowed growth times as much work next time.
+func (c *Cache) Put(key, shape string, winner *Node, works int64, growth float64, from Origin) {
 	n := &Choice{Signature: winner.Signature(), Index: onlyIndex(winner), Works: works, Plan: winner, Shape: shape, Key: key, Origin: from}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +118,9 @@ func (c *Cache) Put(key, shape string, winner *Node, works int64, from Origin) {
 		case old.Active:
 			return
 		default:
-			n.Works = max(old.Works*2, old.Works+1)
+			raised := *old
+			raised.Works = max(int64(float64(old.Works)*growth), old.Works+1)
+			n = &raised
 		}
 		e.Value = n
 		c.mu.order.MoveToFront(e)
@@ -175,24 +182,4 @@ func onlyIndex(n *Node) string {
 		return ""
 	}
 	return name
-}
-
-// Again plans a query by an earlier choice: it makes new bounds for the chosen index alone. nil where the choice no
-// longer fits, which means planning from the start.
-func Again(q *Query, c *Collection, choice *Choice) *Node {
-	again := *q
-	if choice.Index != "" {
-		allowed := q.Allowed
-		again.Allowed = func(x *Index) bool { return x.Name == choice.Index && (allowed == nil || allowed(x)) }
-	}
-	r, err := Plan(&again, c)
-	if err != nil {
-		return nil
-	}
-	for _, n := range r.Candidates {
-		if n.Signature() == choice.Signature {
-			return n
-		}
-	}
-	return nil
 }

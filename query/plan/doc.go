@@ -6,7 +6,9 @@
 //	      candidates, best first ◄──finish── sort, projection ◄───┘
 //
 // Plan answers _id lookups by itself (express), then takes hint, min and max, then tries each index that some predicate or
-// the sort can use (indexScan), the union of indexes for $or (union), and, where nothing fits, the collection scan.
+// the sort can use (overIndexes, sortedByIndex), unions of indexes for an $or (unions), two indexes whose records are
+// intersected (intersections), and, where nothing fits, the collection scan. A filter that is an $or is planned by its
+// branches: Query.Branches takes it apart, and Assemble joins what each of them chose.
 // finish puts fetch, sort, skip, projection and limit on top. rank orders the candidates by estimated cost; the executor
 // may try several and tell Cache which one did best. Node.Explain prints a plan in the server's shape.
 //

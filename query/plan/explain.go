@@ -51,7 +51,7 @@ func (n *Node) explain(dst []byte, extra Figures) []byte {
 		return dst
 	case 1:
 		switch n.Stage {
-		case Or, SortMerge, GeoNear2D, GeoNear2DSphere: // they may have several
+		case Or, SortMerge, AndSorted, AndHash, GeoNear2D, GeoNear2DSphere: // they may have several
 		default:
 			inner, mark := value.BeginKey(dst, value.Document, "inputStage")
 			return value.End(n.input().explain(inner, extra), mark)

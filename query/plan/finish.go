@@ -30,6 +30,13 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 		}
 		return p.finishSorted(root, sorted != nil, true)
 	}
+	if left != nil && root.Stage == SortMerge { // what does not match has no part in the merge
+		for i, in := range root.Inputs {
+			root.Inputs[i] = over(Fetch, in)
+			root.Inputs[i].Filter = left
+		}
+		return p.finishSorted(root, true, false)
+	}
 	f := over(Fetch, root)
 	f.Filter = left
 	return p.finishSorted(f, sorted != nil, false)
@@ -37,12 +44,7 @@ func (p *planner) finishIndex(scan *Node, conj *conjunction, u *use) *Node {
 
 // finish puts on any source of whole documents what a query asks besides its filter.
 func (p *planner) finish(root *Node) *Node {
-	return p.finishSorted(root, p.sortedNaturally(root), false)
-}
-
-// sortedNaturally reports whether a union came out in order already.
-func (p *planner) sortedNaturally(n *Node) bool {
-	return n.Stage == Fetch && n.input().Stage == SortMerge || n.Stage == SortMerge
+	return p.finishSorted(root, false, false)
 }
 
 func (p *planner) finishSorted(root *Node, sorted, coveredKey bool) *Node {
@@ -238,15 +240,17 @@ func multikeySort(scan *Node, i int) bool {
 	return true
 }
 
-// maxExplode is how many scans an $in may be taken apart into.
-const maxExplode = 200
-
 // explode takes a scan over several single values of its first fields apart into one for each, so that they can be merged
 // in the order of the fields behind.
 func (p *planner) explode(scan *Node) *Node {
 	n, total := 0, 1
 	pinned := map[int]bool{}
-	for n < len(scan.Bounds) && scan.Bounds[n].Intervals.Points() && total*len(scan.Bounds[n].Intervals) <= maxExplode && !scan.multikeyAt(n) {
+	most := p.q.knobs().Explode
+	for n < len(scan.Bounds) && scan.Bounds[n].Intervals.Points() && !scan.multikeyAt(n) {
+		if total*len(scan.Bounds[n].Intervals) > most {
+			p.reached.Explode = true
+			break
+		}
 		total *= len(scan.Bounds[n].Intervals)
 		pinned[n] = true
 		n++

@@ -34,11 +34,14 @@ const (
 	GeoNear2D                      // documents by distance from the origin of Near, on the plane; Index
 	GeoNear2DSphere                // the same on the sphere
 	TextMatch                      // documents that a $text query wants; Index
+	AndSorted                      // the records that all Inputs give; each gives them in order of RecordId
+	AndHash                        // the records that all Inputs give, in the order of the last
 )
 
 var stageNames = [...]string{"EOF", "COLLSCAN", "CLUSTERED_IXSCAN", "IXSCAN", "EXPRESS_IXSCAN", "EXPRESS_IXSCAN", "FETCH", "SORT", "SORT_MERGE",
 	"OR", "LIMIT", "SKIP", "SHARDING_FILTER", "PROJECTION_COVERED", "PROJECTION_SIMPLE", "PROJECTION_DEFAULT", "SUBPLAN", "COUNT",
-	"COUNT_SCAN", "RECORD_STORE_FAST_COUNT", "DISTINCT_SCAN", "GEO_NEAR_2D", "GEO_NEAR_2DSPHERE", "TEXT_MATCH"}
+	"COUNT_SCAN", "RECORD_STORE_FAST_COUNT", "DISTINCT_SCAN", "GEO_NEAR_2D", "GEO_NEAR_2DSPHERE", "TEXT_MATCH",
+	"AND_SORTED", "AND_HASH"}
 
 func (s Stage) String() string { return stageNames[s] }
 

@@ -13,9 +13,12 @@ import (
 // Result is the plans for a query, the one expected to be cheapest first. There is at least one.
 type Result struct {
 	Candidates []*Node
-	// Cached is set where the first came from a Cache.
-	Cached bool
+	// Reached tells which limits kept plans out.
+	Reached Reached
 }
+
+// Reached are the limits of planning that were met.
+type Reached struct{ Or, And, Explode bool }
 
 // Winner is the plan to run where nobody tries several.
 func (r *Result) Winner() *Node { return r.Candidates[0] }
@@ -28,10 +31,8 @@ type planner struct {
 	hint  *Index
 	// natural is the direction of a forced collection scan, 0 where it is not forced.
 	natural int
+	reached Reached
 }
-
-// maxCandidates bounds how many plans are kept for trials.
-const maxCandidates = 64
 
 // Plan makes the plans for a query over a collection.
 func Plan(q *Query, c *Collection) (*Result, error) {
@@ -219,23 +220,12 @@ func (p *planner) partialFits(x *Index, parts []*match.Node) bool {
 
 // candidates tries all indexes.
 func (p *planner) candidates() (*Result, error) {
-	var out []*Node
 	conj := newConjunction(p.q.Filter, p.parts)
-	for _, x := range p.c.Indexes {
-		switch {
-		case !p.usable(x):
-		case x.Kind == Other && !conj.geoServes(x):
-			if x == p.hint {
-				out = append(out, p.wholeIndex(x))
-			}
-		case p.partialFits(x, p.parts):
-			out = p.tryIndex(out, conj, x)
-		case x == p.hint && x.Kind != Wildcard:
-			out = append(out, p.wholeIndex(x))
-		}
-	}
-	if union := p.union(); union != nil {
-		out = append(out, p.finish(union))
+	out, uses := p.overIndexes(conj)
+	out = append(out, p.unions()...)
+	out = append(out, p.intersections(uses)...)
+	if len(p.q.Sort) > 0 && p.hint == nil {
+		out = p.sortedByIndex(out, conj)
 	}
 	if len(out) == 0 && p.q.Distinct != "" && p.q.Filter == nil {
 		out = p.distinctScans(out)
@@ -247,35 +237,70 @@ func (p *planner) candidates() (*Result, error) {
 		out = append(out, p.finish(p.collScan()))
 	}
 	rank(out, p.q)
-	if len(out) > maxCandidates {
-		out = out[:maxCandidates]
+	if limit := max(p.q.knobs().Plans, 1); len(out) > limit {
+		out = out[:limit]
 	}
-	return &Result{Candidates: out}, nil
+	return &Result{Candidates: out, Reached: p.reached}, nil
 }
 
-// tryIndex adds the plans over one index that are worth having.
-func (p *planner) tryIndex(out []*Node, conj *conjunction, x *Index) []*Node {
-	if x.Kind == Wildcard {
-		return p.tryWildcard(out, conj, x)
+// overIndexes gives the plans over one index each, and the uses they make of them.
+func (p *planner) overIndexes(conj *conjunction) (out []*Node, uses []*use) {
+	for _, x := range p.c.Indexes {
+		switch {
+		case !p.usable(x):
+		case x.Kind == Other && !conj.geoServes(x):
+			if x == p.hint {
+				out = append(out, p.wholeIndex(x))
+			}
+		case !p.partialFits(x, p.parts):
+			if x == p.hint && x.Kind != Wildcard {
+				out = append(out, p.wholeIndex(x))
+			}
+		case x.Kind == Wildcard:
+			out = p.tryWildcard(out, conj, x)
+		case !p.collationFits(x, conj):
+			if x == p.hint {
+				out = append(out, p.wholeIndex(x))
+			}
+		default:
+			u := conj.assign(x, "")
+			if leading := u.leads(conj); leading || x == p.hint {
+				out = append(out, p.finishIndex(p.indexScan(u), conj, u))
+				if leading {
+					uses = append(uses, u)
+				}
+			}
+		}
 	}
-	if !p.collationFits(x, conj) {
-		if p.hint == nil {
+	return out, uses
+}
+
+// leads reports whether the filter has something to say about the first field of the index.
+func (u *use) leads(conj *conjunction) bool {
+	return !u.bounds[0].Intervals.Full() || u.served > 0 && conj.hasPath(u.x.Fields[0].Path)
+}
+
+// sortedByIndex adds scans of whole indexes that give the order of the sort, where no plan so far gives it: an index holds
+// every document only where it is neither sparse nor hashed.
+func (p *planner) sortedByIndex(out []*Node, conj *conjunction) []*Node {
+	for _, n := range out {
+		if !n.Has(Sort) {
 			return out
 		}
-		return append(out, p.wholeIndex(x))
 	}
-	u := conj.assign(x, "")
-	leading := !u.bounds[0].Intervals.Full() || u.served > 0 && conj.hasPath(x.Fields[0].Path)
-	hinted := p.hint == x
-	if !leading && !hinted && !(p.sortWanted(x)) {
-		return out
+	for _, x := range p.c.Indexes {
+		if !p.usable(x) || x.Sparse || x.Kind != BTree || !p.partialFits(x, p.parts) || !p.collationFits(x, conj) {
+			continue
+		}
+		u := conj.assign(x, "")
+		if u.leads(conj) {
+			continue
+		}
+		if n := p.finishIndex(p.indexScan(u), conj, u); !n.Has(Sort) {
+			out = append(out, n)
+		}
 	}
-	scan := p.indexScan(u)
-	plan := p.finishIndex(scan, conj, u)
-	if !leading && !hinted && plan.Has(Sort) {
-		return out
-	}
-	return append(out, plan)
+	return out
 }
 
 // wholeIndex scans all of an index that a hint forces on a filter it does not fit: results that are not in it are lost,
@@ -294,12 +319,6 @@ func (c *conjunction) hasPath(path string) bool {
 		}
 	}
 	return false
-}
-
-// sortWanted reports whether a scan of the whole index can serve a sort; it holds every document only where it is neither
-// sparse nor hashed.
-func (p *planner) sortWanted(x *Index) bool {
-	return len(p.q.Sort) > 0 && !x.Sparse && x.Kind == BTree
 }
 
 // tryWildcard adds a plan for each path the filter names that the index covers.

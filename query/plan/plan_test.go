@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,18 +151,39 @@ func TestPlans(t *testing.T) {
 			c.Indexes = append(c.Indexes, index(t, x))
 		}
 		for _, k := range g.cases {
-			r, err := Plan(query(t, k.query), c)
+			n, err := first(query(t, k.query), c)
 			got := ""
 			if err != nil {
 				got = fmt.Sprintf("%d %s", mongoerr.CodeOf(err), mongoerr.From(err).Message)
 			} else {
-				got = brief(r.Winner())
+				got = brief(n)
 			}
 			if got != k.want {
 				t.Errorf("%v %s:\n got %s\nwant %s", g.indexes, k.query, got, k.want)
 			}
 		}
 	}
+}
+
+// first is the first plan for a query, and for each of the branches of one that is planned by branches.
+func first(q *Query, c *Collection) (*Node, error) {
+	r, err := Plan(q, c)
+	if err != nil {
+		return nil, err
+	}
+	if !q.Rooted() {
+		return r.Winner(), nil
+	}
+	var branches []*Node
+	for _, b := range q.Branches() {
+		one, err := Plan(b, c)
+		if err != nil || one.Winner().ReadsAll() {
+			return Subplan(r.Winner()), err
+		}
+		branches = append(branches, one.Winner())
+	}
+	n, _ := Assemble(q, c, branches)
+	return n, nil
 }
 
 type planCase struct{ query, want string }
@@ -217,9 +239,19 @@ var planCases = []struct {
 		{`{"filter":{"a":2},"hint":{"$natural":-1}}`, `COLLSCAN{ a: { $eq: 2 } }`},
 		{`{"hint":"nope"}`, `2 error processing query: ns=db.c: planner returned error :: caused by :: hint provided does not correspond to an existing index`},
 		{`{"filter":{"$or":[{"a":1},{"_id":2}]}}`, `SUBPLAN < FETCH < OR < (IXSCAN _id_1 _id:[2, 2] | IXSCAN a_1 a:[1, 1])`},
-		{`{"filter":{"$or":[{"a":1},{"b":2}]}}`, `COLLSCAN{ $or: [ { a: { $eq: 1 } }, { b: { $eq: 2 } } ] }`},
+		{`{"filter":{"$or":[{"a":1},{"b":2}]}}`, `SUBPLAN < COLLSCAN{ $or: [ { a: { $eq: 1 } }, { b: { $eq: 2 } } ] }`},
 		{`{"filter":{"$or":[{"a":1,"b":2},{"_id":2}]}}`,
 			`SUBPLAN < FETCH < OR < (FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1] | IXSCAN _id_1 _id:[2, 2])`},
+		{`{"filter":{"$or":[{"a":1,"b":2},{"_id":2,"c":3}]}}`,
+			`SUBPLAN < OR < (FETCH{ c: { $eq: 3 } } < IXSCAN _id_1 _id:[2, 2] | FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1])`},
+		{`{"filter":{"$or":[{"a":1},{"a":{"$gt":5}}]}}`, `SUBPLAN < FETCH < IXSCAN a_1 a:[1, 1](5, inf.0]`},
+		{`{"filter":{"$or":[{"a":1},{"_id":2}]},"count":true}`, `COUNT < SUBPLAN < OR < (IXSCAN _id_1 _id:[2, 2] | IXSCAN a_1 a:[1, 1])`},
+		{`{"filter":{"$or":[{"a":1},{"_id":2}]},"sort":{"b":1},"limit":2,"projection":{"b":1}}`,
+			`SUBPLAN < PROJECTION_SIMPLE < SORT limit 2 < FETCH < OR < (IXSCAN _id_1 _id:[2, 2] | IXSCAN a_1 a:[1, 1])`},
+		{`{"filter":{"$or":[{"a":1},{"_id":2}]},"hint":"a_1"}`, `FETCH{ $or: [ { _id: { $eq: 2 } }, { a: { $eq: 1 } } ] } < IXSCAN a_1 a:[MinKey, MaxKey]`},
+		{`{"filter":{"$or":[{"a":1,"$or":[{"a":3},{"b":1}]},{"b":2,"$or":[{"_id":3},{"a":5}]}]}}`,
+			`SUBPLAN < OR < (FETCH{ b: { $eq: 2 } } < OR < (IXSCAN _id_1 _id:[3, 3] | IXSCAN a_1 a:[5, 5]) | ` +
+				`FETCH{ $or: [ { a: { $eq: 3 } }, { b: { $eq: 1 } } ] } < IXSCAN a_1 a:[1, 1])`},
 		{`{"filter":{"a":{"$mod":[2,1]}}}`, `FETCH < IXSCAN{ a: { $mod: [ 2, 1 ] } } a_1 a:[nan.0, inf.0]`},
 		{`{"filter":{"a":{"$type":"string"}}}`, `FETCH < IXSCAN{ a: { $type: [ 2 ] } } a_1 a:["", {})`},
 		{`{"filter":{"a":true}}`, `FETCH < IXSCAN a_1 a:[true, true]`},
@@ -245,6 +277,17 @@ var planCases = []struct {
 		{`{"filter":{"a":1,"b":2,"c":3},"count":true}`, `COUNT < COUNT_SCAN a_1_b_1_c_-1 a:[1, 1] b:[2, 2] c:[3, 3]`},
 		{`{"filter":{"a":1,"$or":[{"b":2},{"b":{"$gt":7}}]}}`,
 			`FETCH{ a: { $eq: 1 } } < OR < (IXSCAN a_1_b_1_c_-1 a:[1, 1] b:[2, 2] c:[MaxKey, MinKey] | IXSCAN a_1_b_1_c_-1 a:[1, 1] b:(7, inf.0] c:[MaxKey, MinKey])`},
+	}},
+	{[]string{`{"key":{"a":1,"c":1}}`, `{"key":{"b":1,"c":1}}`}, []planCase{
+		{`{"filter":{"$or":[{"a":1},{"b":2}]},"sort":{"c":1}}`,
+			`SUBPLAN < FETCH < SORT_MERGE < (IXSCAN a_1_c_1 a:[1, 1] c:[MinKey, MaxKey] | IXSCAN b_1_c_1 b:[2, 2] c:[MinKey, MaxKey])`},
+		{`{"filter":{"$or":[{"a":{"$in":[1,2]},"d":1},{"b":2}]},"sort":{"c":-1}}`,
+			`SUBPLAN < FETCH < SORT_MERGE < (FETCH{ d: { $eq: 1 } } < IXSCAN a_1_c_1 backward a:[1, 1] c:[MaxKey, MinKey] | ` +
+				`FETCH{ d: { $eq: 1 } } < IXSCAN a_1_c_1 backward a:[2, 2] c:[MaxKey, MinKey] | IXSCAN b_1_c_1 backward b:[2, 2] c:[MaxKey, MinKey])`},
+		{`{"filter":{"$or":[{"a":1,"c":1},{"b":2}]},"projection":{"c":1,"_id":0}}`,
+			`SUBPLAN < PROJECTION_COVERED < OR < (IXSCAN a_1_c_1 a:[1, 1] c:[1, 1] | IXSCAN b_1_c_1 b:[2, 2] c:[MinKey, MaxKey])`},
+		{`{"filter":{"a":{"$in":[1,2]},"d":1},"sort":{"c":1}}`,
+			`SORT_MERGE < (FETCH{ d: { $eq: 1 } } < IXSCAN a_1_c_1 a:[1, 1] c:[MinKey, MaxKey] | FETCH{ d: { $eq: 1 } } < IXSCAN a_1_c_1 a:[2, 2] c:[MinKey, MaxKey])`},
 	}},
 	{[]string{`{"key":{"a":1},"multikey":["a"]}`}, []planCase{
 		{`{"filter":{"a":5}}`, `FETCH < IXSCAN a_1 a:[5, 5]`},
@@ -301,6 +344,83 @@ var planCases = []struct {
 		{`{"filter":{"a":1},"hint":"$**_1"}`, `FETCH < IXSCAN $**_1 $_path:["a", "a"] a:[1, 1]`},
 		{`{"filter":{"_id":{"$gt":1}},"hint":"$**_1"}`, `291 error processing query: ns=db.c: planner returned error :: caused by :: No query solutions`},
 	}},
+}
+
+// TestCandidates is about which plans take part in a trial.
+func TestCandidates(t *testing.T) {
+	one := func(name string) string { return `{"key":{` + name + `}}` }
+	for _, c := range []struct {
+		query   string
+		knobs   *Knobs
+		indexes []string
+		want    []string // in any order
+	}{
+		{`{"filter":{"a":1,"b":2}}`, nil, []string{one(`"a":1`), one(`"b":1`)}, []string{
+			`FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN b_1 b:[2, 2]`,
+			`FETCH{ $and: [ { a: { $eq: 1 } }, { b: { $eq: 2 } } ] } < AND_SORTED < (IXSCAN a_1 a:[1, 1] | IXSCAN b_1 b:[2, 2])`}},
+		{`{"filter":{"a":1,"b":2}}`, &Knobs{Plans: 64}, []string{one(`"a":1`), one(`"b":1`)}, []string{
+			`FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN b_1 b:[2, 2]`}},
+		{`{"filter":{"a":1,"b":{"$gt":2}}}`, nil, []string{one(`"a":1`), one(`"b":1`)}, []string{
+			`FETCH{ b: { $gt: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN b_1 b:(2, inf.0]`}},
+		{`{"filter":{"a":1,"b":{"$gt":2}}}`, &Knobs{Intersect: true, HashIntersect: true, Intersections: 3, Plans: 64}, []string{one(`"a":1`), one(`"b":1`)}, []string{
+			`FETCH{ b: { $gt: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN b_1 b:(2, inf.0]`,
+			`FETCH{ $and: [ { a: { $eq: 1 } }, { b: { $gt: 2 } } ] } < AND_HASH < (IXSCAN a_1 a:[1, 1] | IXSCAN b_1 b:(2, inf.0])`}},
+		{`{"filter":{"a":1,"b":2}}`, nil, []string{one(`"a":1`), one(`"a":1,"b":1`)}, []string{ // the second has all that the first has
+			`FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1]`, `FETCH < IXSCAN a_1_b_1 a:[1, 1] b:[2, 2]`}},
+		{`{"filter":{"a":1},"sort":{"c":1}}`, nil, []string{one(`"a":1`), one(`"c":1`)}, []string{
+			`SORT limit 0 < FETCH < IXSCAN a_1 a:[1, 1]`, `FETCH{ a: { $eq: 1 } } < IXSCAN c_1 c:[MinKey, MaxKey]`}},
+		{`{"filter":{"a":1},"sort":{"c":1}}`, nil, []string{one(`"a":1,"c":1`), one(`"c":1`)}, []string{ // no need of the whole of c_1
+			`FETCH < IXSCAN a_1_c_1 a:[1, 1] c:[MinKey, MaxKey]`}},
+		{`{"filter":{"z":1,"$or":[{"a":1,"b":2},{"c":3}]}}`, nil, []string{one(`"a":1`), one(`"b":1`), one(`"c":1`)}, []string{
+			`FETCH{ z: { $eq: 1 } } < OR < (FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[1, 1] | IXSCAN c_1 c:[3, 3])`,
+			`FETCH{ z: { $eq: 1 } } < OR < (FETCH{ a: { $eq: 1 } } < IXSCAN b_1 b:[2, 2] | IXSCAN c_1 c:[3, 3])`}},
+	} {
+		coll := &Collection{NS: "db.c"}
+		for _, x := range append([]string{`{"key":{"_id":1}}`}, c.indexes...) {
+			coll.Indexes = append(coll.Indexes, index(t, x))
+		}
+		q := query(t, c.query)
+		q.Knobs = c.knobs
+		r, err := Plan(q, coll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range r.Candidates {
+			got = append(got, brief(n))
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s over %s:\n got %s\nwant %s", c.query, c.indexes, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
+		}
+	}
+}
+
+func TestReachedLimits(t *testing.T) {
+	var or, keys []string
+	for i := range 4 {
+		or = append(or, fmt.Sprintf(`{"a%d":1,"b%d":1}`, i, i))
+		keys = append(keys, fmt.Sprintf(`{"key":{"a%d":1}}`, i), fmt.Sprintf(`{"key":{"b%d":1}}`, i))
+	}
+	coll := &Collection{NS: "db.c"}
+	for _, k := range keys {
+		coll.Indexes = append(coll.Indexes, index(t, k))
+	}
+	r, err := Plan(query(t, `{"filter":{"z":1,"$or":[`+strings.Join(or, ",")+`]}}`), coll)
+	if err != nil || len(r.Candidates) != 10 || r.Reached != (Reached{Or: true}) {
+		t.Errorf("%d unions, %+v, %v", len(r.Candidates), r.Reached, err)
+	}
+	r, err = Plan(query(t, `{"filter":{"a0":1,"a1":1,"a2":1,"a3":1}}`), coll)
+	if err != nil || len(r.Candidates) != 7 || r.Reached != (Reached{And: true}) {
+		t.Errorf("%d plans with intersections, %+v, %v", len(r.Candidates), r.Reached, err)
+	}
+	coll.Indexes = append(coll.Indexes, index(t, `{"key":{"x":1,"y":1}}`))
+	q := query(t, `{"filter":{"x":{"$in":[1,2,3]}},"sort":{"y":1}}`)
+	q.Knobs = &Knobs{Explode: 2, Plans: 64}
+	if r, err = Plan(q, coll); err != nil || !r.Winner().Has(Sort) || r.Reached != (Reached{Explode: true}) {
+		t.Errorf("explode: %s, %+v, %v", brief(r.Winner()), r.Reached, err)
+	}
 }
 
 func TestIntervals(t *testing.T) {

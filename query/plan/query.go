@@ -30,6 +30,28 @@ type Query struct {
 	NoExpress bool // the caller needs the stages of the ordinary plan (tailable, returnKey, showRecordId, …)
 	// Allowed restricts the indexes by name or key pattern (index filters, query settings); nil allows all.
 	Allowed func(*Index) bool
+
+	// Knobs are the server parameters in force; nil for their defaults.
+	Knobs *Knobs
+}
+
+// Knobs are the server parameters that the planner goes by.
+type Knobs struct {
+	Intersect     bool // internalQueryPlannerEnableIndexIntersection
+	HashIntersect bool // internalQueryPlannerEnableHashIntersection
+	Intersections int  // internalQueryEnumerationMaxIntersectPerAnd
+	Unions        int  // internalQueryEnumerationMaxOrSolutions
+	Plans         int  // internalQueryPlannerMaxIndexedSolutions
+	Explode       int  // internalQueryMaxScansToExplode
+}
+
+var defaultKnobs = Knobs{Intersect: true, Intersections: 3, Unions: 10, Plans: 64, Explode: 200}
+
+func (q *Query) knobs() *Knobs {
+	if q.Knobs == nil {
+		return &defaultKnobs
+	}
+	return q.Knobs
 }
 
 // SortField is one field of a sort; Meta is set for {$meta: …}, which no index provides.

@@ -17,6 +17,9 @@ func rank(plans []*Node, q *Query) {
 		if q.Limit > 0 && !n.Has(Sort) && len(q.Sort) > 0 {
 			costs[n] /= 20 // the first results come at once
 		}
+		if n.Intersects() {
+			costs[n] += assumed // a trial may find that it is better after all
+		}
 	}
 	slices.SortStableFunc(plans, func(a, b *Node) int {
 		switch ca, cb := costs[a], costs[b]; {
@@ -37,9 +40,14 @@ func cost(n *Node) float64 { c, _ := estimate(n); return c }
 
 // estimate gives cost and number of results.
 func estimate(n *Node) (c, rows float64) {
-	for _, in := range n.Inputs {
+	for i, in := range n.Inputs {
 		ci, ri := estimate(in)
-		c, rows = c+ci, rows+ri
+		c += ci
+		if both := n.Stage == AndSorted || n.Stage == AndHash; both && i > 0 {
+			rows = min(rows, ri) / 2
+		} else {
+			rows += ri
+		}
 	}
 	switch n.Stage {
 	case CollScan, ClusteredScan:

@@ -1,76 +1,102 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/query/match"
-	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// union plans an $or, the whole filter or one conjunct of it, as a union of index scans: each branch must have one. nil
-// where some branch has none.
-func (p *planner) union() *Node {
+// unions gives the plans that read each $or among the filter's conjuncts as a union of index scans.
+func (p *planner) unions() (out []*Node) {
 	if p.q.Filter == nil {
 		return nil
 	}
-	var best *Node
 	for i, n := range p.parts {
-		if n.Kind != match.Or {
-			continue
-		}
-		if u := p.unionOf(n, i); u != nil && (best == nil || cost(u) < cost(best)) {
-			best = u
+		if n.Kind == match.Or {
+			out = append(out, p.unionsOf(n, without(p.parts, i))...)
 		}
 	}
-	return best
+	return out
 }
 
-func (p *planner) unionOf(or *match.Node, at int) *Node {
-	var beside []*match.Node
-	for i, n := range p.parts {
-		if i != at {
-			beside = append(beside, n)
-		}
-	}
-	out := &Node{Stage: Or}
-	for _, b := range or.Children {
-		in := p.branch(b, beside)
-		if in == nil {
+func without(parts []*match.Node, at int) []*match.Node {
+	return append(slices.Clone(parts[:at]), parts[at+1:]...)
+}
+
+// unionsOf gives the unions for one $or: each branch has to have an index, and where some have several, all choices are
+// tried, up to a limit.
+func (p *planner) unionsOf(or *match.Node, beside []*match.Node) (out []*Node) {
+	choices := make([][]*Node, len(or.Children))
+	for i, b := range or.Children {
+		if choices[i] = p.branches(b, beside); choices[i] == nil {
 			return nil
 		}
-		out.Inputs = append(out.Inputs, in)
 	}
-	out = p.mergeSorted(out)
-	f := over(Fetch, out)
+	var left *match.Matcher
 	if len(beside) > 0 {
-		f.Filter = p.q.Filter.Sub(beside...) // each branch checks its own part of the $or
-		return f
+		left = p.q.Filter.Sub(beside...) // each branch checks its own part of the $or
 	}
-	return over(SubPlan, f)
+	at := make([]int, len(choices))
+	for {
+		if len(out) >= max(p.q.knobs().Unions, 1) {
+			p.reached.Or = true
+			return out
+		}
+		in := make([]*Node, len(choices))
+		for i := range in {
+			in[i] = choices[i][at[i]].clone()
+		}
+		out = append(out, p.finishUnion(joinScans(in, or.Children), left))
+		i := 0
+		for ; i < len(at); i++ { // the first branch changes most often
+			if at[i]++; at[i] < len(choices[i]) {
+				break
+			}
+			at[i] = 0
+		}
+		if i == len(at) {
+			return out
+		}
+	}
 }
 
-// branch is the best index scan for one branch of an $or, with a fetch above it only if something is left to check. What
-// stands beside the $or narrows the bounds, too.
-func (p *planner) branch(b *match.Node, beside []*match.Node) *Node {
+// clone copies the stages of a branch, so that one plan may turn its scans round without the others.
+func (n *Node) clone() *Node {
+	c := *n
+	c.Inputs = nil
+	for _, in := range n.Inputs {
+		c.Inputs = append(c.Inputs, in.clone())
+	}
+	return &c
+}
+
+// branches are the index scans that one branch of an $or may use, the cheapest first, each with a fetch above it only if
+// something is left to check. What stands beside the $or narrows the bounds, too.
+func (p *planner) branches(b *match.Node, beside []*match.Node) (out []*Node) {
 	own := conjuncts(b)
 	parts := append(append(make([]*match.Node, 0, len(own)+len(beside)), own...), beside...)
 	conj := newConjunction(p.q.Filter, parts)
-	var best *Node
-	bestCost := 0.0
 	for _, x := range p.c.Indexes {
 		if !p.usable(x) || x.Kind == Other && !conj.geoServes(x) || !p.partialFits(x, parts) || !p.collationFits(x, conj) {
 			continue
 		}
 		for _, u := range p.branchUses(conj, x) {
-			n := p.branchScan(conj, u, len(own))
-			if c := cost(n); best == nil || c < bestCost {
-				best, bestCost = n, c
-			}
+			out = append(out, p.branchScan(conj, u, len(own)))
 		}
 	}
-	if best == nil && b.Kind == match.Or {
-		return p.nestedUnion(b, beside)
+	if len(out) == 0 {
+		return p.nestedUnion(own, beside)
 	}
-	return best
+	slices.SortStableFunc(out, func(a, b *Node) int {
+		switch ca, cb := cost(a), cost(b); {
+		case ca < cb:
+			return -1
+		case ca > cb:
+			return 1
+		}
+		return 0
+	})
+	return out
 }
 
 func (p *planner) branchUses(conj *conjunction, x *Index) []*use {
@@ -83,17 +109,34 @@ func (p *planner) branchUses(conj *conjunction, x *Index) []*use {
 	return nil
 }
 
-// nestedUnion plans an $or that is a branch of another, as an $and in between may leave it.
-func (p *planner) nestedUnion(or *match.Node, beside []*match.Node) *Node {
-	out := &Node{Stage: Or}
-	for _, b := range or.Children {
-		in := p.branch(b, beside)
-		if in == nil {
-			return nil
+// nestedUnion plans a branch of an $or by an $or among its own conjuncts.
+func (p *planner) nestedUnion(own, beside []*match.Node) []*Node {
+	for i, or := range own {
+		if or.Kind != match.Or {
+			continue
 		}
-		out.Inputs = append(out.Inputs, in)
+		rest := without(own, i)
+		outer := append(slices.Clone(rest), beside...)
+		union := &Node{Stage: Or}
+		for _, b := range or.Children {
+			in := p.branches(b, outer)
+			if in == nil {
+				union = nil
+				break
+			}
+			union.Inputs = append(union.Inputs, in[0])
+		}
+		switch {
+		case union == nil:
+		case len(rest) > 0:
+			f := over(Fetch, union)
+			f.Filter = p.q.Filter.Sub(rest...)
+			return []*Node{f}
+		default:
+			return []*Node{union}
+		}
 	}
-	return out
+	return nil
 }
 
 // branchScan leaves what stands beside the $or to the fetch above the union.
@@ -114,103 +157,114 @@ func (p *planner) branchScan(conj *conjunction, u *use, own int) *Node {
 	return f
 }
 
-// mergeSorted turns a union into a merge where every branch gives the sort's order.
-func (p *planner) mergeSorted(or *Node) *Node {
-	if len(p.q.Sort) == 0 {
-		return or
+// joinScans makes one scan of those of single predicates that need nothing but the first field of the same index.
+func joinScans(in []*Node, of []*match.Node) []*Node {
+	first := map[*Index]*Node{}
+	out := in[:0]
+	for i, n := range in {
+		if !of[i].Leaf() || !n.onFirstField() {
+			out = append(out, n)
+			continue
+		}
+		if one := first[n.Index]; one != nil {
+			b := slices.Clone(one.Bounds)
+			b[0].Intervals = union(append(slices.Clone(b[0].Intervals), n.Bounds[0].Intervals...))
+			one.Bounds = b
+			continue
+		}
+		first[n.Index] = n
+		out = append(out, n)
 	}
+	return out
+}
+
+// onFirstField reports whether a scan's bounds decide everything, and all of them are on the first field.
+func (n *Node) onFirstField() bool {
+	if n.Stage != IndexScan || n.Filter != nil || n.Index.Kind != BTree || n.Start != nil || n.End != nil {
+		return false
+	}
+	for i := range n.Bounds[1:] {
+		if !n.Bounds[i+1].Intervals.Full() {
+			return false
+		}
+	}
+	return true
+}
+
+// finishUnion puts on the branches of an $or what the query asks besides; left is what stands beside the $or. Branches
+// that all come in the order of the sort are merged. Documents are fetched above the union, if at all, save where a branch
+// had to look at its own.
+func (p *planner) finishUnion(in []*Node, left *match.Matcher) *Node {
+	root := in[0]
+	if len(in) > 1 {
+		root = &Node{Stage: Or, Inputs: in}
+	}
+	sorted := false
+	if len(p.q.Sort) > 0 {
+		if merge := p.mergeSorted(in); merge != nil {
+			root, sorted = merge, true
+		}
+	}
+	between := p.q.ShardFilter || len(p.q.Sort) > 0 && !sorted
+	if left == nil && !between && p.q.Distinct == "" && p.coverable(in) {
+		return p.finishSorted(root, sorted, true)
+	}
+	if left != nil || !fetched(in) {
+		root = over(Fetch, root)
+		root.Filter = left
+	}
+	return p.finishSorted(root, sorted, false)
+}
+
+func fetched(in []*Node) bool {
+	for _, n := range in {
+		if n.Stage != Fetch {
+			return false
+		}
+	}
+	return true
+}
+
+// coverable reports whether the keys of all inputs hold what results need.
+func (p *planner) coverable(in []*Node) bool {
+	for _, n := range in {
+		if n.Stage != IndexScan || !p.canCover(n.Index) {
+			return false
+		}
+	}
+	return true
+}
+
+// mergeSorted merges inputs in the order of the sort; nil where one of them does not give it.
+func (p *planner) mergeSorted(in []*Node) *Node {
 	merge := &Node{Stage: SortMerge, SortPattern: p.q.SortPattern, SortFields: p.q.Sort}
-	for _, in := range or.Inputs {
-		scan := in
-		if in.Stage == Fetch {
-			scan = in.input()
+	for _, n := range in {
+		scan := n
+		if n.Stage == Fetch {
+			scan = n.input()
 		}
 		if scan.Stage != IndexScan {
-			return or
+			return nil
 		}
 		sorted := p.sortedBy(scan)
 		if sorted == nil {
-			return or
+			return nil
 		}
-		if in.Stage == Fetch {
-			f := *in
-			f.Inputs = []*Node{sorted}
-			sorted = &f
-		}
+		parts := []*Node{sorted}
 		if sorted.Stage == SortMerge {
-			merge.Inputs = append(merge.Inputs, sorted.Inputs...)
-			continue
+			parts = sorted.Inputs
 		}
-		merge.Inputs = append(merge.Inputs, sorted)
+		for _, part := range parts {
+			if n.Stage == Fetch {
+				f := *n
+				f.Inputs = []*Node{part}
+				part = &f
+			}
+			merge.Inputs = append(merge.Inputs, part)
+		}
+	}
+	if len(merge.Inputs) == 1 {
+		return merge.Inputs[0]
 	}
 	return merge
-}
-
-// minMax scans the hinted index between two keys.
-func (p *planner) minMax() (*Result, error) {
-	q := p.q
-	if p.hint == nil {
-		return nil, mongoerr.New(51173, "When using min()/max() a hint of which index to use must be provided")
-	}
-	if p.hint.Kind != BTree {
-		return nil, mongoerr.New(51174, "min and max may not be used with an index of this kind")
-	}
-	if !sameCollation(q.CollationDoc, p.hint.CollationDoc) {
-		for _, d := range [][]byte{q.Min, q.Max} {
-			for _, v := range value.Elements(d) {
-				if v.T == value.String {
-					return nil, mongoerr.New(51174, "The index's collation differs from that of the query, whose min or max holds strings")
-				}
-			}
-		}
-	}
-	for _, d := range [][]byte{q.Min, q.Max} {
-		if d != nil && !sameFields(d, p.hint) {
-			return nil, mongoerr.New(51174, "The index chosen is not compatible with min/max")
-		}
-	}
-	if q.Min != nil && q.Max != nil && compareKeys(q.Min, q.Max, p.hint) >= 0 {
-		return nil, mongoerr.New(51175, "The value provided for min must be less than the value provided for max")
-	}
-	scan := &Node{Stage: IndexScan, Index: p.hint, Start: q.Min, End: q.Max, Direction: 1, Dedupe: p.hint.Multikey}
-	for _, f := range p.hint.Fields {
-		scan.Bounds = append(scan.Bounds, FieldBounds{Path: f.Path, Desc: f.Desc, Intervals: everything()})
-	}
-	sorted := len(q.Sort) > 0 && sameCollation(q.CollationDoc, p.hint.CollationDoc) && provides(scan, q.Sort, nil) != 0
-	if sorted {
-		scan.Direction = provides(scan, q.Sort, nil)
-	}
-	if q.Filter == nil && !q.ShardFilter && (sorted || len(q.Sort) == 0) && p.canCover(p.hint) && !q.Count {
-		return p.only(p.finishSorted(scan, sorted, true)), nil
-	}
-	f := over(Fetch, scan)
-	if q.Filter != nil {
-		f.Filter = q.Filter
-	}
-	return p.only(p.finishSorted(f, sorted, false)), nil
-}
-
-func sameFields(d []byte, x *Index) bool {
-	i := 0
-	for k := range value.Elements(d) {
-		if i == len(x.Fields) || x.Fields[i].Path != k {
-			return false
-		}
-		i++
-	}
-	return i == len(x.Fields)
-}
-
-// compareKeys orders two keys as the index does.
-func compareKeys(a, b []byte, x *Index) int {
-	av, bv := value.Values(a), value.Values(b)
-	for i, f := range x.Fields {
-		if c := value.CompareCollated(av[i], bv[i], x.Collator); c != 0 {
-			if f.Desc {
-				return -c
-			}
-			return c
-		}
-	}
-	return 0
 }

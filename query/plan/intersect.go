@@ -1,0 +1,51 @@
+package plan
+
+// intersections gives the plans that read two indexes and keep the records that both name. Where each scan is of one
+// single key, its records come in the order of their RecordIds and the two are merged; every other pair has to remember
+// the records of the first, which is off unless a server parameter says otherwise. The whole filter stands above.
+func (p *planner) intersections(uses []*use) (out []*Node) {
+	k := p.q.knobs()
+	if !k.Intersect || p.hint != nil || len(uses) < 2 {
+		return nil
+	}
+	for i, a := range uses {
+		for _, b := range uses[i+1:] {
+			stage, ok := intersects(a, b, k.HashIntersect)
+			if !ok {
+				continue
+			}
+			if len(out) >= k.Intersections {
+				p.reached.And = true
+				return out
+			}
+			f := over(Fetch, &Node{Stage: stage, Inputs: []*Node{p.indexScan(a), p.indexScan(b)}})
+			f.Filter = p.q.Filter
+			out = append(out, p.finishSorted(f, false, false))
+		}
+	}
+	return out
+}
+
+// intersects says how two scans may be joined, if that narrows either.
+func intersects(a, b *use, hash bool) (Stage, bool) {
+	switch {
+	case a.empty || b.empty || a.x.Kind == Other || b.x.Kind == Other || a.by&^b.by == 0 || b.by&^a.by == 0:
+		return 0, false
+	case a.single() && b.single():
+		return AndSorted, true
+	}
+	return AndHash, hash
+}
+
+// single reports whether the bounds are those of one key.
+func (u *use) single() bool {
+	for i := range u.bounds {
+		if l := u.bounds[i].Intervals; len(l) != 1 || !l[0].Point() {
+			return false
+		}
+	}
+	return true
+}
+
+// Intersects reports whether a plan reads several indexes and keeps what all of them name.
+func (n *Node) Intersects() bool { return n.Has(AndSorted) || n.Has(AndHash) }
