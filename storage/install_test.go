@@ -60,6 +60,8 @@ func TestReplay(t *testing.T) {
 			m.e.Resign(errNoMember)
 		}
 		m.start()
+		// A store's own index is never behind what it holds: the next crash has to come after the replay.
+		l.waitApplied(m, at)
 	}
 	w.wait()
 	l.settle()
