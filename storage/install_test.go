@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 		}
 		m.start()
 		// A store's own index is never behind what it holds: the next crash has to come after the replay.
-		l.waitApplied(m, at)
+		l.waitApplied(m, int(at))
 	}
 	w.wait()
 	l.settle()
