@@ -288,7 +288,7 @@ func runListCommands(op *Op, dst []byte) ([]byte, error) {
 		}
 		var sm int
 		dst, sm = value.BeginKey(dst, value.Document, s.Name)
-		dst = value.Append(dst, "help", value.NewString(s.Help))
+		dst = value.Append(dst, "help", value.NewString(s.Help()))
 		dst = value.Append(dst, "requiresAuth", value.NewBool(!s.NoAuth))
 		dst = value.Append(dst, "secondaryOk", value.NewBool(s.Kind == None || s.Kind == Read))
 		dst = value.Append(dst, "adminOnly", value.NewBool(s.AdminOnly))

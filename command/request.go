@@ -33,6 +33,7 @@ type Request struct {
 	WriteConcern   []byte
 	MaxTimeMS      int64
 	Comment        value.Value
+	Help           bool // only what the command does is asked for
 	ClusterTime    []byte
 	ShardVersion   []byte
 	DatabaseVer    []byte
@@ -351,6 +352,8 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		return true, r.setMaxTime(string(key), v)
 	case "comment":
 		r.Comment = v
+	case "help":
+		r.Help = v.Truthy()
 	case "$clusterTime":
 		r.ClusterTime, err = v.Doc(), typed(TObject)
 	case "shardVersion":
@@ -378,7 +381,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		r.StmtID, err = v, typed(TInt)
 	case "stmtIds":
 		r.StmtIDs, err = v.Doc(), typed(TArray)
-	case "$configTime", "$topologyTime", "$client", "$audit", "help", "clientOperationKey",
+	case "$configTime", "$topologyTime", "$client", "$audit", "clientOperationKey",
 		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction", "rawData",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
 	default:

@@ -220,7 +220,10 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		}
 		s.ops.remove(op)
 	}()
-	if err := s.prepare(op); err != nil {
+	switch err := s.prepare(op); {
+	case wantsHelp(&op.Req, err):
+		return appendHelp(dst, spec), nil
+	case err != nil:
 		return dst, err
 	}
 	return spec.Run(op, dst)

@@ -72,7 +72,6 @@ type Spec struct {
 	Aliases []string
 	Roles   Role
 	Kind    Kind
-	Help    string
 
 	AdminOnly    bool  // must be sent to the admin database
 	ArgTypes     Types // types of the command's own value; 0 = any

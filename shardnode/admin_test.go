@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -224,4 +225,24 @@ func batchLen(t *testing.T, r bson.M) int {
 		}
 	}
 	return -1
+}
+
+// Asked with help, a command tells what it does and does nothing, however little else of the request is right.
+func TestCommandsTellWhatTheyDo(t *testing.T) {
+	n := newTestNode(t)
+	for _, cmd := range []string{`{"find": 1, "help": true}`, `{"dropDatabase": 1, "help": 1}`, `{"update": 1, "nonsense": 2, "help": true}`, `{"replSetGetStatus": 1, "help": true}`} {
+		r := n.ok("d", cmd)
+		text, _ := r["help"].(string)
+		if !strings.HasPrefix(text, "help for: ") || len(strings.Fields(text)) < 4 || len(r) > 2 && r["operationTime"] == nil {
+			t.Errorf("%s: %v", cmd, r)
+		}
+	}
+	if r := n.do("d", `{"find": 1, "help": false}`); r["ok"] != 0.0 {
+		t.Errorf("help: false ran no find: %v", r)
+	}
+	for _, v := range n.ok("admin", `{"listCommands": 1}`)["commands"].(bson.D) {
+		if help := v.Value.(bson.D)[0]; help.Key != "help" || help.Value == "" {
+			t.Errorf("%s: no help", v.Key)
+		}
+	}
 }

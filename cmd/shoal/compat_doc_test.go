@@ -33,6 +33,13 @@ func TestCompatibilityTable(t *testing.T) {
 	if err := a.sharded(); err != nil {
 		t.Fatal(err)
 	}
+	for _, s := range a.services {
+		for _, spec := range s.Table.Specs() {
+			if spec.Help() == "" {
+				t.Errorf("command/help.txt has no line for %s", spec.Name)
+			}
+		}
+	}
 	have, err := os.ReadFile(compatDoc)
 	if err != nil {
 		t.Fatal(err)

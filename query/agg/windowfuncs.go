@@ -166,14 +166,15 @@ type slope struct {
 	b    *bounds
 }
 
-// point is the sort value and the input at one document, as doubles.
+// point is the sort value and the input at one document, as doubles. Dates stay milliseconds here: as a count of hours or
+// weeks since 1970 they would lose the digits that differences between neighbours are made of.
 func (w *slope) point(p *partition, in []value.Value, i int) (x, y float64, err error) {
 	key := p.keys[i][0]
 	switch {
 	case w.unit > 0 && key.T != value.DateTime:
 		return 0, 0, mongoerr.Newf(5624900, "%s with 'unit' expects the sortBy field to be a Date", w.name)
 	case w.unit > 0:
-		x = float64(key.DateTime()) / float64(w.unit)
+		x = float64(key.DateTime())
 	case key.T == value.DateTime:
 		return 0, 0, mongoerr.Newf(5624901, "%s where the sortBy is a Date requires a 'unit'", w.name)
 	case !key.T.Numeric():
@@ -219,7 +220,7 @@ func (w *slope) derivative(p *partition, in []value.Value, lo, hi int) (value.Va
 	if err != nil || x1 == x0 {
 		return value.NewNull(), err
 	}
-	return w.number(in[lo:hi], (y1-y0)/(x1-x0)), nil
+	return w.number(in[lo:hi], (y1-y0)/(x1-x0)*w.scale()), nil
 }
 
 func (w *slope) integral(p *partition, in []value.Value, lo, hi int) (value.Value, error) {
@@ -247,8 +248,11 @@ func (w *slope) integral(p *partition, in []value.Value, lo, hi int) (value.Valu
 		}
 		sum += (y0 + y1) * (x1 - x0) / 2
 	}
-	return w.number(in[lo:hi], sum), nil
+	return w.number(in[lo:hi], sum/w.scale()), nil
 }
+
+// scale is how many of the points' units make one of the unit that was asked for.
+func (w *slope) scale() float64 { return float64(max(w.unit, 1)) }
 
 // number gives a decimal where one of the inputs is one.
 func (w *slope) number(in []value.Value, f float64) value.Value {

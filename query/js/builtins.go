@@ -2,6 +2,7 @@ package js
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 	"time"
@@ -29,9 +30,7 @@ var classes = []class{
 		t, i := v.Timestamp()
 		return "Timestamp(" + strconv.FormatUint(uint64(t), 10) + ", " + strconv.FormatUint(uint64(i), 10) + ")"
 	}, false},
-	{"BinData", value.Binary, makeBinary, func(v value.Value) string {
-		return "BinData(" + strconv.Itoa(int(v.Subtype())) + `,"` + base64.StdEncoding.EncodeToString(v.Bytes()) + `")`
-	}, false},
+	{"BinData", value.Binary, makeBinary, binaryText, false},
 	{"MinKey", value.MinKey, func(*Runtime, []goja.Value) (value.Value, bool) { return value.NewMinKey(), true },
 		func(value.Value) string { return `{ "$minKey" : 1 }` }, false},
 	{"MaxKey", value.MaxKey, func(*Runtime, []goja.Value) (value.Value, bool) { return value.NewMaxKey(), true },
@@ -70,7 +69,15 @@ func (r *Runtime) installBuiltins() {
 		}
 		if c.t == value.ObjectID {
 			method("valueOf", func(v value.Value) any { return hex.EncodeToString(v.Bytes()) })
-			method("getTimestamp", func(v value.Value) any { return nil })
+			method("getTimestamp", func(v value.Value) any {
+				id := v.ObjectID()
+				return r.construct("Date", r.vm.ToValue(1000*float64(binary.BigEndian.Uint32(id[:4]))))
+			})
+		}
+		if c.t == value.Binary {
+			for name, fn := range binaryMethods {
+				method(name, fn)
+			}
 		}
 		_ = r.vm.Set(c.name, ctor)
 	}
@@ -81,6 +88,7 @@ func (r *Runtime) installBuiltins() {
 		}
 		return goja.Undefined()
 	})
+	r.installFunctions()
 	if _, err := r.vm.RunProgram(prelude); err != nil {
 		panic(err) // a constant of this package
 	}
@@ -131,7 +139,7 @@ func makeDecimal(_ *Runtime, args []goja.Value) (value.Value, bool) {
 func makeObjectID(_ *Runtime, args []goja.Value) (value.Value, bool) {
 	var id [12]byte
 	if len(args) == 0 {
-		return value.Value{}, false
+		return value.NewObjectID(newObjectID()), true
 	}
 	text := []byte(args[0].String())
 	if len(text) != 24 {

@@ -32,8 +32,16 @@ func TestCall(t *testing.T) {
 		{"function(x) { x.a = 7; return {a: x.a} }", value.NewDocument(value.Doc(value.F("a", value.NewDouble(7))))},
 		{"function() { }", value.NewUndefined()},
 		{"function(x) { return tojsononeline({a: x.a, l: [x.l, x.id], d: x.d, e: [], n: null}) }", value.NewString(
-			`{ "a" : 3, "l" : [ NumberLong("1152921504606846976"), ObjectId("010000000000000000000000") ], "d" : ISODate("1970-01-02T00:00:00.000Z"), "e" : [ ], "n" : null }`)},
-		{"function(x) { return tojson({a: {b: [1]}}) }", value.NewString("{\n\t\"a\" : {\n\t\t\"b\" : [\n\t\t\t1\n\t\t]\n\t}\n}")},
+			`{ "a" : 3, "l" : [ NumberLong("1152921504606846976"), ObjectId("010000000000000000000000") ], "d" : ISODate("1970-01-02T00:00:00Z"), "e" : [ ], "n" : null }`)},
+		{"function(x) { return tojson({a: {b: [1]}}) }", value.NewString(`{ "a" : { "b" : [ 1 ] } }`)},
+		{"function(x) { return tojson({a: [1], b: '" + strings.Repeat("x", 80) + "'}) }", value.NewString("{\n\t\"a\" : [\n\t\t1\n\t],\n\t\"b\" : \"" + strings.Repeat("x", 80) + "\"\n}")},
+		{"function(x) { return hex_md5('Anya') }", value.NewString("9b53e667f30cd329dca1ec9e6a83e994")},
+		{"function(x) { return [MD5('9b53e667f30cd329dca1ec9e6a83e994').subtype(), UUID().length(), HexData(0, '01ff').hex()] }",
+			value.NewArray(value.ArrayOf(value.NewInt32(5), value.NewInt32(16), value.NewString("01ff")))},
+		{"function(x) { return tojson(UUID('00112233-4455-6677-8899-aabbccddeeff')) }", value.NewString(`UUID("00112233-4455-6677-8899-aabbccddeeff")`)},
+		{"function(x) { return bsonWoCompare({a: 1}, {a: 2}) + bsonWoCompare([1], [1]) }", value.NewDouble(-1)},
+		{"function(x) { return new DBRef('c', 1).$ref + tojson(DBRef('c', 1, 'd')) }", value.NewString(`c{ "$ref" : "c", "$id" : 1, "$db" : "d" }`)},
+		{"function(x) { return x.id.getTimestamp().getTime() + String(ObjectId()).length }", value.NewDouble(16777216000 + 36)},
 		{"function(x) { return x.re.test('BAA') }", value.NewBool(true)},
 	} {
 		f, err := Compile(c.src)
