@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +32,7 @@ type VectorClock struct {
 	wall                      func() time.Time
 	keys                      atomic.Pointer[KeyRing]
 	signed                    atomic.Pointer[signature]
+	sources                   atomic.Pointer[[]func() uint64] // of the config time
 }
 
 // DefaultMaxDriftSecs is maxAcceptableLogicalClockDriftSecs: one year.
@@ -53,10 +57,31 @@ func (c *VectorClock) Keys() *KeyRing { return c.keys.Load() }
 // SetMaxDrift changes the accepted distance of a foreign time from the wall clock.
 func (c *VectorClock) SetMaxDrift(secs int64) { c.maxDriftSecs.Store(secs) }
 
+// FromConfigServer makes the clock that of a config server: its config time is what source gives at any moment, the newest
+// time that a majority of the set has. Several members of the set may share a clock.
+func (c *VectorClock) FromConfigServer(source func() uint64) {
+	for {
+		old := c.sources.Load()
+		next := []func() uint64{source}
+		if old != nil {
+			next = append(slices.Clone(*old), source)
+		}
+		if c.sources.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
 // Now reads all components such that Cluster >= Config >= Topology.
 func (c *VectorClock) Now() VectorTime {
-	// Reading upwards keeps the order: each later read can only be of a larger component.
+	// Reading upwards keeps the order: each later read can only be of a larger component. A topology time that is read here
+	// was written by a change of the catalog that the config time read behind it has, too.
 	t := c.topology.Load()
+	if from := c.sources.Load(); from != nil {
+		for _, source := range *from {
+			c.AdvanceConfig(source())
+		}
+	}
 	f := c.config.Load()
 	return VectorTime{Topology: t, Config: f, Cluster: c.cluster.Load()}
 }
@@ -136,14 +161,14 @@ func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted 
 	return nil
 }
 
-// GossipInPlain takes over $configTime and $topologyTime of a message between nodes.
-func (c *VectorClock) GossipInPlain(body []byte) {
-	if v := value.Lookup(body, "$configTime"); v.T == value.Timestamp {
-		c.AdvanceConfig(v.TimestampU64())
+// GossipInPlain takes over $configTime and $topologyTime of a message between nodes. Times too far in the future are left.
+func (c *VectorClock) GossipInPlain(config, topology uint64) {
+	limit := uint64(c.wall().Unix()+c.maxDriftSecs.Load()) << 32
+	if config > limit || topology > limit {
+		return
 	}
-	if v := value.Lookup(body, "$topologyTime"); v.T == value.Timestamp {
-		c.AdvanceTopology(v.TimestampU64())
-	}
+	c.AdvanceConfig(config)
+	c.AdvanceTopology(topology)
 }
 
 // AppendClusterTime adds a signed $clusterTime element.
@@ -161,11 +186,36 @@ func (c *VectorClock) AppendSignedTime(dst []byte) []byte {
 	return c.appendSigned(dst, t)
 }
 
-// AppendPlain adds $configTime and $topologyTime, for messages between nodes.
+// AppendPlain adds $configTime and $topologyTime, for messages between nodes; nothing in a set that belongs to no cluster.
 func (c *VectorClock) AppendPlain(dst []byte) []byte {
 	now := c.Now()
+	if now.Config == 0 {
+		return dst
+	}
 	dst = value.Append(dst, "$configTime", value.NewTimestampU64(now.Config))
 	return value.Append(dst, "$topologyTime", value.NewTimestampU64(now.Topology))
+}
+
+// plainTail is the end of a reply that AppendPlain made last, with zero times.
+var plainTail = append(value.Append(value.Append(nil, "$configTime", value.NewTimestampU64(0)), "$topologyTime", value.NewTimestampU64(0)), 0)
+
+// TakePlain takes over the times at the end of a reply, and gives the reply without them: nobody behind the node that
+// received it is to see them. It works in the reply's own memory.
+func (c *VectorClock) TakePlain(reply []byte) []byte {
+	at := len(reply) - len(plainTail)
+	if at < 4 {
+		return reply
+	}
+	// Each element is its type and name, then eight bytes of time.
+	const config, topology, second = 13, 36, 21
+	tail := reply[at:]
+	if !bytes.Equal(tail[:config], plainTail[:config]) || !bytes.Equal(tail[second:topology], plainTail[second:topology]) {
+		return reply
+	}
+	c.GossipInPlain(binary.LittleEndian.Uint64(tail[config:]), binary.LittleEndian.Uint64(tail[topology:]))
+	reply = append(reply[:at], 0)
+	binary.LittleEndian.PutUint32(reply, uint32(len(reply)))
+	return reply
 }
 
 func (c *VectorClock) appendSigned(dst []byte, t uint64) []byte {

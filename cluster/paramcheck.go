@@ -100,3 +100,11 @@ func mergeVerbosity(base, change []byte) []byte {
 	}
 	return value.End(dst, m)
 }
+
+// checkMonitorProtocol takes the two ways in which members of sets are followed.
+func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
+	if s := v.Str(); s != "streamable" && s != "sdam" {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for replicaSetMonitorProtocol: %s, expected streamable or sdam", s)
+	}
+	return v, nil
+}

@@ -87,6 +87,9 @@ func (t *Topology) wait(op *Op) error {
 	if op.Service.stopping.Load() {
 		return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down")
 	}
+	waiting := &op.Service.Status.hellos.awaiting
+	waiting.Add(1)
+	defer waiting.Add(-1)
 	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
 	defer timer.Stop()
 	select {

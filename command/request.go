@@ -35,6 +35,8 @@ type Request struct {
 	Comment        value.Value
 	Help           bool // only what the command does is asked for
 	ClusterTime    []byte
+	ConfigTime     uint64 // what other nodes know of the catalog, and of the shards
+	TopologyTime   uint64
 	ShardVersion   []byte
 	DatabaseVer    []byte
 	ReadPreference *cluster.ReadPreference // nil: the primary
@@ -381,13 +383,26 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 		r.StmtID, err = v, typed(TInt)
 	case "stmtIds":
 		r.StmtIDs, err = v.Doc(), typed(TArray)
-	case "$configTime", "$topologyTime", "$client", "$audit", "clientOperationKey",
+	case "$configTime", "$topologyTime":
+		r.keepTime(string(key), v)
+	case "$client", "$audit", "clientOperationKey",
 		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction", "rawData",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
 	default:
 		return false, nil
 	}
 	return true, err
+}
+
+// keepTime keeps what another node knows of the catalog and of the shards.
+func (r *Request) keepTime(key string, v value.Value) {
+	switch {
+	case v.T != value.Timestamp:
+	case key == "$configTime":
+		r.ConfigTime = v.TimestampU64()
+	default:
+		r.TopologyTime = v.TimestampU64()
+	}
 }
 
 func (r *Request) setTxnNumber(v value.Value) error {

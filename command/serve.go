@@ -80,6 +80,10 @@ var uncompressed = map[string]bool{
 // exhaust keeps answering one request: a streaming hello for as long as the client listens, a getMore until its cursor
 // is exhausted.
 func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply, name string) {
+	if n := f.Service.Status.hellos.streaming(name); n != nil {
+		n.Add(1)
+		defer n.Add(-1)
+	}
 	next := *m
 	for {
 		body := nextExhaust(name, next.Body, r.Doc())

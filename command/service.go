@@ -172,7 +172,11 @@ func (s *Service) appendTimes(dst []byte, op *Op) []byte {
 	if ts == 0 {
 		ts = s.Clock.ClusterTime()
 	}
-	return value.Append(dst, "operationTime", value.NewTimestampU64(ts))
+	dst = value.Append(dst, "operationTime", value.NewTimestampU64(ts))
+	if op.Client.Internal {
+		dst = s.Clock.AppendPlain(dst) // last: see TakePlain
+	}
+	return dst
 }
 
 // AddTopLevel adds an element to the successful reply, after the handler's own.
@@ -261,6 +265,9 @@ func (s *Service) prepare(op *Op) error {
 		if err := s.Clock.GossipIn(op, req.ClusterTime, op.Client.InProcess || op.Client.Internal); err != nil {
 			return err
 		}
+	}
+	if req.ConfigTime != 0 && s.Clock != nil && op.Client.Internal {
+		s.Clock.GossipInPlain(req.ConfigTime, req.TopologyTime)
 	}
 	if err := checkConcerns(req); err != nil {
 		return err

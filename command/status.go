@@ -29,6 +29,7 @@ type Status struct {
 	asserts struct{ regular, warning, msg, user, tripwire, rollovers atomic.Int64 }
 	lat     [3]latency
 	network atomic.Pointer[func() wire.Stats]
+	hellos  helloStats
 }
 
 type latency struct{ micros, ops atomic.Int64 }
@@ -39,6 +40,20 @@ const (
 	latWrites
 	latCommands
 )
+
+// helloStats counts the connections to which hello is streamed, by its name, and the hellos that wait for a change.
+type helloStats struct{ hello, isMaster, awaiting atomic.Int64 }
+
+// streaming is the counter of the connections to which a command is streamed; nil where it is no hello.
+func (h *helloStats) streaming(name string) *atomic.Int64 {
+	switch name {
+	case "hello":
+		return &h.hello
+	case "isMaster", "ismaster":
+		return &h.isMaster
+	}
+	return nil
+}
 
 // SetNetwork says where the figures of the service's sockets come from.
 func (s *Status) SetNetwork(f func() wire.Stats) { s.network.Store(&f) }
@@ -166,7 +181,8 @@ func (s *Status) connectionsDoc() []byte {
 	st := s.Network()
 	i := func(n string, v int64) value.Field { return value.F(n, value.NewInt32(int32(v))) }
 	return value.Doc(i("current", st.Current), i("available", max(st.Available, 0)), i("totalCreated", st.TotalCreated), i("rejected", st.Rejected),
-		i("active", st.Active), i("threaded", st.Current), i("exhaustIsMaster", 0), i("exhaustHello", 0), i("awaitingTopologyChanges", 0),
+		i("active", st.Active), i("threaded", st.Current), i("exhaustIsMaster", s.hellos.isMaster.Load()),
+		i("exhaustHello", s.hellos.hello.Load()), i("awaitingTopologyChanges", s.hellos.awaiting.Load()),
 		i("loadBalanced", 0))
 }
 

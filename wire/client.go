@@ -309,11 +309,24 @@ func (p *Pool) takeIdle(host string) (*ClientConn, *hostPool, error) {
 }
 
 func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientConn, error) {
+	h.dialing.Add(1)
+	defer h.dialing.Add(-1)
+	cc, err := p.Connect(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	h.created.Add(1)
+	p.mu.Lock()
+	h.used[cc] = struct{}{}
+	p.mu.Unlock()
+	return cc, nil
+}
+
+// Connect makes a connection as those of the pool are made, but which is the caller's own: to use, and to close.
+func (p *Pool) Connect(ctx context.Context, host string) (*ClientConn, error) {
 	dctx, cancel := context.WithTimeoutCause(ctx, p.opts.DialTimeout,
 		mongoerr.Newf(mongoerr.NetworkTimeout, "Couldn't connect to %s within %v", host, p.opts.DialTimeout))
 	defer cancel()
-	h.dialing.Add(1)
-	defer h.dialing.Add(-1)
 	cc, err := p.opts.Dial(dctx, host)
 	if err == nil && p.opts.Handshake != nil {
 		if err = p.opts.Handshake(dctx, cc); err != nil {
@@ -323,10 +336,6 @@ func (p *Pool) connect(ctx context.Context, h *hostPool, host string) (*ClientCo
 	if err != nil {
 		return nil, err
 	}
-	h.created.Add(1)
-	p.mu.Lock()
-	h.used[cc] = struct{}{}
-	p.mu.Unlock()
 	return cc, nil
 }
 

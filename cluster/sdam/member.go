@@ -7,36 +7,46 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Timing are the monitor's intervals.
 type Timing struct {
-	Heartbeat  time.Duration // how long a hello is awaited: heartbeatFrequencyMS
-	Timeout    time.Duration // how long an answer may be late
+	Heartbeat  time.Duration // the longest time between two streamed hellos, and between two round trips: heartBeatFrequencyMs
+	Timeout    time.Duration // how long a connection may take, and a hello be late: connectTimeoutMs
 	MinBetween time.Duration // minHeartbeatFrequencyMS: between checks of a member that does not answer
-	Select     time.Duration // how long a call waits for a member that it can go to
+	Select     time.Duration // how long a call waits for a member that it can go to: defaultFindReplicaSetHostTimeoutMS
+	Window     time.Duration // how much slower than the fastest a member may be to be chosen: localThresholdMs
+	Poll       bool          // hello is asked once a heartbeat instead of streamed: replicaSetMonitorProtocol sdam
 }
 
 // DefaultTiming is what the real router uses.
-var DefaultTiming = Timing{Heartbeat: 10 * time.Second, Timeout: 5 * time.Second, MinBetween: 500 * time.Millisecond, Select: 15 * time.Second}
+var DefaultTiming = Timing{
+	Heartbeat: 10 * time.Second, Timeout: 10 * time.Second, MinBetween: 500 * time.Millisecond,
+	Select: 15 * time.Second, Window: 15 * time.Millisecond,
+}
 
 // member watches one member of a set.
 type member struct {
 	host string
 	set  *Set
-	wake chan struct{} // asks for a check now
+	wake chan struct{} // asks for a check soon
 	stop context.CancelFunc
 	ctx  context.Context
 	done chan struct{}
 
 	mu struct {
 		sync.Mutex
-		abort context.CancelFunc // ends the hello under way
+		abort context.CancelFunc // ends the wait for a streamed hello
+		again bool               // one is to be ended that has not begun
+		rtt   time.Duration
 	}
-	known *Server // what the last hello said; the goroutine's own
-	rtt   time.Duration
+	// The goroutine's own: the way to the member, whether it goes on answering, what it said last, and who measures it.
+	watch  Watch
+	more   bool
+	known  *Server
+	pinger sync.WaitGroup
+	pings  bool
 }
 
 func newMember(s *Set, host string) *member {
@@ -46,51 +56,48 @@ func newMember(s *Set, host string) *member {
 	return m
 }
 
-// check asks for a look at the member now: its hello under way, if one is awaited, is given up.
-func (m *member) check() {
+// request asks for a check soon. A member that streams needs none: it says by itself when it changes.
+func (m *member) request() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// check asks for a look at the member over a new connection: what it streams is not waited for.
+func (m *member) check() {
 	m.mu.Lock()
-	if m.mu.abort != nil {
+	if m.mu.again = true; m.mu.abort != nil {
 		m.mu.abort()
 	}
 	m.mu.Unlock()
+	m.request()
 }
 
-// run asks the member for its state until it is stopped: a plain hello, whose time is the round trip's, then one that is
-// answered when something changes.
+// run follows the member until it is stopped: a first hello on a connection that is the monitor's own, then those that
+// the member streams whenever it changes.
 func (m *member) run() {
 	defer close(m.done)
+	defer m.pinger.Wait()
+	defer m.hangUp()
 	for m.ctx.Err() == nil {
-		s := m.plain()
-		for s != nil && s.versioned && m.ctx.Err() == nil {
-			m.known = s
-			m.set.update(s)
-			if s = m.awaited(); s == nil {
-				break
-			}
-			if s.Kind != Unknown && s.process == m.known.process && s.counter == m.known.counter {
-				m.known = s
-				m.set.update(s)
-				break // nothing happened for a heartbeat: measure the round trip again
-			}
-		}
-		if s == nil || m.ctx.Err() != nil {
+		s := m.look()
+		if s == nil {
 			continue // asked to look again, or to end
 		}
-		if s.Kind == Unknown {
-			m.set.update(s)
-			if m.known == nil {
-				m.pause(m.set.timing.MinBetween)
-			}
-			m.known = nil // one that has just answered is asked again at once: a connection may break alone
-			continue
-		}
-		if !s.versioned {
-			m.set.update(s)
-			m.pause(m.set.timing.Heartbeat)
+		m.set.update(s)
+		was := m.known
+		m.known = s
+		switch {
+		case s.Kind == Unknown:
+			m.known = nil
+			if was == nil {
+				m.pause(m.set.timing().MinBetween)
+			} // one that has just answered is asked again at once: a connection may break alone
+		case s.versioned && !m.set.timing().Poll:
+			m.measure()
+		default:
+			m.pause(m.set.timing().Heartbeat)
 		}
 	}
 }
@@ -103,7 +110,7 @@ func (m *member) pause(d time.Duration) {
 	case <-t.C:
 	case <-m.ctx.Done():
 	case <-m.wake:
-		t.Reset(min(d, m.set.timing.MinBetween/5))
+		t.Reset(min(d, m.set.timing().MinBetween/5))
 		select {
 		case <-t.C:
 		case <-m.ctx.Done():
@@ -111,71 +118,172 @@ func (m *member) pause(d time.Duration) {
 	}
 }
 
-// plain asks without waiting for a change.
-func (m *member) plain() *Server {
-	select {
-	case <-m.wake:
-	default:
-	}
-	start := time.Now()
-	s := m.hello(helloPlain, m.set.timing.Timeout)
-	if s != nil && s.Kind != Unknown {
-		s.RTT = m.average(time.Since(start))
-	}
-	return s
-}
-
-// average is the moving average of the drivers' specification "Server Selection".
-func (m *member) average(sample time.Duration) time.Duration {
-	if m.set.net.Local(m.host) {
-		return 0
-	}
-	if m.rtt == 0 {
-		m.rtt = sample
-	} else {
-		m.rtt = (sample + 4*m.rtt) / 5
-	}
-	return m.rtt
-}
-
-var helloPlain = value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
-
-// awaited asks to be answered when the member is no more what it was, or after a heartbeat.
-func (m *member) awaited() *Server {
-	version := value.Doc(value.F("processId", value.NewObjectID(m.known.process)), value.F("counter", value.NewInt64(m.known.counter)))
-	t := m.set.timing
-	return m.hello(value.Doc(
-		value.F("hello", value.NewInt32(1)),
-		value.F("topologyVersion", value.NewDocument(version)),
-		value.F("maxAwaitTimeMS", value.NewInt64(t.Heartbeat.Milliseconds())),
-		value.F("$db", value.NewString("admin"))), t.Heartbeat+t.Timeout)
-}
-
-// hello asks once. nil means that the question was given up: a check was asked for, or the member is stopped.
-func (m *member) hello(cmd []byte, limit time.Duration) *Server {
-	late := mongoerr.Newf(mongoerr.NetworkTimeout, "%s did not answer hello within %v", m.host, limit)
-	ctx, cancel := context.WithTimeoutCause(m.ctx, limit, late)
+// look gives the member's state: as it is now where there is no connection or where it does not stream, else as soon as
+// it is another or a heartbeat has passed. nil means that the look was given up.
+func (m *member) look() *Server {
+	t := m.set.timing()
+	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
-	m.mu.Lock()
-	m.mu.abort = cancel
-	m.mu.Unlock()
-	if len(m.wake) > 0 {
-		cancel() // asked for before abort was there to be called
+	var reply []byte
+	var err error
+	switch {
+	case m.watch == nil:
+		reply, err = m.connect(ctx, t.Timeout)
+	case m.more:
+		defer m.abortable(cancel)()
+		reply, err = m.within(ctx, t.Heartbeat+t.Timeout, func(ctx context.Context) ([]byte, bool, error) { return m.watch.Next(ctx) })
+	case t.Poll || !m.known.versioned:
+		reply, err = m.within(ctx, t.Timeout, func(ctx context.Context) ([]byte, bool, error) { return m.watch.Ask(ctx, helloPlain, false) })
+	default:
+		defer m.abortable(cancel)()
+		cmd := awaitedHello(m.known, t.Heartbeat)
+		reply, err = m.within(ctx, t.Heartbeat+t.Timeout, func(ctx context.Context) ([]byte, bool, error) { return m.watch.Ask(ctx, cmd, true) })
 	}
-	reply, _, err := m.set.net.Call(ctx, m.host, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
-	m.mu.Lock()
-	m.mu.abort = nil
-	m.mu.Unlock()
 	if err == nil {
 		err = cluster.ReplyError(reply)
 	}
 	if err == nil {
 		s := parseHello(m.host, reply, time.Now())
-		s.member, s.RTT = m, m.rtt
+		s.member, s.RTT = m, m.average()
 		return s
 	}
-	if m.ctx.Err() != nil || ctx.Err() == context.Canceled {
+	m.hangUp()
+	if ctx.Err() != nil {
 		return nil
 	}
 	return &Server{Host: m.host, Kind: Unknown, Updated: time.Now(), member: m, Err: err}
+}
+
+// abortable lets check end a wait by cancel, and gives what takes that back.
+func (m *member) abortable(cancel context.CancelFunc) func() {
+	m.mu.Lock()
+	m.mu.abort = cancel
+	if m.mu.again {
+		cancel()
+	}
+	m.mu.Unlock()
+	return func() {
+		m.mu.Lock()
+		m.mu.abort = nil
+		m.mu.Unlock()
+	}
+}
+
+// within runs one exchange, which may take as long as limit.
+func (m *member) within(ctx context.Context, limit time.Duration, f func(context.Context) ([]byte, bool, error)) (reply []byte, err error) {
+	late := mongoerr.Newf(mongoerr.NetworkTimeout, "%s did not answer hello within %v", m.host, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	reply, m.more, err = f(ctx)
+	return reply, err
+}
+
+// connect opens a connection and asks for the member's state, which takes a round trip.
+func (m *member) connect(ctx context.Context, limit time.Duration) ([]byte, error) {
+	select {
+	case <-m.wake:
+	default:
+	}
+	defer func() {
+		m.mu.Lock()
+		m.mu.again = false // a check that was asked for meanwhile is this one
+		m.mu.Unlock()
+	}()
+	return m.within(ctx, limit, func(ctx context.Context) ([]byte, bool, error) {
+		w, err := m.set.net.Watch(ctx, m.host)
+		if err != nil {
+			return nil, false, err
+		}
+		m.watch = w
+		return m.ping(ctx, w)
+	})
+}
+
+func (m *member) hangUp() {
+	if m.watch != nil {
+		m.watch.Close()
+		m.watch, m.more = nil, false
+	}
+}
+
+// ping asks once and notes the time that it took.
+func (m *member) ping(ctx context.Context, w Watch) ([]byte, bool, error) {
+	start := time.Now()
+	reply, _, err := w.Ask(ctx, helloPlain, false)
+	if err == nil && cluster.ReplyError(reply) == nil {
+		m.sample(time.Since(start))
+	}
+	return reply, false, err
+}
+
+// sample takes a round trip into the moving average of the drivers' specification "Server Selection".
+func (m *member) sample(took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.set.net.Local(m.host):
+		m.mu.rtt = 0
+	case m.mu.rtt == 0:
+		m.mu.rtt = took
+	default:
+		m.mu.rtt = (took + 4*m.mu.rtt) / 5
+	}
+}
+
+func (m *member) average() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.rtt
+}
+
+// measure begins to take the round trip's time once a heartbeat, on a connection of its own: streamed hellos tell nothing
+// of it. A call within the process takes no time that counts.
+func (m *member) measure() {
+	if m.pings || m.set.net.Local(m.host) {
+		return
+	}
+	m.pings = true
+	m.pinger.Go(m.runPings)
+}
+
+// runPings measures until the member is stopped. What goes wrong here says nothing of the member: its stream does.
+func (m *member) runPings() {
+	var w Watch
+	defer func() {
+		if w != nil {
+			w.Close()
+		}
+	}()
+	for {
+		t := m.set.timing()
+		select {
+		case <-time.After(t.Heartbeat):
+		case <-m.ctx.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(m.ctx, t.Timeout)
+		var err error
+		if w == nil {
+			w, err = m.set.net.Watch(ctx, m.host)
+		}
+		if err == nil {
+			if _, _, err = m.ping(ctx, w); err != nil {
+				w.Close()
+				w = nil
+			}
+		}
+		cancel()
+	}
+}
+
+var helloPlain = value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
+
+// awaitedHello asks to be answered when the member is no more what it was, or after a heartbeat.
+func awaitedHello(known *Server, heartbeat time.Duration) []byte {
+	version := value.Doc(value.F("processId", value.NewObjectID(known.process)), value.F("counter", value.NewInt64(known.counter)))
+	return value.Doc(
+		value.F("hello", value.NewInt32(1)),
+		value.F("topologyVersion", value.NewDocument(version)),
+		value.F("maxAwaitTimeMS", value.NewInt64(heartbeat.Milliseconds())),
+		value.F("$db", value.NewString("admin")))
 }

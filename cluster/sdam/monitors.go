@@ -1,8 +1,10 @@
 package sdam
 
 import (
+	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -10,13 +12,13 @@ import (
 
 // Monitors are the replica sets that a process follows, one Set for each name however many ask for it.
 type Monitors struct {
-	net    Network
-	timing Timing
+	net   Network
+	times atomic.Pointer[Timing]
+	moved atomic.Pointer[[]func(set, conn string, version int64)] // read under a set's lock, so it has none of its own
 
 	mu struct {
 		sync.Mutex
 		sets   map[string]*followed
-		moved  []func(set, conn string, version int64)
 		closed bool
 	}
 }
@@ -28,24 +30,38 @@ type followed struct {
 
 // NewMonitors makes monitors that reach members through net.
 func NewMonitors(net Network, timing Timing) *Monitors {
-	ms := &Monitors{net: net, timing: timing}
+	ms := &Monitors{net: net}
+	ms.times.Store(&timing)
 	ms.mu.sets = make(map[string]*followed)
 	return ms
+}
+
+// Timing are the intervals in force.
+func (ms *Monitors) Timing() Timing { return *ms.times.Load() }
+
+// Retime changes intervals from now on. One caller at a time.
+func (ms *Monitors) Retime(change func(t *Timing)) {
+	t := *ms.times.Load()
+	change(&t)
+	ms.times.Store(&t)
 }
 
 // OnMove has f told of each change of a set's membership. f must not block.
 func (ms *Monitors) OnMove(f func(set, conn string, version int64)) {
 	ms.mu.Lock()
-	ms.mu.moved = append(ms.mu.moved, f)
-	ms.mu.Unlock()
+	defer ms.mu.Unlock()
+	fs := []func(set, conn string, version int64){f}
+	if old := ms.moved.Load(); old != nil {
+		fs = append(slices.Clone(*old), f)
+	}
+	ms.moved.Store(&fs)
 }
 
 func (ms *Monitors) tell(set, conn string, version int64) {
-	ms.mu.Lock()
-	fs := ms.mu.moved
-	ms.mu.Unlock()
-	for _, f := range fs {
-		f(set, conn, version)
+	if fs := ms.moved.Load(); fs != nil {
+		for _, f := range *fs {
+			f(set, conn, version)
+		}
 	}
 }
 
@@ -74,7 +90,7 @@ func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	}
 	f := ms.mu.sets[key]
 	if f == nil {
-		f = &followed{Set: newSet(name, hosts, ms.net, ms.timing, ms.tell)}
+		f = &followed{Set: newSet(name, hosts, ms.net, &ms.times, ms.tell)}
 		ms.mu.sets[key] = f
 	} else {
 		f.Seed(hosts)

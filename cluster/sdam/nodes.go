@@ -66,8 +66,7 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 	if reply == nil {
 		return dst, true, nil // w: 0: nothing comes back
 	}
-	n.learn(ctx, reply.Body)
-	return append(dst, reply.Body...), true, nil
+	return append(dst, n.learn(ctx, reply.Body)...), true, nil
 }
 
 // withTimes puts this node's times into a copy of a command, in place of those it came with.
@@ -90,13 +89,14 @@ func (n *Nodes) withTimes(body []byte) []byte {
 	return value.End(dst, mark)
 }
 
-func (n *Nodes) learn(ctx context.Context, reply []byte) {
+// learn takes over the times of a reply and gives the reply without those that only nodes speak of.
+func (n *Nodes) learn(ctx context.Context, reply []byte) []byte {
 	if n.clock == nil {
-		return
+		return reply
 	}
 	if t := value.Lookup(reply, "$clusterTime"); t.T == value.Document {
 		// A reply of a node of this cluster is trusted; one too far in the future is ignored like a lost one.
 		_ = n.clock.GossipIn(ctx, t.Doc(), true)
 	}
-	n.clock.GossipInPlain(reply)
+	return n.clock.TakePlain(reply)
 }

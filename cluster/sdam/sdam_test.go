@@ -23,6 +23,81 @@ type fakeSet struct {
 	members map[string]*fakeMember
 	calls   []string // host:command of every call but hello
 	severed []string
+	watches map[string]int // connections of monitors that were opened
+	asked   map[string]int // hellos that members were asked for; those they streamed are not among them
+	polls   bool           // members do not stream: they answer one hello at a time
+}
+
+// fakeWatch is a monitor's connection to a member.
+type fakeWatch struct {
+	f       *fakeSet
+	host    string
+	counter int64
+}
+
+func (f *fakeSet) Watch(_ context.Context, host string) (Watch, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[host]; m == nil || m.down {
+		return nil, mongoerr.Newf(mongoerr.HostUnreachable, "no route to %s", host)
+	}
+	f.watches[host]++
+	return &fakeWatch{f: f, host: host}, nil
+}
+
+// seen tells how often a member was asked for hello, and over how many connections.
+func (f *fakeSet) seen(host string) (asked, watches int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[host], f.watches[host]
+}
+
+func (w *fakeWatch) Ask(ctx context.Context, hello []byte, stream bool) ([]byte, bool, error) {
+	await, _ := lookup(hello, "maxAwaitTimeMS").AsInt64()
+	_, known, there := parseVersion(lookup(hello, "topologyVersion"))
+	w.f.mu.Lock()
+	w.f.asked[w.host]++
+	more := stream && !w.f.polls
+	if !there {
+		known = -1
+	}
+	w.f.mu.Unlock()
+	return w.answer(ctx, known, time.Duration(await)*time.Millisecond, more)
+}
+
+func (w *fakeWatch) Next(ctx context.Context) ([]byte, bool, error) {
+	return w.answer(ctx, w.counter, DefaultTiming.Heartbeat, true)
+}
+
+func (w *fakeWatch) Close() {}
+
+// answer waits for the member to be another than the one known, or for the time to pass.
+func (w *fakeWatch) answer(ctx context.Context, known int64, await time.Duration, more bool) ([]byte, bool, error) {
+	w.f.mu.Lock()
+	m := w.f.members[w.host]
+	changed, same, silent := m.changed, known == m.counter, m.silent
+	w.f.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, false, contextError(ctx)
+	}
+	if same {
+		t := time.NewTimer(await)
+		defer t.Stop()
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-ctx.Done():
+			return nil, false, contextError(ctx)
+		}
+	}
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if m.down {
+		return nil, false, mongoerr.Newf(mongoerr.HostUnreachable, "%s went away", w.host)
+	}
+	w.counter = m.counter
+	return m.hello(w.host), more, nil
 }
 
 type fakeMember struct {
@@ -34,10 +109,11 @@ type fakeMember struct {
 	changed chan struct{}
 	fail    mongoerr.Code // the answer to the next command
 	lost    bool          // the next command runs, and its reply is lost
+	silent  bool          // paused: it takes what is sent, and answers nothing
 }
 
 func newFakeSet(hosts ...string) *fakeSet {
-	f := &fakeSet{members: map[string]*fakeMember{}}
+	f := &fakeSet{members: map[string]*fakeMember{}, watches: map[string]int{}, asked: map[string]int{}}
 	for i, h := range hosts {
 		k := Secondary
 		if i == 0 {
@@ -66,15 +142,12 @@ func (f *fakeSet) elect(host string) {
 		term = max(term, m.term)
 	}
 	f.mu.Unlock()
-	for h := range f.members {
-		f.change(h, func(m *fakeMember) {
-			if h == host {
-				m.kind, m.term = Primary, term+1
-			} else if m.kind == Primary {
-				m.kind = Secondary
-			}
-		})
+	for h, m := range f.members {
+		if m.kind == Primary && h != host {
+			f.change(h, func(m *fakeMember) { m.kind = Secondary })
+		}
 	}
+	f.change(host, func(m *fakeMember) { m.kind, m.term = Primary, term+1 })
 }
 
 func (f *fakeSet) Local(string) bool             { return false }
@@ -94,43 +167,21 @@ func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []
 		f.mu.Unlock()
 		return dst, false, unreachable
 	}
-	if name := string(m.CommandName()); name != "hello" {
-		defer f.mu.Unlock()
-		f.calls = append(f.calls, host+":"+name)
-		if mem.lost {
-			mem.lost = false
-			return dst, true, unreachable
-		}
-		if c := mem.fail; c != 0 {
-			mem.fail = 0
-			return errorReply(dst, c), true, nil
-		}
-		pref, _ := cluster.ParseReadPreference(lookup(m.Body, "$readPreference").Doc())
-		if mem.kind != Primary && pref.OrPrimary() == cluster.ReadPrimary {
-			return errorReply(dst, mongoerr.NotWritablePrimary), true, nil
-		}
-		return append(dst, value.Doc(value.F("at", value.NewString(host)), value.F("ok", value.NewDouble(1)))...), true, nil
-	}
-	await, _ := lookup(m.Body, "maxAwaitTimeMS").AsInt64()
-	_, known, there := parseVersion(lookup(m.Body, "topologyVersion"))
-	changed, same := mem.changed, there && known == mem.counter
-	f.mu.Unlock()
-	if same {
-		t := time.NewTimer(time.Duration(await) * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			return dst, true, contextError(ctx)
-		}
-	}
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if mem.down {
+	f.calls = append(f.calls, host+":"+string(m.CommandName()))
+	if mem.lost {
+		mem.lost = false
 		return dst, true, unreachable
 	}
-	return append(dst, mem.hello(host)...), true, nil
+	if c := mem.fail; c != 0 {
+		mem.fail = 0
+		return errorReply(dst, c), true, nil
+	}
+	pref, _ := cluster.ParseReadPreference(lookup(m.Body, "$readPreference").Doc())
+	if mem.kind != Primary && pref.OrPrimary() == cluster.ReadPrimary {
+		return errorReply(dst, mongoerr.NotWritablePrimary), true, nil
+	}
+	return append(dst, value.Doc(value.F("at", value.NewString(host)), value.F("ok", value.NewDouble(1)))...), true, nil
 }
 
 func errorReply(dst []byte, c mongoerr.Code) []byte {
@@ -187,8 +238,9 @@ func TestCallsFollowElections(t *testing.T) {
 			{"planned hand-over", func() { f.elect("b:1"); synctest.Wait() }, "b:1", 0},
 			{"not noticed yet", func() {
 				f.mu.Lock()
-				f.members["b:1"].kind, f.members["c:1"].kind, f.members["c:1"].term = Secondary, Primary, 9
+				f.members["b:1"].kind = Secondary
 				f.mu.Unlock()
+				go func() { time.Sleep(300 * time.Millisecond); f.elect("c:1") }()
 			}, "c:1", time.Second},
 			{"primary killed", func() {
 				f.change("c:1", func(m *fakeMember) { m.down = true })
@@ -333,7 +385,6 @@ func TestMembershipIsFollowed(t *testing.T) {
 	})
 }
 
-// A paused member answers nothing: calls under way are cut off once its monitor has waited long enough.
 func TestStalePrimaryIsNotBelieved(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.elect("b:1")
@@ -341,6 +392,100 @@ func TestStalePrimaryIsNotBelieved(t *testing.T) {
 		synctest.Wait()
 		if p := s.Topology().Primary(); p == nil || p.Host != "b:1" {
 			t.Errorf("primary %v", p)
+		}
+	})
+}
+
+// Members tell by themselves what they have become: a monitor asks once and reads what is streamed.
+func TestHellosAreStreamed(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		for _, h := range []string{"b:1", "c:1", "a:1", "b:1"} {
+			f.elect(h)
+			synctest.Wait() // no time passes
+			if p := s.Topology().Primary(); p == nil || p.Host != h {
+				t.Errorf("%s was elected, primary %v", h, p)
+			}
+		}
+		time.Sleep(35 * time.Second) // three heartbeats and a half
+		for h := range f.members {
+			// The first hello, the one that begins the stream, and three that take the round trip's time.
+			if asked, watches := f.seen(h); watches != 2 || asked != 5 {
+				t.Errorf("%s: %d connections, asked %d times, want 2 and 5", h, watches, asked)
+			}
+		}
+	})
+}
+
+// One that answers each hello and streams none is asked anew after each answer, and followed as well.
+func TestMembersThatDoNotStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1", "b:1", "c:1")
+		f.polls = true
+		ms := NewMonitors(f, DefaultTiming)
+		s, _ := ms.Dial("rs", []string{"b:1"})
+		synctest.Wait()
+		before, _ := f.seen("c:1")
+		f.elect("c:1")
+		synctest.Wait()
+		asked, watches := f.seen("c:1")
+		if p := s.Topology().Primary(); p == nil || p.Host != "c:1" || watches != 1 || asked != before+1 {
+			t.Errorf("primary %v, %d connections, asked %d times", p, watches, asked)
+		}
+		s.Close()
+		// The parameter replicaSetMonitorProtocol: sdam asks once a heartbeat.
+		ms.Retime(func(tm *Timing) { tm.Poll, tm.Heartbeat = true, 2*time.Second })
+		asked, watches = f.seen("b:1")
+		s, _ = ms.Dial("rs", []string{"b:1"})
+		time.Sleep(9 * time.Second)
+		s.Close()
+		if a, w := f.seen("b:1"); a-asked != 5 || w-watches != 1 {
+			t.Errorf("asked %d times over %d connections, want 5 over 1", a-asked, w-watches)
+		}
+	})
+}
+
+// A paused member answers nothing: it is taken to be gone when its stream is late, and calls under way are cut off.
+func TestPausedMember(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		f.mu.Lock()
+		f.members["a:1"].silent = true
+		f.mu.Unlock()
+		began := time.Now()
+		for s.Topology().Primary() != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+		// It was reading a stream that went on for one more answer.
+		if took, most := time.Since(began), 2*DefaultTiming.Heartbeat+DefaultTiming.Timeout; took > most+time.Second {
+			t.Errorf("noticed after %v", took)
+		}
+		synctest.Wait()
+		f.mu.Lock()
+		if len(f.severed) == 0 || f.severed[0] != "a:1" {
+			t.Errorf("severed: %v", f.severed)
+		}
+		f.members["a:1"].silent = false
+		f.mu.Unlock()
+		time.Sleep(DefaultTiming.Timeout + time.Second)
+		if p := s.Topology().Primary(); p == nil || p.Host != "a:1" {
+			t.Errorf("it runs again: primary %v", p)
+		}
+	})
+}
+
+// A connection that breaks under a call has the monitor look at the member over a new one, at once.
+func TestBrokenConnectionGivesTheStreamUp(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		f.mu.Lock()
+		f.members["a:1"].lost = true
+		f.mu.Unlock()
+		if _, err := s.Call(t.Context(), command("insert"), nil); mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		_, broken := f.seen("a:1")
+		_, whole := f.seen("b:1")
+		if p := s.Topology().Primary(); p == nil || p.Host != "a:1" || broken != 2 || whole != 1 {
+			t.Errorf("primary %v, %d connections to it, %d to another", p, broken, whole)
 		}
 	})
 }
@@ -395,7 +540,7 @@ func TestSelection(t *testing.T) {
 		topo := &Topology{Servers: c.servers}
 		topo.primary = topo.findPrimary()
 		var got []string
-		for _, s := range topo.candidates(p, 10*time.Second) {
+		for _, s := range topo.candidates(p, &DefaultTiming) {
 			got = append(got, s.Host)
 		}
 		if strings.Join(got, " ") != c.want {

@@ -17,6 +17,8 @@ type Network interface {
 	// Call sends a request to a member and appends its reply to dst. With an error, sent tells that the member may have
 	// run the request although no reply came.
 	Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error)
+	// Watch opens a way to a member that nobody else uses, for its monitor.
+	Watch(ctx context.Context, host string) (Watch, error)
 	// Local tells that a member is in this process.
 	Local(host string) bool
 	// Sever ends all connections to a member that is taken to be gone; Drop those to it that nobody uses.
@@ -37,10 +39,10 @@ func errOtherSet(host, is, want string) error {
 
 // Set is one replica set, followed, and the way to call it.
 type Set struct {
-	name   string
-	net    Network
-	timing Timing
-	topo   atomic.Pointer[Topology]
+	name  string
+	net   Network
+	times *atomic.Pointer[Timing]
+	topo  atomic.Pointer[Topology]
 	// moved is told, from a member's goroutine, that the membership is another.
 	moved func(set, conn string, version int64)
 
@@ -52,8 +54,8 @@ type Set struct {
 	}
 }
 
-func newSet(name string, seeds []string, net Network, timing Timing, moved func(set, conn string, version int64)) *Set {
-	s := &Set{name: name, net: net, timing: timing, moved: moved}
+func newSet(name string, seeds []string, net Network, times *atomic.Pointer[Timing], moved func(set, conn string, version int64)) *Set {
+	s := &Set{name: name, net: net, times: times, moved: moved}
 	s.mu.members = make(map[string]*member)
 	s.mu.changed = make(chan struct{})
 	t := &Topology{Set: name}
@@ -65,6 +67,8 @@ func newSet(name string, seeds []string, net Network, timing Timing, moved func(
 	s.mu.Unlock()
 	return s
 }
+
+func (s *Set) timing() *Timing { return s.times.Load() }
 
 // publish makes t the current topology, watches who is new in it and leaves who is gone. The caller holds mu.
 func (s *Set) publish(t *Topology) {
@@ -102,12 +106,22 @@ func (s *Set) update(srv *Server) {
 	}
 	for _, now := range t.Servers {
 		if now.Err == errDemoted && now.Host != srv.Host && now != old.server(now.Host) && now.member != nil {
-			now.member.check()
+			s.doubt(now)
 		}
 	}
 	if s.moved != nil && t.primary != nil && (t.version != old.version || !slices.Equal(t.hosts, old.hosts)) {
 		s.moved(s.name, t.connString(), t.version)
 	}
+}
+
+// doubt has a former primary looked at again where it does not tell by itself, and soon, that it is none any more: it may
+// be paused, and calls to it wait.
+func (s *Set) doubt(old *Server) {
+	time.AfterFunc(s.timing().MinBetween, func() {
+		if s.topo.Load().server(old.Host) == old {
+			old.member.check()
+		}
+	})
 }
 
 // failed notes that a call to a member went wrong, unless the member has told something newer since.
@@ -119,11 +133,11 @@ func (s *Set) failed(srv *Server, reply []byte, err error) {
 	if s.mu.closed || cur == nil || cur.Updated.After(srv.Updated) && cur.Kind != srv.Kind {
 		return
 	}
-	if cur.member != nil {
-		cur.member.check()
-	}
 	if supersedes(cur, reply) {
 		return
+	}
+	if cur.member != nil && !tellsVersion(reply) {
+		cur.member.check() // otherwise the member streams what it has become
 	}
 	s.publish(old.apply(&Server{Host: srv.Host, Kind: Unknown, Updated: time.Now(), member: cur.member, Err: err}))
 }
@@ -133,9 +147,12 @@ func supersedes(cur *Server, reply []byte) bool {
 	if reply == nil || !cur.versioned {
 		return false
 	}
-	v := lookup(reply, "topologyVersion")
-	process, counter, ok := parseVersion(v)
+	process, counter, ok := parseVersion(lookup(reply, "topologyVersion"))
 	return ok && process == cur.process && counter <= cur.counter
+}
+
+func tellsVersion(reply []byte) bool {
+	return reply != nil && !lookup(reply, "topologyVersion").IsMissing()
 }
 
 // Name is the set's name, empty for a lone server.
@@ -204,12 +221,13 @@ func (s *Set) close() {
 
 // selectServer finds a member that p allows, and waits for one where there is none.
 func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid *Server) (*Server, error) {
-	if c := s.topo.Load().candidates(p, s.timing.Heartbeat); len(c) > 0 {
+	timing := s.timing()
+	if c := s.topo.Load().candidates(p, timing); len(c) > 0 {
 		return pick(without(c, avoid)), nil
 	}
-	t := time.NewTimer(s.timing.Select)
+	t := time.NewTimer(timing.Select)
 	defer t.Stop()
-	again := time.NewTicker(s.timing.MinBetween)
+	again := time.NewTicker(timing.MinBetween)
 	defer again.Stop()
 	for {
 		s.mu.Lock()
@@ -219,7 +237,7 @@ func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid
 			return nil, errClosed
 		}
 		topo := s.topo.Load()
-		if c := topo.candidates(p, s.timing.Heartbeat); len(c) > 0 {
+		if c := topo.candidates(p, timing); len(c) > 0 {
 			return pick(without(c, avoid)), nil
 		}
 		s.checkOld(topo)
@@ -237,8 +255,8 @@ func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid
 // checkOld has the members looked at again that were not heard of for a moment: what is waited for may be among them.
 func (s *Set) checkOld(t *Topology) {
 	for _, srv := range t.Servers {
-		if srv.member != nil && time.Since(srv.Updated) >= s.timing.MinBetween {
-			srv.member.check()
+		if srv.member != nil && time.Since(srv.Updated) >= s.timing().MinBetween {
+			srv.member.request()
 		}
 	}
 }

@@ -234,17 +234,14 @@ func (t *Topology) findPrimary() *Server {
 	return nil
 }
 
-// latencyWindow is how much slower than the fastest a member may be to be chosen.
-const latencyWindow = 15 * time.Millisecond
-
 // candidates lists the members that a read preference allows, those within the latency window.
-func (t *Topology) candidates(p *cluster.ReadPreference, heartbeat time.Duration) []*Server {
+func (t *Topology) candidates(p *cluster.ReadPreference, timing *Timing) []*Server {
 	var primary []*Server
 	if t.primary != nil {
 		primary = []*Server{t.primary}
 	}
 	secondaries := func() []*Server {
-		return inWindow(tagged(t.fresh(t.readable(false), p, heartbeat), p))
+		return inWindow(tagged(t.fresh(t.readable(false), p, timing.Heartbeat), p), timing.Window)
 	}
 	switch p.OrPrimary() {
 	case cluster.ReadPrimary:
@@ -262,7 +259,7 @@ func (t *Topology) candidates(p *cluster.ReadPreference, heartbeat time.Duration
 		}
 		return primary
 	}
-	return inWindow(tagged(t.fresh(t.readable(true), p, heartbeat), p))
+	return inWindow(tagged(t.fresh(t.readable(true), p, timing.Heartbeat), p), timing.Window)
 }
 
 func (t *Topology) readable(primaryToo bool) []*Server {
@@ -327,7 +324,7 @@ func (s *Server) hasTags(set []cluster.Tag) bool {
 	return true
 }
 
-func inWindow(in []*Server) []*Server {
+func inWindow(in []*Server, window time.Duration) []*Server {
 	if len(in) < 2 {
 		return in
 	}
@@ -335,7 +332,7 @@ func inWindow(in []*Server) []*Server {
 	for _, s := range in[1:] {
 		least = min(least, s.RTT)
 	}
-	return slices.DeleteFunc(in, func(s *Server) bool { return s.RTT > least+latencyWindow })
+	return slices.DeleteFunc(in, func(s *Server) bool { return s.RTT > least+window })
 }
 
 func pick(in []*Server) *Server {

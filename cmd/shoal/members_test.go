@@ -15,6 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/sdam"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -154,6 +157,91 @@ func TestReplicaSet(t *testing.T) {
 	})
 	if raw, err := strict.Raw(); err == nil || raw.Lookup("writeConcernError", "code").AsInt64() != 100 {
 		t.Errorf("w: 4: %v, %v", raw, err)
+	}
+}
+
+// The parameters of the monitors of sets are what they go by, at start and changed at run time.
+func TestMonitorParameters(t *testing.T) {
+	p := cluster.NewParams()
+	for name, text := range map[string]string{"replicaSetMonitorProtocol": "sdam", "connectTimeoutMs": "2000", "localThresholdMs": "30"} {
+		if err := p.SetStartup(name, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newDirectory(nil)
+	defer d.close(t.Context())
+	d.timed(p)
+	if _, err := p.SetRuntime([]value.Field{value.F("defaultFindReplicaSetHostTimeoutMS", value.NewInt32(700))}); err != nil {
+		t.Fatal(err)
+	}
+	want := sdam.DefaultTiming
+	want.Poll, want.Timeout, want.Window, want.Select = true, 2*time.Second, 30*time.Millisecond, 700*time.Millisecond
+	if got := d.monitors.Timing(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if err := p.SetStartup("replicaSetMonitorProtocol", "scan"); mongoerr.CodeOf(err) != mongoerr.BadValue {
+		t.Errorf("an unknown protocol: %v", err)
+	}
+}
+
+// A monitor asks each member once, and reads what the member streams from then on.
+func TestMonitorReadsStreamedHellos(t *testing.T) {
+	s := startTestSet(t, 3, "")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	old := s.primary(ctx, "")
+	member := s.direct(old)
+	streams := func() int32 {
+		var r struct {
+			Connections struct {
+				ExhaustHello int32 `bson:"exhaustHello"`
+			}
+		}
+		if err := member.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Connections.ExhaustHello
+	}
+	var before int32 // of clients
+	for n := streams(); n != before || n == 0; n = streams() {
+		before = n
+		time.Sleep(50 * time.Millisecond)
+	}
+	d := newDirectory(cluster.NewVectorClock(nil))
+	defer d.close(ctx)
+	p, err := d.dial("rs0", s.hosts[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for streams() <= before {
+		if ctx.Err() != nil {
+			t.Fatalf("%d streams, %d before", streams(), before)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := member.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	next := s.primary(ctx, old)
+	began := time.Now()
+	with := int32(0)
+	for set := p.(*sdam.Handle); ; time.Sleep(time.Millisecond) {
+		if now := set.Topology().Primary(); now != nil && now.Host == next {
+			break
+		}
+		if time.Since(began) > time.Second {
+			t.Fatalf("the monitor does not know of %s: %+v", next, set.Topology())
+		}
+	}
+	for n := streams(); n != with; n = streams() {
+		with = n
+		time.Sleep(50 * time.Millisecond)
+	}
+	cluster.Release(p)
+	for end := time.Now().Add(5 * time.Second); streams() >= with; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the stream goes on although nobody reads it")
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -34,8 +35,26 @@ func newDirectory(clock *cluster.VectorClock) *directory {
 // connect makes the directory of the process.
 func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	a.peers = newDirectory(clock)
+	a.peers.timed(a.params)
 	a.onStop(a.peers.close)
 	return a.peers
+}
+
+// timed has the monitors follow the server parameters that are theirs.
+func (d *directory) timed(p *cluster.Params) {
+	for name, of := range map[string]func(t *sdam.Timing) *time.Duration{
+		"heartBeatFrequencyMs":               func(t *sdam.Timing) *time.Duration { return &t.Heartbeat },
+		"connectTimeoutMs":                   func(t *sdam.Timing) *time.Duration { return &t.Timeout },
+		"defaultFindReplicaSetHostTimeoutMS": func(t *sdam.Timing) *time.Duration { return &t.Select },
+		"localThresholdMs":                   func(t *sdam.Timing) *time.Duration { return &t.Window },
+	} {
+		p.OnChange(name, func(v value.Value) {
+			d.monitors.Retime(func(t *sdam.Timing) { *of(t) = time.Duration(v.AsFloat64()) * time.Millisecond })
+		})
+	}
+	p.OnChange("replicaSetMonitorProtocol", func(v value.Value) {
+		d.monitors.Retime(func(t *sdam.Timing) { t.Poll = v.Str() == "sdam" })
+	})
 }
 
 // dial implements what a registry reaches shards by.
