@@ -396,6 +396,34 @@ func TestStalePrimaryIsNotBelieved(t *testing.T) {
 	})
 }
 
+// Who dials a set and who hears of its members do not wait for each other.
+func TestDialWhileMembersChange(t *testing.T) {
+	f := newFakeSet("a:1", "b:1")
+	ms := NewMonitors(f, DefaultTiming)
+	defer ms.Close()
+	moved := make(chan struct{}, 1)
+	ms.OnMove(func(string, string, int64) {
+		select {
+		case moved <- struct{}{}:
+		default:
+		}
+	})
+	if _, err := ms.Dial("rs", []string{"a:1"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		<-moved
+		f.change("a:1", func(m *fakeMember) { m.hosts = []string{"a:1", "b:1", fmt.Sprint("c:", i)} })
+		for range 20 {
+			h, err := ms.Dial("rs", []string{"a:1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Close()
+		}
+	}
+}
+
 // Members tell by themselves what they have become: a monitor asks once and reads what is streamed.
 func TestHellosAreStreamed(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
