@@ -225,8 +225,41 @@ func (r *Registry) RefreshIfBehind(ctx context.Context, clock *VectorClock) erro
 // Dial reaches a set that is not a shard yet.
 func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }
 
-// AppendShardMap is the reply of getShardMap: shards by id, by host and by connection string.
-func AppendShardMap(dst []byte, shards []*Shard) []byte {
+// AppendShardMap is the reply of getShardMap: the config server and the shards by id, by host and by connection string.
+func (r *Registry) AppendShardMap(ctx context.Context, dst []byte) ([]byte, error) {
+	all, err := r.All(ctx)
+	if err != nil {
+		return dst, err
+	}
+	if !slices.ContainsFunc(all, func(s *Shard) bool { return s.ID == ConfigShardID }) {
+		config, err := r.configConnString(ctx)
+		if err != nil {
+			return dst, err
+		}
+		all = append([]*Shard{{ID: ConfigShardID, Host: config}}, all...)
+	}
+	return appendShardMap(dst, all), nil
+}
+
+// configConnString is the config server's set and hosts.
+func (r *Registry) configConnString(ctx context.Context) (string, error) {
+	if f, ok := r.config.(follower); ok {
+		if c := f.ConnString(); c != "" {
+			return c, nil
+		}
+	}
+	reply, err := Run(ctx, r.config, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	if err != nil {
+		return "", err
+	}
+	var hosts []string
+	for _, h := range value.Values(value.Lookup(reply, "hosts").Doc()) {
+		hosts = append(hosts, h.Str())
+	}
+	return value.Lookup(reply, "setName").Str() + "/" + strings.Join(hosts, ","), nil
+}
+
+func appendShardMap(dst []byte, shards []*Shard) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "map")
 	for _, s := range shards {
 		dst = value.Append(dst, s.ID, value.NewString(s.ConnString()))

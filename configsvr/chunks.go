@@ -338,14 +338,28 @@ func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte,
 	if err := m.prepareRecipient(ctx, info, e, to); err != nil {
 		return err
 	}
+	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
+	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move...))
 	_, err = m.onShard(ctx, c.Shard, value.Doc(
 		fld("_shardsvrMoveRange", str(ns)), fld("toShard", str(to)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)),
 		fld("waitForDelete", value.NewBool(wait)), fld("epoch", value.NewObjectID(e.Generation.Epoch)),
 		fld("collectionTimestamp", value.NewTimestampU64(e.Generation.Timestamp)), fld("fromShard", str(c.Shard)), fld("$db", str("admin"))))
+	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move, err)
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})
 	}
 	return err
+}
+
+// logMoved notes how a migration ended, for both shards: sh.status() counts what the donors' entries say.
+func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, err error) {
+	if err == nil {
+		move = append(move, fld("note", str("success")))
+	} else {
+		move = append(move, fld("errmsg", str(err.Error())), fld("note", str("aborted")))
+	}
+	m.logAs(ctx, from, "moveChunk.from", ns, doc(move...))
+	m.logAs(ctx, to, "moveChunk.to", ns, doc(move...))
 }
 
 func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, error) {

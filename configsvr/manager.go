@@ -180,11 +180,16 @@ func (m *Manager) initVersion(ctx context.Context) error {
 
 // log writes an entry of config.changelog. It tells of what was done already, so a failure to write it fails nothing.
 func (m *Manager) log(ctx context.Context, what, ns string, details value.Value) {
+	m.logAs(ctx, cluster.ConfigShardID, what, ns, details)
+}
+
+// logAs is log about what a shard did.
+func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details value.Value) {
 	id := newOID()
 	now := time.Now()
 	_ = m.insert(ctx, "changelog", doc(
 		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
-		fld("server", str(m.host())), fld("shard", str("config")), fld("clientAddr", str("")),
+		fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
 }
 

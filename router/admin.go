@@ -305,11 +305,7 @@ func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
 
 // getShardMap shows how shards and hosts are named.
 func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
-	all, err := r.Registry.All(op)
-	if err != nil {
-		return dst, err
-	}
-	return cluster.AppendShardMap(dst, all), nil
+	return r.Registry.AppendShardMap(op, dst)
 }
 
 // getShardVersion shows what the router knows of a collection or database.

@@ -145,3 +145,36 @@ func TestShardingCommandsRefuse(t *testing.T) {
 	c.expect(len(c.all("config", `{"find": "chunks"}`)), `0`)
 	c.expect(len(c.all("config", `{"find": "databases", "filter": {"_id": "db"}}`)), `0`)
 }
+
+// What mongosh puts sh.status() and getShardDistribution() together from.
+func TestReportsNameTheirShards(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(4)
+	stages := func(want int) {
+		t.Helper()
+		for _, stage := range []string{`{"$collStats": {"count": {}, "storageStats": {}}}`, `{"$indexStats": {}}`} {
+			seen := map[any]bool{}
+			for _, d := range c.all("db", `{"aggregate": "c", "pipeline": [`+stage+`], "cursor": {}}`) {
+				seen[get(d, "shard")] = true
+			}
+			if len(seen) != want || seen[nil] {
+				t.Errorf("%s on %d shards names %v", stage, want, seen)
+			}
+		}
+	}
+	stages(2)
+	m := c.run("admin", `{"getShardMap": 1}`)
+	c.expect(m["map"], `{"config":"config/config:27018","shard0":"shard0/shard0:27018","shard1":"shard1/shard1:27018"}`)
+	c.expect(m["hosts"], `{"config:27018":"config","shard0:27018":"shard0","shard1:27018":"shard1"}`)
+
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1"}`)
+	for what, want := range map[string]string{
+		"moveChunk.start": `[{"shard":"shard0","details":{"from":"shard0","to":"shard1"}}]`,
+		"moveChunk.from":  `[{"shard":"shard0","details":{"from":"shard0","to":"shard1","note":"success"}}]`,
+		"moveChunk.to":    `[{"shard":"shard1","details":{"from":"shard0","to":"shard1","note":"success"}}]`,
+	} {
+		c.expect(c.all("config", `{"find": "changelog", "filter": {"what": "`+what+`", "ns": "db.c", "details.errmsg": {"$exists": false}},
+			"sort": {"$natural": -1}, "limit": 1, "projection": {"_id": 0, "shard": 1, "details.from": 1, "details.to": 1, "details.note": 1}}`), want)
+	}
+	stages(1)
+}

@@ -12,6 +12,7 @@ import (
 func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "ns", value.NewString(ns))
+	dst = n.appendShard(dst)
 	dst = value.Append(dst, "host", value.NewString(n.Host))
 	dst = value.Append(dst, "localTime", value.NewTime(n.now()))
 	if v := asked(spec, "latencyStats"); v.T == value.Document {

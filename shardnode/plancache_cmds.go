@@ -262,12 +262,17 @@ func (n *Node) planCacheEntry(ns string, e *plan.Choice) []byte {
 			value.F("executionStages", value.NewDocument(t.Plan.Explain(nil))))))
 		size += 512
 	}
-	return value.Doc(
+	d, m := value.Begin(nil)
+	for _, f := range []value.Field{
 		value.F("version", value.NewString("1")), value.F("queryHash", value.NewString(plan.ShapeHash(e.Shape))),
 		value.F("planCacheShapeHash", value.NewString(plan.ShapeHash(e.Shape))), value.F("planCacheKey", value.NewString(e.Key)),
 		value.F("isActive", value.NewBool(e.Active)), value.F("works", value.NewInt64(e.Works)), value.F("worksType", value.NewString("works")),
 		value.F("timeOfCreation", value.NewTime(o.At)), value.F("createdFromQuery", value.NewDocument(value.Doc(query...))),
 		value.F("cachedPlan", value.NewDocument(e.Plan.Explain(nil))), value.F("creationExecStats", value.NewArray(value.ArrayOf(stats...))),
 		value.F("candidatePlanScores", value.NewArray(value.ArrayOf(scores...))), value.F("indexFilterSet", value.NewBool(n.filters.get(ns, e.Shape) != nil)),
-		value.F("estimatedSizeBytes", value.NewInt64(size)), value.F("host", value.NewString(n.host())))
+		value.F("estimatedSizeBytes", value.NewInt64(size)), value.F("host", value.NewString(n.host())),
+	} {
+		d = value.Append(d, f.Key, f.Val)
+	}
+	return value.End(n.appendShard(d), m)
 }

@@ -1,7 +1,6 @@
 package shardnode
 
 import (
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -21,11 +20,7 @@ func (m *migrations) infoSpecs() []command.Spec {
 }
 
 func (m *migrations) runShardMap(op *command.Op, dst []byte) ([]byte, error) {
-	all, err := m.state.Registry.All(op)
-	if err != nil {
-		return dst, err
-	}
-	return cluster.AppendShardMap(dst, all), nil
+	return m.state.Registry.AppendShardMap(op, dst)
 }
 
 // runShardVersion shows the version that this shard holds of a collection.

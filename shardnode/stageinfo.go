@@ -135,7 +135,7 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 		d, am = value.BeginKey(d, value.Document, "accesses")
 		d = value.Append(d, "ops", value.NewInt64(i.Usage.Ops.Load()))
 		d = value.Append(d, "since", value.NewDateTime(i.Usage.SinceMS))
-		d = value.End(d, am)
+		d = n.appendShard(value.End(d, am))
 		d = value.Append(d, "spec", value.NewDocument(i.Spec.Raw))
 		if !i.Ready {
 			d = value.Append(d, "building", value.NewBool(true))
@@ -146,3 +146,12 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 }
 
 func (n *Node) host() string { return n.Host }
+
+// appendShard adds the shard's name to a report of a node that is one: who reads through a router tells by it which
+// shard speaks.
+func (n *Node) appendShard(dst []byte) []byte {
+	if s := n.sharding.Load(); s != nil {
+		dst = value.Append(dst, "shard", value.NewString(s.ID))
+	}
+	return dst
+}

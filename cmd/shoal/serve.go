@@ -76,6 +76,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 		console.Std.Restarted()
 	}
 	logStart(c)
+	startupWarnings(c, os.Geteuid())
 	h := &host{shutdown: make(chan struct{}), program: c.Program}
 	signals := catchSignals()
 	defer signal.Stop(signals)
@@ -97,6 +98,19 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	}
 	console.Std.Exiting(c.Program.logCtx(), code)
 	return code
+}
+
+// startupWarnings logs what mongosh shows whoever connects.
+func startupWarnings(c *config, euid int) {
+	warn := func(id int32, msg string) {
+		console.Warning(console.Control, id, c.Program.logCtx(), msg).StartupWarning().Write()
+	}
+	if !c.Auth && c.KeyFile == "" {
+		warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
+	}
+	if euid == 0 {
+		warn(22138, "You are running this process as the root user, which is not recommended")
+	}
 }
 
 func configureLog(c *config) error {
