@@ -170,7 +170,7 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 		}
 		return newOutWriter(h, op, w, info)
 	}
-	return &mergeWriter{h: h, w: w}, nil
+	return newMergeWriter(h, op, w, info)
 }
 
 // maxMergeBatch bounds what $out and $merge send at once.

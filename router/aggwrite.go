@@ -3,10 +3,12 @@ package router
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -126,10 +128,96 @@ func (o *outWriter) Abort(ctx context.Context) {
 
 // mergeWriter is $merge: each document becomes an insert or an update by the identifying fields.
 type mergeWriter struct {
-	h     *aggHost
-	w     agg.WriteSpec
-	batch []byte
-	n     int
+	h         *aggHost
+	w         agg.WriteSpec
+	on        []string
+	sparse    bool // the index on the identifying fields leaves out documents without them
+	collation value.Value
+	batch     []byte
+	n         int
+}
+
+// newMergeWriter finds out by which fields documents are identified: those of the stage, of which an index must say that
+// they are unique, else _id and the shard key.
+func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
+	m := &mergeWriter{h: h, w: w, on: w.On}
+	spec, err := h.collationOf(op)
+	if err != nil {
+		return nil, err
+	}
+	m.collation = value.NewDocument(value.Doc(value.F("locale", value.NewString("simple"))))
+	if spec != nil {
+		m.collation = value.NewDocument(spec.Document())
+	}
+	switch {
+	case !w.DefaultOn:
+		err = m.checkOn(op, info, spec)
+	case info.Sharded():
+		m.on = nil
+		for _, part := range info.Map.Key.Parts {
+			m.on = append(m.on, part.Path)
+		}
+		if !slices.Contains(m.on, "_id") {
+			m.on = append(m.on, "_id")
+		}
+	}
+	return m, err
+}
+
+// collationOf is the collation of an aggregate: its own, or that of its collection.
+func (h *aggHost) collationOf(op *command.Op) (*collation.Spec, error) {
+	info := &cluster.CollectionInfo{}
+	if coll, err := op.Req.Coll(); err == nil {
+		if info, err = h.r.collection(op, op.Req.NS(coll)); err != nil {
+			return nil, err
+		}
+	}
+	return collationFor(op.Req.Doc("collation"), info)
+}
+
+// checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
+func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec *collation.Spec) error {
+	p, err := m.h.r.peer(op, info.Shards()[0])
+	if err != nil {
+		return err
+	}
+	specs, err := cluster.FindAll(op, p, m.w.NS.DB, value.Doc(
+		value.F("listIndexes", value.NewString(m.w.NS.Coll)), value.F("$db", value.NewString(m.w.NS.DB))))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && len(m.on) == 1 && m.on[0] == "_id" {
+		return nil // it will have one
+	}
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return err
+	}
+	found := false
+	for _, s := range specs {
+		key := value.Lookup(s, "key").Doc()
+		id := value.Count(key) == 1 && !value.Lookup(key, "_id").IsMissing()
+		if !id && !value.Lookup(s, "unique").Truthy() || value.Lookup(s, "partialFilterExpression").T == value.Document ||
+			!m.identifiedBy(key) || !collation.Same(value.Lookup(s, "collation").Doc(), spec) {
+			continue
+		}
+		if found = true; !value.Lookup(s, "sparse").Truthy() {
+			m.sparse = false
+			return nil
+		}
+		m.sparse = true
+	}
+	if !found {
+		return mongoerr.New(51183, "Cannot find index to verify that join fields will be unique")
+	}
+	return nil
+}
+
+// identifiedBy tells whether an index's fields are the identifying ones.
+func (m *mergeWriter) identifiedBy(key []byte) bool {
+	n := 0
+	for k := range value.Elements(key) {
+		if n++; !slices.Contains(m.on, k) {
+			return false
+		}
+	}
+	return n == len(m.on)
 }
 
 // Write implements agg.Writer.
@@ -152,27 +240,32 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 	if m.inserts() {
 		return doc, nil
 	}
+	if value.Lookup(doc, "_id").IsMissing() && (slices.Contains(m.on, "_id") || m.w.WhenMatched == "pipeline") {
+		doc = withID(doc) // only an insert needs one where documents are found by other fields
+	}
 	q, mark := value.Begin(nil)
-	for _, f := range m.w.On {
+	for _, f := range m.on {
 		v := lookupPath(doc, f)
-		if v.IsNullish() {
-			if f == "_id" && v.IsMissing() {
-				return nil, mongoerr.New(51132, "$merge write error: 'on' field '_id' cannot be missing, null, undefined or an array")
-			}
-			return nil, mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null, undefined or an array", f)
-		}
-		if v.T == value.Array {
+		switch {
+		case v.T == value.Array:
 			return nil, mongoerr.Newf(51185, "$merge write error: 'on' field '%s' cannot be an array", f)
+		case v.IsNullish() && m.sparse:
+			return nil, mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null or undefined if supporting index is sparse", f)
+		case v.IsNullish():
+			v = value.NewNull()
 		}
 		q = value.Append(q, f, value.NewDocument(value.Doc(value.F("$eq", v))))
 	}
 	q = value.End(q, mark)
-	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.change(doc))}
+	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.change(doc)), value.F("collation", m.collation)}
 	if m.w.WhenNotMatched == "insert" {
 		f = append(f, value.F("upsert", value.NewBool(true)))
 	}
 	if m.w.WhenMatched == "pipeline" {
 		f = append(f, value.F("c", value.NewDocument(m.variables(doc, let))))
+		if m.w.WhenNotMatched == "insert" { // of the document, not of what the pipeline makes of nothing
+			f = append(f, value.F("upsertSupplied", value.NewBool(true)))
+		}
 	}
 	return value.Doc(f...), nil
 }
@@ -193,15 +286,16 @@ func (m *mergeWriter) change(doc []byte) value.Value {
 	return value.NewArray(value.ArrayOf(stage))
 }
 
-// variables are those of a whenMatched pipeline: the stage's let, by default the new document.
+// variables are those of a whenMatched pipeline: the stage's let and, always, the new document.
 func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
 	if m.w.Let.T != value.Document {
 		return value.Doc(value.F("new", value.NewDocument(doc)))
 	}
 	b, mark := value.Begin(nil)
+	b = value.Append(b, "new", value.NewDocument(doc))
 	i := 0
 	for k := range value.Elements(m.w.Let.Doc()) {
-		if i < len(let) {
+		if i < len(let) && k != "new" { // which is the document: nothing else may be given that name
 			b = value.Append(b, k, let[i])
 		}
 		i++

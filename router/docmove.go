@@ -154,7 +154,7 @@ const maxMoveTries = 50
 
 // asTransaction carries out a write as a transaction of its own and gives the write's reply. moved is false where nothing
 // had to move any more, or where it is done: the write is to begin anew. shard is the one that it was sent to.
-func (r *Router) asTransaction(op *command.Op, shard string, body []byte) (reply []byte, moved bool, err error) {
+func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
 	if op.Req.LSID != nil {
 		if parent, err = cluster.ParseLSID(op.Req.LSID, cluster.NoUser); err != nil {
@@ -167,7 +167,7 @@ func (r *Router) asTransaction(op *command.Op, shard string, body []byte) (reply
 	}
 	for try := 0; ; try++ {
 		child := parent.Child(number)
-		reply, moved, err = r.tryTransaction(op, child, body)
+		reply, moved, err = r.tryTransaction(op, child, stmt, body)
 		r.txns.drop(child)
 		if err != nil && mongoerr.CodeOf(err).IsTransientTransaction(true) && try < maxMoveTries && cluster.Backoff(op, try) == nil {
 			continue
@@ -176,7 +176,7 @@ func (r *Router) asTransaction(op *command.Op, shard string, body []byte) (reply
 			return reply, moved, nil
 		}
 		// The same write, sent again, may have overtaken this transaction: then that is why it failed.
-		if done, xerr := r.executedOn(op, []string{shard}, op.Req.StatementID(0)); xerr != nil || done != "" {
+		if done, xerr := r.executedOn(op, []string{shard}, stmt); xerr != nil || done != "" {
 			return nil, false, xerr
 		}
 		return reply, moved, err
@@ -189,7 +189,7 @@ var ownFields = map[string]bool{
 	"apiVersion": true, "apiStrict": true, "apiDeprecationErrors": true,
 }
 
-func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, body []byte) (reply []byte, moved bool, err error) {
+func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	run := func(c []byte, more ...value.Field) ([]byte, error) {
 		more = append(more, value.F("lsid", value.NewDocument(child.Doc())), value.F("txnNumber", value.NewInt64(0)), value.F("autocommit", value.NewBool(false)))
 		fields := value.Doc(more...)
@@ -200,7 +200,7 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 	end := func(name string) []byte {
 		return value.Doc(value.F(name, value.NewInt32(1)), value.F("$db", value.NewString("admin")))
 	}
-	ids := value.NewArray(value.ArrayOf(value.NewInt32(op.Req.StatementID(0))))
+	ids := value.NewArray(value.ArrayOf(value.NewInt32(stmt)))
 	if reply, err = run(body, value.F("stmtIds", ids), value.F("startTransaction", value.NewBool(true))); err != nil {
 		return nil, false, err // which has ended the transaction
 	}
@@ -264,7 +264,7 @@ func (b *writeBatch) move(info *cluster.CollectionInfo) error {
 	}
 	list := value.NewArray(value.ArrayOf(value.NewDocument(b.items[i])))
 	body := rebuild(b.op.Req.Body, map[string]bool{b.list: true}, value.Append(nil, b.list, list))
-	reply, moved, err := b.r.asTransaction(b.op, d.shard, body)
+	reply, moved, err := b.r.asTransaction(b.op, d.shard, b.stmtID(i), body)
 	switch {
 	case err != nil:
 		return err
@@ -319,7 +319,7 @@ func (r *Router) modifyMoved(op *command.Op, info *cluster.CollectionInfo, d *mo
 		return dst, false, err
 	}
 	if transactionOf(op) == nil {
-		reply, moved, err := r.asTransaction(op, d.shard, op.Req.Body)
+		reply, moved, err := r.asTransaction(op, d.shard, op.Req.StatementID(0), op.Req.Body)
 		if err != nil || !moved {
 			return dst, err == nil, err
 		}

@@ -232,3 +232,51 @@ func codeOf(r bson.M) int32 {
 	code, _ := r["code"].(int32)
 	return code
 }
+
+// Upserts whose filter does not tell their shard may be several of a batch; $merge makes such ones.
+func TestUpsertsThatDoNotNameTheirShard(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	for _, ordered := range []bool{true, false} {
+		c.run("d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`)
+		r := c.run("d", fmt.Sprintf(`{"update": "c", "ordered": %v, "updates": [{"q": {"_id": 20}, "u": {"k": 20}, "upsert": true}, {"q": {"_id": 3}, "u": {"k": 3}, "upsert": true},
+			{"q": {"_id": 21}, "u": {"$set": {"k": 21}}, "upsert": true}]}`, ordered))
+		if got := show(r["n"]) + show(r["upserted"]); got != `3[{"index":0,"_id":20},{"index":1,"_id":3},{"index":2,"_id":21}]` {
+			t.Errorf("ordered %v: %s", ordered, got)
+		}
+		if got, want := c.held(), `[{_id:3,k:3}] [{_id:20,k:20},{_id:21,k:21}]`; got != want {
+			t.Errorf("ordered %v: the shards hold %s, want %s", ordered, got, want)
+		}
+	}
+	c.run("admin", `{"shardCollection": "d.to", "key": {"g": 1, "_id": 1}}`)
+	c.run("admin", `{"split": "d.to", "middle": {"g": 2, "_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.to", "find": {"g": 2, "_id": 0}, "to": "shard1"}`)
+	for range 2 {
+		c.run("d", `{"aggregate": "c", "cursor": {}, "pipeline": [{"$set": {"g": {"$mod": ["$k", 4]}}}, {"$merge": {"into": "to",
+			"whenMatched": [{"$set": {"again": "$$new.k"}}], "whenNotMatched": "insert"}}]}`)
+	}
+	got := show(get(c.run("d", `{"find": "to", "sort": {"_id": 1}}`)["cursor"], "firstBatch"))
+	if want := `[{"_id":3,"k":3,"g":3,"again":3},{"_id":20,"k":20,"g":0,"again":20},{"_id":21,"k":21,"g":1,"again":21}]`; got != want {
+		t.Errorf("merged: %s, want %s", got, want)
+	}
+}
+
+// $merge finds documents by _id and the shard key, or by fields that a unique index says are unique.
+func TestMergeIdentifiesDocuments(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.moveColl()
+	c.run("admin", `{"shardCollection": "d.to", "key": {"g": 1}}`)
+	c.run("d", `{"createIndexes": "to", "indexes": [{"key": {"g": 1, "u": 1}, "name": "gu", "unique": true}, {"key": {"g": 1, "s": 1}, "name": "gs", "unique": true, "sparse": true}]}`)
+	for _, tc := range []struct {
+		on   string
+		code int32
+	}{{``, 0}, {`"on": "g",`, 51183}, {`"on": ["g", "_id"],`, 51183}, {`"on": ["u", "g"],`, 0}, {`"on": ["g", "s"],`, 51132}, {`"on": "_id",`, 0}} {
+		r := c.raw("d", `{"aggregate": "c", "cursor": {}, "pipeline": [{"$set": {"g": {"$cond": [{"$eq": ["$k", 1]}, null, "$k"]}, "u": "$_id"}}, {"$merge": {"into": "to", `+tc.on+` "whenMatched": "merge"}}]}`)
+		if codeOf(r) != tc.code {
+			t.Errorf("%s: %v, want code %d", tc.on, r, tc.code)
+		}
+	}
+	if got := show(c.run("d", `{"count": "to"}`)["n"]); got != "3" {
+		t.Errorf("%s documents were merged, want 3", got)
+	}
+}

@@ -27,6 +27,9 @@ type sameRound struct {
 	last  []string // the latest writes
 	next  int      // the next new _id
 	apart bool     // a write failed on some copies: nothing is to be compared any more
+
+	collation bson.D // the collections' own, nil for none
+	number    int64  // of the latest retryable write or transaction
 }
 
 func (c *testCluster) do(db string, cmd bson.D) []byte {
@@ -50,11 +53,21 @@ func newSameRound(t *testing.T, c *testCluster, seed uint64) *sameRound {
 	r := &sameRound{testCluster: c, t: t, g: querytest.New(seed), seed: seed}
 	r.g.Plain = true
 	g := r.g
+	g.Geo, g.Text = g.Chance(0.3), g.Chance(0.3)
+	if g.Chance(0.2) {
+		r.collation = g.Collation()
+	}
 	for _, n := range []string{"one", "range", "hash", "pair"} {
 		r.names = append(r.names, fmt.Sprint(n, seed))
 	}
+	for _, n := range r.names {
+		if r.collation != nil {
+			r.must("db", bson.D{{Key: "create", Value: n}, {Key: "collation", Value: r.collation}})
+		}
+	}
 	for i, key := range []bson.D{{{Key: "k", Value: 1}}, {{Key: "_id", Value: "hashed"}}, {{Key: "g", Value: 1}, {Key: "k", Value: pick(g, any(1), "hashed")}}} {
-		r.must("admin", bson.D{{Key: "shardCollection", Value: "db." + r.names[i+1]}, {Key: "key", Value: key}})
+		simple := bson.D{{Key: "locale", Value: "simple"}}
+		r.must("admin", bson.D{{Key: "shardCollection", Value: "db." + r.names[i+1]}, {Key: "key", Value: key}, {Key: "collation", Value: simple}})
 	}
 	for i := range 4 {
 		at := 10 * (i + 1)
@@ -70,16 +83,27 @@ func newSameRound(t *testing.T, c *testCluster, seed uint64) *sameRound {
 		case 2:
 			k = float64(i) + 0.5
 		}
-		d := append(g.Doc(i), bson.E{Key: "k", Value: k}, bson.E{Key: "g", Value: int32(i % 4)}, bson.E{Key: "v", Value: float64(g.R.IntN(20)) / 2})
+		d := append(g.Doc(i), bson.E{Key: "v", Value: float64(g.R.IntN(20)) / 2})
+		if !g.Chance(0.05) {
+			d = append(d, bson.E{Key: "k", Value: k})
+		}
+		if !g.Chance(0.05) {
+			d = append(d, bson.E{Key: "g", Value: int32(i % 4)})
+		}
 		r.docs = append(r.docs, d)
 	}
 	for _, n := range r.names {
 		r.must("db", bson.D{{Key: "insert", Value: n}, {Key: "documents", Value: r.docs}})
 	}
 	r.index()
+	r.special()
 	view := bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "v", Value: bson.D{{Key: "$gte", Value: 2}}}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "e", Value: g.Expr(2)}}}}}
 	for _, n := range r.names {
-		r.must("db", bson.D{{Key: "create", Value: "view_" + n}, {Key: "viewOn", Value: n}, {Key: "pipeline", Value: view}})
+		cmd := bson.D{{Key: "create", Value: "view_" + n}, {Key: "viewOn", Value: n}, {Key: "pipeline", Value: view}}
+		if r.collation != nil {
+			cmd = append(cmd, bson.E{Key: "collation", Value: r.collation})
+		}
+		r.must("db", cmd)
 	}
 	for range 5 {
 		r.move()
@@ -170,7 +194,7 @@ type outcome struct {
 }
 
 // refused tells whether an index did not take a document (parallel arrays, an array to be hashed): the copies have
-// indexes of their own.
+// indexes of their own. Nor can a document move to a shard that has an orphan of it.
 func (o outcome) refused() bool {
 	text := o.msg
 	for _, d := range o.docs {
@@ -178,7 +202,8 @@ func (o outcome) refused() bool {
 			text += value.Show(d)
 		}
 	}
-	return strings.Contains(text, "cannot index parallel arrays") || strings.Contains(text, "index cannot be multikey") || strings.Contains(text, "hashed indexes do not currently support array values")
+	return strings.Contains(text, "cannot index parallel arrays") || strings.Contains(text, "index cannot be multikey") || strings.Contains(text, "hashed indexes do not currently support array values") ||
+		strings.Contains(text, "There is either an orphan for this document")
 }
 
 // against tells how an outcome differs from the one it should be.
@@ -211,6 +236,15 @@ func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
 		for _, f := range []string{"n", "nModified", "value", "writeErrors"} {
 			o.docs = append(o.docs, value.Lookup(reply, f))
 		}
+		for _, up := range value.Values(value.Lookup(reply, "upserted").Doc()) {
+			o.docs = append(o.docs, up)
+		}
+		if v := value.Lookup(reply, "lastErrorObject"); v.T == value.Document {
+			o.docs = append(o.docs, v)
+		}
+		if v := value.Lookup(reply, "results"); v.T == value.Array { // of mapReduce
+			o.docs = value.Values(v.Doc())
+		}
 		if v := value.Lookup(reply, "values"); v.T == value.Array {
 			o.docs = value.Values(v.Doc())
 		}
@@ -233,6 +267,9 @@ func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
 // read is a command that reads, for each collection, and whether its results have one order and one error.
 func (r *sameRound) read() (cmd func(coll string) bson.D, ordered, cut bool) {
 	onView := r.g.Chance(0.2)
+	if !onView && r.g.Chance(0.25) {
+		return r.special1()
+	}
 	one, ordered, cut := r.readOf(!onView)
 	if !onView {
 		return one, ordered, cut
@@ -287,6 +324,9 @@ func (r *sameRound) readOf(collection bool) (cmd func(coll string) bson.D, order
 // write is a command that writes the same whatever the placement.
 func (r *sameRound) write() func(coll string) bson.D {
 	g := r.g
+	if g.Chance(0.5) {
+		return r.keyed()
+	}
 	byID := bson.D{{Key: "_id", Value: g.R.IntN(80)}}
 	filter, u := g.Filter(), g.Update()
 	switch g.R.IntN(8) {
@@ -336,14 +376,19 @@ func (r *sameRound) write() func(coll string) bson.D {
 // check runs a command on all copies.
 func (r *sameRound) check(cmd func(coll string) bson.D, ordered, cut bool) {
 	r.t.Helper()
+	number := r.number
 	run := func(coll string) outcome {
+		r.number = number
 		c := cmd(coll)
+		if e, ok := c[len(c)-1].Value.(bson.A); ok && c[0].Key == "transaction" {
+			return r.transact(coll, c[0].Value.(string), e)
+		}
 		if c[0].Key == "bulkWrite" {
 			return r.outcomeIn("admin", coll, c)
 		}
 		return r.outcome(coll, c)
 	}
-	if c := cmd("COLL"); c[0].Key != "find" && c[0].Key != "aggregate" && c[0].Key != "count" && c[0].Key != "distinct" {
+	if c := cmd(r.names[0]); c[0].Key != "find" && c[0].Key != "aggregate" && c[0].Key != "count" && c[0].Key != "distinct" {
 		text, _ := bson.MarshalExtJSON(c, false, false)
 		r.last = append(r.last[max(0, len(r.last)-5):], string(text))
 	}
@@ -356,6 +401,8 @@ func (r *sameRound) check(cmd func(coll string) bson.D, ordered, cut bool) {
 		}
 		same := got.code == want.code
 		if got.code == 0 && want.code == 0 {
+			hideRecordIDs(got.docs)
+			hideRecordIDs(want.docs)
 			same = querytest.Same(querytest.SortFields(got.docs), querytest.SortFields(want.docs), ordered)
 		}
 		if !same && !(cut && (got.code != 0 || want.code != 0)) {
@@ -404,11 +451,14 @@ func TestRandomCommandsWhateverThePlacement(t *testing.T) {
 				if r.check(r.write(), false, false); !r.apart {
 					r.check(all, true, false)
 				}
+				r.number++
 			}
+			r.stored()
 		}
 		for _, n := range r.names {
-			r.do("db", bson.D{{Key: "drop", Value: "view_" + n}})
-			r.do("db", bson.D{{Key: "drop", Value: n}})
+			for _, prefix := range []string{"view_", "", "to_", "out_"} {
+				r.do("db", bson.D{{Key: "drop", Value: prefix + n}})
+			}
 		}
 	})
 }

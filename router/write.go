@@ -251,7 +251,11 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 			return err
 		}
 	}
-	for _, i := range wideOrder {
+	for n, i := range wideOrder {
+		if b.moving != nil {
+			b.pending = mergeIndexes(b.pending, wideOrder[n:])
+			return nil
+		}
 		if err := b.sendWide(info, i, wide[i]); err != nil {
 			return err
 		}
@@ -340,10 +344,11 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 	}
 }
 
-// mustMove notes a statement whose document has to move; one that may not is answered here.
+// mustMove notes a statement whose document has to move; one that may not is answered here. An upsert whose filter does not
+// tell where it belongs may be one of many.
 func (b *writeBatch) mustMove(i int, d *movedDoc) {
 	d.searched = b.searching
-	if len(b.items) == 1 {
+	if len(b.items) == 1 || d.upsert() && d.searched {
 		b.moving = &moving{i, d}
 		return
 	}

@@ -188,17 +188,20 @@ func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Sp
 
 // checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
 func (m *mergeWriter) checkOn(c *catalog.Collection) error {
+	if r := &m.w.op.Req; m.spec.DefaultOn && (r.ShardVersion != nil || r.DatabaseVer != nil) {
+		return nil // as a router, which takes what every collection is identified by
+	}
 	want := map[string]bool{}
 	for _, f := range m.spec.On {
 		want[f] = true
 	}
-	if len(want) == 1 && want["_id"] && (c == nil || sameCollation(c.Collation, m.coll)) {
+	if len(want) == 1 && want["_id"] && (c == nil || collation.Same(c.Collation, m.coll)) {
 		return nil
 	}
 	if c != nil {
 		for _, i := range c.Indexes {
 			if !i.Unique || !i.Ready || i.Spec.PartialFilter != nil || !sameFields(i.Spec.KeyPattern, want) ||
-				!sameCollation(i.Spec.Collation, m.coll) {
+				!collation.Same(i.Spec.Collation, m.coll) {
 				continue
 			}
 			if m.sparse = i.Spec.Sparse; !m.sparse {

@@ -39,7 +39,8 @@ type statement struct {
 	arrayFilters []value.Value
 	upsert       bool
 	multi        bool
-	supplied     value.Value // upsertSupplied: the document of the router's upsert
+	supply       bool        // upsertSupplied: an upsert inserts the constant "new"
+	supplied     value.Value // that document
 
 	// compiled by Node.compileStatement
 	coll *collation.Spec
@@ -135,6 +136,11 @@ func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 		if st.u.IsMissing() {
 			return command.MissingField("update.updates.u")
 		}
+		if st.supply {
+			if st.supplied = value.Lookup(st.constants, "new"); st.supplied.T != value.Document {
+				return mongoerr.New(mongoerr.FailedToParse, "upsertSupplied needs a document in the constant 'new'")
+			}
+		}
 		out = append(out, st)
 		return nil
 	})
@@ -200,7 +206,10 @@ func (st *statement) updateField(k string, v value.Value) error {
 				return command.WrongType("update.updates.arrayFilters."+itoa(i), f.T, command.TObject)
 			}
 		}
-	case "upsertSupplied", "collectionUUID", "sampleId", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
+	case "upsertSupplied":
+		st.supply = v.Truthy()
+		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+	case "collectionUUID", "sampleId", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
 	default:
 		return command.UnknownField("update.updates." + k)
 	}
@@ -496,19 +505,10 @@ func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
 	}
 	for _, ix := range c.Indexes {
 		if ix.Unique && string(ix.Spec.KeyPattern) == string(pattern.Doc()) {
-			return sameCollation(ix.Spec.Collation, st.coll)
+			return collation.Same(ix.Spec.Collation, st.coll)
 		}
 	}
 	return true
-}
-
-// sameCollation compares an index's collation, nil for simple, with an operation's.
-func sameCollation(doc []byte, spec *collation.Spec) bool {
-	if doc == nil {
-		return spec == nil
-	}
-	own, err := collation.Parse(doc)
-	return err == nil && own.Equal(spec)
 }
 
 func isOperatorDoc(doc []byte) bool {

@@ -188,3 +188,12 @@ func (s *Spec) Document() []byte {
 
 // Equal reports whether two specifications are the same collation; nil stands for simple.
 func (s *Spec) Equal(t *Spec) bool { return s == t || s != nil && t != nil && *s == *t }
+
+// Same compares an index's collation document, nil for simple, with an operation's collation.
+func Same(doc []byte, spec *Spec) bool {
+	if doc == nil {
+		return spec == nil
+	}
+	own, err := Parse(doc)
+	return err == nil && own.Equal(spec)
+}
