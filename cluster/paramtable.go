@@ -85,6 +85,7 @@ var activeParams = []ParamSpec{
 	{Name: "internalQueryPlanEvaluationMaxResults", Kind: ParamInt, Set: SetBoth, Default: pInt(101), Min: 0, Max: 2147483647},
 	{Name: "internalQueryCacheEvictionRatio", Kind: ParamDouble, Set: SetBoth, Default: pDbl(10), Min: 0, Max: 1e300},
 	{Name: "internalQueryCacheWorksGrowthCoefficient", Kind: ParamDouble, Set: SetBoth, Default: pDbl(2), Min: 1, Max: 1e300},
+	{Name: "internalQueryPlanTieBreakingWithIndexHeuristics", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 	{Name: "internalQueryAllowShardedLookup", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 	{Name: "javascriptEnabled", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},
 	{Name: "localLogicalSessionTimeoutMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Min: 1, Max: 2147483647},

@@ -70,9 +70,19 @@ type Stats struct {
 	NDeleted     int64
 	CursorID     int64
 	HasSortStage bool
-	Conflicts    int64
-	ReplyLen     int
-	Origin       []byte // of a getMore: the command that its cursor came from
+	// FromMultiPlanner is set where several plans took part in a trial, FromPlanCache where the plan cache had one, and
+	// ReplanReason says why that one was given up.
+	FromMultiPlanner, FromPlanCache bool
+	ReplanReason                    string
+	Plan                            PlanKeys // nil where nothing was planned
+	Conflicts                       int64
+	ReplyLen                        int
+	Origin                          []byte // of a getMore: the command that its cursor came from
+}
+
+// PlanKeys tells under which keys a plan is known: the hash of its shape, and that of the shape with the indexes there are.
+type PlanKeys interface {
+	PlanKeys() (shape, key string)
 }
 
 // DB is the database the command was sent to.

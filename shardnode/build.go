@@ -17,20 +17,24 @@ import (
 type builder struct {
 	n *Node
 	q *query
-	// nodes remembers which node runs which stage, for explain; nil where nobody asks.
-	nodes map[*plan.Node]*timedNode
+	// nodes remembers which node runs which stage, for explain and the plan cache; nil where nobody asks.
+	nodes map[*plan.Node]node
+	// timed has the time of each stage measured.
+	timed bool
 	// pace limits the work of the leaves; nil where nothing does.
 	pace *pace
 }
 
 func (b *builder) build(p *plan.Node) (node, error) {
 	x, err := b.stage(p)
-	if err == nil && b.nodes != nil {
-		t := &timedNode{in: x}
-		b.nodes[p] = t
-		return t, nil
+	if err != nil || b.nodes == nil {
+		return x, err
 	}
-	return x, err
+	if b.timed {
+		x = &timedNode{in: x}
+	}
+	b.nodes[p] = x
+	return x, nil
 }
 
 func (b *builder) stage(p *plan.Node) (node, error) {

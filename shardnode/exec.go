@@ -183,7 +183,7 @@ func (f *filterNode) next(op *command.Op, r *row) (bool, error) {
 	for {
 		ok, err := f.in.next(op, r)
 		if err != nil || !ok {
-			f.st.eof = !ok
+			f.st.eof = err == nil && !ok
 			return false, err
 		}
 		if ok, err = f.keep(r.doc); err != nil {
@@ -219,7 +219,7 @@ func (s *skipLimit) next(op *command.Op, r *row) (bool, error) {
 		}
 		ok, err := s.in.next(op, r)
 		if err != nil || !ok {
-			s.st.eof = !ok
+			s.st.eof = err == nil && !ok
 			return false, err
 		}
 		if s.skip > 0 {

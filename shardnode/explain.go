@@ -146,6 +146,8 @@ type planned struct {
 	q    *query
 	c    *chosen
 	took time.Duration // of planning
+	sig  string        // of the plan that the plan cache would use; empty for none
+	rest []value.Value // allPlansExecution
 	w    *explainedWrite
 	exec executed
 }
@@ -165,16 +167,22 @@ func (x *explanation) plan(q *query) (*planned, error) {
 	p := &planned{x: x, q: q}
 	if q.coll == nil {
 		root := &plan.Node{Stage: plan.EOF, Value: value.NewString("nonExistentNamespace")}
-		b := builder{n: x.n, q: q, nodes: map[*plan.Node]*timedNode{}}
+		b := builder{n: x.n, q: q, nodes: map[*plan.Node]node{}, timed: true}
 		node, err := b.build(root)
 		if err != nil {
 			return nil, err
 		}
-		p.c = &chosen{result: &plan.Result{Candidates: []*plan.Node{root}}, plan: root, root: node, nodes: b.nodes}
+		p.c = &chosen{result: &plan.Result{Candidates: []*plan.Node{root}}, plan: root, root: node, nodes: b.nodes, keys: planKeys{q: q.planQuery(), c: &plan.Collection{}}}
 	} else {
 		var err error
 		if p.c, err = x.n.choose(x.op, q, true); err != nil {
 			return nil, err
+		}
+		p.sig = x.n.cachedSignature(q, p.c.keys)
+	}
+	if x.verb == allPlansExecution {
+		for _, c := range p.c.trial {
+			p.rest = append(p.rest, value.NewDocument(c.stats(true)))
 		}
 	}
 	p.exec.nodes = p.c.nodes
@@ -230,13 +238,8 @@ func (p *planned) close() {
 // appendPlanner appends queryPlanner.
 func (p *planned) appendPlanner(dst []byte) []byte {
 	q := p.q
-	pq := q.planQuery()
-	shape := pq.Shape() + q.shapeSuffix
+	shape := p.c.keys.q.Shape() + q.shapeSuffix
 	hash := plan.ShapeHash(shape)
-	pc := &plan.Collection{}
-	if q.coll != nil {
-		pc, _ = p.x.n.meta(q.coll).planIndexes()
-	}
 	parsed := value.Doc()
 	if q.matcher != nil {
 		parsed = q.matcher.Serialize()
@@ -250,7 +253,7 @@ func (p *planned) appendPlanner(dst []byte) []byte {
 	dst = value.Append(dst, "indexFilterSet", value.NewBool(q.filtered))
 	dst = value.Append(dst, "queryHash", value.NewString(hash))
 	dst = value.Append(dst, "planCacheShapeHash", value.NewString(hash))
-	dst = value.Append(dst, "planCacheKey", value.NewString(pq.CacheKey(pc, shape)))
+	dst = value.Append(dst, "planCacheKey", value.NewString(p.c.keys.q.CacheKey(p.c.keys.c, shape)))
 	dst = value.Append(dst, "optimizationTimeMillis", value.NewInt32(int32(p.took.Milliseconds())))
 	dst = value.Append(dst, "maxIndexedOrSolutionsReached", value.NewBool(p.c.result.Reached.Or))
 	dst = value.Append(dst, "maxIndexedAndSolutionsReached", value.NewBool(p.c.result.Reached.And))
@@ -273,15 +276,16 @@ func (p *planned) stages(c *plan.Node, fig plan.Figures) []byte {
 	if c.Stage == plan.Count && c.Has(plan.FastCount) {
 		return p.fastCount(fig != nil)
 	}
+	cached := p.sig != "" && plan.WithoutSubplan(c).Signature() == p.sig
 	if p.w == nil {
-		return c.Stages(p.c.cached, fig)
+		return c.Stages(cached, fig)
 	}
 	name := p.w.stage
 	if c.Stage == plan.ExpressID {
 		name = "EXPRESS_" + name
 	}
 	dst, m := value.Begin(nil)
-	dst = value.Append(dst, "isCached", value.NewBool(p.c.cached))
+	dst = value.Append(dst, "isCached", value.NewBool(cached))
 	dst = value.Append(dst, "stage", value.NewString(name))
 	if fig != nil {
 		f := p.exec.figures(c)
@@ -332,26 +336,7 @@ func (p *planned) appendStats(dst []byte, returned int64, took time.Duration) []
 	dst = appendCount(dst, "totalDocsExamined", docs)
 	dst = value.Append(dst, "executionStages", value.NewDocument(p.stages(p.c.plan, p.exec.append)))
 	if p.x.verb == allPlansExecution {
-		dst = p.appendTrial(dst)
-	}
-	return value.End(dst, m)
-}
-
-// appendTrial appends allPlansExecution: what each plan did in the trial, the winner's part included.
-func (p *planned) appendTrial(dst []byte) []byte {
-	dst, m := value.BeginKey(dst, value.Array, "allPlansExecution")
-	for i, c := range p.c.trial {
-		e := executed{nodes: c.nodes}
-		keys, docs := e.totals(c.plan)
-		var dm int
-		dst, dm = value.BeginKey(dst, value.Document, itoa(i))
-		dst = appendCount(dst, "nReturned", int64(len(c.rows)))
-		dst = value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(e.took(c.plan).Milliseconds()))
-		dst = appendCount(dst, "totalKeysExamined", keys)
-		dst = appendCount(dst, "totalDocsExamined", docs)
-		dst = value.Append(dst, "score", value.NewDouble(c.score))
-		dst = value.Append(dst, "executionStages", value.NewDocument(plan.WithoutSubplan(c.plan).Explain(e.append)))
-		dst = value.End(dst, dm)
+		dst = value.Append(dst, "allPlansExecution", value.NewArray(value.ArrayOf(p.rest...)))
 	}
 	return value.End(dst, m)
 }

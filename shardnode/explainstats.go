@@ -33,7 +33,7 @@ type figures struct {
 
 // executed reads the figures of plans that ran.
 type executed struct {
-	nodes map[*plan.Node]*timedNode
+	nodes map[*plan.Node]node
 }
 
 func (e *executed) stats(p *plan.Node) *nodeStats {
@@ -120,7 +120,7 @@ func (e *executed) append(p *plan.Node, dst []byte, own bool) []byte {
 }
 
 func (e *executed) took(p *plan.Node) time.Duration {
-	if t := e.nodes[p]; t != nil {
+	if t, ok := e.nodes[p].(*timedNode); ok {
 		return t.took
 	}
 	return 0

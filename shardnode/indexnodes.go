@@ -160,7 +160,7 @@ func (f *fetchNode) next(op *command.Op, r *row) (bool, error) {
 	for {
 		ok, err := f.in.next(op, r)
 		if err != nil || !ok {
-			f.st.eof = !ok
+			f.st.eof = err == nil && !ok
 			return false, err
 		}
 		f.st.docs++

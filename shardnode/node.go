@@ -53,6 +53,7 @@ type Node struct {
 	metas      sync.Map // catalog.UUID → *collMeta
 	filters    indexFilters
 	knobs      atomic.Pointer[planKnobs]
+	plans      planCounters
 	filledTS   atomic.Uint64 // the last timestamp put in the place of an empty one
 	ddl        ddlLocks
 	sizes      *counters

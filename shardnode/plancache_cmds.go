@@ -257,10 +257,8 @@ func (n *Node) planCacheEntry(ns string, e *plan.Choice) []byte {
 	size := int64(len(e.Shape) + len(e.Key) + len(o.Filter) + len(o.Sort) + len(o.Projection) + 512)
 	for _, t := range o.Trials {
 		scores = append(scores, value.NewDouble(t.Score))
-		stats = append(stats, value.NewDocument(value.Doc(
-			value.F("nReturned", value.NewInt64(t.Returned)), value.F("works", value.NewInt64(t.Works)),
-			value.F("executionStages", value.NewDocument(t.Plan.Explain(nil))))))
-		size += 512
+		stats = append(stats, value.NewDocument(t.Stats))
+		size += int64(len(t.Stats))
 	}
 	d, m := value.Begin(nil)
 	for _, f := range []value.Field{

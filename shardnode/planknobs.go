@@ -18,6 +18,7 @@ type planKnobs struct {
 	growth   float64 // internalQueryCacheWorksGrowthCoefficient
 	force    bool    // internalQueryForceIntersectionPlans
 	branches bool    // internalQueryPlanOrChildrenIndependently
+	ties     bool    // internalQueryPlanTieBreakingWithIndexHeuristics
 }
 
 // watchPlanKnobs keeps the node's knobs as the server parameters are, so that a query reads one pointer.
@@ -27,7 +28,7 @@ func (n *Node) watchPlanKnobs() {
 		"internalQueryPlanOrChildrenIndependently", "internalQueryEnumerationMaxIntersectPerAnd", "internalQueryEnumerationMaxOrSolutions",
 		"internalQueryPlannerMaxIndexedSolutions", "internalQueryMaxScansToExplode", "internalQueryPlanEvaluationWorks",
 		"internalQueryPlanEvaluationCollFraction", "internalQueryPlanEvaluationMaxResults", "internalQueryCacheEvictionRatio",
-		"internalQueryCacheWorksGrowthCoefficient",
+		"internalQueryCacheWorksGrowthCoefficient", "internalQueryPlanTieBreakingWithIndexHeuristics",
 	} {
 		n.Params.OnChange(name, func(value.Value) { n.readPlanKnobs() })
 	}
@@ -45,7 +46,7 @@ func (n *Node) readPlanKnobs() {
 		works: p.Int("internalQueryPlanEvaluationWorks"), share: float("internalQueryPlanEvaluationCollFraction"),
 		results: int(p.Int("internalQueryPlanEvaluationMaxResults")), replan: float("internalQueryCacheEvictionRatio"),
 		growth: float("internalQueryCacheWorksGrowthCoefficient"), force: p.Bool("internalQueryForceIntersectionPlans"),
-		branches: p.Bool("internalQueryPlanOrChildrenIndependently"),
+		branches: p.Bool("internalQueryPlanOrChildrenIndependently"), ties: p.Bool("internalQueryPlanTieBreakingWithIndexHeuristics"),
 	})
 }
 

@@ -247,12 +247,30 @@ func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
 	if st.HasSortStage {
 		dst = value.Append(dst, "hasSortStage", value.NewBool(true))
 	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"fromMultiPlanner", st.FromMultiPlanner}, {"fromPlanCache", st.FromPlanCache}, {"replanned", st.ReplanReason != ""}} {
+		if f.set {
+			dst = value.Append(dst, f.name, value.NewBool(true))
+		}
+	}
+	if st.ReplanReason != "" {
+		dst = value.Append(dst, "replanReason", value.NewString(st.ReplanReason))
+	}
 	figure("nMatched", st.NMatched, name == "update")
 	figure("nModified", st.NModified, name == "update")
 	figure("ninserted", st.NInserted, name == "insert")
 	figure("ndeleted", st.NDeleted, name == "delete")
 	figure("nreturned", st.NReturned, name == "find" || name == "getMore" || name == "aggregate")
 	figure("writeConflicts", st.Conflicts, st.Conflicts > 0)
+	if st.Plan != nil {
+		shape, key := st.Plan.PlanKeys()
+		dst = value.Append(dst, "queryHash", value.NewString(shape))
+		dst = value.Append(dst, "planCacheShapeHash", value.NewString(shape))
+		dst = value.Append(dst, "planCacheKey", value.NewString(key))
+		dst = value.Append(dst, "queryFramework", value.NewString("classic"))
+	}
 	return value.Append(dst, "numYield", value.NewInt32(0))
 }
 

@@ -40,6 +40,7 @@ type query struct {
 	shapeSuffix  string                // what explain adds to the plan's shape
 	filtered     bool                  // an index filter restricts the plans
 	owned        func(doc []byte) bool // not nil: the shard filter, false for orphans
+	keys         planKeys              // once it is planned
 }
 
 // compileFilter compiles a filter in an operation's language; nil stands for everything.

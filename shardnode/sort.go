@@ -126,7 +126,7 @@ func (s *sortNode) next(op *command.Op, r *row) (bool, error) {
 	}
 	key, val, ok, err := s.out.Next()
 	if err != nil || !ok {
-		s.st.eof = !ok
+		s.st.eof = err == nil && !ok
 		return false, err
 	}
 	n, w := binary.Uvarint(val)

@@ -203,6 +203,8 @@ func (n *Node) metrics() []byte {
 			sub("open", i64("noTimeout", 0), i64("pinned", pinned), i64("total", open))),
 		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", 0), i64("updated", n.sizes.Updates.Load())),
 		sub("operation", i64("scanAndOrder", 0), i64("writeConflicts", 0)),
+		sub("query", sub("planCache", sub("classic", i64("hits", n.plans.hits.Load()), i64("misses", n.plans.misses.Load()),
+			i64("replanned", n.plans.replanned.Load()), i64("skipped", n.plans.skipped.Load())))),
 		sub("queryExecutor", i64("scanned", 0), i64("scannedObjects", 0), sub("collectionScans", i64("nonTailable", 0), i64("total", 0))),
 		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
 	)

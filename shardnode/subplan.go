@@ -10,7 +10,8 @@ import (
 
 // chooseBranches plans a query whose filter is an $or: each branch chooses its plan as a query of its own would, by a trial
 // or from the plan cache, and the choices are joined. nil where some branch has no index: then the whole is planned.
-func (n *Node) chooseBranches(op *command.Op, q *query, pq *plan.Query, pc *plan.Collection, observe bool) (*chosen, error) {
+func (n *Node) chooseBranches(op *command.Op, q *query, observe bool) (*chosen, error) {
+	pq, pc := q.keys.q, q.keys.c
 	queries := pq.Branches()
 	choices := make([]*plan.Result, len(queries))
 	for i, b := range queries {
@@ -23,7 +24,7 @@ func (n *Node) chooseBranches(op *command.Op, q *query, pq *plan.Query, pc *plan
 	branches := make([]*plan.Node, len(queries))
 	for i, r := range choices {
 		var err error
-		if branches[i], err = n.chooseBranch(op, q, queries[i], pc, r, observe); err != nil {
+		if branches[i], err = n.chooseBranch(op, q, planKeys{queries[i], pc}, r, observe); err != nil {
 			return nil, err
 		}
 	}
@@ -33,20 +34,23 @@ func (n *Node) chooseBranches(op *command.Op, q *query, pq *plan.Query, pc *plan
 
 // chooseBranch decides between the plans for one branch of an $or. What the trial of a branch finds is remembered only
 // where it found something and one plan was better than the rest.
-func (n *Node) chooseBranch(op *command.Op, q *query, b *plan.Query, pc *plan.Collection, r *plan.Result, observe bool) (*plan.Node, error) {
+func (n *Node) chooseBranch(op *command.Op, q *query, k planKeys, r *plan.Result, observe bool) (*plan.Node, error) {
 	if len(r.Candidates) == 1 {
 		return r.Winner(), nil
 	}
+	b := k.q
 	cache := n.meta(q.coll).cache
 	var shape, key string
 	if !observe {
 		shape = b.Shape()
-		key = b.CacheKey(pc, shape)
+		key = b.CacheKey(k.c, shape)
 		if e, ok := cache.Get(key); ok && e.Active {
 			if p := candidateOf(r, e.Signature); p != nil {
+				n.plans.hits.Add(1)
 				return p, nil
 			}
 		}
+		n.plans.misses.Add(1)
 	}
 	all, err := n.race(op, q, r, false, 0)
 	for _, c := range all {

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
@@ -18,6 +21,7 @@ import (
 const (
 	trialSlice    = 32 // the most works a plan does before it is the next one's turn: it begins with one
 	trialBonus    = 1e-4
+	eofBonus      = 1 // for a plan that came to its end
 	forcedBonus   = 3 // internalQueryForceIntersectionPlans
 	unboundedWork = math.MaxInt64
 )
@@ -40,29 +44,50 @@ func (p *pace) step() error {
 
 // candidate is one plan in a trial.
 type candidate struct {
-	plan  *plan.Node
-	nodes map[*plan.Node]*timedNode // for explain; nil otherwise
-	root  node
-	pace  *pace
-	rows  []row
-	eof   bool
-	err   error
-	score float64
+	plan   *plan.Node
+	nodes  map[*plan.Node]node // by stage
+	root   node
+	pace   *pace
+	rows   []row
+	size   int // bytes in rows
+	eof    bool
+	err    error
+	score  float64
+	keys   bool  // rows have to keep their index keys
+	sought int64 // documents examined
 }
+
+// maxTrialBytes is how much a plan may find in a trial: then it has shown enough.
+const maxTrialBytes = 16 << 20
 
 // chosen is a plan that was decided on, ready to run.
 type chosen struct {
 	result *plan.Result
 	plan   *plan.Node
-	cached bool
 	root   node
-	nodes  map[*plan.Node]*timedNode
+	nodes  map[*plan.Node]node
 	trial  []*candidate // all that took part, best first; nil without trial. All but the first are closed.
+	keys   planKeys
 }
+
+// planKeys knows under which keys a query's plan is cached.
+type planKeys struct {
+	q *plan.Query
+	c *plan.Collection
+}
+
+// PlanKeys are the keys as explain and the log show them.
+func (k *planKeys) PlanKeys() (shape, key string) {
+	s := k.q.Shape()
+	return plan.ShapeHash(s), k.q.CacheKey(k.c, s)
+}
+
+// planCounters are serverStatus's metrics.query.planCache.
+type planCounters struct{ hits, misses, replanned, skipped atomic.Int64 }
 
 // choose plans a query and decides between plans where there are several. observe asks for the figures of each stage, and
 // leaves the plan cache alone.
-func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
+func (n *Node) choose(op *command.Op, q *query, observe bool) (c *chosen, err error) {
 	m := n.meta(q.coll)
 	pc, err := m.planIndexes()
 	if err != nil {
@@ -74,9 +99,13 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 	pq.Knobs = &knobs.Knobs
 	n.admin.settings.apply(op, q, pq)
 	n.applyFilters(q, pq)
+	q.keys = planKeys{q: pq, c: pc}
+	if op.Stats.Plan == nil {
+		op.Stats.Plan = &q.keys
+	}
 	rooted := knobs.branches && !q.tailable && pq.Rooted()
 	if rooted {
-		if c, err := n.chooseBranches(op, q, pq, pc, observe); c != nil || err != nil {
+		if c, err = n.chooseBranches(op, q, observe); c != nil || err != nil {
 			return c, err
 		}
 	}
@@ -89,34 +118,39 @@ func (n *Node) choose(op *command.Op, q *query, observe bool) (*chosen, error) {
 			r.Candidates[i] = plan.Subplan(p)
 		}
 	}
-	if len(r.Candidates) == 1 {
+	if observe || !pq.Cacheable() {
+		n.plans.skipped.Add(1)
+		if len(r.Candidates) > 1 {
+			return n.tryAll(op, q, r, observe)
+		}
 		return n.runOnly(op, q, r, observe)
 	}
-	if observe {
-		return n.tryAll(op, q, r, true)
+	if len(r.Candidates) == 1 {
+		n.plans.misses.Add(1)
+		return n.runOnly(op, q, r, false)
 	}
-	return n.chooseCached(op, q, pq, pc, r)
+	return n.chooseCached(op, q, r)
 }
 
 // runOnly builds the one plan there is.
 func (n *Node) runOnly(op *command.Op, q *query, r *plan.Result, observe bool) (*chosen, error) {
 	b := builder{n: n, q: q}
 	if observe {
-		b.nodes = map[*plan.Node]*timedNode{}
+		b.nodes, b.timed = map[*plan.Node]node{}, true
 	}
 	root, err := b.build(r.Winner())
 	if err == nil && !observe {
 		noteUsage(op, r.Winner())
 	}
-	return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes}, err
+	return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes, keys: q.keys}, err
 }
 
 // chooseCached asks the plan cache before it starts a trial.
-func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.Collection, r *plan.Result) (*chosen, error) {
+func (n *Node) chooseCached(op *command.Op, q *query, r *plan.Result) (*chosen, error) {
 	cache := n.meta(q.coll).cache
 	knobs := n.knobs.Load()
-	shape := pq.Shape()
-	key := pq.CacheKey(pc, shape)
+	shape := q.keys.q.Shape()
+	key := q.keys.q.CacheKey(q.keys.c, shape)
 	compete := func() (*chosen, error) {
 		c, err := n.tryAll(op, q, r, false)
 		if err == nil {
@@ -126,13 +160,12 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 		return c, err
 	}
 	e, ok := cache.Get(key)
-	if !ok || !e.Active {
-		return compete()
-	}
 	p := candidateOf(r, e.Signature)
-	if p == nil {
+	if !ok || !e.Active || p == nil {
+		n.plans.misses.Add(1)
 		return compete()
 	}
+	n.plans.hits.Add(1)
 	limit := &pace{left: knobs.replanAt(e.Works)}
 	b := builder{n: n, q: q, pace: limit}
 	root, err := b.build(p)
@@ -140,15 +173,32 @@ func (n *Node) chooseCached(op *command.Op, q *query, pq *plan.Query, pc *plan.C
 		return nil, err
 	}
 	noteUsage(op, p)
-	replan := func() (node, error) {
+	op.Stats.FromPlanCache = true
+	run := &cachedNode{in: root, pace: limit, keys: q.showsKeys()}
+	_, run.results = knobs.trialLimits(q.coll, q.limit)
+	run.replan = func() (node, error) {
 		cache.Deactivate(key)
+		n.plans.replanned.Add(1)
+		op.Stats.FromPlanCache = false
+		op.Stats.ReplanReason = fmt.Sprintf("cached plan was less efficient than expected: expected trial execution to take %d works but it took at least %d works", e.Works, limit.done)
 		c, err := compete()
 		if err != nil {
 			return nil, err
 		}
 		return c.root, nil
 	}
-	return &chosen{result: r, plan: p, cached: true, root: &cachedNode{in: root, pace: limit, replan: replan}}, nil
+	return &chosen{result: r, plan: p, root: run}, nil
+}
+
+// cachedSignature is that of the plan which the plan cache has for a query; empty for none.
+func (n *Node) cachedSignature(q *query, k planKeys) string {
+	if !k.q.Cacheable() {
+		return ""
+	}
+	if e, ok := n.meta(q.coll).cache.Get(k.q.CacheKey(k.c, k.q.Shape())); ok && e.Active {
+		return e.Signature
+	}
+	return ""
 }
 
 // originOf is what $planCacheStats tells of an entry's making.
@@ -158,11 +208,33 @@ func originOf(q *query, trial []*candidate) plan.Origin {
 	return o
 }
 
+// trialsOf is what the plan cache keeps of a trial. The bonus of plans that came to their end is not in the scores.
 func trialsOf(trial []*candidate) (out []plan.Trial) {
 	for _, c := range trial {
-		out = append(out, plan.Trial{Score: c.score, Returned: int64(len(c.rows)), Works: c.pace.done, Plan: plan.WithoutSubplan(c.plan)})
+		t := plan.Trial{Score: c.score, Stats: c.stats(false)}
+		if c.eof {
+			t.Score -= eofBonus
+		}
+		out = append(out, t)
 	}
 	return out
+}
+
+// stats describes what a candidate did, as explain and $planCacheStats show it.
+func (c *candidate) stats(score bool) []byte {
+	e := executed{nodes: c.nodes}
+	p := plan.WithoutSubplan(c.plan)
+	keys, docs := e.totals(p)
+	dst, m := value.Begin(nil)
+	dst = appendCount(dst, "nReturned", int64(len(c.rows)))
+	dst = value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(e.took(p).Milliseconds()))
+	dst = appendCount(dst, "totalKeysExamined", keys)
+	dst = appendCount(dst, "totalDocsExamined", docs)
+	if score {
+		dst = value.Append(dst, "score", value.NewDouble(c.score))
+	}
+	dst = value.Append(dst, "executionStages", value.NewDocument(p.Explain(e.append)))
+	return value.End(dst, m)
 }
 
 // noteUsage counts a plan for $indexStats, and summarises it for the log and the profiler.
@@ -196,33 +268,39 @@ func (n *Node) tryAll(op *command.Op, q *query, r *plan.Result, observe bool) (*
 		return nil, err
 	}
 	best := all[0]
+	keys, docs := (&executed{nodes: best.nodes}).totals(best.plan)
+	op.Stats.KeysExamined, op.Stats.DocsExamined = op.Stats.KeysExamined+keys, op.Stats.DocsExamined+docs
+	op.Stats.HasSortStage = op.Stats.HasSortStage || best.plan.Has(plan.Sort)
 	best.pace.left = unboundedWork
 	root := node(&replayNode{in: best.root, rows: best.rows})
-	return &chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all}, nil
+	return &chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all, keys: q.keys}, nil
 }
 
-// race runs candidates side by side and puts the best first. The caller closes them, after an error, too.
+// race runs candidates side by side and puts the best first. The caller closes them, after an error, too. What they
+// examined is not counted as the operation's: that is for the plan that goes on.
 func (n *Node) race(op *command.Op, q *query, r *plan.Result, observe bool, limit int64) (all []*candidate, err error) {
 	knobs := n.knobs.Load()
-	t := trial{slice: trialSlice, force: knobs.force}
+	t := trial{slice: trialSlice, force: knobs.force, ties: knobs.ties}
+	if observe {
+		t.slice = 1
+	}
 	t.works, t.results = knobs.trialLimits(q.coll, limit)
+	before := op.Stats
 	for _, p := range r.Candidates {
-		c := &candidate{plan: p, pace: &pace{}}
-		b := builder{n: n, q: q, pace: c.pace}
-		if observe {
-			b.nodes, t.slice = map[*plan.Node]*timedNode{}, 1
-		}
-		root, err := b.build(p)
-		if err != nil {
+		c := &candidate{plan: p, pace: &pace{}, nodes: map[*plan.Node]node{}, keys: q.showsKeys()}
+		b := builder{n: n, q: q, pace: c.pace, nodes: c.nodes, timed: observe}
+		if c.root, err = b.build(p); err != nil {
 			return all, err
 		}
-		c.root, c.nodes = root, b.nodes
 		all = append(all, c)
 	}
-	if err := t.run(op, all); err != nil {
-		return all, err
+	err = t.run(op, all)
+	op.Stats.KeysExamined, op.Stats.DocsExamined, op.Stats.HasSortStage = before.KeysExamined, before.DocsExamined, before.HasSortStage
+	op.Stats.FromMultiPlanner = true
+	if err == nil {
+		err = all[0].err
 	}
-	return all, all[0].err
+	return all, err
 }
 
 // trial is how plans are run side by side.
@@ -231,6 +309,7 @@ type trial struct {
 	results int   // as many end it
 	slice   int64 // the most works of a turn
 	force   bool  // intersections win
+	ties    bool  // plans that did equally well are told apart by what they read
 }
 
 // run lets candidates work in turns until one is done, then puts the best first.
@@ -251,7 +330,7 @@ func (t *trial) run(op *command.Op, all []*candidate) error {
 				continue
 			}
 			alive = true
-			over = over || c.eof || len(c.rows) >= t.results
+			over = over || c.eof || len(c.rows) >= t.results || c.size >= maxTrialBytes
 		}
 		if over || !alive {
 			break
@@ -260,14 +339,22 @@ func (t *trial) run(op *command.Op, all []*candidate) error {
 	for _, c := range all {
 		c.rate(t.force)
 	}
-	slices.SortStableFunc(all, func(a, b *candidate) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(all, func(a, b *candidate) int {
+		if a.score != b.score || !t.ties {
+			return cmp.Compare(b.score, a.score)
+		}
+		if a.sought != b.sought {
+			return cmp.Compare(a.sought, b.sought)
+		}
+		return cmp.Compare(b.plan.BoundPrefix(), a.plan.BoundPrefix())
+	})
 	return nil
 }
 
 // run lets a candidate work for its turn.
 func (c *candidate) run(op *command.Op, results int) {
 	var r row
-	for len(c.rows) < results {
+	for len(c.rows) < results && c.size < maxTrialBytes {
 		ok, err := c.root.next(op, &r)
 		switch {
 		case err == errPaused:
@@ -279,7 +366,8 @@ func (c *candidate) run(op *command.Op, results int) {
 			c.eof = true
 			return
 		}
-		c.rows = append(c.rows, r.clone())
+		c.rows = append(c.rows, r.keep(c.keys))
+		c.size += len(r.doc)
 	}
 }
 
@@ -289,9 +377,9 @@ func (c *candidate) rate(force bool) {
 		c.score = -1
 		return
 	}
-	works := float64(max(c.pace.done, 1))
-	c.score = 1 + float64(len(c.rows))/works
-	eps := math.Min(1/(10*works), trialBonus)
+	returned := float64(len(c.rows))
+	c.score = 1 + returned/float64(max(c.pace.done, 1))
+	eps := math.Min(1/(10*max(returned, 1)), trialBonus)
 	intersects := c.plan.Intersects()
 	for _, without := range []bool{!c.plan.Has(plan.Fetch), !c.plan.Has(plan.Sort), !intersects} {
 		if without {
@@ -299,11 +387,12 @@ func (c *candidate) rate(force bool) {
 		}
 	}
 	if c.eof {
-		c.score++
+		c.score += eofBonus
 	}
 	if force && intersects {
 		c.score += forcedBonus
 	}
+	_, c.sought = (&executed{nodes: c.nodes}).totals(c.plan)
 }
 
 // clone is a row that outlives the next one.
@@ -312,6 +401,14 @@ func (r *row) clone() row {
 	c.rid, c.doc, c.key = r.rid.Clone(), bytes.Clone(r.doc), bytes.Clone(r.key)
 	c.typeBits, c.sortKey = bytes.Clone(r.typeBits), bytes.Clone(r.sortKey)
 	return c
+}
+
+// keep is a row that outlives the next one, with its index key only where that is wanted.
+func (r *row) keep(key bool) row {
+	if key {
+		return r.clone()
+	}
+	return row{rid: r.rid.Clone(), doc: bytes.Clone(r.doc), sortKey: bytes.Clone(r.sortKey), covered: r.covered, peeked: r.peeked}
 }
 
 // replayNode gives again what a trial already read, then goes on.
@@ -335,33 +432,65 @@ func (p *replayNode) save()             { p.in.save() }
 func (p *replayNode) close()            { p.in.close() }
 func (p *replayNode) stats() *nodeStats { return p.in.stats() }
 
-// cachedNode runs a plan from the cache. Where it takes far more work than its trial before its first result, replan
-// decides anew.
+// cachedNode runs a plan from the cache. It begins with a trial of its own: where the plan takes far more work than the
+// trial that chose it before it comes to its end or has as many results as end a trial, replan decides anew.
 type cachedNode struct {
-	in     node
-	pace   *pace
-	given  bool
-	replan func() (node, error)
+	in      node
+	pace    *pace
+	results int
+	keys    bool
+	tried   bool
+	rows    []row
+	at      int
+	replan  func() (node, error)
 }
 
 func (c *cachedNode) next(op *command.Op, r *row) (bool, error) {
-	ok, err := c.in.next(op, r)
-	if err == errPaused {
-		if !c.given {
-			c.in.close()
-			in, err := c.replan()
-			if err != nil {
-				c.in = &eofNode{}
-				return false, err
-			}
-			c.in, c.given = in, true
-			return c.in.next(op, r)
+	if !c.tried {
+		c.tried = true
+		if err := c.try(op); err != nil {
+			return false, err
 		}
-		c.pace.left = unboundedWork
-		return c.in.next(op, r)
 	}
-	c.given = true
-	return ok, err
+	if c.at < len(c.rows) {
+		*r = c.rows[c.at]
+		c.rows[c.at] = row{}
+		c.at++
+		return true, nil
+	}
+	return c.in.next(op, r)
+}
+
+func (c *cachedNode) try(op *command.Op) error {
+	before := op.Stats
+	var r row
+	for size := 0; len(c.rows) < c.results && size < maxTrialBytes; size += len(r.doc) {
+		ok, err := c.in.next(op, &r)
+		if err == errPaused {
+			op.Stats.KeysExamined, op.Stats.DocsExamined, op.Stats.HasSortStage = before.KeysExamined, before.DocsExamined, before.HasSortStage
+			return c.again()
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		c.rows = append(c.rows, r.keep(c.keys))
+	}
+	c.pace.left = unboundedWork
+	return nil
+}
+
+// again gives up what was found, and the plan.
+func (c *cachedNode) again() error {
+	c.in.close()
+	c.rows, c.in = nil, &eofNode{}
+	in, err := c.replan()
+	if err == nil {
+		c.in = in
+	}
+	return err
 }
 
 func (c *cachedNode) save()             { c.in.save() }

@@ -66,9 +66,8 @@ type Origin struct {
 
 // Trial is what one plan did in a trial.
 type Trial struct {
-	Score           float64
-	Returned, Works int64
-	Plan            *Node
+	Score float64
+	Stats []byte // as $planCacheStats shows it
 }
 
 // Cache remembers the plans that won trials, for one collection. Its owner makes a new one whenever the set of indexes

@@ -32,6 +32,19 @@ func rank(plans []*Node, q *Query) {
 	})
 }
 
+// BoundPrefix counts the fields at the beginning of the plan's indexes that have bounds.
+func (n *Node) BoundPrefix() (fields int) {
+	n.Leaves(func(l *Node) {
+		for i := range l.Bounds {
+			if l.Bounds[i].Intervals.Full() {
+				return
+			}
+			fields++
+		}
+	})
+	return fields
+}
+
 // assumed is the size of collection that costs are guessed for.
 const assumed = 10000.0
 

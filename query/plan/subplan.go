@@ -22,6 +22,11 @@ func (q *Query) Branches() []*Query {
 	return out
 }
 
+// Cacheable reports whether the plan cache has to do with a query at all.
+func (q *Query) Cacheable() bool {
+	return (q.Filter != nil || len(q.Sort) > 0) && q.Min == nil && q.Max == nil && q.unhinted()
+}
+
 func (q *Query) unhinted() bool {
 	return q.Hint.T == value.Missing || q.Hint.T == value.Document && value.Count(q.Hint.Doc()) == 0
 }
