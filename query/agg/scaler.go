@@ -1,8 +1,6 @@
 package agg
 
 import (
-	"math"
-
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -43,13 +41,18 @@ func parseScaler(s *windowStage, o *Options, name string, arg value.Value, b *bo
 				return nil, mongoerr.Newf(mongoerr.TypeMismatch, "$minMaxScaler only supports numeric input, not %s", v.T.Name())
 			}
 		}
+		least, most := slider{sign: 1}, slider{sign: -1}
 		out := make([]value.Value, len(in))
 		for i, v := range in {
 			from, to, err := b.window(p, i)
 			if err != nil {
 				return nil, err
 			}
-			out[i] = scale(v, in[from:to], lo, hi)
+			if from >= to {
+				out[i] = value.NewDouble(lo)
+				continue
+			}
+			out[i] = value.NewDouble(scaleTo(v.AsFloat64(), least.over(in, from, to), most.over(in, from, to), lo, hi))
 		}
 		return out, nil
 	}), b.check(s)
@@ -71,13 +74,25 @@ func scalerBound(o *Options, name string, v value.Value, otherwise float64) (flo
 	return c.AsFloat64(), nil
 }
 
-// scale puts v between lo and hi as it stands between the least and the greatest of the window.
-func scale(v value.Value, in []value.Value, lo, hi float64) value.Value {
-	least, most := math.Inf(1), math.Inf(-1)
-	for _, w := range in {
-		least, most = min(least, w.AsFloat64()), max(most, w.AsFloat64())
+// slider finds the least (or, with sign -1, the greatest) number of a window whose ends never go back.
+type slider struct {
+	sign float64
+	at   []int // positions of the numbers that are the least until one of them is passed, in order
+	read int   // the numbers before it were looked at
+}
+
+func (s *slider) over(in []value.Value, from, to int) float64 {
+	for ; s.read < to; s.read++ {
+		x := s.sign * in[s.read].AsFloat64()
+		for len(s.at) > 0 && s.sign*in[s.at[len(s.at)-1]].AsFloat64() >= x {
+			s.at = s.at[:len(s.at)-1]
+		}
+		s.at = append(s.at, s.read)
 	}
-	return value.NewDouble(scaleTo(v.AsFloat64(), least, most, lo, hi))
+	for len(s.at) > 1 && s.at[0] < from {
+		s.at = s.at[1:]
+	}
+	return in[s.at[0]].AsFloat64()
 }
 
 // scaleTo maps the range from least to most to that from lo to hi; where all are alike, that is lo.

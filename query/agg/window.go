@@ -46,6 +46,9 @@ type partition struct {
 func (p *partition) values(e *expr.Expr) ([]value.Value, error) {
 	out := make([]value.Value, p.docs.len())
 	for i := range out {
+		if err := p.frame.Check(); err != nil {
+			return nil, err
+		}
 		d, err := p.docs.get(i)
 		if err != nil {
 			return nil, err

@@ -19,10 +19,15 @@ func init() {
 
 // set is a set of values under the operation's collation: a list while it is small, hashed beyond.
 type set struct {
-	f    *Frame
-	vals []value.Value
-	hash map[string]struct{}
+	f     *Frame
+	op    string // the operator that makes it, for errors
+	vals  []value.Value
+	hash  map[string]struct{}
+	bytes int // about what it holds
 }
+
+// entryBytes is about what an element of a set costs beside its key.
+const entryBytes = 48
 
 const smallSet = 12
 
@@ -40,15 +45,19 @@ func (s *set) has(v value.Value) bool {
 	return ok
 }
 
-// add reports whether v was new.
-func (s *set) add(v value.Value) bool {
+// add reports whether v was new. It fails where the operation has to stop, or the set becomes too large.
+func (s *set) add(v value.Value) (fresh bool, err error) {
+	if err := s.f.step(s.op, s.bytes); err != nil {
+		return false, err
+	}
 	if s.has(v) {
-		return false
+		return false, nil
 	}
 	s.vals = append(s.vals, v)
 	switch {
 	case s.hash != nil:
 		s.hash[string(s.f.key)] = struct{}{}
+		s.bytes += len(s.f.key) + entryBytes
 	case len(s.vals) > smallSet:
 		s.hash = make(map[string]struct{}, 4*smallSet)
 		for _, e := range s.vals {
@@ -56,18 +65,40 @@ func (s *set) add(v value.Value) bool {
 			s.hash[string(s.f.key)] = struct{}{}
 		}
 	}
-	return true
+	return true, nil
 }
 
-func (f *Frame) setOf(arr []byte) *set {
-	s := &set{f: f}
+// addAll adds the elements of an array.
+func (s *set) addAll(arr []byte) error {
 	for it := value.Walk(arr); ; {
 		_, v, ok := it.Next()
 		if !ok {
-			return s
+			return nil
 		}
-		s.add(v)
+		if _, err := s.add(v); err != nil {
+			return err
+		}
 	}
+}
+
+// holds counts how many of vals the set has; few: that it may stop at the first that it has not.
+func (s *set) holds(vals []value.Value, few bool) (n int, err error) {
+	for _, v := range vals {
+		if err := s.f.Check(); err != nil {
+			return n, err
+		}
+		if s.has(v) {
+			n++
+		} else if few {
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+func (f *Frame) setOf(op string, arr []byte) (*set, error) {
+	s := &set{f: f, op: op}
+	return s, s.addAll(arr)
 }
 
 func parseSetEquals(op *operator, arg value.Value, s *Scope) (node, error) {
@@ -96,16 +127,21 @@ func evalSetEquals(f *Frame, c *call) (value.Value, error) {
 			}
 			return v, mongoerr.Newf(code, "All operands of $setEquals must be arrays. One argument is of type: %s", v.T.Name())
 		}
-		s := f.setOf(v.Doc())
+		s, err := f.setOf("$setEquals", v.Doc())
+		if err != nil {
+			return v, err
+		}
 		switch {
 		case first == nil:
 			first = s
 		case len(first.vals) != len(s.vals):
 			equal = false
-		default:
-			for _, e := range s.vals {
-				equal = equal && first.has(e)
+		case equal:
+			n, err := first.holds(s.vals, true)
+			if err != nil {
+				return v, err
 			}
+			equal = n == len(s.vals)
 		}
 	}
 	return value.NewBool(equal), nil
@@ -124,15 +160,21 @@ func evalSetIntersection(f *Frame, c *call) (value.Value, error) {
 		if v.T != value.Array {
 			return v, mongoerr.Newf(17047, "All operands of $setIntersection must be arrays. One argument is of type: %s", v.T.Name())
 		}
-		s := f.setOf(v.Doc())
+		s, err := f.setOf("$setIntersection", v.Doc())
+		if err != nil {
+			return v, err
+		}
 		if i == 0 {
 			common = s
 			continue
 		}
-		kept := &set{f: f}
+		kept := &set{f: f, op: "$setIntersection"}
 		for _, e := range common.vals {
-			if s.has(e) {
-				kept.add(e)
+			if !s.has(e) {
+				continue
+			}
+			if _, err := kept.add(e); err != nil {
+				return v, err
 			}
 		}
 		common = kept
@@ -144,7 +186,7 @@ func evalSetIntersection(f *Frame, c *call) (value.Value, error) {
 }
 
 func evalSetUnion(f *Frame, c *call) (value.Value, error) {
-	s := &set{f: f}
+	s := &set{f: f, op: "$setUnion"}
 	for _, n := range c.args {
 		v, err := n.eval(f)
 		if err != nil {
@@ -156,12 +198,8 @@ func evalSetUnion(f *Frame, c *call) (value.Value, error) {
 		if v.T != value.Array {
 			return v, mongoerr.Newf(17043, "All operands of $setUnion must be arrays. One argument is of type: %s", v.T.Name())
 		}
-		for it := value.Walk(v.Doc()); ; {
-			_, e, ok := it.Next()
-			if !ok {
-				break
-			}
-			s.add(e)
+		if err := s.addAll(v.Doc()); err != nil {
+			return v, err
 		}
 	}
 	return f.arrayOf(s.vals), nil
@@ -177,14 +215,21 @@ func setDifference(f *Frame, a, b value.Value) (value.Value, error) {
 	if b.T != value.Array {
 		return a, mongoerr.Newf(17049, "both operands of $setDifference must be arrays. Second argument is of type: %s", b.T.Name())
 	}
-	seen := f.setOf(b.Doc())
+	seen, err := f.setOf("$setDifference", b.Doc())
+	if err != nil {
+		return a, err
+	}
 	out := f.beginArray()
 	for it := value.Walk(a.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
 			return out.finish(), nil
 		}
-		if seen.add(e) {
+		fresh, err := seen.add(e)
+		if err != nil {
+			return a, err
+		}
+		if fresh {
 			out.add(e)
 		}
 	}
@@ -197,11 +242,17 @@ func setIsSubset(f *Frame, a, b value.Value) (value.Value, error) {
 	if b.T != value.Array {
 		return a, mongoerr.Newf(17042, "both operands of $setIsSubset must be arrays. Second argument is of type: %s", b.T.Name())
 	}
-	super := f.setOf(b.Doc())
+	super, err := f.setOf("$setIsSubset", b.Doc())
+	if err != nil {
+		return a, err
+	}
 	for it := value.Walk(a.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
 			return value.NewBool(true), nil
+		}
+		if err := f.Check(); err != nil {
+			return a, err
 		}
 		if !super.has(e) {
 			return value.NewBool(false), nil

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dlclark/regexp2/v2"
 	"github.com/dop251/goja"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -17,6 +18,11 @@ import (
 
 // Limit is how long one call may take.
 const Limit = 60 * time.Second
+
+// A pattern of a script that goes back and forth for longer matches nothing: nothing else can stop it.
+const patternLimit = 2 * time.Second
+
+func init() { regexp2.DefaultMatchTimeout = patternLimit }
 
 // maxCallDepth bounds recursion.
 const maxCallDepth = 2000

@@ -44,3 +44,42 @@ function isNumber(x) { return typeof x === "number" || x instanceof NumberLong |
 function isString(x) { return typeof x === "string"; }
 function isObject(x) { return typeof x === "object" && x !== null && !Array.isArray(x); }
 function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
+// What runs natively cannot be interrupted, so what it may be asked to do at once is bounded.
+(function () {
+  var elements = 5e6, characters = 1 << 26, call = Reflect.apply, make = Reflect.construct;
+  function refuse(size, most, what) { if (size > most) throw new RangeError("invalid " + what + " length: " + size); }
+  function guard(on, names, check) {
+    names.forEach(function (name) {
+      var own = on[name];
+      if (typeof own !== "function") return;
+      Object.defineProperty(on, name, { writable: true, configurable: true,
+        value: function () { check(this, arguments); return call(own, this, arguments); } });
+    });
+  }
+  guard(Array.prototype, ["fill", "sort", "join", "toString", "toLocaleString", "concat", "reverse", "slice", "splice", "shift", "unshift", "indexOf", "lastIndexOf",
+    "includes", "flat", "copyWithin", "with", "toSorted", "toReversed", "toSpliced"], function (self, args) {
+    if (self === null || self === undefined) return;
+    refuse(self.length, elements, "array");
+    for (var i = 0; i < args.length; i++) if (Array.isArray(args[i])) refuse(args[i].length, elements, "array");
+  });
+  guard(Array, ["from"], function (self, args) { if (args[0] !== null && args[0] !== undefined) refuse(args[0].length, elements, "array"); });
+  guard(String.prototype, ["repeat"], function (self, args) { refuse(String(self).length * Number(args[0]), characters, "string"); });
+  guard(String.prototype, ["padStart", "padEnd"], function (self, args) { refuse(Number(args[0]), characters, "string"); });
+  function list(at) { return function (self, args) { if (args[at] !== null && args[at] !== undefined) refuse(args[at].length, elements, "argument"); }; }
+  guard(Function.prototype, ["apply"], list(1));
+  guard(Reflect, ["apply"], list(2));
+  guard(Reflect, ["construct"], list(1));
+  ["Array", "ArrayBuffer", "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array", "Float32Array", "Float64Array"].forEach(function (name) {
+    var own = globalThis[name];
+    if (typeof own !== "function") return;
+    function bounded(n) {
+      refuse(typeof n === "number" ? n : 0, elements, "array");
+      return make(own, arguments, new.target || own);
+    }
+    Object.setPrototypeOf(bounded, own);
+    bounded.prototype = own.prototype;
+    Object.defineProperty(own.prototype, "constructor", { writable: true, configurable: true, value: bounded });
+    Object.defineProperty(bounded, "name", { value: name });
+    globalThis[name] = bounded;
+  });
+})();
