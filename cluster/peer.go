@@ -87,14 +87,18 @@ func ReplyError(reply []byte) error {
 	return e
 }
 
-// WriteConcernErrorOf gives a reply's writeConcernError as an error, nil where there is none.
+// WriteConcernErrorOf gives a reply's writeConcernError as an error, with its errInfo, nil where there is none.
 func WriteConcernErrorOf(reply []byte) *mongoerr.Error {
 	w := value.Lookup(reply, "writeConcernError")
 	if w.T != value.Document {
 		return nil
 	}
 	c, _ := value.Lookup(w.Doc(), "code").AsInt64()
-	return mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
+	e := mongoerr.New(mongoerr.Code(c), value.Lookup(w.Doc(), "errmsg").Str())
+	if info := value.Lookup(w.Doc(), "errInfo"); info.T == value.Document {
+		return e.WithDetails(value.Doc(value.F("errInfo", info)))
+	}
+	return e
 }
 
 // RunWrite is Run for commands that write: write errors and write concern errors count as errors too.

@@ -5,13 +5,11 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 	"go.etcd.io/raft/v3"
 )
-
-var errWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
 
 // Commit implements Set. The engine answers once a majority has the unit, whatever wc asks: nothing is visible before.
 func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
@@ -19,12 +17,22 @@ func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcer
 		u.Rollback()
 		return 0, err
 	}
+	var until time.Time
+	if wc.Timeout > 0 {
+		until = time.Now().Add(wc.Timeout)
+	}
+	if wc.MayLeave {
+		u.MayLeave(wc.Timeout)
+	}
 	ts, err := r.m.Commit(ctx, u, false)
 	if err != nil {
 		return ts, err
 	}
 	if wc.Tag == "" && wc.W <= 1 {
 		return ts, nil
+	}
+	if wc.Timeout > 0 { // one time for both waits
+		wc.Timeout = max(time.Until(until), 1)
 	}
 	return ts, r.Await(ctx, ts, wc)
 }
@@ -41,7 +49,7 @@ func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern)
 	}
 	if wc.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, wc.Timeout, errWaitTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, wc.Timeout, storage.ErrWaitTimeout)
 		defer cancel()
 	}
 	w := &ackWait{ts: ts, wc: wc, done: make(chan error, 1)}

@@ -61,6 +61,8 @@ func BenchmarkSingleInsert(b *testing.B) {
 // insertLoad inserts documents of 300 bytes from 16 goroutines.
 func insertLoad(b *testing.B, set Set, e *storage.Engine, c *catalog.Collection) {
 	pad := string(make([]byte, 270))
+	wc := Majority
+	wc.MayLeave = true // as clients' commands do
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ReportAllocs()
@@ -76,7 +78,7 @@ func insertLoad(b *testing.B, set Set, e *storage.Engine, c *catalog.Collection)
 					b.Error(err)
 					return
 				}
-				if _, err := set.Commit(context.Background(), u, Majority); err != nil {
+				if _, err := set.Commit(context.Background(), u, wc); err != nil {
 					b.Error(err)
 					return
 				}

@@ -185,14 +185,52 @@ func (m *fakeMachine) Commit(ctx context.Context, u *storage.UnitOfWork, _ bool)
 	what := m.units[u]
 	delete(m.units, u)
 	m.mu.Unlock()
-	return m.commit(ctx, what)
+	g, err := m.proposeUnit(what)
+	if err != nil {
+		return 0, err
+	}
+	limit, may := u.MayBeLeft()
+	if !may {
+		return g.await()
+	}
+	var late <-chan time.Time
+	if limit > 0 {
+		late = time.After(limit)
+	}
+	why := error(storage.ErrWaitTimeout)
+	select {
+	case err := <-g.done:
+		g.done <- err
+		return g.await()
+	case <-late:
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	left, end := storage.LeftBecause(why)
+	go func() { end(g.await()) }()
+	return 0, left
+}
+
+func (g *fakeGroup) await() (storage.Timestamp, error) {
+	if err := <-g.done; err != nil {
+		return 0, err
+	}
+	return g.ts, nil
 }
 
 func (m *fakeMachine) commit(ctx context.Context, what string) (storage.Timestamp, error) {
+	g, err := m.proposeUnit(what)
+	if err != nil {
+		return 0, err
+	}
+	return g.await()
+}
+
+func (m *fakeMachine) proposeUnit(what string) (*fakeGroup, error) {
 	m.mu.Lock()
 	if m.refuse != nil {
 		defer m.mu.Unlock()
-		return 0, m.refuse
+		return nil, m.refuse
 	}
 	m.last = max(m.last+1, storage.TimestampOf(uint32(time.Now().Unix()), 0))
 	g := &fakeGroup{done: make(chan error, 1), ts: m.last}
@@ -200,13 +238,7 @@ func (m *fakeMachine) commit(ctx context.Context, what string) (storage.Timestam
 	m.flight = append(m.flight, g)
 	err := m.propose(g)
 	m.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if err := <-g.done; err != nil {
-		return 0, err
-	}
-	return g.ts, nil
+	return g, err
 }
 
 func (m *fakeMachine) WriteNoop(ctx context.Context, msg string) error {

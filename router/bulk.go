@@ -32,7 +32,11 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 		if b.stop {
 			return nil
 		}
-		if err := b.one(i, d, errorsOnly); err != nil {
+		err := b.refused()
+		if err == nil {
+			err = b.one(i, d, errorsOnly)
+		}
+		if err != nil {
 			b.failed(i, err)
 			b.stop = ordered
 		}
@@ -55,6 +59,15 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
 	}
 	return dst, nil
+}
+
+// refused is the answer to operations behind one whose wtimeout has passed: the client waits for none of them as long again.
+func (b *bulk) refused() error {
+	e := b.op.WriteConcernError()
+	if e == nil || e.Code != mongoerr.WriteConcernTimeout {
+		return nil
+	}
+	return mongoerr.New(e.Code, "waiting for replication timed out, so that this statement was not executed")
 }
 
 func (b *bulk) result(f ...value.Field) {

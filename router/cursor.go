@@ -290,7 +290,7 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 	if c.txn != nil {
 		body = rebuild(body, replaced, c.txn.fields())
 	}
-	out, _, err := r.relayTo(op, c.at, nil, body, nil, dst)
+	out, _, err := r.relayTo(op, "", c.at, nil, body, nil, dst)
 	if err != nil {
 		switch mongoerr.CodeOf(err) {
 		case mongoerr.CursorNotFound, mongoerr.CursorKilled, mongoerr.QueryPlanKilled:

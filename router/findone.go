@@ -254,6 +254,6 @@ func (r *Router) relayWithout(op *command.Op, shard string, body []byte, seq str
 		return dst, nil, err
 	}
 	t.note(out[mark:])
-	out, err = r.trimReply(op, out, mark)
+	out, err = r.trimReply(op, shard, out, mark)
 	return out, at, err
 }

@@ -224,7 +224,7 @@ func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte)
 		}
 		body = t.attach(op, shard, body)
 	}
-	return r.relayTo(op, p, readsFrom(op), body, suffix, dst)
+	return r.relayTo(op, shard, p, readsFrom(op), body, suffix, dst)
 }
 
 // readsFrom is the read preference that a command is sent by; commands that write go to the primary whatever they say.
@@ -236,7 +236,7 @@ func readsFrom(op *command.Op) *cluster.ReadPreference {
 }
 
 // relayTo is relayAt with the way to the shard, or to one member of it, in hand.
-func (r *Router) relayTo(op *command.Op, p cluster.Peer, pref *cluster.ReadPreference, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
+func (r *Router) relayTo(op *command.Op, shard string, p cluster.Peer, pref *cluster.ReadPreference, body, suffix, dst []byte) ([]byte, cluster.Peer, error) {
 	if body == nil {
 		body = op.Req.Body
 	}
@@ -251,7 +251,7 @@ func (r *Router) relayTo(op *command.Op, p cluster.Peer, pref *cluster.ReadPrefe
 		return dst, nil, err
 	}
 	transactionOf(op).note(out[mark:])
-	out, err = r.trimReply(op, out, mark)
+	out, err = r.trimReply(op, shard, out, mark)
 	return out, at, err
 }
 
@@ -267,15 +267,19 @@ func withSuffix(sb *[]byte, body, suffix []byte) []byte {
 // okTail is how a reply from a node of the same process ends: ok: 1 and the terminator.
 var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
 
-// trimReply cuts ok and times off the reply document that begins at mark, or turns it into its error.
-func (r *Router) trimReply(op *command.Op, out []byte, mark int) ([]byte, error) {
+// trimReply cuts ok and times off the reply document that begins at mark, or turns it into its error. What it says of the
+// write concern is told with the shard's name, where there is one.
+func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) ([]byte, error) {
 	reply := out[mark:]
 	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) && plainReply(op, reply) {
 		return out[:n], nil
 	}
-	changed := stateChangeOf(reply)
-	if changed != nil {
-		op.SetWriteConcernError(changed) // which the end of the command hides
+	wcErr := cluster.WriteConcernErrorOf(reply)
+	if wcErr != nil {
+		if shard != "" {
+			wcErr = atShard(wcErr, shard)
+		}
+		op.SetWriteConcernError(wcErr) // which labels it, and hides a change of state at the end of the command
 	}
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
@@ -292,7 +296,7 @@ func (r *Router) trimReply(op *command.Op, out []byte, mark int) ([]byte, error)
 		switch string(k) {
 		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime":
 		case "writeConcernError", "errorLabels":
-			if changed == nil {
+			if wcErr == nil {
 				keep += copy(out[keep:], raw)
 			}
 		default:

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -115,15 +116,54 @@ func versioned(body []byte, info *cluster.CollectionInfo, shard string) []byte {
 	return rebuild(body, nil, info.Suffix(shard))
 }
 
-// collectWriteConcernErrors carries the first shard's writeConcernError into the reply.
+// collectWriteConcernErrors carries what shards say of the write concern into the reply.
 func collectWriteConcernErrors(op *command.Op, replies []shardReply) {
+	var w wcErrors
 	for i := range replies {
-		if replies[i].body == nil {
-			continue
-		}
-		if e := cluster.WriteConcernErrorOf(replies[i].body); e != nil {
-			op.SetWriteConcernError(e)
-			return
+		if replies[i].body != nil {
+			w.note(replies[i].shard, replies[i].body)
 		}
 	}
+	w.report(op)
+}
+
+// wcErrors are the writeConcernErrors of the shards that a command went to.
+type wcErrors []shardWCError
+
+type shardWCError struct {
+	shard string
+	doc   []byte
+	err   *mongoerr.Error
+}
+
+// note takes a shard's reply.
+func (w *wcErrors) note(shard string, reply []byte) {
+	if e := cluster.WriteConcernErrorOf(reply); e != nil {
+		*w = append(*w, shardWCError{shard, append([]byte(nil), value.Lookup(reply, "writeConcernError").Doc()...), e})
+	}
+}
+
+// report makes the reply carry them as the real router does: one with its shard, several as one that quotes them all.
+func (w wcErrors) report(op *command.Op) {
+	switch len(w) {
+	case 0:
+	case 1:
+		op.SetWriteConcernError(atShard(w[0].err, w[0].shard))
+	default:
+		quoted := make([]string, len(w))
+		for i := range w {
+			quoted[i] = value.ShowDoc(w[i].doc) + " at " + w[i].shard
+		}
+		op.SetWriteConcernError(mongoerr.New(mongoerr.WriteConcernTimeout, "multiple errors reported : "+strings.Join(quoted, " :: and :: ")))
+	}
+}
+
+// atShard is a shard's writeConcernError as the router tells it.
+func atShard(e *mongoerr.Error, shard string) *mongoerr.Error {
+	out := *e
+	if info := value.Lookup(e.Details, "errInfo"); info.T == value.Document {
+		out.Message += "; Error details: " + value.Show(info)
+	}
+	out.Message += " at " + shard
+	return &out
 }

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -38,14 +37,6 @@ func hidden(e *mongoerr.Error) *mongoerr.Error {
 	h := *e
 	h.Code = mongoerr.HostUnreachable
 	return &h
-}
-
-// stateChangeOf is a reply's writeConcernError where it tells of a change of state, else nil.
-func stateChangeOf(reply []byte) *mongoerr.Error {
-	if e := cluster.WriteConcernErrorOf(reply); e != nil && isStateChange(e.Code) {
-		return e
-	}
-	return nil
 }
 
 // plainReply tells whether a successful reply of a node of this process may be passed on as it is.

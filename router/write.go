@@ -105,7 +105,7 @@ type writeBatch struct {
 	errs        map[int][]byte // the elements of writeErrors by index, without the index
 	retried     []value.Value
 	touched     bool // a shard has carried out a part of the batch
-	wcErr       *mongoerr.Error
+	wcErrs      wcErrors
 	stale       error   // the last stale answer, nil while none is open
 	moving      *moving // an update that its shard refused because its document has to move, until it is carried out
 	searching   bool    // what is being sent does not name its shard
@@ -317,9 +317,7 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 		}
 	}
 	b.retried = append(b.retried, value.Values(value.Lookup(reply, "retriedStmtIds").Doc())...)
-	if e := cluster.WriteConcernErrorOf(reply); e != nil && b.wcErr == nil {
-		b.wcErr = e
-	}
+	b.wcErrs.note(shard, reply)
 	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
 		i, _ := value.Lookup(e.Doc(), "index").AsInt64()
 		if int(i) >= len(indexes) {
@@ -414,8 +412,6 @@ func (b *writeBatch) reply(dst []byte) []byte {
 	if len(b.retried) > 0 {
 		dst = value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(b.retried...)))
 	}
-	if b.wcErr != nil {
-		b.op.SetWriteConcernError(b.wcErr)
-	}
+	b.wcErrs.report(b.op)
 	return dst
 }

@@ -20,6 +20,7 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 	if err != nil {
 		return nil, err
 	}
+	w.stays = true
 	if err := checkNewName(spec.NS.String()); err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	w.stays = true
 	var results []value.Value
 	if atomic {
 		err = n.applyTogether(w, ops)

@@ -292,6 +292,9 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if b.in == ns {
 		return nil
 	}
+	if b.w.left != nil {
+		return b.w.left.refusal()
+	}
 	b.w.unlockCollection() // the session of a retryable write is kept
 	b.in = ""
 	if err := checkWritable(b.op, ns); err != nil {

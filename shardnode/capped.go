@@ -66,7 +66,7 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return dst, n.convertToCapped(w, ns, size)
 }
 
@@ -165,7 +165,7 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return dst, w.retry(func() error { return n.cloneAsCapped(w, src, target, size) })
 }
 

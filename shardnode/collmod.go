@@ -73,7 +73,7 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	if err := w.retry(func() error { return n.modify(w, m) }); err != nil {
 		return dst, err
 	}

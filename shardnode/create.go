@@ -459,7 +459,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()

@@ -71,7 +71,7 @@ func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
 	if err != nil {
 		return d, err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	err = w.retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()
@@ -160,7 +160,7 @@ func (n *Node) dropDatabase(w *writeOp, db string) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return w.retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()

@@ -126,7 +126,7 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 	locked := true
 	release := func() {
 		if locked {
-			unlock()
+			w.afterCommit(unlock)
 			locked = false
 		}
 	}
@@ -299,7 +299,7 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	if err := n.versions(op, ns); err != nil { // no migration commits from here on
 		return dst, mongoerr.From(err)
 	}

@@ -210,8 +210,8 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt
 		}
 		return 0, nil, err
 	}
-	if w.session != nil && done > 0 {
-		w.session.ran('i', info.StmtID, info.StmtID+int32(done)-1, value.Value{})
+	if done > 0 {
+		w.ran(stmtRun{from: info.StmtID, to: info.StmtID + int32(done) - 1, op: 'i'})
 	}
 	return done, docErr, nil
 }

@@ -146,12 +146,12 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 	if err := w.commit(u, wc); err != nil {
 		return 0, nil, err
 	}
-	for _, f := range fills {
-		w.n.buckets.put(f.key, f.openBucket)
+	if w.left == nil { // else it is not known whether the buckets are there
+		for _, f := range fills {
+			w.n.buckets.put(f.key, f.openBucket)
+		}
 	}
-	if w.session != nil {
-		w.session.ran('i', first, first+int32(done)-1, value.Value{})
-	}
+	w.ran(stmtRun{from: first, to: first + int32(done) - 1, op: 'i'})
 	return done, docErr, nil
 }
 

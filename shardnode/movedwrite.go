@@ -61,7 +61,7 @@ func (n *Node) endChild(ctx *command.Op, c *retrySession) error {
 			return ctx.Err()
 		}
 		n.abortTxn(c)
-		over := c.txn == nil || c.txn.state != txnPrepared
+		over := c.txn == nil || c.txn.state != txnPrepared && c.txn.state != txnCommitting
 		c.busy <- struct{}{}
 		if over {
 			return nil
@@ -143,7 +143,7 @@ func (s *retrySession) learn(number int64, moved []movedWrite, at storage.OpTime
 	s.used, s.dirty = used, true
 	for _, m := range moved {
 		if !s.has(m.stmt) {
-			s.ran(m.op, m.stmt, m.stmt, m.id)
+			s.ran(stmtRun{m.stmt, m.stmt, m.op, m.id})
 		}
 		if m.image != nil {
 			s.image = append([]byte(nil), m.image...)
@@ -254,7 +254,8 @@ func (n *Node) keepMovedImage(ctx context.Context, t *openTxn, s *retrySession, 
 func (s *retrySession) hasRun(number int64, stmt int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.number == number && s.has(stmt)
+	_, ran := runOf(s.runs, stmt)
+	return s.number == number && ran
 }
 
 // runStatementExecuted tells whether this shard has executed a statement of a retryable write. It waits for one that is
@@ -282,8 +283,14 @@ func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) 
 		case <-op.Done():
 			return dst, op.Err()
 		}
-		executed = s.hasRun(number, int32(safeInt64(op.Arg("statement"))))
+		l := s.undecided()
 		s.busy <- struct{}{}
+		if l != nil {
+			if _, err := l.await(op, 0); err != nil {
+				return dst, err
+			}
+		}
+		executed = s.hasRun(number, int32(safeInt64(op.Arg("statement"))))
 	}
 	return value.Append(dst, "executed", value.NewBool(executed)), nil
 }

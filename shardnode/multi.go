@@ -67,7 +67,7 @@ func (w *writeOp) nextRIDs(root node) (rids []storage.RecordID, end bool, err er
 // or no longer matches is passed over.
 func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
-	err := w.retry(func() error {
+	err := w.retryUnit(func() error {
 		r = result{}
 		s := w.snapshot()
 		defer s.Release()

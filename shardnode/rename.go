@@ -137,7 +137,7 @@ func (n *Node) renameNamespace(w *writeOp, r *rename) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return w.retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()
@@ -235,7 +235,7 @@ func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, 
 			return nil, err
 		}
 	}
-	if err := w.commit(u, relaxed); err != nil {
+	if err := w.step(u); err != nil {
 		return nil, err
 	}
 	made = n.Engine.Catalog().Lookup(spec.NS)
@@ -289,7 +289,7 @@ func (n *Node) insertBatch(w *writeOp, id catalog.UUID, docs [][]byte) error {
 	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
 		return err
 	}
-	return w.commit(u, relaxed)
+	return w.step(u)
 }
 
 // discard drops a copy that was not finished.

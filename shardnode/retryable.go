@@ -42,7 +42,8 @@ type retrySession struct {
 	// incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
 	// not known may have been executed.
 	incomplete bool
-	mu         sync.Mutex // held to change, and by whoever reads without holding busy
+	left       *leftCommit // of that number, whose outcome is not known
+	mu         sync.Mutex  // held to change, and to read runs, last, number and left, which may change without busy
 
 	parent   *retrySession              // of an internal transaction's session, nil for every other
 	of       int64                      // the parent's txnNumber that it is for
@@ -53,7 +54,7 @@ type retrySession struct {
 func (s *retrySession) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.number, s.runs, s.image, s.txn, s.last, s.incomplete = number, nil, nil, nil, storage.NoOpTime, false
+	s.number, s.runs, s.image, s.txn, s.last, s.incomplete, s.left = number, nil, nil, nil, storage.NoOpTime, false, nil
 }
 
 // stmtRun are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
@@ -177,15 +178,21 @@ func sessionOf(sessions map[cluster.LogicalSessionID]*retrySession, id cluster.L
 }
 
 // ran notes statements that were executed.
-func (s *retrySession) ran(op byte, from, to int32, id value.Value) {
+func (s *retrySession) ran(r stmtRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.note(r)
+}
+
+// note is ran for who holds mu.
+func (s *retrySession) note(r stmtRun) {
 	s.dirty = true
-	if n := len(s.runs); n > 0 && id.IsMissing() && s.runs[n-1].id.IsMissing() && s.runs[n-1].op == op && s.runs[n-1].to+1 == from {
-		s.runs[n-1].to = to
+	if n := len(s.runs); n > 0 && r.id.IsMissing() && s.runs[n-1].id.IsMissing() && s.runs[n-1].op == r.op && s.runs[n-1].to+1 == r.from {
+		s.runs[n-1].to = r.to
 		return
 	}
-	s.runs = append(s.runs, stmtRun{from, to, op, id.Clone()})
+	r.id = r.id.Clone()
+	s.runs = append(s.runs, r)
 }
 
 // wrote notes the session's newest entry.
@@ -197,7 +204,13 @@ func (s *retrySession) wrote(at storage.OpTime) {
 
 // executed finds the run that a statement belongs to.
 func (s *retrySession) executed(stmt int32) (stmtRun, bool) {
-	for _, r := range s.runs {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return runOf(s.runs, stmt)
+}
+
+func runOf(runs []stmtRun, stmt int32) (stmtRun, bool) {
+	for _, r := range runs {
 		if r.from <= stmt && stmt <= r.to {
 			return r, true
 		}
@@ -219,6 +232,10 @@ func (w *writeOp) startRetry() error {
 		return err
 	}
 	w.session, w.endRetry = s, release
+	if err := w.awaitLeft(); err != nil {
+		w.leave()
+		return err
+	}
 	return nil
 }
 
@@ -231,6 +248,9 @@ func (w *writeOp) executed(i int) (stmtRun, bool) {
 		return stmtRun{}, false
 	}
 	run, ok := w.session.executed(w.stmtID(i))
+	if !ok && w.left != nil {
+		run, ok = runOf(w.left.runs, w.stmtID(i))
+	}
 	if ok {
 		w.retried = append(w.retried, value.NewInt32(w.stmtID(i)))
 	}
@@ -280,11 +300,11 @@ func (w *writeOp) noteRun(r *result) {
 	id := w.stmtID(int(w.stmt))
 	switch {
 	case !r.upserted.IsMissing():
-		w.session.ran('i', id, id, r.upserted)
+		w.ran(stmtRun{id, id, 'i', r.upserted})
 	case r.modified > 0:
-		w.session.ran('u', id, id, value.Value{})
+		w.ran(stmtRun{from: id, to: id, op: 'u'})
 	case r.deleted > 0:
-		w.session.ran('d', id, id, value.Value{})
+		w.ran(stmtRun{from: id, to: id, op: 'd'})
 	}
 }
 

@@ -102,7 +102,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 	}
 	for _, v := range stmts {
 		if id := int32(safeInt64(v)); !s.has(id) {
-			s.ran(e.Op, id, id, made)
+			s.ran(stmtRun{id, id, e.Op, made})
 		}
 	}
 }
@@ -122,8 +122,9 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		default:
 			continue // it is at work: the next flush has it
 		}
+		s.mu.Lock()
 		switch {
-		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared):
+		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
 		case s.used.Before(limit), s.outdated():
 			records = append(records, record{id: s.lsid})
 			delete(t.mu.sessions, id)
@@ -131,6 +132,7 @@ func (n *Node) flushRetries(ctx context.Context) error {
 			records = append(records, record{s.lsid, s.record()})
 			s.dirty = false
 		}
+		s.mu.Unlock()
 		s.busy <- struct{}{}
 	}
 	t.mu.Unlock()

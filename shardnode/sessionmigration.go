@@ -143,7 +143,7 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 	for _, r := range from.runs {
 		for id := r.from; id <= r.to; id++ {
 			if !s.has(id) {
-				s.ran(r.op, id, id, r.id)
+				s.ran(stmtRun{id, id, r.op, r.id})
 			}
 		}
 	}
@@ -151,5 +151,7 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 		image = img.Doc()
 		s.image = append([]byte(nil), value.Lookup(image, "image").Doc()...)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.record(), image, nil
 }

@@ -30,6 +30,7 @@ type openTxn struct {
 	unit    *storage.UnitOfWork
 	locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
 	ts      storage.Timestamp // of the commit
+	left    *leftCommit       // the commit that is not decided, while committing
 
 	readConcern []byte
 	client      string        // who began it
@@ -48,6 +49,7 @@ const (
 	txnPrepared
 	txnAborted
 	txnCommitted
+	txnCommitting // the client was answered before the set has decided
 )
 
 // txnCounters are serverStatus's transactions section.
@@ -109,6 +111,9 @@ func (n *Node) knows(op *command.Op, err error) error {
 func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	r := &op.Req
 	t := s.txn
+	if t != nil {
+		n.settleTxn(s, t)
+	}
 	switch {
 	case r.TxnNumber < s.number:
 		return nil, tooOld(op, s)
@@ -130,7 +135,7 @@ func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.number)
 	case t.state == txnAborted:
 		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", r.TxnNumber)
-	case t.state == txnCommitted && r.Spec.Name != "commitTransaction":
+	case (t.state == txnCommitted || t.state == txnCommitting) && r.Spec.Name != "commitTransaction":
 		return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", r.TxnNumber)
 	}
 	return t, nil
@@ -223,18 +228,21 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 		return err
 	}
 	concern := replConcern(wc)
-	if t.state == txnCommitted {
-		op.AdvanceOperationTime(uint64(t.ts))
-		if err := n.Set.Await(op, t.ts, concern); err != nil {
-			op.SetWriteConcernError(mongoerr.From(err))
-		}
-		return nil
-	}
 	s := n.retries.of(op)
-	if t.state == txnPrepared {
+	switch t.state {
+	case txnCommitted:
+		n.awaitCommitted(op, t, concern)
+		return nil
+	case txnCommitting:
+		return n.awaitCommitting(op, s, t, concern)
+	case txnPrepared:
 		err = n.commitPrepared(op, s, concern)
-	} else {
+	default:
 		err = n.commitOpen(op, t, concern)
+	}
+	if l, ok := isLeft(err); ok {
+		n.leaveTxn(op, s, t, l)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -249,9 +257,83 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	return nil
 }
 
+// awaitCommitted waits for what the write concern asks of a transaction that has committed.
+func (n *Node) awaitCommitted(op *command.Op, t *openTxn, concern replicationConcern) {
+	op.AdvanceOperationTime(uint64(t.ts))
+	if err := n.Set.Await(op, t.ts, concern); err != nil {
+		op.SetWriteConcernError(mongoerr.From(err))
+	}
+}
+
+// leaveTxn answers a commit that is not decided. What the transaction holds is let go when it is; its session goes on.
+func (n *Node) leaveTxn(op *command.Op, s *retrySession, t *openTxn, u *storage.Left) {
+	l := newLeftCommit(u.Unwrap())
+	l.add(u)
+	op.SetWriteConcernError(mongoerr.From(l.why))
+	base, locks, begun := t.base, t.locks, op.Start
+	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
+	t.state, t.left = txnCommitting, l
+	t.unit, t.view, t.base, t.locks = nil, nil, nil, nil
+	l.then(func() {
+		if ts, err := l.outcome(); err == nil {
+			s.tellParent(t.moved, storage.OpTime{TS: ts, Term: n.Engine.Term()}, begun)
+		}
+		base.Release()
+		locks.UnlockAll()
+		s.leaveParent()
+		n.txns.open.Add(-1)
+		close(l.decided)
+		<-s.busy
+		n.settleTxn(s, t)
+		s.busy <- struct{}{}
+	})
+}
+
+// settleTxn notes what became of a transaction whose commit was left, once that is known. Who calls it holds busy.
+func (n *Node) settleTxn(s *retrySession, t *openTxn) {
+	if t.state != txnCommitting {
+		return
+	}
+	select {
+	case <-t.left.decided:
+	default:
+		return
+	}
+	ts, err := t.left.outcome()
+	if err != nil {
+		t.state = txnAborted
+		n.txns.aborted.Add(1)
+		return
+	}
+	t.state, t.ts = txnCommitted, ts
+	n.txns.committed.Add(1)
+	if s.txn == t {
+		s.dirty = true
+		s.wrote(storage.OpTime{TS: ts, Term: n.Engine.Term()})
+	}
+}
+
+// awaitCommitting is for a commit that is sent again before the first is decided.
+func (n *Node) awaitCommitting(op *command.Op, s *retrySession, t *openTxn, concern replicationConcern) error {
+	timedOut, err := t.left.await(op, concern.Timeout)
+	if err != nil {
+		return err
+	}
+	if timedOut {
+		op.SetWriteConcernError(storage.ErrWaitTimeout)
+		return nil
+	}
+	if n.settleTxn(s, t); t.state != txnCommitted {
+		return n.knows(op, aborted(t.number))
+	}
+	n.awaitCommitted(op, t, concern)
+	return nil
+}
+
 // commitOpen commits the unit of a transaction that this node decides alone.
 func (n *Node) commitOpen(op *command.Op, t *openTxn, concern replicationConcern) error {
 	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
+		concern.MayLeave = true
 		ts, err := n.Set.Commit(op, t.unit, concern)
 		if ts == 0 && err != nil {
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection meanwhile

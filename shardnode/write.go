@@ -24,7 +24,9 @@ type writeOp struct {
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
 	unlock func()
-	env    *expr.Env // of the first statement: all of a command's see one $$NOW
+	stays  bool        // no commit may be left: what the command does next needs to see it
+	left   *leftCommit // what the command leaves undecided, nil for nothing
+	env    *expr.Env   // of the first statement: all of a command's see one $$NOW
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
@@ -152,8 +154,10 @@ func (w *writeOp) lock(ns string, mode lock.Mode) (unlock func(), err error) {
 	return func() {}, t.locks.LockCollection(w.op, catalog.DBOf(ns), ns, mode)
 }
 
-// leave ends what enter began.
+// leave ends what enter began. Of a commit without a decision the session learns before the collection is let go: who
+// then moves its chunks moves the session's history, too.
 func (w *writeOp) leave() {
+	w.leaveSession()
 	w.unlockCollection()
 	if w.endRetry != nil {
 		w.endRetry()
@@ -163,7 +167,7 @@ func (w *writeOp) leave() {
 
 func (w *writeOp) unlockCollection() {
 	if w.unlock != nil {
-		w.unlock()
+		w.afterCommit(w.unlock)
 		w.unlock = nil
 	}
 }
@@ -188,6 +192,8 @@ func (w *writeOp) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
 	}
+	w.session.mu.Lock()
+	defer w.session.mu.Unlock()
 	return w.session.last
 }
 
@@ -214,13 +220,19 @@ func (w *writeOp) catalog() *catalog.Snapshot {
 	return w.n.Engine.Catalog()
 }
 
-// commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error.
+// commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
+// nor is a commit that is left.
 func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
 	if txnOf(w.op) != nil {
 		return nil // commitTransaction does it
 	}
 	if w.session != nil && w.session.incomplete {
 		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.number, value.ShowDoc(w.op.Req.LSID))
+	}
+	if wc.MayLeave = !w.stays; wc.MayLeave {
+		if wc.Timeout = w.wc.Timeout; w.left != nil {
+			wc.Timeout = 1 // the client has waited for as long as it wants to
+		}
 	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
@@ -234,12 +246,25 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 		}
 		return nil
 	}
+	if l, ok := isLeft(err); ok {
+		w.leaveBehind(l)
+		return nil
+	}
+	return err
+}
+
+// step commits a unit that the rest of the command builds on.
+func (w *writeOp) step(u *storage.UnitOfWork) error {
+	stays := w.stays
+	w.stays = true
+	err := w.commit(u, relaxed)
+	w.stays = stays
 	return err
 }
 
 // finish waits for the write concern of what was committed with a relaxed one.
 func (w *writeOp) finish() {
-	if txnOf(w.op) != nil {
+	if txnOf(w.op) != nil || w.left != nil {
 		return
 	}
 	if w.last == 0 {
@@ -251,12 +276,31 @@ func (w *writeOp) finish() {
 	}
 }
 
-// retry runs f until it meets no write conflict, with a growing pause between tries. It ends with the operation.
+// retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
+// Behind a commit that was left nothing is run.
 func (w *writeOp) retry(f func() error) error {
+	if w.left != nil {
+		return w.left.refusal()
+	}
+	return w.retryUnit(f)
+}
+
+// retryUnit is retry for one of several units of a statement, which do not depend on each other.
+func (w *writeOp) retryUnit(f func() error) error {
 	if txnOf(w.op) != nil {
 		return f() // a conflict aborts the transaction
 	}
-	return retryConflicts(w.op, f)
+	if w.wc.Timeout == 0 {
+		return retryConflicts(w.op, f)
+	}
+	begun := time.Now()
+	return retryConflicts(w.op, func() error {
+		err := f()
+		if storage.ErrConflict(err) && w.n.Engine.Left() > 0 && time.Since(begun) > w.wc.Timeout {
+			return errBlocked
+		}
+		return err
+	})
 }
 
 func retryConflicts(op *command.Op, f func() error) error {

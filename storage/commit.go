@@ -25,6 +25,8 @@ type committer struct {
 	group []*UnitOfWork
 	floor Timestamp // given by AdvanceClock, guarded by mu
 	tip   tip
+
+	owners sync.WaitGroup // of units that were left; it grows under mu
 }
 
 // tip is what the next group builds on: the newest view, or what the groups in flight will make of it.
@@ -61,8 +63,8 @@ const groupBytes = 256 << 10
 
 // commitWait is how a unit waits for others to commit it.
 type commitWait struct {
+	*waiter
 	sync bool
-	wake chan wakeUp
 	err  error
 	ts   Timestamp // what Commit returns
 	at   Timestamp // of the unit's versions; for local units another than ts
@@ -75,11 +77,9 @@ const (
 	wakeDone               // the unit is committed, and durable if it asked, or has failed
 )
 
-var wakePool = sync.Pool{New: func() any { return make(chan wakeUp, 1) }}
-
 // Commit gives the unit its timestamp and writes it, in order with all others, as part of a group. With sync it returns
 // once the unit is durable, without it once it is visible. replication is the only caller. An error with a timestamp is
-// about durability alone; with a zero timestamp the unit was rolled back.
+// about durability alone; with a zero timestamp the unit was rolled back, but for a *Left, see MayLeave.
 func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	if err := ctx.Err(); err != nil && u.state == unitOpen {
 		u.Rollback()
@@ -89,10 +89,10 @@ func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestam
 		u.Rollback()
 		return 0, err
 	}
-	return e.commitUnit(u, sync)
+	return e.commitUnit(ctx, u, sync)
 }
 
-func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
+func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	if u.state != unitOpen {
 		return 0, mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
 	}
@@ -108,24 +108,28 @@ func (e *Engine) commitUnit(u *UnitOfWork, sync bool) (Timestamp, error) {
 	u.releaseLatest()
 	u.sealOverlay()
 	u.state = unitQueued
-	u.wait = commitWait{sync: sync, wake: wakePool.Get().(chan wakeUp)}
+	u.wait = commitWait{sync: sync, waiter: e.waiters.Get().(*waiter)}
 	c := &e.commit
 	c.mu.Lock()
 	if c.mu.closed {
 		c.mu.Unlock()
-		u.state = unitOpen
-		u.Rollback()
+		u.undo()
 		return 0, mongoerr.New(mongoerr.ShutdownInProgress, "the storage engine is shutting down")
 	}
 	c.mu.queue = append(c.mu.queue, u)
 	lead := !c.mu.leading
 	c.mu.leading = true
 	c.mu.Unlock()
-	if lead || <-u.wait.wake == wakeLead {
-		e.lead(u)
+	switch {
+	case lead && e.lead(u):
+	case u.leave.may && e.replicated():
+		if left := e.seeOrLeave(ctx, u); left != nil {
+			return 0, left
+		}
+	default:
+		e.seeThrough(u)
 	}
-	wakePool.Put(u.wait.wake)
-	u.wait.wake = nil
+	e.waiters.Put(u.wait.waiter)
 	return u.wait.ts, u.wait.err
 }
 
@@ -150,13 +154,14 @@ func (e *Engine) commitLocal(u *UnitOfWork, sync bool) (Timestamp, error) {
 	return u.wait.ts, u.wait.err
 }
 
-// lead commits one group, with own its first unit, and returns when own is as durable as it asked.
-func (e *Engine) lead(own *UnitOfWork) {
+// lead commits one group, with own its first unit. It tells whether own has ended; where the log decides, own is woken
+// when it has, or to lead again.
+func (e *Engine) lead(own *UnitOfWork) (ended bool) {
 	r := &e.replica
 	r.mu.Lock()
 	if r.mu.mode != modeSingle {
 		e.leadReplicated(own) // unlocks
-		return
+		return false
 	}
 	e.takeGroup()
 	e.commit.tip.restart(e.view.Load(), r.mu.gen, nil)
@@ -171,6 +176,7 @@ func (e *Engine) lead(own *UnitOfWork) {
 	r.mu.Unlock()
 	e.handLead()
 	e.finishGroup(g, own)
+	return true
 }
 
 // takeGroup moves what has queued up into the leader's group.
@@ -412,8 +418,7 @@ func (e *Engine) publish(g *Group) {
 		}
 		if u.wait.err != nil {
 			u.wait.ts = 0
-			u.state = unitOpen
-			u.Rollback()
+			u.undo()
 			continue
 		}
 		u.state = unitCommitted
@@ -456,10 +461,12 @@ func (e *Engine) AdvanceClock(ts Timestamp) {
 	e.commit.mu.Unlock()
 }
 
+// close lets no more units in, and waits for those that were left: the log has been told to give them up by now.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.mu.closed = true
 	c.mu.Unlock()
+	c.owners.Wait()
 }
 
 // visibleWatch wakes those who wait for commits. Nothing is paid for while nobody waits.

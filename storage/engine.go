@@ -57,6 +57,8 @@ type Engine struct {
 	nextEpoch atomic.Uint64
 	failed    atomic.Pointer[error]
 	salt      uint64
+	waiters   sync.Pool    // *waiter
+	left      atomic.Int64 // units that were left, see Left
 
 	commit    committer
 	replica   replicaState
@@ -91,6 +93,7 @@ func Open(opts Options) (*Engine, error) {
 	opts.setDefaults()
 	e := &Engine{opts: opts, log: zerolog.Nop()}
 	e.term.Store(1)
+	e.waiters.New = newWaiter
 	if opts.Logger != nil {
 		e.log = *opts.Logger
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -577,7 +578,7 @@ func (e *Engine) truncateOplog() error {
 		return b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil)
 	})
 	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
-	_, err = e.commitUnit(u, false)
+	_, err = e.commitUnit(context.Background(), u, false)
 	return err
 }
 

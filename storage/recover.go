@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"sort"
@@ -252,7 +253,7 @@ func (e *Engine) ensureOplog() error {
 		if err != nil {
 			return err
 		}
-		if _, err := e.commitUnit(u, true); err != nil {
+		if _, err := e.commitUnit(context.Background(), u, true); err != nil {
 			return fmt.Errorf("creating the oplog: %w", err)
 		}
 		c = e.Catalog().Lookup(OplogNS)

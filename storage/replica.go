@@ -29,9 +29,9 @@ type replicaState struct {
 		bytes    int
 		broken   bool // a group in between was not proposed: the tip is known when the others are applied
 		follower *follower
+		parked   *UnitOfWork // leads once groups in flight have become fewer
 	}
 	at        atomic.Pointer[applied] // written under mu
-	room      sync.Cond               // on mu: groups in flight have become fewer
 	observers struct {
 		sync.Mutex
 		list []func(ApplyInfo)
@@ -69,10 +69,7 @@ type ApplyInfo struct {
 	Snapshot bool
 }
 
-func (r *replicaState) init() {
-	r.room.L = &r.mu.Mutex
-	r.at.Store(&applied{})
-}
+func (r *replicaState) init() { r.at.Store(&applied{}) }
 
 func (r *replicaState) applied() applied { return *r.at.Load() }
 
@@ -103,7 +100,15 @@ func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 func (r *replicaState) turn() {
 	r.mu.gen++
 	r.gen.Store(r.mu.gen)
-	r.room.Broadcast()
+	r.unpark()
+}
+
+// unpark has the leader that found too much in flight look again. mu is held.
+func (r *replicaState) unpark() {
+	if u := r.mu.parked; u != nil {
+		r.mu.parked = nil
+		u.wait.wake <- wakeLead
+	}
 }
 
 // forgetWriting drops what only a writer knows, and what others have changed since.
@@ -142,8 +147,7 @@ func (e *Engine) disown(g *Group, err error) {
 			u.wait.err = err
 		}
 		u.wait.ts = 0
-		u.state = unitOpen
-		u.Rollback()
+		u.undo()
 	}
 	g.close()
 	g.batch = nil
@@ -168,11 +172,13 @@ func (t *tip) admit(u *UnitOfWork) error {
 }
 
 // leadReplicated is lead where there is a replicated log: the group is proposed, and its units wait for it to be applied.
-// replica.mu is held, and given back.
+// Where too much is in flight the leader waits, first in the queue. replica.mu is held, and given back.
 func (e *Engine) leadReplicated(own *UnitOfWork) {
 	r := &e.replica
-	for r.mu.mode == modePrimary && r.full() {
-		r.room.Wait()
+	if r.mu.mode == modePrimary && r.full() {
+		r.mu.parked = own
+		r.mu.Unlock()
+		return
 	}
 	e.takeGroup()
 	gen, propose := r.mu.gen, r.mu.propose
@@ -192,7 +198,6 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 		}
 	}
 	e.handLead()
-	<-own.wait.wake
 }
 
 // full tells whether the next group has to wait.
@@ -249,7 +254,7 @@ func (e *Engine) ApplyGroup(g *Group, index, term uint64) error {
 // applyHead applies the first group in flight, and ends those behind it that wait for it. replica.mu is held.
 func (e *Engine) applyHead(at applied) error {
 	r := &e.replica
-	defer r.room.Signal()
+	defer r.unpark()
 	g := r.mu.inflight[0]
 	_ = g.batch.Set(metaKey(metaApplied), at.encode(), nil)
 	g.err = e.guard(func() error { return e.db.Apply(g.batch, pebble.NoSync) })

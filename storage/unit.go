@@ -43,6 +43,7 @@ type UnitOfWork struct {
 	gen   uint64 // of the time the unit began, see replicaState
 	line  int    // what it writes to, once lined is set
 	lined bool
+	leave leaving
 	wait  commitWait
 }
 
@@ -255,9 +256,12 @@ func (u *UnitOfWork) OnRollback(f func()) { u.hooks.rollback = append(u.hooks.ro
 
 // Rollback gives the unit up. After a commit it does nothing, so it can be deferred.
 func (u *UnitOfWork) Rollback() {
-	if u.state != unitOpen {
-		return
+	if !u.leave.done && u.state == unitOpen {
+		u.undo()
 	}
+}
+
+func (u *UnitOfWork) undo() {
 	u.state = unitRolledBack
 	u.e.claims.release(u, 0, 0)
 	for i := len(u.hooks.rollback) - 1; i >= 0; i-- {

@@ -440,10 +440,12 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 			return nil
 		}
 	}
-	if len(u.capped) == 0 {
-		c.Counters.Trim.Lock()
-	} else if !c.Counters.Trim.TryLock() {
+	switch {
+	case c.Counters.Trim.TryLock():
+	case len(u.capped) > 0 || u.e.Left() > 0: // perhaps it is held by a unit that was left, for who knows how long
 		return errConflict
+	default:
+		c.Counters.Trim.Lock()
 	}
 	u.capped = append(u.capped, c.Counters)
 	return nil

@@ -1,0 +1,385 @@
+package shardnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// testNet carries the calls between the members of a set in this process.
+type testNet struct {
+	mu      sync.Mutex
+	servers map[string]*Server
+	cut     bool
+}
+
+var errCut = errors.New("the network is cut")
+
+func (x *testNet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
+	reply, err := x.ask(ctx, host, RaftMessage(payload))
+	return RaftReply(reply), err
+}
+
+func (x *testNet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
+	x.mu.Lock()
+	s := x.servers[host]
+	if x.cut {
+		s = nil
+	}
+	x.mu.Unlock()
+	if s == nil {
+		time.Sleep(time.Millisecond)
+		return nil, errCut
+	}
+	reply := s.Service.Run(ctx, s.local, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
+	x.mu.Lock()
+	lost := x.cut
+	x.mu.Unlock()
+	if lost {
+		return nil, errCut
+	}
+	return reply, cluster.ReplyError(reply)
+}
+
+// loseMajority cuts every connection between members; heal gives them back.
+func (x *testNet) loseMajority() { x.setCut(true) }
+func (x *testNet) heal()         { x.setCut(false) }
+
+func (x *testNet) setCut(cut bool) {
+	x.mu.Lock()
+	x.cut = cut
+	x.mu.Unlock()
+}
+
+// testMembers is a set of three.
+type testMembers struct {
+	*testNet
+	nodes []*testNode
+}
+
+// newTestMembers makes a set of three in memory.
+func newTestMembers(t *testing.T, electionTimeout time.Duration) *testMembers {
+	t.Helper()
+	x := &testNet{servers: map[string]*Server{}}
+	m := &testMembers{testNet: x}
+	var hosts []string
+	for i := range 3 {
+		host := fmt.Sprintf("member%d:27017", i)
+		hosts = append(hosts, host)
+		srv, err := Open(Config{Memory: true, SetName: "rs", Host: host, Info: &command.Info{Host: host},
+			Repl: ReplOptions{Transport: x, Ask: x.ask, Memory: true, Together: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.servers[host] = srv
+		m.nodes = append(m.nodes, &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", host, nil)})
+	}
+	t.Cleanup(func() {
+		var wg sync.WaitGroup
+		for _, n := range m.nodes {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				if err := n.srv.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		wg.Wait()
+	})
+	c := replication.NewConfig("rs", hosts...)
+	c.Settings.ElectionTimeout, c.Settings.HeartbeatInterval = electionTimeout, electionTimeout/5
+	if err := m.nodes[0].srv.Repl.Initiate(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+	m.primary()
+	return m
+}
+
+// primary waits for one, and for the others to follow it.
+func (m *testMembers) primary() *testNode {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var found *testNode
+		follow := 0
+		for _, n := range m.nodes {
+			if n.srv.Repl.Writable() {
+				found = n
+			} else if n.srv.Repl.Readable() {
+				follow++
+			}
+		}
+		if found != nil && follow == 2 && found.votes() == 3 {
+			return found
+		}
+	}
+	m.nodes[0].t.Fatal("no primary")
+	return nil
+}
+
+// votes is how many members count for a majority: a new one does so once it has caught up.
+func (n *testNode) votes() (count int) {
+	for _, m := range n.srv.Repl.status().Members {
+		if m.Voting {
+			count++
+		}
+	}
+	return count
+}
+
+// wcTimeout is a command with a write concern that gives up early.
+func wcTimeout(cmd string) string {
+	return cmd[:len(cmd)-1] + `, "writeConcern": {"w": "majority", "wtimeout": 10}}`
+}
+
+// leftBehind checks a reply for the write concern error of a wtimeout, and shows some of its fields.
+func leftBehind(t *testing.T, n *testNode, db, cmd string, fields ...string) string {
+	t.Helper()
+	start := time.Now()
+	r := n.do(db, cmd)
+	want := `{ ok: 1.0, writeConcernError: { code: 64, codeName: "WriteConcernTimeout", errmsg: "waiting for replication timed out",` +
+		` errInfo: { wtimeout: true, writeConcern: { w: "majority", wtimeout: 10, provenance: "clientSupplied" } } } }`
+	if got := shown(t, r, "ok", "writeConcernError"); got != want || time.Since(start) > 3*time.Second {
+		t.Errorf("%s: after %v %v", cmd, time.Since(start), r)
+	}
+	if len(fields) == 0 {
+		return ""
+	}
+	return shown(t, r, fields...)
+}
+
+// Writes without a majority answer after their wtimeout with what they did. When the majority is back they have happened
+// once, and whoever sends them again hears the same.
+func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2}, {"_id": 3, "x": 0}, {"_id": 4, "x": 0}]}`)
+	n.ok("d", `{"create": "dropped"}`)
+	fields := []string{"n", "nModified", "upserted", "lastErrorObject", "value", "retriedStmtIds", "retriedStmtId"}
+	cases := []struct{ cmd, want, again string }{
+		{`{"insert": "c", "documents": [{"_id": 10}, {"_id": 11}]}`, `{ n: 2 }`, `{ n: 2, retriedStmtIds: [ 0, 1 ] }`},
+		{
+			`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`,
+			`{ n: 1, nModified: 1 }`, `{ n: 1, nModified: 1, retriedStmtIds: [ 0 ] }`,
+		},
+		{
+			`{"update": "c", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"x": 1}}, "upsert": true}]}`,
+			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ] }`,
+			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ], retriedStmtIds: [ 0 ] }`,
+		},
+		{`{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 1}]}`, `{ n: 1 }`, `{ n: 1, retriedStmtIds: [ 0 ] }`},
+		{
+			`{"findAndModify": "c", "query": {"_id": 3}, "update": {"$inc": {"x": 1}}, "new": true}`,
+			`{ lastErrorObject: { n: 1, updatedExisting: true }, value: { _id: 3, x: 1 } }`,
+			`{ lastErrorObject: { n: 1, updatedExisting: true }, value: { _id: 3, x: 1 }, retriedStmtId: 0 }`,
+		},
+	}
+	m.loseMajority()
+	for i, tc := range cases {
+		cmd := wcTimeout(inSession(tc.cmd, i+1))
+		if got := leftBehind(t, n, "d", cmd, fields...); got != tc.want {
+			t.Errorf("%s: %s", cmd, got)
+		}
+		if got := leftBehind(t, n, "d", cmd, fields...); got != tc.again {
+			t.Errorf("%s, again: %s", cmd, got)
+		}
+	}
+	bulk := `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 20}}, {"insert": 0, "document": {"_id": 21}}], "nsInfo": [{"ns": "d.c"}]}`
+	if got := leftBehind(t, n, "admin", wcTimeout(bulk), "nInserted", "nErrors"); got != "{ nInserted: 2, nErrors: 0 }" {
+		t.Errorf("bulkWrite: %s", got)
+	}
+	leftBehind(t, n, "d", wcTimeout(`{"create": "made"}`))
+	if got := leftBehind(t, n, "d", wcTimeout(`{"drop": "dropped"}`), "nIndexesWas", "ns"); got != `{ nIndexesWas: 1, ns: "d.dropped" }` {
+		t.Errorf("drop: %s", got)
+	}
+	last := len(cases) // whose command is the session's newest: an older number is not asked for any more
+	retry := inSession(cases[last-1].cmd, last)
+	answer := make(chan string, 1)
+	go func() { answer <- shown(t, n.do("d", retry), append(fields, "ok")...) }()
+	select {
+	case a := <-answer:
+		t.Fatalf("a retry without wtimeout is answered before the decision: %s", a)
+	case <-time.After(100 * time.Millisecond):
+	}
+	m.heal()
+	if got, want := <-answer, cases[last-1].again; got != want[:len(want)-2]+", ok: 1.0 }" {
+		t.Errorf("the retry: %s", got)
+	}
+	got := fmt.Sprint(n.first("d", `{"find": "c", "sort": {"_id": 1}}`))
+	want := "[{ _id: 1, x: 1 } { _id: 3, x: 1 } { _id: 4, x: 0 } { _id: 7, x: 1 } { _id: 10 } { _id: 11 } { _id: 20 } { _id: 21 }]"
+	if got != want {
+		t.Errorf("after the majority is back: %s", got)
+	}
+	if got := n.first("d", `{"listCollections": 1, "nameOnly": true, "filter": {"name": {"$in": ["made", "dropped"]}}}`); len(got) != 1 {
+		t.Errorf("collections: %v", got)
+	}
+	n.awaitNoneLeft()
+}
+
+// awaitNoneLeft waits until all commits that were left are decided.
+func (n *testNode) awaitNoneLeft() {
+	n.t.Helper()
+	for end := time.Now().Add(10 * time.Second); n.srv.Engine.Left() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatalf("%d units left", n.srv.Engine.Left())
+		}
+	}
+}
+
+// What a command leaves stays locked and claimed: nobody sees or overwrites anything in between.
+func TestLeftWritesAreNotPassed(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	m.loseMajority()
+	leftBehind(t, n, "d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`))
+	if got := n.first("d", `{"find": "c", "filter": {"_id": 1}}`); got[0] != "{ _id: 1, x: 0 }" {
+		t.Errorf("a reader: %v", got)
+	}
+	same := n.do("d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 10}}}]}`))
+	if got := shown(t, same, "ok", "n", "writeErrors"); got != `{ ok: 1.0, n: 0, writeErrors: [ { index: 0, code: 64, errmsg: "`+errBlocked.Message+`" } ] }` {
+		t.Errorf("another writer: %s", got)
+	}
+	// The second statement does not see the first, and is not executed.
+	two := n.do("d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1}, "u": {"$set": {"y": 1}}}]}`))
+	if got := shown(t, two, "n", "nModified", "writeErrors"); got != `{ n: 1, nModified: 1, writeErrors: [ { index: 1, code: 64, errmsg: `+
+		`"waiting for replication timed out, so that this statement was not executed" } ] }` || two["writeConcernError"] == nil {
+		t.Errorf("two statements: %v", two)
+	}
+	if code := n.code("d", `{"drop": "c", "maxTimeMS": 50}`); code != int32(mongoerr.MaxTimeMSExpired) {
+		t.Errorf("a drop meanwhile: %d", code)
+	}
+	m.heal()
+	n.ok("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 100}}}]}`)
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 101 } { _id: 2, x: 1 }]" {
+		t.Errorf("in the end: %s", got)
+	}
+	n.ok("d", `{"drop": "c"}`)
+}
+
+// maxTimeMS and killOp end a write that waits for a majority.
+func TestEndedWithoutAMajority(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	m.loseMajority()
+	r := n.do("d", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 60}`)
+	if got := shown(t, r, "n", "ok", "writeConcernError"); got != `{ n: 1, ok: 1.0, writeConcernError: { code: 50, codeName: "MaxTimeMSExpired",`+
+		` errmsg: "operation exceeded time limit", errInfo: { writeConcern: { w: "majority", wtimeout: 0, provenance: "implicitDefault" } } } }` {
+		t.Errorf("maxTimeMS: %s", got)
+	}
+	done := make(chan bson.M, 1)
+	go func() { done <- n.do("d", `{"insert": "c", "documents": [{"_id": 3}]}`) }()
+	for killed := false; !killed; time.Sleep(time.Millisecond) {
+		progress, _ := n.ok("admin", `{"currentOp": 1, "op": "insert"}`)["inprog"].(bson.A)
+		for _, op := range progress {
+			for _, e := range op.(bson.D) {
+				if e.Key == "opid" {
+					n.ok("admin", fmt.Sprintf(`{"killOp": 1, "op": %v}`, e.Value))
+					killed = true
+				}
+			}
+		}
+	}
+	if got := shown(t, <-done, "n", "ok", "writeConcernError"); !strings.HasPrefix(got, `{ n: 1, ok: 1.0, writeConcernError: { code: 11601, codeName: "Interrupted"`) {
+		t.Errorf("killed: %s", got)
+	}
+	m.heal()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 4}]}`)
+	if got := n.first("d", `{"find": "c"}`); len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+}
+
+// commitTransaction answers after its wtimeout, too; sent again it waits for the decision or times out again. The session
+// goes on meanwhile.
+func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 1, true))
+	m.loseMajority()
+	commit := inTxn(`{"commitTransaction": 1}`, 1, false)
+	leftBehind(t, n, "admin", wcTimeout(commit))
+	leftBehind(t, n, "admin", wcTimeout(commit))
+	if code := n.code("admin", inTxn(`{"abortTransaction": 1}`, 1, false)); code != int32(mongoerr.TransactionCommitted) {
+		t.Errorf("abortTransaction: %d", code)
+	}
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 4}]}`, 2, true))
+	if got := n.ok("admin", wcTimeout(inTxn(`{"abortTransaction": 1}`, 2, false))); got["writeConcernError"] != nil {
+		t.Errorf("abortTransaction: %v", got)
+	}
+	other := otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 5}]}`, 1, true))
+	n.ok("d", other)
+	commit = otherSession(inTxn(`{"commitTransaction": 1}`, 1, false))
+	leftBehind(t, n, "admin", wcTimeout(commit))
+	answer := make(chan int32, 1)
+	go func() { answer <- n.code("admin", commit) }()
+	select {
+	case code := <-answer:
+		t.Fatalf("a retry without wtimeout is answered before the decision: %d", code)
+	case <-time.After(50 * time.Millisecond):
+	}
+	m.heal()
+	if code := <-answer; code != 0 {
+		t.Errorf("the retry after the decision: %d", code)
+	}
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1 } { _id: 2 } { _id: 3 } { _id: 5 }]" {
+		t.Errorf("in the end: %s", got)
+	}
+	n.awaitNoneLeft()
+	if open := n.srv.Node.txns.open.Load(); open != 0 {
+		t.Errorf("%d transactions are open", open)
+	}
+}
+
+// The majority does not come back in time: the primary steps down, what it was not told about is gone unless the others
+// have it, and a retry is executed by the next primary.
+func TestStepDownDropsWhatWasLeft(t *testing.T) {
+	m := newTestMembers(t, 400*time.Millisecond)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
+	m.loseMajority()
+	cmd := inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 1)
+	leftBehind(t, n, "d", wcTimeout(cmd))
+	leftBehind(t, n, "admin", wcTimeout(`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 2}}], "nsInfo": [{"ns": "d.c"}]}`))
+	if code := n.code("d", cmd); !mongoerr.Code(code).IsRetryableWrite() {
+		t.Errorf("a retry that waits for the decision: %d", code)
+	}
+	n.awaitNoneLeft()
+	m.heal()
+	p := m.primary()
+	p.ok("d", cmd)
+	got := p.first("d", `{"find": "c", "filter": {"_id": 1}}`)
+	if got[0] != "{ _id: 1, x: 1 }" {
+		t.Errorf("the retried update: %v", got)
+	}
+	if err := p.srv.Node.Set.Await(context.Background(), p.srv.Engine.Visible(), replication.WriteConcern{W: 3}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that stops while writes are left stops.
+func TestClosingWithLeftWrites(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	m.loseMajority()
+	for i := range 40 { // more than may be in flight
+		leftBehind(t, n, "d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "writeConcern": {"w": "majority", "wtimeout": 10}}`, i+10))
+		if i == 20 {
+			leftBehind(t, n, "d", wcTimeout(inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 1)))
+		}
+	}
+}

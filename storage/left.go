@@ -1,0 +1,174 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Left is the error of a commit that its caller stopped waiting for. What becomes of the unit is not known yet: it is in
+// the queue, or on its way through the replicated log, and still holds its claims. The unit is the engine's from then on;
+// its caller leaves it alone, and asks Then to do what has to wait for the outcome.
+type Left struct {
+	cause error
+	mu    sync.Mutex
+	over  bool
+	ts    Timestamp
+	err   error
+	then  []func(Timestamp, error)
+}
+
+// LeftBecause makes a Left, and the function that tells of the outcome.
+func LeftBecause(cause error) (l *Left, end func(Timestamp, error)) {
+	l = &Left{cause: cause}
+	return l, l.end
+}
+
+// Error is that of why the wait ended.
+func (l *Left) Error() string { return l.cause.Error() }
+
+// Unwrap gives the reason: ErrWaitTimeout, or why the context ended.
+func (l *Left) Unwrap() error { return l.cause }
+
+// Then has f called with what Commit would have returned, once that is known: on a goroutine that Engine.Close waits for,
+// or at once where it is known already.
+func (l *Left) Then(f func(ts Timestamp, err error)) {
+	l.mu.Lock()
+	if !l.over {
+		l.then = append(l.then, f)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	f(l.ts, l.err)
+}
+
+func (l *Left) end(ts Timestamp, err error) {
+	l.mu.Lock()
+	l.over, l.ts, l.err = true, ts, err
+	then := l.then
+	l.then = nil
+	l.mu.Unlock()
+	for _, f := range then {
+		f(ts, err)
+	}
+}
+
+// ErrWaitTimeout is that a write concern's wtimeout has passed.
+var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
+
+// leaving says whether a unit's commit may be left, and when without being asked.
+type leaving struct {
+	may   bool
+	limit time.Duration // 0 for none
+	done  bool
+}
+
+// MayLeave allows Commit to return a *Left while the replicated log has not decided: when its context ends, or after
+// limit, where that is not 0.
+func (u *UnitOfWork) MayLeave(limit time.Duration) { u.leave = leaving{may: true, limit: limit} }
+
+// MayBeLeft is what MayLeave has set.
+func (u *UnitOfWork) MayBeLeft() (limit time.Duration, may bool) { return u.leave.limit, u.leave.may }
+
+const (
+	// firstWait is how long a commit waits before it looks after its context. Asking an operation for its Done channel
+	// costs more than the whole wait of a commit that nothing is wrong with.
+	firstWait = 20 * time.Millisecond
+	// maxLeft bounds what clients with short time-outs can pile up while there is no majority: further commits wait.
+	maxLeft = 10_000
+)
+
+// waiter is how a unit waits for others to commit it. Each engine reuses its own.
+type waiter struct {
+	wake  chan wakeUp
+	timer *time.Timer // of units that may be left
+}
+
+func newWaiter() any { return &waiter{wake: make(chan wakeUp, 1)} }
+
+// after starts the timer.
+func (w *waiter) after(d time.Duration) *time.Timer {
+	if w.timer == nil {
+		w.timer = time.NewTimer(d)
+	} else {
+		w.timer.Reset(d)
+	}
+	return w.timer
+}
+
+// seeThrough follows a queued unit to its end, and leads when it is its turn.
+func (e *Engine) seeThrough(u *UnitOfWork) {
+	for <-u.wait.wake == wakeLead && !e.lead(u) {
+	}
+}
+
+// seeOrLeave is seeThrough for a unit that may be left: then the result is not nil.
+func (e *Engine) seeOrLeave(ctx context.Context, u *UnitOfWork) *Left {
+	limit, slice := u.leave.limit, firstWait
+	if limit > 0 {
+		slice = min(slice, limit)
+	}
+	t := u.wait.after(slice)
+	var done <-chan struct{}
+	for {
+		var why error
+		select {
+		case w := <-u.wait.wake:
+			if w == wakeDone || e.lead(u) {
+				t.Stop()
+				return nil
+			}
+			continue
+		case <-done:
+			why = context.Cause(ctx)
+		case <-t.C:
+			if limit == 0 || slice < limit {
+				done = ctx.Done()
+				if limit > 0 {
+					slice, limit = limit-slice, limit-slice
+					t.Reset(slice)
+				}
+				continue
+			}
+			why = ErrWaitTimeout
+		}
+		t.Stop()
+		// A member that steps down is about to tell what becomes of the unit.
+		if !mongoerr.CodeOf(why).In(mongoerr.CategoryNotPrimary) {
+			if left := e.leaveUnit(u, why); left != nil {
+				return left
+			}
+		}
+		e.seeThrough(u)
+		return nil
+	}
+}
+
+// leaveUnit puts a goroutine in its caller's place; nil where that cannot be.
+func (e *Engine) leaveUnit(u *UnitOfWork, why error) *Left {
+	c := &e.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed || e.left.Load() >= maxLeft {
+		return nil
+	}
+	u.leave.done = true
+	e.left.Add(1)
+	c.owners.Add(1)
+	left, end := LeftBecause(why)
+	go func() {
+		defer c.owners.Done()
+		e.seeThrough(u)
+		ts, err := u.wait.ts, u.wait.err
+		e.waiters.Put(u.wait.waiter)
+		e.left.Add(-1)
+		end(ts, err)
+	}()
+	return left
+}
+
+// Left is the number of units whose callers have left them and whose outcome is not known.
+func (e *Engine) Left() int { return int(e.left.Load()) }
