@@ -76,6 +76,7 @@ type Stats struct {
 	ReplanReason                    string
 	Plan                            PlanKeys // nil where nothing was planned
 	Conflicts                       int64
+	CollScans, TailScans            int64 // scans of whole collections, and of those the ones that followed a capped one's end
 	ReplyLen                        int
 	Origin                          []byte // of a getMore: the command that its cursor came from
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 func TestOrphansAreNeverSeen(t *testing.T) {
@@ -177,4 +179,29 @@ func TestReportsNameTheirShards(t *testing.T) {
 			"sort": {"$natural": -1}, "limit": 1, "projection": {"_id": 0, "shard": 1, "details.from": 1, "details.to": 1, "details.note": 1}}`), want)
 	}
 	stages(1)
+}
+
+// A router counts what it did, of itself.
+func TestRouterCountsWork(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(6)
+	c.all("db", `{"find": "c", "batchSize": 2}`)
+	c.all("db", `{"find": "c", "filter": {"k": {"$lt": 3}}, "batchSize": 2}`)
+	c.all("db", `{"aggregate": "c", "pipeline": [{"$match": {"k": 1}}], "cursor": {}}`)
+	var m bson.D
+	for _, section := range c.router.Status.Sections {
+		if section.Name != "metrics" {
+			continue
+		}
+		if err := bson.Unmarshal(section.Doc(nil, value.Value{}), &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cursor := get(m, "cursor")
+	c.expect(get(cursor, "totalOpened"), `2`)
+	c.expect(get(cursor, "moreThanOneBatch"), `2`)
+	c.expect(get(get(cursor, "lifespan"), "lessThan1Second"), `2`)
+	c.expect(get(get(cursor, "open"), "total"), `0`)
+	c.expect(get(get(m, "aggStageCounters"), "$match"), `1`)
+	c.expect(get(get(get(m, "commands"), "find"), "total"), `2`)
 }

@@ -75,7 +75,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	base.Install()
 	c.router.Clock = clock
 	c.r = router.New(c.router, reg(), clock, params, points)
-	base.BeginTxn = c.r.BeginTxn
+	base.BeginTxn, base.Done = c.r.BeginTxn, c.r.OpDone
 	c.client = command.NewClient(1, "test", "test", nil)
 	return c
 }

@@ -31,6 +31,8 @@ type routerCursor struct {
 		used   time.Time
 	}
 	noTimeout bool
+	created   time.Time
+	batches   int // under busy
 }
 
 // cursorTable holds a router's open cursors.
@@ -40,13 +42,16 @@ type cursorTable struct {
 		byID map[int64]*routerCursor
 	}
 	kill func(*routerCursor) // closes the remote halves
+	command.CursorCounts
 }
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*routerCursor) }
 
 // add registers a cursor under an id that is free here: two shards may choose the same one.
 func (t *cursorTable) add(c *routerCursor, want int64) int64 {
-	c.mu.used = time.Now()
+	c.created, c.batches = time.Now(), 1
+	c.mu.used = c.created
+	t.Opened.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for want <= 0 || t.mu.byID[want] != nil {
@@ -91,8 +96,12 @@ func (t *cursorTable) unpin(c *routerCursor) {
 // drop forgets a cursor that is exhausted.
 func (t *cursorTable) drop(id int64) {
 	t.mu.Lock()
+	c := t.mu.byID[id]
 	delete(t.mu.byID, id)
 	t.mu.Unlock()
+	if c != nil {
+		t.Closed(time.Since(c.created))
+	}
 }
 
 // take removes a cursor to close it; nil where there is none.
@@ -104,6 +113,7 @@ func (t *cursorTable) take(id int64) *routerCursor {
 	if c == nil {
 		return nil
 	}
+	t.Closed(time.Since(c.created))
 	c.mu.Lock()
 	c.mu.killed = true
 	busy := c.mu.busy
@@ -134,8 +144,34 @@ func (t *cursorTable) expire(idle time.Duration) {
 		defer c.mu.Unlock()
 		return !c.mu.busy && !c.noTimeout && c.mu.used.Before(limit)
 	}) {
-		t.take(id)
+		if t.take(id) != nil {
+			t.TimedOut.Add(1)
+		}
 	}
+}
+
+// metrics is metrics.cursor of serverStatus.
+func (t *cursorTable) metrics() value.Field {
+	var noTimeout, pinned, single, multi int64
+	t.mu.Lock()
+	for _, c := range t.mu.byID {
+		if c.noTimeout {
+			noTimeout++
+		}
+		if c.merge != nil {
+			multi++
+		} else {
+			single++
+		}
+		c.mu.Lock()
+		if c.mu.busy {
+			pinned++
+		}
+		c.mu.Unlock()
+	}
+	t.mu.Unlock()
+	return t.Doc(value.F("multiTarget", value.NewInt64(multi)), value.F("noTimeout", value.NewInt64(noTimeout)), value.F("pinned", value.NewInt64(pinned)),
+		value.F("singleTarget", value.NewInt64(single)), value.F("total", value.NewInt64(single+multi)))
 }
 
 // count is the number of open cursors.
@@ -246,6 +282,9 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if data, on := r.Fail.Register("failGetMoreAfterCursorCheckout").Enter(nil); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+	}
+	if c.batches++; c.batches == 2 {
+		r.cursors.MoreThanOneBatch.Add(1)
 	}
 	if c.merge != nil {
 		return r.getMoreMerged(op, c, dst)

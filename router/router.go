@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -28,6 +29,7 @@ type Router struct {
 	cursors cursorTable
 	txns    txnTable
 	ops     command.Opcounters
+	work    command.WorkCounters
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -38,17 +40,26 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		config:  reg.Config(),
 	}
 	r.cursors.init()
+	r.work.Init(agg.StageNames())
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
-	s.Status.Add(r.ops.Section(), command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }})
+	s.Status.Add(r.ops.Section(),
+		command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }},
+		command.StatusSection{Name: "metrics", Doc: func(*command.Op, value.Value) []byte { return r.metrics() }})
 	return r
+}
+
+// metrics is the section metrics of a router's serverStatus: what it has counted itself.
+func (r *Router) metrics() []byte {
+	return value.Doc(r.work.Stages(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics())
 }
 
 // OpDone counts an operation that ended.
 func (r *Router) OpDone(op *command.Op, _ error) {
 	if op.Req.Spec != nil {
 		r.ops.Note(op)
+		r.work.Note(op)
 	}
 }
 

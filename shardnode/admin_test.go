@@ -246,3 +246,49 @@ func TestCommandsTellWhatTheyDo(t *testing.T) {
 		}
 	}
 }
+
+// serverStatus.metrics tells of the work that was done.
+func TestMetricsCountWork(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 3}, {"_id": 2, "a": 2}, {"_id": 3, "a": 1}]}`)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
+	figures := func() map[string]int64 {
+		out := map[string]int64{}
+		var walk func(prefix string, d bson.D)
+		walk = func(prefix string, d bson.D) {
+			for _, e := range d {
+				switch v := e.Value.(type) {
+				case bson.D:
+					walk(prefix+e.Key+".", v)
+				case int64:
+					out[prefix+e.Key] = v
+				}
+			}
+		}
+		walk("", n.ok("admin", `{"serverStatus": 1}`)["metrics"].(bson.D))
+		return out
+	}
+	before := figures()
+	n.ok("d", `{"find": "c", "sort": {"b": 1}}`)
+	n.ok("d", `{"find": "c", "filter": {"a": {"$gte": 2}}}`)
+	n.ok("d", `{"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$count": "n"}], "cursor": {}}`)
+	id := n.ok("d", `{"find": "c", "filter": {"a": {"$gte": 0}}, "batchSize": 1, "noCursorTimeout": true}`)["cursor"].(bson.D)[1].Value.(int64)
+	open := figures()
+	n.ok("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id))
+	after := figures()
+	for name, want := range map[string]int64{
+		"document.returned": 3 + 2 + 1 + 3, "queryExecutor.collectionScans.total": 1, "queryExecutor.collectionScans.nonTailable": 1, "operation.scanAndOrder": 1,
+		"aggStageCounters.$match": 1, "aggStageCounters.$count": 1, "aggStageCounters.$group": 0,
+		"cursor.totalOpened": 1, "cursor.moreThanOneBatch": 1, "cursor.lifespan.lessThan1Second": 1, "cursor.open.noTimeout": 0,
+	} {
+		if got := after[name] - before[name]; got != want {
+			t.Errorf("%s grew by %d, want %d", name, got, want)
+		}
+	}
+	if open["cursor.open.noTimeout"] != 1 || open["cursor.open.total"] != 1 {
+		t.Errorf("with an open cursor: %d, of which %d never time out", open["cursor.open.total"], open["cursor.open.noTimeout"])
+	}
+	if after["queryExecutor.scanned"]-before["queryExecutor.scanned"] < 6 || after["queryExecutor.scannedObjects"]-before["queryExecutor.scannedObjects"] < 8 {
+		t.Errorf("scanned %d keys and %d documents", after["queryExecutor.scanned"], after["queryExecutor.scannedObjects"])
+	}
+}

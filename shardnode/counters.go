@@ -9,5 +9,6 @@ import (
 // counters are serverStatus's opcounters and their like.
 type counters struct {
 	command.Opcounters
+	work                  command.WorkCounters
 	ttlPasses, ttlDeleted atomic.Int64
 }

@@ -64,7 +64,7 @@ type cursorTable struct {
 		sync.Mutex
 		byID map[int64]*cursor
 	}
-	opened, timedOut, noTimeout atomic.Int64
+	command.CursorCounts
 }
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
@@ -73,7 +73,7 @@ func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
 func (t *cursorTable) add(c *cursor) int64 {
 	c.created = time.Now()
 	c.lastUse.Store(c.created.UnixNano())
-	t.opened.Add(1)
+	t.Opened.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for {
@@ -123,6 +123,7 @@ func (t *cursorTable) remove(c *cursor) {
 	t.mu.Lock()
 	delete(t.mu.byID, c.id)
 	t.mu.Unlock()
+	t.Closed(time.Since(c.created))
 	c.close()
 }
 
@@ -135,6 +136,7 @@ func (t *cursorTable) kill(id int64) (found bool) {
 		return false
 	}
 	delete(t.mu.byID, id)
+	t.Closed(time.Since(c.created))
 	if c.pinned {
 		c.killed = true
 		t.mu.Unlock()
@@ -167,22 +169,25 @@ func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
 func (t *cursorTable) expire(now time.Time) {
 	limit := now.Add(-cursorTimeout).UnixNano()
 	n := t.killWhere(func(c *cursor) bool { return !c.pinned && !c.noTimeout && c.lastUse.Load() < limit })
-	t.timedOut.Add(int64(n))
+	t.TimedOut.Add(int64(n))
 }
 
 func (t *cursorTable) closeAll() { t.killWhere(func(*cursor) bool { return true }) }
 
 // open counts the open and pinned cursors.
-func (t *cursorTable) open() (total, pinned int64) {
+func (t *cursorTable) open() (total, pinned, noTimeout int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.mu.byID {
 		total++
+		if c.noTimeout {
+			noTimeout++
+		}
 		if c.pinned {
 			pinned++
 		}
 	}
-	return total, pinned
+	return total, pinned, noTimeout
 }
 
 // maxBatchBytes is what a batch may hold: a reply stays below the message limit, and one document always fits.
@@ -333,7 +338,9 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	}
 	op.Stats.NReturned = count
 	c.returned += count
-	c.batches++
+	if c.batches++; c.batches == 2 {
+		n.cursors.MoreThanOneBatch.Add(1)
+	}
 	id := c.id
 	if done && !c.tailable {
 		n.cursors.remove(c)

@@ -61,6 +61,7 @@ type collScan struct {
 func (c *collScan) next(op *command.Op, r *row) (bool, error) {
 	if c.cur == nil {
 		c.coll.Counters.Scans.Add(1)
+		op.Stats.CollScans++
 		c.cur = c.snap.Scan(c.coll, c.opts)
 	}
 	for {

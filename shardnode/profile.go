@@ -145,6 +145,7 @@ func (n *Node) opDone(op *command.Op, err error) {
 		return
 	}
 	n.sizes.Note(op)
+	n.sizes.work.Note(op)
 	n.latency.note(op)
 	p := &n.admin.profiler
 	d := op.Elapsed()

@@ -195,19 +195,20 @@ func (n *Node) transactionStatus() []byte {
 }
 
 func (n *Node) metrics() []byte {
-	open, pinned := n.cursors.open()
-	return value.Doc(
-		sub("aggStageCounters"),
+	open, pinned, noTimeout := n.cursors.open()
+	w := &n.sizes.work
+	fields := []value.Field{
+		w.Stages(),
 		value.F("commands", value.NewDocument(n.Service.CommandCounters())),
-		sub("cursor", i64("moreThanOneBatch", 0), i64("timedOut", n.cursors.timedOut.Load()), i64("totalOpened", n.cursors.opened.Load()),
-			sub("open", i64("noTimeout", 0), i64("pinned", pinned), i64("total", open))),
-		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", 0), i64("updated", n.sizes.Updates.Load())),
-		sub("operation", i64("scanAndOrder", 0), i64("writeConflicts", 0)),
+		n.cursors.Doc(i64("noTimeout", noTimeout), i64("pinned", pinned), i64("total", open)),
+		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", w.Returned()), i64("updated", n.sizes.Updates.Load())),
+	}
+	fields = append(fields, w.Executor()...)
+	return value.Doc(append(fields,
 		sub("query", sub("planCache", sub("classic", i64("hits", n.plans.hits.Load()), i64("misses", n.plans.misses.Load()),
 			i64("replanned", n.plans.replanned.Load()), i64("skipped", n.plans.skipped.Load())))),
-		sub("queryExecutor", i64("scanned", 0), i64("scannedObjects", 0), sub("collectionScans", i64("nonTailable", 0), i64("total", 0))),
 		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
-	)
+	)...)
 }
 
 func (n *Node) lockInfoSpecs() []command.Spec {

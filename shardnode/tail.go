@@ -24,6 +24,7 @@ func (t *tailNode) next(op *command.Op, r *row) (bool, error) {
 	}
 	if t.cur == nil {
 		t.coll.Counters.TailScans.Add(1)
+		op.Stats.TailScans++
 	}
 	ok, err := t.collScan.next(op, r)
 	if ok {

@@ -104,6 +104,10 @@ func (s *GeoNearStage) readNear(o *Options, v value.Value) error {
 		return err
 	}
 	c, ok := e.Constant()
+	if !ok && o.unbound {
+		s.near = v
+		return nil
+	}
 	if !ok {
 		return mongoerr.New(5860402, "$geoNear requires a constant near argument, but found a non-constant expression")
 	}
@@ -121,6 +125,9 @@ func constantDistance(o *Options, name string, v value.Value, notConstant mongoe
 		return value.Value{}, err
 	}
 	c, ok := e.Constant()
+	if !ok && o.unbound {
+		return v, nil
+	}
 	if !ok {
 		return value.Value{}, mongoerr.Newf(notConstant, "$geoNear requires a constant %s argument, but found a non-constant expression", name)
 	}

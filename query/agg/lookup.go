@@ -188,7 +188,7 @@ func (s *lookupStage) parseSub(o *Options, let, pipeline value.Value) error {
 	s.sub.stages = value.Values(pipeline.Doc())
 	s.sub.opts = o.sub(inLookup, s.sub.ns)
 	check := *s.sub.opts
-	check.Scope = scope
+	check.Scope, check.unbound = scope, true
 	_, err := parseStages(s.sub.stages, &check)
 	return err
 }

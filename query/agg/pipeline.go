@@ -27,8 +27,10 @@ type Options struct {
 	ViewStages   int                      // how many stages at the front come from the definition of a view
 
 	within place // set for sub-pipelines
-	facet  bool  // the pipeline stands in a $facet, at any depth
-	depth  int
+	// unbound: the variables of let have no values yet, so that what has to be constant cannot be asked for its value.
+	unbound bool
+	facet   bool // the pipeline stands in a $facet, at any depth
+	depth   int
 }
 
 // place says what a sub-pipeline stands in.

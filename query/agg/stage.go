@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -100,7 +101,7 @@ func (o *Options) sub(c place, ns Namespace) *Options {
 	return &s
 }
 
-// StageNames lists the stages that clients may use.
+// StageNames lists the stages that clients may use, by name.
 func StageNames() []string {
 	var out []string
 	for n, r := range registry {
@@ -108,6 +109,7 @@ func StageNames() []string {
 			out = append(out, n)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 
