@@ -185,7 +185,7 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 }
 
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
-	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("databases")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(db))))),
 		value.F("limit", value.NewInt32(1)),
@@ -269,7 +269,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 }
 
 func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
-	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("collections")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
 		value.F("limit", value.NewInt32(1)),
@@ -331,7 +331,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 	filter := value.Doc(
 		value.F("uuid", value.NewBinary(4, e.UUID[:])),
 		value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since))))))
-	docs, err := FindAll(ctx, c.config, "config", value.Doc(
+	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("chunks")),
 		value.F("filter", value.NewDocument(filter)),
 		value.F("sort", value.NewDocument(value.Doc(value.F("lastmod", value.NewInt32(1))))),

@@ -121,7 +121,12 @@ func RunWrite(ctx context.Context, p Peer, cmd []byte) ([]byte, error) {
 
 // FindAll runs a find or aggregate command on a peer and fetches all of its cursor.
 func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, error) {
-	reply, err := Run(ctx, p, cmd)
+	return fetchAll(db, cmd, func(cmd []byte) ([]byte, error) { return Run(ctx, p, cmd) })
+}
+
+// fetchAll runs a command that opens a cursor, and then getMore until the cursor's end.
+func fetchAll(db string, cmd []byte, run func(cmd []byte) ([]byte, error)) ([][]byte, error) {
+	reply, err := run(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,7 @@ func FindAll(ctx context.Context, p Peer, db string, cmd []byte) ([][]byte, erro
 			return out, nil
 		}
 		_, coll := SplitNS(value.Lookup(cur, "ns").Str())
-		reply, err = Run(ctx, p, value.Doc(
+		reply, err = run(value.Doc(
 			value.F("getMore", value.NewInt64(id)),
 			value.F("collection", value.NewString(coll)),
 			value.F("$db", value.NewString(db))))

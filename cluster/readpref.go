@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"strings"
+	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -34,6 +35,8 @@ type ReadPreference struct {
 	TagSets [][]Tag
 	// MaxStalenessSeconds is how far behind a secondary may be by estimate; 0 for no limit.
 	MaxStalenessSeconds int64
+	// Patience is how long the member that was chosen may take before another is asked; 0 for as long as the call may.
+	Patience time.Duration
 
 	doc []byte
 }

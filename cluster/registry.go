@@ -85,7 +85,7 @@ func ParseShard(doc []byte) (*Shard, error) {
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
-	docs, err := FindAll(ctx, r.config, "config", value.Doc(
+	docs, err := FindConfig(ctx, r.config, value.Doc(
 		value.F("find", value.NewString("shards")),
 		value.F("$db", value.NewString("config"))))
 	if err != nil {

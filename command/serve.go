@@ -65,6 +65,10 @@ func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 	cl := c.State.(*Client)
 	name := string(m.CommandName())
 	r.NoCompress = uncompressed[name]
+	if n := f.Service.Status.hellos.streaming(name); n != nil && m.AllowsExhaust() {
+		n.Add(1)
+		defer n.Add(-1)
+	}
 	r.Buf = f.Service.Run(nil, cl, m, r.Buf)
 	if m.AllowsExhaust() {
 		f.exhaust(c, cl, m, r, name)
@@ -80,10 +84,6 @@ var uncompressed = map[string]bool{
 // exhaust keeps answering one request: a streaming hello for as long as the client listens, a getMore until its cursor
 // is exhausted.
 func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply, name string) {
-	if n := f.Service.Status.hellos.streaming(name); n != nil {
-		n.Add(1)
-		defer n.Add(-1)
-	}
 	next := *m
 	for {
 		body := nextExhaust(name, next.Body, r.Doc())

@@ -25,7 +25,7 @@ func (r *Router) checkMetadataConsistency(op *command.Op, dst []byte) ([]byte, e
 		ends := value.Doc(value.F("$gt", value.NewString(op.DB()+".")), value.F("$lt", value.NewString(op.DB()+"/")))
 		filter = value.Doc(value.F("_id", value.NewDocument(ends)))
 	}
-	entries, err := cluster.FindAll(op, r.config, "config", value.Doc(
+	entries, err := cluster.FindConfig(op, r.config, value.Doc(
 		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(filter)), value.F("$db", value.NewString("config"))))
 	if err != nil {
 		return dst, err

@@ -9,7 +9,7 @@ import (
 
 // dataDistribution is $shardedDataDistribution: for each sharded collection, what its shards hold of it.
 func (r *Router) dataDistribution(op *command.Op) (docs [][]byte, err error) {
-	colls, err := cluster.FindAll(op, r.config, "config", value.Doc(value.F("find", value.NewString("collections")),
+	colls, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("collections")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("unsplittable", value.NewDocument(value.Doc(value.F("$ne", value.NewBool(true)))))))),
 		value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("$db", value.NewString("config"))))
 	if err != nil {

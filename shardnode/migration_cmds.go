@@ -3,6 +3,7 @@ package shardnode
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -26,7 +27,7 @@ func (n *Node) BecomeShard(state *ShardState) {
 	n.Service.Table.Add(m.infoSpecs()...)
 	n.Service.Table.Add(m.splitSpecs()...)
 	n.Service.Table.Add(m.coordinatorSpec())
-	if err := n.Services.Add(m.service()); err != nil {
+	if err := errors.Join(n.Services.Add(m.service()), n.Services.Add(state.identityService(n))); err != nil {
 		n.warn("Migrations did not step up", err)
 	}
 }
@@ -37,7 +38,11 @@ func (m *migrations) service() replication.Service {
 	return replication.Service{
 		Name: "MigrationCoordinator",
 		StepUp: func(ctx context.Context, _ int64) error {
-			m.state.Catalog.Clear() // placement may have changed while another member was primary
+			// Placement may have changed while another member was primary, and that one told of it alone.
+			if c, ok := m.state.Registry.Config().(*cluster.ConfigServer); ok {
+				c.Recheck()
+			}
+			m.state.Catalog.Clear()
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil

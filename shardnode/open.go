@@ -59,7 +59,9 @@ type Server struct {
 	joins   atomic.Pointer[func(Identity) (*ShardState, error)]
 	joining sync.Mutex
 	local   *command.Client
+	life    context.Context // ends with stop
 	stop    context.CancelFunc
+	work    sync.WaitGroup
 	done    chan struct{}
 }
 
@@ -170,19 +172,32 @@ func (s *Server) Initiate(ctx context.Context) error {
 	return s.Repl.Initiate(ctx, c)
 }
 
-// UseKeys makes the server sign cluster times with keys from a store; ahead creates what is missing there.
-func (s *Server) UseKeys(ctx context.Context, store cluster.KeyStore, ahead bool) error {
+// keysWait is how long joining a cluster waits for its keys.
+const keysWait = 5 * time.Second
+
+// FollowKeys makes the server sign cluster times with keys that others keep. Where they cannot be read soon, the server
+// signs nothing until they are: a shard starts while its config server has no primary.
+func (s *Server) FollowKeys(store cluster.KeyStore) {
 	ring := cluster.NewKeyRing(store)
-	if ahead {
-		if err := ring.EnsureAhead(ctx, s.Clock, keyRotation); err != nil {
-			return err
+	loaded := make(chan struct{})
+	s.work.Go(func() {
+		defer close(loaded)
+		for try := 0; ring.Load(s.life) != nil; try++ {
+			if cluster.Backoff(s.life, try) != nil {
+				return
+			}
 		}
-	} else if err := ring.Load(ctx); err != nil {
-		return err
+		s.Clock.UseKeys(ring)
+	})
+	select {
+	case <-loaded:
+	case <-time.After(keysWait):
+		s.Clock.UseKeys(ring) // which knows none, and signs nothing
 	}
-	s.Clock.UseKeys(ring)
-	return nil
 }
+
+// MajorityTime is the newest time that a majority of the set has.
+func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.member.MajorityCommitted()) }
 
 // keyRotation is KeysRotationIntervalSec's default.
 const keyRotation = 90 * 24 * time.Hour
@@ -191,7 +206,7 @@ const keyRotation = 90 * 24 * time.Hour
 func (s *Server) start() error {
 	n := s.Node
 	ctx, cancel := context.WithCancel(context.Background())
-	s.stop = cancel
+	s.life, s.stop = ctx, cancel
 	services := []replication.Service{
 		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.loadAdmin() }},
 		n.retryService(), s.buildService(), n.ttlService(),
@@ -253,6 +268,7 @@ func (s *Server) Close() error {
 	s.Repl.quiesce()
 	s.Service.Stop()
 	s.stop()
+	s.work.Wait()
 	<-s.done
 	s.Node.Services.StepDown()
 	s.Service.WaitIdle(10 * time.Second)

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -25,6 +26,18 @@ func parseIdentity(doc []byte) (id Identity, err error) {
 		return id, mongoerr.New(mongoerr.FailedToParse, "a shard identity needs shardName, clusterId and configsvrConnectionString")
 	}
 	return Identity{Shard: name.Str(), ClusterID: cluster.ObjectID(), ConfigDB: config.Str()}, nil
+}
+
+// doc is the identity as it is stored.
+func (id *Identity) doc() []byte {
+	return value.Doc(value.F("_id", value.NewString("shardIdentity")), value.F("shardName", value.NewString(id.Shard)),
+		value.F("clusterId", value.NewObjectID(id.ClusterID)), value.F("configsvrConnectionString", value.NewString(id.ConfigDB)))
+}
+
+// ConfigSet is the name of the config server's set.
+func (id *Identity) ConfigSet() string {
+	set, _ := cluster.SplitHosts(id.ConfigDB)
+	return set
 }
 
 // Identity reads the stored identity; ok is false on a node that belongs to no cluster.
@@ -64,9 +77,7 @@ func (s *Server) join(op *command.Op, doc []byte, join func(Identity) (*ShardSta
 			return mongoerr.Newf(mongoerr.IncompatibleShardingMetadata, "this node is shard %s of another cluster or name already", have.Shard)
 		}
 	} else {
-		full := value.Doc(value.F("_id", value.NewString("shardIdentity")), value.F("shardName", value.NewString(id.Shard)),
-			value.F("clusterId", value.NewObjectID(id.ClusterID)), value.F("configsvrConnectionString", value.NewString(id.ConfigDB)))
-		if err := s.Node.putDoc(op, identityNS, full); err != nil {
+		if err := s.Node.putDoc(op, identityNS, id.doc()); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ func (m *migrations) runShardVersion(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return dst, err
 	}
-	dst = value.Append(dst, "configServer", value.NewString(m.state.ConfigDB))
+	dst = value.Append(dst, "configServer", value.NewString(m.state.ConfigHosts()))
 	dst = value.Append(dst, "inShardedMode", value.NewBool(err == nil && info.Map != nil))
 	if err != nil || info.Map == nil {
 		dst = value.Append(dst, "mine", value.NewTimestamp(0, 0))
@@ -68,7 +68,7 @@ func (m *migrations) runDatabaseVersion(op *command.Op, dst []byte) ([]byte, err
 
 func (m *migrations) runShardingState(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "enabled", value.NewBool(true))
-	dst = value.Append(dst, "configServer", value.NewString(m.state.ConfigDB))
+	dst = value.Append(dst, "configServer", value.NewString(m.state.ConfigHosts()))
 	dst = value.Append(dst, "shardName", value.NewString(m.state.ID))
 	dst = value.Append(dst, "clusterId", value.NewObjectID(m.state.ClusterID))
 	dst, vm := value.BeginKey(dst, value.Document, "versions")

@@ -15,11 +15,12 @@ import (
 // last read from the config server, and the critical sections under way.
 type ShardState struct {
 	ID        string
-	ConfigDB  string // the config server's connection string
+	ConfigDB  string // the config server's connection string as it was when the process started or joined
 	ClusterID [12]byte
 	Catalog   *cluster.Catalog
 	Registry  *cluster.Registry
 	Clock     *cluster.VectorClock
+	moved     chan struct{} // the config server's members may be others
 
 	mu struct {
 		sync.Mutex
@@ -37,7 +38,7 @@ type criticalSection struct {
 
 // NewShardState makes the state of a shard.
 func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cluster.VectorClock) *ShardState {
-	s := &ShardState{ID: id, Catalog: c, Registry: r, Clock: clock}
+	s := &ShardState{ID: id, Catalog: c, Registry: r, Clock: clock, moved: make(chan struct{}, 1)}
 	s.mu.critical = make(map[string]*criticalSection)
 	return s
 }

@@ -35,7 +35,13 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 		if p.OrPrimary() != cluster.ReadPrimary {
 			msg = withPreference(m, p)
 		}
-		out, sent, err := s.net.Call(ctx, srv.Host, msg, dst)
+		out, sent, slow, err := s.call(ctx, p, try, srv, msg, dst)
+		if slow && (try == maxRetries || !repeatable(m)) {
+			return dst, nil, err
+		} else if slow {
+			failed, last = srv, err
+			continue
+		}
 		var reply []byte
 		if err == nil {
 			reply = out[len(dst):]
@@ -53,6 +59,23 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 		}
 		failed, last = srv, err
 	}
+}
+
+// call sends to one member. slow tells that it took more than the preference has patience for: another may be sooner, and
+// nothing is known of this one.
+func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv *Server, m *wire.Message, dst []byte) (out []byte, sent, slow bool, err error) {
+	if p == nil || p.Patience == 0 {
+		out, sent, err = s.net.Call(ctx, srv.Host, m, dst)
+		return out, sent, false, err
+	}
+	limit := p.Patience << try
+	limited, cancel := context.WithTimeoutCause(ctx, limit, mongoerr.Newf(mongoerr.NetworkTimeout, "%s did not answer within %v", srv.Host, limit))
+	defer cancel()
+	out, sent, err = s.net.Call(limited, srv.Host, m, dst)
+	if limited.Err() != nil && ctx.Err() == nil && (err != nil || !lookup(out[len(dst):], "ok").Truthy()) {
+		return dst, sent, true, context.Cause(limited)
+	}
+	return out, sent, false, err
 }
 
 // answer gives a failed call's reply where there is one, else its error.

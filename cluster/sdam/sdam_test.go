@@ -169,6 +169,12 @@ func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []
 	}
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, host+":"+string(m.CommandName()))
+	if mem.silent {
+		f.mu.Unlock()
+		<-ctx.Done()
+		f.mu.Lock()
+		return dst, true, contextError(ctx)
+	}
 	if mem.lost {
 		mem.lost = false
 		return dst, true, unreachable
@@ -496,6 +502,34 @@ func TestPausedMember(t *testing.T) {
 		time.Sleep(DefaultTiming.Timeout + time.Second)
 		if p := s.Topology().Primary(); p == nil || p.Host != "a:1" {
 			t.Errorf("it runs again: primary %v", p)
+		}
+	})
+}
+
+// A reader with little patience turns to another member, and nothing is held against the one that took its time.
+func TestPatience(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		f.mu.Lock()
+		f.members["a:1"].silent, f.members["b:1"].silent = true, true
+		f.mu.Unlock()
+		p := &cluster.ReadPreference{Mode: cluster.ReadNearest, Patience: time.Second}
+		for range 5 {
+			began := time.Now()
+			reply, _, err := s.CallOn(t.Context(), p, command("find"), nil)
+			if took := time.Since(began); err != nil && took < 15*time.Second || err == nil && (at(reply) != "c:1" || took > 7*time.Second) {
+				t.Errorf("%s after %v, %v", at(reply), took, err)
+			}
+		}
+		if k := s.Topology().server("a:1").Kind; k != Primary {
+			t.Errorf("the member that took its time is of kind %d", k)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		f.mu.Lock()
+		f.members["c:1"].silent = true
+		f.mu.Unlock()
+		if _, _, err := s.CallOn(ctx, p, command("find"), nil); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+			t.Errorf("past the caller's own time: %v", err)
 		}
 	})
 }

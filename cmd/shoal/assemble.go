@@ -215,6 +215,7 @@ func (a *assembly) mongod() error {
 func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.Registry, clock *cluster.VectorClock) error {
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Register(s.Service)
+	clock.FromConfigServer(s.MajorityTime)
 	d.monitors.OnMove(manager.SetMoved)
 	err := s.Node.Services.Add(replication.Service{
 		Name: "ShardMembership",
@@ -234,8 +235,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 func (a *assembly) mongos() error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)
-	set, hosts := cluster.SplitHosts(a.c.ConfigDB)
-	config, err := d.dial(set, hosts)
+	config, err := d.dialConfig(a.c.ConfigDB, clock, false)
 	if err != nil {
 		return err
 	}

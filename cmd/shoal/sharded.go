@@ -57,6 +57,16 @@ func (d *directory) timed(p *cluster.Params) {
 	})
 }
 
+// dialConfig gives the way to the config server. first has the first read of the catalog ask its primary.
+func (d *directory) dialConfig(conn string, clock *cluster.VectorClock, first bool) (*cluster.ConfigServer, error) {
+	set, hosts := cluster.SplitHosts(conn)
+	h, err := d.monitors.Dial(set, hosts)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.NewConfigServer(h, clock, first), nil
+}
+
 // dial implements what a registry reaches shards by.
 func (d *directory) dial(set string, hosts []string) (cluster.Peer, error) {
 	return d.monitors.Dial(set, hosts)
@@ -80,7 +90,7 @@ func (a *assembly) sharded() error {
 	if err != nil {
 		return err
 	}
-	config, err := d.dial(configs[0].Repl.Name, configs[0].Repl.Hosts())
+	config, err := d.dialConfig(configs[0].Repl.ConnString(), clock, false) // whose clock has the config server's own times
 	if err != nil {
 		return err
 	}
@@ -167,23 +177,23 @@ func newPorts(c *config) *ports {
 }
 
 // joinable makes a data-bearing server a shard: at once where it belongs to a cluster already, else when it is added.
-func (a *assembly) joinable(s *shardnode.Server, config cluster.Peer, d *directory, clock *cluster.VectorClock) error {
+func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d *directory, clock *cluster.VectorClock) error {
 	join := func(id shardnode.Identity) (*shardnode.ShardState, error) {
 		p := config
-		if p == nil {
-			set, hosts := cluster.SplitHosts(id.ConfigDB)
+		if p == nil { // the shard's own process: it signs with the cluster's keys from now on
 			var err error
-			if p, err = d.dial(set, hosts); err != nil {
+			if p, err = d.dialConfig(id.ConfigDB, clock, true); err != nil {
 				return nil, err
 			}
-		}
-		if config == nil { // the shard's own process: it signs with the cluster's keys from now on
-			if err := s.UseKeys(context.Background(), cluster.PeerKeys{Peer: p}, false); err != nil {
-				return nil, err
-			}
+			s.FollowKeys(cluster.PeerKeys{Peer: p})
 		}
 		state := shardnode.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock)
 		state.ConfigDB, state.ClusterID = id.ConfigDB, id.ClusterID
+		d.monitors.OnMove(func(set, _ string, _ int64) {
+			if set == id.ConfigSet() {
+				state.ConfigMoved()
+			}
+		})
 		return state, nil
 	}
 	s.OnJoin(join)

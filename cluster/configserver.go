@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ConfigServer is the config server's set as routers and shards reach it. Commands go to its primary; the sharding catalog
+// is read at whichever member answers soonest, at a state that is not older than the config time that the clock knows.
+// So a routing table is never older than what its reader was told of, and no election is waited for.
+//
+// A shard must not read an older table than its predecessors did, even in a process that has just started or become
+// primary and was told nothing yet: its first read asks the primary, linearizably, which gives it the config time.
+type ConfigServer struct {
+	SetPeer
+	clock           *VectorClock
+	wanted, settled atomic.Int64 // how often the config time was to be asked for, and was
+}
+
+// NewConfigServer makes p, the config server's set, one that the catalog is read from. first has the first read ask the
+// primary.
+func NewConfigServer(p SetPeer, clock *VectorClock, first bool) *ConfigServer {
+	c := &ConfigServer{SetPeer: p, clock: clock}
+	if first {
+		c.wanted.Store(1)
+	}
+	return c
+}
+
+// Recheck has the next read ask the primary, where the first one did: others may have been told what this node was not.
+func (c *ConfigServer) Recheck() {
+	if c.wanted.Load() > 0 {
+		c.wanted.Add(1)
+	}
+}
+
+// ConnString is the set as its primary lists it; empty before one was seen.
+func (c *ConfigServer) ConnString() string {
+	if f, ok := c.SetPeer.(follower); ok {
+		return f.ConnString()
+	}
+	return ""
+}
+
+// soonest asks another member where one takes its time: it may be paused.
+var soonest = &ReadPreference{Mode: ReadNearest, Patience: time.Second}
+
+const (
+	configTries    = 3                // reads that lose their member before their end are begun anew
+	configPatience = 10 * time.Second // for a further batch, which only the member with the cursor has
+)
+
+// FindConfig is FindAll on the sharding catalog. The config server itself reads its own.
+func FindConfig(ctx context.Context, p Peer, cmd []byte) ([][]byte, error) {
+	c, ok := p.(*ConfigServer)
+	if !ok {
+		return FindAll(ctx, p, "config", cmd)
+	}
+	for try := 1; ; try++ {
+		docs, err := c.find(ctx, cmd)
+		if err == nil || ctx.Err() != nil || try == configTries || !Retryable(err) && mongoerr.CodeOf(err) != mongoerr.CursorNotFound {
+			return docs, err
+		}
+	}
+}
+
+func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
+	pref, wanted := soonest, c.wanted.Load()
+	concern := []value.Field{value.F("level", value.NewString("majority"))}
+	if c.settled.Load() < wanted {
+		pref, concern[0].Val = nil, value.NewString("linearizable")
+	} else if t := c.clock.Now().Config; t != 0 {
+		concern = append(concern, value.F("afterClusterTime", value.NewTimestampU64(t)))
+	}
+	cmd = value.End(value.Append(append([]byte(nil), cmd[:len(cmd)-1]...), "readConcern", value.NewDocument(value.Doc(concern...))), 0)
+	var at Peer // who has the cursor
+	docs, err := fetchAll("config", cmd, func(cmd []byte) (reply []byte, err error) {
+		m := &wire.Message{OpCode: wire.OpMsg, Body: cmd}
+		if at == nil {
+			reply, at, err = c.CallOn(ctx, pref, m, nil)
+		} else {
+			late := mongoerr.New(mongoerr.NetworkTimeout, "a member of the config server does not go on with what it was asked for")
+			limited, cancel := context.WithTimeoutCause(ctx, configPatience, late)
+			defer cancel()
+			reply, err = at.Call(limited, m, nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return reply, ReplyError(reply)
+	})
+	if err == nil && pref == nil {
+		c.settled.Store(wanted)
+	}
+	return docs, err
+}
