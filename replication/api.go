@@ -164,6 +164,7 @@ type ElectionStatus struct {
 	StepUpCalled, StepUpWon      int64 // asked for by another member or replSetStepUp
 	TakeoverCalled               int64 // handed to a member of higher priority
 	StepDowns                    int64
+	CaughtUp                     int64 // became primary, with everything already there
 	LastReason                   string
 	LastElection                 time.Time
 	LastVoteTerm, LastVotedFor   int64 // the _id of the member voted for in the newest term, NoMember for none

@@ -250,6 +250,7 @@ func (e *electionState) note(ts storage.Timestamp, caughtUp OpTime, now time.Tim
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.LastElectionTS, e.CaughtUpOpTime, e.PrimarySince = ts, caughtUp, now
+	e.CaughtUp++ // raft elects nobody who lacks what was acknowledged
 }
 
 func (e *electionState) won() (storage.Timestamp, uint64) {

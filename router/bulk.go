@@ -76,7 +76,7 @@ func (b *bulk) result(f ...value.Field) {
 }
 
 func (b *bulk) failed(i int, err error) {
-	e := mongoerr.From(err)
+	e := hidden(mongoerr.From(err))
 	b.errors++
 	f := []value.Field{
 		value.F("ok", value.NewDouble(0)), value.F("idx", value.NewInt32(int32(i))),

@@ -372,7 +372,7 @@ func mergeIndexes(a, b []int) []int {
 }
 
 func (b *writeBatch) fail(i int, err error) {
-	e := mongoerr.From(err)
+	e := hidden(mongoerr.From(err))
 	d := value.Append(nil, "code", value.NewInt32(int32(e.Code)))
 	if len(e.Details) > 0 {
 		d = append(d, rebuildElements(e.Details, nil)...)

@@ -185,7 +185,7 @@ func (n *Node) electionMetrics() []byte {
 	return value.Doc(
 		count("stepUpCmd", e.StepUpCalled, e.StepUpWon), count("priorityTakeover", e.TakeoverCalled, e.TakeoverCalled), count("catchUpTakeover", 0, 0),
 		count("electionTimeout", e.Called, e.Won), count("freezeTimeout", 0, 0), i64("numStepDownsCausedByHigherTerm", e.StepDowns),
-		i64("numCatchUps", 0), i64("numCatchUpsSucceeded", 0), i64("numCatchUpsAlreadyCaughtUp", 0), i64("numCatchUpsSkipped", 0),
+		i64("numCatchUps", 0), i64("numCatchUpsSucceeded", 0), i64("numCatchUpsAlreadyCaughtUp", e.CaughtUp), i64("numCatchUpsSkipped", 0),
 		i64("numCatchUpsTimedOut", 0), i64("numCatchUpsFailedWithError", 0), i64("numCatchUpsFailedWithNewTerm", 0),
 		i64("numCatchUpsFailedWithReplSetAbortPrimaryCatchUpCmd", 0), value.F("averageCatchUpOps", value.NewDouble(0)))
 }

@@ -3,6 +3,7 @@ package sdam
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -157,14 +158,30 @@ func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	return &out
 }
 
-// idempotent are the commands that change nothing, or to the same whether they run once or twice.
-var idempotent = map[string]bool{
-	"find": true, "aggregate": true, "count": true, "distinct": true, "listCollections": true, "listIndexes": true, "listDatabases": true,
-	"collStats": true, "dbStats": true, "dataSize": true, "explain": true, "dbHash": true, "hello": true, "isMaster": true, "ping": true,
-	"getParameter": true, "serverStatus": true, "buildInfo": true, "killCursors": true, "getClusterParameter": true, "validate": true,
-	"getDefaultRWConcern": true, "planCacheListFilters": true, "getShardVersion": true, "splitVector": true, "top": true,
-	"_configsvrCommitChunkMigration": true, "_configsvrBalancerStatus": true, "_configsvrEnsureChunkVersionIsGreaterThan": true,
-	"_flushRoutingTableCacheUpdates": true, "_configsvrCreateDatabase": true,
+// idempotent are the commands that change nothing, or to the same whether they run once or twice: reads, and catalog
+// commands that find done what they ask for. Not among them: getMore, whose cursor only one member has, renameCollection and
+// dropIndexes, which find nothing the second time, and the steps of migrations, which are repeated by those who make them.
+var idempotent = words(`
+	find aggregate count distinct listCollections listIndexes listDatabases collStats dbStats dataSize explain dbHash
+	hello isMaster ping getParameter serverStatus buildInfo killCursors getClusterParameter validate getDefaultRWConcern filemd5
+	planCacheListFilters getShardVersion getDatabaseVersion splitVector top validateDBMetadata connectionStatus
+	create createIndexes collMod drop dropDatabase
+	setClusterParameter setDefaultRWConcern setFeatureCompatibilityVersion setUserWriteBlockMode
+	_configsvrCommitChunkMigration _configsvrBalancerStatus _configsvrEnsureChunkVersionIsGreaterThan _configsvrCreateDatabase
+	_configsvrShardCollection _configsvrDropCollection _configsvrDropDatabase _configsvrAddShard _configsvrAddShardToZone
+	_configsvrRemoveShardFromZone _configsvrUpdateZoneKeyRange _configsvrBalancerStart _configsvrBalancerStop
+	_configsvrBalancerCollectionStatus _configsvrClearJumboFlag
+	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant`)
+
+// decisions end a transaction, once for all: whoever is asked again says what became of it.
+var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")
+
+func words(text string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(text) {
+		set[w] = true
+	}
+	return set
 }
 
 // repeatable tells that a command may be sent again although it may have run: reads, retryable writes, and commands
@@ -172,7 +189,7 @@ var idempotent = map[string]bool{
 func repeatable(m *wire.Message) bool {
 	name := string(m.CommandName())
 	if !lookup(m.Body, "autocommit").IsMissing() {
-		return false // a statement of a transaction: its client starts that anew
+		return decisions[name] // a statement of a transaction: its client starts that anew
 	}
 	if !lookup(m.Body, "txnNumber").IsMissing() {
 		return true

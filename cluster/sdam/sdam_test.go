@@ -284,6 +284,14 @@ func TestOnlyHarmlessCommandsAreRepeated(t *testing.T) {
 		{"read at shutdown", command("find"), false, mongoerr.InterruptedAtShutdown, true},
 		{"aggregate that writes", command("aggregate", out), true, 0, false},
 		{"getMore lost", command("getMore"), true, 0, false},
+		{"commit lost", command("commitTransaction", txn, value.F("autocommit", value.NewBool(false))), true, 0, true},
+		{"abort interrupted", command("abortTransaction", txn, value.F("autocommit", value.NewBool(false))), false, mongoerr.InterruptedDueToReplStateChange, true},
+		{"indexes interrupted", command("createIndexes"), false, mongoerr.InterruptedDueToReplStateChange, true},
+		{"drop lost", command("drop"), true, 0, true},
+		{"rename lost", command("renameCollection"), true, 0, false},
+		{"rename refused", command("renameCollection"), false, mongoerr.NotWritablePrimary, true},
+		{"indexes dropped, lost", command("dropIndexes"), true, 0, false},
+		{"getMore interrupted", command("getMore"), false, mongoerr.InterruptedDueToReplStateChange, false},
 		{"other error", command("find"), false, mongoerr.BadValue, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -160,6 +160,103 @@ func TestReplicaSet(t *testing.T) {
 	}
 }
 
+// A secondary in maintenance serves no reads and does not become primary, goes on to follow, and comes back after as many
+// calls as it took.
+func TestMaintenanceMode(t *testing.T) {
+	s := startTestSet(t, 3, "")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	primary := s.primary(ctx, "")
+	at := s.hosts[0]
+	if at == primary {
+		at = s.hosts[1]
+	}
+	d := newDirectory(nil)
+	defer d.close(ctx)
+	ask := func(host, cmd string) (bson.M, mongoerr.Code) {
+		t.Helper()
+		var doc bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &doc); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := bson.Marshal(doc)
+		reply, err := d.ask(ctx, host, raw)
+		var r bson.M
+		if err == nil {
+			err = bson.Unmarshal(reply, &r)
+		}
+		return r, mongoerr.CodeOf(err)
+	}
+	const find, far = `{"find": "c", "$db": "d"}`, `{"find": "c", "$db": "d", "$readPreference": {"mode": "secondaryPreferred"}}`
+	mode := func(host, on string) mongoerr.Code {
+		_, code := ask(host, `{"replSetMaintenance": `+on+`, "$db": "admin"}`)
+		return code
+	}
+	state := func(recovering bool) {
+		t.Helper()
+		hello, _ := ask(at, `{"hello": 1, "$db": "admin"}`)
+		status, _ := ask(at, `{"replSetGetStatus": 1, "$db": "admin"}`)
+		_, code := ask(at, far)
+		want, role := mongoerr.Code(0), int32(2)
+		if recovering {
+			want, role = mongoerr.NotPrimaryOrSecondary, 3
+		}
+		if hello["secondary"] != !recovering || hello["isWritablePrimary"] != false || status["myState"] != role || code != want {
+			t.Errorf("recovering %v: secondary %v, state %v, a read answers %d", recovering, hello["secondary"], status["myState"], code)
+		}
+	}
+	if code := mode(primary, "true"); code != mongoerr.NotSecondary {
+		t.Errorf("on the primary: code %d", code)
+	}
+	if code := mode(at, "false"); code != mongoerr.OperationFailed {
+		t.Errorf("nothing to end: code %d", code)
+	}
+	for range 2 {
+		if code := mode(at, "true"); code != 0 {
+			t.Fatalf("code %d", code)
+		}
+		state(true)
+	}
+	if _, code := ask(at, find); code != mongoerr.NotPrimaryNoSecondaryOk {
+		t.Errorf("a read for the primary: code %d", code)
+	}
+	everywhere := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{W: 3})
+	if _, err := s.client.Database("d").Collection("c", everywhere).InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}); err != nil {
+		t.Errorf("it does not follow: %v", err)
+	}
+	seen := func() bool { // by another member
+		status, _ := ask(primary, `{"replSetGetStatus": 1, "$db": "admin"}`)
+		raw, _ := bson.Marshal(status)
+		return strings.Contains(bson.Raw(raw).String(), `"RECOVERING"`)
+	}
+	for ; !seen(); time.Sleep(10 * time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatal("the primary does not show it as RECOVERING")
+		}
+	}
+	if _, code := ask(primary, `{"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5, "$db": "admin"}`); code != 0 {
+		t.Errorf("stepping down: code %d", code)
+	}
+	next := s.primary(ctx, primary)
+	if next == at {
+		t.Error("a member in maintenance became primary")
+	}
+	metrics, _ := ask(next, `{"serverStatus": 1, "$db": "admin"}`)
+	raw, _ := bson.Marshal(metrics)
+	if n, ok := bson.Raw(raw).Lookup("electionMetrics", "numCatchUpsAlreadyCaughtUp").AsInt64OK(); !ok || n != 1 {
+		t.Errorf("the new primary was elected caught up %d times", n)
+	}
+	mode(at, "false")
+	state(true)
+	if code := mode(at, "false"); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	state(false)
+	if code := mode(at, "false"); code != mongoerr.OperationFailed {
+		t.Errorf("out of it already: code %d", code)
+	}
+}
+
 // The parameters of the monitors of sets are what they go by, at start and changed at run time.
 func TestMonitorParameters(t *testing.T) {
 	p := cluster.NewParams()
