@@ -2,9 +2,10 @@
 //
 //	pattern, options ──Compile──► literal search     where the pattern is plain text, perhaps anchored
 //	                        ├───► Go's regexp        where the pattern is in the subset both read alike (linear time)
-//	                        └───► regexp2            the rest: look-around, back-references, atomic groups; with a time limit
+//	                        ├───► regexp2            most of the rest: look-around, back-references, atomic groups; with a time limit
+//	                        └───► tree               what that lacks: calls of groups, branch reset, verbs, \K; with a limit of steps
 //
-// Compile chooses the engine (literalOf, toGo, toBacktracking); Match asks it. CompileFind is for callers that need the
+// Compile chooses the engine (literalOf, toGo, toBacktracking, parseTree); Match asks it. CompileFind is for callers that need the
 // positions of groups.
 //
 // Invariants

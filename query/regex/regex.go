@@ -36,8 +36,10 @@ type Regexp struct {
 	lit  *literal
 	std  *regexp.Regexp
 	back *regexp2.Regexp
+	tree *tree
 	text string // the pattern without its leading verbs
 	ucp  bool   // (*UCP): classes are Unicode's
+	bsr  bool   // (*BSR_ANYCRLF): \R is \r, \n or both
 }
 
 // literal is a pattern that is only text.
@@ -90,21 +92,65 @@ func prepare(pattern, options string) (*Regexp, error) {
 		return nil, &SyntaxError{"regular expression is too large"}
 	}
 	r := &Regexp{Pattern: pattern, Options: options, text: pattern}
-	for {
-		switch {
-		case strings.HasPrefix(r.text, "(*UCP)"):
-			r.ucp, r.text = true, r.text[len("(*UCP)"):]
-		case strings.HasPrefix(r.text, "(*UTF)"):
-			r.text = r.text[len("(*UTF)"):]
-		case strings.HasPrefix(r.text, "(*UTF8)"):
-			r.text = r.text[len("(*UTF8)"):]
-		default:
-			return r, nil
-		}
-	}
+	return r, r.leadingVerbs()
 }
 
+// harmlessVerbs are settings of PCRE that change no answer here: how it searches, how much it may, and what is so anyway.
+var harmlessVerbs = map[string]bool{"UTF": true, "UTF8": true, "LF": true, "BSR_UNICODE": true, "NO_START_OPT": true, "NO_AUTO_POSSESS": true,
+	"NO_DOTSTAR_ANCHOR": true, "NO_JIT": true}
+
+// leadingVerbs takes the settings off the front of a pattern.
+func (r *Regexp) leadingVerbs() error {
+	for strings.HasPrefix(r.text, "(*") {
+		name, rest, ok := strings.Cut(r.text[2:], ")")
+		what, number, limits := strings.Cut(name, "=")
+		switch {
+		case !ok:
+			return nil // what is wrong with it is said later
+		case name == "UCP":
+			r.ucp = true
+		case name == "BSR_ANYCRLF":
+			r.bsr = true
+		case limits && (what == "LIMIT_MATCH" || what == "LIMIT_DEPTH" || what == "LIMIT_HEAP" || what == "LIMIT_RECURSION"):
+			if number == "" || strings.Trim(number, "0123456789") != "" {
+				return &SyntaxError{"(*VERB) not recognized or malformed"}
+			}
+		case newlineVerbs[name]:
+			return &SyntaxError{"(*" + name + ") is not supported: lines end with \\n"}
+		case !harmlessVerbs[name]:
+			return nil // a verb that is part of the pattern
+		}
+		r.text = rest
+	}
+	return nil
+}
+
+// newlineVerbs say what ends a line.
+var newlineVerbs = map[string]bool{"CR": true, "CRLF": true, "ANYCRLF": true, "ANY": true, "NUL": true}
+
 func (r *Regexp) compileBacktracking() error {
+	if needsTree(r.text) || r.bsr {
+		return r.compileTree()
+	}
+	err := r.compileEngine()
+	if err != nil && r.compileTree() == nil {
+		return nil
+	}
+	return err
+}
+
+func (r *Regexp) compileTree() (err error) {
+	r.tree, err = parseTree(r.text, r.Options, r.ucp, r.bsr)
+	return err
+}
+
+// beyondEngine recognises what the backtracking engine lacks: calls of groups, verbs, groups that share their numbers; and
+// what it does otherwise: \K, \G, and the numbers of groups with names.
+var beyondEngine = regexp.MustCompile(`\(\?(R|\||&|P>|P?<[^=!]|'|[-+]?[0-9]|\(R|\(DEFINE)|\(\*|\\[KG]|\\g[<']`)
+
+func needsTree(p string) bool { return beyondEngine.MatchString(p) }
+
+func (r *Regexp) compileEngine() error {
 	if variableLookbehind(r.text) {
 		return &SyntaxError{"lookbehind assertion is not fixed length"}
 	}
@@ -163,6 +209,9 @@ func (r *Regexp) Match(s []byte) (bool, error) {
 		return r.lit.match(s), nil
 	case r.std != nil:
 		return r.std.Match(s), nil
+	case r.tree != nil:
+		loc, err := r.tree.find(s, 0)
+		return loc != nil, err
 	}
 	return r.back.MatchString(string(s))
 }
@@ -187,6 +236,9 @@ func (r *Regexp) Find(s []byte, from int) ([]int, error) {
 	if r.std != nil {
 		return r.findStd(s, from), nil
 	}
+	if r.tree != nil {
+		return r.tree.find(s, from)
+	}
 	text := string(s)
 	m, err := r.back.FindStringMatchStartingAt(text, from)
 	if err != nil || m == nil {
@@ -205,6 +257,9 @@ func (r *Regexp) FindAll(s []byte, f func(loc []int) (more bool, err error)) err
 			}
 		}
 		return nil
+	}
+	if r.tree != nil {
+		return r.tree.findAll(s, f)
 	}
 	m, err := r.back.FindStringMatch(string(s))
 	for m != nil && err == nil {
@@ -249,6 +304,9 @@ func (r *Regexp) findStd(s []byte, from int) []int {
 func (r *Regexp) Groups() int {
 	if r.std != nil {
 		return r.std.NumSubexp()
+	}
+	if r.tree != nil {
+		return len(r.tree.groups) - 1
 	}
 	return len(r.back.GetGroupNumbers()) - 1
 }
