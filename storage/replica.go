@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -30,7 +31,10 @@ type replicaState struct {
 		broken   bool // a group in between was not proposed: the tip is known when the others are applied
 		follower *follower
 		parked   *UnitOfWork // leads once groups in flight have become fewer
+		timer    *time.Timer // of a leader that gathers; nil for none
+		late     bool        // it has gathered long enough
 	}
+	patience  time.Duration           // how long a leader gathers
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
 		sync.Mutex
@@ -56,6 +60,8 @@ type applied struct {
 const (
 	maxInFlight      = 16
 	maxInFlightBytes = 32 << 20
+	fewInFlightBytes = 64 << 10
+	gatherPatience   = time.Millisecond
 )
 
 // ApplyInfo is what an entry changed on a member that is not primary.
@@ -69,7 +75,10 @@ type ApplyInfo struct {
 	Snapshot bool
 }
 
-func (r *replicaState) init() { r.at.Store(&applied{}) }
+func (r *replicaState) init() {
+	r.patience = gatherPatience
+	r.at.Store(&applied{})
+}
 
 func (r *replicaState) applied() applied { return *r.at.Load() }
 
@@ -175,11 +184,12 @@ func (t *tip) admit(u *UnitOfWork) error {
 // Where too much is in flight the leader waits, first in the queue. replica.mu is held, and given back.
 func (e *Engine) leadReplicated(own *UnitOfWork) {
 	r := &e.replica
-	if r.mu.mode == modePrimary && r.full() {
+	if r.mu.mode == modePrimary && (r.full() || r.gathers()) {
 		r.mu.parked = own
 		r.mu.Unlock()
 		return
 	}
+	r.endGathering()
 	e.takeGroup()
 	gen, propose := r.mu.gen, r.mu.propose
 	c := &e.commit
@@ -198,6 +208,34 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 		}
 	}
 	e.handLead()
+}
+
+// gathers tells whether the next group waits for more units: little is in flight, and has been for less than a moment.
+// Every group costs each member a sync and several messages, which single writes of many clients, each a group of its
+// own, would pay for in processor time. Loads with larger groups are not held up, nor are writers of a set whose members
+// are far apart for longer than the moment. mu is held.
+func (r *replicaState) gathers() bool {
+	if len(r.mu.inflight) == 0 || r.mu.bytes >= fewInFlightBytes || r.mu.late {
+		return false
+	}
+	if r.mu.timer == nil {
+		r.mu.timer = time.AfterFunc(r.patience, func() {
+			r.mu.Lock()
+			r.mu.late = true
+			r.unpark()
+			r.mu.Unlock()
+		})
+	}
+	return true
+}
+
+// endGathering is called when a group is about to be made. mu is held.
+func (r *replicaState) endGathering() {
+	if r.mu.timer != nil {
+		r.mu.timer.Stop()
+		r.mu.timer = nil
+	}
+	r.mu.late = false
 }
 
 // full tells whether the next group has to wait.

@@ -712,3 +712,75 @@ func TestLocalCollections(t *testing.T) {
 	l.settle()
 	l.same()
 }
+
+// Single writes that come while another is on its way gather into one entry of the log, but not for longer than a moment.
+func TestSmallGroupsGather(t *testing.T) {
+	l := newTestLog(t, 1, Options{})
+	defer l.close()
+	m := l.members[0]
+	l.elect(m, 0)
+	m.e.replica.patience = time.Hour
+	queued := func(n int) {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+			m.e.commit.mu.Lock()
+			now := len(m.e.commit.mu.queue)
+			m.e.commit.mu.Unlock()
+			if now == n {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d units are queued, not %d", now, n)
+			}
+		}
+	}
+	entries := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.entries)
+	}
+	var wg sync.WaitGroup
+	write := func(ns string) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			u := m.e.NewUnitOfWork(nil)
+			_, err := u.CreateCollection(CollectionSpec{NS: ns})
+			if err == nil {
+				_, err = m.e.Commit(context.Background(), u, true)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	before := entries()
+	write("db.first")
+	for entries() != before+1 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	for i := range 8 {
+		write(fmt.Sprint("db.c", i))
+	}
+	queued(8)
+	if n := entries(); n != before+1 {
+		t.Errorf("%d entries while the first is on its way", n-before)
+	}
+	l.commitSome(1)
+	for entries() == before+1 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	l.commitSome(1)
+	wg.Wait()
+	if n := entries(); n != before+2 {
+		t.Errorf("%d entries, the first and one of all others were expected", n-before)
+	}
+	m.e.replica.patience = time.Millisecond
+	for i := range 2 {
+		write(fmt.Sprint("db.far", i))
+		for entries() != before+3+i { // the second does not wait for the first
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	l.commitSome(2)
+	wg.Wait()
+}
