@@ -1,0 +1,131 @@
+package replication
+
+import (
+	"testing"
+	"time"
+)
+
+// receiving starts a new member of a set and returns in the middle of the snapshot that it gets.
+func (s *simulation) receiving(p *simNode, host string, id int) {
+	s.t.Helper()
+	for range 3000 {
+		if _, err := s.write(background, p, Majority); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.start(host)
+	c := p.r.Config().Clone()
+	c.Version++
+	c.Members = append(c.Members, MemberConfig{ID: id, Host: host, Priority: 1, Votes: 1, BuildIndexes: true})
+	if err := p.r.Reconfigure(background, c, false); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; s.received(host) < 5; i++ {
+		if i > 5000 {
+			s.t.Fatalf("the snapshot does not begin\n%s", s.dump())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// received is how many files of snapshots a member has.
+func (s *simulation) received(host string) (n int) {
+	d := s.nodes[host].d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, files := range d.files {
+		n += len(files)
+	}
+	return n
+}
+
+// joins waits until a member is a secondary.
+func (s *simulation) joins(host string) {
+	s.t.Helper()
+	for i := 0; s.nodes[host].r.Status().Role != Secondary; i++ {
+		if i > 5000 {
+			s.t.Fatalf("the snapshot does not arrive\n%s", s.dump())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// noFiles checks that nobody keeps a snapshot longer than one that may be asked for again.
+func (s *simulation) noFiles() {
+	s.t.Helper()
+	time.Sleep(3 * snapshotKept)
+	for _, n := range s.alive() {
+		if k := s.received(n.host); k > 0 {
+			s.t.Errorf("%s keeps %d files of snapshots", n.host, k)
+		}
+	}
+}
+
+// The network fails in the middle of a snapshot, for a moment or for longer than the sender tries: it goes on where it
+// stopped, with the same snapshot.
+func TestSnapshotGoesOnAfterACut(t *testing.T) {
+	for _, cut := range []time.Duration{300 * time.Millisecond, 20 * time.Second} {
+		t.Run(cut.String(), func(t *testing.T) {
+			simulate(t, 8, three, func(s *simulation) {
+				s.size = 20000
+				s.found(simConfig(10*time.Second, "a:1", "b:1"))
+				s.settle(time.Second)
+				p := s.nodes["a:1"]
+				s.receiving(p, "c:1", 2)
+				in := func() *incoming {
+					snaps := &s.nodes["c:1"].r.snaps
+					snaps.mu.Lock()
+					defer snaps.mu.Unlock()
+					return snaps.in
+				}
+				before := in()
+				s.lose("c:1", true)
+				time.Sleep(cut)
+				had := s.received("c:1")
+				if before == nil || had >= len(before.manifest.Files) {
+					t.Fatal("the cut was not in the middle")
+				}
+				s.lose("c:1", false)
+				time.Sleep(4 * time.Millisecond)
+				if now := s.received("c:1"); now < had {
+					t.Errorf("of %d files %d are left", had, now)
+				}
+				s.joins("c:1")
+				if in() != before {
+					t.Error("another snapshot was sent")
+				}
+				s.converge(5 * time.Second)
+				s.noFiles()
+			})
+		})
+	}
+}
+
+// The sender of a snapshot dies, or is cut off and deposed, in the middle: the next primary sends one of its own, and
+// nobody keeps anything of the first.
+func TestSnapshotSenderIsLost(t *testing.T) {
+	for _, kind := range []string{"dies", "is cut off"} {
+		t.Run(kind, func(t *testing.T) {
+			simulate(t, 9, []string{"a:1", "b:1", "c:1", "d:1"}, func(s *simulation) {
+				s.size = 20000
+				s.found(simConfig(2*time.Second, three...))
+				s.settle(time.Second)
+				p := s.nodes["a:1"]
+				s.receiving(p, "d:1", 3)
+				if kind == "dies" {
+					s.crash("a:1", false)
+				} else {
+					s.lose("a:1", true)
+				}
+				s.joins("d:1")
+				if kind == "dies" {
+					s.start("a:1")
+				} else {
+					s.lose("a:1", false)
+				}
+				s.converge(20 * time.Second)
+				s.noFiles()
+			})
+		})
+	}
+}
