@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
 )
 
 // orders makes the collection of the manual's page on $planCacheStats.
@@ -251,5 +253,27 @@ func TestTies(t *testing.T) {
 	find := `{"find": "c", "filter": {"a": 1, "b": 1}}`
 	if got := n.winner(find); got != "FETCH(IXSCAN a_b_c)" {
 		t.Errorf("the longer prefix: %s", got)
+	}
+}
+
+// TestLocalStagesOfALoneServer: a stage that reads the server's own memory refuses every read concern but local, whatever
+// kind of server it is.
+func TestLocalStagesOfALoneServer(t *testing.T) {
+	srv, err := Open(Config{Memory: true, Host: "test:27017", Info: &command.Info{Host: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	n.ok("d", `{"insert": "c", "documents": [{}]}`)
+	for _, level := range []string{"snapshot", "linearizable", "majority"} {
+		for cmd, code := range map[string]int32{`{"aggregate": "c", "pipeline": [{"$planCacheStats": {}}], "cursor": {}`: 72, `{"find": "c"`: 123} {
+			if level == "majority" && code == 123 {
+				continue
+			}
+			if got := n.code("d", fmt.Sprintf(`%s, "readConcern": {"level": %q}}`, cmd, level)); got != code {
+				t.Errorf("%s at %s: code %d, want %d", cmd, level, got, code)
+			}
+		}
 	}
 }

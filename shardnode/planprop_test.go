@@ -257,8 +257,10 @@ func sameOutcome(got, want outcome, ordered, limited bool) bool {
 
 func parallel(o outcome) bool { return strings.Contains(o.msg, "parallel arrays") }
 
-func (r *planRound) check() {
-	name, args, ordered := r.query()
+func (r *planRound) check() { r.compare(r.query()) }
+
+// compare runs a command on both collections, and with every hint that leaves no document out.
+func (r *planRound) compare(name string, args bson.D, ordered bool) {
 	run := func(coll string, more ...bson.E) outcome {
 		return r.outcome(coll, append(append(bson.D{{Key: name, Value: coll}}, args...), more...))
 	}

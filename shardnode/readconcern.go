@@ -25,6 +25,9 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		return nil, err
 	}
 	if err := n.checkReplicated(&rc); err != nil {
+		if stage := checkStages(op, op.Arg("pipeline")); stage != nil {
+			err = stage // what a stage refuses it refuses on every kind of server
+		}
 		return nil, err
 	}
 	if rc.AfterClusterTime != 0 {

@@ -32,6 +32,8 @@ type planner struct {
 	// natural is the direction of a forced collection scan, 0 where it is not forced.
 	natural int
 	reached Reached
+	first   *use   // of the first index that the filter leads to
+	uses    []*use // of all of them, where there are several
 }
 
 // Plan makes the plans for a query over a collection.
@@ -221,9 +223,9 @@ func (p *planner) partialFits(x *Index, parts []*match.Node) bool {
 // candidates tries all indexes.
 func (p *planner) candidates() (*Result, error) {
 	conj := newConjunction(p.q.Filter, p.parts)
-	out, uses := p.overIndexes(conj)
+	out := p.overIndexes(conj)
 	out = append(out, p.unions()...)
-	out = append(out, p.intersections(uses)...)
+	out = append(out, p.intersections()...)
 	if len(p.q.Sort) > 0 && p.hint == nil {
 		out = p.sortedByIndex(out, conj)
 	}
@@ -243,8 +245,8 @@ func (p *planner) candidates() (*Result, error) {
 	return &Result{Candidates: out, Reached: p.reached}, nil
 }
 
-// overIndexes gives the plans over one index each, and the uses they make of them.
-func (p *planner) overIndexes(conj *conjunction) (out []*Node, uses []*use) {
+// overIndexes gives the plans over one index each, and notes the uses they make of them.
+func (p *planner) overIndexes(conj *conjunction) (out []*Node) {
 	for _, x := range p.c.Indexes {
 		switch {
 		case !p.usable(x):
@@ -267,12 +269,24 @@ func (p *planner) overIndexes(conj *conjunction) (out []*Node, uses []*use) {
 			if leading := u.leads(conj); leading || x == p.hint {
 				out = append(out, p.finishIndex(p.indexScan(u), conj, u))
 				if leading {
-					uses = append(uses, u)
+					p.note(u)
 				}
 			}
 		}
 	}
-	return out, uses
+	return out
+}
+
+// note remembers a use; a single one costs nothing.
+func (p *planner) note(u *use) {
+	switch {
+	case p.first == nil:
+		p.first = u
+		return
+	case p.uses == nil:
+		p.uses = append(p.uses, p.first)
+	}
+	p.uses = append(p.uses, u)
 }
 
 // leads reports whether the filter has something to say about the first field of the index.
