@@ -47,6 +47,21 @@ func (c *ConfigServer) ConnString() string {
 	return ""
 }
 
+// Hosts are the addresses at which members may be, and Seed adds to them.
+func (c *ConfigServer) Hosts() []string {
+	if f, ok := c.SetPeer.(follower); ok {
+		return f.Hosts()
+	}
+	return nil
+}
+
+// Seed implements what a Registry asks of a peer that follows its set.
+func (c *ConfigServer) Seed(hosts []string) {
+	if f, ok := c.SetPeer.(follower); ok {
+		f.Seed(hosts)
+	}
+}
+
 // soonest asks another member where one takes its time: it may be paused.
 var soonest = &ReadPreference{Mode: ReadNearest, Patience: time.Second}
 

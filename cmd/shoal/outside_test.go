@@ -464,6 +464,11 @@ func TestFirstAddressesVanish(t *testing.T) {
 		err := router.direct.Database("config").Collection("shards").FindOne(ctx, bson.D{}).Decode(&d)
 		return err == nil && sameMembers(d.Host, shard.conn())
 	})
+	var places struct{ Map struct{ Config, A string } }
+	if err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "getShardMap", Value: 1}}).Decode(&places); err != nil ||
+		!sameMembers(places.Map.Config, config.conn()) || !sameMembers(places.Map.A, shard.conn()) {
+		t.Errorf("getShardMap: %+v, %v", places, err)
+	}
 	router.kill()
 	for _, m := range append(shard.members, config.members...) {
 		m.kill()
