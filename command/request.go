@@ -30,6 +30,7 @@ type Request struct {
 	Autocommit     value.Value
 	StartTxn       bool
 	ReadConcern    []byte
+	ReadByDefault  bool // the read concern is the cluster's default, not the client's
 	WriteConcern   []byte
 	MaxTimeMS      int64
 	Comment        value.Value

@@ -205,3 +205,26 @@ func TestRouterCountsWork(t *testing.T) {
 	c.expect(get(get(m, "aggStageCounters"), "$match"), `1`)
 	c.expect(get(get(get(m, "commands"), "find"), "total"), `2`)
 }
+
+func TestClusterCatalogKnowsWhereCollectionsAre(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(4)
+	c.run("db", `{"insert": "u", "documents": [{"_id": 1}]}`)
+	c.run("other", `{"create": "x"}`)
+	list := func(db, spec string) bson.A {
+		return c.all(db, `{"aggregate": 1, "pipeline": [{"$listClusterCatalog": `+spec+`}, {"$match": {"db": {"$nin": ["admin", "config"]}}}, {"$unset": ["options", "info", "idIndex", "type"]}, {"$sort": {"ns": 1}}], "cursor": {}}`)
+	}
+	c.expect(list("db", `{"shards": true}`), `[{"db":"db","ns":"db.c","sharded":true,"shardKey":{"k":1},"shards":["shard0","shard1"]},{"db":"db","ns":"db.u","sharded":false,"shards":["shard0"]}]`)
+	c.expect(list("db", `{"balancingConfiguration": true}`), `[{"db":"db","ns":"db.c","sharded":true,"shardKey":{"k":1},"balancingEnabled":true,"balancingEnabledReason":{"enableBalancing":true,"allowMigrations":true},"autoMergingEnabled":true,"chunkSize":128},{"db":"db","ns":"db.u","sharded":false}]`)
+	c.expect(len(list("admin", `{}`)), `3`)
+	c.expect(list("none", `{}`), `[]`)
+	for cmd, code := range map[string]int32{
+		`{"aggregate": "c", "pipeline": [{"$listClusterCatalog": {}}], "cursor": {}}`:          9621301,
+		`{"aggregate": 1, "pipeline": [{"$listClusterCatalog": 1}], "cursor": {}}`:             9621302,
+		`{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {"shards": 1}}], "cursor": {}}`: 14,
+	} {
+		if m := c.raw("db", cmd); m["code"] != code {
+			t.Errorf("%s: %v, want %d", cmd, m["code"], code)
+		}
+	}
+}

@@ -22,7 +22,8 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	if op.Req.API.Strict && (string(name) == "$currentOp" || string(name) == "$listLocalSessions") {
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
-	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" {
+	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" ||
+		string(name) == "$listClusterCatalog" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
@@ -41,6 +42,12 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return command.DescribeOps(op, command.OpsView{Host: r.Host, Now: time.Now()}), true, nil
 		}
 		docs, err = r.shardOps(op, spec.Doc())
+		return docs, true, err
+	case "$listClusterCatalog":
+		if op.Req.Cmd.T == value.String {
+			return nil, false, nil // a shard says that it cannot run on a collection
+		}
+		docs, err = r.clusterCatalog(op, spec.Doc())
 		return docs, true, err
 	case "$shardedDataDistribution":
 		docs, err = r.dataDistribution(op)

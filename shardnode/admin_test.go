@@ -292,3 +292,14 @@ func TestMetricsCountWork(t *testing.T) {
 		t.Errorf("scanned %d keys and %d documents", after["queryExecutor.scanned"], after["queryExecutor.scannedObjects"])
 	}
 }
+
+// A default read concern does not stand in the way of what reads the server's own memory.
+func TestDefaultReadConcernIsForData(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}}`)
+	n.ok("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"a": 1}}], "cursor": {}}`)
+	n.ok("d", `{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {}}], "cursor": {}}`)
+	if got := n.code("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}, "readConcern": {"level": "majority"}}`); got != 72 {
+		t.Errorf("a read concern of the client's: code %d, want InvalidOptions", got)
+	}
+}

@@ -203,6 +203,10 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		if level.T != value.String || level.Str() == "local" {
 			continue
 		}
+		if i == 0 && localStages[name] && op.Req.ReadByDefault {
+			op.Req.ReadConcern = nil // the default is for what can be read with it
+			return nil
+		}
 		if i == 0 && localStages[name] || level.Str() == "linearizable" && (name == "$out" || name == "$merge") {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
 				"Current readConcern: %s", name, level.Str())

@@ -68,7 +68,7 @@ func (d *rwDefaults) apply(op *command.Op) {
 		op.Req.WriteConcern = cur.write
 	}
 	if cur.read != nil && op.Req.ReadConcern == nil && op.Req.Spec.ReadConcern && op.Req.Spec.Kind == command.Read {
-		op.Req.ReadConcern = cur.read
+		op.Req.ReadConcern, op.Req.ReadByDefault = cur.read, true
 	}
 }
 
