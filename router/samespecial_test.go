@@ -30,7 +30,7 @@ func (r *sameRound) special() {
 	for i, n := range r.names {
 		for _, s := range specs {
 			r.do("db", bson.D{{Key: "dropIndexes", Value: n}, {Key: "index", Value: s.(bson.D)[0].Value}})
-			r.do("db", bson.D{{Key: "createIndexes", Value: n}, {Key: "indexes", Value: bson.A{s}}})
+			r.must("db", bson.D{{Key: "createIndexes", Value: n}, {Key: "indexes", Value: bson.A{s}}})
 		}
 		if i > 0 {
 			r.must("admin", bson.D{{Key: "shardCollection", Value: "db.to_" + n}, {Key: "key", Value: key}})

@@ -151,3 +151,15 @@ func TestRetriesAfterAMigration(t *testing.T) {
 		}
 	}
 }
+
+// The first arrays in an index's field, written on two shards in one transaction, are no change of the catalog.
+func TestTransactionsWriteFirstArrays(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.run("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
+	c.txn([]txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": -5, "a": [1, 2]}, {"_id": 5, "a": [2, 3]}]}`, 0, "n", "2"},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", `{"find": "c", "filter": {"a": 2}, "sort": {"_id": 1}, "hint": "a"}`, 0, "cursor", `[{"_id":-5,"a":[1,2]},{"_id":5,"a":[2,3]}]`},
+	})
+}

@@ -17,6 +17,7 @@ import (
 type catalogStage struct {
 	view   *catalog.Snapshot // what the unit sees, nil before the first change
 	ops    []func(*catalogChange) error
+	marks  int             // how many of ops only mark an index as multikey
 	epochs map[uint64]bool // epochs made by this unit
 }
 
@@ -540,6 +541,7 @@ func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, mask
 	if idx.WithMultikey(masks) == idx {
 		return
 	}
+	u.catalogs.marks++
 	masks = append([]uint64(nil), masks...)
 	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
 		ch.markMultikey(c.UUID, idx.Ident, masks)

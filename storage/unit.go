@@ -144,8 +144,9 @@ func (u *UnitOfWork) Empty() bool {
 	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0
 }
 
-// ChangesCatalog tells whether the unit makes or changes collections or indexes.
-func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > 0 }
+// ChangesCatalog tells whether the unit makes or changes collections or indexes. That an index gets its first document with
+// several keys is no change of its kind.
+func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > u.catalogs.marks }
 
 // Size is roughly how many bytes the unit will write.
 func (u *UnitOfWork) Size() int {

@@ -15,6 +15,11 @@ func (t *table) readFile(name string) ([]setting, error) {
 	if err != nil {
 		return nil, usagef("Error opening config file '%s': %v", name, unwrapPath(err))
 	}
+	return t.readConfig(raw)
+}
+
+// readConfig reads what stands in a configuration file.
+func (t *table) readConfig(raw []byte) ([]setting, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(raw, &root); err == nil {
 		if root.Kind == 0 {
