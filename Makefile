@@ -16,10 +16,15 @@ test: lint
 race:
 	$(GO) test -race ./...
 
-# Replica sets in separate processes whose members are killed, paused and cut off: make nemesis NEMESIS=10m
+# Servers in separate processes that are killed, paused and cut off: a replica set, a sharded cluster whose chunks move
+# meanwhile, or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded
 NEMESIS ?= 3m
+TOPOLOGY ?= all
+NEMESIS_replset = TestNemesis$$
+NEMESIS_sharded = TestShardedNemesis$$
+NEMESIS_all = Nemesis$$
 nemesis:
-	SHOAL_NEMESIS=$(NEMESIS) $(GO) test -count=1 -timeout 0 -run 'TestNemesis' -v ./cmd/shoal
+	SHOAL_NEMESIS=$(NEMESIS) $(GO) test -count=1 -timeout 0 -run '$(NEMESIS_$(TOPOLOGY))' -v ./cmd/shoal
 
 lint:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "gofmt: $$bad"; exit 1; }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,30 +66,47 @@ type regOut struct {
 	unknown bool
 }
 
+// known is an acknowledged operation and the version that it read or made.
+type known struct {
+	regOp
+	call, ret int64
+	version   int
+}
+
 // history collects what clients did and saw.
 type history struct {
 	mu      sync.Mutex
 	start   time.Time
 	ops     []porcupine.Operation
+	known   []known
 	unknown int
 	// versions is what is known of each register's versions: every write raises one number by one, so that a version
 	// has one value for whoever sees it.
-	versions map[[2]int]int
+	versions map[[2]int]seenValue
 	wrong    []string
 	errors   map[string]int
+	split    []splitVersion // versions that were seen with two values
+}
+
+// splitVersion is a version of a register that was seen with two values, and when.
+type splitVersion struct {
+	key, version int
+	at           time.Time
 }
 
 func newHistory() *history {
-	return &history{start: time.Now(), versions: map[[2]int]int{}, errors: map[string]int{}}
+	return &history{start: time.Now(), versions: map[[2]int]seenValue{}, errors: map[string]int{}}
 }
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
-// done notes an operation that was acknowledged.
-func (h *history) done(client int, op regOp, call int64, value int) {
+// done notes an operation that was acknowledged, and the register that it read or made.
+func (h *history) done(client int, op regOp, call int64, r register) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Call: call, Output: regOut{value: value}, Return: h.now()})
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: op, Call: call, Output: regOut{value: r.V}, Return: h.now()})
+	h.known = append(h.known, known{op, call, h.now(), r.N})
+	h.mu.Unlock()
+	h.saw(op.key, r.N, r.V)
 }
 
 // lost notes a write whose outcome is not known.
@@ -106,10 +125,18 @@ func (h *history) saw(key, version, value int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := [2]int{key, version}
-	if had, ok := h.versions[at]; ok && had != value {
-		h.wrong = append(h.wrong, fmt.Sprintf("version %d of register %d was seen as %d and as %d", version, key, had, value))
+	now := time.Since(h.start)
+	if had, ok := h.versions[at]; ok && had.value != value {
+		h.wrong = append(h.wrong, fmt.Sprintf("version %d of register %d was seen as %d (at %v) and as %d (at %v)", version, key, had.value, had.at, value, now))
+		h.split = append(h.split, splitVersion{key, version, time.Now()})
 	}
-	h.versions[at] = value
+	h.versions[at] = seenValue{value, now}
+}
+
+// seenValue is a value and when a client last saw it.
+type seenValue struct {
+	value int
+	at    time.Duration
 }
 
 func (h *history) violation(format string, args ...any) {
@@ -130,6 +157,9 @@ func (h *history) check(t *testing.T, limit time.Duration) {
 	for _, w := range h.wrong {
 		t.Error(w)
 	}
+	for _, w := range outOfOrder(h.known) {
+		t.Error(w)
+	}
 	result, info := porcupine.CheckOperationsVerbose(regModel, h.ops, limit)
 	switch result {
 	case porcupine.Illegal:
@@ -144,6 +174,52 @@ func (h *history) check(t *testing.T, limit time.Duration) {
 	}
 	if len(h.ops) < 100 {
 		t.Errorf("only %d operations: the test proves little", len(h.ops))
+	}
+}
+
+// outOfOrder finds, by the versions alone, reads that are stale and writes that are not in order: an operation that began
+// after another had ended is not behind it. That takes no search, so it decides histories of any length; porcupine, which
+// knows nothing of versions, checks the values.
+func outOfOrder(ops []known) (wrong []string) {
+	began, ended := slices.Clone(ops), ops
+	slices.SortFunc(began, func(a, b known) int { return cmp.Compare(a.call, b.call) })
+	slices.SortFunc(ended, func(a, b known) int { return cmp.Compare(a.ret, b.ret) })
+	newest := map[int]known{} // of those that have ended, by register
+	for _, op := range began {
+		for len(ended) > 0 && ended[0].ret < op.call {
+			if e := ended[0]; e.version >= newest[e.key].version {
+				newest[e.key] = e
+			}
+			ended = ended[1:]
+		}
+		before, ok := newest[op.key]
+		if ok && (op.version < before.version || op.version == before.version && op.kind != 'r') {
+			wrong = append(wrong, fmt.Sprintf("register %d: %c from %v to %v is at version %d, after %c from %v to %v at version %d", op.key,
+				op.kind, time.Duration(op.call), time.Duration(op.ret), op.version,
+				before.kind, time.Duration(before.call), time.Duration(before.ret), before.version))
+		}
+	}
+	return wrong
+}
+
+// The order by versions: it finds what is stale, and nothing where operations overlap.
+func TestOrderOfVersions(t *testing.T) {
+	op := func(kind byte, call, ret int64, version int) known {
+		return known{regOp{kind: kind}, call, ret, version}
+	}
+	for name, c := range map[string]struct {
+		ops   []known
+		wrong int
+	}{
+		"in order":       {[]known{op('w', 0, 1, 1), op('r', 2, 3, 1), op('w', 4, 5, 2)}, 0},
+		"overlapping":    {[]known{op('w', 0, 9, 2), op('r', 1, 2, 2), op('r', 3, 4, 2), op('w', 1, 8, 1)}, 0},
+		"stale read":     {[]known{op('w', 0, 1, 1), op('w', 2, 3, 2), op('r', 4, 5, 1)}, 1},
+		"back and forth": {[]known{op('w', 0, 9, 2), op('r', 1, 2, 2), op('r', 3, 4, 1)}, 1},
+		"one of another": {[]known{op('w', 0, 1, 1), op('w', 2, 3, 1)}, 1},
+	} {
+		if got := outOfOrder(c.ops); len(got) != c.wrong {
+			t.Errorf("%s: %v, want %d", name, got, c.wrong)
+		}
 	}
 }
 

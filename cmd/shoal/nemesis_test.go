@@ -104,6 +104,7 @@ func (w *worker) value() int {
 	return w.next*nemesisClients + w.id + 1
 }
 
+// read reads linearizably.
 func (w *worker) read(ctx context.Context, k int) error {
 	call := w.h.now()
 	var r register
@@ -111,8 +112,7 @@ func (w *worker) read(ctx context.Context, k int) error {
 	if err != nil {
 		return w.failed(regOp{kind: 'r', key: k}, call, err)
 	}
-	w.h.done(w.id, regOp{kind: 'r', key: k}, call, r.V)
-	w.h.saw(k, r.N, r.V)
+	w.h.done(w.id, regOp{kind: 'r', key: k}, call, r)
 	return nil
 }
 
@@ -154,8 +154,7 @@ func (w *worker) modify(ctx context.Context, op regOp, q bson.D) error {
 	if r.V != op.new {
 		w.h.violation("register %d was set to %d and returned as %d", op.key, op.new, r.V)
 	}
-	w.h.done(w.id, op, call, 0)
-	w.h.saw(op.key, r.N, r.V)
+	w.h.done(w.id, op, call, r)
 	w.seen[op.key] = max(w.seen[op.key], r.N)
 	w.acked.Add(1)
 	return nil
@@ -189,15 +188,20 @@ func (w *worker) insert(ctx context.Context) error {
 	return err
 }
 
-// misfortunes are what may befall members. Each does its harm, and gives what undoes it.
-var misfortunes = []struct {
+// misfortune is what may befall members. It does its harm, and gives what undoes it.
+type misfortune struct {
 	name string
 	do   func(rs *replicaSet, victim, other int) (undo func())
-}{
+}
+
+var misfortunes = []misfortune{
 	{"kill", func(rs *replicaSet, v, _ int) func() { rs.kill(v); return func() { rs.start(v) } }},
-	{"pause", func(rs *replicaSet, v, _ int) func() { rs.pause(v); return func() { rs.resume(v) } }},
-	{"isolate", func(rs *replicaSet, v, _ int) func() { rs.net.isolate(v); return rs.net.heal }},
-	{"deafen", func(rs *replicaSet, v, o int) func() { rs.net.sever(o, v); return rs.net.heal }},
+	{"pause", func(rs *replicaSet, v, _ int) func() { rs.members[v].pause(); return rs.members[v].resume }},
+	{"isolate", func(rs *replicaSet, v, _ int) func() { rs.net.isolate(rs.members[v].id); return rs.net.heal }},
+	{"deafen", func(rs *replicaSet, v, o int) func() {
+		rs.net.sever(rs.members[o].id, rs.members[v].id)
+		return rs.net.heal
+	}},
 	{"kill two", func(rs *replicaSet, v, o int) func() {
 		rs.kill(v)
 		rs.kill(o)
@@ -209,17 +213,28 @@ var misfortunes = []struct {
 		_ = rs.members[v].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 2}}).Err()
 		return func() {}
 	}},
-	{"stop", func(rs *replicaSet, v, _ int) func() { rs.end(v, syscall.SIGTERM); return func() { rs.start(v) } }},
+	{"stop", func(rs *replicaSet, v, _ int) func() {
+		rs.members[v].end(syscall.SIGTERM)
+		return func() { rs.start(v) }
+	}},
+}
+
+// pick chooses whom a misfortune befalls: the primary more often than not.
+func (rs *replicaSet) pick(rnd *rand.Rand) (victim, other int) {
+	if len(rs.members) == 1 {
+		return 0, 0
+	}
+	victim = rs.primary()
+	if victim < 0 || rnd.Intn(3) == 0 {
+		victim = rnd.Intn(len(rs.members))
+	}
+	return victim, (victim + 1 + rnd.Intn(len(rs.members)-1)) % len(rs.members)
 }
 
 // torment does misfortunes, one after the other, until its time is over.
 func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, acked *atomic.Int64) {
 	for i, end := 0, time.Now().Add(limit); time.Now().Before(end); i++ {
-		victim := rs.primary()
-		if victim < 0 || i%3 == 2 {
-			victim = rnd.Intn(len(rs.members))
-		}
-		other := (victim + 1 + rnd.Intn(len(rs.members)-1)) % len(rs.members)
+		victim, other := rs.pick(rnd)
 		// The first three are the ones that the short form must not miss.
 		m := misfortunes[i%len(misfortunes)]
 		if i >= 3 {
@@ -292,6 +307,9 @@ func checkLog(t *testing.T, c *mongo.Client, workers []*worker) {
 	}
 	there := map[int]bool{}
 	for _, d := range docs {
+		if there[d.ID] {
+			t.Errorf("insert %d is there twice", d.ID)
+		}
 		there[d.ID] = true
 	}
 	var lost []string

@@ -28,16 +28,22 @@ type network struct {
 // client is who a connection is from that no member made.
 const client = -1
 
-func newNetwork(members int) *network {
-	return &network{cut: map[[2]int]bool{}, healed: make(chan struct{}), pids: make([]int, members)}
+func newNetwork() *network {
+	return &network{cut: map[[2]int]bool{}, healed: make(chan struct{})}
 }
 
-// proxied is where member i is reached.
-func proxied(i, port int) string { return fmt.Sprintf("127.0.0.%d:%d", 11+i, port) }
+// join gives a place in the network.
+func (n *network) join() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pids = append(n.pids, 0)
+	return len(n.pids) - 1
+}
 
-// serve makes member i, which listens on port, reachable for the others.
-func (n *network) serve(t testing.TB, i, port int) {
-	l, err := net.Listen("tcp", proxied(i, port))
+// serve makes member i, which listens on port, reachable for the others, and tells where.
+func (n *network) serve(t testing.TB, i, port int) string {
+	at := fmt.Sprintf("127.0.0.%d:%d", 11+i, port)
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		t.Skipf("this machine has no further loopback addresses: %v", err)
 	}
@@ -57,6 +63,7 @@ func (n *network) serve(t testing.TB, i, port int) {
 			}()
 		}
 	}()
+	return at
 }
 
 // close ends the proxies. The members must have ended.

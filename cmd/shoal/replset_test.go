@@ -1,16 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,19 +19,9 @@ import (
 // replicaSet is a set of servers in processes of their own, which reach each other through a network that can be cut.
 type replicaSet struct {
 	t       testing.TB
-	dir     string
-	ports   []int
+	name    string
 	net     *network
-	members []*setMember
-}
-
-// setMember is one server of a set: running, or not.
-type setMember struct {
-	at     string // where it is reached
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	direct *mongo.Client // to it and nobody else, past the network
-	panics atomic.Int32
+	members []*server
 }
 
 // electionTimeout is short, so that a test sees many elections.
@@ -51,40 +36,48 @@ func launchSet(t testing.TB, members int) *replicaSet {
 // launchSetAt is launchSet with proxies between the members, or without.
 func launchSetAt(t testing.TB, members int, proxies bool) *replicaSet {
 	t.Helper()
-	rs := &replicaSet{t: t, dir: t.TempDir(), net: newNetwork(members)}
-	t.Cleanup(rs.stop)
-	var config bson.A
+	t.TempDir() // ends last
+	rs := newSet(t, newNetwork(), "rs", members, proxies)
+	t.Cleanup(rs.net.close)
+	t.Cleanup(rs.stop) // before the network ends
+	rs.initiate()
+	return rs
+}
+
+// newSet makes the servers of a set that is to be initiated; more are their options.
+func newSet(t testing.TB, n *network, name string, members int, proxies bool, more ...string) *replicaSet {
+	t.Helper()
+	rs := &replicaSet{t: t, name: name, net: n}
+	dir := t.TempDir()
 	for i := range members {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		_ = l.Close()
-		rs.ports = append(rs.ports, port)
-		m := &setMember{at: fmt.Sprintf("127.0.0.1:%d", port)}
-		if proxies {
-			rs.net.serve(t, i, port)
-			m.at = proxied(i, port)
-		}
-		rs.members = append(rs.members, m)
-		m.direct = connect(t, fmt.Sprintf("mongodb://127.0.0.1:%d/?directConnection=true", port))
-		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.at}})
+		s := newServer(t, n, fmt.Sprintf("%s-%d", name, i), dir, proxies)
+		s.args = append([]string{"mongod", "--replSet", name, "--dbpath", s.dbpath()}, more...)
+		rs.members = append(rs.members, s)
 	}
-	for i := range members {
+	return rs
+}
+
+// initiate starts the members and makes them a set.
+func (rs *replicaSet) initiate() {
+	rs.t.Helper()
+	var config bson.A
+	for i, m := range rs.members {
 		rs.start(i)
+		config = append(config, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.at}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	err := rs.members[0].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: bson.D{
-		{Key: "_id", Value: "rs"}, {Key: "members", Value: config},
+	doc := bson.D{
+		{Key: "_id", Value: rs.name}, {Key: "members", Value: config},
 		{Key: "settings", Value: bson.D{{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()}}},
-	}}}).Err()
-	if err != nil {
-		t.Fatal(err)
+	}
+	if slices.Contains(rs.members[0].args, "--configsvr") {
+		doc = append(doc, bson.E{Key: "configsvr", Value: true})
+	}
+	if err := rs.members[0].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: doc}}).Err(); err != nil {
+		rs.t.Fatal(err)
 	}
 	rs.waitReady(30 * time.Second)
-	return rs
 }
 
 func connect(t testing.TB, uri string) *mongo.Client {
@@ -101,119 +94,32 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	return c
 }
 
-// uri is what an application connects to.
-func (rs *replicaSet) uri() string {
+// hosts are the addresses of the members, as configurations have them.
+func (rs *replicaSet) hosts() string {
 	var at []string
 	for _, m := range rs.members {
 		at = append(at, m.at)
 	}
-	return "mongodb://" + strings.Join(at, ",") + "/?replicaSet=rs"
+	return strings.Join(at, ",")
 }
 
-func (rs *replicaSet) dbpath(i int) string { return filepath.Join(rs.dir, strconv.Itoa(i)) }
+// uri is what an application connects to.
+func (rs *replicaSet) uri() string { return "mongodb://" + rs.hosts() + "/?replicaSet=" + rs.name }
 
 // start starts a member and waits until it listens.
 func (rs *replicaSet) start(i int) {
 	rs.t.Helper()
-	if err := rs.tryStart(i); err != nil {
-		rs.t.Fatalf("member %d: %v", i, err)
-	}
+	rs.members[i].start()
 }
 
-func (rs *replicaSet) tryStart(i int) error {
-	m := rs.members[i]
-	if err := os.MkdirAll(rs.dbpath(i), 0o700); err != nil {
-		return err
-	}
-	m.cmd = exec.Command(os.Args[0], "mongod", "--replSet", "rs", "--dbpath", rs.dbpath(i), "--bind_ip", "127.0.0.1",
-		"--port", strconv.Itoa(rs.ports[i]), "--setParameter", "enableTestCommands=1")
-	m.cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(filepath.Join(rs.dir, fmt.Sprintf("%d.log", i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	m.cmd.Stderr = log
-	if err := m.cmd.Start(); err != nil {
-		return err
-	}
-	rs.net.setPID(i, m.cmd.Process.Pid)
-	m.ended = make(chan struct{})
-	listens := make(chan struct{}, 1)
-	go func() {
-		defer close(m.ended)
-		defer log.Close()
-		in := bufio.NewReader(out)
-		for {
-			line, err := in.ReadString('\n')
-			_, _ = log.WriteString(line)
-			if listening.MatchString(line) {
-				listens <- struct{}{}
-			}
-			if strings.Contains(line, `"id":4757800`) {
-				m.panics.Add(1)
-				fmt.Fprintf(os.Stderr, "member %d: %s", i, line)
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	select {
-	case <-listens:
-		return nil
-	case <-m.ended:
-		return fmt.Errorf("it ended before it listened: %v", m.cmd.Wait())
-	case <-time.After(30 * time.Second):
-		return fmt.Errorf("it does not come up")
-	}
-}
+func (rs *replicaSet) dbpath(i int) string { return rs.members[i].dbpath() }
 
 // kill ends a member without warning.
-func (rs *replicaSet) kill(i int) { rs.end(i, syscall.SIGKILL) }
-
-func (rs *replicaSet) end(i int, sig syscall.Signal) {
-	m := rs.members[i]
-	if m.cmd == nil {
-		return
-	}
-	_ = m.cmd.Process.Signal(sig)
-	if sig != syscall.SIGKILL {
-		_ = m.cmd.Process.Signal(syscall.SIGCONT)
-	}
-	<-m.ended
-	_ = m.cmd.Wait()
-	m.cmd = nil
-	rs.net.setPID(i, 0)
-}
-
-func (rs *replicaSet) pause(i int)  { _ = rs.members[i].cmd.Process.Signal(syscall.SIGSTOP) }
-func (rs *replicaSet) resume(i int) { _ = rs.members[i].cmd.Process.Signal(syscall.SIGCONT) }
+func (rs *replicaSet) kill(i int) { rs.members[i].end(syscall.SIGKILL) }
 
 func (rs *replicaSet) stop() {
-	for i, m := range rs.members {
-		rs.kill(i)
-		if n := m.panics.Load(); n > 0 {
-			rs.t.Errorf("member %d: %d commands ended in a panic", i, n)
-		}
-	}
-	rs.net.close()
-	if rs.t.Failed() {
-		rs.keepLogs()
-	}
-}
-
-// keepLogs shows the end of each member's log.
-func (rs *replicaSet) keepLogs() {
-	for i := range rs.members {
-		raw, _ := os.ReadFile(filepath.Join(rs.dir, fmt.Sprintf("%d.log", i)))
-		if dir := os.Getenv("SHOAL_KEEP_LOGS"); dir != "" {
-			_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("member%d.log", i)), raw, 0o600)
-		}
-		rs.t.Logf("member %d, the end of its log:\n%s", i, raw[max(0, len(raw)-2000):])
+	for _, m := range rs.members {
+		m.stop()
 	}
 }
 
@@ -225,7 +131,7 @@ func (rs *replicaSet) state(i int) (role string, term int64) {
 		MyState int   `bson:"myState"`
 		Term    int64 `bson:"term"`
 	}
-	if rs.members[i].cmd == nil || rs.members[i].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}},
+	if !rs.members[i].running() || rs.members[i].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Nearest())).Decode(&r) != nil {
 		return "", 0
 	}

@@ -19,14 +19,15 @@ import (
 type replicatedCluster struct {
 	t      *testing.T
 	client *mongo.Client
-	port   int // of the first member: the config server's, then each shard's
+	other  *mongo.Client // of the last router
+	port   int           // of the first member: the config server's, then each shard's
 }
 
-func startReplicatedCluster(t *testing.T) *replicatedCluster {
+func startReplicatedCluster(t *testing.T, routers int) *replicatedCluster {
 	t.Helper()
 	port := nodePorts(t, 9)
 	c := newConfig(isStart)
-	c.Listen, c.Memory, c.Replicas, c.NodePort = []string{"127.0.0.1:0"}, true, 3, port
+	c.Listen, c.Memory, c.Replicas, c.NodePort, c.Routers = []string{"127.0.0.1:0"}, true, 3, port, routers
 	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func startReplicatedCluster(t *testing.T) *replicatedCluster {
 			t.Error(err)
 		}
 	})
-	return &replicatedCluster{t: t, client: connect(t, "mongodb://"+r.Addrs[0].String()+"/"), port: port}
+	return &replicatedCluster{t: t, client: connect(t, "mongodb://"+r.Addrs[0].String()+"/"),
+		other: connect(t, "mongodb://"+r.Addrs[len(r.Addrs)-1].String()+"/"), port: port}
 }
 
 // member is a client of one member: set 0 is the config server, 1 and 2 are the shards.
@@ -61,7 +63,7 @@ func (c *replicatedCluster) primary(ctx context.Context, set int) (int, *mongo.C
 
 // Applications behind a router notice nothing of elections in shards and config server; nothing is written twice or lost.
 func TestRouterFollowsElections(t *testing.T) {
-	c := startReplicatedCluster(t)
+	c := startReplicatedCluster(t, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	admin := c.client.Database("admin")
@@ -147,7 +149,7 @@ func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int
 
 // Reads go where their preference says, cursors stay there, and config.shards follows the members.
 func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
-	c := startReplicatedCluster(t)
+	c := startReplicatedCluster(t, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	admin := c.client.Database("admin")
@@ -223,4 +225,62 @@ func (c *replicatedCluster) resize(ctx context.Context, primary int) {
 			}
 		}
 	}
+}
+
+// A secondary that has not been asked since a range left its shard, and a router that has not heard of that either, do not
+// answer from what is left of the range: the placement changes for a shard's secondaries, too.
+func TestSecondariesHearOfMigrations(t *testing.T) {
+	c := startReplicatedCluster(t, 2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, cmd := range []bson.D{
+		{{Key: "enableSharding", Value: "far"}, {Key: "primaryShard", Value: "shard00"}},
+		{{Key: "shardCollection", Value: "far.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}},
+		{{Key: "split", Value: "far.c"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: 50}}}},
+	} {
+		if err := c.client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+	docs := make([]any, 100)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}}
+	}
+	if _, err := c.client.Database("far").Collection("c").InsertMany(ctx, docs); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.other.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.EndSession(ctx)
+	far := c.other.Database("far").Collection("c", options.Collection().SetReadPreference(readpref.Secondary()))
+	count := func(when string) {
+		t.Helper()
+		for range 6 { // each secondary
+			cur, err := far.Find(mongo.NewSessionContext(ctx, s), bson.D{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []bson.D
+			if err := cur.All(ctx, &got); err != nil || len(got) != len(docs) {
+				t.Errorf("%s: %d documents (%v)", when, len(got), err)
+			}
+		}
+	}
+	own, err := c.client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.EndSession(ctx)
+	s.AdvanceClusterTime(own.ClusterTime())
+	count("before")
+	move := bson.D{{Key: "moveChunk", Value: "far.c"}, {Key: "find", Value: bson.D{{Key: "_id", Value: 50}}}, {Key: "to", Value: "shard01"}, {Key: "_waitForDelete", Value: true}}
+	if err := c.client.Database("admin").RunCommand(mongo.NewSessionContext(ctx, own), move).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AdvanceOperationTime(own.OperationTime()); err != nil {
+		t.Fatal(err)
+	}
+	count("after")
 }

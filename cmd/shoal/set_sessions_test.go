@@ -24,7 +24,7 @@ func dialMember(t *testing.T, rs *replicaSet, i int) *plainConn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := wire.Dial(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(rs.ports[i])))
+	c, err := wire.Dial(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(rs.members[i].port)))
 	if err != nil {
 		t.Fatal(err)
 	}

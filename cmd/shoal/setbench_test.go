@@ -156,7 +156,12 @@ func failover[R any](t *testing.T, rs *replicaSet, insert func(context.Context, 
 	} else if err := rs.members[p].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 2}, {Key: "secondaryCatchUpPeriodSecs", Value: 1}}).Err(); err != nil {
 		t.Errorf("step down: %v", err)
 	}
-	time.Sleep(2 * electionTimeout)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if now := rs.primary(); now >= 0 && now != p {
+			break
+		}
+	}
+	time.Sleep(electionTimeout / 2) // writers have found it
 	close(stop)
 	d := <-longest
 	if kind == "kill" {

@@ -83,11 +83,11 @@ func TestDamagedMemberIsRefusedAndResynced(t *testing.T) {
 		victim := (rs.primary() + 1) % 3
 		rs.kill(victim)
 		file := damageFile(t, rs.dbpath(victim), d.pattern, d.change)
-		err := rs.tryStart(victim)
+		err := rs.members[victim].tryStart()
 		if err == nil {
 			t.Fatalf("it starts with a damaged %s", file)
 		}
-		log, _ := os.ReadFile(filepath.Join(rs.dir, string(rune('0'+victim))+".log"))
+		log, _ := os.ReadFile(rs.members[victim].logFile())
 		end := string(log[max(0, len(log)-3000):])
 		if !strings.Contains(end, "resync") || !strings.Contains(end, file) || !strings.Contains(err.Error(), "exit status 14") {
 			t.Errorf("with a damaged %s: %v, and the log does not tell of it or of the way back: %s", file, err, end)

@@ -1,0 +1,461 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+const (
+	moneyAccounts = 24
+	moneyEach     = 100
+	counters      = 3
+	shardedLimit  = 8 * time.Second // of one operation through a router
+)
+
+// tally counts errors by what they say.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (e *tally) add(what string, err error) {
+	e.mu.Lock()
+	if e.n == nil {
+		e.n = map[string]int{}
+	}
+	e.n[what+": "+err.Error()]++
+	e.mu.Unlock()
+}
+
+func (e *tally) log(t *testing.T) {
+	for s, n := range e.n {
+		t.Logf("%d times: %s", n, s)
+	}
+}
+
+// clusterLoad is what clients do to a sharded cluster, and what they know.
+type clusterLoad struct {
+	t       *testing.T
+	c       *shardedCluster
+	h       *history // of the registers
+	workers []*worker
+	acked   atomic.Int64 // writes of any kind
+	errors  tally
+	moved   int
+
+	transfers, totals, counted, unknown atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		pairs map[int]bool // by number: acknowledged
+	}
+}
+
+// prepare makes the collections, each in chunks on both shards.
+func (l *clusterLoad) prepare() {
+	l.t.Helper()
+	c := l.c
+	c.shard("nemesis.registers", registers/4, registers/2, 3*registers/4)
+	c.shard("nemesis.log", 300, 1000, 3000, 10000, 30000, 100000)
+	c.shard("nemesis.counters", 1, 2)
+	c.shard("nemesis.accounts", moneyAccounts/3, 2*moneyAccounts/3)
+	c.shard("nemesis.pairs", "b", "c")
+	fill := map[string][]any{}
+	for i := range registers {
+		fill["registers"] = append(fill["registers"], bson.D{{Key: "_id", Value: i}, {Key: "v", Value: 0}, {Key: "n", Value: 0}})
+	}
+	for i := range counters {
+		fill["counters"] = append(fill["counters"], bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 0}})
+	}
+	for i := range moneyAccounts {
+		fill["accounts"] = append(fill["accounts"], bson.D{{Key: "_id", Value: i}, {Key: "x", Value: moneyEach}})
+	}
+	for name, docs := range fill {
+		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// db is the database as a client that wants everything to stay writes to it.
+func (l *clusterLoad) db(c *mongo.Client) *mongo.Database {
+	return c.Database("nemesis", options.Database().SetWriteConcern(writeconcern.Majority()))
+}
+
+// start begins all clients; stop ends them and waits.
+func (l *clusterLoad) start(seed int64) (stop func()) {
+	ctx, done := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	n := int64(0)
+	begin := func(f func(rnd *rand.Rand)) {
+		n++
+		rnd := rand.New(rand.NewSource(seed + n))
+		wg.Add(1)
+		go func() { defer wg.Done(); f(rnd) }()
+	}
+	repeat := func(f func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error) {
+		client := connect(l.t, l.c.uri())
+		begin(func(rnd *rand.Rand) {
+			for ctx.Err() == nil {
+				octx, cancel := context.WithTimeout(context.Background(), shardedLimit)
+				if f(octx, client, rnd) != nil {
+					time.Sleep(20 * time.Millisecond)
+				}
+				cancel()
+			}
+		})
+	}
+	for i := range 3 {
+		w := newWorker(l.t, i, l.c.uri(), l.h, &l.acked)
+		l.workers = append(l.workers, w)
+		begin(func(rnd *rand.Rand) { w.run(ctx, rnd) })
+	}
+	for i := range counters {
+		repeat(l.counter(i))
+	}
+	repeat(l.transfer)
+	repeat(l.transfer)
+	repeat(l.pair)
+	repeat(l.total)
+	mover := connect(l.t, l.c.uri())
+	begin(func(rnd *rand.Rand) { l.moved = l.c.moveSome(ctx, mover, rnd, l.h.start, &l.errors) })
+	return func() { done(); wg.Wait() }
+}
+
+// counter raises one number by retryable writes of one session. Once a later write of the session is acknowledged, none
+// before it can still happen, so that what is read then is known exactly.
+func (l *clusterLoad) counter(id int) func(context.Context, *mongo.Client, *rand.Rand) error {
+	var session *mongo.Session
+	least, most, raised := 0, 0, false
+	return func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+		if session == nil {
+			s, err := client.StartSession()
+			if err != nil {
+				return err
+			}
+			session = s
+		}
+		coll := l.db(client).Collection("counters", options.Collection().SetReadConcern(readconcern.Linearizable()))
+		q := bson.D{{Key: "_id", Value: id}}
+		if !raised || rnd.Intn(4) > 0 {
+			r, err := coll.UpdateOne(mongo.NewSessionContext(ctx, session), q, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+			if raised = err == nil; err != nil {
+				most++
+				l.unknown.Add(1)
+				l.errors.add("counter", err)
+				return err
+			}
+			least, most = least+1, most+1
+			l.counted.Add(1)
+			l.acked.Add(1)
+			if r.MatchedCount != 1 {
+				l.h.violation("counter %d is not found: %+v", id, r)
+			}
+			return nil
+		}
+		var d struct{ N int }
+		if err := coll.FindOne(ctx, q).Decode(&d); err != nil {
+			l.errors.add("counter read", err)
+			return err
+		}
+		if d.N < least || d.N > most {
+			l.h.violation("counter %d is at %d, between %d and %d were counted (%v after the start)", id, d.N, least, most, time.Since(l.h.start))
+		}
+		least, most = d.N, d.N
+		return nil
+	}
+}
+
+// transfer moves money from one account to another.
+func (l *clusterLoad) transfer(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+	from, to, amount := rnd.Intn(moneyAccounts), rnd.Intn(moneyAccounts), 1+rnd.Intn(5)
+	err := l.inTransaction(ctx, client, func(ctx context.Context, db *mongo.Database) error {
+		for _, move := range []struct{ id, by int }{{from, -amount}, {to, amount}} {
+			r, err := db.Collection("accounts").UpdateOne(ctx, bson.D{{Key: "_id", Value: move.id}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "x", Value: move.by}}}})
+			if err != nil {
+				return err
+			}
+			if r.MatchedCount != 1 {
+				l.h.violation("account %d is not found (%v after the start)", move.id, time.Since(l.h.start))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		l.errors.add("transfer", err)
+		return err
+	}
+	l.transfers.Add(1)
+	l.acked.Add(1)
+	return nil
+}
+
+// pair inserts two documents, on different shards most of the time: both are there, or none.
+func (l *clusterLoad) pair(ctx context.Context, client *mongo.Client, _ *rand.Rand) error {
+	l.mu.Lock()
+	n := len(l.mu.pairs)
+	l.mu.pairs[n] = false
+	l.mu.Unlock()
+	err := l.inTransaction(ctx, client, func(ctx context.Context, db *mongo.Database) error {
+		for _, half := range "abc" {
+			if _, err := db.Collection("pairs").InsertOne(ctx, bson.D{{Key: "_id", Value: fmt.Sprintf("%c%d", half, n)}, {Key: "pair", Value: n}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if mongo.IsDuplicateKeyError(err) {
+		l.h.violation("pair %d met itself: %v (%v after the start)", n, err, time.Since(l.h.start))
+	}
+	if err != nil {
+		l.errors.add("pair", err)
+		return err
+	}
+	l.acked.Add(1)
+	l.mu.Lock()
+	l.mu.pairs[n] = true
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *clusterLoad) inTransaction(ctx context.Context, client *mongo.Client, f func(context.Context, *mongo.Database) error) error {
+	s, err := client.StartSession()
+	if err != nil {
+		return err
+	}
+	defer s.EndSession(context.Background())
+	_, err = s.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+		return nil, f(ctx, l.db(client))
+	}, options.Transaction().SetReadConcern(readconcern.Snapshot()).SetWriteConcern(writeconcern.Majority()))
+	return err
+}
+
+// total counts all money, in one of the ways that see one moment, and all accounts by a read without a snapshot, which
+// finds each of them once wherever chunks are.
+func (l *clusterLoad) total(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+	var docs []struct{ X int }
+	read := func(ctx context.Context, db *mongo.Database) error {
+		cur, err := db.Collection("accounts").Find(ctx, bson.D{}, options.Find().SetBatchSize(int32(5+rnd.Intn(30))))
+		if err != nil {
+			return err
+		}
+		docs = nil
+		return cur.All(ctx, &docs)
+	}
+	way := []string{"a transaction", "a snapshot", "a snapshot of secondaries", "a plain read"}[rnd.Intn(4)]
+	err := l.readBy(ctx, client, way, read)
+	if err != nil {
+		l.errors.add("total by "+way, err)
+		return err
+	}
+	sum := 0
+	for _, d := range docs {
+		sum += d.X
+	}
+	if len(docs) != moneyAccounts || sum != moneyAccounts*moneyEach && way != "a plain read" {
+		l.h.violation("%s has %d accounts with %d in all (%v after the start)", way, len(docs), sum, time.Since(l.h.start))
+	}
+	l.totals.Add(1)
+	return nil
+}
+
+func (l *clusterLoad) readBy(ctx context.Context, client *mongo.Client, way string, read func(context.Context, *mongo.Database) error) error {
+	db := l.db(client)
+	switch way {
+	case "a transaction":
+		return l.inTransaction(ctx, client, read)
+	case "a plain read":
+		return read(ctx, db)
+	case "a snapshot of secondaries":
+		db = client.Database("nemesis", options.Database().SetReadPreference(readpref.SecondaryPreferred()))
+	}
+	s, err := client.StartSession(options.Session().SetSnapshot(true))
+	if err != nil {
+		return err
+	}
+	defer s.EndSession(context.Background())
+	return read(mongo.NewSessionContext(ctx, s), db)
+}
+
+// checkPairs looks for the acknowledged pairs, and for halves of any.
+func (l *clusterLoad) checkPairs() {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var docs []struct{ Pair int }
+	cur, err := l.db(l.c.client).Collection("pairs").Find(ctx, bson.D{})
+	if err == nil {
+		err = cur.All(ctx, &docs)
+	}
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	found := map[int]int{}
+	for _, d := range docs {
+		found[d.Pair]++
+	}
+	acked := 0
+	for n, known := range l.mu.pairs {
+		if known {
+			acked++
+		}
+		if found[n] != 3 && (known || found[n] != 0) {
+			l.t.Errorf("of pair %d there are %d documents (acknowledged: %v)", n, found[n], known)
+		}
+	}
+	l.t.Logf("%d pairs acknowledged, %d there", acked, len(found))
+}
+
+// troubles are misfortunes of more than one member of one set.
+var troubles = []struct {
+	name string
+	do   func(c *shardedCluster, rnd *rand.Rand) (undo func())
+}{
+	{"kill a router", func(c *shardedCluster, rnd *rand.Rand) func() {
+		r := c.routers[rnd.Intn(len(c.routers))]
+		r.kill()
+		return r.start
+	}},
+	{"pause a router", func(c *shardedCluster, rnd *rand.Rand) func() {
+		r := c.routers[rnd.Intn(len(c.routers))]
+		r.pause()
+		return r.resume
+	}},
+	{"cut a router from a shard", func(c *shardedCluster, rnd *rand.Rand) func() {
+		r, rs := c.routers[rnd.Intn(len(c.routers))], c.shards[rnd.Intn(len(c.shards))]
+		m := rs.members[max(rs.primary(), 0)]
+		c.net.sever(r.id, m.id)
+		c.net.sever(m.id, r.id)
+		return c.net.heal
+	}},
+	{"cut the shards from each other", func(c *shardedCluster, _ *rand.Rand) func() {
+		a, b := c.shards[0].members[max(c.shards[0].primary(), 0)], c.shards[1].members[max(c.shards[1].primary(), 0)]
+		c.net.sever(a.id, b.id)
+		c.net.sever(b.id, a.id)
+		return c.net.heal
+	}},
+	{"cut a shard from the config server", func(c *shardedCluster, rnd *rand.Rand) func() {
+		rs := c.shards[rnd.Intn(len(c.shards))]
+		a, b := rs.members[max(rs.primary(), 0)], c.config.members[max(c.config.primary(), 0)]
+		c.net.sever(a.id, b.id)
+		c.net.sever(b.id, a.id)
+		return c.net.heal
+	}},
+	{"kill the primaries of both shards", func(c *shardedCluster, _ *rand.Rand) func() {
+		a, b := max(c.shards[0].primary(), 0), max(c.shards[1].primary(), 0)
+		c.shards[0].kill(a)
+		c.shards[1].kill(b)
+		return func() { c.shards[0].start(a); c.shards[1].start(b) }
+	}},
+	{"kill everything of a shard", func(c *shardedCluster, rnd *rand.Rand) func() {
+		rs := c.shards[rnd.Intn(len(c.shards))]
+		for i := range rs.members {
+			rs.kill(i)
+		}
+		return func() {
+			for i := range rs.members {
+				rs.start(i)
+			}
+		}
+	}},
+}
+
+// misfortune does one to a set, or to the cluster as a whole, and tells what it was.
+func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo func()) {
+	sets := c.sets()
+	rs := sets[(i+1)%len(sets)] // a shard first
+	m := misfortunes[rnd.Intn(len(misfortunes))]
+	switch {
+	case i < 3: // what the short form must not miss
+		m = misfortunes[i]
+	case rnd.Intn(3) == 0:
+		m := troubles[rnd.Intn(len(troubles))]
+		return m.name, m.do(c, rnd)
+	}
+	if len(rs.members) == 1 {
+		m = misfortunes[i%2]
+	}
+	victim, other := rs.pick(rnd)
+	return fmt.Sprintf("%s %s (%d)", m.name, rs.members[victim].name, other), m.do(rs, victim, other)
+}
+
+// torment does misfortunes to all of a cluster until its time is over; often the next begins before one ends.
+func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
+	for i, end := 0, time.Now().Add(limit); time.Now().Before(end); i++ {
+		before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
+		name, undo := l.c.misfortune(i, rnd)
+		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
+		l.t.Logf("%v: %s: %d writes meanwhile", began, name, l.acked.Load()-before)
+		undo()
+		time.Sleep(time.Duration(500+rnd.Intn(1000)) * time.Millisecond)
+	}
+}
+
+// Whatever befalls the members of shards and config server, and the routers, while chunks move: what was acknowledged is
+// there, once; money is constant in every snapshot; the shards' members agree, and so do catalog and shards.
+func TestShardedNemesis(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	limit := nemesisTime(8 * time.Second)
+	configs, routers := 1, 1
+	if limit > 20*time.Second {
+		configs, routers = 3, 2
+	}
+	l := &clusterLoad{t: t, c: launchCluster(t, configs, routers), h: newHistory()}
+	l.mu.pairs = map[int]bool{}
+	l.prepare()
+	stop := l.start(seed)
+	time.Sleep(500 * time.Millisecond)
+	l.torment(rand.New(rand.NewSource(seed)), limit)
+	l.c.waitReady(30 * time.Second)
+	time.Sleep(500 * time.Millisecond)
+	stop()
+	t.Logf("%d transfers, %d totals, %d counted (%d unknown), %d chunks moved", l.transfers.Load(), l.totals.Load(), l.counted.Load(), l.unknown.Load(), l.moved)
+	l.errors.log(t)
+	l.c.settle(30 * time.Second)
+	l.check()
+	if l.transfers.Load() == 0 || l.totals.Load() == 0 || l.counted.Load() == 0 || l.moved == 0 {
+		t.Error("not everything was tried")
+	}
+}
+
+// check compares what is there when all is quiet with what clients know.
+func (l *clusterLoad) check() {
+	l.t.Helper()
+	checkLog(l.t, l.c.client, l.workers)
+	l.checkPairs()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for range 8 { // each way
+		if err := l.total(ctx, l.c.client, rand.New(rand.NewSource(time.Now().UnixNano()))); err != nil {
+			l.t.Error(err)
+		}
+	}
+	for i := range counters {
+		if n, err := l.db(l.c.client).Collection("counters").CountDocuments(ctx, bson.D{{Key: "_id", Value: i}}); n != 1 || err != nil {
+			l.t.Errorf("counter %d is there %d times (%v)", i, n, err)
+		}
+	}
+	l.c.checkCatalog("nemesis", strings.Fields("registers log counters accounts pairs")...)
+	for _, rs := range l.c.sets() {
+		rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
+	}
+	l.h.check(l.t, 30*time.Second)
+	for _, v := range l.h.split {
+		l.c.showWrites(ctx, "nemesis.registers", v)
+	}
+}

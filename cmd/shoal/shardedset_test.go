@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// shardedCluster is a config server, shards and routers in processes of their own, which reach each other through a
+// network that can be cut.
+type shardedCluster struct {
+	t       *testing.T
+	net     *network
+	config  *replicaSet
+	shards  []*replicaSet
+	routers []*server
+	client  *mongo.Client // of all routers
+}
+
+// launchCluster starts a cluster of two shards with three members each.
+func launchCluster(t *testing.T, configs, routers int) *shardedCluster {
+	t.Helper()
+	t.TempDir() // ends last
+	c := &shardedCluster{t: t, net: newNetwork()}
+	t.Cleanup(c.net.close)
+	t.Cleanup(c.stop) // before the network ends
+	c.config = newSet(t, c.net, "config", configs, true, "--configsvr")
+	c.config.initiate()
+	dir := t.TempDir()
+	for i := range routers {
+		s := newServer(t, c.net, fmt.Sprintf("router-%d", i), dir, true)
+		s.args = []string{"mongos", "--configdb", c.config.name + "/" + c.config.hosts()}
+		c.routers = append(c.routers, s)
+		s.start()
+	}
+	c.client = connect(t, c.uri())
+	for i := range 2 {
+		rs := newSet(t, c.net, shardName(i), 3, true, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
+		c.shards = append(c.shards, rs)
+		rs.initiate()
+		c.admin(bson.D{{Key: "addShard", Value: rs.name + "/" + rs.hosts()}, {Key: "name", Value: rs.name}})
+	}
+	c.admin(bson.D{{Key: "balancerStop", Value: 1}})
+	return c
+}
+
+// uri is what an application connects to.
+func (c *shardedCluster) uri() string {
+	var at []string
+	for _, r := range c.routers {
+		at = append(at, r.at)
+	}
+	return "mongodb://" + strings.Join(at, ",") + "/"
+}
+
+func (c *shardedCluster) sets() []*replicaSet { return append([]*replicaSet{c.config}, c.shards...) }
+
+func (c *shardedCluster) stop() {
+	for _, r := range c.routers {
+		r.stop()
+	}
+	for _, rs := range c.sets() {
+		if rs != nil {
+			rs.stop()
+		}
+	}
+}
+
+// admin runs a command that must do.
+func (c *shardedCluster) admin(cmd bson.D) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.client.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
+		c.t.Fatalf("%v: %v", cmd, err)
+	}
+}
+
+// shard shards a collection by _id in as many chunks as there are points, and one, and puts every other one on the second
+// shard.
+func (c *shardedCluster) shard(ns string, points ...any) {
+	c.t.Helper()
+	c.admin(bson.D{{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
+	for i, p := range points {
+		c.admin(bson.D{{Key: "split", Value: ns}, {Key: "middle", Value: bson.D{{Key: "_id", Value: p}}}})
+		c.admin(bson.D{{Key: "moveChunk", Value: ns}, {Key: "find", Value: bson.D{{Key: "_id", Value: p}}}, {Key: "to", Value: shardName(i % 2)}})
+	}
+}
+
+// moveSome moves chunks between the shards until ctx ends, and tells how many have moved.
+func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd *rand.Rand, start time.Time, errors *tally) (moved int) {
+	var log io.Writer = io.Discard
+	if dir := keepDir(); dir != "" {
+		if f, err := os.Create(filepath.Join(dir, "moves.txt")); err == nil {
+			defer f.Close()
+			log = f
+		}
+	}
+	for ctx.Err() == nil {
+		mctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		began := time.Since(start)
+		what, err := moveOne(mctx, client, rnd)
+		cancel()
+		fmt.Fprintf(log, "%v to %v: %s: %v\n", began, time.Since(start), what, err)
+		if err == nil {
+			moved++
+		} else {
+			errors.add("moveChunk", err)
+		}
+		time.Sleep(time.Duration(rnd.Intn(200)) * time.Millisecond)
+	}
+	return moved
+}
+
+// moveOne moves a chunk of any collection to the other shard.
+func moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what string, err error) {
+	var colls []struct {
+		ID   string      `bson:"_id"`
+		UUID bson.Binary `bson:"uuid"`
+	}
+	cur, err := client.Database("config").Collection("collections").Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$ne", Value: "config.system.sessions"}}}})
+	if err == nil {
+		err = cur.All(ctx, &colls)
+	}
+	if err != nil || len(colls) == 0 {
+		return "", err
+	}
+	at := colls[rnd.Intn(len(colls))]
+	var chunks []struct {
+		Min, Max bson.D
+		Shard    string
+	}
+	cur, err = client.Database("config").Collection("chunks").Find(ctx, bson.D{{Key: "uuid", Value: at.UUID}})
+	if err == nil {
+		err = cur.All(ctx, &chunks)
+	}
+	if err != nil || len(chunks) == 0 {
+		return "", err
+	}
+	ch := chunks[rnd.Intn(len(chunks))]
+	to := shardName(0)
+	if ch.Shard == to {
+		to = shardName(1)
+	}
+	what = fmt.Sprintf("%s %v to %s", at.ID, ch.Min, to)
+	return what, client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: at.ID}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: to}}).Err()
+}
+
+// waitReady waits until every set has a primary and all its members.
+func (c *shardedCluster) waitReady(limit time.Duration) {
+	c.t.Helper()
+	for _, rs := range c.sets() {
+		rs.waitReady(limit)
+	}
+}
+
+// unfinished counts what the shards have stored of protocols that are under way.
+func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err error) {
+	for _, rs := range c.shards {
+		p := rs.primary()
+		if p < 0 {
+			return nil, fmt.Errorf("%s has no primary", rs.name)
+		}
+		for _, name := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators", "system.preparedTransactions"} {
+			cur, err := rs.members[p].direct.Database("config").Collection(name).Find(ctx, bson.D{})
+			if err != nil {
+				return nil, err
+			}
+			var docs []bson.Raw
+			if err := cur.All(ctx, &docs); err != nil {
+				return nil, err
+			}
+			for _, d := range docs {
+				found = append(found, fmt.Sprintf("%s, config.%s: %v", rs.name, name, d))
+			}
+		}
+	}
+	return found, nil
+}
+
+// settle waits until no migration, deletion of orphans or commit is under way.
+func (c *shardedCluster) settle(limit time.Duration) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second)
+	defer cancel()
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		left, err := c.unfinished(ctx)
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Errorf("after %v there is still (%v):\n%s", limit, err, strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+// checkCatalog compares what the config server says with the shards: no inconsistency, and no document where it does not
+// belong.
+func (c *shardedCluster) checkCatalog(db string, colls ...string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cur, err := c.client.Database("admin").RunCommandCursor(ctx, bson.D{{Key: "checkMetadataConsistency", Value: 1}})
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	var bad []bson.Raw
+	if err := cur.All(ctx, &bad); err != nil || len(bad) > 0 {
+		c.t.Errorf("checkMetadataConsistency finds %v (%v)", bad, err)
+	}
+	for _, coll := range colls {
+		all, err := c.client.Database(db).Collection(coll).CountDocuments(ctx, bson.D{})
+		if err != nil {
+			c.t.Error(err)
+		}
+		var stored int64
+		for _, rs := range c.shards {
+			n, err := rs.members[max(rs.primary(), 0)].direct.Database(db).Collection(coll).CountDocuments(ctx, bson.D{})
+			if err != nil {
+				c.t.Error(err)
+			}
+			stored += n
+		}
+		if stored != all {
+			c.t.Errorf("%s.%s has %d documents, the shards store %d", db, coll, all, stored)
+		}
+	}
+}
+
+// showWrites logs what the shards' oplogs say of a document around a time.
+func (c *shardedCluster) showWrites(ctx context.Context, ns string, v splitVersion) {
+	around := bson.D{{Key: "$gt", Value: v.at.Add(-400 * time.Millisecond)}, {Key: "$lt", Value: v.at.Add(100 * time.Millisecond)}}
+	q := bson.D{{Key: "wall", Value: around}, {Key: "ns", Value: ns}, {Key: "$or", Value: bson.A{bson.D{{Key: "o._id", Value: v.key}}, bson.D{{Key: "o2._id", Value: v.key}}}}}
+	for _, rs := range c.shards {
+		cur, err := rs.members[max(rs.primary(), 0)].direct.Database("local").Collection("oplog.rs").Find(ctx, q)
+		if err != nil {
+			c.t.Log(err)
+			continue
+		}
+		var entries []bson.Raw
+		_ = cur.All(ctx, &entries)
+		for _, e := range entries {
+			c.t.Logf("%s, register %d, version %d: %v", rs.name, v.key, v.version, e)
+		}
+	}
+}
