@@ -184,9 +184,15 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	return e.get(func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
 }
 
+// linearizable makes a read of the placement see every change that anybody was told of. A primary of the config server
+// that has been replaced and does not know it yet would answer with the table of before: a shard that has given a range
+// away would take writes to it again.
+var linearizable = value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
+
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
 	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("databases")),
+		linearizable,
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(db))))),
 		value.F("limit", value.NewInt32(1)),
 		value.F("$db", value.NewString("config"))))
@@ -271,6 +277,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 func (c *Catalog) readCollection(ctx context.Context, ns string, db *DatabaseInfo, old *CollectionInfo) (*CollectionInfo, error) {
 	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("collections")),
+		linearizable,
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
 		value.F("limit", value.NewInt32(1)),
 		value.F("$db", value.NewString("config"))))
@@ -333,6 +340,7 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 		value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since))))))
 	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("chunks")),
+		linearizable,
 		value.F("filter", value.NewDocument(filter)),
 		value.F("sort", value.NewDocument(value.Doc(value.F("lastmod", value.NewInt32(1))))),
 		value.F("$db", value.NewString("config"))))

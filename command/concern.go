@@ -266,6 +266,9 @@ func checkConcerns(req *Request) error {
 		if err != nil {
 			return err
 		}
+		if rc.Level == "snapshot" && req.Spec.Name == "getMore" {
+			return nil // drivers send it with all of a snapshot session's commands; the cursor has its snapshot
+		}
 		if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level).
 				Prefix("")

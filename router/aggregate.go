@@ -44,9 +44,10 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	} else if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
 		return r.relayAny(op, dst)
 	}
-	if err := r.pinSnapshot(op); err != nil {
-		return dst, err
-	}
+	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.aggregateIn(op, coll, dst) })
+}
+
+func (r *Router) aggregateIn(op *command.Op, coll string, dst []byte) ([]byte, error) {
 	a := &aggCommand{ns: op.Req.NS(coll), pipeline: op.Arg("pipeline"), body: op.Req.Body}
 	op.Stats.NS, op.Stats.Type = a.ns, "command"
 	if coll == "$cmd.aggregate" {

@@ -13,6 +13,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -27,16 +28,18 @@ type testCluster struct {
 	config *configsvr.Manager
 	confP  cluster.Peer
 	shards map[string]cluster.Peer
+	points map[string]*cluster.FailPoints // by shard
 	client *command.Client
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
 	t.Helper()
 	ctx := context.Background()
-	c := &testCluster{t: t, shards: map[string]cluster.Peer{}}
+	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, points: map[string]*cluster.FailPoints{}}
 	clock := cluster.NewVectorClock(time.Now)
 	open := func(set string, config bool) *shardnode.Server {
-		s, err := shardnode.Open(shardnode.Config{Memory: true, SetName: set, Host: set + ":27018", Config: config, Clock: clock, Info: &command.Info{Host: "test"}})
+		c.points[set] = cluster.NewFailPoints()
+		s, err := shardnode.Open(shardnode.Config{Memory: true, Points: c.points[set], SetName: set, Host: set + ":27018", Config: config, Clock: clock, Info: &command.Info{Host: "test"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,6 +94,25 @@ func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
 		c.t.Fatalf("%v: %v", cmd, err)
 	}
 	return decode(c.t, reply)
+}
+
+// point sets one of a shard's fail points; entered waits until it was come to.
+func (c *testCluster) point(shard, name string, on bool) (entered func()) {
+	c.t.Helper()
+	mode := "off"
+	if on {
+		mode = "alwaysOn"
+	}
+	if _, err := c.points[shard].Configure(name, value.NewString(mode), nil); err != nil {
+		c.t.Fatal(err)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := c.points[shard].Register(name).WaitEntered(ctx, 1); err != nil {
+			c.t.Fatalf("%s: %v", name, err)
+		}
+	}
 }
 
 func decode(t testing.TB, raw []byte) bson.M {

@@ -22,13 +22,14 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	if !value.Lookup(op.Req.Body, mergeKeyOption).IsMissing() {
 		return dst, command.UnknownField("find." + mergeKeyOption)
 	}
-	if err := r.pinSnapshot(op); err != nil {
-		return dst, err
-	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"
+	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.findIn(op, ns, dst) })
+}
+
+func (r *Router) findIn(op *command.Op, ns string, dst []byte) ([]byte, error) {
 	from := len(dst)
-	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
 		dst, err = r.findOn(op, info, dst[:from])
 		return err

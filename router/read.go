@@ -108,13 +108,14 @@ func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return r.relayAny(op, dst)
 	}
-	if err := r.pinSnapshot(op); err != nil {
-		return dst, err
-	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
+	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.distinctIn(op, ns, dst) })
+}
+
+func (r *Router) distinctIn(op *command.Op, ns string, dst []byte) ([]byte, error) {
 	from := len(dst)
-	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
 		dst, err = r.distinctOn(op, info, dst[:from])
 		return err

@@ -1,26 +1,41 @@
 package router
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// pinSnapshot gives a read with level snapshot its time, one for all shards that it reaches: the newest that this router
-// knows, which is behind nothing the client has seen.
-func (r *Router) pinSnapshot(op *command.Op) error {
-	if op.Req.ReadConcern == nil {
-		return nil
+// atSnapshot runs a read. One with level snapshot gets its time, one for all shards that it reaches: the newest that this
+// router knows, which is behind nothing the client has seen. Where the shards cannot answer at that time, because a
+// transaction was being committed or a range was moving then, it is a later one; a time that the client named is final.
+func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([]byte, error)) ([]byte, error) {
+	rc := command.ReadConcern{}
+	if op.Req.ReadConcern != nil {
+		var err error
+		if rc, err = command.ParseReadConcern(op.Req.ReadConcern); err != nil {
+			return dst, err
+		}
 	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	if err != nil || rc.Level != "snapshot" || rc.AtClusterTime != 0 {
-		return err
+	if rc.Level != "snapshot" || rc.AtClusterTime != 0 || transactionOf(op) != nil {
+		return read(dst)
 	}
-	at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
-	op.Req.ReadConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))
-	op.Req.Body = rebuild(op.Req.Body, map[string]bool{"readConcern": true}, value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern)))
-	return nil
+	from := len(dst)
+	for try := 0; ; try++ {
+		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
+		op.Req.ReadConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))
+		op.Req.Body = rebuild(op.Req.Body, map[string]bool{"readConcern": true}, value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern)))
+		out, err := read(dst[:from])
+		if !mongoerr.In(err, mongoerr.CategorySnapshot) || try >= maxSnapshotTries || cluster.Backoff(op, try/2) != nil {
+			return out, err
+		}
+		dst = out
+	}
 }
+
+// maxSnapshotTries bounds how often a snapshot is read at a later time.
+const maxSnapshotTries = 12
 
 // appendSnapshotTime names the time of a snapshot read in a reply that the router makes itself.
 func appendSnapshotTime(dst []byte, op *command.Op) []byte {

@@ -15,6 +15,11 @@ func (s *Server) follow(info storage.ApplyInfo) {
 	if s.Clock != nil {
 		s.Clock.AdvanceCluster(uint64(info.TS))
 	}
+	if info.Snapshot {
+		if err := s.Node.loadNoticed(); err != nil {
+			s.Node.warn("Transactions and migrations under way could not be read from a snapshot", err)
+		}
+	}
 	again := info.Snapshot
 	for _, c := range info.Touched {
 		again = again || c.DB() == "admin" || c.NS == settingsNS || c.NS == clusterParamsNS

@@ -31,13 +31,22 @@ type migrations struct {
 	wake  chan struct{}
 
 	coordinators coordinators
+	deleting     sync.Mutex // held by a range deletion
 
 	mu struct {
 		sync.Mutex
-		ctx context.Context // ends when the node steps down
-		out *donor
-		in  *recipient
+		ctx       context.Context // ends when the node steps down
+		out       *donor
+		in        *recipient
+		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
+		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
 	}
+}
+
+// section is the critical section of a collection that a migration is in.
+type section struct {
+	ns string
+	c  *criticalSection
 }
 
 // keyRange is a range of the shard key space: min is part of it, max is not.
@@ -116,6 +125,9 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 }
 
 func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
+	if err := m.awaitRecovery(op); err != nil {
+		return nil, err
+	}
 	m.state.Catalog.InvalidateCollection(ns)
 	info, err := m.state.Catalog.Collection(op, ns)
 	if err != nil {
@@ -160,7 +172,9 @@ func (m *migrations) endDonor(d *donor) {
 	}
 	d.mu.Unlock()
 	m.mu.Lock()
-	m.mu.out = nil
+	if m.mu.out == d {
+		m.mu.out = nil
+	}
 	m.mu.Unlock()
 	m.wakeDeleter()
 }
@@ -242,6 +256,9 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 		err = d.m.hang(op, 4)
 	}
 	if err == nil {
+		err = d.announce(op)
+	}
+	if err == nil {
 		committed, err = d.commit(op)
 	}
 	if err != nil && !committed && !errors.Is(err, errOutcomeUnknown) {
@@ -274,8 +291,18 @@ func (d *donor) waitSteady(ctx context.Context) error {
 // migrationLockWait is how long a migration waits for open transactions on its collection; writers queue behind it.
 const migrationLockWait = 500 * time.Millisecond
 
+// announce tells the shard's secondaries that the placement is about to change.
+func (d *donor) announce(ctx context.Context) error {
+	id := value.NewBinary(4, d.id[:])
+	return d.m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Notice(placingNotice("announced", id, d.ns))
+		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a migration of "+d.ns+" is about to be committed")))})
+		return nil
+	})
+}
+
 // commit is the critical section: no write may begin until the placement has changed, or is known not to.
-func (d *donor) commit(op *command.Op) (bool, error) {
+func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	s := d.m.state
 	locks := d.m.n.ddl.m.NewLocker()
 	locks.SetTimeout(migrationLockWait)
@@ -283,20 +310,24 @@ func (d *donor) commit(op *command.Op) (bool, error) {
 		locks.UnlockAll()
 		return false, err
 	}
-	err := s.EnterCritical(d.ns, "moveChunk")
+	critical, err := s.EnterCritical(d.ns, "moveChunk")
 	indexes := readyIndexes(d.m.n.Engine.Catalog().Lookup(d.ns))
 	locks.UnlockAll()
 	if err != nil {
 		return false, err
 	}
-	defer s.LeaveCritical(d.ns)
+	defer func() {
+		if !errors.Is(err, errOutcomeUnknown) || !d.m.hold(d, critical) {
+			s.LeaveCritical(d.ns, critical)
+		}
+	}()
 	if _, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes)); err != nil {
 		return false, err
 	}
 	if err := d.m.hang(op, 5); err != nil {
 		return false, err
 	}
-	s.BlockReads(d.ns)
+	s.BlockReads(critical)
 	info, err := s.Catalog.Collection(op, d.ns)
 	if err == nil && info.Map == nil {
 		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded any more", d.ns)
@@ -388,17 +419,108 @@ func (m *migrations) decide(ctx context.Context, id [16]byte, ns string, uuid ca
 	if err != nil {
 		return err // the coordinator document stays: it is tried again at the next start
 	}
+	var deletion []byte
 	if committed {
-		err = m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(id, ns, uuid, m.state.ID, r, false))
-	} else {
-		err = m.n.removeDoc(ctx, rangeDeletionsNS, idv)
+		deletion = rangeDeletion(id, ns, uuid, m.state.ID, r, false)
 	}
-	if err != nil {
-		return err
-	}
-	if err := m.n.removeDoc(ctx, coordinatorsNS, idv); err != nil {
+	if err := m.conclude(ctx, idv, ns, deletion); err != nil {
 		return err
 	}
 	m.wakeDeleter()
 	return nil
+}
+
+// conclude ends a migration here: its coordinator document goes, and its range deletion becomes deletion, or goes too.
+// Both at once: repeated once the range had been deleted and had come back, the deletion would be of live documents.
+func (m *migrations) conclude(ctx context.Context, id value.Value, ns string, deletion []byte) error {
+	return m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Notice(placingNotice("concluded", id, ns))
+		coordinators := s.Catalog().Lookup(coordinatorsNS)
+		if coordinators == nil {
+			return nil
+		}
+		if _, ok, err := s.LookupID(coordinators, id); err != nil || !ok {
+			return err
+		}
+		ranges, err := collectionFor(s, u, rangeDeletionsNS)
+		if err == nil {
+			err = putRecord(s, u, ranges, id, deletion)
+		}
+		if err == nil {
+			err = putRecord(s, u, coordinators, id, nil)
+		}
+		return err
+	})
+}
+
+// hold keeps a critical section until the outcome of its migration is known; false where the node is no primary any more.
+func (m *migrations) hold(d *donor, c *criticalSection) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.ctx.Err() != nil || m.mu.out != d {
+		return false
+	}
+	m.mu.held[d.id] = section{d.ns, c}
+	return true
+}
+
+// release ends the critical section of a migration whose outcome is known.
+func (m *migrations) release(id [16]byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.mu.held[id]
+	delete(m.mu.held, id)
+	for _, other := range m.mu.held {
+		ok = ok && other.c != s.c
+	}
+	if ok {
+		m.state.LeaveCritical(s.ns, s.c)
+	}
+}
+
+// releaseAll ends all critical sections: the node is no primary any more.
+func (m *migrations) releaseAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.held = nil
+	m.state.EndAllCritical()
+}
+
+// holdUndecided closes the collections of migrations that an earlier primary left without a decision: its commit may still
+// be on its way to the config server, or be done, and what is written here until that is known would be lost with the
+// range. m.mu is held.
+func (m *migrations) holdUndecided() error {
+	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
+		if !value.Lookup(doc, "decision").IsMissing() {
+			return nil
+		}
+		var id [16]byte
+		copy(id[:], value.Lookup(doc, "_id").Bytes())
+		ns := value.Lookup(doc, "nss").Str()
+		for _, other := range m.mu.held {
+			if other.ns == ns {
+				m.mu.held[id] = other
+				return nil
+			}
+		}
+		m.mu.held[id] = section{ns, m.state.TakeCritical(ns, "recovery of a migration")}
+		return nil
+	})
+}
+
+// awaitRecovery waits until what an earlier primary left undecided is decided: its outcome is about ranges that the next
+// migration may be about, too.
+func (m *migrations) awaitRecovery(ctx context.Context) error {
+	m.mu.Lock()
+	recovered := m.mu.recovered
+	m.mu.Unlock()
+	if recovered == nil {
+		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+	}
+	select {
+	case <-recovered:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

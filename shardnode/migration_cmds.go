@@ -46,13 +46,13 @@ func (m *migrations) service() replication.Service {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil
-			return nil
+			m.mu.recovered, m.mu.held = make(chan struct{}), map[[16]byte]section{}
+			return m.holdUndecided()
 		},
 		Run: func(ctx context.Context, _ int64) {
 			m.background(ctx)
-			m.mu.Lock() // no recipient begins from here on
-			m.mu.Unlock()
-			m.wg.Wait()
+			m.releaseAll()
+			m.wg.Wait() // no recipient begins any more
 		},
 	}
 }
@@ -386,6 +386,9 @@ func (m *migrations) background(ctx context.Context) {
 	for retry := time.Duration(0); ; {
 		op := m.n.Service.Background(ctx, m.n.ownClient())
 		err := m.recover(op)
+		if err == nil {
+			m.recoveryDone()
+		}
 		if err == nil && !coordinators {
 			err = m.recoverCoordinators()
 			coordinators = err == nil
@@ -406,6 +409,16 @@ func (m *migrations) background(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (m *migrations) recoveryDone() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.mu.recovered:
+	default:
+		close(m.mu.recovered)
 	}
 }
 
@@ -433,6 +446,9 @@ func (m *migrations) recover(op *command.Op) error {
 		if running {
 			return nil // it will decide for itself
 		}
+		if now, err := m.n.getDoc(coordinatorsNS, value.Lookup(doc, "_id")); err != nil || now == nil {
+			return err // it did, since the list was begun
+		}
 		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()
 		uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
 		if v, err := cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion")); err == nil {
@@ -446,12 +462,10 @@ func (m *migrations) recover(op *command.Op) error {
 		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 			return err
 		}
+		m.release(id) // from here on the placement says whose the range is
 		if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != uuid {
 			// The collection is gone: there is nothing to keep or delete.
-			if err := m.n.removeDoc(op, rangeDeletionsNS, value.Lookup(doc, "_id")); err != nil {
-				return err
-			}
-			return m.n.removeDoc(op, coordinatorsNS, value.Lookup(doc, "_id"))
+			return m.conclude(op, value.Lookup(doc, "_id"), ns, nil)
 		}
 		rg := value.Lookup(doc, "range").Doc()
 		r := newKeyRange(info.Map.Key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc())

@@ -77,6 +77,9 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 	}
 	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: newKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
+	if err := m.awaitRecovery(op); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	parent, busy := m.mu.ctx, m.mu.in != nil || m.mu.out != nil
 	if !busy && parent.Err() == nil {

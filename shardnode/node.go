@@ -64,6 +64,7 @@ type Node struct {
 	retries    retryTable
 	txns       txnCounters
 	prepared   preparedTxns
+	placing    placing
 	buckets    openBuckets
 	now        func() time.Time
 }

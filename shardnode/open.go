@@ -218,6 +218,11 @@ func (s *Server) start() error {
 		}
 	}
 	s.Engine.OnApply(s.follow)
+	s.Engine.OnNotice(n.hear)
+	if err := n.loadNoticed(); err != nil {
+		close(s.done)
+		return err
+	}
 	var follower sync.WaitGroup
 	follower.Add(1)
 	go func() {

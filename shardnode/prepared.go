@@ -21,13 +21,16 @@ import (
 
 const preparedNS = "config.system.preparedTransactions"
 
-// preparedTxns is what readers at a time ask about prepared transactions: see awaitPrepared.
+// preparedTxns is what readers at a time ask about prepared transactions: see awaitPrepared. Every member keeps it, by the
+// notices of the units that make promises, carry them out and remove them.
 type preparedTxns struct {
-	count atomic.Int64 // of both lists below
+	count atomic.Int64 // 0 where nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
-		open    map[*openTxn]storage.Timestamp // when each was prepared
-		settled []settledTxn
+		open    map[string]storage.Timestamp // by promiseKey: when each was prepared, 0 where that is not known
+		settled []settledTxn                 // in the order of their commits
+		from    storage.Timestamp            // before it nothing is known of what was settled
+		lost    bool                         // nothing is known before the promises are loaded
 	}
 }
 
@@ -38,18 +41,49 @@ type settledTxn struct {
 	at                 time.Time
 }
 
-// add notes that a transaction is prepared, or about to be, since a time; 0 where that is not known: readers at any time
-// wait then.
-func (p *preparedTxns) add(t *openTxn, since storage.Timestamp) {
+// The notices of units that prepare, commit or forget a promise; a promise that is forgotten and was not committed is
+// aborted, or its commit was told before.
+func promiseNotice(state string, lsid []byte, number int64, decided storage.Timestamp) []byte {
+	return value.Doc(value.F("promise", value.NewString(state)), value.F("key", value.NewString(promiseKey(lsid, number))), value.F("decided", decided.Value()))
+}
+
+func promiseKey(lsid []byte, number int64) string { return string(coordinatorKey(lsid, number).Doc()) }
+
+// hear takes in a notice, before the unit that it is of is visible.
+func (p *preparedTxns) hear(ts storage.Timestamp, notice []byte, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.open == nil {
-		p.mu.open = make(map[*openTxn]storage.Timestamp)
+	defer p.recount()
+	if notice == nil {
+		p.mu.lost = true
+		return
 	}
-	if _, known := p.mu.open[t]; !known {
-		p.count.Add(1)
+	key := value.Lookup(notice, "key").Str()
+	switch value.Lookup(notice, "promise").Str() {
+	case "prepared":
+		if p.mu.open == nil {
+			p.mu.open = make(map[string]storage.Timestamp)
+		}
+		p.mu.open[key] = ts
+	case "committed":
+		delete(p.mu.open, key)
+		for len(p.mu.settled) > 0 && p.mu.settled[0].at.Before(now.Add(-settledFor)) {
+			p.mu.settled = p.mu.settled[1:]
+		}
+		decided := storage.Timestamp(value.Lookup(notice, "decided").TimestampU64())
+		p.mu.settled = append(p.mu.settled, settledTxn{decided, ts, now})
+	case "forgotten":
+		delete(p.mu.open, key)
 	}
-	p.mu.open[t] = since
+}
+
+// recount is called with mu held.
+func (p *preparedTxns) recount() {
+	n := len(p.mu.open) + len(p.mu.settled)
+	if p.mu.lost || p.mu.from > 0 {
+		n++
+	}
+	p.count.Store(int64(n))
 }
 
 // open is the number of prepared transactions.
@@ -59,41 +93,54 @@ func (p *preparedTxns) open() int64 {
 	return int64(len(p.mu.open))
 }
 
-// settle ends the wait for a transaction; decided is 0 for one that was aborted.
-func (p *preparedTxns) settle(t *openTxn, decided storage.Timestamp, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, known := p.mu.open[t]; !known {
-		return
-	}
-	delete(p.mu.open, t)
-	for len(p.mu.settled) > 0 && p.mu.settled[0].at.Before(now.Add(-settledFor)) {
-		p.mu.settled = p.mu.settled[1:]
-	}
-	if decided != 0 {
-		p.mu.settled = append(p.mu.settled, settledTxn{decided, t.ts, now})
-	}
-	p.count.Store(int64(len(p.mu.open) + len(p.mu.settled)))
-}
-
 // settledFor is how long readers at earlier times are still told: longer than any transaction lives.
 const settledFor = 5 * time.Minute
 
-// at tells a reader at a time whether it has to wait, or cannot be answered without showing a part of a transaction.
+// at tells a reader at a time whether it has to wait, or cannot be answered without showing a part of a transaction. What
+// is visible at that time has been heard of.
 func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mu.lost {
+		return true, nil
+	}
 	for _, prepared := range p.mu.open {
 		if prepared <= ts {
 			return true, nil
 		}
 	}
-	for _, s := range p.mu.settled {
-		if s.decided <= ts && ts < s.committed {
-			return false, mongoerr.Newf(mongoerr.SnapshotUnavailable, "Unable to read at %v: a transaction over several shards was being committed then; please retry the operation", ts)
-		}
+	refuse := ts < p.mu.from
+	for i := len(p.mu.settled) - 1; i >= 0 && ts < p.mu.settled[i].committed && !refuse; i-- {
+		refuse = p.mu.settled[i].decided <= ts
+	}
+	if refuse {
+		return false, mongoerr.Newf(mongoerr.SnapshotUnavailable, "Unable to read at %v: a transaction over several shards was being committed then; please retry the operation", ts)
 	}
 	return false, nil
+}
+
+// loadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
+func (n *Node) loadPromises() error {
+	s := n.Engine.Snapshot()
+	defer s.Release()
+	open := make(map[string]storage.Timestamp)
+	err := n.eachDoc(preparedNS, func(doc []byte) error {
+		id := value.Lookup(doc, "_id").Doc()
+		open[promiseKey(value.Lookup(id, "lsid").Doc(), safeInt64(value.Lookup(id, "txnNumber")))] = 0
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p := &n.prepared
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.open, p.mu.settled, p.mu.from, p.mu.lost = open, nil, 0, false
+	if s.Catalog().Lookup(preparedNS) != nil {
+		p.mu.from = s.Timestamp()
+	}
+	p.recount()
+	return nil
 }
 
 // awaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
@@ -140,22 +187,19 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 		parts = [][]byte{value.ArrayOf()}
 	}
 	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
-	n.prepared.add(t, 0) // no reader may pass between the promise and its note
 	err := n.writeUnit(op, durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := collectionFor(snap, u, preparedNS)
 		for i := 0; err == nil && i < len(parts); i++ {
 			err = putIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
 		}
 		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
+		u.Notice(promiseNotice("prepared", s.lsid, t.number, 0))
 		return err
 	})
-	if err != nil {
-		n.prepared.settle(t, 0, n.now())
-		return err
+	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
+		t.state, t.parts = txnPrepared, len(parts)
 	}
-	t.state, t.parts = txnPrepared, len(parts)
-	n.prepared.add(t, t.prepared)
-	return nil
+	return err
 }
 
 func preparedID(lsid []byte, number int64, part int) value.Value {
@@ -171,6 +215,7 @@ func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, par
 				return err
 			}
 		}
+		u.Notice(promiseNotice("forgotten", lsid, number, 0))
 		return nil
 	})
 }
@@ -229,7 +274,6 @@ func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	s.enrol()
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
-	n.prepared.add(t, 0)
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
 			if m, ok := movedWriteOf(v.Doc()); ok {
@@ -261,11 +305,11 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 	decided := storage.Timestamp(at.TimestampU64())
 	n.Engine.AdvanceClock(decided)
 	ctx := context.WithoutCancel(op)
+	t.unit.Notice(promiseNotice("committed", s.lsid, t.number, decided))
 	ts, err := n.Set.Commit(ctx, t.unit, wc)
 	if ts == 0 && err != nil {
 		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
 			// The log may commit it yet. Whoever is primary next, this node too, knows, and opens it anew if it did not.
-			n.prepared.settle(t, 0, n.now())
 			n.closeTxn(s, txnAborted)
 			return err
 		}
@@ -275,7 +319,6 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 	if t.ts = ts; err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	n.prepared.settle(t, decided, n.now())
 	_ = n.forgetPromise(ctx, s.lsid, t.number, t.parts, relaxed) // what it leaves, restorePrepared removes
 	return nil
 }
@@ -292,13 +335,11 @@ func (n *Node) reopen(ctx context.Context, s *retrySession) {
 		}
 		p.parts = append(p.parts, value.Lookup(doc, "applyOps").Doc())
 	}
-	n.prepared.settle(t, 0, n.now())
 	n.closeTxn(s, txnAborted)
 	for n.notPrimary() == nil {
 		if err := n.restore(ctx, s, p); err == nil || !storage.ErrConflict(err) {
 			return
 		}
-		n.prepared.settle(s.txn, 0, n.now())
 		n.closeTxn(s, txnAborted)
 		time.Sleep(time.Millisecond)
 	}
@@ -310,7 +351,6 @@ func (n *Node) abortPrepared(op *command.Op, s *retrySession) error {
 	if err := n.forgetPromise(context.WithoutCancel(op), s.lsid, t.number, t.parts, durable); err != nil {
 		return err
 	}
-	n.prepared.settle(t, 0, n.now())
 	n.closeTxn(s, txnAborted)
 	n.txns.aborted.Add(1)
 	return nil

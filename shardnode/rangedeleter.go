@@ -36,11 +36,22 @@ func (m *migrations) deleteRanges(op *command.Op, ns string) error {
 		if value.Lookup(doc, "pending").Truthy() || (ns != "" && value.Lookup(doc, "nss").Str() != ns) {
 			return nil
 		}
+		if err := m.pause(op, "suspendRangeDeletion"); err != nil {
+			return err
+		}
 		return m.deleteRange(op, doc)
 	})
 }
 
+// deleteRange carries out one range deletion, if it is still there: its reader may have it from a list that is old by
+// now. The range may have come back since, with documents that somebody else's deletion made way for.
 func (m *migrations) deleteRange(op *command.Op, doc []byte) error {
+	m.deleting.Lock()
+	defer m.deleting.Unlock()
+	now, err := m.n.getDoc(rangeDeletionsNS, value.Lookup(doc, "_id"))
+	if err != nil || now == nil || value.Lookup(now, "pending").Truthy() {
+		return err
+	}
 	ns := value.Lookup(doc, "nss").Str()
 	uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
 	key, err := cluster.ParseShardKey(value.Lookup(doc, "keyPattern").Doc())

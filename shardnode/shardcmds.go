@@ -157,18 +157,19 @@ func (m *migrations) runParticipantBlock(op *command.Op, dst []byte) ([]byte, er
 	switch kind := op.Req.Str("blockType"); kind {
 	case "Unblock":
 		m.state.Catalog.InvalidateCollection(ns)
-		m.state.LeaveCritical(ns)
+		m.state.EndCritical(ns, why)
 	case "Writes", "ReadsAndWrites":
 		unlock, err := m.n.lockCollection(op, ns, lock.X)
 		if err != nil {
 			return dst, err
 		}
 		defer unlock()
-		if err := m.state.EnterCritical(ns, why); err != nil {
+		c, err := m.state.EnterCritical(ns, why)
+		if err != nil {
 			return dst, err
 		}
 		if kind == "ReadsAndWrites" {
-			m.state.BlockReads(ns)
+			m.state.BlockReads(c)
 		}
 	default:
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", kind)

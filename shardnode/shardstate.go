@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -44,30 +45,62 @@ func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cl
 }
 
 // EnterCritical begins a critical section of a namespace or database for writes.
-func (s *ShardState) EnterCritical(name, why string) error {
+func (s *ShardState) EnterCritical(name, why string) (*criticalSection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.mu.critical[name]; c != nil {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
+		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
 	}
-	s.mu.critical[name] = &criticalSection{ended: make(chan struct{}), why: why}
-	return nil
+	c := &criticalSection{ended: make(chan struct{}), why: why}
+	s.mu.critical[name] = c
+	return c, nil
+}
+
+// TakeCritical begins a critical section for reads and writes in the place of whatever holds the name: who waited for that
+// finds this one.
+func (s *ShardState) TakeCritical(name, why string) *criticalSection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.critical[name]; c != nil {
+		close(c.ended)
+	}
+	c := &criticalSection{reads: true, ended: make(chan struct{}), why: why}
+	s.mu.critical[name] = c
+	return c
+}
+
+// EndCritical ends the critical section that was begun for a reason, where it still holds the name.
+func (s *ShardState) EndCritical(name, why string) {
+	s.mu.Lock()
+	c := s.mu.critical[name]
+	s.mu.Unlock()
+	if c != nil && c.why == why {
+		s.LeaveCritical(name, c)
+	}
+}
+
+// EndAllCritical ends every critical section: the node is no primary any more, and who began them may ask another to end them.
+func (s *ShardState) EndAllCritical() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.mu.critical {
+		close(c.ended)
+	}
+	clear(s.mu.critical)
 }
 
 // BlockReads makes a critical section hold up reads too.
-func (s *ShardState) BlockReads(name string) {
+func (s *ShardState) BlockReads(c *criticalSection) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.mu.critical[name]; c != nil {
-		c.reads = true
-	}
+	c.reads = true
+	s.mu.Unlock()
 }
 
 // LeaveCritical ends a critical section.
-func (s *ShardState) LeaveCritical(name string) {
+func (s *ShardState) LeaveCritical(name string, c *criticalSection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.mu.critical[name]; c != nil {
+	if s.mu.critical[name] == c {
 		delete(s.mu.critical, name)
 		close(c.ended)
 	}
@@ -101,30 +134,48 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if c := s.section(ns, write); c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why)}
 	}
-	if err := s.checkMoment(op, ns); err != nil || received.IsIgnored() {
-		return err
+	if !received.IsIgnored() {
+		err = s.compare(op, ns, received)
+		// Who is older refreshes: where the sender knows more, this shard asks the config server before it says no.
+		if err != nil && s.senderIsNewer(op, ns, received) {
+			s.Catalog.InvalidateCollection(ns)
+			err = s.compare(op, ns, received)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	err = s.compare(op, ns, received)
-	if err == nil {
-		return nil
-	}
-	// Who is older refreshes: where the sender knows more, this shard asks the config server before it says no.
-	if s.senderIsNewer(op, ns, received) {
-		s.Catalog.InvalidateCollection(ns)
-		return s.compare(op, ns, received)
-	}
-	return err
+	return s.checkMoment(op, ns) // by the placement that was agreed on
 }
 
-// checkMoment refuses a statement of a transaction that reads at a time when this shard did not have all of its ranges.
+// momentOf is the time that an operation reads at, where it is given; 0 for one that reads the newest.
+func momentOf(op *command.Op) (storage.Timestamp, error) {
+	if t := txnOf(op); t != nil {
+		if t.base == nil {
+			return 0, nil
+		}
+		return t.base.Timestamp(), nil
+	}
+	if op.Req.ReadConcern == nil {
+		return 0, nil
+	}
+	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
+	return storage.Timestamp(rc.AtClusterTime), err
+}
+
+// checkMoment refuses a read at a time when this shard did not have all of its ranges: a statement of a transaction, or a
+// read at a cluster time of its own.
 func (s *ShardState) checkMoment(op *command.Op, ns string) error {
-	t := txnOf(op)
-	if t == nil || t.base == nil {
-		return nil
+	at, err := momentOf(op)
+	if at == 0 || err != nil {
+		return err
 	}
 	info, err := s.Catalog.Collection(op, ns)
-	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(t.base.Timestamp()) {
+	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(at) {
 		return nil // what is wrong with the placement, the comparison of versions tells
+	}
+	if txnOf(op) == nil {
+		return mongoerr.Newf(mongoerr.StaleChunkHistory, "Unable to read from %s at %v: ranges of it have moved to shard %s since; please retry the operation", ns, at, s.ID)
 	}
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }

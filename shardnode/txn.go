@@ -391,7 +391,6 @@ func (n *Node) abortTxns() {
 	for _, s := range sessions {
 		<-s.busy
 		if s.txn != nil && s.txn.state == txnPrepared { // whoever becomes primary restores it
-			n.prepared.settle(s.txn, 0, n.now())
 			n.closeTxn(s, txnAborted)
 		}
 		n.abortTxn(s)

@@ -271,6 +271,9 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	}
 	var r result
 	err := w.retry(func() error {
+		if st.onWrite != nil {
+			st.onWrite(nil, nil) // what an attempt before this one would have written is not written
+		}
 		var err error
 		r, err = w.runOne(ns, st, wc)
 		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(ns, st, err) {

@@ -71,6 +71,9 @@ func (n *Node) readFilter(op *command.Op, c *catalog.Collection) (func(doc []byt
 	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil, nil
 	}
+	if n.placementMoves(c.NS) {
+		n.sharding.Load().Catalog.InvalidateCollection(c.NS)
+	}
 	return n.Sharding().ReadFilter(op, c)
 }
 

@@ -355,6 +355,7 @@ func (e *Engine) stamp(u *UnitOfWork) {
 	for _, id := range u.drops {
 		_ = b.Set(dropKey(ts, id), nil, nil)
 	}
+	u.stampNotices(b)
 	if len(u.superseded) > 0 {
 		_ = b.Set(timeKey(buf[:], e.lines[u.line].superseded, ts), u.superseded, nil)
 	}
@@ -405,6 +406,9 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 // publish makes the group visible: counters, catalog and timestamp at once for new readers, then the hooks in order,
 // then the claims are given back. replica.mu is held.
 func (e *Engine) publish(g *Group) {
+	if g.err == nil {
+		e.tellNotices(g)
+	}
 	if now := e.view.Load(); g.err == nil && (g.last > now.ts || g.local > now.local) {
 		cat := g.cat
 		if now.cat != g.old {

@@ -62,6 +62,7 @@ type Engine struct {
 
 	commit    committer
 	replica   replicaState
+	notices   notices
 	claims    claimTable
 	iters     iterPool
 	snapshots snapshotRegistry

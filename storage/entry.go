@@ -73,6 +73,8 @@ type effects struct {
 	drops  []pendingDrop
 	next   []byte // value of metaNext
 	info   ApplyInfo
+	// notices are those of the entry's units, each behind its timestamp.
+	notices [][]byte
 }
 
 // ApplyEntry applies an entry that another member made, or this one. On the primary it must be that of the first group in
@@ -141,6 +143,10 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 		}
 		if !ok {
 			break
+		}
+		if kind == pebble.InternalKeyKindLogData {
+			fx.notices = append(fx.notices, append([]byte(nil), k...))
+			continue
 		}
 		id := identOf(k)
 		switch {
@@ -266,6 +272,9 @@ func (e *Engine) showEntry(fx *effects) {
 		e.lines[lineReplicated].drops.add(d.ts, d.ident)
 	}
 	e.noteNext(fx.next)
+	for _, p := range fx.notices {
+		e.notices.tellStamped(p)
+	}
 	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits)}, fx.counts, len(fx.edits) > 0)
 	e.setDurable(fx.ts)
 	e.watch.wake()

@@ -382,6 +382,7 @@ func (e *Engine) load(era uint32) error {
 	}
 	e.noteNext(numbers)
 	e.replica.mu.follower = nil
+	e.notices.tell(top, nil)
 	e.view.Store(&view{moment{top, local, era}, cat})
 	e.replica.at.Store(at)
 	e.durable.Store(uint64(top))

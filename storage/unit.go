@@ -29,6 +29,7 @@ type UnitOfWork struct {
 		commit   []func(Timestamp)
 		rollback []func()
 	}
+	notices    [][]byte
 	superseded []byte // keys that got a newer version, each with its length
 	drops      []catalog.Ident
 	scratch    *unitScratch
@@ -141,7 +142,7 @@ func (u *UnitOfWork) writes() int {
 
 // Empty tells whether the unit has nothing to commit.
 func (u *UnitOfWork) Empty() bool {
-	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0
+	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
 }
 
 // ChangesCatalog tells whether the unit makes or changes collections or indexes. That an index gets its first document with

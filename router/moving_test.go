@@ -1,0 +1,158 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// Retryable writes count each once, and no two of them make the same version of a document, while chunks move.
+func TestRetryableWritesBesideMigrations(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	for _, coll := range []string{"reg", "other"} {
+		c.run("admin", fmt.Sprintf(`{"shardCollection": "d.%s", "key": {"_id": 1}}`, coll))
+		c.run("admin", fmt.Sprintf(`{"split": "d.%s", "middle": {"_id": 0}}`, coll))
+	}
+	const docs = 8
+	for i := range docs {
+		c.run("d", fmt.Sprintf(`{"insert": "reg", "documents": [{"_id": %d, "n": 0}]}`, i-docs/2))
+	}
+	var mu sync.Mutex
+	seen := map[[2]int32]int{}
+	var done, moved atomic.Int64
+	end := time.Now().Add(2 * time.Second)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			w, rnd := c.teller(i), rand.New(rand.NewPCG(uint64(i), 7))
+			for time.Now().Before(end) {
+				k := int32(rnd.IntN(docs) - docs/2)
+				w.number++
+				m := c.runAs(w, "d", fmt.Sprintf(`{"findAndModify": "reg", "query": {"_id": %d}, "update": {"$inc": {"n": 1}}, "new": true, %s, "txnNumber": {"$numberLong": "%d"}}`, k, w.lsid, w.number))
+				n, ok := get(m["value"], "n").(int32)
+				if !ok {
+					t.Errorf("%v", m)
+					return
+				}
+				mu.Lock()
+				if other, twice := seen[[2]int32{k, n}]; twice {
+					t.Errorf("version %d of %d was made by %d and by %d", n, k, other, i)
+				}
+				seen[[2]int32{k, n}] = i
+				mu.Unlock()
+				done.Add(1)
+			}
+		}()
+	}
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		mover := command.NewClient(99, "test", "test", nil)
+		for i := 0; time.Now().Before(end); i++ {
+			coll := []string{"other", "reg"}[i/2%2]
+			body, _ := bson.Marshal(bson.D{{Key: "moveChunk", Value: "d." + coll}, {Key: "find", Value: bson.D{{Key: "_id", Value: 1}}},
+				{Key: "to", Value: fmt.Sprintf("shard%d", (i+1)%2)}, {Key: "$db", Value: "admin"}})
+			if decode(t, c.router.Run(context.Background(), mover, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))["ok"] == 1.0 {
+				moved.Add(1)
+			}
+		}
+	}()
+	wg.Wait()
+	t.Logf("%d writes, %d migrations", done.Load(), moved.Load())
+	if done.Load() == 0 || moved.Load() == 0 {
+		t.Error("nothing was tried")
+	}
+}
+
+func (c *testCluster) runAs(w *teller, db, cmd string) bson.M {
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		c.t.Error(err)
+	}
+	body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		c.t.Error(err)
+	}
+	return decode(c.t, c.router.Run(context.Background(), w.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+}
+
+// twoHalves shards d.c by _id in two chunks, the upper on shard0 like the lower, with a document in each.
+func (c *testCluster) twoHalves() {
+	c.t.Helper()
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.c", "middle": {"_id": 0}}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": -1, "x": 1}, {"_id": 1, "x": 1}]}`)
+}
+
+func (c *testCluster) move(to string) {
+	c.t.Helper()
+	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": 1}, "to": %q}`, to))
+}
+
+// A range deletion that somebody else has carried out since its deleter read of it is not carried out again: the range may
+// have come back, with documents that live.
+func TestOldRangeDeletionsAreNotRepeated(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	entered := c.point("shard0", "suspendRangeDeletion", true)
+	c.move("shard1")
+	entered() // the deleter has read that the range is to be deleted
+	c.move("shard0")
+	c.point("shard0", "suspendRangeDeletion", false)
+	// The deleter is through once it takes up the next deletion.
+	c.move("shard1")
+	for end := time.Now().Add(10 * time.Second); c.rangeDeletions("shard0") > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":1}]`)
+}
+
+func (c *testCluster) rangeDeletions(shard string) int32 {
+	m := c.admin(c.shards[shard], bson.D{{Key: "count", Value: "rangeDeletions"}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "config"}})
+	return m["n"].(int32)
+}
+
+// What reads at a time before a range came to its shard is refused there, even by a shard that has not heard yet that it
+// owns the range: its copy shows nothing of that time.
+func TestReadsBeforeARangeArrivedAreRefused(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	w := c.teller(0)
+	m, code := w.do("d", `{"find": "c", "filter": {"_id": -1}}`, true) // which sets the transaction's time
+	if code != 0 {
+		t.Fatal(m)
+	}
+	snapshot := c.run("d", `{"find": "c", "filter": {"_id": -1}, "readConcern": {"level": "snapshot"}}`)
+	at := get(snapshot["cursor"], "atClusterTime").(bson.Timestamp)
+	entered := c.point("shard0", "moveChunkHangAtStep6", true) // placed, and the new owner has not been told
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		c.move("shard1")
+	}()
+	entered()
+	c.run("admin", `{"flushRouterConfig": 1}`)
+	if m, code := w.do("d", `{"find": "c", "filter": {"_id": 1}}`, false); code != 272 {
+		t.Errorf("in a transaction: %v", m)
+	}
+	old := fmt.Sprintf(`{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I)
+	if m := c.raw("d", old); m["code"] != int32(250) {
+		t.Errorf("at a time of before: %v", m)
+	}
+	c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot"}}`), `[{"_id":1,"x":1}]`)
+	c.point("shard0", "moveChunkHangAtStep6", false)
+	wg.Wait()
+}

@@ -1,0 +1,49 @@
+package shardnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// A findAndModify whose first attempt met a conflict, and whose document has changed by the second, modifies nothing and
+// says so: what the first attempt would have written is not its answer.
+func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "v": 0}]}`)
+	const lsid = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
+	n.ok("d", `{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"w": 1}}, "new": true, "txnNumber": {"$numberLong": "1"}, `+lsid+`}`)
+	// Another unit of work holds the session's image, as one does that takes over sessions with a chunk.
+	node := n.srv.Node
+	s := node.Engine.Snapshot()
+	u := node.Engine.NewUnitOfWork(s)
+	c := s.Catalog().Lookup(imagesNS)
+	cur := s.Scan(c, storage.ScanOptions{})
+	if !cur.Next() {
+		t.Fatal("there is no image")
+	}
+	image := append([]byte(nil), cur.Doc()...)
+	cur.Close()
+	if err := putIn(s, u, c, appendField(image, "held", value.NewBool(true))); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan any, 1)
+	go func() {
+		answer <- n.do("d", `{"findAndModify": "c", "query": {"_id": 1, "v": 0}, "update": {"$set": {"v": 1}}, "new": true, "txnNumber": {"$numberLong": "2"}, `+lsid+`}`)["value"]
+	}()
+	time.Sleep(50 * time.Millisecond) // attempts follow each other much faster
+	n.other().ok("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"v": 2}}}]}`)
+	u.Rollback()
+	s.Release()
+	if got := <-answer; got != nil {
+		t.Errorf("it answers %v", got)
+	}
+}
+
+// other is another client of the node.
+func (n *testNode) other() *testNode {
+	return &testNode{t: n.t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
+}
