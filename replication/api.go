@@ -225,6 +225,8 @@ type StateMachine interface {
 	ApplyEntry(data []byte, index, term uint64) error
 	ApplyNothing(index, term uint64) error
 	AppliedIndex() (index, term uint64)
+	// EntryTime is the timestamp of an entry's newest unit.
+	EntryTime(data []byte) storage.Timestamp
 
 	SnapshotMachine
 }

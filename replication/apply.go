@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -144,7 +145,8 @@ type applyItem struct {
 
 // applierState belongs to the applier.
 type applierState struct {
-	primary uint64 // the term in which the engine takes writes
+	primary uint64           // the term in which the engine takes writes
+	due     <-chan time.Time // an entry that was put off may be due; nil where none was
 }
 
 // runApplier applies what is committed, in order, while the log is written on.
@@ -154,20 +156,28 @@ func (r *Raft) runApplier() {
 		case <-r.ctx.Done():
 			return
 		case <-r.applies.wake:
+		case <-r.applier.due:
 		}
-		for _, x := range r.applies.take() {
-			if r.ctx.Err() != nil {
-				return
+		if err := r.applyAll(r.applies.take()); err != nil {
+			if r.ctx.Err() == nil {
+				r.fail(fmt.Errorf("applying the raft log: %w", err))
 			}
-			if err := r.applyOne(&x); err != nil {
-				if r.ctx.Err() == nil {
-					r.fail(fmt.Errorf("applying the raft log: %w", err))
-				}
-				return
-			}
+			return
 		}
 		r.afterApply()
 	}
+}
+
+func (r *Raft) applyAll(items []applyItem) error {
+	for i := range items {
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		if err := r.applyOne(&items[i]); err != nil {
+			return err
+		}
+	}
+	return r.applyDue()
 }
 
 func (r *Raft) applyOne(x *applyItem) error {
@@ -216,7 +226,12 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 	index, term := e.GetIndex(), e.GetTerm()
 	switch {
 	case e.GetType() != raftpb.EntryNormal:
-		return r.applyConf(e)
+		if err := r.applyConf(e); err != nil || r.putsOff() {
+			return err
+		}
+		return r.m.ApplyNothing(index, term)
+	case r.putsOff():
+		return nil
 	case len(e.GetData()) == 0:
 		if err := r.m.ApplyNothing(index, term); err != nil {
 			return err
@@ -304,7 +319,7 @@ func (r *Raft) applyConf(e *raftpb.Entry) error {
 			return err
 		}
 	}
-	return r.m.ApplyNothing(index, term)
+	return nil
 }
 
 // applyConfState changes raft's quorum. A forced change is not a step from the configuration before, but a whole.

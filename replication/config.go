@@ -111,6 +111,14 @@ func (c *SetConfig) Member(id int) *MemberConfig {
 	return nil
 }
 
+// delayOf is the seconds by which a member is delayed.
+func (c *SetConfig) delayOf(id int) uint32 {
+	if m := c.Member(id); m != nil {
+		return uint32(m.DelaySecs)
+	}
+	return 0
+}
+
 // ByHost finds a member by its host; nil if there is none.
 func (c *SetConfig) ByHost(host string) *MemberConfig {
 	for i := range c.Members {

@@ -60,8 +60,8 @@ func (c *SetConfig) Validate() error {
 	return c.checkModes()
 }
 
-// checkMember checks one member. Arbiters, delayed members and members without indexes are refused: every member holds
-// the same bytes as all others, which is what makes an acknowledged write survive, and a vote without data would not.
+// checkMember checks one member. Arbiters and members without indexes are refused: every member holds the same bytes as all
+// others, if some of them later, which is what makes an acknowledged write survive, and a vote without data would not.
 func (c *SetConfig) checkMember(m *MemberConfig) error {
 	bad := func(format string, args ...any) error {
 		return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, format, args...)
@@ -88,8 +88,6 @@ func (c *SetConfig) checkMember(m *MemberConfig) error {
 		return bad("Members in replica set configurations being used for config servers cannot have a non-zero secondaryDelaySecs")
 	case c.ConfigServer && !m.BuildIndexes:
 		return bad("Members in replica set configurations being used for config servers must build indexes")
-	case m.DelaySecs > 0:
-		return mongoerr.Newf(mongoerr.NotImplemented, "secondaryDelaySecs: delayed members (member %s)", m.Host)
 	case !m.BuildIndexes:
 		return mongoerr.Newf(mongoerr.NotImplemented, "buildIndexes: false: members without indexes (member %s)", m.Host)
 	}

@@ -33,6 +33,7 @@
 //  4. The log is never cut behind what the engine has applied, nor while a member that gets a snapshot needs it. The store
 //     writes log and data in one journal, in order, so a crash leaves them consistent; openLog and check refuse what is
 //     not, and say how to resync.
+//     A delayed member's engine is behind what raft has handed out: delay.go.
 //  5. A member that lost its store votes and acknowledges nothing before it has a snapshot that is at least as new as
 //     what it had acknowledged.
 //  6. A new voter is a learner until it has caught up: a set that grows never waits for it.

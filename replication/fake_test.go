@@ -304,6 +304,10 @@ func (m *fakeMachine) ApplyEntry(data []byte, index, term uint64) error {
 }
 func (m *fakeMachine) ApplyNothing(index, term uint64) error { return m.apply(nil, index, term) }
 
+func (m *fakeMachine) EntryTime(data []byte) storage.Timestamp {
+	return storage.Timestamp(binary.BigEndian.Uint64(data))
+}
+
 func (m *fakeMachine) AppliedIndex() (uint64, uint64) {
 	s := m.state()
 	return s.index, s.term

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/storage"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 )
@@ -93,7 +94,7 @@ func (r *Raft) fresh(id uint64) bool {
 // ascendLate makes a member primary that has led for a while without being allowed to be.
 func (r *Raft) ascendLate(term uint64) error {
 	at, err := r.rlog.Term(r.applied.Load())
-	if err != nil || at != term {
+	if err != nil || at != term || r.putsOff() {
 		return nil // its own first entry is not applied yet
 	}
 	return r.ascend(term)
@@ -130,7 +131,7 @@ func (r *Raft) majorityLag() time.Duration {
 	defer r.peers.mu.Unlock()
 	ts := MajorityOf(c, func(id int) uint64 {
 		if s := r.peers.seen[uint64(id)+1]; id != self && s != nil {
-			return uint64(s.report.ts)
+			return min(uint64(s.report.ts)+uint64(storage.TimestampOf(c.delayOf(id), 0)), uint64(mine))
 		} else if id != self {
 			return 0
 		}
@@ -148,7 +149,7 @@ func (r *Raft) truncate() {
 	if size <= r.opts.LogSize {
 		return
 	}
-	to := min(r.rlog.overSize(r.opts.LogSize*3/4), r.applied.Load())
+	to := min(r.rlog.overSize(r.opts.LogSize*3/4), r.engineIndex())
 	_ = r.do(func() {
 		rn := r.loop.rn
 		if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {

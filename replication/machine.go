@@ -38,6 +38,9 @@ func (m engineMachine) ApplyGroup(g Group, index, term uint64) error {
 	return m.Engine.ApplyGroup(own, index, term)
 }
 
+// EntryTime implements StateMachine.
+func (m engineMachine) EntryTime(data []byte) storage.Timestamp { return storage.EntryTimestamp(data) }
+
 // Files implements SnapshotMachine.
 func (m engineMachine) Files() SnapshotFiles { return m.Engine.Files() }
 

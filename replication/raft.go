@@ -36,10 +36,10 @@ type Raft struct {
 	writable atomic.Bool
 	// announced is the term in which the observer has been told that this member is writable.
 	announced atomic.Uint64
-	together  atomic.Bool // all members end at once
-	growing   atomic.Bool // members of the configuration are to vote and do not yet
-	applied   atomic.Uint64
-	pending   atomic.Int64 // messages the appender has not dealt with
+	together  atomic.Bool   // all members end at once
+	growing   atomic.Bool   // members of the configuration are to vote and do not yet
+	applied   atomic.Uint64 // what raft has handed out; a delayed member's engine is behind it
+	pending   atomic.Int64  // messages the appender has not dealt with
 	flights   flights
 	roles     roleState
 	peers     peerTable
@@ -137,7 +137,7 @@ func (r *Raft) load() (err error) {
 	if r.rlog, err = openLog(r.opts.Store, r.opts.LogSize); err != nil {
 		return err
 	}
-	r.rlog.appliedIndex = r.applied.Load
+	r.rlog.appliedIndex = r.engineIndex
 	applied, _ := r.m.AppliedIndex()
 	if err := r.rlog.finishInstall(applied); err != nil {
 		return err

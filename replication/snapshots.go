@@ -164,7 +164,7 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 		return err
 	}
 	// A member that lost its store must not come back with less than it acknowledged.
-	for r.applied.Load() < match {
+	for r.engineIndex() < match {
 		if err := r.wait(ctx, time.Millisecond); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 	x := &sharedSnapshot{number: s.number, users: 1}
 	s.mu.Unlock()
 	x.dir = fmt.Sprintf("%s%x", outgoingDir, x.number)
-	r.pinLog(0, r.applied.Load())
+	r.pinLog(0, r.engineIndex())
 	defer r.unpinLog(0)
 	m, err := r.m.WriteSnapshot(ctx, x.dir, snapshotFile)
 	if err == nil {

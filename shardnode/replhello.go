@@ -41,6 +41,9 @@ func (r *ReplSet) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	if s.self.Hidden {
 		dst = value.Append(dst, "hidden", value.NewBool(true))
 	}
+	if s.self.DelaySecs > 0 {
+		dst = value.Append(dst, "secondaryDelaySecs", shortInt(s.self.DelaySecs))
+	}
 	if len(s.self.Tags) > 0 {
 		dst = value.Append(dst, "tags", value.NewDocument(replication.TagsDoc(s.self.Tags)))
 	}
