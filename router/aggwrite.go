@@ -240,24 +240,14 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 	if m.inserts() {
 		return doc, nil
 	}
-	if value.Lookup(doc, "_id").IsMissing() && (slices.Contains(m.on, "_id") || m.w.WhenMatched == "pipeline") {
-		doc = withID(doc) // only an insert needs one where documents are found by other fields
+	if m.w.NeedsID(m.on, doc) {
+		doc = withID(doc)
 	}
-	q, mark := value.Begin(nil)
-	for _, f := range m.on {
-		v := lookupPath(doc, f)
-		switch {
-		case v.T == value.Array:
-			return nil, mongoerr.Newf(51185, "$merge write error: 'on' field '%s' cannot be an array", f)
-		case v.IsNullish() && m.sparse:
-			return nil, mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null or undefined if supporting index is sparse", f)
-		case v.IsNullish():
-			v = value.NewNull()
-		}
-		q = value.Append(q, f, value.NewDocument(value.Doc(value.F("$eq", v))))
+	q, err := agg.MergeFilter(m.on, m.sparse, doc)
+	if err != nil {
+		return nil, err
 	}
-	q = value.End(q, mark)
-	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.change(doc)), value.F("collation", m.collation)}
+	f := []value.Field{value.F("q", value.NewDocument(q)), value.F("u", m.w.Change(doc)), value.F("collation", m.collation)}
 	if m.w.WhenNotMatched == "insert" {
 		f = append(f, value.F("upsert", value.NewBool(true)))
 	}
@@ -268,22 +258,6 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 		}
 	}
 	return value.Doc(f...), nil
-}
-
-// change is the update for a document that is matched.
-func (m *mergeWriter) change(doc []byte) value.Value {
-	lit := value.NewDocument(value.Doc(value.F("$literal", value.NewDocument(doc))))
-	switch m.w.WhenMatched {
-	case "replace":
-		return value.NewDocument(doc)
-	case "keepExisting":
-		return value.NewDocument(value.Doc(value.F("$setOnInsert", value.NewDocument(doc))))
-	case "pipeline":
-		return value.NewArray(value.ArrayOf(m.w.Pipeline...))
-	}
-	merged := value.NewDocument(value.Doc(value.F("$mergeObjects", value.NewArray(value.ArrayOf(value.NewString("$$ROOT"), lit)))))
-	stage := value.NewDocument(value.Doc(value.F("$replaceWith", merged)))
-	return value.NewArray(value.ArrayOf(stage))
 }
 
 // variables are those of a whenMatched pipeline: the stage's let and, always, the new document.

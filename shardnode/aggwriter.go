@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
@@ -229,43 +228,21 @@ func sameFields(key []byte, want map[string]bool) bool {
 
 func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
 	doc = append([]byte(nil), doc...)
-	// Only an insert needs an _id where documents are found by other fields: a match keeps the one it has.
-	if value.Lookup(doc, "_id").IsMissing() && (slices.Contains(m.spec.On, "_id") || m.spec.WhenMatched == "pipeline") {
+	if m.spec.NeedsID(m.spec.On, doc) {
 		stored, err := prepareInsert(doc, true, m.w.now)
 		if err != nil {
 			return err
 		}
 		doc = stored
 	}
-	filter, mark := value.Begin(nil)
-	for _, f := range m.spec.On {
-		v := lookupPath(doc, f)
-		if v.IsNullish() {
-			if m.sparse {
-				return mongoerr.Newf(51132, "$merge write error: 'on' field '%s' cannot be missing, null or undefined if supporting index is sparse", f)
-			}
-			v = value.NewNull()
-		}
-		var fm int
-		filter, fm = value.BeginKey(filter, value.Document, f)
-		filter = value.Append(filter, "$eq", v)
-		filter = value.End(filter, fm)
+	filter, err := agg.MergeFilter(m.spec.On, m.sparse, doc)
+	if err != nil {
+		return err
 	}
-	if err := m.write(value.End(filter, mark), doc, let); err != nil && m.failed == nil {
+	if err := m.write(filter, doc, let); err != nil && m.failed == nil {
 		m.failed = err
 	}
 	return nil
-}
-
-func lookupPath(doc []byte, path string) value.Value {
-	v := value.NewDocument(doc)
-	for _, p := range splitPath(path) {
-		if v.T != value.Document {
-			return value.Value{}
-		}
-		v = value.Lookup(v.Doc(), p)
-	}
-	return v
 }
 
 // collationValue is a collation as a statement's argument.
@@ -278,21 +255,8 @@ func collationValue(c *collation.Spec) value.Value {
 
 // write runs the statement that whenMatched and whenNotMatched stand for.
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
-	st := statement{filter: filter, collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
-	set := func(name string) value.Value {
-		return value.NewDocument(value.Doc(value.F(name, value.NewDocument(doc))))
-	}
-	switch m.spec.WhenMatched {
-	case "replace":
-		st.u = value.NewDocument(doc)
-	case "merge":
-		st.u = set("$set")
-	case "keepExisting":
-		st.u = set("$setOnInsert")
-	case "fail":
-		st.u = set("$setOnInsert")
-	case "pipeline":
-		st.u = value.NewArray(value.ArrayOf(m.spec.Pipeline...))
+	st := statement{filter: filter, u: m.spec.Change(doc), collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
+	if m.spec.WhenMatched == "pipeline" {
 		st.let = m.w.op.Req.Doc("let") // the command's variables are seen too, behind the stage's own
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
