@@ -138,7 +138,8 @@ func (r *planRound) special() {
 		beside = r.alternatives()
 	}
 	search, sort := bson.E{Key: "$text", Value: bson.D{{Key: "$search", Value: []string{"coffee", "cake tea", "run -shoes", `"coffee shop"`}[g.R.IntN(4)]}}}, bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}
-	if g.Geo {
+	near := g.Geo && (!g.Text || g.Chance(0.5))
+	if near {
 		at := bson.A{float64(g.R.IntN(20) - 10), float64(g.R.IntN(20) - 10)}
 		sort = bson.E{Key: "batchSize", Value: 10}
 		search = bson.E{Key: "geo", Value: bson.D{{Key: "$nearSphere", Value: bson.D{{Key: "$geometry", Value: bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: at}}}, {Key: "$maxDistance", Value: 4e5 + g.R.Float64()*1e6}}}}}
@@ -157,7 +158,7 @@ func (r *planRound) special() {
 	want := among(found, all)
 	filter := append(slices.Clone(beside), search)
 	got, _ := r.ids(r.coll, filter, sort)
-	if g.Geo { // places at the same distance come in any order
+	if near { // places at the same distance come in any order
 		slices.Sort(got)
 		slices.Sort(want)
 	}
@@ -226,6 +227,10 @@ func TestFormsOfPlans(t *testing.T) {
 	querytest.Rounds(t, 3*time.Second, func(t *testing.T, seed uint64) {
 		r := newPlanRound(t, n, seed)
 		r.knobs()
+		if r.g.Text {
+			r.rawDo(bson.D{{Key: "createIndexes", Value: r.coll}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "txt", Value: "text"}}},
+				{Key: "name", Value: "words"}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}}}}})
+		}
 		for k := range 60 {
 			name, args, ordered := r.form()
 			for range 1 + 2*r.g.R.IntN(2) { // by trial, by another, from the cache
