@@ -143,8 +143,30 @@ func (tb *table) run(t testing.TB, n *plan.Node) (out []row) {
 				}
 			}
 		}
+	case plan.AndSorted, plan.AndHash:
+		return tb.intersect(t, n)
 	default:
-		return in
+		if len(n.Inputs) == 1 {
+			return in
+		}
+		t.Fatalf("the test cannot run stage %s", n.Stage)
+	}
+	return out
+}
+
+// intersect gives the rows that all inputs give.
+func (tb *table) intersect(t testing.TB, n *plan.Node) (out []row) {
+	count := map[int]int{}
+	for _, i := range n.Inputs {
+		rows := tb.run(t, i)
+		if n.Stage == plan.AndSorted && !slices.IsSortedFunc(rows, func(a, b row) int { return a.rid - b.rid }) {
+			t.Fatalf("%s: the rows of an input are not in order", bsontext.Doc(i.Explain(nil)))
+		}
+		for _, r := range rows {
+			if count[r.rid]++; count[r.rid] == len(n.Inputs) {
+				out = append(out, r)
+			}
+		}
 	}
 	return out
 }
