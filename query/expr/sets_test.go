@@ -1,8 +1,10 @@
 package expr
 
 import (
+	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -54,4 +56,18 @@ func numbers(n int) (out []value.Value) {
 		out = append(out, value.NewInt32(int32(i)))
 	}
 	return out
+}
+
+// TestIndexOfCPIsLinear: a text in which nearly everything begins as what is looked for.
+func TestIndexOfCPIsLinear(t *testing.T) {
+	text, sub := bytes.Repeat([]byte("a"), 4<<20), append(bytes.Repeat([]byte("a"), 256<<10), 'b')
+	begin := time.Now()
+	if i := indexOfCP(text, sub, 0, -1); i != -1 || time.Since(begin) > 5*time.Second {
+		t.Errorf("%d after %s", i, time.Since(begin))
+	}
+	for _, c := range []struct{ start, end, want int }{{0, -1, 2}, {2, -1, 2}, {3, -1, 4}, {3, 4, -1}, {3, 5, 4}, {9, -1, -1}} {
+		if i := indexOfCP([]byte("aéxyxy"), []byte("xy"), c.start, c.end); i != c.want {
+			t.Errorf("from %d to %d: %d, want %d", c.start, c.end, i, c.want)
+		}
+	}
 }

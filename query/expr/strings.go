@@ -168,12 +168,12 @@ func indexOfCP(s, sub []byte, start, end int) int {
 		return 0
 	}
 	at := cpOffset(s, start)
-	for i := start; i < end; i++ { // a match starts before end; it may reach beyond
-		if bytes.HasPrefix(s[at:], sub) {
-			return i
-		}
-		_, size := utf8.DecodeRune(s[at:])
-		at += size
+	found := bytes.Index(s[at:], sub)
+	if found < 0 {
+		return -1
+	}
+	if i := start + utf8.RuneCount(s[at:at+found]); i < end { // a match starts before end; it may reach beyond
+		return i
 	}
 	return -1
 }
