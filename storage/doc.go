@@ -22,7 +22,7 @@
 //
 // After BecomePrimary a group is an entry of the replicated log: its batch, as it will be applied everywhere. Several are
 // in flight; the next is prepared on the tip, which is what those in flight will make of the view, and its claims are held
-// until it is applied. Resign gives up what is in flight: the log may commit it yet, and then it is applied like an entry
+// until it is applied. While little is in flight, units gather for a moment (gathers). Resign gives up what is in flight: the log may commit it yet, and then it is applied like an entry
 // of others. Members that follow learn from the batch's own keys what memory has to know: catalog entries, counters, drops.
 // The applied index is written in the batch of the entry, so that data and index are one. WriteSnapshot and
 // InstallSnapshot move everything replicated to a member that the log no longer reaches.
