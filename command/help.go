@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// helpTexts has a line for each command that clients may know: its name and what it does.
+// helpTexts has a line for each command that clients may know: its name and what it does, in words of our own.
 //
 //go:embed help.txt
 var helpTexts string
