@@ -21,4 +21,7 @@
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
 //  5. A session has one command at work at a time; who holds its busy may use its transaction.
 //  6. What was promised to commit is stored before it is said, and restored before anyone else writes.
+//  7. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
+//     unit's notices (hear), and read from the store where those were missed (loadNoticed).
+//  8. A collection whose migration is not decided takes no operation on a new primary before its outcome is known.
 package shardnode
