@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
@@ -105,7 +106,9 @@ func (r *Raft) send(m *raftpb.Message) {
 			return
 		}
 	case raftpb.MsgSnap:
-		r.startSnapshot(m.GetTo(), false)
+		if !r.startSnapshot(m.GetTo()) {
+			r.snapshotEnded(m.GetTo(), raft.SnapshotFailure) // it asks again after the next heartbeat
+		}
 		return
 	}
 	if p := r.peer(m.GetTo()); p != nil {
@@ -485,7 +488,7 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 		r.misnamed(e)
 	}
 	if e.report.flags&reportEmpty != 0 {
-		r.startSnapshot(id, true)
+		r.startSnapshot(id) // whatever raft believes that it has
 	}
 	r.waits.check(r)
 	if leaderChanged {

@@ -112,19 +112,19 @@ func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
 	return rec.snapshot(), nil
 }
 
-// startSnapshot begins to send a snapshot to a member, unless one is on its way. An empty member needs one whatever raft
-// believes.
-func (r *Raft) startSnapshot(id uint64, empty bool) {
+// startSnapshot begins to send a snapshot to a member, unless one is on its way. It is false where that cannot be yet: the
+// member may be in raft's configuration and not in the set's, or this one not know yet that it leads.
+func (r *Raft) startSnapshot(id uint64) bool {
 	l := r.lead.Load()
 	cfg := r.Config()
 	if l.state != raft.StateLeader || cfg == nil || cfg.Member(int(id)-1) == nil || r.ctx.Err() != nil {
-		return
+		return false
 	}
 	s := &r.snaps
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.out[id] != nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	o := &outgoing{SnapshotStatus: SnapshotStatus{Member: int(id) - 1, Started: time.Now()}, cancel: cancel}
@@ -141,12 +141,18 @@ func (r *Raft) startSnapshot(id uint64, empty bool) {
 		s.mu.Lock()
 		delete(s.out, id)
 		s.mu.Unlock()
-		r.in.push(input{f: func() {
-			if r.loop.rn != nil {
-				r.loop.rn.ReportSnapshot(id, status)
-			}
-		}})
+		r.snapshotEnded(id, status)
 	})
+	return true
+}
+
+// snapshotEnded tells raft, which sends that member nothing until then.
+func (r *Raft) snapshotEnded(id uint64, status raft.SnapshotStatus) {
+	r.in.push(input{f: func() {
+		if r.loop.rn != nil {
+			r.loop.rn.ReportSnapshot(id, status)
+		}
+	}})
 }
 
 // sendSnapshot makes or shares a snapshot and sends it.
