@@ -24,6 +24,7 @@ type retryTable struct {
 		sessions map[cluster.LogicalSessionID]*retrySession
 	}
 	writes  int64             // how many statements there had been at the last flush
+	quiet   int               // how many flushes there have been since one had something to write
 	flushed storage.Timestamp // what the last flush but one saw: complete up to there
 	pending storage.Timestamp // what the last flush saw
 }
@@ -39,11 +40,13 @@ type retrySession struct {
 	txn    *openTxn       // the transaction of that number, nil for retryable writes
 	used   time.Time
 	dirty  bool
+	// unsaved says that statements were executed that are not written down.
+	unsaved bool
 	// incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
 	// not known may have been executed.
 	incomplete bool
 	left       *leftCommit // of that number, whose outcome is not known
-	mu         sync.Mutex  // held to change, and to read runs, last, number and left, which may change without busy
+	mu         sync.Mutex  // held to change, and to read runs, last, number, unsaved and left, which may change without busy
 
 	parent   *retrySession              // of an internal transaction's session, nil for every other
 	of       int64                      // the parent's txnNumber that it is for
@@ -55,6 +58,7 @@ func (s *retrySession) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number, s.runs, s.image, s.txn, s.last, s.incomplete, s.left = number, nil, nil, nil, storage.NoOpTime, false, nil
+	s.unsaved = false
 }
 
 // stmtRun are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
@@ -186,7 +190,7 @@ func (s *retrySession) ran(r stmtRun) {
 
 // note is ran for who holds mu.
 func (s *retrySession) note(r stmtRun) {
-	s.dirty = true
+	s.dirty, s.unsaved = true, true
 	if n := len(s.runs); n > 0 && r.id.IsMissing() && s.runs[n-1].id.IsMissing() && s.runs[n-1].op == r.op && s.runs[n-1].to+1 == r.from {
 		s.runs[n-1].to = r.to
 		return

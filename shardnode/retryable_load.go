@@ -113,32 +113,42 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	t := &n.retries
 	seen := n.Engine.Visible()
 	limit := n.now().Add(-n.Sessions.Timeout())
-	type record struct{ id, doc []byte }
+	type record struct {
+		id, doc []byte
+		of      *retrySession
+	}
 	var records []record
 	t.mu.Lock()
 	for id, s := range t.mu.sessions {
 		select {
 		case <-s.busy:
 		default:
-			continue // it is at work: the next flush has it
+			// It is at work, perhaps for longer than what is written below may wait for.
+			s.mu.Lock()
+			if s.unsaved && len(s.runs) > 0 {
+				records = append(records, record{s.lsid, s.record(n.now(), false), s})
+				s.unsaved = false
+			}
+			s.mu.Unlock()
+			continue
 		}
 		s.mu.Lock()
 		switch {
 		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
 		case s.used.Before(limit), s.outdated():
-			records = append(records, record{id: s.lsid})
+			records = append(records, record{id: s.lsid, of: s})
 			delete(t.mu.sessions, id)
-		case s.dirty:
-			records = append(records, record{s.lsid, s.record()})
-			s.dirty = false
+		case s.dirty || s.unsaved:
+			records = append(records, record{s.lsid, s.record(s.used, s.txn != nil && s.txn.state == txnCommitted), s})
+			s.dirty, s.unsaved = false, false
 		}
 		s.mu.Unlock()
 		s.busy <- struct{}{}
 	}
 	t.mu.Unlock()
+	written := len(records)
 	for len(records) > 0 {
 		batch := records[:min(len(records), 500)]
-		records = records[len(batch):]
 		err := n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			c, err := collectionFor(s, u, transactionsNS)
 			for _, r := range batch {
@@ -149,15 +159,24 @@ func (n *Node) flushRetries(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
+			for _, r := range records { // the next flush has them before it says that it is complete
+				r.of.mu.Lock()
+				r.of.unsaved = true
+				r.of.mu.Unlock()
+			}
 			return err
 		}
+		records = records[len(batch):]
 	}
-	// A command that was at work during this flush is in the table by the next one, so the table is complete up to what the
-	// flush before this one saw.
-	writes := n.sizes.Writes()
-	idle := writes == t.writes && len(records) == 0 && t.flushed == t.pending
-	t.writes, t.flushed, t.pending = writes, t.pending, seen
-	if t.flushed == 0 || idle {
+	// A statement that was being committed during this flush is in the table by the next one, so the table is complete up
+	// to what the flush before this one saw. With nothing new that is said once more, and then no more.
+	if writes := n.sizes.Writes(); writes != t.writes || written > 0 {
+		t.writes, t.quiet = writes, 0
+	} else {
+		t.quiet++
+	}
+	t.flushed, t.pending = t.pending, seen
+	if t.flushed == 0 || t.quiet > 1 {
 		return nil
 	}
 	return n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -169,8 +188,9 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	})
 }
 
-// record is a session as config.transactions keeps it.
-func (s *retrySession) record() []byte {
+// record is a session as config.transactions keeps it; its number is that of a retryable write or of a transaction that has
+// committed. mu is held.
+func (s *retrySession) record(used time.Time, committed bool) []byte {
 	runs := make([]value.Value, len(s.runs))
 	for i, r := range s.runs {
 		f := []value.Field{value.F("from", value.NewInt32(r.from)), value.F("to", value.NewInt32(r.to)), value.F("op", value.NewStringBytes([]byte{r.op}))}
@@ -180,8 +200,8 @@ func (s *retrySession) record() []byte {
 		runs[i] = value.NewDocument(value.Doc(f...))
 	}
 	fields := []value.Field{value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
-		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(s.used))}
-	if s.txn != nil && s.txn.state == txnCommitted {
+		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
+	if committed {
 		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
 	}
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)

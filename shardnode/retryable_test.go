@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage"
 )
 
 const testLSID = `"lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}`
@@ -182,5 +183,33 @@ func TestRetriesSurviveARestart(t *testing.T) {
 		if err := n.srv.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What a session did is written down while a command of it is still at work, however long that takes.
+func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 1))
+	raise := inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 2)
+	n.ok("d", raise)
+	r := &n.srv.Node.retries
+	for _, s := range r.mu.sessions {
+		<-s.busy // its command goes on
+	}
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 2}]}`)
+	var at []storage.Timestamp
+	for range 6 {
+		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, n.srv.Node.Engine.Visible())
+	}
+	if at[5] != at[3] {
+		t.Error("an idle node goes on writing")
+	}
+	n.forgetSessions()
+	n.ok("d", raise)
+	if got := n.first("d", `{"find": "c", "filter": {"_id": 1}}`); len(got) != 1 || got[0] != "{ _id: 1, x: 1 }" {
+		t.Errorf("executed again: %v", got)
 	}
 }

@@ -59,7 +59,7 @@ func (t *retryTable) history(since storage.Timestamp) [][]byte {
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
 		if len(s.runs) > 0 && s.last.TS >= since {
-			out = append(out, s.record())
+			out = append(out, s.record(s.used, false))
 		}
 		s.mu.Unlock()
 	}
@@ -153,5 +153,5 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.record(), image, nil
+	return s.record(s.used, false), image, nil
 }
