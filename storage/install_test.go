@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/shoaldb/shoal/query/value"
@@ -60,8 +61,11 @@ func TestReplay(t *testing.T) {
 			m.e.Resign(errNoMember)
 		}
 		m.start()
-		// A store's own index is never behind what it holds: the next crash has to come after the replay.
+		// A store's own index is never behind what it holds: the next crash has to come after the replay, and keep it.
 		l.waitApplied(m, int(at))
+		if err := m.e.db.LogData(nil, pebble.Sync); err != nil {
+			t.Error(err)
+		}
 	}
 	w.wait()
 	l.settle()
