@@ -105,6 +105,15 @@ func (s LogicalSessionID) Doc() []byte {
 	return value.Doc(f...)
 }
 
+// ShownLSID is the lsid of a request as diagnostics show it: with the user that it belongs to.
+func ShownLSID(lsid []byte) []byte {
+	id, err := ParseLSID(lsid, NoUser)
+	if err != nil {
+		return lsid
+	}
+	return id.Doc()
+}
+
 // SessionStore is the sessions collection, config.system.sessions.
 type SessionStore interface {
 	// RefreshSessions stores that the sessions were used at the given time, creating missing records.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -15,16 +16,18 @@ type OpsView struct {
 	Locks    bool                                          // with what the operation has locked
 	Truncate bool                                          // long commands as text
 	Idle     bool                                          // connections that wait for their client too
+	Threads  []string                                      // what works in the background, shown with the idle connections
 	Cursor   func(dst []byte, op *Op, cursor int64) []byte // appends the cursor of a getMore; nil for none
 }
 
 // DescribeOps describes the running operations of self's service as currentOp shows them, those of this process's own
-// making left out. Of a running operation only what does not change while it runs is read: its request and its client.
+// making left out: what a router asks of a node of its process is the doing of the router's client. Of a running operation
+// only what does not change while it runs is read: its request and its client.
 func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	busy := map[*Client]bool{}
 	self.Service.EachOp(func(op *Op) {
-		if !op.Client.InProcess || op == self {
-			out = append(out, view.op(op))
+		if by := op.Caller(); by.Client != nil || op == self {
+			out = append(out, view.op(op, by))
 			busy[op.Client] = true
 		}
 	})
@@ -33,34 +36,82 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	}
 	self.Service.EachClient(func(c *Client) {
 		if !busy[c] {
-			out = append(out, view.idle(c))
+			out = append(out, view.idle(Caller{Client: c}, ""))
 		}
 	})
+	for _, name := range view.Threads {
+		out = append(out, view.idle(Caller{}, name))
+	}
 	return out
 }
 
-// client begins the description of what a connection does, or does not.
-func (w *OpsView) client(c *Client, active bool) (d []byte, mark int) {
+// Caller is the connection that an operation serves, none where it is the process's own work.
+type Caller struct {
+	Client *Client
+	Via    string // the address of the router in this process that it came through
+}
+
+// Caller follows an operation of a node to the router of the process that asked for it. What a node asks of itself is its
+// own work.
+func (op *Op) Caller() Caller {
+	from := op
+	for from.Client.InProcess {
+		if from = from.parentOp; from == nil || from.Service == op.Service {
+			return Caller{}
+		}
+	}
+	by := Caller{Client: from.Client}
+	if from != op {
+		by.Via = from.Service.Host
+	}
+	return by
+}
+
+// Describe appends what currentOp tells of a caller.
+func (by Caller) Describe(d []byte) []byte {
+	c := by.Client
+	if c == nil {
+		return d
+	}
+	remote := c.Remote
+	if by.Via != "" {
+		remote = by.Via
+	}
+	d = value.Append(d, "connectionId", value.NewInt64(c.ID))
+	d = value.Append(d, "client", value.NewString(remote))
+	meta, app := c.Metadata()
+	if meta == nil {
+		return d
+	}
+	if app != "" {
+		d = value.Append(d, "appName", value.NewString(app))
+	}
+	d, m := value.BeginKey(d, value.Document, "clientMetadata")
+	d = append(d, elements(meta)...)
+	if by.Via != "" {
+		d = value.Append(d, "mongos", value.NewDocument(value.Doc(value.F("host", value.NewString(by.Via)),
+			value.F("client", value.NewString(c.Remote)), value.F("version", value.NewString(Version)))))
+	}
+	return value.End(d, m)
+}
+
+// client begins the description of what a connection does, or does not. desc names what has none.
+func (w *OpsView) client(by Caller, desc string, active bool) (d []byte, mark int) {
 	d, mark = value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("op"))
 	d = value.Append(d, "host", value.NewString(w.Host))
-	d = value.Append(d, "desc", value.NewString("conn"+strconv.FormatInt(c.ID, 10)))
-	d = value.Append(d, "connectionId", value.NewInt64(c.ID))
-	d = value.Append(d, "client", value.NewString(c.Remote))
-	if meta, app := c.Metadata(); meta != nil {
-		if app != "" {
-			d = value.Append(d, "appName", value.NewString(app))
-		}
-		d = value.Append(d, "clientMetadata", value.NewDocument(meta))
+	if by.Client != nil {
+		desc = "conn" + strconv.FormatInt(by.Client.ID, 10)
 	}
+	d = by.Describe(value.Append(d, "desc", value.NewString(desc)))
 	d = value.Append(d, "active", value.NewBool(active))
 	d = value.Append(d, "currentOpTime", value.NewString(w.Now.Format("2006-01-02T15:04:05.000-07:00")))
 	return value.Append(d, "effectiveUsers", value.NewArray(value.ArrayOf())), mark
 }
 
-// idle describes a connection that waits for its client.
-func (w *OpsView) idle(c *Client) []byte {
-	d, m := w.client(c, false)
+// idle describes a connection that waits for its client, or a thread that waits for work.
+func (w *OpsView) idle(by Caller, thread string) []byte {
+	d, m := w.client(by, thread, false)
 	d = value.Append(d, "threaded", value.NewBool(true))
 	for _, name := range []string{"waitingForLock", "waitingForFlowControl"} {
 		d = value.Append(d, name, value.NewBool(false))
@@ -84,14 +135,15 @@ func truncated(cmd []byte) []byte {
 	return value.Doc(out...)
 }
 
-func (w *OpsView) op(op *Op) []byte {
+// op describes a running operation and whom it serves.
+func (w *OpsView) op(op *Op, by Caller) []byte {
 	body := op.Req.Body
 	name, ns := requestTarget(body)
-	d, m := w.client(op.Client, true)
+	d, m := w.client(by, "own work", true)
 	d = value.Append(d, "threaded", value.NewBool(true))
 	d = value.Append(d, "opid", value.NewInt32(op.ID))
 	if lsid := value.Lookup(body, "lsid"); lsid.T == value.Document {
-		d = value.Append(d, "lsid", lsid)
+		d = value.Append(d, "lsid", value.NewDocument(cluster.ShownLSID(lsid.Doc())))
 	}
 	run := w.Now.Sub(op.Start)
 	d = value.Append(d, "secs_running", value.NewInt64(int64(run.Seconds())))

@@ -33,6 +33,8 @@ type Service struct {
 	Hooks   Hooks
 	Started time.Time
 	Status  Status
+	// Host is a router's address, as others show it.
+	Host string
 	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that clients
 	// can tell old news. nil where the service has none.
 	Topology *Topology

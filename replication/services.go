@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -31,6 +32,7 @@ type Services struct {
 		ctx    context.Context
 		cancel context.CancelFunc
 		failed map[string]error
+		atWork []string // those whose Run has not returned
 	}
 	running sync.WaitGroup
 }
@@ -87,9 +89,16 @@ func (s *Services) start(ctx context.Context, term int64, list []Service) error 
 			continue
 		}
 		s.running.Add(1)
+		s.mu.Lock()
+		s.mu.atWork = append(s.mu.atWork, v.Name)
+		s.mu.Unlock()
 		go func() {
 			defer s.running.Done()
 			v.Run(ctx, term)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			i := slices.Index(s.mu.atWork, v.Name)
+			s.mu.atWork = slices.Delete(s.mu.atWork, i, i+1)
 		}()
 	}
 	return errors.Join(errs...)
@@ -129,4 +138,11 @@ func (s *Services) Each(f func(name, state string)) {
 			f(v.Name, "running")
 		}
 	}
+}
+
+// AtWork names the services that run now.
+func (s *Services) AtWork() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.atWork)
 }

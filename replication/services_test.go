@@ -52,6 +52,9 @@ func TestServices(t *testing.T) {
 			t.Error(err)
 		}
 		expect("added while primary", "late up 3")
+		if at := s.AtWork(); !slices.Equal(at, []string{"a", "late"}) {
+			t.Errorf("at work: %q", at)
+		}
 		s.Each(func(name, state string) { note("%s %s", name, state) })
 		expect("states", "a running", "broken rebuildFailed", "late running")
 		s.StepDown()
@@ -61,5 +64,8 @@ func TestServices(t *testing.T) {
 		_ = s.StepUp(4)
 		expect("again", "a up 4", "broken up 4", "late up 4")
 		s.StepDown()
+		if at := s.AtWork(); len(at) != 0 {
+			t.Errorf("at work after stepping down: %q", at)
+		}
 	})
 }

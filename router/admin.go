@@ -359,7 +359,7 @@ func (r *Router) flushRouterConfig(op *command.Op, dst []byte) ([]byte, error) {
 
 func (r *Router) isdbgrid(_ *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "isdbgrid", value.NewInt32(1))
-	return value.Append(dst, "hostname", value.NewString(r.Host)), nil
+	return value.Append(dst, "hostname", value.NewString(r.Service.Host)), nil
 }
 
 func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {

@@ -1,8 +1,6 @@
 package router
 
 import (
-	"time"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -39,7 +37,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 			return nil, false, nil // a shard says what is wrong
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
-			return command.DescribeOps(op, command.OpsView{Host: r.Host, Now: time.Now()}), true, nil
+			return r.localOps(op, spec.Doc()), true, nil
 		}
 		docs, err = r.shardOps(op, spec.Doc())
 		return docs, true, err

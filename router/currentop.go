@@ -1,66 +1,117 @@
 package router
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// currentOp shows the router's own operations and those of the shards, whose opid is "shard:id".
+// currentOp is the command: $currentOp of the shards.
 func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
-	filter, fm := value.Begin(nil)
-	first, local := true, false
-	for k, v := range value.Elements(op.Req.Body) {
-		switch {
-		case first || k == "$truncateOps" || k == "$ownOps" || k == "$all" || command.IsGeneric(k):
-		case k == "localOps":
-			local = v.Truthy()
-		default:
-			filter = value.Append(filter, k, v)
-		}
-		first = false
-	}
-	m, err := match.Compile(value.End(filter, fm), &match.Options{})
-	if err != nil {
-		return dst, err
-	}
-	docs := command.DescribeOps(op, command.OpsView{Host: r.Host, Now: time.Now()})
-	if !local {
-		far, err := r.shardOps(op, nil)
-		if err != nil {
-			return dst, err
-		}
-		docs = append(docs, far...)
-	}
-	dst, am := value.BeginKey(dst, value.Array, "inprog")
-	i := 0
-	for _, d := range docs {
-		ok, err := m.Match(d)
-		if err != nil {
-			return dst, err
-		}
-		if ok {
-			dst = value.AppendIndex(dst, i, value.NewDocument(d))
-			i++
-		}
-	}
-	return value.End(dst, am), nil
+	return command.CurrentOp(op, dst, func(spec []byte) ([][]byte, error) { return r.shardOps(op, spec) })
 }
 
-// shardOps asks the shards for theirs. The operations of shards in this process are the router's own, and not repeated.
+// localOps shows the router's own operations, cursors and transactions.
+func (r *Router) localOps(op *command.Op, spec []byte) [][]byte {
+	now := time.Now()
+	host := r.Service.Host
+	out := command.DescribeOps(op, command.OpsView{Host: host, Now: now, Cursor: r.appendBusyCursor,
+		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
+	if value.Lookup(spec, "idleCursors").Truthy() {
+		out = append(out, r.cursors.describeIdle(host)...)
+	}
+	if idle := value.Lookup(spec, "idleSessions"); idle.IsMissing() || idle.Truthy() {
+		out = append(out, r.txns.describeIdle(host, now)...)
+	}
+	return out
+}
+
+// described is what others may tell of a cursor; its caller holds mu.
+func (c *routerCursor) described() []value.Field {
+	return command.CursorView{ID: c.id, Created: c.created, Used: c.mu.used, Returned: c.returned.Load(), Batches: c.batches.Load(), NoTimeout: c.noTimeout,
+		Tailable: value.Lookup(c.origin, "tailable").Truthy(), AwaitData: value.Lookup(c.origin, "awaitData").Truthy(), Origin: c.origin}.Fields()
+}
+
+// describeIdle describes the cursors that no request works on.
+func (t *cursorTable) describeIdle(host string) (out [][]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.mu.byID {
+		c.mu.Lock()
+		if !c.mu.busy {
+			out = append(out, command.IdleCursor(host, c.ns, []byte(c.lsid), c.described()))
+		}
+		c.mu.Unlock()
+	}
+	return out
+}
+
+// appendBusyCursor appends the cursor that a getMore works on.
+func (r *Router) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
+	t := &r.cursors
+	t.mu.Lock()
+	c := t.mu.byID[id]
+	t.mu.Unlock()
+	if c == nil {
+		return dst
+	}
+	c.mu.Lock()
+	f := append(c.described(), value.F("operationUsingCursorId", value.NewInt64(int64(op.ID))))
+	c.mu.Unlock()
+	return value.Append(dst, "cursor", value.NewDocument(value.Doc(f...)))
+}
+
+// describeIdle describes the transactions that no command is at work in, as they stand on all their shards.
+func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.mu.sessions {
+		select {
+		case <-s.busy:
+			if x := s.txn; x != nil && !x.ended && x.commit == nil {
+				d, m := command.BeginIdleTxn(host, x.by, x.lsid)
+				d = value.Append(d, "active", value.NewBool(false))
+				d = value.Append(d, "transaction", value.NewDocument(x.describe(now)))
+				out = append(out, value.End(d, m))
+			}
+			s.busy <- struct{}{}
+		default:
+		}
+	}
+	return out
+}
+
+// describe is what $currentOp tells of a transaction; its caller holds the session.
+func (t *transaction) describe(now time.Time) []byte {
+	read := value.Lookup(t.readConcern, "atClusterTime")
+	f := command.TxnView{Number: t.number, ReadConcern: t.asked, Started: t.started, Active: t.active}.Fields(now, value.F("globalReadTimestamp", read))
+	if read.IsMissing() {
+		f = slices.DeleteFunc(f, func(f value.Field) bool { return f.Key == "globalReadTimestamp" })
+	}
+	parts := t.parts()
+	list := make([]value.Value, len(parts))
+	wrote := int32(0)
+	for i, p := range parts {
+		list[i] = value.NewDocument(value.Doc(value.F("name", value.NewString(p.shard)), value.F("coordinator", value.NewBool(i == 0)), value.F("readOnly", value.NewBool(!p.wrote))))
+		if p.wrote {
+			wrote++
+		}
+	}
+	return value.Doc(append(f, value.F("numParticipants", value.NewInt32(int32(len(parts)))), value.F("participants", value.NewArray(value.ArrayOf(list...))),
+		value.F("numReadOnlyParticipants", value.NewInt32(int32(len(parts))-wrote)), value.F("numNonReadOnlyParticipants", value.NewInt32(wrote)))...)
+}
+
+// shardOps asks the shards for theirs. An operation's id is "shard:id" here, and its client is the router that sent it.
 func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
 		return nil, err
-	}
-	if spec == nil {
-		spec = value.Doc()
 	}
 	stage := value.NewDocument(value.Doc(value.F("$currentOp", value.NewDocument(rebuild(spec, map[string]bool{"localOps": true, "targetAllNodes": true}, nil)))))
 	body := value.Doc(value.F("aggregate", value.NewInt32(1)), value.F("pipeline", value.NewArray(value.ArrayOf(stage))),
@@ -72,18 +123,26 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	var out [][]byte
 	for i := range replies {
 		for _, v := range value.Values(value.Lookup(value.Lookup(replies[i].body, "cursor").Doc(), "firstBatch").Doc()) {
-			d, m := value.Begin(nil)
-			d = value.Append(d, "shard", value.NewString(replies[i].shard))
-			for k, e := range value.Elements(v.Doc()) {
-				if n, ok := e.AsInt64(); k == "opid" && ok {
-					e = value.NewString(replies[i].shard + ":" + strconv.FormatInt(n, 10))
-				}
-				d = value.Append(d, k, e)
-			}
-			out = append(out, value.End(d, m))
+			out = append(out, fromShard(replies[i].shard, v.Doc()))
 		}
 	}
 	return out, nil
+}
+
+// fromShard is an operation's description of a shard as the router shows it.
+func fromShard(shard string, doc []byte) []byte {
+	d, m := value.Begin(nil)
+	d = value.Append(d, "shard", value.NewString(shard))
+	for k, e := range value.Elements(doc) {
+		switch n, ok := e.AsInt64(); {
+		case k == "opid" && ok:
+			e = value.NewString(shard + ":" + strconv.FormatInt(n, 10))
+		case k == "client":
+			k = "client_s"
+		}
+		d = value.Append(d, k, e)
+	}
+	return value.End(d, m)
 }
 
 // killOp kills an operation of the router by its number, or one of a shard by "shard:number".

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -31,8 +32,10 @@ type routerCursor struct {
 		used   time.Time
 	}
 	noTimeout bool
+	origin    []byte // the command that opened it
 	created   time.Time
-	batches   int // under busy
+	returned  atomic.Int64 // documents
+	batches   atomic.Int64
 }
 
 // cursorTable holds a router's open cursors.
@@ -49,8 +52,9 @@ func (t *cursorTable) init() { t.mu.byID = make(map[int64]*routerCursor) }
 
 // add registers a cursor under an id that is free here: two shards may choose the same one.
 func (t *cursorTable) add(c *routerCursor, want int64) int64 {
-	c.created, c.batches = time.Now(), 1
+	c.created = time.Now()
 	c.mu.used = c.created
+	c.batches.Store(1)
 	t.Opened.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,6 +185,11 @@ func (t *cursorTable) count() int {
 	return len(t.mu.byID)
 }
 
+// newCursor makes the cursor that an operation opens.
+func newCursor(op *command.Op, ns string) *routerCursor {
+	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...)}
+}
+
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
 // shard's, in place.
 func (r *Router) adopt(op *command.Op, at cluster.Peer, reply []byte, from int) *routerCursor {
@@ -192,7 +201,9 @@ func (r *Router) adopt(op *command.Op, at cluster.Peer, reply []byte, from int) 
 	if id == 0 {
 		return nil
 	}
-	c := &routerCursor{at: at, rid: id, ns: cursorNS(reply[from-4:]), lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op)}
+	c := newCursor(op, cursorNS(reply[from-4:]))
+	c.at, c.rid = at, id
+	c.returned.Store(batchLen(reply[from-4:]))
 	if mine := r.cursors.add(c, id); mine != id {
 		binary.LittleEndian.PutUint64(raw[len(raw)-8:], uint64(mine))
 	}
@@ -246,6 +257,16 @@ func cursorIDElement(reply []byte) []byte {
 	}
 }
 
+// batchLen counts the documents of a reply's batch.
+func batchLen(reply []byte) int64 {
+	for k, v := range value.Elements(value.Lookup(reply, "cursor").Doc()) {
+		if k == "firstBatch" || k == "nextBatch" {
+			return int64(value.Count(v.Doc()))
+		}
+	}
+	return 0
+}
+
 func cursorNS(reply []byte) string {
 	return value.Lookup(value.Lookup(reply, "cursor").Doc(), "ns").Str()
 }
@@ -283,7 +304,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
 	}
-	if c.batches++; c.batches == 2 {
+	if c.batches.Add(1) == 2 {
 		r.cursors.MoreThanOneBatch.Add(1)
 	}
 	if c.merge != nil {
@@ -344,6 +365,7 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 	if raw == nil {
 		return out, nil
 	}
+	c.returned.Add(batchLen(out[from-4:]))
 	slot := raw[len(raw)-8:]
 	if binary.LittleEndian.Uint64(slot) == 0 {
 		r.cursors.drop(c.id)

@@ -329,7 +329,10 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 	if done || single {
 		c.close(context.WithoutCancel(op), r)
 	} else {
-		id = r.cursors.add(&routerCursor{ns: ns, merge: c, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op)}, 0)
+		kept := newCursor(op, ns)
+		kept.merge = c
+		kept.returned.Store(n)
+		id = r.cursors.add(kept, 0)
 	}
 	dst = appendSnapshotTime(dst, op)
 	dst = value.Append(dst, "id", value.NewInt64(id))
@@ -355,6 +358,7 @@ func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]b
 		return dst, err
 	}
 	op.Stats.NReturned = n
+	c.returned.Add(n)
 	dst = value.End(dst, bm)
 	id := c.id
 	if done {

@@ -23,7 +23,6 @@ type Router struct {
 	TempDir  string // where merging stages spill to; empty for the system's own place
 	Fail     *cluster.FailPoints
 	Sessions *cluster.SessionCache
-	Host     string // host:port, as config.mongos shows it
 
 	config  cluster.Peer
 	cursors cursorTable
@@ -99,7 +98,7 @@ func (r *Router) heartbeat(ctx context.Context) error {
 		value.F("advisoryHostFQDNs", value.NewArray(value.ArrayOf())),
 		value.F("created", value.NewTime(r.Service.Started)))
 	u := value.Doc(
-		value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewString(r.Host))))),
+		value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewString(r.Service.Host))))),
 		value.F("u", value.NewDocument(value.Doc(value.F("$set", value.NewDocument(set))))),
 		value.F("upsert", value.NewBool(true)))
 	_, err := cluster.RunWrite(ctx, r.config, value.Doc(

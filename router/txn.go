@@ -35,6 +35,10 @@ type transaction struct {
 	number      int64
 	lsid        []byte
 	readConcern []byte // what participants begin with; nil for the default
+	asked       []byte // the client's own
+	by          command.Caller
+	started     time.Time
+	active      time.Duration // spent in its commands
 	statement   int    // counts the client's commands
 	failed      bool   // a statement of the running command failed
 	ended       bool   // aborted
@@ -135,6 +139,7 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 	t.failed = false
 	return func(err error) {
 		defer release()
+		t.active += time.Since(op.Start)
 		if (err != nil || t.failed) && !op.EndsTransaction() {
 			r.abortAll(context.WithoutCancel(op), t)
 		}
@@ -158,7 +163,7 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "txnNumber %d for session %s already started", req.TxnNumber, value.ShowDoc(req.LSID))
 	case req.StartTxn:
 		r.leaveBehind(op, s)
-		s.txn = &transaction{number: req.TxnNumber, lsid: append([]byte(nil), req.LSID...)}
+		s.txn = newTransaction(op)
 		return s.txn, s.txn.setReadConcern(r, op)
 	case req.TxnNumber == last:
 		if s.txn.ended && !op.EndsTransaction() {
@@ -167,11 +172,15 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 		return s.txn, nil
 	case req.Spec.Name == "commitTransaction": // begun through another router
 		r.leaveBehind(op, s)
-		s.txn = &transaction{number: req.TxnNumber, lsid: append([]byte(nil), req.LSID...)}
+		s.txn = newTransaction(op)
 		s.txn.commit = func(op *command.Op) error { return r.recoverCommit(op, s.txn) }
 		return s.txn, nil
 	}
 	return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "cannot continue txnId %d for session %s with txnId %d", last, value.ShowDoc(req.LSID), req.TxnNumber)
+}
+
+func newTransaction(op *command.Op) *transaction {
+	return &transaction{number: op.Req.TxnNumber, lsid: append([]byte(nil), op.Req.LSID...), by: op.Caller(), started: op.Start}
 }
 
 // leaveBehind aborts the transaction that a newer one of the session replaces.
@@ -192,6 +201,7 @@ func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 		return err
 	}
 	t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
+	t.asked = t.readConcern
 	if rc.Level == "snapshot" && rc.AtClusterTime == 0 {
 		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
 		t.readConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))

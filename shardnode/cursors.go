@@ -43,8 +43,9 @@ type cursor struct {
 	tailable  bool
 	awaitData bool
 	deadline  time.Duration // what is left of maxTimeMS for the whole cursor, 0 without
-	returned  int64
-	batches   int64
+	plan      string       // a summary of it
+	returned  atomic.Int64 // documents, which currentOp reads while they are counted
+	batches   atomic.Int64
 
 	pinned bool // guarded by the table
 	killed bool
@@ -263,7 +264,8 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		return dst, err
 	}
 	op.Stats.NReturned = count
-	c.returned, c.batches = count, 1
+	c.returned.Store(count)
+	c.batches.Store(1)
 	c.at = snapshotTime(op, c.snap)
 	var id int64
 	if (done && !c.staysOpen(count)) || single {
@@ -277,7 +279,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		if op.Req.LSID != nil {
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
-		c.origin = append([]byte(nil), op.Req.Body...)
+		c.origin, c.plan = append([]byte(nil), op.Req.Body...), op.Stats.PlanSummary
 		c.work = op.Work()
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
@@ -337,8 +339,8 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		return dst, err
 	}
 	op.Stats.NReturned = count
-	c.returned += count
-	if c.batches++; c.batches == 2 {
+	c.returned.Add(count)
+	if c.batches.Add(1) == 2 {
 		n.cursors.MoreThanOneBatch.Add(1)
 	}
 	id := c.id

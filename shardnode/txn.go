@@ -33,7 +33,7 @@ type openTxn struct {
 	left    *leftCommit       // the commit that is not decided, while committing
 
 	readConcern []byte
-	client      string        // who began it
+	by          command.Caller // who began it
 	active      time.Duration // spent in its commands
 
 	prepared storage.Timestamp // when it was promised to commit
@@ -158,7 +158,7 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	}
 	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
 	t.locks.SetTimeout(time.Duration(n.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
-	t.readConcern, t.client = value.Doc(), op.Client.Remote
+	t.readConcern, t.by = value.Doc(), op.Caller()
 	if op.Req.ReadConcern != nil {
 		t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
 	}

@@ -276,7 +276,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	if err != nil {
 		return nil, err
 	}
-	r.Host = advertised(a.info.Host, bound[0].(*net.TCPAddr).Port)
+	r.Service.Host = advertised(a.info.Host, bound[0].(*net.TCPAddr).Port)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
