@@ -39,9 +39,9 @@ type transaction struct {
 	by          command.Caller
 	started     time.Time
 	active      time.Duration // spent in its commands
-	statement   int    // counts the client's commands
-	failed      bool   // a statement of the running command failed
-	ended       bool   // aborted
+	statement   int           // counts the client's commands
+	failed      bool          // a statement of the running command failed
+	ended       bool          // aborted
 	commit      func(op *command.Op) error
 
 	mu struct { // requests to several shards go out at once

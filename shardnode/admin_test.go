@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -301,5 +302,26 @@ func TestDefaultReadConcernIsForData(t *testing.T) {
 	n.ok("d", `{"aggregate": 1, "pipeline": [{"$listClusterCatalog": {}}], "cursor": {}}`)
 	if got := n.code("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}, "readConcern": {"level": "majority"}}`); got != 72 {
 		t.Errorf("a read concern of the client's: code %d, want InvalidOptions", got)
+	}
+}
+
+// A lone server has no change streams, and says so wherever the stage stands.
+func TestLoneServerHasNoChangeStreams(t *testing.T) {
+	srv, err := Open(Config{Memory: true, Host: "test:27017", Info: &command.Info{Host: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	n.ok("d", `{"create": "v", "viewOn": "c", "pipeline": []}`)
+	for _, cmd := range []string{
+		`{"aggregate": "c", "pipeline": [{"$changeStream": {}}], "cursor": {}}`,
+		`{"aggregate": "c", "pipeline": [{"$lookup": {"from": "x", "pipeline": [{"$changeStream": {}}], "as": "a"}}], "cursor": {}}`,
+		`{"create": "w", "viewOn": "c", "pipeline": [{"$changeStream": {}}]}`,
+		`{"collMod": "v", "viewOn": "c", "pipeline": [{"$changeStream": {}}]}`,
+	} {
+		if got := n.code("d", cmd); got != 40573 {
+			t.Errorf("%s: code %d", cmd, got)
+		}
 	}
 }

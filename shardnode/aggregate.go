@@ -251,7 +251,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
 		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
-		ViewStages: a.viewStages, StageMemory: a.n.stageMemory,
+		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
 		return nil, err

@@ -43,8 +43,8 @@ type cursor struct {
 	tailable  bool
 	awaitData bool
 	deadline  time.Duration // what is left of maxTimeMS for the whole cursor, 0 without
-	plan      string       // a summary of it
-	returned  atomic.Int64 // documents, which currentOp reads while they are counted
+	plan      string        // a summary of it
+	returned  atomic.Int64  // documents, which currentOp reads while they are counted
 	batches   atomic.Int64
 
 	pinned bool // guarded by the table

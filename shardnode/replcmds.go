@@ -47,8 +47,11 @@ func (n *Node) replSpecs() []command.Spec {
 	}
 }
 
+// lone tells whether the node is a lone server.
+func (n *Node) lone() bool { return n.Repl == nil || n.Repl.Name == "" }
+
 func (n *Node) replSet() (*ReplSet, error) {
-	if n.Repl == nil || n.Repl.Name == "" {
+	if n.lone() {
 		return nil, mongoerr.New(mongoerr.NoReplicationEnabled, "not running with --replSet")
 	}
 	return n.Repl, nil

@@ -34,7 +34,7 @@ type openTxn struct {
 
 	readConcern []byte
 	by          command.Caller // who began it
-	active      time.Duration // spent in its commands
+	active      time.Duration  // spent in its commands
 
 	prepared storage.Timestamp // when it was promised to commit
 	parts    int               // of the record of that

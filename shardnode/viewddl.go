@@ -116,7 +116,7 @@ func (n *Node) checkViewPipeline(v *view) (reads []string, err error) {
 			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "%s is not valid within a view definition", k)
 		}
 	}
-	p, err := agg.Parse(v.pipeline, &agg.Options{NS: ns, Collation: v.collation, InView: true})
+	p, err := agg.Parse(v.pipeline, &agg.Options{NS: ns, Collation: v.collation, InView: true, Lone: n.lone()})
 	if err != nil {
 		return nil, err
 	}

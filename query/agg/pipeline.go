@@ -22,6 +22,7 @@ type Options struct {
 	FromRouter   bool                     // the pipeline is a shard's part: its $group states are sent on unfinished
 	InTxn        bool                     // a transaction refuses $out, $merge and others
 	InView       bool                     // the pipeline is being checked as a view's definition
+	Lone         bool                     // on a lone server, which has no change streams
 	MemoryLimit  int64                    // bytes per blocking stage; 0 for StageMemory's
 	StageMemory  func(stage string) int64 // bytes that a stage may hold; nil for 100 MB each
 	ViewStages   int                      // how many stages at the front come from the definition of a view

@@ -77,6 +77,8 @@ func one[S Stage](parse func(o *Options, arg value.Value) (S, error)) func(*Opti
 // allowed checks what does not depend on the stages around.
 func (r *row) allowed(name string, o *Options) error {
 	switch {
+	case o.Lone && name == "$changeStream":
+		return mongoerr.New(40573, "The $changeStream stage is only supported on replica sets")
 	case o.within == inLookup && r.noLookup:
 		return mongoerr.Newf(51047, "%s is not allowed within a $lookup's sub-pipeline", name)
 	case o.within == inUnion && r.noUnion:
