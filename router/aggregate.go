@@ -85,7 +85,7 @@ func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte
 			a.here = true
 			return r.runAggregate(op, a, dst[:from])
 		}
-		view, verr := resolvedView(err.(*mongoerr.Error))
+		view, verr := resolvedView(err)
 		if verr != nil {
 			return dst, verr
 		}
@@ -352,10 +352,11 @@ type viewDef struct {
 	collation []byte
 }
 
-func resolvedView(e *mongoerr.Error) (*viewDef, error) {
-	v := value.Lookup(e.Details, "resolvedView")
+// resolvedView reads it; the error itself where it tells of none.
+func resolvedView(err error) (*viewDef, error) {
+	v := value.Lookup(mongoerr.From(err).Details, "resolvedView")
 	if v.T != value.Document {
-		return nil, e
+		return nil, err
 	}
 	d := &viewDef{ns: value.Lookup(v.Doc(), "ns").Str(), pipeline: value.Values(value.Lookup(v.Doc(), "pipeline").Doc())}
 	if c := value.Lookup(v.Doc(), "collation"); c.T == value.Document {

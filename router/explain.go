@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -28,77 +29,75 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 		coll = arg.Str()
 	}
 	ns := op.Req.NS(coll)
-	from := len(dst)
 	cmd := string(name)
-	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		shards := explainTargets(info, cmd, inner.Doc())
-		if len(shards) == 0 {
-			return mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
-		}
-		var err error
-		if cmd == "aggregate" && info.Sharded() {
-			dst, err = r.explainSplit(op, info, shards, inner.Doc(), op.Arg("verbosity"), dst[:from])
-			return err
-		}
-		replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return explainFor(op, info, s), op.Req.Msg.Seqs })
-		if err := firstError(replies); err != nil {
-			return err
-		}
-		if cmd == "aggregate" {
-			dst = append(dst[:from], rebuildElements(replies[0].body, replyTrailer)...)
-			return nil
-		}
-		dst = r.explainFind(dst[:from], op, info, inner.Doc(), replies)
-		return nil
-	})
-	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
-		return r.explainView(op, err.(*mongoerr.Error), cmd, inner.Doc(), dst[:from])
+	return r.routedOrView(op, ns, dst,
+		func(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
+			return r.explainOn(op, info, cmd, inner.Doc(), dst)
+		},
+		func(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
+			return r.explainView(op, view, cmd, inner.Doc(), dst)
+		})
+}
+
+func (r *Router) explainOn(op *command.Op, info *cluster.CollectionInfo, cmd string, inner, dst []byte) ([]byte, error) {
+	shards := explainTargets(info, cmd, inner)
+	if len(shards) == 0 {
+		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
 	}
-	return dst, err
+	if cmd == "aggregate" && info.Sharded() {
+		return r.explainSplit(op, info, shards, inner, op.Arg("verbosity"), dst)
+	}
+	replies := r.scatter(op, shards, func(s string) ([]byte, []wire.Sequence) { return explainFor(op, info, s), op.Req.Msg.Seqs })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	if cmd == "aggregate" {
+		return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
+	}
+	return r.explainFind(dst, op, info, inner, replies), nil
 }
 
 // explainView explains the aggregate that a command on a view stands for.
-func (r *Router) explainView(op *command.Op, e *mongoerr.Error, cmd string, inner, dst []byte) ([]byte, error) {
-	view, err := resolvedView(e)
-	if err != nil {
-		return dst, err
-	}
-	stages := append([]value.Value(nil), view.pipeline...)
-	stage := func(name string, v value.Value) {
-		if !v.IsMissing() && (v.T != value.Document || value.Count(v.Doc()) > 0) {
-			stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-		}
-	}
+func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, dst []byte) ([]byte, error) {
+	hint := value.Lookup(inner, "hint")
+	skip, limit := command.LongOf(value.Lookup(inner, "skip")), command.LongOf(value.Lookup(inner, "limit"))
+	var stages []value.Value
 	switch cmd {
 	case "aggregate":
-		stages = append(stages, value.Values(value.Lookup(inner, "pipeline").Doc())...)
+		stages = value.Values(value.Lookup(inner, "pipeline").Doc())
 	case "find":
-		stage("$match", value.Lookup(inner, "filter"))
-		stage("$sort", value.Lookup(inner, "sort"))
-		stage("$skip", value.Lookup(inner, "skip"))
-		stage("$limit", value.Lookup(inner, "limit"))
-		stage("$project", value.Lookup(inner, "projection"))
-	case "count", "distinct":
-		stage("$match", value.Lookup(inner, "query"))
-		stage("$skip", value.Lookup(inner, "skip"))
-		stage("$limit", value.Lookup(inner, "limit"))
-		if cmd == "count" {
-			stage("$count", value.NewString("count"))
+		var err error
+		if stages, hint, err = viewquery.Find(inner, skip, limit); err != nil {
+			return dst, err
 		}
+	case "count":
+		stages = viewquery.Count(inner, skip, limit)
+	case "distinct":
+		stages = viewquery.Distinct(inner)
 	default:
-		return dst, e
+		return dst, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", op.Req.NS(value.Lookup(inner, cmd).Str()))
 	}
-	pipeline := value.NewArray(value.ArrayOf(stages...))
+	pipeline := value.NewArray(value.ArrayOf(append(append([]value.Value(nil), view.pipeline...), stages...)...))
 	_, coll := cluster.SplitNS(view.ns)
-	one := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())))
+	one := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())),
+		value.F("hint", hint), value.F("let", value.Lookup(inner, "let")), value.F("collation", viewCollation(inner, view)))
 	from := len(dst)
-	err = r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
+	err := r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
 		shards := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
 		var err error
 		dst, err = r.explainSplit(op, info, shards, one, op.Arg("verbosity"), dst[:from])
 		return err
 	})
 	return dst, err
+}
+
+// viewCollation is the collation of a command on a view: the command's own, which has to be the view's, or the view's; Missing
+// for the binary one.
+func viewCollation(body []byte, view *viewDef) value.Value {
+	if c := value.Lookup(body, "collation"); c.T == value.Document || view.collation == nil {
+		return c
+	}
+	return value.NewDocument(view.collation)
 }
 
 // explainSplit explains an aggregate on a sharded collection: each shard explains its part of the pipeline.

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -24,20 +25,9 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"
-	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.findIn(op, ns, dst) })
-}
-
-func (r *Router) findIn(op *command.Op, ns string, dst []byte) ([]byte, error) {
-	from := len(dst)
-	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.findOn(op, info, dst[:from])
-		return err
+	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) {
+		return r.routedOrView(op, ns, dst, r.findOn, r.findOnView)
 	})
-	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
-		return r.findOnView(op, err.(*mongoerr.Error), dst[:from])
-	}
-	return dst, err
 }
 
 func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
@@ -220,53 +210,18 @@ func (c *mergeCursor) projectWith(spec []byte, op *command.Op) error {
 }
 
 // findOnView answers a find on a view by the aggregate that it stands for.
-func (r *Router) findOnView(op *command.Op, e *mongoerr.Error, dst []byte) ([]byte, error) {
-	view, err := resolvedView(e)
+func (r *Router) findOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
+	pipeline, hint, err := viewquery.Find(op.Req.Body, op.Req.Int("skip", 0), op.Req.Int("limit", 0))
 	if err != nil {
 		return dst, err
 	}
-	pipeline, err := viewFindPipeline(op)
-	if err != nil {
-		return dst, err
-	}
-	extra := []byte(nil)
-	for _, name := range []string{"hint", "collation", "comment", "maxTimeMS", "let", "allowDiskUse"} {
-		if v := value.Lookup(op.Req.Body, name); !v.IsMissing() {
-			extra = value.Append(extra, name, v)
-		}
+	extra := value.Append(nil, "hint", hint)
+	for _, name := range []string{"collation", "comment", "maxTimeMS", "let", "allowDiskUse"} {
+		extra = value.Append(extra, name, value.Lookup(op.Req.Body, name))
 	}
 	cur := value.Doc()
 	if bs := op.Arg("batchSize"); !bs.IsMissing() {
 		cur = value.Doc(value.F("batchSize", bs))
 	}
 	return r.aggregateOnView(op, view, pipeline, value.Append(extra, "cursor", value.NewDocument(cur)), dst)
-}
-
-// viewFindPipeline turns a find's arguments into stages.
-func viewFindPipeline(op *command.Op) ([]value.Value, error) {
-	for _, bad := range []string{"tailable", "awaitData", "returnKey", "showRecordId", "min", "max"} {
-		if v := op.Arg(bad); !v.IsMissing() && v.Truthy() {
-			return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option %s not supported in aggregation.", bad)
-		}
-	}
-	var out []value.Value
-	stage := func(name string, v value.Value) {
-		out = append(out, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if f := op.Req.Doc("filter"); f != nil && value.Count(f) > 0 {
-		stage("$match", value.NewDocument(f))
-	}
-	if s := op.Req.Doc("sort"); s != nil && value.Count(s) > 0 && !isNatural(s) {
-		stage("$sort", value.NewDocument(s))
-	}
-	if n := op.Req.Int("skip", 0); n > 0 {
-		stage("$skip", value.NewInt64(n))
-	}
-	if n := op.Req.Int("limit", 0); n > 0 {
-		stage("$limit", value.NewInt64(n))
-	}
-	if p := op.Req.Doc("projection"); p != nil && value.Count(p) > 0 {
-		stage("$project", value.NewDocument(p))
-	}
-	return out, nil
 }

@@ -1,11 +1,11 @@
 package router
 
 import (
-	"sort"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/distinct"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -18,16 +18,7 @@ func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	from := len(dst)
-	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.countOn(op, info, dst[:from])
-		return err
-	})
-	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
-		return r.countOnView(op, err.(*mongoerr.Error), dst[:from])
-	}
-	return dst, err
+	return r.routedOrView(op, ns, dst, r.countOn, r.countOnView)
 }
 
 func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
@@ -72,26 +63,8 @@ func intValue(n int64) value.Value {
 }
 
 // countOnView counts by the aggregate that the view stands for.
-func (r *Router) countOnView(op *command.Op, e *mongoerr.Error, dst []byte) ([]byte, error) {
-	view, err := resolvedView(e)
-	if err != nil {
-		return dst, err
-	}
-	var stages []value.Value
-	stage := func(name string, v value.Value) {
-		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if q := op.Req.Doc("query"); q != nil {
-		stage("$match", value.NewDocument(q))
-	}
-	if n := op.Req.Int("skip", 0); n > 0 {
-		stage("$skip", value.NewInt64(n))
-	}
-	if n := op.Req.Int("limit", 0); n != 0 {
-		stage("$limit", value.NewInt64(max(n, -n)))
-	}
-	stage("$count", value.NewString("count"))
-	docs, err := r.viewDocs(op, view, stages)
+func (r *Router) countOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
+	docs, err := r.viewDocs(op, view, viewquery.Count(op.Req.Body, op.Req.Int("skip", 0), op.Req.Int("limit", 0)))
 	if err != nil {
 		return dst, err
 	}
@@ -110,20 +83,9 @@ func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.distinctIn(op, ns, dst) })
-}
-
-func (r *Router) distinctIn(op *command.Op, ns string, dst []byte) ([]byte, error) {
-	from := len(dst)
-	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.distinctOn(op, info, dst[:from])
-		return err
+	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) {
+		return r.routedOrView(op, ns, dst, r.distinctOn, r.distinctOnView)
 	})
-	if mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod {
-		return r.distinctOnView(op, err.(*mongoerr.Error), dst[:from])
-	}
-	return dst, err
 }
 
 func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
@@ -139,50 +101,32 @@ func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []
 	if err := firstError(replies); err != nil {
 		return dst, err
 	}
-	var all []value.Value
-	seen := make(map[string]struct{})
-	var key []byte
+	all := distinct.New("", spec.Collator())
 	for i := range replies {
-		for _, v := range value.Values(value.Lookup(replies[i].body, "values").Doc()) {
-			key = value.AppendGroupKey(key[:0], v, spec.Collator())
-			if _, dup := seen[string(key)]; !dup {
-				seen[string(key)] = struct{}{}
-				all = append(all, v)
-			}
+		if err := all.AddArray(value.Lookup(replies[i].body, "values").Doc()); err != nil {
+			return dst, err
 		}
 	}
-	sort.SliceStable(all, func(i, j int) bool { return value.CompareCollated(all[i], all[j], spec.Collator()) < 0 })
-	dst = value.Append(dst, "values", value.NewArray(value.ArrayOf(all...)))
+	dst = value.Append(dst, "values", value.NewArray(all.Sorted()))
 	return appendSnapshotTime(dst, op), nil
 }
 
 // distinctOnView finds distinct values by the aggregate that the view stands for.
-func (r *Router) distinctOnView(op *command.Op, e *mongoerr.Error, dst []byte) ([]byte, error) {
-	view, err := resolvedView(e)
+func (r *Router) distinctOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
+	spec, err := collationFor(viewCollation(op.Req.Body, view).Doc(), &cluster.CollectionInfo{})
 	if err != nil {
 		return dst, err
 	}
-	var stages []value.Value
-	stage := func(name string, v value.Value) {
-		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if q := op.Req.Doc("query"); q != nil {
-		stage("$match", value.NewDocument(q))
-	}
-	path := "$" + op.Req.Str("key")
-	stage("$unwind", value.NewDocument(value.Doc(value.F("path", value.NewString(path)), value.F("preserveNullAndEmptyArrays", value.NewBool(false)))))
-	stage("$group", value.NewDocument(value.Doc(value.F("_id", value.NewNull()),
-		value.F("distinct", value.NewDocument(value.Doc(value.F("$addToSet", value.NewString(path))))))))
-	docs, err := r.viewDocs(op, view, stages)
+	docs, err := r.viewDocs(op, view, viewquery.Distinct(op.Req.Body))
 	if err != nil {
 		return dst, err
 	}
-	vals := value.NewArray(value.ArrayOf())
+	all := distinct.New("", spec.Collator())
 	if len(docs) > 0 {
-		all := value.Values(value.Lookup(docs[0], "distinct").Doc())
-		sort.SliceStable(all, func(i, j int) bool { return value.Compare(all[i], all[j]) < 0 })
-		vals = value.NewArray(value.ArrayOf(all...))
+		if err := all.AddArray(value.Lookup(docs[0], "distinct").Doc()); err != nil {
+			return dst, err
+		}
 	}
 	op.IntOK = true
-	return value.Append(dst, "values", vals), nil
+	return value.Append(dst, "values", value.NewArray(all.Sorted())), nil
 }

@@ -174,6 +174,27 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 	}
 }
 
+// routedOrView is routed for a command that reads and appends its answer to dst; what a try wrote before it failed is
+// dropped. On a view of a sharded collection, which no shard can answer, onView runs instead.
+func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
+	on func(*command.Op, *cluster.CollectionInfo, []byte) ([]byte, error), onView func(*command.Op, *viewDef, []byte) ([]byte, error),
+) ([]byte, error) {
+	from := len(dst)
+	err := r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = on(op, info, dst[:from])
+		return err
+	})
+	if mongoerr.CodeOf(err) != mongoerr.CommandOnShardedViewNotSupportedOnMongod {
+		return dst, err
+	}
+	view, err := resolvedView(err)
+	if err != nil {
+		return dst[:from], err
+	}
+	return onView(op, view, dst[:from])
+}
+
 // absorbStale takes in what a stale answer says; false for other errors and when the tries are used up.
 func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 	e, ok := err.(*mongoerr.Error)

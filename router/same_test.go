@@ -35,14 +35,15 @@ func scatterCopies(c *testCluster, rnd *rand.Rand) []string {
 		case 9:
 			k = fmt.Sprintf("%d.5", i)
 		}
-		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %s, "g": %d, "s": "%c", "a": [%d, %d], "d": {"x": %d}}`, i, k, i%4, 'a'+i%5, i%7, i%3, i%6))
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "k": %s, "g": %d, "s": "%c", "a": [%d, %d], "d": {"x": %d}, "e": [{"b": [%d, [1]]}, {"b": %d}, 7, [{"b": 99}], {"b": null}, {"c": 1}]}`,
+			i, k, i%4, 'a'+i%5, i%7, i%3, i%6, i%9, i%4))
 	}
 	names := []string{"one", "range", "hash", "pair"}
 	for _, n := range names {
 		c.run("db", fmt.Sprintf(`{"insert": "%s", "documents": [%s]}`, n, strings.Join(docs, ",")))
 	}
 	for _, n := range names {
-		c.run("db", fmt.Sprintf(`{"create": "view_%s", "viewOn": "%s", "pipeline": [{"$match": {"_id": {"$gt": 9}}}, {"$project": {"k": 1, "g": 1}}]}`, n, n))
+		c.run("db", fmt.Sprintf(`{"create": "view_%s", "viewOn": "%s", "pipeline": [{"$match": {"_id": {"$gt": 9}}}, {"$project": {"k": 1, "g": 1, "e": 1}}]}`, n, n))
 	}
 	c.run("db", `{"insert": "side", "documents": [{"_id": 0, "n": "zero"}, {"_id": 1, "n": "one"}, {"_id": 2, "n": "two"}]}`)
 	return names
@@ -121,7 +122,15 @@ var sameCommands = []string{
 	`{"aggregate": "COLL", "pipeline": [{"$group": {"_id": "$s", "m": {"$mergeObjects": "$d"}, "sd": {"$stdDevPop": "$_id"}}}, {"$project": {"sd": {"$round": ["$sd", 6]}, "m": 1}}, {"$sort": {"_id": 1}}, {"$project": {"sd": 1}}], "cursor": {}}`,
 	`{"find": "view_COLL", "filter": {"g": 2}, "sort": {"_id": -1}, "limit": 5, "projection": {"k": 1}}`,
 	`{"count": "view_COLL", "query": {"g": 1}}`,
+	`{"count": "view_COLL", "query": {"g": {"$gt": 0}}, "skip": 3, "limit": -20}`,
 	`{"distinct": "view_COLL", "key": "g"}`,
+	`{"distinct": "COLL", "key": "e.b"}`,
+	`{"distinct": "view_COLL", "key": "e.b"}`,
+	`{"distinct": "view_COLL", "key": "e.b", "query": {"g": 1}}`,
+	`{"distinct": "view_COLL", "key": "e"}`,
+	`{"distinct": "view_COLL", "key": "nothing.there"}`,
+	`{"find": "view_COLL", "returnKey": true}`,
+	`{"find": "view_COLL", "min": {"_id": 1}, "hint": {"_id": 1}}`,
 	`{"aggregate": "view_COLL", "pipeline": [{"$group": {"_id": "$g", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
 	`{"aggregate": "side", "pipeline": [{"$lookup": {"from": "view_COLL", "localField": "_id", "foreignField": "g", "as": "m"}}, {"$project": {"n": {"$size": "$m"}}}, {"$sort": {"_id": 1}}], "cursor": {}}`,
 	`{"update": "COLL", "updates": [{"q": {"g": 3}, "u": {"$inc": {"d.x": 10}}, "multi": true}]}`,

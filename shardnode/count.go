@@ -1,10 +1,12 @@
 package shardnode
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/distinct"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -165,7 +167,7 @@ func (n *Node) countQuery(op *command.Op, q *query, skip, limit int64) (int64, e
 
 // countView counts through the view's pipeline.
 func (n *Node) countView(op *command.Op, dst []byte, r *resolved, skip, limit int64) ([]byte, error) {
-	stages := append(append([]value.Value(nil), r.pipeline...), countStages(op, skip, limit)...)
+	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Count(op.Req.Body, skip, limit)...)
 	doc, err := n.aggregateOne(op, r.ns, stages, r.collation)
 	if err != nil {
 		return dst, err
@@ -211,7 +213,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.distinctQuery(op, q, d); err != nil {
 		return dst, err
 	}
-	dst = value.Append(dst, "values", value.NewArray(d.finish()))
+	dst = value.Append(dst, "values", value.NewArray(d.Sorted()))
 	if at := snapshotTime(op, q.snap); at != 0 {
 		dst = value.Append(dst, "atClusterTime", at.Value())
 	}
@@ -219,7 +221,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // parseDistinct reads and compiles a distinct command. The caller releases the query's snapshot.
-func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct, error) {
+func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct.Values, error) {
 	key := op.Req.Str("key")
 	if i := indexNul(key); i >= 0 {
 		return nil, nil, mongoerr.New(31032, "Key field cannot contain an embedded null byte")
@@ -236,10 +238,10 @@ func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct, erro
 		q.snap.Release()
 		return nil, nil, err
 	}
-	return q, &distinct{path: splitPath(key), coll: q.lang.coll.Collator(), seen: map[string]bool{}}, nil
+	return q, distinct.New(key, q.lang.coll.Collator()), nil
 }
 
-func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct) error {
+func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct.Values) error {
 	root, err := n.plan(op, q)
 	if err != nil {
 		return err
@@ -251,7 +253,7 @@ func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct) error {
 		if err != nil || !ok {
 			return err
 		}
-		if r.covered && valueAt(r.doc, d.path).T == value.Null {
+		if r.covered && valueAt(r.doc, q.distinct).T == value.Null {
 			if ok, err = n.holdsNull(op, q); err != nil {
 				return err
 			}
@@ -259,15 +261,15 @@ func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct) error {
 				continue
 			}
 		}
-		if err := d.add(r.doc); err != nil {
+		if err := d.AddDocument(r.doc); err != nil {
 			return err
 		}
 	}
 }
 
 // valueAt follows a path through documents.
-func valueAt(doc []byte, path []string) (v value.Value) {
-	for _, p := range path {
+func valueAt(doc []byte, path string) (v value.Value) {
+	for p := range strings.SplitSeq(path, ".") {
 		v = value.Lookup(doc, p)
 		doc = v.Doc()
 	}
@@ -295,112 +297,17 @@ func (n *Node) holdsNull(op *command.Op, q *query) (bool, error) {
 	return root.next(op, &r)
 }
 
-func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct) ([]byte, error) {
-	stages := append(append([]value.Value(nil), r.pipeline...), matchStages(op.Req.Doc("query"))...)
-	err := n.aggregateEach(op, r.ns, stages, r.collation, d.add)
+// distinctView finds distinct values through the view's pipeline.
+func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct.Values) ([]byte, error) {
+	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Distinct(op.Req.Body)...)
+	doc, err := n.aggregateOne(op, r.ns, stages, r.collation)
 	if err != nil {
 		return dst, err
 	}
-	return value.Append(dst, "values", value.NewArray(d.finish())), nil
-}
-
-// distinct collects the different values at a path, arrays taken apart.
-type distinct struct {
-	path []string
-	coll value.Collator
-	seen map[string]bool
-	key  []byte
-	out  []value.Value
-	size int
-}
-
-func (d *distinct) add(doc []byte) error { return d.walk(value.NewDocument(doc), d.path) }
-
-func (d *distinct) walk(v value.Value, path []string) error {
-	if len(path) == 0 {
-		if v.T == value.Array {
-			for it := value.Walk(v.Doc()); ; {
-				_, e, ok := it.Next()
-				if !ok {
-					return nil
-				}
-				if err := d.value(e); err != nil {
-					return err
-				}
-			}
-		}
-		return d.value(v)
+	if err := d.AddArray(value.Lookup(doc, "distinct").Doc()); err != nil {
+		return dst, err
 	}
-	switch v.T {
-	case value.Document:
-		return d.walk(value.Lookup(v.Doc(), path[0]), path[1:])
-	case value.Array:
-		if isIndex(path[0]) {
-			if e := value.Lookup(v.Doc(), path[0]); !e.IsMissing() {
-				if err := d.walk(e, path[1:]); err != nil {
-					return err
-				}
-			}
-		}
-		for it := value.Walk(v.Doc()); ; {
-			_, e, ok := it.Next()
-			if !ok {
-				return nil
-			}
-			if e.T == value.Document {
-				if err := d.walk(e, path); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (d *distinct) value(v value.Value) error {
-	if v.IsMissing() {
-		return nil
-	}
-	d.key = value.AppendGroupKey(d.key[:0], v, d.coll)
-	if d.seen[string(d.key)] {
-		return nil
-	}
-	d.seen[string(d.key)] = true
-	v = v.Clone()
-	d.out = append(d.out, v)
-	if d.size += 1 + len(itoa(len(d.out))) + len(value.AppendPayload(d.key[:0], v)); d.size > maxStoredSize {
-		return mongoerr.New(17217, "distinct too big, 16mb cap")
-	}
-	return nil
-}
-
-// finish gives the values in order, as an array.
-func (d *distinct) finish() []byte {
-	slices.SortStableFunc(d.out, func(a, b value.Value) int { return value.CompareCollated(a, b, d.coll) })
-	return value.ArrayOf(d.out...)
-}
-
-func splitPath(p string) (parts []string) {
-	start := 0
-	for i := 0; i <= len(p); i++ {
-		if i == len(p) || p[i] == '.' {
-			parts = append(parts, p[start:i])
-			start = i + 1
-		}
-	}
-	return parts
-}
-
-func isIndex(s string) bool {
-	if s == "" || (len(s) > 1 && s[0] == '0') {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
+	return value.Append(dst, "values", value.NewArray(d.Sorted())), nil
 }
 
 func indexNul(s string) int {

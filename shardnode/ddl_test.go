@@ -322,6 +322,7 @@ func TestReadView(t *testing.T) {
 	for _, c := range []struct{ cmd, want string }{
 		{`{"find": "v", "sort": {"n": 1}, "projection": {"n": 1}, "limit": 1}`, `[{ _id: 3, n: 1 }]`},
 		{`{"find": "v", "filter": {"a": "y"}, "skip": 0}`, `[{ _id: 2, a: "y", n: 2 }]`},
+		{`{"find": "v", "sort": {"$natural": -1}, "projection": {"_id": 1}}`, `[{ _id: 3 }, { _id: 2 }]`},
 		{`{"find": "ci", "filter": {"a": "x"}, "sort": {"_id": 1}, "projection": {"_id": 1}}`, `[{ _id: 1 }, { _id: 3 }]`},
 	} {
 		if got := "[" + strings.Join(n.first("d", c.cmd), ", ") + "]"; got != c.want {
@@ -333,7 +334,7 @@ func TestReadView(t *testing.T) {
 		code int32
 	}{
 		{`{"find": "v", "showRecordId": true}`, 168},
-		{`{"find": "v", "sort": {"$natural": 1}}`, 168},
+		{`{"find": "v", "sort": {"$natural": 1}, "hint": {"a": 1}}`, 168},
 		{`{"find": "ci", "collation": {"locale": "fr"}}`, 167},
 		{`{"aggregate": "c", "pipeline": [{"$lookup": {"from": "ci", "as": "o", "pipeline": []}}], "cursor": {}}`, 167},
 	} {

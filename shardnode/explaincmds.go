@@ -1,10 +1,10 @@
 package shardnode
 
 import (
-	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -56,10 +56,11 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			stages, err := findStages(x.op, q)
+			stages, hint, err := viewquery.Find(x.op.Req.Body, q.skip, q.limit)
 			if err != nil {
 				return dst, err
 			}
+			q.hint = hint
 			return x.explainView(dst, q, r, stages)
 		}
 	}
@@ -84,7 +85,7 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			return x.explainView(dst, q, r, countStages(x.op, skip, limit))
+			return x.explainView(dst, q, r, viewquery.Count(x.op.Req.Body, skip, limit))
 		}
 	}
 	q.skip, q.limit = skip, limit
@@ -106,7 +107,7 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			return x.explainView(dst, q, r, matchStages(x.op.Req.Doc("query")))
+			return x.explainView(dst, q, r, viewquery.Distinct(x.op.Req.Body))
 		}
 	}
 	return x.explain(append(dst, explainVersion...), q, nil)
@@ -114,7 +115,7 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 
 // explainView explains a command on a view by the pipeline that answers it.
 func (x *explanation) explainView(dst []byte, q *query, r *resolved, stages []value.Value) ([]byte, error) {
-	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.snap, explain: true}
+	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.snap, hint: q.hint, explain: true}
 	all := append(append([]value.Value(nil), r.pipeline...), stages...)
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
 }
@@ -192,55 +193,4 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 		}
 	}
 	return x.explain(append(dst, explainVersion...), q, e)
-}
-
-// findStages are the stages that do on a view's documents what a find asks.
-func findStages(op *command.Op, q *query) ([]value.Value, error) {
-	if q.returnKey || q.showRecordID || q.min != nil || q.max != nil || op.Bool("tailable") {
-		return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option is not supported on views: namespace %s", q.ns)
-	}
-	stages := matchStages(q.filter)
-	add := func(name string, v value.Value) {
-		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if len(q.sort) > 5 {
-		if !value.Lookup(q.sort, "$natural").IsMissing() {
-			return nil, mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Sort option {$natural: ±1} is not supported on views")
-		}
-		add("$sort", value.NewDocument(q.sort))
-	}
-	if q.skip > 0 {
-		add("$skip", value.NewInt64(q.skip))
-	}
-	if q.limit > 0 {
-		add("$limit", value.NewInt64(q.limit))
-	}
-	if p := op.Req.Doc("projection"); len(p) > 5 {
-		add("$project", value.NewDocument(p))
-	}
-	return stages, nil
-}
-
-// matchStages is a $match for a filter, or nothing for none.
-func matchStages(filter []byte) []value.Value {
-	if len(filter) <= 5 {
-		return nil
-	}
-	return []value.Value{value.NewDocument(value.Doc(value.F("$match", value.NewDocument(filter))))}
-}
-
-// countStages are the stages that count a view's documents.
-func countStages(op *command.Op, skip, limit int64) []value.Value {
-	stages := matchStages(op.Req.Doc("query"))
-	add := func(name string, v value.Value) {
-		stages = append(stages, value.NewDocument(value.Doc(value.F(name, v))))
-	}
-	if skip > 0 {
-		add("$skip", value.NewInt64(skip))
-	}
-	if limit > 0 {
-		add("$limit", value.NewInt64(limit))
-	}
-	add("$count", value.NewString("count"))
-	return stages
 }

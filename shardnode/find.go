@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -88,11 +89,11 @@ func (n *Node) findOnView(op *command.Op, q *query) (*cursor, error) {
 	if err != nil || r == nil {
 		return nil, err
 	}
-	stages, err := findStages(op, q)
+	stages, hint, err := viewquery.Find(op.Req.Body, q.skip, q.limit)
 	if err != nil {
 		return nil, err
 	}
-	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.snap, hint: q.hint}
+	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.snap, hint: hint}
 	src, err := a.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
 	if err != nil {
 		return nil, err

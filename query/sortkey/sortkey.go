@@ -181,7 +181,7 @@ func each(v value.Value, path []string, fn func(value.Value)) {
 
 // eachElement leads a path through an array: into its documents, or to one element by its index.
 func eachElement(arr value.Value, path []string, fn func(value.Value)) {
-	if e := value.Lookup(arr.Doc(), path[0]); e.T != value.Missing && isIndex(path[0]) {
+	if e := value.Lookup(arr.Doc(), path[0]); e.T != value.Missing && value.IsIndex(path[0]) {
 		each(e, path[1:], fn)
 		return
 	}
@@ -201,15 +201,6 @@ func eachElement(arr value.Value, path []string, fn func(value.Value)) {
 	if !any {
 		fn(value.NewNull())
 	}
-}
-
-func isIndex(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // compound makes whole keys where parts lead through arrays, and leaves the first of them in key.
@@ -268,7 +259,7 @@ func (p *Pattern) expand(at []value.Value, paths [][]string, emit func([]value.V
 			switch {
 			case len(paths[i]) == 0 && e.T == value.Missing:
 				next[i] = value.NewUndefined()
-			case len(paths[i]) > 0 && isIndex(paths[i][0]):
+			case len(paths[i]) > 0 && value.IsIndex(paths[i][0]):
 				next[i], rest[i] = value.Lookup(arr.Doc(), paths[i][0]), paths[i][1:]
 			case len(paths[i]) > 0 && e.T != value.Document:
 				next[i], rest[i] = value.NewNull(), nil

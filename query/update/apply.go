@@ -249,7 +249,7 @@ func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 		return dst, err
 	}
 	for _, k := range kids {
-		if !isIndex(k.name) {
+		if !value.IsIndex(k.name) {
 			if err := r.notViable(k, k, v); err != nil {
 				return dst, err
 			}
@@ -271,7 +271,7 @@ func (r *run) array(dst []byte, v value.Value, n *node) ([]byte, error) {
 		dst = append(dst, raw...)
 	}
 	for _, k := range kids {
-		if !isIndex(k.name) {
+		if !value.IsIndex(k.name) {
 			continue
 		}
 		if i, _ := strconv.Atoi(k.name); i >= count {

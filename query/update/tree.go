@@ -43,19 +43,6 @@ func cutDot(path string) (head, rest string) {
 	return path, ""
 }
 
-// isIndex is true for what can name an array element: digits without leading zeros.
-func isIndex(s string) bool {
-	if s == "" || len(s) > 1 && s[0] == '0' || len(s) > 10 {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
-}
-
 func allDigits(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {

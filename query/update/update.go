@@ -127,7 +127,7 @@ func (u *Update) MayTouch(path string) bool {
 func pathsMeet(update, path string) bool {
 	for update != "" && path != "" {
 		head, rest := cutDot(update)
-		if head[0] == '$' || isIndex(head) {
+		if head[0] == '$' || value.IsIndex(head) {
 			if own, _ := cutDot(path); own != head {
 				update = rest
 				continue
@@ -135,7 +135,7 @@ func pathsMeet(update, path string) bool {
 		}
 		own, more := cutDot(path)
 		if own != head {
-			return isIndex(own) && pathsMeet(update, more)
+			return value.IsIndex(own) && pathsMeet(update, more)
 		}
 		update, path = rest, more
 	}

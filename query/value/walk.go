@@ -280,3 +280,16 @@ func decode(t Type, p []byte) (Value, int) {
 	}
 	return Value{T: t, b: p[:n:n]}, n
 }
+
+// IsIndex is true for what can name an array element: digits without leading zeros.
+func IsIndex(s string) bool {
+	if s == "" || len(s) > 1 && s[0] == '0' || len(s) > 10 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
