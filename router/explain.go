@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire"
@@ -124,7 +125,19 @@ func (r *Router) explainSplit(op *command.Op, info *cluster.CollectionInfo, shar
 	if split == nil && !info.Sharded() {
 		return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
 	}
-	return r.appendSplit(dst, split, replies), nil
+	return appendShapeHash(r.appendSplit(dst, split, replies), op), nil
+}
+
+// appendShapeHash adds the queryShapeHash of the command as the client sent it: the shards were asked for parts of it.
+func appendShapeHash(dst []byte, op *command.Op) []byte {
+	body := op.Req.Body
+	if op.Req.Cmd.T == value.Document {
+		body = op.Req.Cmd.Doc() // of explain
+	}
+	if doc, ok := shape.Command(nil, op.DB(), body); ok {
+		dst = value.Append(dst, "queryShapeHash", value.NewString(shape.Hash(doc)))
+	}
+	return dst
 }
 
 // splitForExplain divides a pipeline as aggregateMerged does.
@@ -235,7 +248,7 @@ func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.Collectio
 	if es := value.Lookup(replies[0].body, "executionStats"); es.T == value.Document {
 		dst = explainStats(dst, stage, replies)
 	}
-	dst = value.Append(dst, "queryShapeHash", value.Lookup(replies[0].body, "queryShapeHash"))
+	dst = appendShapeHash(dst, op)
 	dst = value.Append(dst, "serverInfo", value.Lookup(replies[0].body, "serverInfo"))
 	dst = value.Append(dst, "serverParameters", value.Lookup(replies[0].body, "serverParameters"))
 	return value.Append(dst, "command", op.Req.Cmd)

@@ -36,7 +36,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer s.Release()
-	x.shapeOf(leadingFilter(x.op.Arg("pipeline")), "pipeline", "collation", "hint", "let")
+	x.shapeOf()
 	a := &aggregation{n: x.n, op: x.op, ns: ns, snap: s, hint: x.op.Arg("hint"), explain: true}
 	pipeline := x.op.Arg("pipeline")
 	r, err := x.n.resolveFor(x.op, s, ns)
@@ -49,16 +49,6 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	a.ns, a.viewStages = r.ns, len(r.pipeline)
 	all := append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
-}
-
-// leadingFilter is the filter of a $match that begins a pipeline.
-func leadingFilter(pipeline value.Value) []byte {
-	if pipeline.T != value.Array {
-		return nil
-	}
-	it := value.Walk(pipeline.Doc())
-	_, first, _ := it.Next()
-	return value.Lookup(first.Doc(), "$match").Doc()
 }
 
 // pipeline explains a pipeline: as its query alone where the planner runs all of it, else as a list of stages.

@@ -1,36 +1,18 @@
 package shardnode
 
 import (
-	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shapeOf sets queryShapeHash from the command's own fields; values counts how many of those are literals of no interest.
-func (x *explanation) shapeOf(filter []byte, names ...string) {
-	req := &x.op.Req
-	if s, ok := shapeOfCommand(req.Body, req.DB); ok {
-		x.shape = s.hash
-		return
+// shapeOf sets queryShapeHash.
+func (x *explanation) shapeOf() {
+	if doc, ok := shape.Command(nil, x.op.Req.DB, x.op.Req.Body); ok {
+		x.shape = shape.Hash(doc)
 	}
-	var parts []value.Field
-	for _, n := range names {
-		v := req.Arg(n)
-		if v.T == value.Document && value.Count(v.Doc()) == 0 {
-			continue
-		}
-		if v.T.Numeric() {
-			v = value.NewString("?number")
-		}
-		parts = append(parts, value.F(n, v))
-	}
-	coll := "$cmd.aggregate"
-	if req.Cmd.T == value.String {
-		coll = req.Cmd.Str()
-	}
-	x.shape = plan.QueryShapeHash(req.NS(coll), req.Spec.Name, filter, parts...)
 }
 
 // ns is the namespace of the explained command.
@@ -51,7 +33,7 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	x.shapeOf(q.filter, "sort", "projection", "hint", "min", "max", "collation", "skip", "limit", "let")
+	x.shapeOf()
 	if q.coll == nil {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
@@ -80,7 +62,7 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer q.snap.Release()
-	x.shapeOf(x.op.Req.Doc("query"), "hint", "collation", "skip", "limit")
+	x.shapeOf()
 	if q.coll == nil {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err
@@ -102,7 +84,7 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer q.snap.Release()
-	x.shapeOf(q.filter, "key", "collation", "hint")
+	x.shapeOf()
 	if q.coll == nil {
 		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
 			return dst, err

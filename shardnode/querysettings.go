@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -84,13 +85,6 @@ func (s *querySetting) doc() []byte {
 	return value.Doc(fields...)
 }
 
-// shapeParts are the fields beside its filter that belong to a command's shape.
-var shapeParts = map[string][]string{
-	"find":      {"sort", "projection", "skip", "limit", "collation", "min", "max", "hint", "let"},
-	"distinct":  {"key", "collation", "hint"},
-	"aggregate": {"pipeline", "collation", "hint", "let"},
-}
-
 // queryShape is a query as the commands give it, or as a client runs it: its hash and its namespace.
 type queryShape struct {
 	hash, db, coll string
@@ -102,66 +96,41 @@ type queryShape struct {
 func shapeOfCommand(body []byte, db string) (s queryShape, ok bool) {
 	it := value.Walk(body)
 	k, v, more := it.Next()
-	parts := shapeParts[string(k)]
-	if !more || parts == nil {
+	if !more || !hasSettings(k) {
 		return s, false
 	}
-	s.db, s.coll = db, "$cmd.aggregate"
+	s.db, s.coll = db, shape.DatabaseAggregate
 	if v.T == value.String {
 		s.coll = v.Str()
-	}
-	var fields []value.Field
-	for _, p := range parts {
-		f := value.Lookup(body, p)
-		switch p {
-		case "skip", "limit":
-			if f.T.Numeric() {
-				f = value.NewInt32(1)
-			}
-		case "let":
-			f = letNames(f)
-		case "pipeline":
-			f = s.firstMatch(f)
-		}
-		if f.T == value.Document && value.Count(f.Doc()) == 0 {
-			continue
-		}
-		fields = append(fields, value.F(p, f))
 	}
 	switch string(k) {
 	case "find":
 		s.filter = value.Lookup(body, "filter")
 	case "distinct":
 		s.filter = value.Lookup(body, "query")
+	case "aggregate":
+		first, _ := firstStage(value.Lookup(body, "pipeline"))
+		s.filter = value.Lookup(first, "$match")
 	}
 	s.collation = value.Lookup(body, "collation")
-	s.hash = plan.QueryShapeHash(s.db+"."+s.coll, string(k), s.filter.Doc(), fields...)
+	doc, _ := shape.Command(nil, db, body)
+	s.hash = shape.Hash(doc)
 	return s, true
 }
 
-// firstMatch takes the filter off the front of a pipeline.
-func (s *queryShape) firstMatch(pipeline value.Value) value.Value {
-	stages := value.Values(pipeline.Doc())
-	if len(stages) == 0 || stages[0].T != value.Document {
-		return pipeline
+// hasSettings is true for the commands that settings can be given for.
+func hasSettings(command []byte) bool {
+	switch string(command) {
+	case "find", "distinct", "aggregate":
+		return true
 	}
-	if m := value.Lookup(stages[0].Doc(), "$match"); m.T == value.Document {
-		s.filter = m
-		return value.NewArray(value.ArrayOf(stages[1:]...))
-	}
-	return pipeline
+	return false
 }
 
-// letNames keeps the names of variables and drops their values.
-func letNames(let value.Value) value.Value {
-	if let.T != value.Document {
-		return let
-	}
-	var names []value.Field
-	for k := range value.Elements(let.Doc()) {
-		names = append(names, value.F(k, value.NewInt32(1)))
-	}
-	return value.NewDocument(value.Doc(names...))
+func firstStage(pipeline value.Value) (doc []byte, ok bool) {
+	it := value.Walk(pipeline.Doc())
+	_, first, ok := it.Next()
+	return first.Doc(), ok && first.T == value.Document
 }
 
 // targetShape reads the first argument of the commands: a query, or the hash of one.
@@ -181,7 +150,7 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 	body := cmd.Doc()
 	db := value.Lookup(body, "$db")
 	it := value.Walk(body)
-	if k, _, ok := it.Next(); !ok || shapeParts[string(k)] == nil {
+	if k, _, ok := it.Next(); !ok || !hasSettings(k) {
 		return s, nil, mongoerr.Newf(7746402, "QueryShape can not be computed for command: %s", value.Show(cmd))
 	}
 	if db.IsNullish() {
@@ -418,7 +387,7 @@ func checkIndexHint(path string, doc []byte) error {
 // reject refuses a query whose shape may not run.
 func (s *querySettings) reject(op *command.Op) error {
 	list := s.all()
-	if len(list) == 0 || shapeParts[op.Req.Spec.Name] == nil {
+	if len(list) == 0 || !hasSettings([]byte(op.Req.Spec.Name)) {
 		return nil
 	}
 	shape, ok := shapeOfCommand(op.Req.Body, op.Req.DB)

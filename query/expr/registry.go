@@ -106,3 +106,16 @@ func commutative(op *operator) *operator {
 	}
 	return op
 }
+
+// Operands names the named operands of an operator; nil where it takes none, or is not known.
+func Operands(name string) []string {
+	op := operators[name]
+	if op == nil {
+		return nil
+	}
+	out := make([]string, len(op.fields))
+	for i, f := range op.fields {
+		out[i] = f.name
+	}
+	return out
+}

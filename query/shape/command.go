@@ -1,0 +1,130 @@
+package shape
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// part is a field of a command that belongs to its shape.
+type part struct {
+	name string
+	form form
+	// always parts are shown where the command leaves them out, as an empty document.
+	always bool
+}
+
+// commands gives the parts of each command that has a shape, in the order in which the shape shows them. A find's hint is
+// not among them: settings of a query shape apply whatever the hint.
+var commands = map[string][]part{
+	"find": {
+		{"filter", filter, true}, {"sort", notEmpty(sortOrder), false}, {"projection", notEmpty(projection), false},
+		{"skip", unlessZero, false}, {"limit", unlessZero, false}, {"singleBatch", flag, false},
+		{"max", notEmpty(names(literal)), false}, {"min", notEmpty(names(literal)), false},
+		{"returnKey", flag, false}, {"showRecordId", flag, false}, {"tailable", flag, false}, {"oplogReplay", flag, false},
+		{"awaitData", flag, false}, {"collation", notEmpty(keep), false}, {"allowDiskUse", flag, false},
+		{"let", notEmpty(names(expression)), false},
+	},
+	"aggregate": {
+		{"pipeline", pipeline, false}, {"explain", flag, false}, {"allowDiskUse", flag, false},
+		{"collation", notEmpty(keep), false}, {"hint", Hint, false}, {"let", notEmpty(names(expression)), false},
+	},
+	"distinct": {{"key", path, false}, {"query", filter, true}, {"collation", notEmpty(keep), false}},
+	"count": {
+		{"query", filter, true}, {"collation", notEmpty(keep), false}, {"skip", unlessZero, false}, {"limit", unlessZero, false},
+	},
+}
+
+const maxParts = 16
+
+// DatabaseAggregate is the collection that an aggregate on a whole database is said to be on.
+const DatabaseAggregate = "$cmd.aggregate"
+
+// Has tells whether commands of that name have a shape.
+func Has(command string) bool { return commands[command] != nil }
+
+// Command appends the document queryShape of a command to dst; ok is false for commands that have none. body is the
+// command with its name as its first element.
+func Command(dst []byte, db string, body []byte) (out []byte, ok bool) {
+	it := value.Walk(body)
+	name, coll, ok := it.Next()
+	parts := commands[string(name)]
+	if !ok || parts == nil {
+		return dst, false
+	}
+	dst, mark := value.Begin(dst)
+	dst, ns := value.BeginKey(dst, value.Document, "cmdNs")
+	dst = value.Append(dst, "db", value.NewString(db))
+	if coll.T != value.String {
+		coll = value.NewString(DatabaseAggregate)
+	}
+	dst = value.End(value.Append(dst, "coll", coll), ns)
+	dst = value.Append(dst, "command", value.NewStringBytes(name))
+	return value.End((&writer{}).parts(dst, parts, body), mark), true
+}
+
+func (w *writer) parts(dst []byte, parts []part, body []byte) []byte {
+	var given [maxParts]value.Value
+	for it := value.Walk(body); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		for i := range parts {
+			if string(k) == parts[i].name && given[i].T == value.Missing {
+				given[i] = v
+			}
+		}
+	}
+	for i := range parts {
+		p, v := &parts[i], given[i]
+		if v.IsNullish() {
+			if !p.always {
+				continue
+			}
+			v = emptyDoc
+		}
+		dst = p.form(w, dst, []byte(p.name), v)
+	}
+	return dst
+}
+
+var emptyDoc = value.NewDocument(value.Doc())
+
+// Transform appends a shape with its names replaced by what name makes of them: those of fields (one by one along a
+// path), of variables, databases and collections.
+func Transform(dst, shape []byte, name func(string) string) []byte {
+	w := &writer{shaped: true, name: name}
+	dst, mark := value.Begin(dst)
+	for it := value.Walk(shape); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			break
+		}
+		switch string(k) {
+		case "cmdNs":
+			dst = document(namespace)(w, dst, k, v)
+		case "command":
+			dst = w.parts(value.AppendKeyBytes(dst, k, v), commands[v.Str()], shape)
+		}
+	}
+	return value.End(dst, mark)
+}
+
+// TransformPart appends an element that is no part of a shape but has a form of its own, such as a hint.
+func TransformPart(dst []byte, key string, v value.Value, f func(*writer, []byte, []byte, value.Value) []byte, name func(string) string) []byte {
+	return f(&writer{shaped: true, name: name}, dst, []byte(key), v)
+}
+
+// Part appends the shape of a value that is no part of a command's shape.
+func Part(dst []byte, key string, v value.Value, f func(*writer, []byte, []byte, value.Value) []byte) []byte {
+	return f(&writer{}, dst, []byte(key), v)
+}
+
+// Hash is the queryShapeHash of a shape.
+func Hash(shape []byte) string {
+	sum := sha256.Sum256(shape)
+	return strings.ToUpper(hex.EncodeToString(sum[:]))
+}
