@@ -78,6 +78,7 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 		s.Release()
 		return dst, err
 	}
+	c.during = duringAggregate(ns)
 	return n.firstBatch(op, dst, c, size, false)
 }
 

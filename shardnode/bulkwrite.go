@@ -199,6 +199,9 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	if name != "insert" {
 		o.stmt = &statement{let: let}
 	}
+	if name == "update" {
+		o.stmt.during = duringUpdate
+	}
 	seen := map[string]bool{}
 	for {
 		k, v, ok := it.Next()

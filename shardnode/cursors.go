@@ -27,6 +27,7 @@ type docStream interface {
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
 type cursor struct {
 	id        int64
+	during    string // whose execution errors of the first batch came up in
 	ns        string
 	stream    docStream
 	work      *command.Work // of what was compiled for the stream
@@ -261,7 +262,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	dst, count, done, err := c.fillBatch(op, dst, size)
 	if err != nil {
 		c.close()
-		return dst, err
+		return dst, executing(c.during, err)
 	}
 	op.Stats.NReturned = count
 	c.returned.Store(count)
@@ -336,7 +337,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	}
 	if err != nil {
 		n.cursors.remove(c)
-		return dst, err
+		return dst, executing(duringGetMore, err)
 	}
 	op.Stats.NReturned = count
 	c.returned.Add(count)

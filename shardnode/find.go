@@ -71,6 +71,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 				q.snap.Release()
 				return dst, err
 			}
+			c.during = duringAggregate(ns)
 			return n.firstBatch(op, dst, c, args.size, args.single)
 		}
 	}
@@ -79,7 +80,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 		q.snap.Release()
 		return dst, err
 	}
-	c := &cursor{ns: ns, stream: stream, snap: q.snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
+	c := &cursor{ns: ns, during: duringFind(ns), stream: stream, snap: q.snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
 	return n.firstBatch(op, dst, c, args.size, args.single)
 }
 

@@ -88,7 +88,7 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 func parseFindAndModify(op *command.Op) (*statement, error) {
 	st := &statement{
 		filter: op.Req.Doc("query"), sort: op.Req.Doc("sort"), hint: op.Arg("hint"), collation: op.Arg("collation"),
-		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"),
+		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"), during: duringFindAndModify,
 	}
 	remove := op.Bool("remove")
 	switch st.u.T {

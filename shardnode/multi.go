@@ -31,7 +31,7 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	for {
 		rids, end, err := w.nextRIDs(root)
 		if err != nil {
-			return r, err
+			return r, executing(st.during, err)
 		}
 		if len(rids) > 0 {
 			if err := w.writeRIDs(ns, st, rids, &r); err != nil {
@@ -88,7 +88,7 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 			}
 			if q.matcher != nil {
 				if ok, err = q.matcher.Match(doc); err != nil {
-					return err
+					return executing(st.during, err)
 				}
 				if !ok {
 					continue
@@ -96,7 +96,7 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 			}
 			changed, err := w.writeRow(u, q, st, rid, doc, &r)
 			if err != nil {
-				return err
+				return executing(st.during, err)
 			}
 			any = any || changed
 			if err := w.op.Check(); err != nil {

@@ -173,7 +173,7 @@ func sortError(err error, limit int64) error {
 	if err != extsort.ErrMemory {
 		return err
 	}
-	return mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed, "Executor error during find command :: caused by :: Sort exceeded memory "+
+	return mongoerr.Newf(mongoerr.QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory "+
 		"limit of %d bytes, but did not opt in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.", limit)
 }
 

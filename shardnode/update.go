@@ -39,6 +39,7 @@ type statement struct {
 	arrayFilters []value.Value
 	upsert       bool
 	multi        bool
+	during       string      // whose execution its errors came up in
 	supply       bool        // upsertSupplied: an upsert inserts the constant "new"
 	supplied     value.Value // that document
 
@@ -116,7 +117,7 @@ func (w *writeOp) settle(several bool) {
 func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 	out := make([]statement, 0, list.Count())
 	err := list.Each("update.updates", func(i int, doc []byte) error {
-		st := statement{let: let}
+		st := statement{let: let, during: duringUpdate}
 		var q bool
 		for it := value.Walk(doc); ; {
 			k, v, ok := it.Next()
@@ -315,17 +316,18 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 	var found row
 	ok, err := root.next(w.op, &found)
 	if err != nil {
-		return r, err
+		return r, executing(st.during, err)
 	}
 	if !ok {
 		if st.upsert {
-			return w.upsert(ns, st, q, u, s.Catalog(), wc)
+			r, err = w.upsert(ns, st, q, u, s.Catalog(), wc)
+			return r, executing(st.during, err)
 		}
 		return r, nil
 	}
 	changed, err := w.writeRow(u, q, st, found.rid.Clone(), found.doc, &r)
 	if err != nil {
-		return result{}, err
+		return result{}, executing(st.during, err)
 	}
 	if !changed {
 		return r, nil

@@ -232,11 +232,11 @@ func (s *densifyStage) read(ctx context.Context, x *exec, src Source) ([]dense, 
 		switch {
 		case v.IsNullish():
 		case s.unit != "" && v.T != value.DateTime:
-			return nil, mongoerr.New(6053600, "PlanExecutor error during aggregation :: caused by :: Encountered non-date value in collection when step has a date unit.")
+			return nil, mongoerr.New(6053600, "Encountered non-date value in collection when step has a date unit.")
 		case s.unit == "" && v.T == value.DateTime:
 			return nil, mongoerr.New(6586401, "Encountered date value in collection when step does not have a date unit.")
 		case s.unit == "" && !v.T.Numeric():
-			return nil, mongoerr.New(5733201, "PlanExecutor error during aggregation :: caused by :: Densify field type must be numeric or a date")
+			return nil, mongoerr.New(5733201, "Densify field type must be numeric or a date")
 		}
 		var key []byte
 		for _, p := range s.partitions {

@@ -17,22 +17,27 @@ func init() {
 		overValues("$max", extreme(1)),
 		overValues("$stdDevPop", stdDev(0)),
 		overValues("$stdDevSamp", stdDev(1)),
-		nOf("$firstN", func(f *Frame, vs []value.Value, n int) []value.Value { return vs[:min(n, len(vs))] }),
-		nOf("$lastN", func(f *Frame, vs []value.Value, n int) []value.Value { return vs[max(0, len(vs)-n):] }),
-		nOf("$minN", extremes(false)),
-		nOf("$maxN", extremes(true)),
+		nOf("$firstN", 5787801, func(f *Frame, vs []value.Value, n int) []value.Value { return vs[:min(n, len(vs))] }),
+		nOf("$lastN", 5787801, func(f *Frame, vs []value.Value, n int) []value.Value { return vs[max(0, len(vs)-n):] }),
+		nOf("$minN", 5787900, extremes(false)),
+		nOf("$maxN", 5787900, extremes(true)),
 		&operator{name: "$percentile", fields: []field{{"input", missingField}, {"p", missingField}, {"method", missingField}},
-			words: idlWords, parse: parsePercentile, eval: evalPercentile},
+			words: idlWords(7436200), parse: parsePercentile, eval: evalPercentile},
 		&operator{name: "$median", fields: []field{{"input", missingField}, {"method", missingField}},
-			words: idlWords, parse: parsePercentile, eval: evalPercentile},
+			words: idlWords(7436201), parse: parsePercentile, eval: evalPercentile},
 	)
 }
 
 // missingField and the wording are those of commands' generated parsers, which some operators use.
 const missingField = 40414
 
-var idlWords = wording{object: mongoerr.TypeMismatch, unknown: 40415, onObject: "specification must be an object; found %[1]s :%[2]s",
-	onUnknown: "BSON field '%[1]s.%[2]s' is an unknown field.", onMiss: "BSON field '%[1]s.%[2]s' is missing but a required field"}
+func idlWords(object mongoerr.Code) wording {
+	return wording{object: object, unknown: 40415, onObject: notAnObject,
+		onUnknown: "BSON field '%[1]s.%[2]s' is an unknown field.", onMiss: "BSON field '%[1]s.%[2]s' is missing but a required field"}
+}
+
+// notAnObject is a wording whose third argument is the value that stands in the place of the object.
+const notAnObject = "specification must be an object; found %[1]s: %[3]s"
 
 // overValues makes a row for an accumulator used as an expression: over its operands, or over the elements of its only
 // operand where that is an array.
@@ -135,9 +140,9 @@ func stdDev(ddof int) func(*Frame, func(func(value.Value))) value.Value {
 }
 
 // nOf makes a row for $firstN and its family over an array.
-func nOf(name string, pick func(*Frame, []value.Value, int) []value.Value) *operator {
+func nOf(name string, object mongoerr.Code, pick func(*Frame, []value.Value, int) []value.Value) *operator {
 	return &operator{name: name, fields: []field{{"input", 5787907}, {"n", 5787906}},
-		words: wording{object: 5787900, unknown: 5787901, onObject: "specification must be an object; found %[1]s :%[2]s",
+		words: wording{object: object, unknown: 5787901, onObject: notAnObject,
 			onUnknown: "Unknown argument for 'n' operator: %[2]s", onMiss: "Missing value for '%[2]s'"},
 		eval: func(f *Frame, c *call) (value.Value, error) {
 			input, err := c.args[0].eval(f)
@@ -202,22 +207,27 @@ func parsePercentile(op *operator, arg value.Value, s *Scope) (node, error) {
 	if method.T != value.String {
 		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.method' is the wrong type '%s', expected type 'string'", op.name, method.T.Name())
 	}
-	if method.Str() != "approximate" {
-		return nil, mongoerr.New(mongoerr.BadValue, "Currently only 'approximate' can be used as percentile 'method'.")
+	if c.state = []float64{0.5}; op.name == "$percentile" {
+		if c.args[1], err = s.optimize(c.args[1]); err != nil {
+			return nil, err
+		}
+		k, ok := c.args[1].(*constant)
+		if !ok {
+			return nil, mongoerr.New(7750300, "The $percentile 'p' field must be an array of constant values, but found a non-constant")
+		}
+		if c.state, err = CheckPercentiles(k.v); err != nil {
+			return nil, err
+		}
 	}
-	if op.name == "$median" {
-		c.state = []float64{0.5}
-		return c, nil
+	return c, CheckPercentileMethod(method.Str())
+}
+
+// CheckPercentileMethod refuses every method but the one that there is.
+func CheckPercentileMethod(method string) error {
+	if method != "approximate" {
+		return mongoerr.New(mongoerr.BadValue, "Currently only 'approximate' can be used as a percentile 'method'.")
 	}
-	if c.args[1], err = s.optimize(c.args[1]); err != nil {
-		return nil, err
-	}
-	k, ok := c.args[1].(*constant)
-	if !ok {
-		return nil, mongoerr.New(7750300, "The $percentile 'p' field must be an array of constant values, but found a non-constant")
-	}
-	c.state, err = CheckPercentiles(k.v)
-	return c, err
+	return nil
 }
 
 // CheckPercentiles reads the p of $percentile.

@@ -186,7 +186,7 @@ func evalSwitch(f *Frame, c *call) (value.Value, error) {
 		}
 	}
 	if c.args[last] == nil {
-		return value.Value{}, mongoerr.New(40069, "$switch could not find a matching branch for an input, and no default was specified.")
+		return value.Value{}, mongoerr.New(40066, "$switch could not find a matching branch for an input, and no default was specified.")
 	}
 	return c.args[last].eval(f)
 }
@@ -225,7 +225,7 @@ func optimizeSwitch(c *call, s *Scope) (_ node, err error) {
 	}
 	c.args = append(kept, deflt)
 	if len(kept) == 0 {
-		return s.fold(c, nil)
+		return nil, s.foldError(mongoerr.New(40069, "Cannot execute a switch statement where all the cases evaluate to false without a default"))
 	}
 	return c, nil
 }

@@ -313,7 +313,7 @@ func (op *operator) readFields(arg value.Value) ([]value.Value, error) {
 		if w.onObject == "" {
 			w.onObject = "%[1]s only supports an object as its argument"
 		}
-		return nil, mongoerr.Newf(w.object, w.onObject+"%.0[1]s%.0[2]s", op.name, arg.T.Name())
+		return nil, mongoerr.Newf(w.object, w.onObject+"%.0[1]s%.0[2]s%.0[3]s", op.name, arg.T.Name(), Show(arg))
 	}
 	vals := make([]value.Value, len(op.fields))
 	for it := value.Walk(arg.Doc()); ; {
@@ -338,7 +338,7 @@ func (op *operator) readFields(arg value.Value) ([]value.Value, error) {
 			if w.onMiss == "" {
 				w.onMiss = "Missing '%[2]s' parameter to %[1]s"
 			}
-			return nil, mongoerr.Newf(fd.required, w.onMiss+"%.0[1]s%.0[2]s", op.name, fd.name)
+			return nil, mongoerr.Newf(fd.required, w.onMiss+"%.0[1]s%.0[2]s%.0[3]s", op.name, fd.name, value.ShowDoc(arg.Doc()))
 		}
 	}
 	return vals, nil

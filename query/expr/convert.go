@@ -370,6 +370,9 @@ func (f *Frame) toInt(v value.Value, conv *conversion, to value.Type) (value.Val
 		return value.NewInt64(i), nil
 	}
 	if i != int64(int32(i)) {
+		if v.T == value.Int64 {
+			return v, errOverflow("") // the real server shows no integer here
+		}
 		return v, errOverflow(strconv.FormatInt(i, 10))
 	}
 	return value.NewInt32(int32(i)), nil

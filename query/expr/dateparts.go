@@ -31,7 +31,7 @@ func intPart(get func(dates.Fields) int) func(dates.Fields) value.Value {
 // part makes a row for an operator that reads one field of a date: args are the date and, or nil, the zone.
 func part(name string, get func(dates.Fields) value.Value) {
 	register(&operator{name: name, parse: parseDatePart, fields: []field{{"date", 40539}, {"timezone", 0}},
-		words: wording{unknown: 40535, onUnknown: "unrecognized option to %[1]s: \"%[2]s\"", onMiss: "missing 'date' argument to %[1]s"},
+		words: wording{unknown: 40535, onUnknown: "unrecognized option to %[1]s: \"%[2]s\"", onMiss: "missing 'date' argument to %[1]s, provided: %[1]s: %[3]s"},
 		eval: func(f *Frame, c *call) (value.Value, error) {
 			v, err := c.args[0].eval(f)
 			if err != nil {

@@ -115,6 +115,8 @@ func evalBitNot(f *Frame, c *call) (value.Value, error) {
 		return value.NewInt32(^v.Int32()), nil
 	case v.T == value.Int64:
 		return value.NewInt64(^v.Int64()), nil
+	case !v.T.Numeric():
+		return v, mongoerr.Newf(28765, "$bitNot only supports numeric types, not %s", v.T.Name())
 	}
 	return v, mongoerr.Newf(mongoerr.TypeMismatch, "$bitNot only supports int and long, not: %s.", v.T.Name())
 }
@@ -131,7 +133,7 @@ func bitwise(name string, unit int64, fn func(a, b int64) int64) *operator {
 			case v.IsNullish():
 				return null, nil
 			case v.T != value.Int32 && v.T != value.Int64:
-				return v, mongoerr.Newf(mongoerr.TypeMismatch, "%s only supports int and long operands, not %s.", name, v.T.Name())
+				return v, mongoerr.Newf(mongoerr.TypeMismatch, "%s only supports int and long operands.", name)
 			}
 			small = small && v.T == value.Int32
 			acc = fn(acc, v.Int64())

@@ -13,7 +13,7 @@ func init() {
 		unary("$objectToArray", objectToArray),
 		unary("$arrayToObject", arrayToObject),
 		nary("$mergeObjects", 0, -1, evalMergeObjects),
-		&operator{name: "$getField", parse: parseGetField, eval: evalGetField, words: getFieldWords,
+		&operator{name: "$getField", parse: parseGetField, eval: evalGetField, words: getFieldWords, unfolded: true,
 			fields: []field{{"field", 3041702}, {"input", 3041703}}},
 		&operator{name: "$setField", parse: parseSetField, eval: evalSetField,
 			fields: []field{{"field", 4161102}, {"value", 4161103}, {"input", 4161109}}, words: setFieldWords},

@@ -1,6 +1,10 @@
 package expr
 
-import "github.com/shoaldb/shoal/wire/mongoerr"
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
 
 // optimize folds what is constant, operands first. Errors found on the way are the operation's, even where no document
 // would have reached them: so does the server.
@@ -28,7 +32,7 @@ func (s *Scope) optimize(n node) (node, error) {
 				return nil, s.foldError(err)
 			}
 		}
-		if n.op.volatile {
+		if n.op.volatile || n.op.unfolded {
 			return n, nil
 		}
 		return s.fold(n, n.args)
@@ -67,6 +71,12 @@ func (s *Scope) fold(n node, args []node) (node, error) {
 		return nil, s.foldError(err)
 	}
 	return &constant{v: v}, nil
+}
+
+// WhileFolding tells whether an error came up when constants of a pipeline were folded, which happens after it was parsed:
+// its stage puts nothing before it.
+func WhileFolding(err error) bool {
+	return strings.HasPrefix(mongoerr.From(err).Message, pipelineFoldContext)
 }
 
 // foldError adds the context of folding to an error.

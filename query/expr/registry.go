@@ -25,6 +25,8 @@ type operator struct {
 	show     func(c *call) value.Value
 	// volatile ones give another value at each call, or read what constants do not show; they are never folded.
 	volatile bool
+	// unfolded ones are left to the run even where all operands are constants.
+	unfolded bool
 }
 
 // wording is how an operator complains about its document of named operands.

@@ -115,17 +115,16 @@ func parseSetEquals(op *operator, arg value.Value, s *Scope) (node, error) {
 func evalSetEquals(f *Frame, c *call) (value.Value, error) {
 	var first *set
 	equal := true
-	for _, n := range c.args {
+	for i, n := range c.args {
 		v, err := n.eval(f)
 		if err != nil {
 			return v, err
 		}
 		if v.T != value.Array {
-			code := mongoerr.Code(17044)
 			if _, ok := n.(*constant); ok {
-				code = 5887502
+				return v, mongoerr.Newf(5887502, "All operands of $setEquals must be arrays. %d-th argument is of type: %s", i+1, v.T.Name())
 			}
-			return v, mongoerr.Newf(code, "All operands of $setEquals must be arrays. One argument is of type: %s", v.T.Name())
+			return v, mongoerr.Newf(17044, "All operands of $setEquals must be arrays. One argument is of type: %s", v.T.Name())
 		}
 		s, err := f.setOf("$setEquals", v.Doc())
 		if err != nil {

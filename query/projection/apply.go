@@ -315,11 +315,11 @@ func pickElement(dst, doc []byte, path []string, index int) ([]byte, error) {
 			continue
 		}
 		if index < 0 {
-			return dst, mongoerr.New(51246, "Executor error during find command :: caused by :: positional operator '.$' couldn't find a matching element in the array")
+			return dst, mongoerr.New(51246, "positional operator '.$' couldn't find a matching element in the array")
 		}
 		e, found := elementAt(v.Doc(), index)
 		if !found {
-			return dst, mongoerr.New(51247, "Executor error during find command :: caused by :: positional operator '.$' element mismatch")
+			return dst, mongoerr.New(51247, "positional operator '.$' element mismatch")
 		}
 		var arr int
 		dst, arr = value.Begin(dst)

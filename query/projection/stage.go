@@ -30,6 +30,9 @@ func CompileStage(stage Stage, spec value.Value, o *Options) (*Projection, error
 		p, err = compileAddFields(spec.Doc(), o)
 	}
 	if err != nil {
+		if expr.WhileFolding(err) {
+			return nil, err
+		}
 		return nil, mongoerr.From(err).Prefix("Invalid " + stage.String() + " :: caused by :: ")
 	}
 	return p, nil

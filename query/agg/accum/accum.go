@@ -180,7 +180,11 @@ func needObject(s *Spec, arg value.Value, code mongoerr.Code) error {
 
 // parseInputN reads {input, n}.
 func parseInputN(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
-	if err := needObject(s, arg, 5787900); err != nil {
+	code := mongoerr.Code(5787900)
+	if s.Name == "$firstN" || s.Name == "$lastN" {
+		code = 5787801
+	}
+	if err := needObject(s, arg, code); err != nil {
 		return err
 	}
 	for k, v := range value.Elements(arg.Doc()) {
@@ -253,7 +257,11 @@ func parseTop(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
 
 // parsePercentile reads {input, p, method}; $median has no p.
 func parsePercentile(s *Spec, arg value.Value, sc *expr.Scope) error {
-	if err := needObject(s, arg, 7429703); err != nil {
+	code := mongoerr.Code(7429703)
+	if s.Name == "$median" {
+		code = 7436100
+	}
+	if err := needObject(s, arg, code); err != nil {
 		return err
 	}
 	var p, method value.Value
@@ -285,15 +293,13 @@ func parsePercentile(s *Spec, arg value.Value, sc *expr.Scope) error {
 		return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.method' is the wrong type '%s', expected type 'string'",
 			s.Name, method.T.Name())
 	}
-	if m := method.Str(); m != "approximate" {
-		return mongoerr.Newf(mongoerr.BadValue,
-			"Currently only 'approximate' can be used as percentile 'method'. Found: %s", m)
+	s.p = []float64{0.5}
+	if s.Name == "$percentile" {
+		if err := s.parseP(p, sc); err != nil {
+			return err
+		}
 	}
-	if s.Name == "$median" {
-		s.p = []float64{0.5}
-		return nil
-	}
-	return s.parseP(p, sc)
+	return expr.CheckPercentileMethod(method.Str())
 }
 
 func (s *Spec) parseP(p value.Value, sc *expr.Scope) error {
@@ -303,20 +309,8 @@ func (s *Spec) parseP(p value.Value, sc *expr.Scope) error {
 	}
 	v, ok := e.Constant()
 	if !ok {
-		return mongoerr.Newf(7750300, "The $percentile 'p' field must be an array of constant values, but found value: %s.", expr.Show(p))
+		return mongoerr.New(7750300, "The $percentile 'p' field must be an array of constant values, but found a non-constant")
 	}
-	if v.T != value.Array || value.Count(v.Doc()) == 0 {
-		return mongoerr.Newf(7750301, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
-	}
-	for _, x := range value.Values(v.Doc()) {
-		if !x.T.Numeric() {
-			return mongoerr.Newf(7750302, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
-		}
-		f := x.AsFloat64()
-		if !(f >= 0 && f <= 1) {
-			return mongoerr.Newf(7750303, "The $percentile 'p' field must be an array of numbers from [0.0, 1.0], but found value: %s.", expr.Show(v))
-		}
-		s.p = append(s.p, f)
-	}
-	return nil
+	s.p, err = expr.CheckPercentiles(v)
+	return err
 }
