@@ -233,3 +233,16 @@ func BenchmarkLine(b *testing.B) {
 		l.Info(Query, 1, "ctx", "msg").Str("a", "b").Int("n", 1).Write()
 	}
 }
+
+// What rooms write with zerolog becomes lines of the log, with their fields as attributes.
+func TestZero(t *testing.T) {
+	var out bytes.Buffer
+	l := New(&out)
+	z := l.Zero(Replication, 21392, "ReplCoord").With().Str("member", "a:1").Logger()
+	z.Warn().Int("n", 3).Err(errors.New("no \"way\"")).Strs("who", []string{"b", "c"}).Msg("it is late")
+	z.Debug().Msg("too much detail")
+	want := `"s":"W",  "c":"REPL",     "id":21392,   "svc":"-", "ctx":"ReplCoord","msg":"it is late","attr":{"member":"a:1","n":3,"error":"no \"way\"","who":["b","c"]}}`
+	if got := out.String(); !strings.HasSuffix(strings.TrimSpace(got), want) || strings.Count(got, "\n") != 1 {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

@@ -254,6 +254,7 @@ func (r *Raft) ascend(term uint64) error {
 		return nil
 	}
 	r.applier.primary = term
+	r.beginReign(term)
 	if err := r.m.BecomePrimary(int64(term), func(g Group) error { return r.enqueue(g, term) }); err != nil {
 		return err
 	}
@@ -274,6 +275,7 @@ func (r *Raft) enqueue(g Group, term uint64) error {
 // deposed is called by the loop as soon as this member does not lead any more.
 func (r *Raft) deposed() {
 	r.writable.Store(false)
+	r.endReign()
 	r.waits.fail(errDeposed)
 	r.reads.fail(errNotMain)
 	r.applies.push(applyItem{f: r.resign})
@@ -285,6 +287,7 @@ func (r *Raft) resign() error {
 		return nil
 	}
 	r.applier.primary = 0
+	r.endReign() // where it was deposed before it had begun
 	r.primary.Store(0)
 	r.m.Resign(errDeposed)
 	r.flights.clear()

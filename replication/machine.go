@@ -20,7 +20,7 @@ type engineMachine struct{ *storage.Engine }
 func (m engineMachine) WriteNoop(ctx context.Context, msg string) error {
 	u := m.NewUnitOfWork(nil)
 	u.Oplog(storage.OplogEntry{Op: 'n', O: value.Doc(value.F("msg", value.NewString(msg))), StmtID: -1})
-	_, err := m.Commit(ctx, u, false)
+	_, err := m.Commit(storage.WithReserve(ctx), u, false)
 	return err
 }
 

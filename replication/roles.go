@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,9 @@ type roleState struct {
 	frozen    time.Time // does not stand for election before
 	initiated time.Time
 	leadless  time.Time // since when no leader is known; zero while one is
+	ruled     uint64    // the term that reign is about
+	reign     context.Context
+	endReign  context.CancelFunc
 }
 
 func (r *Raft) hasLog() bool { return r.roles.hasLog.Load() }
@@ -149,6 +153,38 @@ func (r *Raft) stepUpServices(term uint64) {
 	}
 	r.roleChanged()
 	r.log.Info().Uint64("term", term).Msg("this member is the primary now")
+}
+
+// Reign ends as soon as this member does not lead the term any more, before any observer is told: what a new primary does
+// before clients write may wait for others, and must not hold up what the member becomes next.
+func (r *Raft) Reign(term int64) context.Context {
+	s := &r.roles
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reign != nil && s.ruled == uint64(term) {
+		return s.reign
+	}
+	over, cancel := context.WithCancel(r.ctx)
+	cancel()
+	return over
+}
+
+// beginReign is called by the applier, endReign by whoever learns that the term is over.
+func (r *Raft) beginReign(term uint64) {
+	s := &r.roles
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ruled = term
+	s.reign, s.endReign = context.WithCancel(r.ctx)
+}
+
+func (r *Raft) endReign() {
+	s := &r.roles
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endReign != nil {
+		s.endReign()
+	}
 }
 
 // Freeze keeps the member from standing for election for d; zero ends that.

@@ -51,8 +51,9 @@ func (s *Services) Add(v Service) error {
 	return s.start(ctx, term, []Service{v})
 }
 
-// StepUp starts all services in a term. The member goes on where one fails, with the error of each; those do not run.
-func (s *Services) StepUp(term int64) error {
+// StepUp starts all services in a term, which lasts as long as ctx. The member goes on where one fails, with the error of
+// each; those do not run.
+func (s *Services) StepUp(ctx context.Context, term int64) error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.mu.Lock()
@@ -60,7 +61,7 @@ func (s *Services) StepUp(term int64) error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.mu.ctx, s.mu.cancel = context.WithCancel(context.Background())
+	s.mu.ctx, s.mu.cancel = context.WithCancel(ctx)
 	s.mu.up, s.mu.term, s.mu.failed = true, term, map[string]error{}
 	ctx, list := s.mu.ctx, append([]Service(nil), s.mu.list...)
 	s.mu.Unlock()

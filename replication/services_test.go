@@ -44,7 +44,7 @@ func TestServices(t *testing.T) {
 		_ = add("a", nil)
 		_ = add("broken", errors.New("no state"))
 		expect("added while secondary")
-		if err := s.StepUp(3); err == nil || err.Error() != "broken: no state" {
+		if err := s.StepUp(context.Background(), 3); err == nil || err.Error() != "broken: no state" {
 			t.Errorf("step-up: %v", err)
 		}
 		expect("stepped up", "a up 3", "broken up 3")
@@ -61,7 +61,7 @@ func TestServices(t *testing.T) {
 		slices.Sort(log)
 		expect("stepped down", "a over", "late over")
 		s.StepDown()
-		_ = s.StepUp(4)
+		_ = s.StepUp(context.Background(), 4)
 		expect("again", "a up 4", "broken up 4", "late up 4")
 		s.StepDown()
 		if at := s.AtWork(); len(at) != 0 {

@@ -28,10 +28,11 @@ type Config struct {
 	Params  *cluster.Params
 	Points  *cluster.FailPoints
 	// Clock is shared by the nodes of one process; nil makes one. A standalone server reports no times.
-	Clock     *cluster.VectorClock
-	Info      *command.Info
-	Logger    *zerolog.Logger
-	CacheSize int64
+	Clock *cluster.VectorClock
+	Info  *command.Info
+	// Logger is for the node and its part in the set, StoreLogger for its store; nil for nowhere.
+	Logger, StoreLogger *zerolog.Logger
+	CacheSize           int64
 	// OnPrimary is told when the server accepts writes; nil for nobody.
 	OnPrimary func()
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
@@ -67,7 +68,7 @@ type Server struct {
 
 // Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
 func Open(c Config) (*Server, error) {
-	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Logger, CacheSize: c.CacheSize, OnFailure: c.Fatal})
+	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, CacheSize: c.CacheSize, OnFailure: c.Fatal})
 	if err != nil {
 		return nil, err
 	}

@@ -124,11 +124,19 @@ func (r *ReplSet) publish(c replication.RoleChange) *replState {
 	}
 }
 
+// slowStepUp is how long stepping up may take before the log says so.
+const slowStepUp = time.Second
+
 // elected steps the node up: what it knows of sessions, parameters and unfinished work is read anew.
 func (r *ReplSet) elected(c replication.RoleChange) {
 	r.publish(c)
-	if err := errors.Join(r.node.ensureSystem(context.Background()), r.node.Services.StepUp(c.Term)); err != nil {
+	began := time.Now()
+	reign := r.member.Raft().Reign(c.Term)
+	if err := errors.Join(r.node.ensureSystem(reign), r.node.Services.StepUp(reign, c.Term)); err != nil {
 		r.node.warn("Some primary-only services did not step up", err)
+	}
+	if took := time.Since(began); took > slowStepUp && r.node.Logger != nil {
+		r.node.Logger.Warn().Int64("term", c.Term).Dur("tookMillis", took).Msg("clients waited for the primary-only services to step up")
 	}
 }
 

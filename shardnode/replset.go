@@ -82,7 +82,7 @@ func (r *ReplSet) Start(ctx context.Context) error {
 		if err := r.node.ensureSystem(ctx); err != nil {
 			return err
 		}
-		return r.node.Services.StepUp(0)
+		return r.node.Services.StepUp(context.Background(), 0)
 	}
 	if yes, err := r.hasRaft(); err != nil || yes {
 		if err != nil {
@@ -114,7 +114,7 @@ func (r *ReplSet) becomeSingle(ctx context.Context, config *replication.SetConfi
 	m := &config.Members[0]
 	s := &replState{role: replication.Primary, term: r.member.Term(), leader: m.ID, config: config, self: m}
 	r.state.Store(s)
-	err := errors.Join(r.node.ensureSystem(ctx), r.node.Services.StepUp(s.term))
+	err := errors.Join(r.node.ensureSystem(ctx), r.node.Services.StepUp(context.Background(), s.term))
 	r.setWritable(s)
 	return err
 }
@@ -240,6 +240,7 @@ func reconfigureInTurn(ctx context.Context, raft *replication.Raft, c *replicati
 
 // store writes a configuration to local.system.replset.
 func (r *ReplSet) store(ctx context.Context, doc []byte) error {
+	ctx = storage.WithReserve(ctx)
 	for try := 0; ; try++ {
 		err := r.node.writeUnit(ctx, replicationConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			c, err := collectionFor(s, u, replsetNS)
@@ -291,7 +292,7 @@ func (r *ReplSet) stepUpSingle() {
 	}
 	s.role, s.leader = replication.Primary, s.self.ID
 	r.state.Store(&s)
-	if err := r.node.Services.StepUp(s.term); err != nil {
+	if err := r.node.Services.StepUp(context.Background(), s.term); err != nil {
 		r.node.warn("Some primary-only services did not step up", err)
 	}
 	r.setWritable(&s)

@@ -253,7 +253,7 @@ func (n *Node) retryService() replication.Service {
 			if err := n.loadRetries(); err != nil {
 				return err
 			}
-			return n.restorePrepared(ctx)
+			return n.restorePrepared(storage.WithReserve(ctx))
 		},
 		Run: func(ctx context.Context, _ int64) {
 			defer n.abortTxns()

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
 )
 
 // keysNS holds the keys that cluster times are signed with.
@@ -45,8 +46,10 @@ func (s *Server) keyService() replication.Service {
 		s.Clock.UseKeys(ring)
 	}
 	return replication.Service{
-		Name:   "KeysCollectionManager",
-		StepUp: func(ctx context.Context, _ int64) error { return ring.EnsureAhead(ctx, s.Clock, keyRotation) },
+		Name: "KeysCollectionManager",
+		StepUp: func(ctx context.Context, _ int64) error {
+			return ring.EnsureAhead(storage.WithReserve(ctx), s.Clock, keyRotation)
+		},
 		Run: func(ctx context.Context, _ int64) {
 			tick := time.NewTicker(keyCheck)
 			defer tick.Stop()

@@ -14,6 +14,7 @@ const featureVersion = "8.2"
 
 // ensureSystem makes the collections of its own that a server has from the start.
 func (n *Node) ensureSystem(ctx context.Context) error {
+	ctx = storage.WithReserve(ctx)
 	make := func(ns string, docs ...[]byte) error {
 		if n.Engine.Catalog().Lookup(ns) != nil {
 			return nil

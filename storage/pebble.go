@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -182,6 +183,16 @@ type spaceGuard struct {
 	checked atomic.Int64 // nanoseconds of the clock
 	low     atomic.Bool
 }
+
+type reserveKey struct{}
+
+// WithReserve marks the little that a node has to write to come up and to become primary: it may use the room that is
+// refused to all others. Otherwise a server whose disk has filled up would not even serve reads again.
+func WithReserve(ctx context.Context) context.Context {
+	return context.WithValue(ctx, reserveKey{}, true)
+}
+
+func mayUseReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != nil }
 
 func (e *Engine) checkSpace() error {
 	now := e.opts.Clock().UnixNano()

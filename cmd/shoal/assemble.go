@@ -19,6 +19,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -149,6 +150,9 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
 	}
 	cfg.Fatal = a.h.Fail
+	repl := console.Std.Zero(console.Replication, 21392, "ReplCoord").With().Str("member", cfg.Host).Logger()
+	store := console.Std.Zero(console.Storage, 22430, "store").With().Str("member", cfg.Host).Logger()
+	cfg.Logger, cfg.StoreLogger = &repl, &store
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err
@@ -226,7 +230,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	}
 	return s.Node.Services.Add(replication.Service{
 		Name:   "ShardingCatalogManager",
-		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(ctx) },
+		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(storage.WithReserve(ctx)) },
 		Run:    func(ctx context.Context, _ int64) { manager.RunBalancer(ctx) },
 	})
 }

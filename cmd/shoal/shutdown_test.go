@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"math/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // busy has clients work, some in operations that would take for ever, until the server ends.
@@ -111,50 +114,75 @@ func TestDirectoryRefused(t *testing.T) {
 	p.kill(t)
 }
 
-// A server whose disk is full refuses writes with an error, loses nothing that it acknowledged, and works again on a
-// disk with room.
+// A server whose disk is full refuses writes with an error, serves reads, starts again as it is, loses nothing that it
+// acknowledged, and takes writes again once there is room.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=160m"); err != nil {
+	// A log file takes 71 MB of the disk at once, and the second is begun soon; below 128 MB of free space writes are refused.
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=420m"); err != nil {
 		t.Skipf("no file system of its own for this test: %v", err)
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	p := launch(t, dir, "--topology", "replset")
-	ctx := context.Background()
-	coll := p.client.Database("full").Collection("c")
-	acked := 0
-	var refused error
-	pad := make([]byte, 1<<20)
-	for i := range pad {
-		pad[i] = byte(i * i >> 3)
+	f := &fullDisk{t: t, pad: make([]byte, 1<<20)}
+	rand.New(rand.NewSource(1)).Read(f.pad) // nothing is won by packing it
+	if f.fill(p); f.acked < 10 {
+		t.Errorf("writes are refused after %d documents", f.acked)
 	}
-	for i := range 400 {
-		pad[i%len(pad)]++
-		wctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		_, err := coll.InsertOne(wctx, bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: pad}})
-		cancel()
-		if err != nil {
-			refused = err
-			break
-		}
-		acked++
-	}
-	t.Logf("%d documents of 1 MiB fit; then: %v", acked, refused)
-	if refused == nil {
-		t.Error("no write was refused")
-	}
+	f.check(p)
 	p.kill(t)
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=600m"); err != nil {
+	p = launch(t, dir, "--topology", "replset")
+	f.check(p)
+	f.fill(p) // the log of before is gone, so there may be some room
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=900m"); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "writes are accepted again", func() bool { return f.insert(p) == nil })
+	p.kill(t)
 	p = launch(t, dir, "--topology", "replset")
 	defer p.kill(t)
-	coll = p.client.Database("full").Collection("c")
-	n, err := coll.CountDocuments(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: acked}}}})
-	if int(n) != acked || err != nil {
-		t.Errorf("%d documents of %d acknowledged ones (%v)", n, acked, err)
+	f.check(p)
+}
+
+// fullDisk is what was written to a server until its disk was full.
+type fullDisk struct {
+	t     *testing.T
+	pad   []byte
+	acked int
+	next  int
+}
+
+func (f *fullDisk) insert(p *process) error {
+	f.pad[f.next%len(f.pad)]++
+	f.next++
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err := p.client.Database("full").Collection("c").InsertOne(ctx, bson.D{{Key: "_id", Value: f.next}, {Key: "pad", Value: f.pad}})
+	if err == nil {
+		f.acked++
 	}
-	if _, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "later"}}); err != nil {
-		t.Error(err)
+	return err
+}
+
+// fill writes until it is refused, for the right reason.
+func (f *fullDisk) fill(p *process) {
+	f.t.Helper()
+	var err error
+	for err == nil && f.acked < 400 {
+		err = f.insert(p)
+	}
+	f.t.Logf("%d documents of 1 MiB fit; then: %v", f.acked, err)
+	var refused mongo.WriteException
+	if !errors.As(err, &refused) || !refused.HasErrorCode(14031) {
+		f.t.Errorf("writes to a full disk end with %v", err)
+	}
+}
+
+// check reads what was acknowledged.
+func (f *fullDisk) check(p *process) {
+	f.t.Helper()
+	n, err := p.client.Database("full").Collection("c").CountDocuments(context.Background(), bson.D{})
+	if int(n) != f.acked || err != nil {
+		f.t.Errorf("%d documents of %d acknowledged ones (%v)", n, f.acked, err)
 	}
 }
