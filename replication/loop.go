@@ -26,6 +26,7 @@ type loopState struct {
 	held    []*proposal // while the lead is being handed over
 	tick    *time.Ticker
 	every   time.Duration
+	ticked  time.Time // up to when raft's clock has been moved
 	entries []*raftpb.Entry
 	last    uint64 // the newest entry given to the appender since the start
 }
@@ -34,7 +35,7 @@ type loopState struct {
 func (r *Raft) runLoop() {
 	l := &r.loop
 	l.every = tickOf(r.Config())
-	l.tick = time.NewTicker(l.every)
+	l.tick, l.ticked = time.NewTicker(l.every), time.Now()
 	defer l.tick.Stop()
 	if l.resume {
 		r.guarded(r.startNode)
@@ -51,7 +52,7 @@ func (r *Raft) runLoop() {
 			return
 		case <-r.in.wake:
 		case <-l.tick.C:
-			r.guarded(r.tick)
+			r.guarded(r.catchUp)
 		}
 		r.guarded(r.turn)
 	}
@@ -103,8 +104,31 @@ func (r *Raft) startNode() {
 // setPace follows the configuration's election timeout.
 func (r *Raft) setPace(c *SetConfig) {
 	if d := tickOf(c); d != r.loop.every {
-		r.loop.every = d
+		r.loop.every, r.loop.ticked = d, time.Now()
 		r.loop.tick.Reset(d)
+	}
+}
+
+// maxLate bounds by how many ticks raft's clock is moved at once: a fifth of the shortest time-out. So a process that was
+// paused hears what has arrived meanwhile before it suspects anybody.
+const maxLate = electionTicks / 5
+
+// catchUp moves raft's clock by the time that has passed. A ticker drops what nobody takes: on a machine that lets the loop
+// run every 200 ms only, counting its ticks would make an election take ten times as long.
+func (r *Raft) catchUp() {
+	l := &r.loop
+	now := time.Now()
+	n := int((now.Sub(l.ticked) + l.every/2) / l.every)
+	if n > maxLate {
+		n, l.ticked = maxLate, now
+	} else {
+		l.ticked = l.ticked.Add(time.Duration(n) * l.every)
+	}
+	if n > 1 {
+		r.turn() // what has arrived comes first
+	}
+	for ; n > 0; n-- {
+		r.tick()
 	}
 }
 

@@ -376,8 +376,9 @@ func (r *Raft) promote() {
 		return
 	}
 	if steps := r.promotable(); len(steps) > 0 {
-		r.log.Info().Int("members", len(steps)).Msg("members have caught up and vote from now on")
-		_ = r.proposeConf(&raftpb.ConfChangeV2{Changes: steps}) // tried again later
+		if r.proposeConf(&raftpb.ConfChangeV2{Changes: steps}) == nil { // otherwise tried again later
+			r.log.Info().Int("members", len(steps)).Msg("members have caught up and vote from now on")
+		}
 	}
 }
 

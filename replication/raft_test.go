@@ -5,10 +5,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
@@ -31,6 +33,86 @@ func TestFailoverTimes(t *testing.T) {
 	}
 	slices.Sort(all)
 	t.Logf("of %d: median %v, p90 %v, longest %v, with a time-out of 10 s", len(all), all[len(all)/2], all[len(all)*9/10], all[len(all)-1])
+}
+
+// On a machine that lets members run only every 200 ms or so, a killed primary is still replaced in the order of the
+// election timeout: raft's clock goes by the time, not by how often the loop was woken.
+func TestFailoverOfTheStarved(t *testing.T) {
+	var all []time.Duration
+	for seed := range int64(40) {
+		simulate(t, seed, three, func(s *simulation) {
+			s.found(simConfig(2*time.Second, three...))
+			s.settle(time.Second)
+			for _, n := range s.alive() {
+				s.starve(n, time.Duration(150+s.random(100))*time.Millisecond)
+			}
+			time.Sleep(time.Duration(3000+s.random(3000)) * time.Millisecond)
+			p := s.primary()
+			if p == nil {
+				t.Errorf("seed %d: the set is well, and has no primary", seed)
+				return
+			}
+			start := time.Now()
+			s.crash(p.host, false)
+			s.awaitPrimary(time.Minute)
+			all = append(all, time.Since(start))
+		})
+	}
+	slices.Sort(all)
+	t.Logf("of %d: median %v, p90 %v, longest %v, with a time-out of 2 s", len(all), all[len(all)/2], all[len(all)*9/10], all[len(all)-1])
+	if median := all[len(all)/2]; median > 5*time.Second {
+		t.Errorf("half of the elections took longer than %v", median)
+	}
+}
+
+// A primary whose services wait for something while they step up is not held up by that once it is deposed: it can be
+// primary again.
+func TestStepUpThatWaitsIsInterrupted(t *testing.T) {
+	simulate(t, 5, three, func(s *simulation) {
+		var patient atomic.Bool
+		s.setup = func(o *Options) {
+			m, services := o.Machine, &Services{}
+			_ = services.Add(Service{Name: "patient", StepUp: func(ctx context.Context, _ int64) error {
+				if patient.Swap(false) {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}})
+			o.OnRole = func(c RoleChange) {
+				if c.Role != Primary {
+					services.StepDown()
+				} else if !c.Writable {
+					at := slices.IndexFunc(s.alive(), func(n *simNode) bool { return n.m == m })
+					_ = services.StepUp(s.alive()[at].r.Reign(c.Term), c.Term)
+				}
+			}
+		}
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(time.Second)
+		first := s.awaitPrimary(time.Second)
+		patient.Store(true)
+		s.crash(first.host, false)
+		time.Sleep(5 * time.Second)
+		if n := s.primary(); n != nil || patient.Load() {
+			t.Fatalf("%v is primary", n)
+		}
+		at := slices.IndexFunc(s.alive(), func(n *simNode) bool { return n.r.lead.Load().state == raft.StateLeader })
+		stuck := s.alive()[at]
+		s.start(first.host)
+		s.mu.Lock()
+		for _, h := range three {
+			s.cut[[2]string{h, stuck.host}], s.cut[[2]string{stuck.host, h}] = true, true
+		}
+		s.mu.Unlock()
+		if n := s.awaitPrimary(10 * time.Second); n == stuck {
+			t.Errorf("%s is primary", n.host)
+		}
+		s.heal(three)
+		s.converge(10 * time.Second)
+		if err := stuck.r.StepUp(background); err != nil || !stuck.r.IsPrimary() {
+			t.Errorf("stepping up again: %v\n%s", err, s.dump())
+		}
+	})
 }
 
 // Planned changes of the primary: step-down, step-up, priority takeover, freeze.

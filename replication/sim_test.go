@@ -172,6 +172,16 @@ func (s *simulation) crash(host string, wipe bool) {
 	n.r.wg.Wait()
 }
 
+// starve lets a member's loop run for a moment only after every pause, as on a machine with far too much to do.
+func (s *simulation) starve(n *simNode, pause time.Duration) {
+	r := n.r
+	go func() {
+		for r.do(func() { time.Sleep(pause) }) == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+}
+
 func (s *simulation) stop() {
 	s.mu.Lock()
 	var all []*simNode

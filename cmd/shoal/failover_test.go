@@ -1,7 +1,13 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -32,4 +38,121 @@ func TestFailoversAreNotSeen(t *testing.T) {
 			t.Logf("%s: a pause of %v", kind, failover(t, c.shards[1], coll.InsertOne, kind))
 		}
 	})
+}
+
+// A killed primary is replaced within the election timeout and two seconds: from the kill until another member says that
+// it takes writes and has acknowledged one by the majority. A planned step-down hands over in less than 200 ms. What this
+// machine itself is late by meanwhile is measured and allowed on top. SHOAL_FAILOVERS asks for more rounds.
+func TestFailoverBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	t.Parallel()
+	kills, handOvers := 3, 7
+	if n, err := strconv.Atoi(os.Getenv("SHOAL_FAILOVERS")); err == nil {
+		kills, handOvers = n, n
+	}
+	rs := launchSetAt(t, 3, false)
+	rs.writes(t, rs.primary(), time.Minute)
+	var planned, killed []failoverTime
+	for range handOvers {
+		old := rs.primary()
+		f := rs.replaced(t, old, func() error {
+			return rs.members[old].admin(t.Context(), bson.D{{Key: "replSetStepDown", Value: 60}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}})
+		})
+		if err := rs.members[old].admin(t.Context(), bson.D{{Key: "replSetFreeze", Value: 0}}); err != nil {
+			t.Error(err)
+		}
+		if f.took > 2*time.Second+f.late {
+			t.Errorf("a step-down took %v", f)
+		}
+		planned = append(planned, f)
+		rs.waitReady(30 * time.Second)
+	}
+	if m := logTimes(t, "step-down", planned); m.took > 200*time.Millisecond+m.late {
+		t.Errorf("the median step-down took %v", m)
+	}
+	for range kills {
+		old := rs.primary()
+		f := rs.replaced(t, old, func() error { rs.kill(old); return nil })
+		if f.took > electionTimeout+2*time.Second+f.late {
+			t.Errorf("a killed primary was replaced after %v", f)
+		}
+		killed = append(killed, f)
+		rs.start(old)
+		rs.waitReady(30 * time.Second)
+	}
+	logTimes(t, "kill", killed)
+}
+
+// failoverTime is how long a set was without a primary, and by how much this machine was late meanwhile.
+type failoverTime struct{ took, late time.Duration }
+
+func (f failoverTime) String() string {
+	return fmt.Sprintf("%v (the machine was late by %v)", f.took.Round(time.Millisecond), f.late.Round(time.Millisecond))
+}
+
+// logTimes logs a distribution and gives its median.
+func logTimes(t *testing.T, what string, all []failoverTime) failoverTime {
+	slices.SortFunc(all, func(a, b failoverTime) int { return int(a.took - b.took) })
+	median := all[len(all)/2]
+	t.Logf("%s, %d times, election timeout %v: least %v, median %v, most %v", what, len(all), electionTimeout, all[0], median, all[len(all)-1])
+	return median
+}
+
+// replaced ends the primary's time by f and waits for another member to take writes.
+func (rs *replicaSet) replaced(t *testing.T, old int, f func() error) failoverTime {
+	t.Helper()
+	late := measureLag()
+	began := time.Now()
+	over := make(chan error, 1)
+	go func() { over <- f() }()
+	i := 0
+	for rs.members[(old+1+i)%3].hello()["isWritablePrimary"] != true {
+		if i = 1 - i; i == 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("no other member has taken over in a minute")
+		}
+	}
+	rs.writes(t, (old+1+i)%3, time.Minute)
+	took := time.Since(began)
+	if err := <-over; err != nil {
+		t.Errorf("ending the primary's time: %v", err)
+	}
+	return failoverTime{took, late()}
+}
+
+// writes has a member acknowledge a write by the majority.
+func (rs *replicaSet) writes(t *testing.T, i int, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	majority := options.Collection().SetWriteConcern(writeconcern.Majority())
+	if _, err := rs.members[i].direct.Database("failover").Collection("c", majority).InsertOne(ctx, bson.D{}); err != nil {
+		t.Errorf("a write on the new primary: %v", err)
+	}
+}
+
+// measureLag begins to measure how late this machine runs what is due; its result tells the sum.
+func measureLag() (late func() time.Duration) {
+	const step, usual = 5 * time.Millisecond, 2 * time.Millisecond
+	done, sum := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var all time.Duration
+		for {
+			began := time.Now()
+			select {
+			case <-done:
+				sum <- all
+				return
+			case <-time.After(step):
+			}
+			if d := time.Since(began) - step; d > usual {
+				all += d
+			}
+		}
+	}()
+	return func() time.Duration { close(done); return <-sum }
 }

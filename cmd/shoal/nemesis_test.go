@@ -280,8 +280,10 @@ func TestNemesis(t *testing.T) {
 		}()
 	}
 	time.Sleep(500 * time.Millisecond)
+	watched := rs.watchPrimary(h.start)
 	torment(t, rs, rnd, nemesisTime(9*time.Second), &acked)
 	rs.waitReady(30 * time.Second)
+	t.Logf("the longest time without a primary: %v", watched().Round(time.Millisecond))
 	time.Sleep(500 * time.Millisecond)
 	done()
 	wg.Wait()

@@ -103,11 +103,13 @@ func (o *outsider) kill() {
 }
 
 // hello asks the server what it is; nil where it does not answer.
-func (o *outsider) hello() bson.M {
+func (o *outsider) hello() bson.M { return helloOf(o.direct, o.cmd != nil) }
+
+func helloOf(direct *mongo.Client, running bool) bson.M {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	var r bson.M
-	if o.cmd == nil || o.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&r) != nil {
+	if !running || direct.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&r) != nil {
 		return nil
 	}
 	return r

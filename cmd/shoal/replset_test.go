@@ -155,6 +155,33 @@ func (rs *replicaSet) primary() int {
 	return at
 }
 
+// watchPrimary looks all the time whether the set has a primary, until stop, which tells the longest time without one. It
+// logs what is longer than elections take.
+func (rs *replicaSet) watchPrimary(began time.Time) (stop func() time.Duration) {
+	done, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		most, since := time.Duration(0), time.Now()
+		for {
+			now := time.Now()
+			gap := now.Sub(since)
+			most = max(most, gap)
+			if rs.primary() >= 0 {
+				if gap > 3*electionTimeout {
+					rs.t.Logf("%v: %s had no primary for %v", now.Sub(began).Round(time.Millisecond), rs.name, gap.Round(time.Millisecond))
+				}
+				since = now
+			}
+			select {
+			case <-done:
+				longest <- most
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	return func() time.Duration { close(done); return <-longest }
+}
+
 // waitReady waits until every member is primary or secondary, and one of them primary.
 func (rs *replicaSet) waitReady(limit time.Duration) {
 	rs.t.Helper()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
@@ -131,6 +133,13 @@ func (s *server) end(sig syscall.Signal) {
 	s.cmd = nil
 	s.net.setPID(s.id, 0)
 }
+
+func (s *server) admin(ctx context.Context, cmd bson.D) error {
+	return s.direct.Database("admin").RunCommand(ctx, cmd).Err()
+}
+
+// hello asks the server what it is; nil where it does not answer.
+func (s *server) hello() bson.M { return helloOf(s.direct, s.running()) }
 
 func (s *server) kill()   { s.end(syscall.SIGKILL) }
 func (s *server) pause()  { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
