@@ -20,28 +20,17 @@ type Env struct {
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
 	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
-	Work        Work           // asked now and then by what may take long; nil: it never has to stop
+	Work        value.Work     // asked now and then by what may take long; nil: it never has to stop
 	MapReduce   bool           // a mapReduce command runs: its own operators may be used
 	JSScope     []byte         // globals of scripts (mapReduce's scope), nil for none
 	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
 }
 
-// Work tells evaluations whether the operation they belong to has to stop.
-type Work interface{ Check() error }
-
-// Bounds of an evaluation that is computed for one document.
-const (
-	maxEvalBytes  = 100 << 20 // of the values being built
-	stepsPerCheck = 512
-)
+// maxEvalBytes bounds the values being built for one document.
+const maxEvalBytes = 100 << 20
 
 // Check is nil unless the operation has to stop; it is cheap enough to be called for each document.
-func (f *Frame) Check() error {
-	if f.steps++; f.steps%stepsPerCheck == 0 && f.env.Work != nil {
-		return f.env.Work.Check()
-	}
-	return nil
-}
+func (f *Frame) Check() error { return f.pace.Check() }
 
 // step is called for each element that an operator visits: it ends evaluations that have to stop or grow too large.
 func (f *Frame) step(op string, size int) error {
@@ -158,12 +147,12 @@ type Frame struct {
 	scratch []byte // a stack of documents being built
 	key     []byte // a key being computed
 	script  *js.Runtime
-	steps   uint32
+	pace    value.Pace
 }
 
 // NewFrame makes a frame for expressions compiled in s (or scopes nested in it).
 func NewFrame(s *Scope) *Frame {
-	return &Frame{env: s.env, vars: make([]value.Value, *s.slots)}
+	return &Frame{env: s.env, vars: make([]value.Value, *s.slots), pace: value.Pace{Work: s.env.Work}}
 }
 
 // SetRoot gives the document to evaluate against and ends the life of values computed before.

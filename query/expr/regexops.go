@@ -85,7 +85,7 @@ func compilePattern(name string, re, opts value.Value) (*pattern, error) {
 	if len(src) > maxPattern {
 		return nil, mongoerr.Newf(51111, "Invalid Regex in %s: regular expression is too large", name)
 	}
-	compiled, err := regex.CompileFind(src, flags)
+	compiled, err := regex.Compile(src, flags)
 	if err != nil {
 		var syntax *regex.SyntaxError
 		if errors.As(err, &syntax) {
@@ -125,8 +125,8 @@ func (f *Frame) regexOperands(c *call) (input []byte, p *pattern, ok bool, err e
 }
 
 // find runs the pattern from a byte offset.
-func (p *pattern) find(s []byte, from int) ([]int, error) {
-	loc, err := p.re.Find(s, from)
+func (p *pattern) find(f *Frame, s []byte, from int) ([]int, error) {
+	loc, err := p.re.Find(s, from, f.env.Work)
 	return loc, regexError(err)
 }
 
@@ -144,8 +144,8 @@ func evalRegexMatch(f *Frame, c *call) (value.Value, error) {
 	if err != nil || !ok {
 		return value.NewBool(false), err
 	}
-	loc, err := p.find(s, 0)
-	return value.NewBool(loc != nil), err
+	found, err := p.re.Match(s, f.env.Work)
+	return value.NewBool(found), regexError(err)
 }
 
 func evalRegexFind(f *Frame, c *call) (value.Value, error) {
@@ -153,7 +153,7 @@ func evalRegexFind(f *Frame, c *call) (value.Value, error) {
 	if err != nil || !ok {
 		return null, err
 	}
-	loc, err := p.find(s, 0)
+	loc, err := p.find(f, s, 0)
 	if err != nil || loc == nil {
 		return null, err
 	}
@@ -170,7 +170,7 @@ func evalRegexFindAll(f *Frame, c *call) (value.Value, error) {
 		return b.finish(), nil
 	}
 	at, cp := 0, 0
-	err = p.re.FindAll(s, func(loc []int) (bool, error) {
+	err = p.re.FindAll(s, f.env.Work, func(loc []int) (bool, error) {
 		if err := f.step("$regexFindAll", 0); err != nil {
 			return false, err
 		}

@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -43,16 +44,43 @@ func equalUnordered(a, b value.Value) bool {
 }
 
 // distinct reports whether no two elements of an array are equal.
-func distinct(arr []byte) bool {
-	vs := value.Values(arr)
-	for i := range vs {
-		for j := 0; j < i; j++ {
-			if equalUnordered(vs[i], vs[j]) {
-				return false
-			}
+func distinct(w *watch, arr []byte) bool {
+	seen := map[string]bool{}
+	var key []byte
+	for it := value.Walk(arr); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return true
 		}
+		if w.err == nil {
+			w.err = w.Check()
+		}
+		key = value.AppendGroupKey(key[:0], sorted(v), nil)
+		if w.err != nil || seen[string(key)] {
+			return false
+		}
+		seen[string(key)] = true
 	}
-	return true
+}
+
+// sorted is a value whose documents have their fields in order, so that equal ones look alike.
+func sorted(v value.Value) value.Value {
+	if v.T != value.Document && v.T != value.Array {
+		return v
+	}
+	var fields []value.Field
+	for it := value.Walk(v.Doc()); ; {
+		k, e, ok := it.Next()
+		if !ok {
+			break
+		}
+		fields = append(fields, value.F(string(k), sorted(e)))
+	}
+	if v.T == value.Array {
+		return value.NewArray(value.Doc(fields...))
+	}
+	slices.SortStableFunc(fields, func(a, b value.Field) int { return strings.Compare(a.Key, b.Key) })
+	return value.NewDocument(value.Doc(fields...))
 }
 
 func codePoints(s []byte) int64 { return int64(utf8.RuneCount(s)) }

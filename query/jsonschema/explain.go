@@ -97,7 +97,7 @@ func (s *Schema) explainText(v value.Value) (out [][]byte) {
 	if s.text.max >= 0 && n > s.text.max {
 		out = append(out, s.broken("maxLength", "specified string length was not satisfied", considered))
 	}
-	if !s.text.patternOK(v.Bytes()) {
+	if !s.text.patternOK(new(watch), v.Bytes()) {
 		out = append(out, s.broken("pattern", "regular expression did not match", considered))
 	}
 	return out
@@ -114,7 +114,7 @@ func (s *Schema) explainArray(v value.Value) (out [][]byte) {
 	if r.max >= 0 && n > r.max {
 		out = append(out, s.broken("maxItems", "array did not match specified length", considered))
 	}
-	if r.unique && !distinct(v.Doc()) {
+	if r.unique && !distinct(new(watch), v.Doc()) {
 		out = append(out, s.broken("uniqueItems", "found a duplicate item", considered))
 	}
 	if r.isTuple && r.noAdditional && len(elems) > len(r.tuple) {
@@ -123,7 +123,7 @@ func (s *Schema) explainArray(v value.Value) (out [][]byte) {
 	}
 	for i, e := range elems {
 		sub := r.itemSchema(i)
-		if sub == nil || sub.check(e) {
+		if sub == nil || sub.check(new(watch), e) {
 			continue
 		}
 		keyword := "items"
@@ -164,7 +164,7 @@ func (s *Schema) explainProperties(doc []byte) [][]byte {
 	var bad [][]byte
 	for _, p := range s.object.properties {
 		e := value.Lookup(doc, p.name)
-		if e.T == value.Missing || p.schema.check(e) {
+		if e.T == value.Missing || p.schema.check(new(watch), e) {
 			continue
 		}
 		fs := append([]value.Field{value.F("propertyName", text(p.name))}, p.schema.titles()...)
@@ -188,15 +188,15 @@ func (s *Schema) explainPatterns(doc []byte) (out [][]byte) {
 		}
 		_, known := r.byName[string(key)]
 		for _, p := range r.patterns {
-			if ok, _ := p.re.Match(key); !ok {
+			if ok, _ := p.re.Match(key, nil); !ok {
 				continue
 			}
 			known = true
-			if !p.schema.check(e) {
+			if !p.schema.check(new(watch), e) {
 				bad = append(bad, value.Doc(value.F("propertyName", text(string(key))), value.F("regexMatched", text(p.re.Pattern)), value.F("details", list(p.schema.explain(e)))))
 			}
 		}
-		if !known && (r.noAdditional || r.additional != nil && !r.additional.check(e)) {
+		if !known && (r.noAdditional || r.additional != nil && !r.additional.check(new(watch), e)) {
 			extra = append(extra, text(string(key)))
 		}
 	}
@@ -213,7 +213,7 @@ func (s *Schema) explainDependencies(v value.Value) [][]byte {
 	var bad [][]byte
 	for i := range s.object.dependencies {
 		d := &s.object.dependencies[i]
-		if d.check(v) {
+		if d.check(new(watch), v) {
 			continue
 		}
 		why := value.F("missingProperties", value.NewArray(value.ArrayOf(absent(v.Doc(), d.fields)...)))
@@ -232,33 +232,33 @@ func (s *Schema) explainCombinations(v value.Value) (out [][]byte) {
 	unsatisfied := func(keyword string, schemas []*Schema) {
 		var bad [][]byte
 		for i, c := range schemas {
-			if !c.check(v) {
+			if !c.check(new(watch), v) {
 				bad = append(bad, value.Doc(value.F("index", value.NewInt32(int32(i))), value.F("details", list(c.explain(v)))))
 			}
 		}
 		out = append(out, value.Doc(value.F("operatorName", text(keyword)), value.F("schemasNotSatisfied", list(bad))))
 	}
-	if s.allOf != nil && count(s.allOf, v, len(s.allOf)) < len(s.allOf) {
+	if s.allOf != nil && count(new(watch), s.allOf, v, len(s.allOf)) < len(s.allOf) {
 		unsatisfied("allOf", s.allOf)
 	}
-	if s.anyOf != nil && count(s.anyOf, v, 1) == 0 {
+	if s.anyOf != nil && count(new(watch), s.anyOf, v, 1) == 0 {
 		unsatisfied("anyOf", s.anyOf)
 	}
 	if s.oneOf != nil {
-		switch count(s.oneOf, v, 2) {
+		switch count(new(watch), s.oneOf, v, 2) {
 		case 0:
 			unsatisfied("oneOf", s.oneOf)
 		case 2:
 			var idx []value.Value
 			for i, c := range s.oneOf {
-				if c.check(v) {
+				if c.check(new(watch), v) {
 					idx = append(idx, value.NewInt32(int32(i)))
 				}
 			}
 			out = append(out, value.Doc(value.F("operatorName", text("oneOf")), value.F("reason", text("more than one subschema matched")), value.F("matchingSchemaIndexes", value.NewArray(value.ArrayOf(idx...)))))
 		}
 	}
-	if s.not != nil && s.not.check(v) {
+	if s.not != nil && s.not.check(new(watch), v) {
 		out = append(out, value.Doc(value.F("operatorName", text("not")), value.F("reason", text("child expression matched"))))
 	}
 	return out

@@ -85,11 +85,26 @@ type dependency struct {
 // Document is the schema as written.
 func (s *Schema) Document() []byte { return s.raw }
 
-// Match reports whether a document satisfies the schema.
-func (s *Schema) Match(doc []byte) bool { return s.check(value.NewDocument(doc)) }
+// watch is what a check is told, and may answer, of having to stop.
+type watch struct {
+	value.Pace
+	err error
+}
 
-func (s *Schema) check(v value.Value) bool {
+// Match reports whether a document satisfies the schema. The error says why the work has to stop.
+func (s *Schema) Match(doc []byte, work value.Work) (bool, error) {
+	w := &watch{Pace: value.Pace{Work: work}}
+	ok := s.check(w, value.NewDocument(doc))
+	return ok && w.err == nil, w.err
+}
+
+func (s *Schema) check(w *watch, v value.Value) bool {
+	if w.err == nil {
+		w.err = w.Check()
+	}
 	switch {
+	case w.err != nil:
+		return false
 	case s.types != nil && !s.types.Has(v.T):
 		return false
 	case s.encrypted && !(v.T == value.Binary && v.Subtype() == 6):
@@ -99,44 +114,44 @@ func (s *Schema) check(v value.Value) bool {
 	}
 	switch v.T {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:
-		if s.hasNums && !s.number.check(v) {
+		if s.hasNums && !s.number.check(w, v) {
 			return false
 		}
 	case value.String:
-		if !s.text.check(v.Bytes()) {
+		if !s.text.check(w, v.Bytes()) {
 			return false
 		}
 	case value.Array:
-		if !s.array.check(v.Doc()) {
+		if !s.array.check(w, v.Doc()) {
 			return false
 		}
 	case value.Document:
-		if !s.object.check(v) {
+		if !s.object.check(w, v) {
 			return false
 		}
 	}
-	return s.combinations(v)
+	return s.combinations(w, v)
 }
 
-func (s *Schema) combinations(v value.Value) bool {
+func (s *Schema) combinations(w *watch, v value.Value) bool {
 	for _, c := range s.allOf {
-		if !c.check(v) {
+		if !c.check(w, v) {
 			return false
 		}
 	}
-	if s.anyOf != nil && count(s.anyOf, v, 1) == 0 {
+	if s.anyOf != nil && count(w, s.anyOf, v, 1) == 0 {
 		return false
 	}
-	if s.oneOf != nil && count(s.oneOf, v, 2) != 1 {
+	if s.oneOf != nil && count(w, s.oneOf, v, 2) != 1 {
 		return false
 	}
-	return s.not == nil || !s.not.check(v)
+	return s.not == nil || !s.not.check(w, v)
 }
 
 // count is how many of the schemas v satisfies; it stops at limit.
-func count(schemas []*Schema, v value.Value, limit int) (n int) {
+func count(w *watch, schemas []*Schema, v value.Value, limit int) (n int) {
 	for _, c := range schemas {
-		if c.check(v) {
+		if c.check(w, v) {
 			if n++; n == limit {
 				break
 			}
@@ -154,7 +169,7 @@ func contains(list []value.Value, v value.Value) bool {
 	return false
 }
 
-func (r *numberRules) check(v value.Value) bool {
+func (r *numberRules) check(w *watch, v value.Value) bool {
 	return r.minimumOK(v) && r.maximumOK(v) && r.multipleOK(v)
 }
 
@@ -204,32 +219,40 @@ func (r *numberRules) multipleOK(v value.Value) bool {
 	return new(big.Int).Rem(c, m).Sign() == 0
 }
 
-func (r *textRules) check(s []byte) bool {
+func (r *textRules) check(w *watch, s []byte) bool {
 	if r.min >= 0 || r.max >= 0 {
 		n := codePoints(s)
 		if r.min >= 0 && n < r.min || r.max >= 0 && n > r.max {
 			return false
 		}
 	}
-	return r.patternOK(s)
+	return r.patternOK(w, s)
 }
 
-func (r *textRules) patternOK(s []byte) bool {
+func (r *textRules) patternOK(w *watch, s []byte) bool {
 	if r.pattern == nil {
 		return true
 	}
-	ok, err := r.pattern.Match(s)
+	return w.matches(r.pattern, s)
+}
+
+// matches runs a pattern. One that takes too much does not match.
+func (w *watch) matches(re *regex.Regexp, s []byte) bool {
+	ok, err := re.Match(s, w.Work)
+	if err != nil && w.err == nil && w.Work != nil {
+		w.err = w.Work.Check()
+	}
 	return ok && err == nil
 }
 
-func (r *arrayRules) check(arr []byte) bool {
+func (r *arrayRules) check(w *watch, arr []byte) bool {
 	var n int64
 	for it := value.Walk(arr); ; n++ {
 		_, e, ok := it.Next()
 		if !ok {
 			break
 		}
-		if s := r.itemSchema(int(n)); s != nil && !s.check(e) {
+		if s := r.itemSchema(int(n)); s != nil && !s.check(w, e) {
 			return false
 		}
 		if r.isTuple && r.noAdditional && n >= int64(len(r.tuple)) {
@@ -239,7 +262,7 @@ func (r *arrayRules) check(arr []byte) bool {
 	if r.min >= 0 && n < r.min || r.max >= 0 && n > r.max {
 		return false
 	}
-	return !r.unique || distinct(arr)
+	return !r.unique || distinct(w, arr)
 }
 
 // itemSchema is the schema for the element at an index; nil where there is none.
@@ -253,18 +276,18 @@ func (r *arrayRules) itemSchema(i int) *Schema {
 	return r.additional
 }
 
-func (r *objectRules) check(v value.Value) bool {
+func (r *objectRules) check(w *watch, v value.Value) bool {
 	doc := v.Doc()
 	for _, name := range r.required {
 		if value.Lookup(doc, name).T == value.Missing {
 			return false
 		}
 	}
-	if !r.fieldsOK(doc) {
+	if !r.fieldsOK(w, doc) {
 		return false
 	}
 	for i := range r.dependencies {
-		if !r.dependencies[i].check(v) {
+		if !r.dependencies[i].check(w, v) {
 			return false
 		}
 	}
@@ -272,7 +295,7 @@ func (r *objectRules) check(v value.Value) bool {
 }
 
 // fieldsOK walks the document once for properties, patterns, additionalProperties and the number of fields.
-func (r *objectRules) fieldsOK(doc []byte) bool {
+func (r *objectRules) fieldsOK(w *watch, doc []byte) bool {
 	if r.byName == nil && r.patterns == nil && !r.hasAdditional && r.min < 0 && r.max < 0 {
 		return true
 	}
@@ -283,30 +306,30 @@ func (r *objectRules) fieldsOK(doc []byte) bool {
 			break
 		}
 		s, known := r.byName[string(key)]
-		if known && !s.check(v) {
+		if known && !s.check(w, v) {
 			return false
 		}
 		for _, p := range r.patterns {
-			if ok, _ := p.re.Match(key); ok {
+			if w.matches(p.re, key) {
 				known = true
-				if !p.schema.check(v) {
+				if !p.schema.check(w, v) {
 					return false
 				}
 			}
 		}
-		if !known && (r.noAdditional || r.additional != nil && !r.additional.check(v)) {
+		if !known && (r.noAdditional || r.additional != nil && !r.additional.check(w, v)) {
 			return false
 		}
 	}
 	return (r.min < 0 || n >= r.min) && (r.max < 0 || n <= r.max)
 }
 
-func (d *dependency) check(v value.Value) bool {
+func (d *dependency) check(w *watch, v value.Value) bool {
 	if value.Lookup(v.Doc(), d.name).T == value.Missing {
 		return true
 	}
 	if d.schema != nil {
-		return d.schema.check(v)
+		return d.schema.check(w, v)
 	}
 	for _, f := range d.fields {
 		if value.Lookup(v.Doc(), f).T == value.Missing {

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // context is the state of one Match.
@@ -13,6 +12,15 @@ type context struct {
 	m      *Matcher
 	detail *Detail // nil: nobody asks
 	err    error
+	pace   value.Pace
+}
+
+// check reports whether the filter has to stop; errors are kept.
+func (c *context) check() (stop bool) {
+	if c.err == nil {
+		c.err = c.pace.Check()
+	}
+	return c.err != nil
 }
 
 // prepare computes what evaluation needs of a tree.
@@ -89,7 +97,11 @@ func (c *context) document(n *Node, doc []byte) bool {
 	case Expr:
 		return c.expression(n, doc)
 	case Schema:
-		return n.Schema.Match(doc)
+		ok, err := n.Schema.Match(doc, c.pace.Work)
+		if err != nil {
+			c.fail(err)
+		}
+		return ok
 	case AlwaysTrue:
 		return true
 	case SampleRate:
@@ -499,5 +511,3 @@ func (c *context) fail(err error) {
 		c.err = err
 	}
 }
-
-var errRegexTime = mongoerr.New(51156, "Error occurred while executing the regular expression in $regex: match limit exceeded")

@@ -43,6 +43,7 @@ type Matcher struct {
 	coll  value.Collator
 	rand  func() float64
 	scope *expr.Scope
+	work  value.Work  // asked now and then by what may take long
 	frame *expr.Frame // for $expr
 }
 
@@ -89,6 +90,9 @@ func compile(filter []byte, o *Options, parse func(*parser, []byte) (*Node, erro
 // link makes a Matcher of an optimised tree.
 func link(root *Node, o *Options) *Matcher {
 	m := &Matcher{root: root, coll: o.Collator, rand: o.Rand, scope: o.Expr}
+	if o.Expr != nil {
+		m.work = o.Expr.Env().Work
+	}
 	root.prepare(o.Collator)
 	if root.Has(Expr) || root.Has(Where) {
 		m.frame = expr.NewFrame(m.scope)
@@ -121,7 +125,7 @@ func (m *Matcher) Trivial() bool {
 
 // Match reports whether doc satisfies the filter.
 func (m *Matcher) Match(doc []byte) (bool, error) {
-	c := context{m: m}
+	c := context{m: m, pace: value.Pace{Work: m.work}}
 	ok := c.document(m.root, doc)
 	return ok && c.err == nil, c.err
 }
@@ -129,7 +133,7 @@ func (m *Matcher) Match(doc []byte) (bool, error) {
 // MatchDetail is Match, also filling in d.
 func (m *Matcher) MatchDetail(doc []byte, d *Detail) (bool, error) {
 	d.ArrayIndex = -1
-	c := context{m: m, detail: d}
+	c := context{m: m, detail: d, pace: value.Pace{Work: m.work}}
 	ok := c.document(m.root, doc)
 	return ok && c.err == nil, c.err
 }
@@ -137,7 +141,7 @@ func (m *Matcher) MatchDetail(doc []byte, d *Detail) (bool, error) {
 // MatchValue runs a filter on one value instead of a document: paths start at the value itself, and predicates without a
 // path (CompileOperators) test it.
 func (m *Matcher) MatchValue(v value.Value) (bool, error) {
-	c := context{m: m}
+	c := context{m: m, pace: value.Pace{Work: m.work}}
 	ok := c.value(m.root, v)
 	return ok && c.err == nil, c.err
 }

@@ -2,20 +2,18 @@ package regex
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
+	"sync"
 	"unicode/utf8"
 
-	"github.com/dlclark/regexp2/v2"
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // maxPattern is the longest pattern the server accepts, in bytes.
 const maxPattern = 16 << 10
-
-// matchTimeout bounds one run of the backtracking engine.
-const matchTimeout = 2 * time.Second
 
 // SyntaxError tells that a pattern is not a regular expression.
 type SyntaxError struct{ Reason string }
@@ -33,56 +31,21 @@ func (e *OptionError) Error() string {
 type Regexp struct {
 	Pattern, Options string
 
-	lit  *literal
-	std  *regexp.Regexp
-	back *regexp2.Regexp
-	tree *tree
-	text string // the pattern without its leading verbs
-	ucp  bool   // (*UCP): classes are Unicode's
-	bsr  bool   // (*BSR_ANYCRLF): \R is \r, \n or both
+	lit    *literal
+	prog   *program
+	linear func() *regexp.Regexp // nil where Go's engine does not read the pattern alike
+	text   string                // the pattern without its leading settings
+	pool   sync.Pool             // of *machine
 }
 
 // literal is a pattern that is only text.
 type literal struct {
-	text          []byte
-	start, end    bool // anchored
-	caseSensitive bool
+	text       []byte
+	start, end bool // anchored
 }
 
-// Compile reads a pattern for Match.
+// Compile reads a pattern.
 func Compile(pattern, options string) (*Regexp, error) {
-	r, err := prepare(pattern, options)
-	if err != nil {
-		return nil, err
-	}
-	if r.lit = literalOf(r.text, options); r.lit != nil {
-		return r, nil
-	}
-	if src, ok := toGo(r.text, options, r.ucp, false); ok {
-		if re, err := regexp.Compile(src); err == nil {
-			r.std = re
-			return r, nil
-		}
-	}
-	return r, r.compileBacktracking()
-}
-
-// CompileFind reads a pattern for Find, which tells positions.
-func CompileFind(pattern, options string) (*Regexp, error) {
-	r, err := prepare(pattern, options)
-	if err != nil {
-		return nil, err
-	}
-	if src, ok := toGo(r.text, options, r.ucp, true); ok {
-		if re, err := regexp.Compile(src); err == nil {
-			r.std = re
-			return r, nil
-		}
-	}
-	return r, r.compileBacktracking()
-}
-
-func prepare(pattern, options string) (*Regexp, error) {
 	for i := 0; i < len(options); i++ {
 		if strings.IndexByte("imsxu", options[i]) < 0 {
 			return nil, &OptionError{options[i]}
@@ -91,129 +54,61 @@ func prepare(pattern, options string) (*Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, &SyntaxError{"regular expression is too large"}
 	}
-	r := &Regexp{Pattern: pattern, Options: options, text: pattern}
-	return r, r.leadingVerbs()
-}
-
-// harmlessVerbs are settings of PCRE that change no answer here: how it searches, how much it may, and what is so anyway.
-var harmlessVerbs = map[string]bool{"UTF": true, "UTF8": true, "LF": true, "BSR_UNICODE": true, "NO_START_OPT": true, "NO_AUTO_POSSESS": true,
-	"NO_DOTSTAR_ANCHOR": true, "NO_JIT": true}
-
-// leadingVerbs takes the settings off the front of a pattern.
-func (r *Regexp) leadingVerbs() error {
-	for strings.HasPrefix(r.text, "(*") {
-		name, rest, ok := strings.Cut(r.text[2:], ")")
-		what, number, limits := strings.Cut(name, "=")
-		switch {
-		case !ok:
-			return nil // what is wrong with it is said later
-		case name == "UCP":
-			r.ucp = true
-		case name == "BSR_ANYCRLF":
-			r.bsr = true
-		case limits && (what == "LIMIT_MATCH" || what == "LIMIT_DEPTH" || what == "LIMIT_HEAP" || what == "LIMIT_RECURSION"):
-			if number == "" || strings.Trim(number, "0123456789") != "" {
-				return &SyntaxError{"(*VERB) not recognized or malformed"}
-			}
-		case newlineVerbs[name]:
-			return &SyntaxError{"(*" + name + ") is not supported: lines end with \\n"}
-		case !harmlessVerbs[name]:
-			return nil // a verb that is part of the pattern
-		}
-		r.text = rest
-	}
-	return nil
-}
-
-// newlineVerbs say what ends a line.
-var newlineVerbs = map[string]bool{"CR": true, "CRLF": true, "ANYCRLF": true, "ANY": true, "NUL": true}
-
-func (r *Regexp) compileBacktracking() error {
-	if needsTree(r.text) || r.bsr {
-		return r.compileTree()
-	}
-	err := r.compileEngine()
-	if err != nil && r.compileTree() == nil {
-		return nil
-	}
-	return err
-}
-
-func (r *Regexp) compileTree() (err error) {
-	r.tree, err = parseTree(r.text, r.Options, r.ucp, r.bsr)
-	return err
-}
-
-// beyondEngine recognises what the backtracking engine lacks: calls of groups, verbs, groups that share their numbers; and
-// what it does otherwise: \K, \G, and the numbers of groups with names.
-var beyondEngine = regexp.MustCompile(`\(\?(R|\||&|P>|P?<[^=!]|'|[-+]?[0-9]|\(R|\(DEFINE)|\(\*|\\[KG]|\\g[<']`)
-
-func needsTree(p string) bool { return beyondEngine.MatchString(p) }
-
-func (r *Regexp) compileEngine() error {
-	if variableLookbehind(r.text) {
-		return &SyntaxError{"lookbehind assertion is not fixed length"}
-	}
-	src, err := toBacktracking(r.text, r.ucp)
+	set, text, err := leadingSettings(pattern)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	opts := regexp2.None
-	for i := 0; i < len(r.Options); i++ {
-		switch r.Options[i] {
-		case 'i':
-			opts |= regexp2.IgnoreCase
-		case 'm':
-			opts |= regexp2.Multiline
-		case 's':
-			opts |= regexp2.Singleline
-		case 'x':
-			opts |= regexp2.IgnorePatternWhitespace
-		}
-	}
-	re, err := regexp2.Compile(src, opts)
+	t, err := parse(text, options, set)
 	if err != nil {
-		return &SyntaxError{reasonOf(err)}
+		return nil, err
 	}
-	re.MatchTimeout = matchTimeout
-	r.back = re
-	return nil
+	r := &Regexp{Pattern: pattern, Options: options, text: text, prog: compileTree(t)}
+	if set == (settings{}) {
+		r.lit = literalOf(text, options)
+		r.linear = linearOf(t, text, options)
+	}
+	r.pool.New = func() any {
+		return &machine{p: r.prog, regs: make([]int32, r.prog.regs)}
+	}
+	return r, nil
 }
 
-// reasonOf words an engine's complaint as PCRE does, for the common ones.
-func reasonOf(err error) string {
-	msg := err.Error()
-	for _, m := range [][2]string{
-		{"unterminated []", "missing terminating ] for character class"},
-		{"missing closing )", "missing closing parenthesis"},
-		{"not enough )", "missing closing parenthesis"},
-		{"unexpected )", "unmatched closing parenthesis"},
-		{"too many )", "unmatched closing parenthesis"},
-		{"following nothing", "quantifier does not follow a repeatable item"},
-		{"illegal \\ at end", "\\ at end of pattern"},
-		{"reference to undefined group", "reference to non-existent subpattern"},
-		{"[x-y] range in reverse", "range out of order in character class"},
-		{"illegal {x,y}", "numbers out of order in {} quantifier"},
-	} {
-		if strings.Contains(strings.ToLower(msg), m[0]) {
-			return m[1]
-		}
-	}
-	return msg
-}
+// Tries that a search makes before it is left to the linear engine, where that can do it.
+const fewTries = 50_000
 
-// Match reports whether the expression matches somewhere in s. The error is the backtracking engine's time limit.
-func (r *Regexp) Match(s []byte) (bool, error) {
-	switch {
-	case r.lit != nil:
+// Match reports whether the expression matches somewhere in s. The error is that of a limit, or why the work has to stop.
+func (r *Regexp) Match(s []byte, work value.Work) (bool, error) {
+	if r.lit != nil {
 		return r.lit.match(s), nil
-	case r.std != nil:
-		return r.std.Match(s), nil
-	case r.tree != nil:
-		loc, err := r.tree.find(s, 0)
-		return loc != nil, err
 	}
-	return r.back.MatchString(string(s))
+	m := r.machine()
+	defer r.release(m)
+	m.plain = r.prog.plain
+	limit := 0
+	if r.linear != nil {
+		limit = fewTries
+	}
+	loc, err := m.find(s, 0, work, limit)
+	if errors.Is(err, slowError{}) {
+		return r.matchLinear(s, work)
+	}
+	return loc != nil, err
+}
+
+func (r *Regexp) machine() *machine { return r.pool.Get().(*machine) }
+
+// keptEntries is the largest stack that waits for the next search.
+const keptEntries = 1 << 14
+
+func (r *Regexp) release(m *machine) {
+	m.s, m.work = nil, nil
+	if cap(m.stack) > keptEntries {
+		m.stack = nil
+	}
+	if cap(m.saved) > keptEntries {
+		m.saved = nil
+	}
+	r.pool.Put(m)
 }
 
 func (l *literal) match(s []byte) bool {
@@ -231,85 +126,49 @@ func (l *literal) match(s []byte) bool {
 func tailEmpty(s []byte) bool { return len(s) == 0 || len(s) == 1 && s[0] == '\n' }
 
 // Find gives the positions in s, from byte offset from on, of the first match and its groups as pairs of byte offsets
-// (-1 for groups that did not take part); nil where there is none. The Regexp must come from CompileFind.
-func (r *Regexp) Find(s []byte, from int) ([]int, error) {
-	if r.std != nil {
-		return r.findStd(s, from), nil
-	}
-	if r.tree != nil {
-		return r.tree.find(s, from)
-	}
-	text := string(s)
-	m, err := r.back.FindStringMatchStartingAt(text, from)
-	if err != nil || m == nil {
+// (-1 for groups that did not take part); nil where there is none.
+func (r *Regexp) Find(s []byte, from int, work value.Work) (loc []int, err error) {
+	m := r.machine()
+	defer r.release(m)
+	return m.locate(s, from, work)
+}
+
+func (m *machine) locate(s []byte, from int, work value.Work) ([]int, error) {
+	m.plain = false
+	regs, err := m.find(s, from, work, 0)
+	if err != nil || regs == nil {
 		return nil, err
 	}
-	return positions(m), nil
+	loc := make([]int, len(regs))
+	for i, at := range regs {
+		loc[i] = int(at)
+	}
+	return loc, nil
 }
 
-// FindAll calls f with each match in turn, as Find gives them, until it wants no more. The Regexp must come from
-// CompileFind.
-func (r *Regexp) FindAll(s []byte, f func(loc []int) (more bool, err error)) error {
-	if r.std != nil {
-		for _, loc := range r.std.FindAllSubmatchIndex(s, -1) {
-			if more, err := f(loc); err != nil || !more {
-				return err
-			}
-		}
-		return nil
-	}
-	if r.tree != nil {
-		return r.tree.findAll(s, f)
-	}
-	m, err := r.back.FindStringMatch(string(s))
-	for m != nil && err == nil {
-		if more, err := f(positions(m)); err != nil || !more {
+// FindAll calls f with each match in turn, as Find gives them, until it wants no more. After an empty one the search goes on
+// a character further.
+func (r *Regexp) FindAll(s []byte, work value.Work, f func(loc []int) (more bool, err error)) error {
+	m := r.machine()
+	defer r.release(m)
+	for from := 0; from <= len(s); {
+		loc, err := m.locate(s, from, work)
+		if err != nil || loc == nil {
 			return err
 		}
-		m, err = r.back.FindNextMatch(m)
-	}
-	return err
-}
-
-// positions are the byte offsets of a match and its groups.
-func positions(m *regexp2.Match) []int {
-	groups := m.Groups()
-	out := make([]int, 0, 2*len(groups))
-	for i := range groups {
-		g := &groups[i]
-		if len(g.Captures) == 0 {
-			out = append(out, -1, -1)
-			continue
+		if more, err := f(loc); err != nil || !more {
+			return err
 		}
-		at, n := g.ByteRange()
-		out = append(out, at, at+n)
-	}
-	return out
-}
-
-// findStd keeps what stands before from visible to anchors and \b by searching all of s.
-func (r *Regexp) findStd(s []byte, from int) []int {
-	if from == 0 {
-		return r.std.FindSubmatchIndex(s)
-	}
-	for _, m := range r.std.FindAllSubmatchIndex(s, -1) {
-		if m[0] >= from {
-			return m
+		if from = loc[1]; loc[0] == loc[1] {
+			_, n := utf8.DecodeRune(s[from:])
+			from += max(n, 1)
 		}
 	}
 	return nil
 }
 
 // Groups is the number of capturing groups.
-func (r *Regexp) Groups() int {
-	if r.std != nil {
-		return r.std.NumSubexp()
-	}
-	if r.tree != nil {
-		return len(r.tree.groups) - 1
-	}
-	return len(r.back.GetGroupNumbers()) - 1
-}
+func (r *Regexp) Groups() int { return r.prog.groups - 1 }
 
 // Prefix gives the text every matching string starts with ("" where nothing is known), for bounds on an index; exact is
 // true where every string with that prefix matches.
@@ -380,7 +239,7 @@ func literalOf(p, options string) *literal {
 	if strings.ContainsAny(options, "imx") {
 		return nil
 	}
-	l := &literal{caseSensitive: true}
+	l := &literal{}
 	if strings.HasPrefix(p, "^") {
 		l.start, p = true, p[1:]
 	}

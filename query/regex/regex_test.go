@@ -26,7 +26,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%q: %v", c.pattern, err)
 			continue
 		}
-		if got, err := r.Match([]byte(c.text)); got != c.want || err != nil {
+		if got, err := r.Match([]byte(c.text), nil); got != c.want || err != nil {
 			t.Errorf("/%s/%s on %q: %v, %v", c.pattern, c.options, c.text, got, err)
 		}
 	}
@@ -51,11 +51,11 @@ func TestFind(t *testing.T) {
 	}{
 		{"b(c)?", "abab", 2, []int{3, 4, -1, -1}}, {"(é)(?=x)", "aéx", 0, []int{1, 3, 1, 3}}, {"a$", "a\n", 0, []int{0, 1}}, {"z", "a", 0, nil},
 	} {
-		r, err := CompileFind(c.pattern, "")
+		r, err := Compile(c.pattern, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.Find([]byte(c.text), c.from)
+		got, err := r.Find([]byte(c.text), c.from, nil)
 		if err != nil || len(got) != len(c.want) {
 			t.Errorf("%q in %q: %v %v", c.pattern, c.text, got, err)
 			continue
