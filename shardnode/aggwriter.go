@@ -19,7 +19,6 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 	if err != nil {
 		return nil, err
 	}
-	w.stays = true
 	if err := checkNewName(spec.NS.String()); err != nil {
 		return nil, err
 	}
@@ -83,7 +82,7 @@ func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) erro
 		return err
 	}
 	if !o.w.bypass {
-		if c := o.w.n.Engine.Catalog().Lookup(o.temp); c != nil {
+		if c := o.w.catalog().Lookup(o.temp); c != nil {
 			if err := o.w.n.meta(c).check(c, stored, nil); err != nil {
 				return err
 			}
@@ -113,18 +112,18 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	w := o.w
-	unlock, err := w.n.lockCollection(w.op, o.ns, lock.X)
+	unlock, err := w.lock(lock.X, o.ns)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	err = w.retry(func() error {
 		if o.series != nil {
 			return o.replaceSeries()
 		}
 		u := w.unit(nil)
 		defer u.Rollback()
-		cat := w.n.Engine.Catalog()
+		cat := w.catalog()
 		c := cat.Lookup(o.temp)
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
@@ -141,20 +140,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 }
 
 func (o *outWriter) Abort(ctx context.Context) {
-	w := o.w
-	_ = retryConflicts(w.op, func() error {
-		c := w.n.Engine.Catalog().Lookup(o.tempNS())
-		if c == nil {
-			return nil
-		}
-		u := w.unit(nil)
-		defer u.Rollback()
-		if err := u.DropCollection(c); err != nil {
-			return err
-		}
-		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, relaxed)
-		return err
-	})
+	o.w.discard(ctx, func(cat *catalog.Snapshot) *catalog.Collection { return cat.Lookup(o.tempNS()) })
 }
 
 // mergeWriter writes each document by its identifying fields.

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
@@ -53,7 +54,6 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w.stays = true
 	var results []value.Value
 	if atomic {
 		err = n.applyTogether(w, ops)
@@ -135,11 +135,11 @@ func (n *Node) applyTogether(w *writeOp, ops []appliedOp) error {
 	for i := range ops {
 		names[i] = ops[i].ns
 	}
-	unlock, err := n.lockCollections(w.op, lock.IX, names...)
+	unlock, err := w.lock(lock.IX, names...)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer w.afterCommit(unlock)
 	return w.retry(func() error {
 		u := w.unit(nil)
 		defer u.Rollback()
@@ -158,13 +158,25 @@ func (n *Node) applyOne(w *writeOp, o *appliedOp) error {
 	if o.op != 'c' {
 		return n.applyTogether(w, []appliedOp{*o})
 	}
-	fields := append(elementsOf(o.o), value.F("$db", value.NewString(catalog.DBOf(o.ns))))
-	reply := n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
-	if value.Lookup(reply, "ok").Truthy() {
-		return nil
+	if w.left != nil { // a command does not see what this one has left
+		return w.left.refusal()
 	}
-	code, _ := value.Lookup(reply, "code").AsInt64()
-	return mongoerr.New(mongoerr.Code(code), value.Lookup(reply, "errmsg").Str())
+	fields := append(elementsOf(o.o), value.F("$db", value.NewString(catalog.DBOf(o.ns))))
+	if w.wc.Timeout > 0 && value.Lookup(o.o, "writeConcern").IsMissing() {
+		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.WriteConcern)))
+	}
+	reply := n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
+	if !value.Lookup(reply, "ok").Truthy() {
+		code, _ := value.Lookup(reply, "code").AsInt64()
+		return mongoerr.New(mongoerr.Code(code), value.Lookup(reply, "errmsg").Str())
+	}
+	if e := cluster.WriteConcernErrorOf(reply); e != nil {
+		w.op.SetWriteConcernError(e)
+		if e.Code == mongoerr.WriteConcernTimeout {
+			w.left = newLeftCommit(storage.ErrWaitTimeout) // nothing more is done
+		}
+	}
+	return nil
 }
 
 // apply does an operation on a document. Operations are idempotent: an insert replaces what is there, a delete finds

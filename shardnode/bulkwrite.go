@@ -295,8 +295,8 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if b.in == ns {
 		return nil
 	}
-	if b.w.left != nil {
-		return b.w.left.refusal()
+	if err := b.w.mayFollow(); err != nil {
+		return err
 	}
 	b.w.unlockCollection() // the session of a retryable write is kept
 	b.in = ""
@@ -312,7 +312,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {
-		if err := checkUUID(b.n.Engine.Catalog(), ns, id); err != nil {
+		if err := checkUUID(b.w.catalog(), ns, id); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return dst, err
 	}
-	unlock, err := n.lockCollection(op, ns, lock.X)
+	unlock, err := w.lock(lock.X, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -73,7 +73,7 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 // convertToCapped copies the collection into a capped one beside it, which then takes its place.
 func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 	return w.retry(func() error {
-		s := n.Engine.Snapshot()
+		s := w.snapshot()
 		defer s.Release()
 		c, err := cappedSource(s, ns)
 		if err != nil {
@@ -93,14 +93,11 @@ func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 		if err != nil {
 			return err
 		}
-		u := w.unit(nil)
-		defer u.Rollback()
-		n.forget(u, c)
-		if _, err := u.RenameCollection(copied, ns, c, false); err != nil {
-			n.discard(w, copied)
+		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
+			n.forget(u, c)
+			_, err := u.RenameCollection(copied, ns, c, false)
 			return err
-		}
-		return w.commit(u, w.wc)
+		})
 	})
 }
 
@@ -161,7 +158,7 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, src); err != nil {
 		return dst, err
 	}
-	unlock, err := n.lockCollections(op, lock.X, src, target)
+	unlock, err := w.lock(lock.X, src, target)
 	if err != nil {
 		return dst, err
 	}
@@ -170,7 +167,7 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
-	s := n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	c, err := cappedSource(s, src)
 	if err != nil {

@@ -69,7 +69,7 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	unlock, err := n.lockCollection(op, ns, lock.X)
+	unlock, err := w.lock(lock.X, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -70,11 +70,19 @@ func (m *migrations) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
+	limit, stop, err := untilWTimeout(op)
+	if err != nil {
+		return dst, err
+	}
+	defer stop()
 	for {
 		c := m.coordinatorOf(id.Doc(), op.Req.TxnNumber)
 		if c == nil {
-			state, ts, err := m.localOutcome(op, len(shards) == 0)
+			state, ts, err := m.localOutcome(op, len(shards) == 0, limit)
 			switch {
+			case err == storage.ErrWaitTimeout:
+				op.SetWriteConcernError(storage.ErrWaitTimeout)
+				return dst, nil
 			case err != nil:
 				return dst, err
 			case state == txnCommitted:
@@ -89,6 +97,9 @@ func (m *migrations) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
 		case <-c.done:
 		case <-op.Done():
 			return dst, op.Err()
+		case <-limit: // some shard has no majority, perhaps; who sends the commit again joins in
+			op.SetWriteConcernError(storage.ErrWaitTimeout)
+			return dst, nil
 		}
 		switch {
 		case c.over:
@@ -99,6 +110,16 @@ func (m *migrations) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
 		op.AdvanceOperationTime(c.last)
 		return dst, m.awaitDecision(op, c.ts)
 	}
+}
+
+// untilWTimeout gives a channel that tells that the wtimeout of an operation has passed; nil for none.
+func untilWTimeout(op *command.Op) (limit <-chan time.Time, stop func(), err error) {
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil || wc.Timeout == 0 {
+		return nil, func() {}, err
+	}
+	t := time.NewTimer(wc.Timeout)
+	return t.C, func() { t.Stop() }, nil
 }
 
 func aborted(number int64) error {
@@ -122,7 +143,7 @@ func (m *migrations) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 
 // localOutcome is what this node knows of a transaction that it coordinates no more, or never did. A transaction that is
 // asked after and was never prepared is aborted; one that is prepared is decided elsewhere, and waited for.
-func (m *migrations) localOutcome(op *command.Op, recovery bool) (txnState, storage.Timestamp, error) {
+func (m *migrations) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (txnState, storage.Timestamp, error) {
 	for {
 		state, ts, err := m.n.outcome(op, op.Req.TxnNumber)
 		if err != nil || !recovery || state == txnCommitted || state == txnAborted {
@@ -135,6 +156,9 @@ func (m *migrations) localOutcome(op *command.Op, recovery bool) (txnState, stor
 		timer := time.NewTimer(5 * time.Millisecond)
 		select {
 		case <-timer.C:
+		case <-limit:
+			timer.Stop()
+			return state, 0, storage.ErrWaitTimeout
 		case <-op.Done():
 			timer.Stop()
 			return state, 0, op.Err()

@@ -455,7 +455,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 		}
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create a %s in a multi-document transaction.", kind)
 	}
-	unlock, err := w.lock(c.ns, lock.X)
+	unlock, err := w.lock(lock.X, c.ns)
 	if err != nil {
 		return err
 	}

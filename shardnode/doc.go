@@ -6,7 +6,8 @@
 // is left becomes a cursor (cursors.go) that getMore continues.
 //
 // The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, Node.writeLoop runs it in a
-// unit of work against a fresh snapshot, retries write conflicts, and commits through replication.Set.
+// unit of work against a fresh snapshot, retries write conflicts, and commits through replication.Set. A commit that the client
+// does not wait for any longer is left (leave.go), and the command goes on behind it.
 //
 // The life of a transaction: beginTxn takes the session's openTxn for each command, whose statements read through the unit's
 // own view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores a promise first, and

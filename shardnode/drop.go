@@ -67,7 +67,7 @@ type dropped struct {
 
 // dropNamespace drops a collection, view or time series collection. It is no error where there is none.
 func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
-	unlock, err := n.lockCollection(w.op, ns, lock.X)
+	unlock, err := w.lock(lock.X, ns)
 	if err != nil {
 		return d, err
 	}
@@ -156,7 +156,7 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 
 // dropDatabase drops every collection of a database in one unit of work.
 func (n *Node) dropDatabase(w *writeOp, db string) error {
-	unlock, err := n.lockDatabase(w.op, db, lock.X)
+	unlock, err := w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.op, db, lock.X) })
 	if err != nil {
 		return err
 	}

@@ -187,20 +187,18 @@ func notOnView(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 }
 
-// lockCollections takes several namespaces, in order of name.
-func (n *Node) lockCollections(op *command.Op, mode lock.Mode, names ...string) (unlock func(), err error) {
+// lockAll takes several namespaces, in order of name.
+func lockAll(op *command.Op, l *lock.Locker, mode lock.Mode, names []string) error {
 	sort.Strings(names)
-	l := n.ddl.m.NewLocker()
 	for i, ns := range names {
 		if i > 0 && ns == names[i-1] {
 			continue
 		}
 		if err := l.LockCollection(op, catalog.DBOf(ns), ns, mode); err != nil {
-			l.UnlockAll()
-			return nil, err
+			return err
 		}
 	}
-	return l.UnlockAll, nil
+	return nil
 }
 
 // indexSpec is an index's specification as listIndexes shows it.

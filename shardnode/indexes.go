@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ type newIndexes struct {
 	ts     *tsOptions
 	before int
 	after  int
-	made   bool // the collection was made for it
-	fresh  bool // there was an index to make
+	made   bool                // the collection was made for it
+	fresh  bool                // there was an index to make
+	others *catalog.Collection // which others may be building the indexes of
 }
 
 func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
@@ -119,7 +121,7 @@ func knownIndexOptions(doc []byte) []byte {
 // documents the indexes are built while writers go on.
 func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 	var build *storage.IndexBuild
-	unlock, err := w.lock(ci.ns, lock.X)
+	unlock, err := w.lock(lock.X, ci.ns)
 	if err != nil {
 		return err
 	}
@@ -135,19 +137,77 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 		build, err = n.stageIndexes(w, ci)
 		return err
 	})
-	if err != nil || build == nil {
+	switch {
+	case err != nil:
 		return err
+	case build != nil:
+		locked = false
+		err = n.runBuild(w, build, unlock)
+	case ci.others != nil:
+		release()
+		err = n.awaitBuilds(w, ci)
+	default:
+		return nil
 	}
-	release()
-	ts, err := build.Run(w.op)
-	if err != nil {
-		return err
+	if err == nil {
+		w.finish()
 	}
-	w.last = ts
-	w.op.AdvanceOperationTime(uint64(ts))
-	w.finish()
-	return nil
+	return err
 }
+
+// runBuild starts a build, lets go of the collection, and builds. The build goes on without the command where the set has no
+// majority to commit its steps and the client waits no longer; where the command is ended the build is given up.
+func (n *Node) runBuild(w *writeOp, build *storage.IndexBuild, started func()) error {
+	type outcome struct {
+		ts  storage.Timestamp
+		err error
+	}
+	done := make(chan outcome, 1)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	n.background(func(life context.Context) {
+		stop := context.AfterFunc(life, func() { cancel(mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")) })
+		defer stop()
+		defer cancel(nil)
+		err := build.Start(ctx)
+		started()
+		var ts storage.Timestamp
+		if err == nil {
+			ts, err = build.Run(ctx)
+		}
+		done <- outcome{ts, err}
+	})
+	tick := time.NewTicker(buildTick)
+	defer tick.Stop()
+	ended, limit := w.op.Done(), w.wc.Timeout
+	for {
+		select {
+		case o := <-done:
+			if o.err == nil {
+				w.last = o.ts
+				w.op.AdvanceOperationTime(uint64(o.ts))
+			}
+			return o.err
+		case <-ended:
+			cancel(w.op.Err())
+			ended, limit = nil, discardWait
+		case <-tick.C:
+			if limit == 0 || build.Waiting() < limit {
+				continue
+			}
+			if err := w.op.Err(); err != nil {
+				return err
+			}
+			return errBuildGoesOn
+		}
+	}
+}
+
+// buildTick is how often a command looks whether the build that it waits for is held up.
+const buildTick = 5 * time.Millisecond
+
+// errBuildGoesOn ends a command whose index build waits for a majority.
+var errBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
+	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
 func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, error) {
@@ -176,10 +236,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 	ci.before, ci.after = len(c.Indexes), len(c.Indexes)+len(specs)
 	ci.fresh = len(specs) > 0
 	if !ci.fresh && !ci.made {
-		if err := n.awaitBuilds(w, c, ci); err != nil {
-			return nil, err
-		}
-		w.finish()
+		ci.others = c
 		return nil, nil
 	}
 	if t := txnOf(w.op); t != nil && ci.fresh && t.base.Catalog().LookupUUID(c.UUID) != nil {
@@ -187,7 +244,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
-		return n.Engine.StartIndexBuild(w.op, c.NS, specs, storage.NewUUID())
+		return n.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {
@@ -243,21 +300,27 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 }
 
 // awaitBuilds waits for indexes that another command is building: this one tells of them as there.
-func (n *Node) awaitBuilds(w *writeOp, c *catalog.Collection, ci *newIndexes) error {
+func (n *Node) awaitBuilds(w *writeOp, ci *newIndexes) error {
 	for {
-		now := n.Engine.Catalog().LookupUUID(c.UUID)
+		now := n.Engine.Catalog().LookupUUID(ci.others.UUID)
 		if now == nil {
 			return noSuchCollection(ci.ns)
 		}
 		building := false
 		for _, raw := range ci.raw {
 			idx := now.Index(value.Lookup(raw, "name").Str())
-			building = building || idx != nil && !idx.Ready
+			if idx == nil || idx.Ready {
+				continue
+			}
+			building = true
+			if b := n.Engine.Building(idx.BuildUUID); b != nil && w.wc.Timeout > 0 && b.Waiting() > w.wc.Timeout {
+				return errBuildGoesOn
+			}
 		}
 		if !building {
 			return nil
 		}
-		timer := time.NewTimer(5 * time.Millisecond)
+		timer := time.NewTimer(buildTick)
 		select {
 		case <-timer.C:
 		case <-w.op.Done():
@@ -295,7 +358,7 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	unlock, err := n.lockCollection(op, ns, lock.X)
+	unlock, err := w.lock(lock.X, ns)
 	if err != nil {
 		return dst, err
 	}

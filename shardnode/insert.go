@@ -178,7 +178,7 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
 func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
-	if t := w.n.seriesOf(w.n.Engine.Catalog(), ns); t != nil {
+	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
 		if txnOf(w.op) != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
@@ -221,7 +221,7 @@ func (w *writeOp) validateNew(ns string, doc []byte) error {
 	if w.bypass {
 		return nil
 	}
-	c := w.n.Engine.Catalog().Lookup(ns)
+	c := w.catalog().Lookup(ns)
 	if c == nil || len(c.Options) <= 5 {
 		return nil
 	}

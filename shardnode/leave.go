@@ -1,12 +1,14 @@
 package shardnode
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -15,16 +17,24 @@ import (
 // stays until the decision, by then: the locks of its collections, so that no migration or catalog change passes the
 // writes, and what a retry of the same statements has to know.
 type leftCommit struct {
-	why  error
-	runs []stmtRun // of a retryable write: what is executed if the unit commits
+	why   error
+	units int
+	runs  []leftRun // of a retryable write: what is executed if its unit commits
 
-	mu   sync.Mutex
-	open int // units that are not decided
-	ts   storage.Timestamp
-	err  error
-	work []func()
-	// decided is closed when the one unit of a retryable write or transaction is, and what it means for the session is noted.
+	mu     sync.Mutex
+	open   int               // units that are not decided
+	ts     storage.Timestamp // of the newest that has committed
+	err    error             // of one that has not
+	failed map[int]bool      // units that have not
+	work   []func()
+	// decided is closed when a retryable write or transaction is, and what it means for the session is noted.
 	decided chan struct{}
+}
+
+// leftRun are statements of a retryable write and the unit that they are in.
+type leftRun struct {
+	stmtRun
+	unit int
 }
 
 func newLeftCommit(why error) *leftCommit {
@@ -33,15 +43,22 @@ func newLeftCommit(why error) *leftCommit {
 
 // add notes one more unit.
 func (l *leftCommit) add(u *storage.Left) {
+	n := l.units
+	l.units++
 	l.mu.Lock()
 	l.open++
 	l.mu.Unlock()
-	u.Then(l.unitDecided)
+	u.Then(func(ts storage.Timestamp, err error) { l.unitDecided(n, ts, err) })
 }
 
-func (l *leftCommit) unitDecided(ts storage.Timestamp, err error) {
+func (l *leftCommit) unitDecided(n int, ts storage.Timestamp, err error) {
 	l.mu.Lock()
-	l.ts, l.err = ts, err
+	if l.ts = max(l.ts, ts); err != nil {
+		if l.err = err; l.failed == nil {
+			l.failed = map[int]bool{}
+		}
+		l.failed[n] = true
+	}
 	l.open--
 	var work []func()
 	if l.open == 0 {
@@ -65,11 +82,21 @@ func (l *leftCommit) then(f func()) {
 	f()
 }
 
-// outcome is what the last unit's commit returned; it is asked for by then or after decided.
+// outcome is the time of the newest commit, and the error of one that failed; it is asked for by then or after decided.
 func (l *leftCommit) outcome() (storage.Timestamp, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ts, l.err
+}
+
+// executed finds the run that a statement belongs to.
+func (l *leftCommit) executed(stmt int32) (stmtRun, bool) {
+	for _, r := range l.runs {
+		if r.has(stmt) {
+			return r.stmtRun, true
+		}
+	}
+	return stmtRun{}, false
 }
 
 // await waits for the decision as long as an operation with that wtimeout may; timedOut is about the wtimeout.
@@ -90,8 +117,16 @@ func (l *leftCommit) await(op *command.Op, wtimeout time.Duration) (timedOut boo
 	}
 }
 
-// refusal is the answer to a statement behind a commit that was left: it cannot see what that one writes, and is not
-// executed.
+// mayFollow refuses to go on behind a commit that was left where the client wants nothing more done (maxTimeMS, killOp), or
+// too much would pile up.
+func (w *writeOp) mayFollow() error {
+	if w.left == nil || w.trail != nil && !w.trail.Full() && mongoerr.CodeOf(w.left.why) == mongoerr.WriteConcernTimeout {
+		return nil
+	}
+	return w.left.refusal()
+}
+
+// refusal is the answer to a statement behind a commit that was left, which is not executed.
 func (l *leftCommit) refusal() error {
 	e := mongoerr.From(l.why)
 	if e.Code != mongoerr.WriteConcernTimeout {
@@ -104,11 +139,16 @@ func (l *leftCommit) refusal() error {
 var errBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same document waits for it, so that this statement was not executed")
 
+// errLocked is errBlocked for a command that needs a collection as a whole, or one that such a command has.
+var errLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
+	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
+
 // leaveBehind takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
 func (w *writeOp) leaveBehind(u *storage.Left) {
 	if w.left == nil {
 		w.left = newLeftCommit(u.Unwrap())
 	}
+	w.trail = w.trail.Follow(u)
 	w.left.add(u)
 	w.op.SetWriteConcernError(mongoerr.From(w.left.why))
 }
@@ -161,14 +201,14 @@ func (s *retrySession) settle(l *leftCommit, term int64) {
 		return
 	}
 	s.left = nil
-	ts, err := l.outcome()
-	if err != nil {
-		return
-	}
 	for _, r := range l.runs {
-		s.note(r)
+		if !l.failed[r.unit] {
+			s.note(r.stmtRun)
+		}
 	}
-	s.last = storage.OpTime{TS: ts, Term: term}
+	if ts, _ := l.outcome(); ts != 0 {
+		s.last = storage.OpTime{TS: ts, Term: term}
+	}
 }
 
 // awaitLeft is for a command that is sent again while the set has not decided about its first run: it waits for the
@@ -192,11 +232,31 @@ func (w *writeOp) ran(r stmtRun) {
 	case w.session == nil:
 	case w.left != nil:
 		r.id = r.id.Clone()
-		w.left.runs = append(w.left.runs, r)
+		w.left.runs = append(w.left.runs, leftRun{r, w.left.units - 1})
 	default:
 		w.session.ran(r)
 	}
 }
+
+// discard drops a collection that a command of several steps made for itself and will not finish. It is waited for no longer
+// than for a moment: without a majority the drop follows what was left of the command.
+func (w *writeOp) discard(ctx context.Context, find func(*catalog.Snapshot) *catalog.Collection) {
+	_ = retryConflicts(w.op, func() error {
+		c := find(w.catalog())
+		if c == nil {
+			return nil
+		}
+		u := w.newUnit(nil)
+		defer u.Rollback()
+		if err := u.DropCollection(c); err != nil {
+			return err
+		}
+		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replicationConcern{W: 1, MayLeave: true, Timeout: discardWait})
+		return err
+	})
+}
+
+const discardWait = 50 * time.Millisecond
 
 // isLeft takes a commit's error for what it is.
 func isLeft(err error) (*storage.Left, bool) {

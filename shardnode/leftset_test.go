@@ -178,6 +178,10 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ] }`,
 			`{ n: 1, nModified: 0, upserted: [ { index: 0, _id: 7 } ], retriedStmtIds: [ 0 ] }`,
 		},
+		{
+			`{"update": "c", "updates": [{"q": {"_id": 4}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1, "_id": 4}, "u": {"$inc": {"x": 1}}}]}`,
+			`{ n: 2, nModified: 2 }`, `{ n: 2, nModified: 2, retriedStmtIds: [ 0, 1 ] }`,
+		},
 		{`{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 1}]}`, `{ n: 1 }`, `{ n: 1, retriedStmtIds: [ 0 ] }`},
 		{
 			`{"findAndModify": "c", "query": {"_id": 3}, "update": {"$inc": {"x": 1}}, "new": true}`,
@@ -217,7 +221,7 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 		t.Errorf("the retry: %s", got)
 	}
 	got := fmt.Sprint(n.first("d", `{"find": "c", "sort": {"_id": 1}}`))
-	want := "[{ _id: 1, x: 1 } { _id: 3, x: 1 } { _id: 4, x: 0 } { _id: 7, x: 1 } { _id: 10 } { _id: 11 } { _id: 20 } { _id: 21 }]"
+	want := "[{ _id: 1, x: 1 } { _id: 3, x: 1 } { _id: 4, x: 2 } { _id: 7, x: 1 } { _id: 10 } { _id: 11 } { _id: 20 } { _id: 21 }]"
 	if got != want {
 		t.Errorf("after the majority is back: %s", got)
 	}
@@ -251,18 +255,17 @@ func TestLeftWritesAreNotPassed(t *testing.T) {
 	if got := shown(t, same, "ok", "n", "writeErrors"); got != `{ ok: 1.0, n: 0, writeErrors: [ { index: 0, code: 64, errmsg: "`+errBlocked.Message+`" } ] }` {
 		t.Errorf("another writer: %s", got)
 	}
-	// The second statement does not see the first, and is not executed.
-	two := n.do("d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1}, "u": {"$set": {"y": 1}}}]}`))
-	if got := shown(t, two, "n", "nModified", "writeErrors"); got != `{ n: 1, nModified: 1, writeErrors: [ { index: 1, code: 64, errmsg: `+
-		`"waiting for replication timed out, so that this statement was not executed" } ] }` || two["writeConcernError"] == nil {
-		t.Errorf("two statements: %v", two)
+	// The second statement sees the first of its own command, and nothing of the others.
+	two := wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 1}, "u": {"$set": {"y": 1}}}]}`)
+	if got := leftBehind(t, n, "d", two, "n", "nModified", "writeErrors"); got != `{ n: 2, nModified: 2 }` {
+		t.Errorf("two statements: %s", got)
 	}
 	if code := n.code("d", `{"drop": "c", "maxTimeMS": 50}`); code != int32(mongoerr.MaxTimeMSExpired) {
 		t.Errorf("a drop meanwhile: %d", code)
 	}
 	m.heal()
 	n.ok("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 100}}}]}`)
-	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 101 } { _id: 2, x: 1 }]" {
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 101 } { _id: 2, x: 1, y: 1 }]" {
 		t.Errorf("in the end: %s", got)
 	}
 	n.ok("d", `{"drop": "c"}`)

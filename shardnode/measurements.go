@@ -124,7 +124,7 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 	if done == 0 {
 		return 0, docErr, nil
 	}
-	s := w.n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	u := w.unit(s)
 	defer u.Rollback()
@@ -282,7 +282,7 @@ func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err er
 	if err != nil {
 		return r, err
 	}
-	s := w.n.Engine.Snapshot()
+	s := w.snapshot()
 	defer s.Release()
 	q := &query{ns: t.buckets.NS, snap: s, coll: t.buckets, lang: st.lang, diskUse: true,
 		filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
@@ -315,7 +315,7 @@ func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []
 	var removed [][]byte
 	err := w.retry(func() error {
 		removed = removed[:0]
-		s := w.n.Engine.Snapshot()
+		s := w.snapshot()
 		defer s.Release()
 		u := w.unit(s)
 		defer u.Rollback()

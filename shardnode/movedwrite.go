@@ -254,7 +254,7 @@ func (n *Node) keepMovedImage(ctx context.Context, t *openTxn, s *retrySession, 
 func (s *retrySession) hasRun(number int64, stmt int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ran := runOf(s.runs, stmt)
+	_, ran := s.ranBefore(stmt)
 	return s.number == number && ran
 }
 

@@ -30,13 +30,21 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	defer root.close()
 	for {
 		rids, end, err := w.nextRIDs(root)
+		// What a transaction or a trail reads changes with what it writes: everything is found before anything is written.
+		for own := txnOf(w.op) != nil || w.trail != nil; own && err == nil && !end; {
+			var more []storage.RecordID
+			more, end, err = w.nextRIDs(root)
+			rids = append(rids, more...)
+		}
 		if err != nil {
 			return r, executing(st.during, err)
 		}
-		if len(rids) > 0 {
-			if err := w.writeRIDs(ns, st, rids, &r); err != nil {
+		for len(rids) > 0 {
+			n := min(len(rids), multiUnitDocs)
+			if err := w.writeRIDs(ns, st, rids[:n], &r); err != nil {
 				return r, err
 			}
+			rids = rids[n:]
 		}
 		if end {
 			return r, nil
@@ -67,7 +75,7 @@ func (w *writeOp) nextRIDs(root node) (rids []storage.RecordID, end bool, err er
 // or no longer matches is passed over.
 func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
-	err := w.retryUnit(func() error {
+	err := w.retry(func() error {
 		r = result{}
 		s := w.snapshot()
 		defer s.Release()

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,8 @@ type Node struct {
 	Fatal func(err error)
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
+
+	background func(func(life context.Context)) // runs what outlives its command; the server waits for it
 
 	sharding   atomic.Pointer[ShardState] // nil on a node that is no shard
 	cursors    cursorTable

@@ -63,6 +63,7 @@ type Server struct {
 	life    context.Context // ends with stop
 	stop    context.CancelFunc
 	work    sync.WaitGroup
+	builds  sync.WaitGroup // of indexes; they may wait for the set's log until the node leaves it
 	done    chan struct{}
 }
 
@@ -208,9 +209,10 @@ func (s *Server) start() error {
 	n := s.Node
 	ctx, cancel := context.WithCancel(context.Background())
 	s.life, s.stop = ctx, cancel
+	n.background = func(f func(context.Context)) { s.builds.Go(func() { f(ctx) }) }
 	services := []replication.Service{
 		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.loadAdmin() }},
-		n.retryService(), s.buildService(), n.ttlService(),
+		n.retryService(), n.temporaryService(), s.buildService(), n.ttlService(),
 	}
 	for _, v := range services {
 		if err := n.Services.Add(v); err != nil {
@@ -279,6 +281,7 @@ func (s *Server) Close() error {
 	s.Node.Services.StepDown()
 	s.Service.WaitIdle(10 * time.Second)
 	err := s.Repl.leave()
+	s.builds.Wait()
 	s.Node.Close()
 	return errors.Join(err, s.Engine.Close())
 }

@@ -81,7 +81,7 @@ func (n *Node) checkOutSeries(ns string, given *tsOptions, there *series) error 
 
 // replaceSeries puts the temporary buckets in the place of the target's, and the view on them where there is none.
 func (o *outWriter) replaceSeries() error {
-	s := o.w.n.Engine.Snapshot()
+	s := o.w.snapshot()
 	defer s.Release()
 	cat := s.Catalog()
 	c := cat.Lookup(bucketsOf(o.temp))
@@ -113,10 +113,12 @@ func (o *outWriter) replaceSeries() error {
 // create makes the temporary collection.
 func (o *outWriter) create(ns string) error {
 	w := o.w
+	options := optionsOf(o.options)
+	options.set("temp", value.NewBool(true))
 	return w.retry(func() error {
 		u := w.unit(nil)
 		defer u.Rollback()
-		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: o.options, Unreplicated: unreplicated(ns)})
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.doc(), Unreplicated: unreplicated(ns)})
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -133,13 +132,13 @@ func (r *rename) movableSystem(ns string) bool {
 }
 
 func (n *Node) renameNamespace(w *writeOp, r *rename) error {
-	unlock, err := n.lockCollections(w.op, lock.X, r.from, r.to)
+	unlock, err := w.lock(lock.X, r.from, r.to)
 	if err != nil {
 		return err
 	}
 	defer w.afterCommit(unlock)
 	return w.retry(func() error {
-		s := n.Engine.Snapshot()
+		s := w.snapshot()
 		defer s.Release()
 		c, target, err := r.resolve(s)
 		if err != nil {
@@ -210,16 +209,28 @@ func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target 
 	if err != nil {
 		return err
 	}
+	return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
+		if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
+			return err
+		}
+		n.forget(u, c)
+		return u.DropCollection(c)
+	})
+}
+
+// putInPlace ends a command that has filled a collection beside the one that it is about; where that fails the copy goes.
+func (w *writeOp) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
 	u := w.unit(nil)
 	defer u.Rollback()
-	if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
-		return err
+	err := stage(u)
+	if err == nil {
+		err = w.commit(u, w.wc)
 	}
-	n.forget(u, c)
-	if err := u.DropCollection(c); err != nil {
-		return err
+	if err != nil {
+		u.Rollback()
+		w.discardCopy(copied)
 	}
-	return w.commit(u, w.wc)
+	return err
 }
 
 // copyInto makes a collection and copies the documents of c, as s sees them, into it.
@@ -235,18 +246,18 @@ func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, 
 			return nil, err
 		}
 	}
-	if err := w.step(u); err != nil {
+	if err := w.commit(u, relaxed); err != nil {
 		return nil, err
 	}
-	made = n.Engine.Catalog().Lookup(spec.NS)
+	made = w.catalog().Lookup(spec.NS)
 	if made == nil {
 		return nil, noSuchCollection(spec.NS)
 	}
 	if err := n.copyDocs(w, s, c, made); err != nil {
-		n.discard(w, made)
+		w.discardCopy(made)
 		return nil, err
 	}
-	return n.Engine.Catalog().LookupUUID(made.UUID), nil
+	return w.catalog().LookupUUID(made.UUID), nil
 }
 
 func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Collection) error {
@@ -282,22 +293,17 @@ func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Colle
 func (n *Node) insertBatch(w *writeOp, id catalog.UUID, docs [][]byte) error {
 	u := w.unit(nil)
 	defer u.Rollback()
-	c := n.Engine.Catalog().LookupUUID(id)
+	c := w.catalog().LookupUUID(id)
 	if c == nil {
 		return mongoerr.New(mongoerr.NamespaceNotFound, "the collection that is copied into was dropped")
 	}
 	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
 		return err
 	}
-	return w.step(u)
+	return w.commit(u, relaxed)
 }
 
-// discard drops a copy that was not finished.
-func (n *Node) discard(w *writeOp, c *catalog.Collection) {
-	u := n.Engine.NewUnitOfWork(nil)
-	defer u.Rollback()
-	if c = n.Engine.Catalog().LookupUUID(c.UUID); c == nil || u.DropCollection(c) != nil {
-		return
-	}
-	_, _ = n.Set.Commit(w.op, u, replication.WriteConcern{W: 1})
+// discardCopy drops a copy that was not finished.
+func (w *writeOp) discardCopy(c *catalog.Collection) {
+	w.discard(w.op, func(cat *catalog.Snapshot) *catalog.Collection { return cat.LookupUUID(c.UUID) })
 }

@@ -306,7 +306,7 @@ func (n *Node) runSyncFrom(op *command.Op, dst []byte) ([]byte, error) {
 	case s.self != nil && m.ID == s.self.ID:
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "I cannot sync from myself")
 	case m.ID != s.leader:
-		return dst, command.NotImplemented("replSetSyncFrom: a member other than the primary")
+		return dst, command.NotImplemented("replSetSyncFrom: all members follow the primary's log; syncing from another member")
 	}
 	dst = value.Append(dst, "syncFromRequested", value.NewString(host))
 	return value.Append(dst, "prevSyncTarget", value.NewString(host)), nil

@@ -210,17 +210,20 @@ func (s *retrySession) wrote(at storage.OpTime) {
 func (s *retrySession) executed(stmt int32) (stmtRun, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return runOf(s.runs, stmt)
+	return s.ranBefore(stmt)
 }
 
-func runOf(runs []stmtRun, stmt int32) (stmtRun, bool) {
-	for _, r := range runs {
-		if r.from <= stmt && stmt <= r.to {
+// ranBefore is executed for who holds mu.
+func (s *retrySession) ranBefore(stmt int32) (stmtRun, bool) {
+	for _, r := range s.runs {
+		if r.has(stmt) {
 			return r, true
 		}
 	}
 	return stmtRun{}, false
 }
+
+func (r *stmtRun) has(stmt int32) bool { return r.from <= stmt && stmt <= r.to }
 
 // startRetry takes the session of a command that is a retryable write.
 func (w *writeOp) startRetry() error {
@@ -253,7 +256,7 @@ func (w *writeOp) executed(i int) (stmtRun, bool) {
 	}
 	run, ok := w.session.executed(w.stmtID(i))
 	if !ok && w.left != nil {
-		run, ok = runOf(w.left.runs, w.stmtID(i))
+		run, ok = w.left.executed(w.stmtID(i))
 	}
 	if ok {
 		w.retried = append(w.retried, value.NewInt32(w.stmtID(i)))

@@ -74,6 +74,26 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 	})
 }
 
+// What a transaction has written counts for its own statements: an index that got a document with several keys is read as one,
+// and a statement on many documents does not meet again what it has moved ahead of itself.
+func TestTransactionReadsItsOwnIndexKeys(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`)
+	n.ok("d", `{"insert": "c", "documents": `+manyDocs(1200)+`}`)
+	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": -1, "x": [-1, -9]}]}`, 1, true))
+	if got := fmt.Sprint(n.first("d", inTxn(`{"find": "c", "filter": {"x": {"$gt": -2, "$lt": -8}}, "hint": "x_1"}`, 1, false))); got != "[{ _id: -1, x: [ -1, -9 ] }]" {
+		t.Errorf("by the index: %s", got)
+	}
+	r := n.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"x": {"$gte": 0}}, "u": {"$inc": {"x": 1}}, "multi": true, "hint": "x_1"}]}`, 1, false))
+	if r["nModified"] != int32(1200) {
+		t.Errorf("1200 documents: %v", r)
+	}
+	n.ok("admin", inTxn(`{"commitTransaction": 1}`, 1, false))
+	if got := len(n.first("d", `{"find": "c", "filter": {"x": 1}, "batchSize": 2000}`)); got != 1200 {
+		t.Errorf("%d documents were changed once", got)
+	}
+}
+
 func TestTransactionReadsItsMoment(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)

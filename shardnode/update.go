@@ -251,10 +251,10 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 // runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
 // concern itself.
 func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, error) {
-	if t := w.n.seriesOf(w.n.Engine.Catalog(), ns); t != nil {
+	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
 		return w.runOnSeries(t, st, last)
 	}
-	if err := w.compileStatement(st, w.n.Engine.Catalog().Lookup(ns)); err != nil {
+	if err := w.compileStatement(st, w.catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}
 	if r, done := w.replay(st); done {
@@ -504,7 +504,7 @@ func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
 			return false
 		}
 	}
-	c := w.n.Engine.Catalog().Lookup(ns)
+	c := w.catalog().Lookup(ns)
 	if c == nil {
 		return true
 	}

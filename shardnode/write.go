@@ -24,9 +24,9 @@ type writeOp struct {
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
 	unlock func()
-	stays  bool        // no commit may be left: what the command does next needs to see it
-	left   *leftCommit // what the command leaves undecided, nil for nothing
-	env    *expr.Env   // of the first statement: all of a command's see one $$NOW
+	left   *leftCommit    // what the command leaves undecided, nil for nothing
+	trail  *storage.Trail // the same for what the command does next, which sees it
+	env    *expr.Env      // of the first statement: all of a command's see one $$NOW
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
@@ -123,7 +123,7 @@ func (w *writeOp) enter(ns string) error {
 
 func (w *writeOp) enterCollection(ns string) error {
 	for {
-		unlock, err := w.lock(ns, lock.IX)
+		unlock, err := w.lock(lock.IX, ns)
 		if err != nil {
 			return err
 		}
@@ -145,13 +145,34 @@ func (w *writeOp) enterCollection(ns string) error {
 	}
 }
 
-// lock takes a collection for the command, or for the rest of the transaction.
-func (w *writeOp) lock(ns string, mode lock.Mode) (unlock func(), err error) {
-	t := txnOf(w.op)
-	if t == nil {
-		return w.n.lockCollection(w.op, ns, mode)
+// lock takes collections for the command, or for the rest of the transaction.
+func (w *writeOp) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
+	if t := txnOf(w.op); t != nil {
+		return func() {}, lockAll(w.op, t.locks, mode, names)
 	}
-	return func() {}, t.locks.LockCollection(w.op, catalog.DBOf(ns), ns, mode)
+	return w.locked(func(l *lock.Locker) error { return lockAll(w.op, l, mode, names) })
+}
+
+// locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
+// no longer for them than for the write concern.
+func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err error) {
+	for limit := w.wc.Timeout; ; limit *= 2 {
+		l := w.n.ddl.m.NewLocker()
+		if limit > 0 {
+			l.SetTimeout(limit)
+		}
+		err := take(l)
+		if err == nil {
+			return l.UnlockAll, nil
+		}
+		l.UnlockAll()
+		switch {
+		case mongoerr.CodeOf(err) != mongoerr.LockTimeout:
+			return nil, err
+		case w.n.Engine.HeldUp(w.wc.Timeout):
+			return nil, errLocked
+		}
+	}
 }
 
 // leave ends what enter began. Of a commit without a decision the session learns before the collection is let go: who
@@ -180,14 +201,22 @@ func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
 	if t := txnOf(w.op); t != nil {
 		return t.unit
 	}
-	u := w.n.Engine.NewUnitOfWork(s)
+	u := w.newUnit(s)
 	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
 		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber, w.before())
 	}
 	return u
 }
 
-// before is the place of the entry that a retryable write's next one follows.
+func (w *writeOp) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
+	if w.trail != nil {
+		return w.trail.NewUnitOfWork(s)
+	}
+	return w.n.Engine.NewUnitOfWork(s)
+}
+
+// before is the place of the entry that a retryable write's next one follows, as far as it is known: that of a commit that
+// was left is not.
 func (w *writeOp) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
@@ -209,13 +238,19 @@ func (w *writeOp) snapshot() *storage.Snapshot {
 	if t := txnOf(w.op); t != nil {
 		return t.view.Clone()
 	}
+	if w.trail != nil {
+		return w.trail.Snapshot()
+	}
 	return w.n.Engine.Snapshot()
 }
 
-// catalog is the newest catalog, with the transaction's own changes.
+// catalog is the newest catalog, with the transaction's own changes, or those of the commits that the command has left.
 func (w *writeOp) catalog() *catalog.Snapshot {
 	if t := txnOf(w.op); t != nil {
 		return t.unit.Catalog()
+	}
+	if w.trail != nil {
+		return w.trail.Catalog()
 	}
 	return w.n.Engine.Catalog()
 }
@@ -229,10 +264,9 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	if w.session != nil && w.session.incomplete {
 		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.number, value.ShowDoc(w.op.Req.LSID))
 	}
-	if wc.MayLeave = !w.stays; wc.MayLeave {
-		if wc.Timeout = w.wc.Timeout; w.left != nil {
-			wc.Timeout = 1 // the client has waited for as long as it wants to
-		}
+	wc.MayLeave = true
+	if wc.Timeout = w.wc.Timeout; w.left != nil {
+		wc.Timeout = 1 // the client has waited for as long as it wants to
 	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
@@ -253,15 +287,6 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	return err
 }
 
-// step commits a unit that the rest of the command builds on.
-func (w *writeOp) step(u *storage.UnitOfWork) error {
-	stays := w.stays
-	w.stays = true
-	err := w.commit(u, relaxed)
-	w.stays = stays
-	return err
-}
-
 // finish waits for the write concern of what was committed with a relaxed one.
 func (w *writeOp) finish() {
 	if txnOf(w.op) != nil || w.left != nil {
@@ -277,16 +302,11 @@ func (w *writeOp) finish() {
 }
 
 // retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
-// Behind a commit that was left nothing is run.
+// Behind a commit that was left it is run upon what that one writes, where that can be.
 func (w *writeOp) retry(f func() error) error {
-	if w.left != nil {
-		return w.left.refusal()
+	if err := w.mayFollow(); err != nil {
+		return err
 	}
-	return w.retryUnit(f)
-}
-
-// retryUnit is retry for one of several units of a statement, which do not depend on each other.
-func (w *writeOp) retryUnit(f func() error) error {
 	if txnOf(w.op) != nil {
 		return f() // a conflict aborts the transaction
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
@@ -31,9 +32,11 @@ type IndexBuild struct {
 	start   Timestamp
 	indexes []*catalog.Index
 	masks   [][]uint64 // multikey paths found, by index
+	specs   [][]byte
 	done    atomic.Int64
 	total   atomic.Int64
 	phase   atomic.Pointer[string]
+	since   atomic.Int64 // when the commit under way began, 0 for none
 }
 
 // BuildProgress is how far a build has come.
@@ -50,12 +53,25 @@ const (
 	phaseCheck = "Index Build: checking uniqueness"
 )
 
-// StartIndexBuild enters the indexes into the catalog as not ready (oplog: startIndexBuild). From its commit on, writers
-// keep them up to date.
+// NewIndexBuild is a build that has not begun.
+func (e *Engine) NewIndexBuild(ns string, specs [][]byte, build catalog.UUID) *IndexBuild {
+	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build}
+	b.setPhase(phaseScan)
+	return b
+}
+
+// StartIndexBuild is NewIndexBuild and Start.
 func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte, build catalog.UUID) (*IndexBuild, error) {
-	b := &IndexBuild{e: e, ns: ns, build: build}
-	e.builds.add(build)
-	_, err := e.retry(ctx, func(u *UnitOfWork) error {
+	b := e.NewIndexBuild(ns, specs, build)
+	return b, b.Start(ctx)
+}
+
+// Start enters the indexes into the catalog as not ready (oplog: startIndexBuild). From its commit on, writers keep them
+// up to date.
+func (b *IndexBuild) Start(ctx context.Context) error {
+	e, ns := b.e, b.ns
+	e.builds.add(b)
+	_, err := b.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().Lookup(ns)
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
@@ -63,7 +79,7 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 		b.uuid, b.indexes = c.UUID, nil
 		next := *c
 		next.Indexes = append([]*catalog.Index(nil), c.Indexes...)
-		for _, raw := range specs {
+		for _, raw := range b.specs {
 			idx, err := e.newIndex(c, raw)
 			if err != nil {
 				return err
@@ -71,7 +87,7 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 			if next.Index(idx.Name) != nil {
 				return mongoerr.Newf(mongoerr.IndexAlreadyExists, "Index with name: %s already exists", idx.Name)
 			}
-			idx.Ready, idx.Enforcing, idx.BuildUUID = false, false, build
+			idx.Ready, idx.Enforcing, idx.BuildUUID = false, false, b.build
 			next.Indexes = append(next.Indexes, idx)
 			b.indexes = append(b.indexes, idx)
 		}
@@ -81,13 +97,31 @@ func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte,
 		return nil
 	})
 	if err != nil {
-		e.builds.remove(build)
-		return nil, err
+		e.builds.remove(b.build)
+		return err
 	}
 	b.masks = make([][]uint64, len(b.indexes))
-	b.setPhase(phaseScan)
-	return b, nil
+	return nil
 }
+
+// retry is the engine's, for a commit of the build.
+func (b *IndexBuild) retry(ctx context.Context, f func(*UnitOfWork) error) (Timestamp, error) {
+	b.since.Store(time.Now().UnixNano())
+	defer b.since.Store(0)
+	return b.e.retry(ctx, f)
+}
+
+// Waiting is how long the build has been waiting for its commit under way.
+func (b *IndexBuild) Waiting() time.Duration {
+	since := b.since.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Duration(time.Now().UnixNano() - since)
+}
+
+// Building gives the build that works on unfinished indexes; nil for none.
+func (e *Engine) Building(build catalog.UUID) *IndexBuild { return e.builds.get(build) }
 
 // retry runs a small unit of work until it meets no conflict.
 func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) (ts Timestamp, err error) {
@@ -245,7 +279,7 @@ func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extso
 	}
 	var sink keySink
 	if b.e.replicated() && !isLocal(idx.Ident) {
-		sink = &logSink{e: b.e, ctx: ctx}
+		sink = &logSink{b: b, ctx: ctx}
 	} else if stats.Bytes < smallLoad {
 		sink = &batchSink{e: b.e, batch: b.e.db.NewBatch()}
 	} else {
@@ -296,7 +330,7 @@ func (s *batchSink) finish(context.Context) error {
 
 // logSink has a replicated log take the keys to all members, as units of work of moderate size.
 type logSink struct {
-	e   *Engine
+	b   *IndexBuild
 	ctx context.Context
 	u   *UnitOfWork
 }
@@ -305,7 +339,7 @@ const logSinkBytes = 1 << 20
 
 func (s *logSink) add(key, val []byte) error {
 	if s.u == nil {
-		s.u = s.e.NewUnitOfWork(nil)
+		s.u = s.b.e.NewUnitOfWork(nil)
 	}
 	s.u.stageRaw(func(b *pebble.Batch) error { return b.Set(key, val, nil) })
 	if s.u.Size() < logSinkBytes {
@@ -318,7 +352,9 @@ func (s *logSink) finish(ctx context.Context) error {
 	if s.u == nil {
 		return nil
 	}
-	_, err := s.e.Commit(ctx, s.u, true)
+	s.b.since.Store(time.Now().UnixNano())
+	_, err := s.b.e.Commit(ctx, s.u, true)
+	s.b.since.Store(0)
 	s.abandon()
 	return err
 }
@@ -467,7 +503,7 @@ func (s *Snapshot) findDuplicate(ctx context.Context, c *catalog.Collection, idx
 
 // change commits a new state of the build's indexes. A verb is logged.
 func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalog.Index, i int)) (Timestamp, error) {
-	return b.e.retry(ctx, func(u *UnitOfWork) error {
+	return b.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
 			return b.gone()
@@ -509,7 +545,7 @@ func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 // abort takes the indexes out of the catalog again.
 func (b *IndexBuild) abort(cause error) {
 	// The build's own context may be what ended it.
-	_, err := b.e.retry(context.Background(), func(u *UnitOfWork) error {
+	_, err := b.retry(context.Background(), func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
 			return nil
@@ -533,16 +569,31 @@ func (b *IndexBuild) has(idx *catalog.Index) bool {
 // runningBuilds are the builds that this engine works on.
 type runningBuilds struct {
 	sync.Mutex
-	m map[catalog.UUID]bool
+	m map[catalog.UUID]*IndexBuild
 }
 
-func (r *runningBuilds) add(id catalog.UUID) {
+func (r *runningBuilds) add(b *IndexBuild) {
 	r.Lock()
 	if r.m == nil {
-		r.m = map[catalog.UUID]bool{}
+		r.m = map[catalog.UUID]*IndexBuild{}
 	}
-	r.m[id] = true
+	r.m[b.build] = b
 	r.Unlock()
+}
+
+// HeldUp tells whether the outcome of commits is waited for: units that were left, or a build's for longer than d.
+func (e *Engine) HeldUp(d time.Duration) bool {
+	if e.Left() > 0 {
+		return true
+	}
+	e.builds.Lock()
+	defer e.builds.Unlock()
+	for _, b := range e.builds.m {
+		if b.Waiting() >= d {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *runningBuilds) remove(id catalog.UUID) {
@@ -551,7 +602,7 @@ func (r *runningBuilds) remove(id catalog.UUID) {
 	r.Unlock()
 }
 
-func (r *runningBuilds) has(id catalog.UUID) bool {
+func (r *runningBuilds) get(id catalog.UUID) *IndexBuild {
 	r.Lock()
 	defer r.Unlock()
 	return r.m[id]
@@ -609,7 +660,7 @@ func (e *Engine) resetBuilds() error {
 		builds := map[catalog.UUID]*UnfinishedBuild{}
 		var order []catalog.UUID
 		for _, idx := range c.Indexes {
-			if idx.Ready || e.builds.has(idx.BuildUUID) {
+			if idx.Ready || e.builds.get(idx.BuildUUID) != nil {
 				continue
 			}
 			if builds[idx.BuildUUID] == nil {

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -10,6 +11,8 @@ import (
 // claimTable keeps two units of work from writing the same record or the same unique key. A claim is held from the
 // staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
 // unit whose snapshot is older than that is told without a look into the store.
+//
+// A unit behind a Trail takes over the claims of those before it: they are below it, and get back what it gives up.
 //
 // Keys are remembered by hash: two that collide cost a needless retry, nothing else.
 type claimTable struct {
@@ -22,7 +25,8 @@ type claimShard struct {
 	m     map[uint64]claim
 	swept Timestamp // forgotten claims were committed at or before this
 	limit int
-	_     [32]byte
+	below map[uint64][]*UnitOfWork // the holders before the one in m, in order
+	_     [24]byte
 }
 
 type claim struct {
@@ -70,6 +74,9 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 	switch {
 	case c.unit == u:
 		return claimMine
+	case c.unit != nil && u.follows(c.unit):
+		s.takeOver(u, h, c, record)
+		return claimMine
 	case c.unit != nil:
 		return claimOther
 	case readTS != 0 && c.at > readTS:
@@ -83,6 +90,38 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 	return claimNew
 }
 
+// takeOver gives u a claim of one that it follows.
+func (s *claimShard) takeOver(u *UnitOfWork, h uint64, c claim, record bool) {
+	if s.below == nil {
+		s.below = map[uint64][]*UnitOfWork{}
+	}
+	s.below[h] = append(s.below[h], c.unit)
+	s.m[h] = claim{unit: u, at: c.at}
+	u.claims = append(u.claims, heldClaim{h, record})
+}
+
+// handBack ends a claim of u that was taken over, by u or from it; false where it was not.
+func (s *claimShard) handBack(u *UnitOfWork, held heldClaim, c claim, at Timestamp) bool {
+	below := s.below[held.hash]
+	switch {
+	case len(below) == 0:
+		return false
+	case c.unit == u: // it is rolled back: what it follows is decided before it
+		c.unit = below[len(below)-1]
+		below = below[:len(below)-1]
+	default:
+		if at != 0 && held.record {
+			c.at = at
+		}
+		below = slices.DeleteFunc(below, func(b *UnitOfWork) bool { return b == u })
+	}
+	s.m[held.hash] = c
+	if s.below[held.hash] = below; len(below) == 0 {
+		delete(s.below, held.hash)
+	}
+	return true
+}
+
 // release ends u's claims. at is the timestamp of its commit, 0 after a rollback.
 func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 	for _, held := range u.claims {
@@ -90,6 +129,7 @@ func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 		s.Lock()
 		c := s.m[held.hash]
 		switch {
+		case len(s.below) > 0 && s.handBack(u, held, c, at):
 		case at != 0 && held.record:
 			s.m[held.hash] = claim{at: at}
 			if len(s.m) > s.limit {

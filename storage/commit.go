@@ -286,6 +286,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 			u.wait.err = e.stageCatalog(u, g, t)
 		}
 		if u.wait.err != nil {
+			u.refused = true
 			continue
 		}
 		if u.Empty() {
@@ -320,7 +321,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 				g.batch = e.db.NewBatch()
 			}
 			if err := g.batch.Apply(u.batch, nil); err != nil {
-				u.wait.err = err
+				u.wait.err, u.refused = err, true
 			}
 		}
 	}

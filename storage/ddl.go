@@ -16,9 +16,17 @@ import (
 // of that moment; until then only the unit itself sees them.
 type catalogStage struct {
 	view   *catalog.Snapshot // what the unit sees, nil before the first change
+	edits  []catalogEdit     // what makes it of the catalog that the unit began with
 	ops    []func(*catalogChange) error
-	marks  int             // how many of ops only mark an index as multikey
+	marks  []multikeyMark  // of ops that only mark an index as multikey
 	epochs map[uint64]bool // epochs made by this unit
+}
+
+// multikeyMark says that an index has documents with several keys.
+type multikeyMark struct {
+	collection catalog.UUID
+	index      catalog.Ident
+	masks      []uint64
 }
 
 // catalogChange is the state in which staged changes are applied.
@@ -62,11 +70,14 @@ func (u *UnitOfWork) Catalog() *catalog.Snapshot {
 	if u.base != nil {
 		return u.catalog(u.base.cat)
 	}
-	return u.catalog(u.e.Catalog())
+	return u.catalog(u.behind.catalog(u.e.Catalog()))
 }
 
-func (u *UnitOfWork) change(view *catalog.Snapshot, op func(*catalogChange) error) {
-	u.catalogs.view = view
+// change stages the next state of a collection, nil where it goes, with what the commit does for it.
+func (u *UnitOfWork) change(uuid catalog.UUID, next *catalog.Collection, op func(*catalogChange) error) {
+	edit := catalogEdit{uuid, next}
+	u.catalogs.view = applyEdits(u.Catalog(), []catalogEdit{edit})
+	u.catalogs.edits = append(u.catalogs.edits, edit)
 	u.catalogs.ops = append(u.catalogs.ops, op)
 }
 
@@ -164,7 +175,7 @@ func (ch *catalogChange) dropIdent(id catalog.Ident) {
 func (u *UnitOfWork) stageReplace(c, next *catalog.Collection) {
 	u.line, u.lined = lineOf(c.Ident), true // checked by current, or the unit's first
 	next.Epoch = u.newEpoch()
-	u.change(u.Catalog().With(c, next), func(ch *catalogChange) error { return ch.replace(c, next) })
+	u.change(c.UUID, next, func(ch *catalogChange) error { return ch.replace(c, next) })
 }
 
 // current checks that the unit's view has c as it is given.
@@ -211,7 +222,7 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		return nil, err
 	}
 	c.Epoch = u.newEpoch()
-	u.change(u.Catalog().With(nil, c), func(ch *catalogChange) error {
+	u.change(c.UUID, c, func(ch *catalogChange) error {
 		if ch.cat.Lookup(c.NS) != nil {
 			return namespaceExists(c.NS)
 		}
@@ -337,7 +348,7 @@ func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 	n := c.Counters.Records.Load()
 	u.command(c, value.Doc(value.F("drop", value.NewString(c.Name()))),
 		value.Doc(value.F("numRecords", value.NewInt32(int32(min(n, math.MaxInt32))))))
-	u.change(u.Catalog().Without(u.Catalog().LookupUUID(c.UUID)), func(ch *catalogChange) error { return ch.drop(c) })
+	u.change(c.UUID, nil, func(ch *catalogChange) error { return ch.drop(c) })
 	return nil
 }
 
@@ -370,8 +381,7 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 		if err := u.current(dropTarget); err != nil {
 			return nil, err
 		}
-		u.change(u.Catalog().Without(u.Catalog().LookupUUID(dropTarget.UUID)),
-			func(ch *catalogChange) error { return ch.drop(dropTarget) })
+		u.change(dropTarget.UUID, nil, func(ch *catalogChange) error { return ch.drop(dropTarget) })
 	} else if u.Catalog().Lookup(to) != nil {
 		return nil, mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 	}
@@ -382,7 +392,7 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 		next.SetOptions(without(c.Options, "temp"))
 	}
 	next.Epoch = u.newEpoch()
-	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+	u.change(c.UUID, &next, func(ch *catalogChange) error {
 		if ch.cat.Lookup(to) != nil {
 			return mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 		}
@@ -475,7 +485,7 @@ func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*cata
 		u.command(c, indexCommand("createIndexes", c, raw), nil)
 	}
 	next.Epoch = u.newEpoch()
-	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+	u.change(c.UUID, &next, func(ch *catalogChange) error {
 		if ch.records(c) != 0 {
 			return errConflict
 		}
@@ -515,7 +525,7 @@ func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalo
 		u.command(c, value.Doc(value.F("dropIndexes", value.NewString(c.Name())), value.F("index", value.NewString(name))), idx.Spec.Raw)
 	}
 	next.Epoch = u.newEpoch()
-	u.change(u.Catalog().With(u.Catalog().LookupUUID(c.UUID), &next), func(ch *catalogChange) error {
+	u.change(c.UUID, &next, func(ch *catalogChange) error {
 		if err := ch.replace(c, &next); err != nil {
 			return err
 		}
@@ -541,32 +551,40 @@ func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, mask
 	if idx.WithMultikey(masks) == idx {
 		return
 	}
-	u.catalogs.marks++
-	masks = append([]uint64(nil), masks...)
+	m := multikeyMark{c.UUID, idx.Ident, append([]uint64(nil), masks...)}
+	u.catalogs.marks = append(u.catalogs.marks, m)
+	if u.own != nil { // its own reads choose bounds by it
+		if cur, next := m.apply(u.Catalog()); next != nil {
+			u.catalogs.view = u.Catalog().With(cur, next)
+		}
+	}
 	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
-		ch.markMultikey(c.UUID, idx.Ident, masks)
+		if cur, next := m.apply(ch.cat); next != nil {
+			ch.put(cur, next)
+		}
 		return nil
 	})
 }
 
-func (ch *catalogChange) markMultikey(uuid catalog.UUID, ident catalog.Ident, masks []uint64) {
-	cur := ch.cat.LookupUUID(uuid)
-	if cur == nil {
-		return
+// apply gives the collection and its next state, nil where the index is gone or marked.
+func (m *multikeyMark) apply(cat *catalog.Snapshot) (cur, next *catalog.Collection) {
+	if cur = cat.LookupUUID(m.collection); cur == nil {
+		return nil, nil
 	}
 	for i, now := range cur.Indexes {
-		if now.Ident != ident {
+		if now.Ident != m.index {
 			continue
 		}
-		marked := now.WithMultikey(masks)
+		marked := now.WithMultikey(m.masks)
 		if marked == now {
-			return
+			break
 		}
-		next := *cur
-		next.Indexes = append([]*catalog.Index(nil), cur.Indexes...)
-		next.Indexes[i] = marked
-		ch.put(cur, &next)
+		c := *cur
+		c.Indexes = append([]*catalog.Index(nil), cur.Indexes...)
+		c.Indexes[i] = marked
+		return cur, &c
 	}
+	return cur, nil
 }
 
 func randomSalt() uint64 {

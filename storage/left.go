@@ -13,6 +13,7 @@ import (
 // its caller leaves it alone, and asks Then to do what has to wait for the outcome.
 type Left struct {
 	cause error
+	unit  *UnitOfWork
 	mu    sync.Mutex
 	over  bool
 	ts    Timestamp
@@ -159,6 +160,7 @@ func (e *Engine) leaveUnit(u *UnitOfWork, why error) *Left {
 	e.left.Add(1)
 	c.owners.Add(1)
 	left, end := LeftBecause(why)
+	left.unit = u
 	go func() {
 		defer c.owners.Done()
 		e.seeThrough(u)

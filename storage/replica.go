@@ -171,6 +171,9 @@ func wakeAll(g *Group) {
 
 // admit tells whether the member may commit the unit.
 func (t *tip) admit(u *UnitOfWork) error {
+	if u.after != nil && u.after.refused {
+		return u.after.wait.err
+	}
 	if u.gen == t.gen && t.refuse == nil || u.line == lineLocal || u.Empty() {
 		return nil
 	}
@@ -281,6 +284,9 @@ func (e *Engine) withdraw(g *Group, err error) {
 	r.mu.bytes -= len(g.data)
 	r.mu.broken = true
 	e.disown(g, err)
+	for _, u := range g.units {
+		u.refused = true
+	}
 }
 
 // ApplyGroup makes a group of this member visible, once the log has committed it as the entry at index. Groups come in the

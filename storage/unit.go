@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/query/value"
@@ -46,6 +47,12 @@ type UnitOfWork struct {
 	lined bool
 	leave leaving
 	wait  commitWait
+
+	behind    *Trail                // whose writes the unit sees, nil for none
+	after     *UnitOfWork           // the unit fails where that one does
+	refused   bool                  // it failed before it was proposed; the leader's
+	inherited uint32                // keys of batch that are the trail's
+	trail     atomic.Pointer[Trail] // that the unit is part of
 }
 
 type unitState uint8
@@ -92,17 +99,19 @@ func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 func (u *UnitOfWork) Snapshot() *Snapshot {
 	if u.own == nil {
 		if u.base == nil {
-			u.base = u.e.Snapshot()
+			u.base = u.behind.snapshot(u.e)
 			u.OnRollback(u.base.Release)
 			u.OnCommit(func(Timestamp) { u.base.Release() })
 		}
-		if u.batch != nil {
-			old := u.batch
-			u.batch = u.e.db.NewIndexedBatch()
-			_ = u.batch.Apply(old, nil) // only fails on batches of another store
+		old := u.batch
+		u.batch = u.e.db.NewIndexedBatch()
+		if u.behind != nil {
+			_ = u.batch.Apply(u.behind.batch, nil) // only fails on batches of another store
+			u.inherited = u.batch.Count()
+		}
+		if old != nil {
+			_ = u.batch.Apply(old, nil)
 			closeQuietly(old)
-		} else {
-			u.batch = u.e.db.NewIndexedBatch()
 		}
 		u.own = &Snapshot{e: u.e, moment: u.base.moment, cat: u.base.cat, unit: u}
 		u.e.snapshots.add(u.own)
@@ -118,7 +127,12 @@ func (u *UnitOfWork) sealOverlay() {
 	u.own.Release()
 	indexed := u.batch
 	u.batch = u.e.db.NewBatch()
-	_ = u.batch.Apply(indexed, nil) // only fails on batches of another store
+	if u.inherited == 0 {
+		_ = u.batch.Apply(indexed, nil) // only fails on batches of another store
+	} else {
+		appendKeys(u.batch, indexed, int(u.inherited), 0)
+		u.inherited = 0
+	}
 	closeQuietly(indexed)
 }
 
@@ -137,7 +151,7 @@ func (u *UnitOfWork) writes() int {
 	if u.batch == nil {
 		return 0
 	}
-	return int(u.batch.Count())
+	return int(u.batch.Count() - u.inherited)
 }
 
 // Empty tells whether the unit has nothing to commit.
@@ -147,7 +161,7 @@ func (u *UnitOfWork) Empty() bool {
 
 // ChangesCatalog tells whether the unit makes or changes collections or indexes. That an index gets its first document with
 // several keys is no change of its kind.
-func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > u.catalogs.marks }
+func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > len(u.catalogs.marks) }
 
 // Size is roughly how many bytes the unit will write.
 func (u *UnitOfWork) Size() int {
@@ -213,10 +227,12 @@ func (u *UnitOfWork) addDelta(id catalog.Ident, c *catalog.Counters, records, by
 	u.deltas = append(u.deltas, delta{id, c, records, bytes})
 }
 
-func (u *UnitOfWork) deltaOf(id catalog.Ident) (records, bytes int64) {
-	for i := range u.deltas {
-		if u.deltas[i].ident == id {
-			return u.deltas[i].records, u.deltas[i].bytes
+func (u *UnitOfWork) deltaOf(id catalog.Ident) (records, bytes int64) { return deltaOf(u.deltas, id) }
+
+func deltaOf(deltas []delta, id catalog.Ident) (records, bytes int64) {
+	for i := range deltas {
+		if deltas[i].ident == id {
+			return deltas[i].records, deltas[i].bytes
 		}
 	}
 	return 0, 0
@@ -278,7 +294,7 @@ func (u *UnitOfWork) free() {
 	for _, c := range u.capped {
 		c.Trim.Unlock()
 	}
-	u.capped = nil
+	u.capped, u.after = nil, nil
 	if u.own != nil {
 		u.own.Release()
 	}

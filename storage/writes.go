@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -258,10 +259,17 @@ func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordI
 
 func (u *UnitOfWork) eachStaged(id catalog.Ident, f func(user, val []byte)) {
 	u.releaseHeld()
-	if u.batch == nil {
+	if u.behind != nil && u.own == nil {
+		eachPending(u.behind.batch, id, f)
+	}
+	eachPending(u.batch, id, f)
+}
+
+func eachPending(b *pebble.Batch, id catalog.Ident, f func(user, val []byte)) {
+	if b == nil {
 		return
 	}
-	for r := batchrepr.Read(u.batch.Repr()); ; {
+	for r := batchrepr.Read(b.Repr()); ; {
 		_, k, val, ok, err := r.Next()
 		if !ok || err != nil {
 			return
@@ -441,6 +449,8 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 		}
 	}
 	switch {
+	case u.behind.yieldCapped(u, c.Counters):
+		return nil
 	case c.Counters.Trim.TryLock():
 	case len(u.capped) > 0 || u.e.Left() > 0: // perhaps it is held by a unit that was left, for who knows how long
 		return errConflict
@@ -454,9 +464,13 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 // trimCapped deletes the oldest documents until the collection is within its limits.
 func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
 	for {
-		records, bytes := u.deltaOf(c.Ident)
-		records += c.Counters.Records.Load()
-		bytes += c.Counters.DataSize.Load()
+		records, bytes := u.behind.sizeOf(c)
+		if u.behind == nil {
+			records, bytes = c.Counters.Records.Load(), c.Counters.DataSize.Load()
+		}
+		n, size := u.deltaOf(c.Ident)
+		records += n
+		bytes += size
 		if records <= 1 || bytes <= c.CappedSize && (c.CappedMax <= 0 || records <= c.CappedMax) {
 			return nil
 		}

@@ -1,0 +1,261 @@
+package shardnode
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// manyDocs is an array of documents with _id from 0 on and x: 0.
+func manyDocs(n int) string {
+	docs := make([]string, n)
+	for i := range docs {
+		docs[i] = fmt.Sprintf(`{"_id": %d, "x": 0}`, i)
+	}
+	return "[" + strings.Join(docs, ", ") + "]"
+}
+
+// leftStep is a command of several commits, what it answers without a majority, and what is there afterwards.
+type leftStep struct {
+	db, cmd string
+	fields  []string
+	want    string // of the reply
+	find    string // "db.collection"
+	there   string
+}
+
+var leftSteps = []leftStep{
+	{
+		"d", `{"update": "u", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}, {"q": {"x": 5}, "u": {"$inc": {"x": 1}}}, {"q": {"x": 6}, "u": {"$set": {"y": 1}}}]}`,
+		[]string{"n", "nModified", "writeErrors"}, "{ n: 3, nModified: 3 }", "d.u", "{ _id: 1, x: 6, y: 1 }",
+	},
+	{
+		"d", `{"insert": "new", "documents": ` + manyDocs(2500) + `}`, []string{"n", "writeErrors"}, "{ n: 2500 }", "d.new", "2500 documents",
+	},
+	{
+		"d", `{"insert": "dup", "ordered": false, "documents": [{"_id": 1}, {"_id": 2}, {"_id": 1}, {"_id": 3}]}`,
+		[]string{"n"}, "{ n: 3 }", "d.dup", "{ _id: 1 } { _id: 2 } { _id: 3 }",
+	},
+	{
+		"d", `{"update": "many", "updates": [{"q": {"x": {"$gte": 0}}, "u": {"$inc": {"x": 1}}, "multi": true}, {"q": {"x": 1}, "u": {"$inc": {"x": 1}}, "multi": true}]}`,
+		[]string{"n", "nModified"}, "{ n: 2400, nModified: 2400 }", "d.many", "1200 documents",
+	},
+	{
+		"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}, {"update": 0, "filter": {"_id": 1}, "updateMods": {"$set": {"x": 1}}},
+			{"insert": 1, "document": {"_id": 1}}, {"delete": 0, "filter": {"x": 1}}, {"insert": 0, "document": {"_id": 1, "y": 2}}],
+			"nsInfo": [{"ns": "d.bulk"}, {"ns": "d.bulk2"}]}`,
+		[]string{"nErrors", "nInserted", "nModified", "nDeleted"}, "{ nErrors: 0, nInserted: 3, nModified: 1, nDeleted: 1 }", "d.bulk", "{ _id: 1, y: 2 }",
+	},
+	{"d", `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}}`, nil, "", "d.out", "{ _id: 1, x: 1 } { _id: 2, x: 2 }"},
+	{"d", `{"aggregate": "src", "pipeline": [{"$out": "out2"}], "cursor": {}}`, nil, "", "d.out2", "{ _id: 1, x: 1 } { _id: 2, x: 2 }"},
+	{
+		"d", `{"aggregate": "events", "pipeline": [{"$out": {"db": "d", "coll": "series", "timeseries": {"timeField": "t"}}}], "cursor": {}}`, nil, "", "d.series", "2 documents",
+	},
+	{
+		"d", `{"aggregate": "src", "pipeline": [{"$merge": {"into": "merged"}}], "cursor": {}}`, nil, "", "d.merged", "{ _id: 1, y: 1, x: 1 } { _id: 2, x: 2 }",
+	},
+	{"d", `{"convertToCapped": "capped", "size": 100000}`, nil, "", "d.capped", "1200 documents"},
+	{"d", `{"cloneCollectionAsCapped": "src", "toCollection": "clone", "size": 10000}`, nil, "", "d.clone", "{ _id: 1, x: 1 } { _id: 2, x: 2 }"},
+	{"admin", `{"renameCollection": "d.moving", "to": "e.moved"}`, nil, "", "e.moved", "1200 documents"},
+	{"d", `{"collMod": "mod", "validator": {"x": {"$gt": 0}}}`, nil, "", "d.mod", "{ _id: 1 }"},
+	{"d", `{"dropIndexes": "indexed", "index": "*"}`, []string{"nIndexesWas"}, "{ nIndexesWas: 2 }", "", ""},
+	{
+		"admin", `{"applyOps": [{"op": "i", "ns": "d.applied", "o": {"_id": 1}}, {"op": "u", "ns": "d.applied", "o2": {"_id": 1}, "o": {"_id": 1, "x": 1}}]}`,
+		[]string{"applied"}, "{ applied: 2 }", "d.applied", "{ _id: 1, x: 1 }",
+	},
+	{
+		"admin", `{"applyOps": [{"op": "i", "ns": "d.single", "o": {"_id": 1}}, {"op": "u", "ns": "d.single", "o2": {"_id": 1}, "o": {"_id": 1, "x": 1}}], "allowAtomic": false}`,
+		[]string{"applied"}, "{ applied: 2 }", "d.single", "{ _id: 1, x: 1 }",
+	},
+	{"gone", `{"dropDatabase": 1}`, nil, "", "gone.c", ""},
+}
+
+// beforeSteps makes what leftSteps work on.
+func beforeSteps(n *testNode) {
+	for _, c := range []string{"many", "capped", "moving"} {
+		n.ok("d", `{"insert": "`+c+`", "documents": `+manyDocs(1200)+`}`)
+	}
+	n.ok("d", `{"createIndexes": "many", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`)
+	for _, c := range []string{"u", "merged", "out2", "mod", "indexed"} {
+		n.ok("d", `{"insert": "`+c+`", "documents": [{"_id": 1}]}`)
+	}
+	n.ok("d", `{"update": "merged", "updates": [{"q": {}, "u": {"$set": {"y": 1}}}]}`)
+	for _, c := range []string{"out2", "indexed"} {
+		n.ok("d", `{"createIndexes": "`+c+`", "indexes": [{"key": {"x": 1}, "name": "x_1", "unique": true}]}`)
+	}
+	for _, c := range []string{"applied", "single"} {
+		n.ok("d", `{"create": "`+c+`"}`)
+	}
+	n.ok("d", `{"insert": "src", "documents": [{"_id": 1, "x": 1}, {"_id": 2, "x": 2}]}`)
+	n.ok("d", `{"insert": "events", "documents": [{"_id": 1, "t": {"$date": "2026-01-01T00:00:00Z"}}, {"_id": 2, "t": {"$date": "2026-01-01T00:01:00Z"}}]}`)
+	n.ok("gone", `{"insert": "c", "documents": [{"_id": 1}]}`)
+}
+
+// there shows the documents of "db.collection", or counts them where they are many.
+func (n *testNode) there(ns string) string {
+	db, coll, _ := strings.Cut(ns, ".")
+	docs := n.first(db, `{"find": "`+coll+`", "sort": {"_id": 1}, "batchSize": 5000}`)
+	if len(docs) > 10 || coll == "series" {
+		return fmt.Sprint(len(docs), " documents")
+	}
+	return strings.Join(docs, " ")
+}
+
+// noTemporary checks that no collection of a command's own is left.
+func (n *testNode) noTemporary() {
+	n.t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		var left []string
+		for _, c := range n.srv.Engine.Catalog().All() {
+			if c.Temp || strings.Contains(c.NS, ".tmp") {
+				left = append(left, c.NS)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("left: %v", left)
+		}
+	}
+}
+
+// Commands of several commits go on upon what the set has not decided, and answer at their wtimeout that all of it is done.
+// When the majority is back it is.
+func TestStepsWithoutAMajority(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	beforeSteps(n)
+	m.loseMajority()
+	for _, s := range leftSteps {
+		if got := leftBehind(t, n, s.db, wcTimeout(s.cmd), s.fields...); got != s.want {
+			t.Errorf("%.200s:\n got  %s\n want %s", s.cmd, got, s.want)
+		}
+		if s.find == "d.out" || s.find == "e.moved" {
+			if got := n.there(s.find); got != "" {
+				t.Errorf("%s before the decision: %s", s.find, got)
+			}
+		}
+	}
+	m.heal()
+	n.awaitNoneLeft()
+	for _, s := range leftSteps {
+		if s.find == "" {
+			continue
+		}
+		if got := n.there(s.find); got != s.there {
+			t.Errorf("%.200s: %s holds %s", s.cmd, s.find, got)
+		}
+	}
+	if got := len(n.first("d", `{"find": "many", "filter": {"x": 2}, "batchSize": 5000}`)); got != 1200 {
+		t.Errorf("%d of 1200 documents were updated twice", got)
+	}
+	n.noTemporary()
+	if err := n.srv.Node.Set.Await(context.Background(), n.srv.Engine.Visible(), replication.WriteConcern{W: 3}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A command that its maxTimeMS ends between its steps leaves no collection of its own.
+func TestEndedStepsAreCleanedUp(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	beforeSteps(n)
+	m.loseMajority()
+	for _, s := range []leftStep{
+		{db: "d", cmd: `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}, "maxTimeMS": 60}`},
+		{db: "d", cmd: `{"convertToCapped": "capped", "size": 100000, "maxTimeMS": 60}`},
+		{db: "admin", cmd: `{"renameCollection": "d.moving", "to": "e.moved", "maxTimeMS": 60}`},
+	} {
+		start := time.Now()
+		if code := n.code(s.db, s.cmd); code != int32(mongoerr.MaxTimeMSExpired) || time.Since(start) > 3*time.Second {
+			t.Errorf("%s: code %d after %v", s.cmd, code, time.Since(start))
+		}
+	}
+	m.heal()
+	n.awaitNoneLeft()
+	n.noTemporary()
+	for ns, want := range map[string]string{"d.out": "", "d.capped": "1200 documents", "d.moving": "1200 documents", "e.moved": ""} {
+		if got := n.there(ns); got != want {
+			t.Errorf("%s: %s", ns, got)
+		}
+	}
+	n.ok("d", `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}}`)
+}
+
+// The primary steps down before the steps are decided: on the next primary there are all of them or none.
+func TestStepDownBetweenSteps(t *testing.T) {
+	m := newTestMembers(t, 400*time.Millisecond)
+	n := m.primary()
+	beforeSteps(n)
+	m.loseMajority()
+	leftBehind(t, n, "d", wcTimeout(`{"aggregate": "src", "pipeline": [{"$out": "out2"}], "cursor": {}}`))
+	leftBehind(t, n, "admin", wcTimeout(`{"renameCollection": "d.moving", "to": "e.moved"}`))
+	n.awaitNoneLeft()
+	m.heal()
+	p := m.primary()
+	p.noTemporary()
+	if out := p.there("d.out2"); out != "{ _id: 1 }" && out != "{ _id: 1, x: 1 } { _id: 2, x: 2 }" {
+		t.Errorf("$out: %s", out)
+	}
+	if from, to := p.there("d.moving"), p.there("e.moved"); from+to != "1200 documents" {
+		t.Errorf("renamed: %q to %q", from, to)
+	}
+}
+
+// Temporary collections that nobody fills any more go when a member becomes primary.
+func TestTemporaryCollectionsGo(t *testing.T) {
+	m := newTestMembers(t, 400*time.Millisecond)
+	n := m.primary()
+	err := n.srv.Node.writeUnit(context.Background(), durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.tmp", Options: value.Doc(value.F("temp", value.NewBool(true)))})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.ok("admin", `{"replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true}`)
+	m.primary().noTemporary()
+}
+
+// An index build on a collection with documents answers at its wtimeout, and goes on when the majority is back. maxTimeMS
+// gives it up.
+func TestIndexBuildsWithoutAMajority(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	beforeSteps(n)
+	m.loseMajority()
+	create := `{"createIndexes": "many", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`
+	for range 2 { // the second finds that the first is building
+		start := time.Now()
+		r := n.do("d", wcTimeout(create))
+		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+errBuildGoesOn.Message+`" }` &&
+			got != `{ ok: 0.0, code: 64, errmsg: "`+errLocked.Message+`" }` || time.Since(start) > 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), r)
+		}
+	}
+	start := time.Now()
+	if code := n.code("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}], "maxTimeMS": 60}`); code != int32(mongoerr.MaxTimeMSExpired) ||
+		time.Since(start) > 3*time.Second {
+		t.Errorf("maxTimeMS: code %d after %v", code, time.Since(start))
+	}
+	m.heal()
+	n.ok("d", create)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		many, moving := n.srv.Engine.Catalog().Lookup("d.many").Index("y_1"), n.srv.Engine.Catalog().Lookup("d.moving").Index("y_1")
+		if many != nil && many.Ready && moving == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the builds: %v, %v", many, moving)
+		}
+	}
+	n.ok("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`)
+}

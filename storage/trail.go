@@ -1,0 +1,263 @@
+package storage
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// Trail is what one command has left: units that the log has not decided about, while the command goes on. A unit behind
+// the trail sees what those units write, may write it again, and fails where one of them does. It comes after them in the
+// log, so that it is there only where they are.
+//
+// One goroutine uses a trail. It keeps a copy of what its units stage: their own batches belong to who commits them.
+type Trail struct {
+	e     *Engine
+	gen   uint64
+	last  *UnitOfWork
+	kept  []keptUnit // those that are not decided, in order
+	units int
+	size  int
+	batch *pebble.Batch // the keys of those in kept, readable; not changed by who reads it
+	view  *UnitOfWork   // has batch, for snapshots; never committed
+}
+
+// keptUnit is a unit with copies of what its committer may be working on: its keys, with the timestamp `pending`, and what
+// it adds to counters.
+type keptUnit struct {
+	unit   *UnitOfWork
+	keys   *pebble.Batch
+	deltas []delta
+}
+
+// Bounds of what a command may leave and go on from.
+const (
+	maxTrailUnits = 5000
+	maxTrailBytes = 64 << 20
+)
+
+// Follow adds a commit that was left to a trail, which may be nil, and gives it.
+func (t *Trail) Follow(l *Left) *Trail {
+	u := l.unit
+	if u == nil {
+		return t
+	}
+	if t == nil {
+		t = &Trail{e: u.e, gen: u.gen}
+		t.rebuild()
+	}
+	t.last = u
+	t.units++
+	u.trail.Store(t)
+	if k := t.e.keep(u); k != nil {
+		t.size += k.keys.Len()
+		t.kept = append(t.kept, *k)
+		_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+	}
+	return t
+}
+
+// Full tells whether nothing more may follow. A trail that is nil has room.
+func (t *Trail) Full() bool { return t != nil && (t.units >= maxTrailUnits || t.size >= maxTrailBytes) }
+
+// NewUnitOfWork starts a unit behind the trail. s is a snapshot of the trail, or nil.
+func (t *Trail) NewUnitOfWork(s *Snapshot) *UnitOfWork {
+	if s == nil {
+		t.shed()
+	}
+	u := t.e.NewUnitOfWork(s)
+	u.behind, u.after, u.gen = t, t.last, t.gen
+	return u
+}
+
+// Snapshot is the newest view with the trail's writes. It must be released.
+func (t *Trail) Snapshot() *Snapshot { return t.snapshot(t.e) }
+
+// snapshot is that of the engine where there is no trail.
+func (t *Trail) snapshot(e *Engine) *Snapshot {
+	for {
+		s := e.Snapshot()
+		switch {
+		case t == nil:
+			return s
+		case t.shed():
+			// What was decided since may be missing in s.
+			s.Release()
+			continue
+		case len(t.kept) > 0:
+			s.unit, s.cat = t.view, t.catalog(s.cat)
+		}
+		return s
+	}
+}
+
+// Catalog is the newest catalog with the trail's changes.
+func (t *Trail) Catalog() *catalog.Snapshot { return t.catalog(t.e.Catalog()) }
+
+func (t *Trail) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
+	if t == nil {
+		return cat
+	}
+	for _, k := range t.kept {
+		staged := &k.unit.catalogs
+		cat = applyEdits(cat, staged.edits)
+		for i := range staged.marks {
+			if cur, next := staged.marks[i].apply(cat); next != nil {
+				cat = cat.With(cur, next)
+			}
+		}
+	}
+	return cat
+}
+
+// shed drops the units that are committed: they are visible, and others may have written to their records since. Where
+// one is not dropped nobody has, because a unit lets go of its claims only after its state has changed. Units that were
+// rolled back stay, so that what follows them sees what it fails with.
+func (t *Trail) shed() (some bool) {
+	r := &t.e.replica
+	r.mu.Lock()
+	n := 0
+	for n < len(t.kept) && t.kept[n].unit.state == unitCommitted {
+		n++
+	}
+	r.mu.Unlock()
+	if n > 0 {
+		t.kept = slices.Delete(t.kept, 0, n)
+		t.rebuild()
+	}
+	return n > 0
+}
+
+// rebuild makes the readable batch anew. Snapshots that were given out keep the one before.
+func (t *Trail) rebuild() {
+	t.batch = t.e.db.NewIndexedBatch()
+	for _, k := range t.kept {
+		_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+	}
+	t.view = &UnitOfWork{e: t.e, batch: t.batch}
+}
+
+// follows tells whether u is behind another unit that is not decided.
+func (u *UnitOfWork) follows(other *UnitOfWork) bool {
+	return u.behind != nil && other.trail.Load() == u.behind
+}
+
+// yieldCapped gives u the right to insert into a capped collection that a unit before it has.
+func (t *Trail) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
+	if t == nil {
+		return false
+	}
+	r := &t.e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range t.kept {
+		if i := slices.Index(k.unit.capped, c); i >= 0 {
+			k.unit.capped = slices.Delete(k.unit.capped, i, i+1)
+			u.capped, u.trimmed = append(u.capped, c), slices.Clone(k.unit.trimmed)
+			return true
+		}
+	}
+	return false
+}
+
+// sizeOf counts a collection's records and bytes with those of the trail.
+func (t *Trail) sizeOf(c *catalog.Collection) (records, bytes int64) {
+	if t == nil {
+		return 0, 0
+	}
+	r := &t.e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	records, bytes = c.Counters.Records.Load(), c.Counters.DataSize.Load()
+	for _, k := range t.kept {
+		if k.unit.state == unitQueued {
+			n, size := deltaOf(k.deltas, c.Ident)
+			records += n
+			bytes += size
+		}
+	}
+	return records, bytes
+}
+
+// keep copies what a unit that was left stages; nil where it is decided. It is in the queue, on its way, or for a moment
+// in the leader's hands.
+func (e *Engine) keep(u *UnitOfWork) *keptUnit {
+	for {
+		if k, found := e.keepQueued(u); found {
+			return k
+		}
+		if k, found := e.keepInFlight(u); found {
+			return k
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+func (e *Engine) keepQueued(u *UnitOfWork) (k *keptUnit, found bool) {
+	c := &e.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.mu.queue, u) {
+		return nil, false
+	}
+	return e.kept(u, u.batch, pending), true
+}
+
+func (e *Engine) keepInFlight(u *UnitOfWork) (k *keptUnit, found bool) {
+	r := &e.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.state != unitQueued {
+		return nil, true
+	}
+	for _, g := range r.mu.inflight {
+		if slices.Contains(g.units, u) {
+			return e.kept(u, g.batch, uint64(u.wait.at)), true
+		}
+	}
+	return nil, false
+}
+
+// kept copies what a batch holds of a unit, which has that timestamp there.
+func (e *Engine) kept(u *UnitOfWork, from *pebble.Batch, at uint64) *keptUnit {
+	k := &keptUnit{unit: u, keys: e.db.NewBatch(), deltas: slices.Clone(u.deltas)}
+	appendKeys(k.keys, from, 0, at)
+	return k
+}
+
+// appendKeys copies the keys of a batch behind the first skip: all of them, or, where at is not 0, those of collections and
+// indexes with that timestamp, in whose place they get `pending`.
+func appendKeys(to, from *pebble.Batch, skip int, at uint64) {
+	if from == nil {
+		return
+	}
+	for r := batchrepr.Read(from.Repr()); ; {
+		kind, key, val, ok, err := r.Next()
+		if !ok || err != nil {
+			return
+		}
+		if skip--; skip >= 0 {
+			continue
+		}
+		if at != 0 {
+			id := identOf(key)
+			if _, ts, versioned := splitVersion(key); !versioned || ts != at || id < identFirst || id >= identLocal {
+				continue
+			}
+		} else if kind == pebble.InternalKeyKindDelete {
+			_ = to.Delete(key, nil)
+			continue
+		}
+		op := to.SetDeferred(len(key), len(val))
+		copy(op.Key, key)
+		copy(op.Value, val)
+		if at != 0 {
+			binary.BigEndian.PutUint64(op.Key[len(key)-suffixLen:], pending)
+		}
+		_ = op.Finish()
+	}
+}
