@@ -177,14 +177,10 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 const maxMergeBatch = 1000
 
 // runWrite routes a write of the router's own through the commands that clients use.
-func (h *aggHost) runWrite(ctx context.Context, db string, body []byte) error {
-	m := wire.Message{OpCode: wire.OpMsg, Body: body}
-	reply := h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
-	if err := cluster.ReplyError(reply); err != nil {
+func (h *aggHost) runWrite(ctx context.Context, body []byte) error {
+	reply, err := h.runReply(ctx, body)
+	if err != nil {
 		return err
-	}
-	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
-		return writeErrorOf(e.Doc())
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		return e
@@ -192,20 +188,17 @@ func (h *aggHost) runWrite(ctx context.Context, db string, body []byte) error {
 	return nil
 }
 
-// runMerge is runWrite for $merge; where mustMatch, a statement that matches nothing is an error.
-func (h *aggHost) runMerge(ctx context.Context, body []byte, mustMatch bool) error {
+// runReply is runWrite whose caller looks after the reply's writeConcernError.
+func (h *aggHost) runReply(ctx context.Context, body []byte) (reply []byte, err error) {
 	m := wire.Message{OpCode: wire.OpMsg, Body: body}
-	reply := h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
+	reply = h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
 	if err := cluster.ReplyError(reply); err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
-		return writeErrorOf(e.Doc())
+		return nil, writeErrorOf(e.Doc())
 	}
-	if n, _ := value.Lookup(reply, "n").AsInt64(); mustMatch && n == 0 {
-		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
-	}
-	return nil
+	return reply, nil
 }
 
 // writeErrorOf is an entry of writeErrors as an error.

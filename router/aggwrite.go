@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -59,8 +61,12 @@ func (o *outWriter) create() error {
 	} else if o.w.TimeSeries != nil {
 		b = value.Append(b, "timeseries", value.NewDocument(o.w.TimeSeries))
 	}
+	if o.w.TimeSeries == nil {
+		b = value.Append(b, "temp", value.NewBool(true)) // the shard's next primary drops it, should nobody else
+	}
 	b = value.Append(b, "$db", value.NewString(db))
-	if err := o.h.runWrite(o.op, db, value.End(b, mark)); err != nil || !o.exists {
+	b = append(b, timedConcern(o.op, false)...)
+	if err := o.h.runWrite(o.op, value.End(b, mark)); err != nil || !o.exists {
 		return err
 	}
 	return o.copyIndexes(p)
@@ -82,9 +88,11 @@ func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	if len(add) == 0 {
 		return nil
 	}
-	return o.h.runWrite(o.op, db, value.Doc(
-		value.F("createIndexes", value.NewString(o.temp)),
-		value.F("indexes", value.NewArray(value.ArrayOf(add...))), value.F("$db", value.NewString(db))))
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "createIndexes", value.NewString(o.temp))
+	b = value.Append(b, "indexes", value.NewArray(value.ArrayOf(add...)))
+	b = value.Append(b, "$db", value.NewString(db))
+	return o.h.runWrite(o.op, value.End(append(b, timedConcern(o.op, false)...), mark))
 }
 
 // Write implements agg.Writer.
@@ -105,8 +113,9 @@ func (o *outWriter) flush(ctx context.Context) error {
 	b, arr := value.BeginKey(b, value.Array, "documents")
 	b = value.End(append(b, o.batch...), arr)
 	b = value.Append(b, "$db", value.NewString(o.w.NS.DB))
+	b = append(b, timedConcern(o.op, false)...)
 	o.batch, o.n = o.batch[:0], 0
-	return o.h.runWrite(ctx, o.w.NS.DB, value.End(b, mark))
+	return o.h.runWrite(ctx, value.End(b, mark))
 }
 
 // Commit implements agg.Writer.
@@ -114,21 +123,83 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	if err := o.flush(ctx); err != nil {
 		return err
 	}
-	return o.h.runWrite(ctx, "admin", value.Doc(
-		value.F("renameCollection", value.NewString(o.w.NS.DB+"."+o.temp)),
-		value.F("to", value.NewString(o.w.NS.String())),
-		value.F("dropTarget", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+	b, mark := value.Begin(nil)
+	b = value.Append(b, "renameCollection", value.NewString(o.w.NS.DB+"."+o.temp))
+	b = value.Append(b, "to", value.NewString(o.w.NS.String()))
+	b = value.Append(b, "dropTarget", value.NewBool(true))
+	b = value.Append(b, "$db", value.NewString("admin"))
+	reply, err := o.h.runReply(ctx, value.End(append(b, timedConcern(o.op, false)...), mark))
+	if err == nil { // everything is done: what is waited for is the reply's
+		o.op.SetWriteConcernError(cluster.WriteConcernErrorOf(reply))
+	}
+	return err
 }
 
 // Abort implements agg.Writer.
 func (o *outWriter) Abort(ctx context.Context) {
-	// What cannot be dropped now has a name that says what it is.
-	_ = o.h.runWrite(ctx, o.w.NS.DB, value.Doc(value.F("drop", value.NewString(o.temp)), value.F("$db", value.NewString(o.w.NS.DB))))
+	if o.h.r.dropTemp(context.WithoutCancel(ctx), o.w.NS.DB, o.temp) != nil {
+		o.h.r.temps.add(o.w.NS.DB, o.temp)
+	}
+}
+
+// dropTemp drops the temporary collection of an $out that failed. A shard without a majority is not waited for long.
+func (r *Router) dropTemp(ctx context.Context, db, coll string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	h := &aggHost{r: r}
+	return h.runWrite(ctx, value.Doc(value.F("drop", value.NewString(coll)), value.F("$db", value.NewString(db)),
+		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(100)))))))
+}
+
+// temps are temporary collections that could not be dropped yet.
+type temps struct {
+	mu   sync.Mutex
+	list [][2]string // database and name
+}
+
+func (t *temps) add(db, coll string) {
+	t.mu.Lock()
+	t.list = append(t.list, [2]string{db, coll})
+	t.mu.Unlock()
+}
+
+// drop tries again.
+func (r *Router) dropTemps(ctx context.Context) {
+	r.temps.mu.Lock()
+	list := r.temps.list
+	r.temps.list = nil
+	r.temps.mu.Unlock()
+	for _, t := range list {
+		if r.dropTemp(ctx, t[0], t[1]) != nil {
+			r.temps.add(t[0], t[1])
+		}
+	}
+}
+
+// timedConcern is the write concern of a command's steps where the client says how long to wait for it; over says that it has
+// waited.
+func timedConcern(op *command.Op, over bool) []byte {
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil || wc.Timeout == 0 {
+		return nil
+	}
+	if !over {
+		return writeConcern(op)
+	}
+	f := []value.Field{value.F("wtimeout", value.NewInt32(1))}
+	for k, v := range value.Elements(op.Req.WriteConcern) {
+		if k != "wtimeout" {
+			f = append(f, value.F(k, v))
+		}
+	}
+	return value.Append(nil, "writeConcern", value.NewDocument(value.Doc(f...)))
 }
 
 // mergeWriter is $merge: each document becomes an insert or an update by the identifying fields.
 type mergeWriter struct {
 	h         *aggHost
+	op        *command.Op
+	late      bool // the write concern's time has passed
 	w         agg.WriteSpec
 	on        []string
 	sparse    bool // the index on the identifying fields leaves out documents without them
@@ -140,7 +211,7 @@ type mergeWriter struct {
 // newMergeWriter finds out by which fields documents are identified: those of the stage, of which an index must say that
 // they are unique, else _id and the shard key.
 func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
-	m := &mergeWriter{h: h, w: w, on: w.On}
+	m := &mergeWriter{h: h, op: op, w: w, on: w.On}
 	spec, err := h.collationOf(op)
 	if err != nil {
 		return nil, err
@@ -291,8 +362,20 @@ func (m *mergeWriter) flush(ctx context.Context) error {
 	b = value.End(append(b, m.batch...), arr)
 	b = value.Append(b, "ordered", value.NewBool(m.inserts()))
 	b = value.Append(b, "$db", value.NewString(m.w.NS.DB))
+	b = append(b, timedConcern(m.op, m.late)...)
 	m.batch, m.n = m.batch[:0], 0
-	return m.h.runMerge(ctx, value.End(b, mark), m.w.WhenNotMatched == "fail")
+	reply, err := m.h.runReply(ctx, value.End(b, mark))
+	if err != nil {
+		return err
+	}
+	if e := cluster.WriteConcernErrorOf(reply); e != nil {
+		m.late = e.Code == mongoerr.WriteConcernTimeout
+		m.op.SetWriteConcernError(e)
+	}
+	if n, _ := value.Lookup(reply, "n").AsInt64(); m.w.WhenNotMatched == "fail" && n == 0 {
+		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
+	}
+	return nil
 }
 
 // Commit implements agg.Writer.

@@ -30,6 +30,8 @@ type testCluster struct {
 	shards map[string]cluster.Peer
 	points map[string]*cluster.FailPoints // by shard
 	client *command.Client
+	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
+	opened func(c shardnode.Config) *shardnode.Server
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
@@ -37,16 +39,23 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	ctx := context.Background()
 	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, points: map[string]*cluster.FailPoints{}}
 	clock := cluster.NewVectorClock(time.Now)
-	open := func(set string, config bool) *shardnode.Server {
-		c.points[set] = cluster.NewFailPoints()
-		s, err := shardnode.Open(shardnode.Config{Memory: true, Points: c.points[set], SetName: set, Host: set + ":27018", Config: config, Clock: clock, Info: &command.Info{Host: "test"}})
+	c.opened = func(o shardnode.Config) *shardnode.Server {
+		if c.points[o.SetName] == nil {
+			c.points[o.SetName] = cluster.NewFailPoints()
+		}
+		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
+		s, err := shardnode.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	open := func(set string, config bool) *shardnode.Server {
+		s := c.opened(shardnode.Config{SetName: set, Host: set + ":27018", Config: config})
 		if err := s.Initiate(ctx); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
 	conf := open("config", true)
@@ -63,14 +72,18 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	if err := c.config.Init(ctx); err != nil {
 		t.Fatal(err)
 	}
+	c.join = func(id, hosts string, servers ...*shardnode.Server) {
+		for _, s := range servers {
+			s.OnJoin(func(id shardnode.Identity) (*shardnode.ShardState, error) {
+				return shardnode.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
+			})
+		}
+		c.shards[id] = servers[0].Peer()
+		c.admin(c.confP, bson.D{{Key: "_configsvrAddShard", Value: id + "/" + hosts}, {Key: "name", Value: id}, {Key: "$db", Value: "admin"}})
+	}
 	for i := 0; i < shards; i++ {
 		id := fmt.Sprintf("shard%d", i)
-		s := open(id, false)
-		s.OnJoin(func(id shardnode.Identity) (*shardnode.ShardState, error) {
-			return shardnode.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
-		})
-		c.shards[id] = s.Peer()
-		c.admin(c.confP, bson.D{{Key: "_configsvrAddShard", Value: id + "/" + id + ":27018"}, {Key: "name", Value: id}, {Key: "$db", Value: "admin"}})
+		c.join(id, id+":27018", open(id, false))
 	}
 	c.router = command.NewService(command.Router)
 	params, points := cluster.NewParams(), cluster.NewFailPoints()

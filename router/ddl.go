@@ -4,6 +4,7 @@ import (
 	"context"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -215,8 +216,47 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 
 // onConfig runs a command on the config server.
 func (r *Router) onConfig(op *command.Op, body []byte) ([]byte, error) {
-	return r.call(op, cluster.ConfigShardID, body, nil)
+	reply, err := r.askConfig(op, body)
+	if err != nil {
+		return nil, err
+	}
+	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
+		op.AdvanceOperationTime(t.TimestampU64())
+	}
+	return reply, cluster.ReplyError(reply)
 }
+
+// askConfig has the config server do something that it may have to wait for: one that has lost its majority, or a shard that
+// has, decides nothing. Whoever asks waits no longer than it may; the config server ends the command by itself, and waits for
+// it before it closes.
+func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
+	type answer struct {
+		reply []byte
+		err   error
+	}
+	own, cancel := context.WithCancelCause(context.Background())
+	done := make(chan answer, 1)
+	go func() {
+		reply, err := r.config.Call(own, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+		done <- answer{reply, err}
+	}()
+	select {
+	case a := <-done:
+		cancel(nil)
+		return a.reply, a.err
+	case <-ctx.Done():
+	}
+	cancel(ctx.Err())
+	select {
+	case a := <-done:
+		return a.reply, a.err
+	case <-time.After(configGrace):
+		return nil, ctx.Err()
+	}
+}
+
+// configGrace is how long a command that is ended waits for what the config server says about it.
+const configGrace = 200 * time.Millisecond
 
 // dropDatabase removes a database everywhere; one that does not exist is dropped already.
 func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {

@@ -27,6 +27,7 @@ type Router struct {
 	config  cluster.Peer
 	cursors cursorTable
 	txns    txnTable
+	temps   temps
 	ops     command.Opcounters
 	work    command.WorkCounters
 }
@@ -70,6 +71,7 @@ func (r *Router) Run(ctx context.Context) {
 	synced := time.Now()
 	for {
 		// Each of these is repeated on the next beat: a failure now costs nothing but time.
+		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
@@ -152,7 +154,10 @@ func (r *Router) createDatabase(ctx context.Context, db, primary string) error {
 		f = append(f, value.F("primaryShardId", value.NewString(primary)))
 	}
 	f = append(f, value.F("$db", value.NewString("admin")))
-	_, err := cluster.Run(ctx, r.config, value.Doc(f...))
+	reply, err := r.askConfig(ctx, value.Doc(f...))
+	if err == nil {
+		err = cluster.ReplyError(reply)
+	}
 	r.Catalog.InvalidateDatabase(db)
 	return err
 }

@@ -1,0 +1,6 @@
+package router
+
+import "context"
+
+// DropTemps is dropTemps for tests.
+func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }

@@ -1,0 +1,166 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// testSet is a shard of three members in this process, whose calls to each other can be cut.
+type testSet struct {
+	servers map[string]*shardnode.Server
+	client  *command.Client
+	cut     atomic.Bool
+}
+
+var errCut = errors.New("the network is cut")
+
+func (x *testSet) Send(ctx context.Context, host string, payload []byte) ([]byte, error) {
+	reply, err := x.ask(ctx, host, shardnode.RaftMessage(payload))
+	return shardnode.RaftReply(reply), err
+}
+
+func (x *testSet) ask(ctx context.Context, host string, cmd []byte) ([]byte, error) {
+	if s := x.servers[host]; s != nil && !x.cut.Load() {
+		reply := s.Service.Run(ctx, x.client, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
+		if !x.cut.Load() {
+			return reply, cluster.ReplyError(reply)
+		}
+	}
+	time.Sleep(time.Millisecond)
+	return nil, errCut
+}
+
+// addSet adds a shard of three members, of which the first is primary.
+func (c *testCluster) addSet(id string) *testSet {
+	c.t.Helper()
+	x := &testSet{servers: map[string]*shardnode.Server{}, client: command.NewClient(1, "member", "member", nil)}
+	x.client.Internal = true
+	var hosts []string
+	var list []*shardnode.Server
+	for i := range 3 {
+		host := fmt.Sprintf("%s:%d", id, 27018+i)
+		hosts = append(hosts, host)
+		s := c.opened(shardnode.Config{SetName: id, Host: host, Repl: shardnode.ReplOptions{Transport: x, Ask: x.ask, Memory: true, Together: true}})
+		list = append(list, s)
+	}
+	for i, s := range list {
+		x.servers[hosts[i]] = s
+	}
+	conf := replication.NewConfig(id, hosts...)
+	conf.Settings.ElectionTimeout, conf.Settings.HeartbeatInterval = 10*time.Second, time.Second
+	conf.Members[1].Priority, conf.Members[2].Priority = 0, 0
+	if err := list[0].Repl.Initiate(context.Background(), conf); err != nil {
+		c.t.Fatal(err)
+	}
+	c.join(id, hosts[0], list...)
+	for end := time.Now().Add(20 * time.Second); !x.losesWrites(list[0]); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatal("the set does not get three voters")
+		}
+	}
+	return x
+}
+
+// losesWrites tells whether the members vote: a new one does so once it has caught up.
+func (x *testSet) losesWrites(primary *shardnode.Server) bool {
+	if !primary.Repl.Writable() {
+		return false
+	}
+	x.cut.Store(true)
+	defer x.cut.Store(false)
+	body, _ := bson.Marshal(bson.D{
+		{Key: "insert", Value: "probe"}, {Key: "documents", Value: bson.A{bson.D{}}}, {Key: "$db", Value: "local_probe"},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}, {Key: "wtimeout", Value: 20}}},
+	})
+	reply := primary.Service.Run(context.Background(), x.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+	return cluster.WriteConcernErrorOf(reply) != nil
+}
+
+// timedOut runs a command, which must answer soon that its wtimeout has passed.
+func (c *testCluster) timedOut(db, cmd string) bson.M {
+	c.t.Helper()
+	start := time.Now()
+	m := c.raw(db, cmd[:len(cmd)-1]+`, "writeConcern": {"w": "majority", "wtimeout": 20}}`)
+	code := m["code"]
+	if e := m["writeConcernError"]; m["ok"] == 1.0 && e != nil {
+		code = get(e, "code")
+	}
+	if code != int32(mongoerr.WriteConcernTimeout) || time.Since(start) > 5*time.Second {
+		c.t.Errorf("%s: after %v %v", cmd, time.Since(start), m)
+	}
+	return m
+}
+
+// A shard has lost its majority: commands through the router answer at their wtimeout. When it is back what was done is there,
+// and nothing is left of what was not.
+func TestShardWithoutAMajority(t *testing.T) {
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shardx"}`)
+	c.run("d", `{"insert": "src", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	c.run("d", `{"insert": "merged", "documents": [{"_id": 1, "x": 1}]}`)
+	c.run("admin", `{"shardCollection": "d.both", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "d.both", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "d.both", "find": {"_id": 1}, "to": "shard0", "_waitForDelete": true}`)
+	session := func(n int, cmd, more string) string {
+		return cmd[:len(cmd)-1] + fmt.Sprintf(`, "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAA%c==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false%s}`, "Qg"[n], more)
+	}
+	// The first participant leads the commit: once the shard without a majority, once the other.
+	for n, docs := range []string{`{"_id": -5}, {"_id": 5}`, `{"_id": 6}`} {
+		c.run("d", session(n, `{"insert": "both", "documents": [`+docs+`]}`, `, "startTransaction": true`))
+	}
+	c.run("d", session(1, `{"insert": "both", "documents": [{"_id": -6}]}`, ""))
+	x.cut.Store(true)
+	for n := range 2 {
+		for range 2 {
+			if m := c.timedOut("admin", session(n, `{"commitTransaction": 1}`, "")); m["ok"] != 1.0 {
+				t.Errorf("commitTransaction: %v", m)
+			}
+		}
+	}
+	if m := c.timedOut("d", `{"aggregate": "src", "pipeline": [{"$merge": "merged"}], "cursor": {}}`); m["ok"] != 1.0 {
+		t.Errorf("$merge: %v", m)
+	}
+	c.timedOut("d", `{"aggregate": "src", "pipeline": [{"$out": "out"}], "cursor": {}}`)
+	c.timedOut("d", `{"insert": "both", "ordered": false, "documents": [{"_id": -7}, {"_id": 7}]}`)
+	c.timedOut("d", `{"drop": "src"}`)
+	for db, cmd := range map[string]string{
+		"d": `{"collMod": "both", "validationLevel": "off"}`, "new": `{"create": "c"}`,
+		"admin": `{"moveChunk": "d.both", "find": {"_id": -1}, "to": "shard0"}`,
+	} {
+		start := time.Now()
+		m := c.raw(db, cmd[:len(cmd)-1]+`, "maxTimeMS": 100}`)
+		if db != "new" && m["ok"] == 1.0 && m["writeConcernError"] == nil || time.Since(start) > 5*time.Second {
+			t.Errorf("%s: after %v %v", cmd, time.Since(start), m)
+		}
+	}
+	x.cut.Store(false)
+	for n := range 2 {
+		c.run("admin", session(n, `{"commitTransaction": 1}`, ""))
+	}
+	if got := len(c.all("d", `{"find": "both"}`)); got != 6 {
+		t.Errorf("%d documents in both shards", got)
+	}
+	if got := len(c.all("d", `{"find": "merged"}`)); got != 2 {
+		t.Errorf("%d documents merged", got)
+	}
+	c.r.DropTemps(context.Background())
+	for _, coll := range c.all("d", `{"listCollections": 1, "nameOnly": true}`) {
+		if name := get(coll, "name").(string); len(name) > 3 && name[:3] == "tmp" {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
