@@ -72,7 +72,7 @@ func (r *Router) specs() []command.Spec {
 
 func (r *Router) ddlSpecs() []command.Spec {
 	rename := relayed("renameCollection", command.DDL, r.renameCollection, "to", "dropTarget")
-	rename.AdminOnly = true
+	rename.AdminOnly, rename.API = true, true
 	listDBs := relayed("listDatabases", command.Read, r.listDatabases, "nameOnly", "filter", "authorizedDatabases")
 	listDBs.AdminOnly, listDBs.API = true, true
 	dropIndexes := onColl("dropIndexes", command.DDL, r.dropIndexes)

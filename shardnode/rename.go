@@ -13,7 +13,7 @@ import (
 
 func renameSpec(n *Node) command.Spec {
 	return command.Spec{
-		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, Run: n.runRename,
+		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, API: true, Run: n.runRename,
 		Fields: []command.Field{
 			command.Opt("to", command.TString), command.Opt("dropTarget", command.TAny), command.Opt("stayTemp", command.TBool),
 			command.Opt("collectionUUID", command.TAny),

@@ -73,6 +73,12 @@ func parseDensify(o *Options, v value.Value) (*densifyStage, error) {
 	case rng.T == value.Missing:
 		return nil, missingField("$densify.range")
 	}
+	for _, p := range s.partitions {
+		if n := min(len(p), len(s.field)); slices.Equal(p[:n], s.field[:n]) {
+			return nil, mongoerr.Newf(8993000, "BSON field '$densify.partitionByFields' contains '%s', which shares a prefix with the field to densify, '%s'",
+				strings.Join(p, "."), strings.Join(s.field, "."))
+		}
+	}
 	return s, s.parseRange(rng)
 }
 

@@ -3,6 +3,7 @@ package expr
 import (
 	"math/rand/v2"
 	"sort"
+	"time"
 
 	"github.com/shoaldb/shoal/query/js"
 	"github.com/shoaldb/shoal/query/value"
@@ -18,6 +19,7 @@ type Env struct {
 	Clock       func() (nowMS int64, clusterTime uint64)
 	Collator    value.Collator // nil: binary comparison
 	Rand        func() float64 // $rand and $sampleRate, in [0,1); nil: the runtime's generator
+	WallMS      func() int64   // $currentDate, in milliseconds; nil: the system's clock
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
 	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
 	Work        value.Work     // asked now and then by what may take long; nil: it never has to stop
@@ -72,6 +74,13 @@ func (e *Env) Constants() value.Value {
 }
 
 const pipelineFoldContext = "Failed to optimize pipeline"
+
+func (e *Env) wallMS() int64 {
+	if e.WallMS != nil {
+		return e.WallMS()
+	}
+	return time.Now().UnixMilli()
+}
 
 func (e *Env) rand() float64 {
 	if e.Rand != nil {

@@ -56,7 +56,7 @@ func TestData(t *testing.T) {
 }
 
 func testScope() *Scope {
-	s := NewScope(&Env{NowMS: 1700000000000, ClusterTime: 1700000000<<32 | 7, Rand: func() float64 { return 0.25 }})
+	s := NewScope(&Env{NowMS: 1700000000000, ClusterTime: 1700000000<<32 | 7, WallMS: func() int64 { return 1700000001000 }, Rand: func() float64 { return 0.25 }})
 	s.DefineConst("outer", value.NewDocument(value.Doc(value.F("a", value.NewInt32(5)))))
 	return s
 }

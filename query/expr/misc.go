@@ -17,6 +17,11 @@ func init() {
 		}),
 		unary("$tsSecond", timestampPart("$tsSecond", 5687301, func(t, i uint32) uint32 { return t })),
 		unary("$tsIncrement", timestampPart("$tsIncrement", 5687302, func(t, i uint32) uint32 { return i })),
+		&operator{name: "$currentDate", parse: parseCurrentDate, volatile: true, eval: func(f *Frame, c *call) (value.Value, error) {
+			return value.NewDateTime(f.env.wallMS()), nil
+		}, show: func(c *call) value.Value {
+			return value.NewDocument(value.Doc(value.F("$currentDate", value.NewDocument(value.Doc()))))
+		}},
 		&operator{name: "$rand", parse: parseRand, volatile: true, eval: func(f *Frame, c *call) (value.Value, error) {
 			return value.NewDouble(f.env.rand()), nil
 		}, show: func(c *call) value.Value {
@@ -65,6 +70,14 @@ func timestampPart(name string, code mongoerr.Code, part func(t, i uint32) uint3
 		}
 		return value.NewInt64(int64(part(v.Timestamp()))), nil
 	}
+}
+
+// parseCurrentDate reads {}: unlike the update operator, the expression takes no type.
+func parseCurrentDate(op *operator, v value.Value, _ *Scope) (node, error) {
+	if v.T != value.Document || value.Count(v.Doc()) > 0 {
+		return nil, mongoerr.New(mongoerr.FailedToParse, "$currentDate does not accept arguments: its value must be an empty object")
+	}
+	return &call{op: op}, nil
 }
 
 func parseRand(op *operator, v value.Value, _ *Scope) (node, error) {
