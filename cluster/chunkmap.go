@@ -28,7 +28,16 @@ func (c *Chunk) decode() {
 
 // Contains says whether a key (the values of all shard key fields) lies in the chunk.
 func (c *Chunk) Contains(key []value.Value) bool {
-	return CompareKeys(c.minV, key) <= 0 && CompareKeys(key, c.maxV) < 0
+	return InRange(key, c.minV, c.maxV)
+}
+
+// InRange says whether a shard key lies in a range: min is part of it, max is not, save where the range reaches to the end
+// of the key space, which a key of MaxKey in all fields belongs to.
+func InRange(key, min, max []value.Value) bool {
+	if CompareKeys(key, min) < 0 {
+		return false
+	}
+	return CompareKeys(key, max) < 0 || allOfType(max, value.MaxKey)
 }
 
 // CompareKeys orders two shard keys value by value; a shorter key is a prefix that sorts first.

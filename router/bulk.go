@@ -37,7 +37,7 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 			err = b.one(i, d, errorsOnly)
 		}
 		if err != nil {
-			b.failed(i, err)
+			b.failed(i, d, err)
 			b.stop = ordered
 		}
 		return nil
@@ -75,7 +75,8 @@ func (b *bulk) result(f ...value.Field) {
 	b.count++
 }
 
-func (b *bulk) failed(i int, err error) {
+// failed notes the error of an operation d.
+func (b *bulk) failed(i int, d []byte, err error) {
 	e := hidden(mongoerr.From(err))
 	b.errors++
 	f := []value.Field{
@@ -85,7 +86,11 @@ func (b *bulk) failed(i int, err error) {
 	for k, v := range value.Elements(e.Details) {
 		f = append(f, value.F(k, v))
 	}
-	b.result(append(f, value.F("n", value.NewInt32(0)))...)
+	f = append(f, value.F("n", value.NewInt32(0)))
+	if !value.Lookup(d, "update").IsMissing() {
+		f = append(f, value.F("nModified", value.NewInt32(0)))
+	}
+	b.result(f...)
 }
 
 // one runs one operation and notes its result.

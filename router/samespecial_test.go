@@ -32,19 +32,31 @@ func (r *sameRound) special() {
 			r.do("db", bson.D{{Key: "dropIndexes", Value: n}, {Key: "index", Value: s.(bson.D)[0].Value}})
 			r.must("db", bson.D{{Key: "createIndexes", Value: n}, {Key: "indexes", Value: bson.A{s}}})
 		}
-		if i > 0 {
-			r.must("admin", bson.D{{Key: "shardCollection", Value: "db.to_" + n}, {Key: "key", Value: key}})
-			if key[0].Value == 1 {
-				for _, at := range []int{1, 20, 40} {
-					middle := bson.D{{Key: key[0].Key, Value: at}}
-					if len(key) > 1 {
-						middle = bson.D{{Key: "g", Value: at % 4}, {Key: "_id", Value: at}}
-					}
-					r.do("admin", bson.D{{Key: "split", Value: "db.to_" + n}, {Key: "middle", Value: middle}})
-					r.do("admin", bson.D{{Key: "moveChunk", Value: "db.to_" + n}, {Key: "find", Value: middle}, {Key: "to", Value: pick(r.g, "shard0", "shard1", "shard2")}})
-				}
-			}
+		r.must("db", bson.D{{Key: "createIndexes", Value: "by_u_" + n}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "name", Value: "u"}, {Key: "unique", Value: true}}}}})
+		if i == 0 {
+			continue
 		}
+		r.target("to_"+n, key, false)
+		r.target("by_u_"+n, bson.D{{Key: "u", Value: 1}}, true)
+		if r.seed%2 == 0 {
+			r.target("mr_"+n, bson.D{{Key: "_id", Value: pick[any](r.g, 1, "hashed")}}, false)
+		}
+	}
+}
+
+// target shards a collection that results are written to, and spreads its chunks.
+func (r *sameRound) target(name string, key bson.D, unique bool) {
+	r.must("admin", bson.D{{Key: "shardCollection", Value: "db." + name}, {Key: "key", Value: key}, {Key: "unique", Value: unique}})
+	if key[0].Value != 1 {
+		return
+	}
+	for _, at := range []int{1, 20, 40} {
+		middle := bson.D{{Key: key[0].Key, Value: at}}
+		if len(key) > 1 {
+			middle = bson.D{{Key: "g", Value: at % 4}, {Key: "_id", Value: at}}
+		}
+		r.do("admin", bson.D{{Key: "split", Value: "db." + name}, {Key: "middle", Value: middle}})
+		r.do("admin", bson.D{{Key: "moveChunk", Value: "db." + name}, {Key: "find", Value: middle}, {Key: "to", Value: pick(r.g, "shard0", "shard1", "shard2")}})
 	}
 }
 
@@ -136,23 +148,42 @@ func (r *sameRound) near(find func(...bson.E) func(string) bson.D, aggregate fun
 }
 
 func (r *sameRound) mapReduce() func(coll string) bson.D {
-	query := r.g.Filter()
+	query, kind := r.g.Filter(), r.g.R.IntN(5)
 	return func(coll string) bson.D {
-		return bson.D{{Key: "mapReduce", Value: coll}, {Key: "map", Value: bson.JavaScript("function() { emit(this.g, this.v) }")},
-			{Key: "reduce", Value: bson.JavaScript("function(k, v) { return Array.sum(v) }")}, {Key: "query", Value: query}, {Key: "out", Value: bson.D{{Key: "inline", Value: 1}}}}
+		out := bson.D{{Key: "inline", Value: 1}}
+		switch kind {
+		case 0:
+			out = bson.D{{Key: "replace", Value: "mo_" + coll}}
+		case 1:
+			out = bson.D{{Key: "merge", Value: "mr_" + coll}}
+		case 2:
+			out = bson.D{{Key: "reduce", Value: "mr_" + coll}}
+		}
+		return bson.D{{Key: "mapReduce", Value: coll}, {Key: "map", Value: bson.JavaScript("function() { emit(this._id % 7, typeof this.v == 'number' ? this.v : 1) }")},
+			{Key: "reduce", Value: bson.JavaScript("function(k, v) { return Array.sum(v) }")}, {Key: "query", Value: query}, {Key: "out", Value: out}}
 	}
 }
 
-// written is an aggregate that writes its results into a collection, sharded or not; the read after it is stored's.
+// written is an aggregate that writes its results into a collection, sharded or not; the read after it is stored's. What is
+// written at "g", part of a shard key, does not change with the document.
 func (r *sameRound) written(coll string, seed uint64) bson.D {
 	g := querytest.New(seed)
 	g.Arrays, g.Mixed = r.g.Arrays, r.g.Mixed
-	stages := bson.A{bson.D{{Key: "$match", Value: g.Filter()}}, bson.D{{Key: "$project", Value: bson.D{{Key: "v", Value: 1}, {Key: "g", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$g", 9}}}}, {Key: "n", Value: 1}}}}}
+	fields := bson.D{{Key: "v", Value: 1}, {Key: "g", Value: bson.D{{Key: "$mod", Value: bson.A{"$_id", 5}}}}, {Key: "n", Value: 1}, {Key: "u", Value: "$_id"}}
+	stages := bson.A{bson.D{{Key: "$match", Value: g.Filter()}}, bson.D{{Key: "$project", Value: fields}}}
 	if g.Chance(0.3) {
 		stages = append(stages, bson.D{{Key: "$out", Value: pick[any](g, "out_"+coll, bson.D{{Key: "db", Value: "db"}, {Key: "coll", Value: "out_" + coll}})}})
 	} else {
-		matched := pick[any](g, "replace", "merge", "keepExisting", bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "times", Value: bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$times", 0}}}, "$$new.g"}}}}}}}})
-		spec := bson.D{{Key: "into", Value: "to_" + coll}, {Key: "whenMatched", Value: matched}, {Key: "whenNotMatched", Value: pick(g, "insert", "insert", "discard")}}
+		matched := pick[any](g, "replace", "merge", "keepExisting", bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "times", Value: bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$times", 0}}}, "$$new.g"}}}}}}}},
+			bson.A{bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$mergeObjects", Value: bson.A{"$$ROOT", bson.D{{Key: "was", Value: "$$v"}}}}}}}})
+		into := pick(g, "to_", "by_u_")
+		spec := bson.D{{Key: "into", Value: into + coll}, {Key: "whenMatched", Value: matched}, {Key: "whenNotMatched", Value: pick(g, "insert", "insert", "discard")}}
+		if _, ok := matched.(bson.A); ok {
+			spec = append(spec, bson.E{Key: "let", Value: bson.D{{Key: "new", Value: "$$ROOT"}, {Key: "v", Value: "$v"}}})
+		}
+		if into == "by_u_" {
+			spec = append(spec, bson.E{Key: "on", Value: pick[any](g, "u", bson.A{"u"})})
+		}
 		stages = append(stages, bson.D{{Key: "$merge", Value: spec}})
 	}
 	return bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: stages}, {Key: "cursor", Value: bson.D{}}}
@@ -161,7 +192,7 @@ func (r *sameRound) written(coll string, seed uint64) bson.D {
 // stored compares what was written into the other collections.
 func (r *sameRound) stored() {
 	r.t.Helper()
-	for _, prefix := range []string{"to_", "out_"} {
+	for _, prefix := range targets[3:] {
 		r.check(func(coll string) bson.D { return all(prefix + coll) }, true, false)
 	}
 }
@@ -169,13 +200,8 @@ func (r *sameRound) stored() {
 // keyed is a write that upserts, changes shard keys, or does several things in one transaction.
 func (r *sameRound) keyed() func(coll string) bson.D {
 	g := r.g
-	if g.Chance(0.2) {
-		var ops bson.A
-		for range 1 + g.R.IntN(4) {
-			ops = append(ops, r.one(g.Chance(0.8)))
-		}
-		end := pick(g, "commitTransaction", "commitTransaction", "abortTransaction")
-		return func(string) bson.D { return bson.D{{Key: "transaction", Value: end}, {Key: "ops", Value: ops}} }
+	if g.Chance(0.25) {
+		return r.transaction()
 	}
 	one := r.one(true)
 	return func(coll string) bson.D {
@@ -207,7 +233,16 @@ func (r *sameRound) one(write bool) bson.D {
 		return bson.D{{Key: "update", Value: ""}, {Key: "updates", Value: bson.A{append(bson.D{{Key: "q", Value: q}, {Key: "u", Value: u}}, more...)}}}
 	}
 	key := func() bson.D { return bson.D{{Key: "k", Value: r.key()}, {Key: "g", Value: g.R.IntN(5)}} }
-	switch g.R.IntN(9) {
+	switch g.R.IntN(12) {
+	case 9:
+		return update(filter, pick[any](g, bson.D{{Key: "$set", Value: bson.D{{Key: "o.k", Value: r.key()}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "o", Value: bson.D{{Key: "k", Value: r.key()}, {Key: "g", Value: g.R.IntN(4)}}}}}},
+			bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "o", Value: bson.D{{Key: "k", Value: "$k"}, {Key: "g", Value: "$g"}}}}}}}))
+	case 10: // an upsert by all of the shard keys
+		r.next++
+		q := append(bson.D{{Key: "_id", Value: 5000 + r.next}, {Key: "o.k", Value: r.key()}, {Key: "o.g", Value: g.R.IntN(4)}}, key()...)
+		return update(q, pick[any](g, bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: 1}}}}, bson.A{bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: bson.D{{Key: "$add", Value: bson.A{"$_id", 1}}}}}}}}), bson.E{Key: "upsert", Value: true})
+	case 11:
+		return r.letWrite(filter, g.R.IntN(9))
 	case 0, 1: // what may move it
 		return update(filter, bson.D{{Key: "$set", Value: key()[g.R.IntN(2):]}, {Key: "$inc", Value: bson.D{{Key: "v", Value: 1}}}})
 	case 2:
@@ -248,17 +283,20 @@ func (r *sameRound) key() any {
 // transact runs commands in one transaction and gives all their results.
 func (r *sameRound) transact(coll, end string, ops bson.A) (o outcome) {
 	r.number++
+	r.within = bson.D{{Key: "lsid", Value: session(coll)}, {Key: "txnNumber", Value: r.number}, {Key: "autocommit", Value: false}}
+	defer func() { r.within = nil }()
 	txn := func(cmd bson.D, first bool) bson.D {
-		cmd = append(cmd[:len(cmd):len(cmd)], bson.E{Key: "lsid", Value: session(coll)}, bson.E{Key: "txnNumber", Value: r.number}, bson.E{Key: "autocommit", Value: false})
+		cmd = append(cmd[:len(cmd):len(cmd)], r.within...)
 		if first {
 			cmd = append(cmd, bson.E{Key: "startTransaction", Value: true})
 		}
 		return cmd
 	}
 	for i, op := range ops {
-		step := r.outcome(coll, txn(on(coll, op.(bson.D)), i == 0))
+		step := r.outcome(coll, txn(op.(bson.D), i == 0))
 		o.docs = append(o.docs, step.docs...)
 		if o.code, o.msg = step.code, step.msg; o.code != 0 {
+			r.do("admin", txn(bson.D{{Key: "abortTransaction", Value: 1}}, false)) // most errors have ended it, some have not
 			return o
 		}
 	}

@@ -49,7 +49,7 @@ type section struct {
 	c  *criticalSection
 }
 
-// keyRange is a range of the shard key space: min is part of it, max is not.
+// keyRange is a range of the shard key space, as cluster.InRange understands it.
 type keyRange struct {
 	key      *cluster.ShardKeyPattern
 	min, max []byte
@@ -66,7 +66,7 @@ func newKeyRange(key *cluster.ShardKeyPattern, min, max []byte) *keyRange {
 // contains tells whether a document's shard key is in the range.
 func (r *keyRange) contains(doc []byte) bool {
 	vals, err := r.key.FromDocument(doc, nil)
-	return err == nil && cluster.CompareKeys(vals, r.minV) >= 0 && cluster.CompareKeys(vals, r.maxV) < 0
+	return err == nil && cluster.InRange(vals, r.minV, r.maxV)
 }
 
 func (r *keyRange) doc() value.Value {

@@ -83,7 +83,7 @@ func (m *migrations) keysIn(op *command.Op, ns string, rng *keyRange) ([]keyed, 
 		}
 		doc := scan.Doc()
 		vals, err := rng.key.FromDocument(doc, nil)
-		if err != nil || cluster.CompareKeys(vals, rng.minV) < 0 || cluster.CompareKeys(vals, rng.maxV) >= 0 {
+		if err != nil || !cluster.InRange(vals, rng.minV, rng.maxV) {
 			continue
 		}
 		for i := range vals {

@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"strings"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
@@ -271,6 +273,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 		}
 	}
 	var r result
+	collisions := int64(0)
 	err := w.retry(func() error {
 		if st.onWrite != nil {
 			st.onWrite(nil, nil) // what an attempt before this one would have written is not written
@@ -278,6 +281,9 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 		var err error
 		r, err = w.runOne(ns, st, wc)
 		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(ns, st, err) {
+			if collisions++; collisions > w.n.Params.Int("upsertMaxRetryAttemptsOnDuplicateKeyError") {
+				return err // with a document that no try finds, as an orphan
+			}
 			return mongoerr.New(mongoerr.WriteConflict, "upsert met a document inserted meanwhile")
 		}
 		return err
@@ -490,30 +496,67 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 	return r, nil
 }
 
-// retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter asks for
-// equality on exactly the fields of the unique index, and compares them as the index does. Without that the next try could
-// find nothing and collide again, for ever.
+// retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter is equalities of
+// exactly the fields of the unique index with the values that collided, and compares them as the index does. Without that
+// the next try would find nothing and collide again, for ever.
 func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
-	pattern := value.Lookup(mongoerr.From(err).Details, "keyPattern")
-	if pattern.T != value.Document {
+	details := mongoerr.From(err).Details
+	pattern, key := value.Lookup(details, "keyPattern"), value.Lookup(details, "keyValue")
+	asked, ok := equalities(st.filter, nil)
+	if pattern.T != value.Document || !ok || len(asked) != value.Count(pattern.Doc()) {
 		return false
 	}
+	coll := st.coll
+	if c := w.catalog().Lookup(ns); c != nil {
+		for _, ix := range c.Indexes {
+			if ix.Unique && string(ix.Spec.KeyPattern) == string(pattern.Doc()) && !collation.Same(ix.Spec.Collation, coll) {
+				return false
+			}
+		}
+	}
 	for k := range value.Elements(pattern.Doc()) {
-		v := value.Lookup(st.filter, k)
-		if v.IsMissing() || v.T == value.Regex || (v.T == value.Document && isOperatorDoc(v.Doc()) && value.Lookup(v.Doc(), "$eq").IsMissing()) {
+		v, asks := asked[k]
+		had := value.Lookup(key.Doc(), k)
+		if !asks || had.T == value.Missing {
+			return false
+		}
+		hidden := coll != nil && v.T == value.String // the error shows a sort key in its place
+		if !hidden && value.Compare(v, had) != 0 {
 			return false
 		}
 	}
-	c := w.catalog().Lookup(ns)
-	if c == nil {
-		return true
-	}
-	for _, ix := range c.Indexes {
-		if ix.Unique && string(ix.Spec.KeyPattern) == string(pattern.Doc()) {
-			return collation.Same(ix.Spec.Collation, st.coll)
-		}
-	}
 	return true
+}
+
+// equalities are the values that a filter asks paths to equal; ok is false where it has other conditions, too.
+func equalities(filter []byte, into map[string]value.Value) (map[string]value.Value, bool) {
+	if into == nil {
+		into = map[string]value.Value{}
+	}
+	for k, v := range value.Elements(filter) {
+		switch {
+		case k == "$and" && v.T == value.Array:
+			for _, part := range value.Values(v.Doc()) {
+				if part.T != value.Document {
+					return nil, false
+				}
+				if _, ok := equalities(part.Doc(), into); !ok {
+					return nil, false
+				}
+			}
+			continue
+		case v.T == value.Document && isOperatorDoc(v.Doc()):
+			if eq := value.Lookup(v.Doc(), "$eq"); !eq.IsMissing() && value.Count(v.Doc()) == 1 {
+				v = eq
+				break
+			}
+			return nil, false
+		case v.T == value.Regex || strings.HasPrefix(k, "$"):
+			return nil, false
+		}
+		into[k] = v
+	}
+	return into, true
 }
 
 func isOperatorDoc(doc []byte) bool {

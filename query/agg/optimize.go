@@ -180,9 +180,14 @@ func conjunction(list []value.Value) []byte {
 	return value.Doc(f("$and", array(list...)))
 }
 
-// apartFrom tells of a path whether none of the written ones is the same, above or below; "" writes nothing.
+// apartFrom tells of a path whether none of the written ones is the same, above or below; "" writes nothing. A number in a
+// path may be a place in an array, whose elements another path reaches without it.
 func apartFrom(writes ...string) func(path string) bool {
+	for i, w := range writes {
+		writes[i] = withoutNumbers(w)
+	}
 	return func(r string) bool {
+		r = withoutNumbers(r)
 		for _, w := range writes {
 			if w != "" && (r == w || strings.HasPrefix(r, w+".") || strings.HasPrefix(w, r+".")) {
 				return false
@@ -190,6 +195,20 @@ func apartFrom(writes ...string) func(path string) bool {
 		}
 		return true
 	}
+}
+
+// withoutNumbers leaves out a path's components behind the first that are numbers.
+func withoutNumbers(path string) string {
+	if !strings.ContainsAny(path, "0123456789") {
+		return path
+	}
+	head, rest, _ := strings.Cut(path, ".")
+	for part := range strings.SplitSeq(rest, ".") {
+		if part != "" && strings.Trim(part, "0123456789") != "" {
+			head += "." + part
+		}
+	}
+	return head
 }
 
 // leavesAlone tells of paths whether the stage hands them through as they are: what it does not write, or, where it

@@ -45,8 +45,9 @@ type Index struct {
 	CollationDoc []byte
 	Collator     value.Collator
 
-	// Covers says which paths a wildcard index holds.
-	Covers func(path string) bool
+	// Covers says which paths a wildcard index holds, and CoversBelow whether such a path's subdocuments are in it with
+	// all their fields.
+	Covers, CoversBelow func(path string) bool
 
 	// Plane is the region of an index on the plane.
 	Plane geo.Plane

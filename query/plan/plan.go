@@ -357,7 +357,7 @@ func (p *planner) wildcardUses(conj *conjunction, x *Index) (out []*use) {
 		}
 		seen[path] = true
 		numbered := x.Multikey && hasIndexComponent(path)
-		if !p.collationFits(x, conj) || numbered && conj.wantsBelow(path) {
+		if !p.collationFits(x, conj) || (numbered || !x.CoversBelow(path)) && conj.wantsBelow(path) {
 			continue
 		}
 		u := conj.assign(x, path)

@@ -40,7 +40,7 @@ func index(t testing.TB, js string) *Index {
 			f.Kind, x.Kind = Hashed, Hashed
 		case strings.HasSuffix(k, "$**"):
 			f.Kind, x.Kind = Wildcard, Wildcard
-			x.Covers = func(path string) bool { return path != "_id" }
+			x.Covers, x.CoversBelow = func(path string) bool { return path != "_id" }, func(string) bool { return true }
 		}
 		x.Fields = append(x.Fields, f)
 		mask := uint64(0)

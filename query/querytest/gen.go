@@ -17,8 +17,10 @@ type Gen struct {
 	Nulls  float64 // share of fields that are null or missing
 	Geo    bool    // documents have places at "geo" (GeoJSON) and "xy" (a pair)
 	Text   bool    // documents have words at "txt"
-	// Plain keeps to what has one answer however documents are divided between shards.
-	Plain bool
+	// Keys are further paths, those of shard keys, that filters name.
+	Keys []string
+	// Limit is set where commands have a variable "lim" that expressions may name.
+	Limit bool
 }
 
 // New is a generator for one round.
@@ -44,7 +46,12 @@ var (
 )
 
 // Path is a path into the documents.
-func (g *Gen) Path() string { return pick(g, paths...) }
+func (g *Gen) Path() string {
+	if len(g.Keys) > 0 && g.Chance(0.3) {
+		return pick(g, g.Keys...)
+	}
+	return pick(g, paths...)
+}
 
 // Number is a number of any type; equal numbers of different types are frequent.
 func (g *Gen) Number() any {
@@ -78,7 +85,7 @@ func (g *Gen) Scalar() any {
 
 // Word is a short string; some differ in case or accents alone.
 func (g *Gen) Word() string {
-	return pick(g, "a", "b", "B", "abc", "abd", "Abc", "é", "e", "10", "9", "", "x y", "ab")
+	return pick(g, "a", "b", "B", "abc", "abd", "Abc", "é", "e", "10", "9", "", "x y", "ab", "a\x00b", "a\x00")
 }
 
 func (g *Gen) unusual() any {
@@ -86,12 +93,19 @@ func (g *Gen) unusual() any {
 	return pick[any](g, nil, true, false, math.NaN(), math.Inf(1), math.Inf(-1), dec("NaN"), dec("Infinity"), math.Copysign(0, -1),
 		bson.MinKey{}, bson.MaxKey{}, bson.Undefined{}, bson.DateTime(0), bson.NewDateTimeFromTime(time.Unix(1e9, 0)), bson.DateTime(-5),
 		bson.ObjectID{1, 2}, bson.ObjectID{9}, bson.Binary{Data: []byte{1, 2}}, bson.Binary{Subtype: 5, Data: []byte{3}}, bson.Timestamp{T: 5, I: 1},
-		bson.Regex{Pattern: "^a"}, bson.Symbol("abc"), bson.JavaScript("f()"), int64(math.MaxInt64), int64(1)<<53+1, float64(1<<53), dec("0.1"), 0.1)
+		bson.Regex{Pattern: "^a"}, bson.Symbol("abc"), bson.JavaScript("f()"), int64(math.MaxInt64), int64(1)<<53+1, float64(1<<53), dec("0.1"), 0.1,
+		dec("9.999999999999999999999999999999999E+6144"), dec("-9.99E+6144"), dec("1E-6176"), dec("-0"), dec("0E+3"), dec("-Infinity"), dec("9007199254740993"),
+		int64(math.MinInt64), int32(math.MinInt32), math.MaxFloat64, math.SmallestNonzeroFloat64, -9.5e18, 9223372036854775808.0, bson.DateTime(-62135596800001),
+		bson.DateTime(math.MinInt64), bson.DateTime(math.MaxInt64), bson.Timestamp{T: math.MaxUint32, I: math.MaxUint32}, bson.Timestamp{I: 1}, "\x00",
+		bson.Binary{Subtype: 4, Data: make([]byte, 16)}, bson.Binary{}, bson.D{}, bson.D{{Key: "", Value: 1}}, bson.CodeWithScope{Code: "f()", Scope: bson.D{{Key: "x", Value: 1}}},
+		bson.DBPointer{DB: "d", Pointer: bson.ObjectID{3}})
 }
 
 // Value is any value; depth bounds what is inside it.
 func (g *Gen) Value(depth int) any {
 	switch {
+	case depth > 1 && g.Chance(g.Arrays/6):
+		return g.nested()
 	case depth > 0 && g.Chance(g.Arrays):
 		out := bson.A{}
 		for range g.R.IntN(4) {
@@ -102,6 +116,15 @@ func (g *Gen) Value(depth int) any {
 		return g.small()
 	}
 	return g.Scalar()
+}
+
+// nested is an array within arrays, some of them empty.
+func (g *Gen) nested() bson.A {
+	var v any = g.Scalar()
+	for range 1 + g.R.IntN(6) {
+		v = pick(g, bson.A{v}, bson.A{v, g.Scalar()}, bson.A{bson.A{}, v}, bson.A{bson.D{{Key: "x", Value: v}}})
+	}
+	return bson.A{v}
 }
 
 func (g *Gen) small() bson.D {
@@ -141,6 +164,12 @@ func (g *Gen) Doc(id any) bson.D {
 		return bson.D{{Key: "x", Value: bson.D{{Key: "y", Value: g.Value(1)}}}}
 	})
 	d = g.field(d, "s", func() any { return g.Word() })
+	d = g.field(d, "link", func() any {
+		if g.Chance(g.Arrays) {
+			return bson.A{g.R.IntN(60), g.R.IntN(60)}
+		}
+		return g.R.IntN(60)
+	})
 	if g.Geo {
 		d = g.field(d, "geo", func() any { return g.place() })
 		d = g.field(d, "xy", func() any { return bson.A{g.coordinate(), g.coordinate()} })

@@ -36,7 +36,9 @@ func (g *Gen) stage(p *Pipeline, s *state, others []string) {
 		g.tail(p, s)
 		return
 	}
-	switch g.R.IntN(18) {
+	switch g.R.IntN(24) {
+	default:
+		g.rare(p, s, others)
 	case 0, 1, 2, 3:
 		add("$match", g.Filter())
 	case 4, 5:
@@ -231,7 +233,20 @@ func (g *Gen) Expr(depth int) any {
 		return pick[any](g, path, path, "$v", literal(g.Number()))
 	}
 	sub := func() any { return g.Expr(depth - 1) }
-	switch g.R.IntN(8) {
+	switch g.R.IntN(14) {
+	case 8, 9:
+		return g.listExpr(path, sub)
+	case 10:
+		return stage("$switch", bson.D{{Key: "branches", Value: bson.A{bson.D{{Key: "case", Value: stage("$eq", bson.A{path, sub()})}, {Key: "then", Value: sub()}}}}, {Key: "default", Value: sub()}})
+	case 11:
+		return stage("$let", bson.D{{Key: "vars", Value: bson.D{{Key: "w", Value: sub()}}}, {Key: "in", Value: bson.A{"$$w", path}}})
+	case 12:
+		return stage("$convert", bson.D{{Key: "input", Value: path}, {Key: "to", Value: pick(g, "double", "bool", "decimal", "int", "long")}, {Key: "onError", Value: "bad"}, {Key: "onNull", Value: 0}})
+	case 13:
+		if g.Limit {
+			return stage(pick(g, "$gt", "$lt"), bson.A{path, "$$lim"})
+		}
+		return stage("$type", path)
 	case 0:
 		return stage("$cond", bson.A{stage(pick(g, "$gt", "$lte", "$eq"), bson.A{sub(), sub()}), sub(), sub()})
 	case 1:

@@ -1,6 +1,7 @@
 package querytest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,13 @@ func Same(a, b []value.Value, ordered bool) bool {
 		}
 	}
 	return true
+}
+
+// Identical tells whether two lists have the same documents in the same order, with values of the same types.
+func Identical(a, b []value.Value) bool {
+	return slices.EqualFunc(a, b, func(x, y value.Value) bool {
+		return x.T == y.T && bytes.Equal(value.Doc(value.F("", x)), value.Doc(value.F("", y)))
+	})
 }
 
 // SortFields gives documents with their fields, at every depth, in the order of their names: results that were made of

@@ -90,6 +90,19 @@ func (s *Scope) Covers(path string) bool {
 	return !s.includes
 }
 
+// CoversBelow reports whether a covered path's subdocuments are covered with all their fields.
+func (s *Scope) CoversBelow(path string) bool {
+	if s.prefix != "" || s.includes {
+		return true
+	}
+	for _, p := range s.paths {
+		if within(p, path) {
+			return false
+		}
+	}
+	return true
+}
+
 // mayHold reports whether some path below a document at path is covered.
 func (s *Scope) mayHold(path string) bool {
 	if s.prefix != "" {

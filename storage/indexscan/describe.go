@@ -37,7 +37,7 @@ func Describe(s *indexkey.Spec) (*plan.Index, error) {
 	x.Plane = indexkey.Plane(s)
 	if s.Kind == indexkey.Wildcard {
 		scope := indexkey.WildcardScope(s)
-		x.Covers = scope.Covers
+		x.Covers, x.CoversBelow = scope.Covers, scope.CoversBelow
 	}
 	return x, nil
 }

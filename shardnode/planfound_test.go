@@ -1,0 +1,55 @@
+package shardnode
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFoundByRandomQueries keeps what random queries found: each line is a command that has to answer the same on a
+// collection with indexes and on one without.
+func TestFoundByRandomQueries(t *testing.T) {
+	n := newTestNode(t)
+	for i, x := range []struct{ docs, index, cmd string }{
+		// A wildcard index that leaves out a field below n has no key for a document that has no other.
+		{`{"_id": 1, "n": [{"y": 4}]}, {"_id": 2, "n": {"y": 4}}, {"_id": 3, "n": 5}, {"_id": 4, "n": {"x": 1}}`,
+			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$exists": true}}, "sort": {"_id": 1}}`},
+		{`{"_id": 1, "n": [{"y": 4}]}, {"_id": 2, "n": [{"x": 4}]}, {"_id": 3, "n": [5]}, {"_id": 4, "n": 5}`,
+			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$type": "array"}}, "sort": {"_id": 1}}`},
+		{`{"_id": 1, "n": [{"y": 4}]}, {"_id": 2, "n": [{"x": 4}]}, {"_id": 3, "n": null}, {"_id": 4}`,
+			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$ne": null}}, "sort": {"_id": 1}}`},
+	} {
+		n.do("d", `{"drop": "c"}`)
+		n.do("d", `{"drop": "bare"}`)
+		n.ok("d", `{"createIndexes": "c", "indexes": [`+x.index+`]}`)
+		n.ok("d", `{"insert": "c", "documents": [`+x.docs+`]}`)
+		n.ok("d", `{"insert": "bare", "documents": [`+x.docs+`]}`)
+		want := strings.Join(n.first("d", strings.Replace(x.cmd, `"c"`, `"bare"`, 1)), "\n")
+		if got := strings.Join(n.first("d", x.cmd), "\n"); got != want {
+			t.Errorf("%d: %s\n%s\ninstead of\n%s", i, x.cmd, got, want)
+		}
+	}
+}
+
+// TestUpsertThatCollides: an upsert that meets another document's unique key is refused, unless the filter would have
+// found that document: it does not try for ever.
+func TestUpsertThatCollides(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1, "b": 1}, "unique": true, "name": "ab"}]}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "b": 1}]}`)
+	for _, q := range []string{
+		`"q": {"_id": 1, "a": 2}, "u": {"$set": {"x": 1}}`,
+		`"q": {"$and": [{"_id": 1}, {"a": 2}]}, "u": {"$set": {"x": 1}}`,
+		`"q": {"_id": 1, "a": {"$gt": 5}}, "u": {"$set": {"x": 1}}`,
+		`"q": {"a": 2, "b": 1}, "u": {"$set": {"a": 1}}`,
+		`"q": {"a": 1, "b": 1, "c": 1}, "u": {"$set": {"x": 1}}`,
+		`"q": {"a": {"$eq": 1, "$ne": 1}, "b": 1}, "u": {"$set": {"x": 1}}`,
+	} {
+		began := time.Now()
+		m := n.do("d", `{"update": "c", "updates": [{`+q+`, "upsert": true}], "maxTimeMS": 5000}`)
+		if text := fmt.Sprint(m["writeErrors"]); !strings.Contains(text, "11000") || time.Since(began) > 4*time.Second {
+			t.Errorf("%s: %v after %v", q, m, time.Since(began))
+		}
+	}
+}
