@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -105,6 +108,34 @@ func mergeVerbosity(base, change []byte) []byte {
 func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 	if s := v.Str(); s != "streamable" && s != "sdam" {
 		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for replicaSetMonitorProtocol: %s, expected streamable or sdam", s)
+	}
+	return v, nil
+}
+
+// ParseMemory reads an amount of memory: a percentage of total ("1%") or a number of KB, MB or GB ("200MB").
+func ParseMemory(text string, total int64) (bytes int64, ok bool) {
+	digits := strings.TrimRight(text, "%KMGBkmgb")
+	n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if err != nil || !(n >= 0 && n < 1<<40) {
+		return 0, false
+	}
+	switch strings.ToUpper(text[len(digits):]) {
+	case "%":
+		return int64(n / 100 * float64(total)), n <= 100
+	case "KB":
+		return int64(n * (1 << 10)), true
+	case "MB":
+		return int64(n * (1 << 20)), true
+	case "GB":
+		return int64(n * (1 << 30)), n < 1<<20
+	}
+	return 0, false
+}
+
+// checkMemory checks a parameter that is an amount of memory.
+func checkMemory(_, v value.Value) (value.Value, error) {
+	if _, ok := ParseMemory(v.Str(), 1<<30); !ok {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Unable to parse '%s' as an amount of memory: a percentage (1%%), or a number of KB, MB or GB", v.Str())
 	}
 	return v, nil
 }

@@ -164,7 +164,7 @@ var activeParams = []ParamSpec{
 	{Name: "skipShardingConfigurationChecks", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "loadBalancerPort", Kind: ParamInt, Set: SetStartup, Default: pInt(0), Min: 0, Max: 65535},
 	{Name: "automationServiceDescriptor", Kind: ParamString, Set: SetBoth, Default: pStr(""), Check: checkDescriptor},
-	{Name: "internalQueryStatsCacheSize", Kind: ParamString, Set: SetBoth, Default: pStr("1%")},
+	{Name: "internalQueryStatsCacheSize", Kind: ParamString, Set: SetBoth, Default: pStr("1%"), Check: checkMemory},
 	{Name: "enableAutoMerge", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 }
 

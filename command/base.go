@@ -33,6 +33,7 @@ func (b *Base) Install() {
 		b.Service.minutes = int32(n)
 		b.Sessions.SetTimeout(time.Duration(n) * time.Minute)
 	}
+	b.Service.useQueryStats(b.Params)
 	b.Service.Hooks.Before = b.before
 	b.Service.Hooks.After = b.after
 }

@@ -25,6 +25,8 @@ type Op struct {
 	// Txn is the transaction that the operation runs in, as the role that keeps them knows it; nil for none.
 	Txn    any
 	endTxn func(err error)
+	// Query is the query that the operation is a part of, nil where no statistics are kept of it.
+	Query *QueryRun
 
 	parent   context.Context
 	parentOp *Op
@@ -70,6 +72,8 @@ type Stats struct {
 	NDeleted     int64
 	CursorID     int64
 	HasSortStage bool
+	UsedDisk     bool   // something outgrew its memory and went to a file
+	CollType     string // of what a query reads: "collection", "view", "timeseries", "nonExistent"
 	// FromMultiPlanner is set where several plans took part in a trial, FromPlanCache where the plan cache had one, and
 	// ReplanReason says why that one was given up.
 	FromMultiPlanner, FromPlanCache bool
@@ -290,6 +294,13 @@ func (w *Work) Check() error {
 		return op.CheckNow()
 	}
 	return nil
+}
+
+// UsedDisk notes that the operation that runs now has put something into a file.
+func (w *Work) UsedDisk() {
+	if op := w.op.Load(); op != nil {
+		op.Stats.UsedDisk = true
+	}
 }
 
 // Work is what the operation works on, from now until it ends.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
+	"github.com/shoaldb/shoal/command/querystats"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -40,6 +41,8 @@ type Service struct {
 	Topology *Topology
 	// Peers are the replica sets that the process follows and its connections to them; nil where it has none.
 	Peers *sdam.Monitors
+	// Queries keeps the statistics of $queryStats; nil where the service runs no queries.
+	Queries *querystats.Store
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
@@ -224,6 +227,9 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		if err != nil {
 			counter.Failed.Add(1)
 		}
+		if op.Query != nil {
+			op.endQuery(err)
+		}
 		s.ops.remove(op)
 	}()
 	switch err := s.prepare(op); {
@@ -232,7 +238,11 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	case err != nil:
 		return dst, err
 	}
-	return spec.Run(op, dst)
+	s.beginQuery(op)
+	if dst, err = spec.Run(op, dst); err == nil {
+		op.reportQuery()
+	}
+	return dst, err
 }
 
 // prepare is the generic part of a request, up to its handler.

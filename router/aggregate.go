@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -368,6 +369,12 @@ func resolvedView(err error) (*viewDef, error) {
 // aggregateOnView runs stages on top of a view; extra is the further elements of the command.
 func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.Value, extra, dst []byte) ([]byte, error) {
 	db, coll := cluster.SplitNS(view.ns)
+	if kind := "view"; op.Query != nil {
+		if strings.HasPrefix(coll, "system.buckets.") {
+			kind = "timeseries"
+		}
+		op.Query.On(kind)
+	}
 	pipeline := value.NewArray(value.ArrayOf(append(append([]value.Value(nil), view.pipeline...), stages...)...))
 	b, mark := value.Begin(nil)
 	b = value.Append(b, "aggregate", value.NewString(coll))

@@ -21,7 +21,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
 	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" ||
-		string(name) == "$listClusterCatalog" {
+		string(name) == "$listClusterCatalog" || string(name) == "$queryStats" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
@@ -47,6 +47,8 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		}
 		docs, err = r.clusterCatalog(op, spec.Doc())
 		return docs, true, err
+	case "$queryStats":
+		return r.Service.QueryStats(spec.Doc()), true, nil
 	case "$shardedDataDistribution":
 		docs, err = r.dataDistribution(op)
 		return docs, true, err

@@ -24,6 +24,7 @@ type routerCursor struct {
 	rid   int64
 	merge *mergeCursor
 	txn   *transaction // the transaction it was opened in, nil without
+	query *command.QueryRun
 
 	mu struct {
 		sync.Mutex
@@ -105,6 +106,7 @@ func (t *cursorTable) drop(id int64) {
 	t.mu.Unlock()
 	if c != nil {
 		t.Closed(time.Since(c.created))
+		c.query.Close()
 	}
 }
 
@@ -118,6 +120,7 @@ func (t *cursorTable) take(id int64) *routerCursor {
 		return nil
 	}
 	t.Closed(time.Since(c.created))
+	c.query.Close()
 	c.mu.Lock()
 	c.mu.killed = true
 	busy := c.mu.busy
@@ -187,7 +190,8 @@ func (t *cursorTable) count() int {
 
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
-	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...)}
+	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
+		query: op.HoldQuery()}
 }
 
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
@@ -300,6 +304,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if ns := op.Req.NS(coll); c.ns != "" && ns != c.ns {
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
 	}
+	op.ResumeQuery(c.query)
 	if data, on := r.Fail.Register("failGetMoreAfterCursorCheckout").Enter(nil); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")

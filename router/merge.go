@@ -183,10 +183,13 @@ func (c *mergeCursor) more(ctx context.Context, m *remote) error {
 	dst = value.Append(dst, "collection", value.NewString(coll))
 	dst = append(dst, c.extra...)
 	dst = value.Append(dst, "$db", value.NewString(db))
+	op := command.FromContext(ctx)
+	dst = append(dst, op.AskQueryMetrics(dst[mark:])...)
 	reply, err := cluster.Run(ctx, m.peer, value.End(dst, mark))
 	if err != nil {
 		return err
 	}
+	op.TakeQueryMetrics(reply, false)
 	return m.take(reply, "nextBatch")
 }
 

@@ -52,7 +52,8 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 
 // metrics is the section metrics of a router's serverStatus: what it has counted itself.
 func (r *Router) metrics() []byte {
-	return value.Doc(r.work.Stages(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics())
+	return value.Doc(r.work.Stages(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics(),
+		value.F("queryStats", value.NewDocument(r.Service.Queries.Status())))
 }
 
 // OpDone counts an operation that ended.
@@ -280,21 +281,25 @@ func (r *Router) relayTo(op *command.Op, shard string, p cluster.Peer, pref *clu
 	defer scratch.put(sb)
 	m := wire.Message{OpCode: wire.OpMsg, Flags: op.Req.Msg.Flags &^ (wire.ChecksumPresent | wire.ExhaustAllowed), Seqs: op.Req.Msg.Seqs}
 	m.Flags &^= wire.MoreToCome
-	m.Body = withSuffix(sb, body, suffix)
+	m.Body = withSuffix(sb, body, suffix, op.AskQueryMetrics(body))
 	mark := len(dst) - 4
 	out, at, err := cluster.CallOn(op, p, pref, &m, dst[:mark])
 	if err != nil {
 		return dst, nil, err
 	}
 	transactionOf(op).note(out[mark:])
+	op.TakeQueryMetrics(out[mark:], true)
 	out, err = r.trimReply(op, shard, out, mark)
 	return out, at, err
 }
 
 // withSuffix copies a command and puts elements before its terminator. OP_QUERY is not relayed, so $db is in the body.
-func withSuffix(sb *[]byte, body, suffix []byte) []byte {
+func withSuffix(sb *[]byte, body []byte, suffixes ...[]byte) []byte {
 	b := append((*sb)[:0], body[:len(body)-1]...)
-	b = append(append(b, suffix...), 0)
+	for _, s := range suffixes {
+		b = append(b, s...)
+	}
+	b = append(b, 0)
 	binary.LittleEndian.PutUint32(b, uint32(len(b)))
 	*sb = b
 	return b
@@ -330,7 +335,8 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 			return out[:keep], nil
 		}
 		switch string(k) {
-		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime":
+		case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "$gleStats", "lastCommittedOpTime",
+			command.QueryMetricsField:
 		case "writeConcernError", "errorLabels":
 			if wcErr == nil {
 				keep += copy(out[keep:], raw)

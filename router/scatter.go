@@ -32,12 +32,16 @@ func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.S
 		return nil, nil, err
 	}
 	t := transactionOf(op)
+	if ask := op.AskQueryMetrics(body); ask != nil {
+		body = rebuild(body, nil, ask)
+	}
 	m := wire.Message{OpCode: wire.OpMsg, Body: t.attach(op, shard, body), Seqs: seqs}
 	reply, at, err := cluster.CallOn(op, p, readsFrom(op), &m, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	t.note(reply)
+	op.TakeQueryMetrics(reply, false)
 	if t := value.Lookup(reply, "operationTime"); t.T == value.Timestamp {
 		op.AdvanceOperationTime(t.TimestampU64())
 	}

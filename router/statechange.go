@@ -41,5 +41,5 @@ func hidden(e *mongoerr.Error) *mongoerr.Error {
 
 // plainReply tells whether a successful reply of a node of this process may be passed on as it is.
 func plainReply(op *command.Op, reply []byte) bool {
-	return op.Req.Spec == nil || op.Req.Spec.Kind == command.Read || value.Lookup(reply, "writeConcernError").IsMissing()
+	return op.Query == nil && (op.Req.Spec == nil || op.Req.Spec.Kind == command.Read || value.Lookup(reply, "writeConcernError").IsMissing())
 }

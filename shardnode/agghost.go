@@ -103,4 +103,9 @@ func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, e
 }
 
 // Spill implements agg.Host.
-func (h *aggHost) Spill() agg.Spiller { return spill.Pipelines{Store: h.n.spillStore()} }
+func (h *aggHost) Spill() agg.Spiller {
+	if w, ok := h.lang.env.Work.(*command.Work); ok {
+		w.UsedDisk()
+	}
+	return spill.Pipelines{Store: h.n.spillStore()}
+}

@@ -128,6 +128,9 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	if err != nil {
 		return nil, err
 	}
+	if op.Stats.CollType = "collection"; s.Catalog().Lookup(ns) == nil {
+		op.Stats.CollType = r.collType()
+	}
 	if isBuckets(ns) {
 		err = checkOnSeries(pipeline)
 	} else if r != nil {

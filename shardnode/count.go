@@ -185,7 +185,7 @@ func distinctSpec(n *Node) command.Spec {
 		Fields: []command.Field{
 			command.Req("key", command.TString), command.Opt("query", command.TObject), command.Opt("collation", command.TObject),
 			command.Opt("hint", command.TAny), command.Opt("collectionUUID", command.TOther),
-			command.Opt("querySettings", command.TObject),
+			command.Opt("querySettings", command.TObject), command.Opt("includeQueryStatsMetrics", command.TSafeBool),
 		},
 	}
 }
@@ -202,10 +202,13 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer q.snap.Release()
+	op.Stats.CollType = "collection"
 	if q.coll == nil {
-		if r, err := n.resolveFor(op, q.snap, ns); err != nil {
+		r, err := n.resolveFor(op, q.snap, ns)
+		if err != nil {
 			return dst, err
-		} else if r != nil {
+		}
+		if op.Stats.CollType = r.collType(); r != nil {
 			op.IntOK = true
 			return n.distinctView(op, dst, r, d)
 		}
@@ -213,7 +216,9 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.distinctQuery(op, q, d); err != nil {
 		return dst, err
 	}
-	dst = value.Append(dst, "values", value.NewArray(d.Sorted()))
+	values := d.Sorted()
+	op.Stats.NReturned = int64(value.Count(values))
+	dst = value.Append(dst, "values", value.NewArray(values))
 	if at := snapshotTime(op, q.snap); at != 0 {
 		dst = value.Append(dst, "atClusterTime", at.Value())
 	}
@@ -307,7 +312,9 @@ func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct
 	if err := d.AddArray(value.Lookup(doc, "distinct").Doc()); err != nil {
 		return dst, err
 	}
-	return value.Append(dst, "values", value.NewArray(d.Sorted())), nil
+	values := d.Sorted()
+	op.Stats.NReturned = int64(value.Count(values))
+	return value.Append(dst, "values", value.NewArray(values)), nil
 }
 
 func indexNul(s string) int {

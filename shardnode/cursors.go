@@ -31,6 +31,7 @@ type cursor struct {
 	ns        string
 	stream    docStream
 	work      *command.Work // of what was compiled for the stream
+	query     *command.QueryRun
 	snap      *storage.Snapshot
 	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
 	pending   []byte            // a document that did not fit the last batch
@@ -58,6 +59,7 @@ func (c *cursor) close() {
 		c.snap.Release()
 		c.snap = nil
 	}
+	c.query.Close()
 }
 
 // cursorTable is the open cursors of a node.
@@ -281,7 +283,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), op.Stats.PlanSummary
-		c.work = op.Work()
+		c.work, c.query = op.Work(), op.HoldQuery()
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
 	}
@@ -321,6 +323,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.CursorID, op.Stats.Origin = c.ns, c.id, c.origin
+	op.ResumeQuery(c.query)
 	return n.nextBatch(op, dst, c, size)
 }
 

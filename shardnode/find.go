@@ -65,6 +65,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		return dst, err
 	}
+	op.Stats.CollType = "collection"
 	if q.coll == nil {
 		if c, err := n.findOnView(op, q); c != nil || err != nil {
 			if err != nil {
@@ -87,6 +88,7 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 // findOnView answers a find on a view by a pipeline, whose cursor owns the snapshot; nil where it is no view.
 func (n *Node) findOnView(op *command.Op, q *query) (*cursor, error) {
 	r, err := n.resolveFor(op, q.snap, q.ns)
+	op.Stats.CollType = r.collType()
 	if err != nil || r == nil {
 		return nil, err
 	}

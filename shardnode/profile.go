@@ -251,7 +251,7 @@ func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"fromMultiPlanner", st.FromMultiPlanner}, {"fromPlanCache", st.FromPlanCache}, {"replanned", st.ReplanReason != ""}} {
+	}{{"usedDisk", st.UsedDisk}, {"fromMultiPlanner", st.FromMultiPlanner}, {"fromPlanCache", st.FromPlanCache}, {"replanned", st.ReplanReason != ""}} {
 		if f.set {
 			dst = value.Append(dst, f.name, value.NewBool(true))
 		}

@@ -163,6 +163,7 @@ func (s *sortNode) fill(op *command.Op) error {
 	s.in.save()
 	var err error
 	st := s.sort.Stats()
+	op.Stats.UsedDisk = op.Stats.UsedDisk || st.Spills > 0
 	s.out, err = s.sort.Sort()
 	s.st.memory, s.st.spills, s.st.spilled, s.st.spilledBytes = st.Bytes, st.Spills, st.SpilledRecords, st.SpilledData
 	return err

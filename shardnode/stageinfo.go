@@ -36,10 +36,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$listLocalSessions":
 		return n.localSessions(spec.Doc()), nil
 	case "$queryStats":
-		if n.Params != nil && n.Params.Int("internalQueryStatsRateLimit") != 0 {
-			return nil, command.NotImplemented("the collection of query statistics (internalQueryStatsRateLimit)")
-		}
-		return nil, nil // the limit is 0 unless somebody changes it: nothing is collected
+		return n.Service.QueryStats(spec.Doc()), nil
 	case "$listCatalog":
 		return n.listCatalog(s, ns), nil
 	case "$shardedDataDistribution":

@@ -207,6 +207,7 @@ func (n *Node) metrics() []byte {
 	return value.Doc(append(fields,
 		sub("query", sub("planCache", sub("classic", i64("hits", n.plans.hits.Load()), i64("misses", n.plans.misses.Load()),
 			i64("replanned", n.plans.replanned.Load()), i64("skipped", n.plans.skipped.Load())))),
+		value.F("queryStats", value.NewDocument(n.Service.Queries.Status())),
 		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
 	)...)
 }

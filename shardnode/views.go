@@ -67,6 +67,17 @@ type resolved struct {
 	timeseries bool // the name is a time series collection, which may be read under any collation
 }
 
+// collType is what queries on the name read; nil stands for no collection.
+func (r *resolved) collType() string {
+	switch {
+	case r == nil:
+		return "nonExistent"
+	case r.timeseries:
+		return "timeseries"
+	}
+	return "view"
+}
+
 // allows refuses another collation than the view's own.
 func (r *resolved) allows(spec *collation.Spec) error {
 	if r.timeseries {

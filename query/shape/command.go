@@ -29,7 +29,7 @@ var commands = map[string][]part{
 	},
 	"aggregate": {
 		{"pipeline", pipeline, false}, {"explain", flag, false}, {"allowDiskUse", flag, false},
-		{"collation", notEmpty(keep), false}, {"hint", Hint, false}, {"let", notEmpty(names(expression)), false},
+		{"collation", notEmpty(keep), false}, {"hint", hint, false}, {"let", notEmpty(names(expression)), false},
 	},
 	"distinct": {{"key", path, false}, {"query", filter, true}, {"collation", notEmpty(keep), false}},
 	"count": {
@@ -113,14 +113,17 @@ func Transform(dst, shape []byte, name func(string) string) []byte {
 	return value.End(dst, mark)
 }
 
-// TransformPart appends an element that is no part of a shape but has a form of its own, such as a hint.
-func TransformPart(dst []byte, key string, v value.Value, f func(*writer, []byte, []byte, value.Value) []byte, name func(string) string) []byte {
-	return f(&writer{shaped: true, name: name}, dst, []byte(key), v)
+// AppendHint appends an index that a command names, which is no part of a find's shape: its pattern, or its name.
+func AppendHint(dst []byte, v value.Value) []byte { return hint(&writer{}, dst, []byte("hint"), v) }
+
+// TransformHint is Transform for what AppendHint made.
+func TransformHint(dst []byte, v value.Value, name func(string) string) []byte {
+	return hint(&writer{shaped: true, name: name}, dst, []byte("hint"), v)
 }
 
-// Part appends the shape of a value that is no part of a command's shape.
-func Part(dst []byte, key string, v value.Value, f func(*writer, []byte, []byte, value.Value) []byte) []byte {
-	return f(&writer{}, dst, []byte(key), v)
+// AppendLiteral appends a value of which only the type is shown.
+func AppendLiteral(dst []byte, key string, v value.Value) []byte {
+	return literal(&writer{}, dst, []byte(key), v)
 }
 
 // Hash is the queryShapeHash of a shape.

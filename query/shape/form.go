@@ -165,16 +165,13 @@ func collection(w *writer, dst, key []byte, v value.Value) []byte {
 	return whole(w, dst, key, v)
 }
 
-// Hint is an index by its name or its pattern.
-func Hint(w *writer, dst, key []byte, v value.Value) []byte {
+// hint is an index by its name or its pattern.
+func hint(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Document {
 		return notEmpty(sortOrder)(w, dst, key, v)
 	}
 	return whole(w, dst, key, v)
 }
-
-// Literal is a value of which only the type is shown.
-func Literal(w *writer, dst, key []byte, v value.Value) []byte { return literal(w, dst, key, v) }
 
 // list is an array whose elements have one form.
 func list(f form) form {
