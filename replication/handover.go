@@ -111,7 +111,7 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 	if err != nil {
 		return err
 	}
-	_, err = r.awaitDeposed(ctx, l.term, time.Second)
+	_, err = r.awaitDeposed(ctx, l.term, time.Second, func() bool { return false })
 	return err
 }
 
@@ -132,24 +132,40 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 		if !frozen.IsZero() {
 			r.freezeUntil(frozen)
 		}
+		r.handing.Store(id)
 		r.loop.rn.TransferLeader(id)
 	})
+	defer r.handing.Store(0)
 	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
 		return true, err
 	}
 	if err != nil || !asked {
 		return false, err
 	}
-	return r.awaitDeposed(ctx, term, max(r.electionTimeout()/2, 100*time.Millisecond))
+	return r.awaitDeposed(ctx, term, max(r.electionTimeout()/2, 100*time.Millisecond), func() bool { return r.handing.Load() == 0 })
 }
 
-// awaitDeposed waits until this member does not lead a term any more and the engine refuses writes.
-func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duration) (bool, error) {
+// refused takes in that a member that was asked to take over does not stand: it was frozen or put into maintenance since it
+// was last heard of. Raft would hold up all writes for an election timeout.
+func (r *Raft) refused(id uint64) {
+	if !r.handing.CompareAndSwap(id, 0) {
+		return
+	}
+	r.log.Info().Uint64("member", id-1).Msg("the member that was to take over does not stand for election")
+	r.in.push(input{f: func() {
+		if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == id {
+			rn.TransferLeader(r.id.Load()) // to itself: raft's way of calling it off
+		}
+	}})
+}
+
+// awaitDeposed waits until this member does not lead a term any more and the engine refuses writes, or the attempt is over.
+func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duration, over func() bool) (bool, error) {
 	for end := time.Now().Add(limit); ; {
 		if l := r.lead.Load(); (l.term != term || l.state != raft.StateLeader) && r.primary.Load() != term {
 			return true, nil
 		}
-		if time.Now().After(end) {
+		if time.Now().After(end) || over() {
 			return false, nil
 		}
 		if err := r.wait(ctx, time.Millisecond); err != nil {

@@ -180,6 +180,9 @@ func (r *Raft) step(m *raftpb.Message) {
 		return
 	}
 	if m.GetType() == raftpb.MsgTimeoutNow && !r.electable() {
+		if p := r.peer(m.GetFrom()); p != nil {
+			p.call() // its report says so
+		}
 		return
 	}
 	_ = r.loop.rn.Step(m) // it refuses what is out of date

@@ -487,6 +487,9 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	} else if e.to != r.id.Load() && e.to != 0 && called {
 		r.misnamed(e)
 	}
+	if e.report.flags&reportElectable == 0 {
+		r.refused(id)
+	}
 	if e.report.flags&reportEmpty != 0 {
 		r.startSnapshot(id) // whatever raft believes that it has
 	}

@@ -37,6 +37,7 @@ type Raft struct {
 	// announced is the term in which the observer has been told that this member is writable.
 	announced atomic.Uint64
 	together  atomic.Bool   // all members end at once
+	handing   atomic.Uint64 // the member that is asked to take over, 0 for none
 	growing   atomic.Bool   // members of the configuration are to vote and do not yet
 	applied   atomic.Uint64 // what raft has handed out; a delayed member's engine is behind it
 	pending   atomic.Int64  // messages the appender has not dealt with

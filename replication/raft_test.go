@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -63,6 +64,38 @@ func TestFailoverOfTheStarved(t *testing.T) {
 	if median := all[len(all)/2]; median > 5*time.Second {
 		t.Errorf("half of the elections took longer than %v", median)
 	}
+}
+
+// A member that was asked to take over and does not stand, which the primary could not know, does not hold up writes and
+// the step-down for an election timeout.
+func TestHandoverToOneThatRefuses(t *testing.T) {
+	simulate(t, 6, three, func(s *simulation) {
+		s.found(simConfig(10*time.Second, three...))
+		s.settle(time.Second)
+		p := s.awaitPrimary(time.Second)
+		a, b := s.nodes["b:1"], s.nodes["c:1"]
+		if err := b.r.Freeze(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second) // the primary has heard
+		s.mu.Lock()
+		s.cut[[2]string{a.host, p.host}] = true
+		s.mu.Unlock()
+		if err := errors.Join(a.r.Freeze(time.Minute), b.r.Freeze(0)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		start := time.Now()
+		go func() { done <- p.r.StepDown(background, time.Minute, 10*time.Second, false) }()
+		time.Sleep(50 * time.Millisecond)
+		s.heal(three)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if n := s.awaitPrimary(time.Second); n != b || time.Since(start) > 2*time.Second {
+			t.Errorf("%s took over after %v", n.host, time.Since(start))
+		}
+	})
 }
 
 // A primary whose services wait for something while they step up is not held up by that once it is deposed: it can be

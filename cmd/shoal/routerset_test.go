@@ -119,24 +119,15 @@ func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int
 	for ctx.Err() == nil {
 		id := bson.D{{Key: "_id", Value: fmt.Sprintf("%d-%d", w, n)}}
 		run := context.Background()
-		began := time.Now()
-		if _, err := coll.InsertOne(run, append(id, bson.E{Key: "n", Value: 0})); err != nil {
-			c.t.Errorf("insert: %v", err)
+		began, late := time.Now(), measureLag()
+		err := insertRaiseRead(run, coll, id)
+		if took, lag := time.Since(began), late(); err != nil || took > 2*time.Second+lag {
+			c.t.Errorf("an insert, an update and a read took %v (the machine was late by %v): %v", took, lag, err)
+		}
+		if err != nil {
 			return n
 		}
 		n++
-		if _, err := coll.UpdateOne(run, id, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}); err != nil {
-			c.t.Errorf("update: %v", err)
-			return n
-		}
-		var d struct{ N int }
-		if err := coll.FindOne(run, id).Decode(&d); err != nil || d.N != 1 {
-			c.t.Errorf("read: %v, %v", d, err)
-			return n
-		}
-		if took := time.Since(began); took > 2*time.Second {
-			c.t.Errorf("an insert, an update and a read took %v", took)
-		}
 		if rnd.Intn(4) == 0 {
 			if _, err := far.CountDocuments(run, bson.D{}); err != nil {
 				c.t.Errorf("count on secondaries: %v", err)
@@ -145,6 +136,20 @@ func (c *replicatedCluster) work(ctx context.Context, w int, rnd *rand.Rand) int
 		}
 	}
 	return n
+}
+
+func insertRaiseRead(ctx context.Context, coll *mongo.Collection, id bson.D) error {
+	if _, err := coll.InsertOne(ctx, append(id, bson.E{Key: "n", Value: 0})); err != nil {
+		return fmt.Errorf("insert: %w", err)
+	}
+	if _, err := coll.UpdateOne(ctx, id, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}); err != nil {
+		return fmt.Errorf("update: %w", err)
+	}
+	var d struct{ N int }
+	if err := coll.FindOne(ctx, id).Decode(&d); err != nil || d.N != 1 {
+		return fmt.Errorf("read %v: %w", d, err)
+	}
+	return nil
 }
 
 // Reads go where their preference says, cursors stay there, and config.shards follows the members.

@@ -101,30 +101,53 @@ func TestSnapshotSpeed(t *testing.T) {
 	if err := os.RemoveAll(rs.dbpath(victim)); err != nil {
 		t.Fatal(err)
 	}
-	writing, done := context.WithCancel(ctx)
-	var longest atomic.Int64
-	var writes atomic.Int64
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for writing.Err() == nil {
-			start := time.Now()
-			if _, err := coll.InsertOne(ctx, bson.D{{Key: "at", Value: start}}); err != nil {
-				t.Error(err)
-			}
-			writes.Add(1)
-			longest.Store(max(longest.Load(), int64(time.Since(start))))
-		}
-	}()
+	insert := func() error {
+		_, err := coll.InsertOne(ctx, bson.D{{Key: "at", Value: time.Now()}})
+		return err
+	}
+	alone := timedWriters(t, 4, insert)
+	time.Sleep(5 * time.Second)
+	t.Logf("two members, nothing else: %s", alone())
+	meanwhile := timedWriters(t, 4, insert)
 	start := time.Now()
 	rs.start(victim)
 	rs.waitReady(4 * time.Minute)
 	took := time.Since(start)
-	done()
-	<-stopped
-	t.Logf("%d MB in %v: %.0f MB/s; meanwhile %d writes, the longest of %v", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds(), writes.Load(),
-		time.Duration(longest.Load()).Round(time.Millisecond))
+	t.Logf("while the third copies: %s", meanwhile())
+	t.Logf("%d MB in %v: %.0f MB/s", mb, took.Round(time.Millisecond), float64(mb)/took.Seconds())
+	after := timedWriters(t, 4, insert)
+	time.Sleep(5 * time.Second)
+	t.Logf("afterwards: %s", after())
 	rs.sameEverywhere(20*time.Second, "bench")
+}
+
+// timedWriters has clients write all the time; the result ends it and tells how long writes took.
+func timedWriters(t *testing.T, clients int, write func() error) (times func() string) {
+	var mu sync.Mutex
+	var all []time.Duration
+	var wg sync.WaitGroup
+	var over atomic.Bool
+	began := time.Now()
+	for range clients {
+		wg.Go(func() {
+			for !over.Load() {
+				start := time.Now()
+				if err := write(); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				all = append(all, time.Since(start))
+				mu.Unlock()
+			}
+		})
+	}
+	return func() string {
+		over.Store(true)
+		wg.Wait()
+		slices.Sort(all)
+		at := func(p float64) time.Duration { return all[int(p*float64(len(all)-1))].Round(10 * time.Microsecond) }
+		return fmt.Sprintf("%.0f writes/s, p50 %v, p99 %v, p99.9 %v, longest %v", float64(len(all))/time.Since(began).Seconds(), at(0.5), at(0.99), at(0.999), at(1))
+	}
 }
 
 // failover writes without a pause while the primary goes, and gives the longest time that one write took.
