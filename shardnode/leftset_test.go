@@ -378,11 +378,15 @@ func TestClosingWithLeftWrites(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.ok("d", `{"create": "other"}`)
 	m.loseMajority()
+	if code := n.code("d", wcTimeout(`{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`)); code != int32(mongoerr.WriteConcernTimeout) {
+		t.Errorf("an index build: %d", code)
+	}
 	for i := range 40 { // more than may be in flight
-		leftBehind(t, n, "d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "writeConcern": {"w": "majority", "wtimeout": 10}}`, i+10))
+		leftBehind(t, n, "d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d}], "writeConcern": {"w": "majority", "wtimeout": 10}}`, i+10))
 		if i == 20 {
-			leftBehind(t, n, "d", wcTimeout(inSession(`{"insert": "c", "documents": [{"_id": 2}]}`, 1)))
+			leftBehind(t, n, "d", wcTimeout(inSession(`{"insert": "other", "documents": [{"_id": 2}]}`, 1)))
 		}
 	}
 }

@@ -163,6 +163,25 @@ func TestStepsWithoutAMajority(t *testing.T) {
 	}
 }
 
+// What a command may do behind what it has left is bounded: the rest is refused, and not executed.
+func TestStepsBehindAreBounded(t *testing.T) {
+	m := newTestMembers(t, 10*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
+	m.loseMajority()
+	one := `{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}`
+	r := n.do("d", wcTimeout(`{"update": "c", "updates": [`+strings.Repeat(one+", ", 5100)+one+`]}`))
+	if got := shown(t, r, "ok", "n", "nModified", "writeErrors"); got != `{ ok: 1.0, n: 5000, nModified: 5000, writeErrors: [ { index: 5000, code: 64, errmsg: `+
+		`"waiting for replication timed out, so that this statement was not executed" } ] }` || r["writeConcernError"] == nil {
+		t.Errorf("%.500s", got)
+	}
+	m.heal()
+	n.awaitNoneLeft()
+	if got := n.there("d.c"); got != "{ _id: 1, x: 5000 }" {
+		t.Errorf("in the end: %s", got)
+	}
+}
+
 // A command that its maxTimeMS ends between its steps leaves no collection of its own.
 func TestEndedStepsAreCleanedUp(t *testing.T) {
 	m := newTestMembers(t, 10*time.Second)
@@ -196,8 +215,16 @@ func TestStepDownBetweenSteps(t *testing.T) {
 	n := m.primary()
 	beforeSteps(n)
 	m.loseMajority()
-	leftBehind(t, n, "d", wcTimeout(`{"aggregate": "src", "pipeline": [{"$out": "out2"}], "cursor": {}}`))
-	leftBehind(t, n, "admin", wcTimeout(`{"renameCollection": "d.moving", "to": "e.moved"}`))
+	for _, s := range []leftStep{
+		{db: "d", cmd: `{"aggregate": "src", "pipeline": [{"$out": "out2"}], "cursor": {}}`},
+		{db: "admin", cmd: `{"renameCollection": "d.moving", "to": "e.moved"}`},
+	} {
+		r := n.do(s.db, wcTimeout(s.cmd))
+		code, _ := r["code"].(int32)
+		if r["ok"] == 1.0 && r["writeConcernError"] == nil || r["ok"] != 1.0 && !mongoerr.Code(code).IsRetryableWrite() { // it may be deposed by now
+			t.Errorf("%s: %v", s.cmd, r)
+		}
+	}
 	n.awaitNoneLeft()
 	m.heal()
 	p := m.primary()

@@ -24,6 +24,7 @@ type Trail struct {
 	size  int
 	batch *pebble.Batch // the keys of those in kept, readable; not changed by who reads it
 	view  *UnitOfWork   // has batch, for snapshots; never committed
+	ddl   []*UnitOfWork // those in kept that change the catalog
 }
 
 // keptUnit is a unit with copies of what its committer may be working on: its keys, with the timestamp `pending`, and what
@@ -56,9 +57,17 @@ func (t *Trail) Follow(l *Left) *Trail {
 	if k := t.e.keep(u); k != nil {
 		t.size += k.keys.Len()
 		t.kept = append(t.kept, *k)
-		_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+		t.show(k)
 	}
 	return t
+}
+
+// show makes what a unit writes part of the view.
+func (t *Trail) show(k *keptUnit) {
+	_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+	if staged := &k.unit.catalogs; len(staged.edits)+len(staged.marks) > 0 {
+		t.ddl = append(t.ddl, k.unit)
+	}
 }
 
 // Full tells whether nothing more may follow. A trail that is nil has room.
@@ -102,8 +111,8 @@ func (t *Trail) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
 	if t == nil {
 		return cat
 	}
-	for _, k := range t.kept {
-		staged := &k.unit.catalogs
+	for _, u := range t.ddl {
+		staged := &u.catalogs
 		cat = applyEdits(cat, staged.edits)
 		for i := range staged.marks {
 			if cur, next := staged.marks[i].apply(cat); next != nil {
@@ -134,9 +143,9 @@ func (t *Trail) shed() (some bool) {
 
 // rebuild makes the readable batch anew. Snapshots that were given out keep the one before.
 func (t *Trail) rebuild() {
-	t.batch = t.e.db.NewIndexedBatch()
-	for _, k := range t.kept {
-		_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+	t.batch, t.ddl = t.e.db.NewIndexedBatch(), nil
+	for i := range t.kept {
+		t.show(&t.kept[i])
 	}
 	t.view = &UnitOfWork{e: t.e, batch: t.batch}
 }
