@@ -148,7 +148,7 @@ func bulkStatement(kind string, d []byte) (name, list string, st []byte, err err
 	case "delete":
 		name, list = "delete", "deletes"
 	default:
-		return "", "", nil, command.UnknownField("bulkWrite.ops." + kind)
+		return "", "", nil, command.UnknownField("bulkWrite." + kind)
 	}
 	out, mark := value.Begin(nil)
 	out = value.Append(out, "q", value.Lookup(d, "filter"))

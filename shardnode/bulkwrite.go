@@ -131,7 +131,7 @@ func (b *bulkWrite) parse() error {
 		if err != nil {
 			return err
 		}
-		if at < 0 || at >= int64(len(names)) {
+		if at >= int64(len(names)) {
 			return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 		}
 		o.ns, o.uuid = names[at], uuids[at]
@@ -146,8 +146,8 @@ func (b *bulkWrite) parse() error {
 		if !ok {
 			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", ns)
 		}
-		if err := command.CheckDBName(db); err != nil {
-			return err
+		if command.CheckDBName(db) != nil {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", db)
 		}
 		if err := command.CheckCollName(db, coll); err != nil {
 			return err
@@ -187,7 +187,7 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	switch name {
 	case "insert", "update", "delete":
 	default:
-		return o, 0, command.UnknownField("bulkWrite.ops." + name)
+		return o, 0, command.UnknownField("bulkWrite." + name)
 	}
 	switch {
 	case v.T == value.Null:
@@ -195,7 +195,9 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	case !v.T.Numeric():
 		return o, 0, command.WrongType(name+"."+name, v.T, command.TNumber)
 	}
-	at = command.LongOf(v)
+	if at = command.LongOf(v); at < 0 {
+		return o, 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", name, at)
+	}
 	if name != "insert" {
 		o.stmt = &statement{let: let}
 	}

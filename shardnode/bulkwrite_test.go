@@ -48,6 +48,15 @@ func TestBulkWrite(t *testing.T) {
 			t.Errorf("%s: code %d, want %d", s.cmd, got, s.code)
 		}
 	}
+	for cmd, want := range map[string]string{
+		`{"bulkWrite": 1, "ops": [{"insert": -1, "document": {}}], "nsInfo": [{"ns": "d.one"}]}`: "BSON field 'insert' value must be >= 0, actual value '-1'",
+		`{"bulkWrite": 1, "ops": [{"replace": 0}], "nsInfo": [{"ns": "d.one"}]}`:                 "BSON field 'bulkWrite.replace' is an unknown field.",
+		`{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "."}]}`:      "Invalid namespace specified for bulkWrite: ''",
+	} {
+		if got := n.do("admin", cmd)["errmsg"]; got != want {
+			t.Errorf("%s: %v, want %s", cmd, got, want)
+		}
+	}
 }
 
 // TestBulkWriteRetried sends a retryable bulkWrite twice: the second time nothing is done again.

@@ -173,7 +173,7 @@ func parseBucketAuto(o *Options, v value.Value) (*bucketAutoStage, error) {
 			}
 			s.round, err = newRounder(e.Str())
 		default:
-			err = mongoerr.Newf(40245, "Unrecognized option to $bucketAuto: %s.", k)
+			err = mongoerr.Newf(40245, "Unrecognized option to $bucketAuto: %s", k)
 		}
 		if err != nil {
 			return nil, err

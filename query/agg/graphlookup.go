@@ -29,6 +29,9 @@ func parseGraphLookup(o *Options, v value.Value) (*graphStage, error) {
 	if v.T != value.Document {
 		return nil, mongoerr.Newf(mongoerr.FailedToParse, "the $graphLookup stage specification must be an object, but found %s", v.T.Name())
 	}
+	if value.Lookup(v.Doc(), "from").T == value.Missing {
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "missing 'from' option to $graphLookup stage specification: %s", value.ShowDoc(v.Doc()))
+	}
 	s := &graphStage{arg: v, maxDepth: -1}
 	s.sub.ns.DB = o.NS.DB
 	for k, e := range value.Elements(v.Doc()) {

@@ -92,7 +92,7 @@ func (i *infoSource) Close() {
 
 func checkCollStats(o *Options, v value.Value) error {
 	if v.T != value.Document {
-		return mongoerr.Newf(5447000, "$collStats must take a nested object but found: $collStats: %s", expr.Show(v))
+		return mongoerr.Newf(5447000, "$collStats must take a nested object but found: $collStats: %s", value.Show(v))
 	}
 	for k, e := range value.Elements(v.Doc()) {
 		name := "$collStats." + k
@@ -391,6 +391,9 @@ func checkQuerySettings(o *Options, v value.Value) error {
 type documentsStage struct{ e *expr.Expr }
 
 func parseDocuments(o *Options, v value.Value) (*documentsStage, error) {
+	if v.T == value.Document && value.Count(v.Doc()) == 0 { // the stage is a projection of what it is given
+		return nil, mongoerr.New(51270, "Invalid empty sub-projection: _tempDocumentsField")
+	}
 	if o.within == topLevel && o.NS.Coll != DatabaseAggregate {
 		return nil, mongoerr.New(mongoerr.InvalidNamespace, "'$documents' can only be run with {aggregate: 1}")
 	}

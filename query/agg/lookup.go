@@ -216,7 +216,7 @@ func (s *lookupStage) parseFrom(o *Options, from, pipeline value.Value) error {
 	case value.Document:
 		return s.parseFromObject(from)
 	}
-	return mongoerr.Newf(mongoerr.FailedToParse, "$lookup argument 'from: %s' must be a string, is type %s", expr.Show(from), from.T.Name())
+	return mongoerr.Newf(mongoerr.FailedToParse, "$lookup argument 'from: %s' must be a string, is type %s", value.Show(from), from.T.Name())
 }
 
 // parseFromObject reads {db, coll}, which only internal collections may be named by.
@@ -486,7 +486,9 @@ func parseUnionWith(o *Options, v value.Value) (*unionStage, error) {
 	var pipeline value.Value
 	switch v.T {
 	case value.String:
-		s.sub.ns.Coll = v.Str()
+		if s.sub.ns.Coll = v.Str(); s.sub.ns.Coll == "" {
+			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "Namespace %sis not a valid collection name", o.NS.DB)
+		}
 	case value.Document:
 		for k, e := range value.Elements(v.Doc()) {
 			switch k {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ type limitStage struct{ n int64 }
 // countArgument reads the non-negative whole number of $limit and $skip.
 func countArgument(name string, v value.Value, code mongoerr.Code) (int64, error) {
 	bad := func(what string) (int64, error) {
-		return 0, mongoerr.Newf(code, "invalid argument to %s stage: Expected %s in: %s: %s", name, what, name, expr.Show(v))
+		return 0, mongoerr.Newf(code, "invalid argument to %s stage: Expected %s in: %s: %s", name, what, name, value.Show(v))
 	}
 	if !v.T.Numeric() {
 		return bad("a number")
@@ -244,6 +245,21 @@ type rootSource struct {
 	frame *expr.Frame
 }
 
+// read is what of a document the expression reads: of its top-level fields, no others.
+func (s *rootSource) read(doc []byte) []byte {
+	d := s.e.Deps()
+	if d.Whole {
+		return doc
+	}
+	out, m := value.Begin(nil)
+	for k, v := range value.Elements(doc) {
+		if slices.ContainsFunc(d.Paths, func(p string) bool { return p == k || strings.HasPrefix(p, k+".") }) {
+			out = value.Append(out, k, v)
+		}
+	}
+	return value.End(out, m)
+}
+
 func (s *rootSource) Next(ctx context.Context) (Doc, bool, error) {
 	d, ok, err := s.Source.Next(ctx)
 	if err != nil || !ok {
@@ -256,7 +272,7 @@ func (s *rootSource) Next(ctx context.Context) (Doc, bool, error) {
 	}
 	if v.T != value.Document {
 		return d, false, mongoerr.Newf(40228, "'newRoot' expression  must evaluate to an object, but resulting value was: %s. Type of "+
-			"resulting value: '%s'. Input document: %s", expr.Show(v), v.T.Name(), expr.Show(value.NewDocument(d.Raw)))
+			"resulting value: '%s'. Input document: %s", expr.Show(v), v.T.Name(), expr.Show(value.NewDocument(s.read(d.Raw))))
 	}
 	if len(v.Doc()) > maxInternal {
 		return d, false, mongoerr.Newf(10334, "BSONObj size: %d is invalid. Size must be between 0 and %d", len(v.Doc()), maxInternal)

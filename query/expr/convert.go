@@ -574,8 +574,15 @@ func textToBinary(v value.Value, conv *conversion) ([]byte, error) {
 	if conv.format == "" {
 		return nil, mongoerr.New(4341115, "Format must be specified when converting from 'string' to 'binData'")
 	}
-	if (conv.format == "uuid") != (conv.subtype == 4) {
-		return nil, errConvert("Only the UUID format is allowed with the UUID subtype: format '%s', subtype %d", conv.format, conv.subtype)
+	failed := func(why string) error {
+		return errConvert("Failed to parse BinData '%s' in $convert with no onError value: %s", s, why)
+	}
+	notValid := failed("Input is not a valid " + formatNames[conv.format] + " string.")
+	switch {
+	case conv.format == "uuid" && conv.subtype != 4:
+		return nil, failed("Only the UUID subtype (4) is allowed with the 'uuid' format.")
+	case conv.format != "uuid" && conv.subtype == 4:
+		return nil, notValid
 	}
 	var b []byte
 	var err error
@@ -590,14 +597,17 @@ func textToBinary(v value.Value, conv *conversion) ([]byte, error) {
 		b = []byte(s)
 	case "uuid":
 		if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-			return nil, errConvert("Input is not a valid UUID string: %s", s)
+			return nil, notValid
 		}
 		b, err = hex.DecodeString(strings.ReplaceAll(s, "-", ""))
 	default:
 		return nil, errConvert("Use of 'auto' format is not supported when converting from string to BinData")
 	}
 	if err != nil || conv.format == "uuid" && len(b) != 16 {
-		return nil, errConvert("Input is not a valid %s string: %s", conv.format, s)
+		return nil, notValid
 	}
 	return b, nil
 }
+
+// formatNames are the formats of text as messages call them.
+var formatNames = map[string]string{"base64": "base64", "base64url": "base64url", "hex": "hex", "utf8": "utf8", "uuid": "UUID", "auto": "auto"}

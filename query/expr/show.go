@@ -10,7 +10,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Show prints a value as the server's messages do: { a: 1, b: "x" }.
+// Show prints a value as messages of evaluations do: {a: 1, b: "x"}, BinData(0, "FF"). Those of parsers look different, see
+// value.Show.
 func Show(v value.Value) string {
 	var b strings.Builder
 	show(&b, v)
@@ -39,9 +40,9 @@ func show(b *strings.Builder, v value.Value) {
 		t, i := v.Timestamp()
 		fmt.Fprintf(b, "Timestamp(%d, %d)", t, i)
 	case value.ObjectID:
-		b.WriteString("ObjectId('" + hex.EncodeToString(v.Bytes()) + "')")
+		b.WriteString(hex.EncodeToString(v.Bytes()))
 	case value.Binary:
-		fmt.Fprintf(b, "BinData(%d, %s)", v.Subtype(), strings.ToUpper(hex.EncodeToString(v.Bytes())))
+		fmt.Fprintf(b, "BinData(%d, \"%s\")", v.Subtype(), strings.ToUpper(hex.EncodeToString(v.Bytes())))
 	case value.Regex:
 		p, o := v.Regex()
 		b.WriteString("/" + p + "/" + o)
@@ -53,11 +54,9 @@ func show(b *strings.Builder, v value.Value) {
 }
 
 func showNested(b *strings.Builder, v value.Value) {
-	open, end, inner := "{", "}", ""
+	open, end := "{", "}"
 	if v.T == value.Array {
 		open, end = "[", "]"
-	} else {
-		inner = " "
 	}
 	b.WriteString(open)
 	n := 0
@@ -67,19 +66,13 @@ func showNested(b *strings.Builder, v value.Value) {
 			break
 		}
 		if n > 0 {
-			b.WriteString(",")
-		}
-		if n > 0 || inner != "" {
-			b.WriteString(" ")
+			b.WriteString(", ")
 		}
 		if v.T == value.Document {
 			b.Write(k)
 			b.WriteString(": ")
 		}
 		show(b, e)
-	}
-	if n > 0 {
-		b.WriteString(inner)
 	}
 	b.WriteString(end)
 }

@@ -61,7 +61,7 @@ func parsePart(k string, v value.Value) (part Part, err error) {
 		part.Sign = -1 // the best first, and of distances the greatest
 		return part, err
 	case !v.T.Numeric():
-		return part, mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, expr.Show(v))
+		return part, mongoerr.Newf(15974, "Illegal key in $sort specification: %s: %s", k, value.Show(v))
 	}
 	n := math.Trunc(v.AsFloat64())
 	if v.T == value.Decimal128 {
@@ -84,7 +84,7 @@ func metaKind(v value.Value) (string, error) {
 		return "", mongoerr.New(17312, "$meta is the only expression supported by $sort right now")
 	}
 	if m.T != value.String || !metaKinds[m.Str()] {
-		return "", mongoerr.Newf(31138, "Illegal $meta sort: $meta: %s", expr.Show(m))
+		return "", mongoerr.Newf(31138, "Illegal $meta sort: $meta: %s", value.Show(m))
 	}
 	return m.Str(), nil
 }

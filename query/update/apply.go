@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -34,7 +33,7 @@ func (r *run) dotted() string { return strings.Join(r.path, ".") }
 
 // docID names the document in messages.
 func (r *run) docID() string {
-	return "{_id: " + expr.Show(value.Lookup(r.ctx.Doc, "_id")) + "}"
+	return "{_id: " + value.Show(value.Lookup(r.ctx.Doc, "_id")) + "}"
 }
 
 func (n *node) kid(kids []*node, key []byte) int {
@@ -182,7 +181,7 @@ func (r *run) change(dst, key []byte, v value.Value, n *node, inArray bool) ([]b
 		dst = append(append(append(dst, byte(v.T)), key...), 0)
 		return r.array(dst, v, n)
 	case len(n.filtered) > 0:
-		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot apply array updates to non-array element %s: %s", n.name, expr.Show(v))
+		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot apply array updates to non-array element %s: %s", n.name, value.Show(v))
 	case v.T == value.Document:
 		dst = append(append(append(dst, byte(v.T)), key...), 0)
 		return r.object(dst, v.Doc(), n)
@@ -226,17 +225,17 @@ func (r *run) notViable(first, n *node, v value.Value) error {
 		if t, ok := n.op.(*renameTarget); ok && !t.source.present(r) {
 			return nil
 		}
-		return mongoerr.Newf(mongoerr.PathNotViable, "Cannot create field '%s' in element {%s: %s}", first.name, name, expr.Show(v))
+		return mongoerr.Newf(mongoerr.PathNotViable, "Cannot create field '%s' in element {%s: %s}", first.name, name, value.Show(v))
 	}
 	if s, ok := n.op.(*renameSource); ok {
 		return mongoerr.Newf(mongoerr.PathNotViable, "cannot use the part (%s of %s) to traverse the element ({%s: %s})",
-			name, s.path, name, expr.Show(v))
+			name, s.path, name, value.Show(v))
 	}
 	if n.flag&anyPath != 0 {
 		return nil
 	}
 	return mongoerr.Newf(mongoerr.PathNotViable, "Cannot use the part (%s) of (%s.%s) to traverse the element ({%s: %s})",
-		first.name, r.dotted(), first.name, name, expr.Show(v))
+		first.name, r.dotted(), first.name, name, value.Show(v))
 }
 
 // array appends the array v with the changes of n.

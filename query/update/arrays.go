@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -217,7 +216,7 @@ func parseAddToSet(c *compiler, _ string, v value.Value) (operator, error) {
 					"The argument to $each in $addToSet must be an array but it was of type %s", each.T.Name())
 			}
 			if _, _, more := it.Next(); more {
-				return nil, mongoerr.Newf(mongoerr.BadValue, "Found unexpected fields after $each in $addToSet: %s", expr.Show(v))
+				return nil, mongoerr.Newf(mongoerr.BadValue, "Found unexpected fields after $each in $addToSet: %s", value.Show(v))
 			}
 			o.each = value.Values(each.Doc())
 			return o, nil
@@ -263,11 +262,11 @@ type pop struct{ first bool }
 
 func parsePop(_ *compiler, path string, v value.Value) (operator, error) {
 	if !v.T.Numeric() {
-		return nil, mongoerr.Newf(mongoerr.FailedToParse, "Expected a number in: %s: %s", path, expr.Show(v))
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "Expected a number in: %s: %s", path, value.Show(v))
 	}
 	n, ok := v.AsInt64()
 	if !ok {
-		return nil, mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: %s: %s", path, expr.Show(v))
+		return nil, mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer: %s: %s", path, value.Show(v))
 	}
 	if n != 1 && n != -1 {
 		return nil, mongoerr.Newf(mongoerr.FailedToParse, "$pop expects 1 or -1, found: %d", n)

@@ -71,7 +71,7 @@ func compileOperators(u value.Value, opts Options) (*Update, error) {
 	for _, af := range opts.ArrayFilters {
 		if id, _ := filterName(af.Doc()); !filters[id].used {
 			return nil, mongoerr.Newf(mongoerr.FailedToParse,
-				"The array filter for identifier '%s' was not used in the update %s", id, expr.Show(u))
+				"The array filter for identifier '%s' was not used in the update %s", id, value.Show(u))
 		}
 	}
 	return &Update{form: operators, root: c.root, paths: c.paths, position: c.position}, nil
@@ -86,7 +86,7 @@ func (c *compiler) addOperator(name string, v value.Value) error {
 	if v.T != value.Document {
 		return mongoerr.Newf(mongoerr.FailedToParse,
 			"Modifiers operate on fields but we found type %s instead. For example: {$mod: {<field>: ...}} not {%s: %s}",
-			v.T.Name(), name, expr.Show(v))
+			v.T.Name(), name, value.Show(v))
 	}
 	for it := value.Walk(v.Doc()); ; {
 		k, arg, ok := it.Next()
@@ -159,7 +159,7 @@ func (c *compiler) checkPath(path string) error {
 
 // addRename puts two operators in the tree: one that takes the source away and one that sets the target.
 func (c *compiler) addRename(from string, arg value.Value) error {
-	shown := func() string { return from + ": " + expr.Show(arg) }
+	shown := func() string { return from + ": " + value.Show(arg) }
 	if arg.T != value.String {
 		return mongoerr.Newf(mongoerr.BadValue, "The 'to' field for $rename must be a string: %s", shown())
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/expr/decimal"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -39,14 +38,14 @@ type arithmetic struct {
 
 func parseInc(_ *compiler, path string, v value.Value) (operator, error) {
 	if !v.T.Numeric() {
-		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "Cannot increment with non-numeric argument: {%s: %s}", path, expr.Show(v))
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "Cannot increment with non-numeric argument: {%s: %s}", path, value.Show(v))
 	}
 	return &arithmetic{name: "$inc", by: v.Clone()}, nil
 }
 
 func parseMul(_ *compiler, path string, v value.Value) (operator, error) {
 	if !v.T.Numeric() {
-		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "Cannot multiply with non-numeric argument: {%s: %s}", path, expr.Show(v))
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "Cannot multiply with non-numeric argument: {%s: %s}", path, value.Show(v))
 	}
 	return &arithmetic{name: "$mul", by: v.Clone(), mul: true}, nil
 }
@@ -77,11 +76,11 @@ func (o *arithmetic) apply(r *run, old value.Value) (value.Value, error) {
 func showNumber(v value.Value) string {
 	switch v.T {
 	case value.Int32:
-		return "(NumberInt)" + expr.Show(v)
+		return "(NumberInt)" + value.Show(v)
 	case value.Int64:
-		return "(NumberLong)" + expr.Show(v)
+		return "(NumberLong)" + value.Show(v)
 	}
-	return expr.Show(v)
+	return value.Show(v)
 }
 
 func zeroLike(v value.Value) value.Value {
@@ -223,11 +222,11 @@ func parseBit(_ *compiler, _ string, v value.Value) (operator, error) {
 		name := string(k)
 		if name != "and" && name != "or" && name != "xor" {
 			return nil, mongoerr.Newf(mongoerr.BadValue, "The $bit modifier only supports 'and', 'or', and 'xor', not '%s' "+
-				"which is an unknown operator: {%s: %s}", name, name, expr.Show(arg))
+				"which is an unknown operator: {%s: %s}", name, name, value.Show(arg))
 		}
 		if arg.T != value.Int32 && arg.T != value.Int64 {
 			return nil, mongoerr.Newf(mongoerr.BadValue, "The $bit modifier field must be an Integer(32/64 bit); a '%s' is "+
-				"not supported here: {%s: %s}", arg.T.Name(), name, expr.Show(arg))
+				"not supported here: {%s: %s}", arg.T.Name(), name, value.Show(arg))
 		}
 		o.steps = append(o.steps, bitStep{name, arg})
 	}
@@ -246,7 +245,7 @@ func (o *bitOp) apply(r *run, old value.Value) (value.Value, error) {
 	default:
 		return old, mongoerr.Newf(mongoerr.BadValue,
 			"Cannot apply $bit to a value of non-integral type._id: %s has the field %s of non-integer type %s",
-			expr.Show(value.Lookup(r.ctx.Doc, "_id")), r.path[len(r.path)-1], old.T.Name())
+			value.Show(value.Lookup(r.ctx.Doc, "_id")), r.path[len(r.path)-1], old.T.Name())
 	}
 	n, long := old.Int64(), old.T == value.Int64
 	for _, s := range o.steps {
@@ -301,7 +300,7 @@ func (o *renameSource) present(r *run) bool {
 func (o *renameSource) inArray(r *run) error {
 	_, at := o.find(r.ctx.Doc)
 	return mongoerr.Newf(mongoerr.BadValue, "The source field cannot be an array element, '%s' in doc with _id: %s has an array "+
-		"field called '%s'", o.path, expr.Show(value.Lookup(r.ctx.Doc, "_id")), at[strings.LastIndexByte(at, '.')+1:])
+		"field called '%s'", o.path, value.Show(value.Lookup(r.ctx.Doc, "_id")), at[strings.LastIndexByte(at, '.')+1:])
 }
 
 type renameTarget struct {
@@ -331,5 +330,5 @@ func (o *renameTarget) arrayAbove(doc []byte) string {
 
 func targetInArray(r *run, at string) error {
 	return mongoerr.Newf(mongoerr.BadValue, "The destination field cannot be an array element, '%s' in doc with _id: %s has an "+
-		"array field called '%s'", r.dotted(), expr.Show(value.Lookup(r.ctx.Doc, "_id")), at[strings.LastIndexByte(at, '.')+1:])
+		"array field called '%s'", r.dotted(), value.Show(value.Lookup(r.ctx.Doc, "_id")), at[strings.LastIndexByte(at, '.')+1:])
 }

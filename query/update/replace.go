@@ -1,7 +1,6 @@
 package update
 
 import (
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -61,5 +60,5 @@ func alteredID(now value.Value) error {
 			"After applying the update, the (immutable) field '_id' was found to have been removed --")
 	}
 	return mongoerr.Newf(mongoerr.ImmutableField,
-		"After applying the update, the (immutable) field '_id' was found to have been altered to _id: %s", expr.Show(now))
+		"After applying the update, the (immutable) field '_id' was found to have been altered to _id: %s", value.Show(now))
 }
