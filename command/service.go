@@ -56,6 +56,7 @@ type Service struct {
 type Counter struct {
 	Total, Failed, Rejected atomic.Int64
 	Micros                  atomic.Int64
+	ArrayFilters, Pipelines atomic.Int64 // of updates: statements that have them
 }
 
 // NewService makes a service with an empty table.

@@ -244,8 +244,12 @@ func (s *Service) CommandCounters() []byte {
 	out = value.Append(out, "<UNKNOWN>", value.NewInt64(unknown))
 	for _, spec := range s.Table.Specs() {
 		c := s.CounterOf(spec)
-		out = value.Append(out, spec.Name, value.NewDocument(value.Doc(i64("failed", c.Failed.Load()), i64("rejected", c.Rejected.Load()),
-			i64("total", c.Total.Load()))))
+		fields := []value.Field{i64("failed", c.Failed.Load()), i64("rejected", c.Rejected.Load()), i64("total", c.Total.Load())}
+		switch spec.Name {
+		case "update", "findAndModify", "bulkWrite":
+			fields = append(fields, i64("arrayFilters", c.ArrayFilters.Load()), i64("pipeline", c.Pipelines.Load()))
+		}
+		out = value.Append(out, spec.Name, value.NewDocument(value.Doc(fields...)))
 	}
 	return value.End(out, m)
 }

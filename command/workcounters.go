@@ -4,23 +4,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/query/usage"
 	"github.com/shoaldb/shoal/query/value"
 )
 
 // WorkCounters is what serverStatus.metrics tells of the work that operations did.
 type WorkCounters struct {
 	returned, keys, docs, sorts, conflicts, scans, tailScans atomic.Int64
-	stages                                                   map[string]*atomic.Int64
-	names                                                    []string // of stages
+	used                                                     *usage.Counters
 }
 
-// Init names the stages that are counted.
-func (w *WorkCounters) Init(stages []string) {
-	w.names, w.stages = stages, make(map[string]*atomic.Int64, len(stages))
-	for _, s := range stages {
-		w.stages[s] = new(atomic.Int64)
-	}
-}
+// Init makes the counters of what commands use.
+func (w *WorkCounters) Init() { w.used = usage.New() }
 
 // Note counts an operation that ended.
 func (w *WorkCounters) Note(op *Op) {
@@ -39,36 +34,54 @@ func (w *WorkCounters) Note(op *Op) {
 	if st.HasSortStage {
 		w.sorts.Add(1)
 	}
-	if op.Req.Spec.Name == "aggregate" {
-		w.noteStages(op.Req.Doc("pipeline"))
+	w.noteUses(op)
+}
+
+// noteUses counts the stages and operators of a command, and of its statements.
+func (w *WorkCounters) noteUses(op *Op) {
+	list := ""
+	switch op.Req.Spec.Name {
+	case "update":
+		list = "updates"
+	case "delete":
+		list = "deletes"
+	case "bulkWrite":
+		list = "ops"
+	case "findAndModify":
+		w.noteUpdate(op, op.Req.Body, "update")
+		fallthrough
+	case "find", "aggregate", "count", "distinct":
+		w.used.Count(op.Req.Body)
+		return
+	default:
+		return
+	}
+	// A list that is malformed has been refused with an error of its own.
+	_ = op.Req.DocList(list).Each(list, func(_ int, doc []byte) error {
+		w.used.Count(doc)
+		switch list {
+		case "updates":
+			w.noteUpdate(op, doc, "u")
+		case "ops":
+			w.noteUpdate(op, doc, "updateMods")
+		}
+		return nil
+	})
+}
+
+// noteUpdate counts what an update does beyond the plain: filters of array elements, a pipeline in the place of operators.
+func (w *WorkCounters) noteUpdate(op *Op, statement []byte, field string) {
+	if !value.Lookup(statement, "arrayFilters").IsMissing() {
+		op.Service.CounterOf(op.Req.Spec).ArrayFilters.Add(1)
+	}
+	if value.Lookup(statement, field).T == value.Array {
+		op.Service.CounterOf(op.Req.Spec).Pipelines.Add(1)
 	}
 }
 
-func (w *WorkCounters) noteStages(pipeline []byte) {
-	for it := value.Walk(pipeline); ; {
-		_, stage, ok := it.Next()
-		if !ok {
-			return
-		}
-		if stage.T != value.Document {
-			continue
-		}
-		inner := value.Walk(stage.Doc())
-		if name, _, ok := inner.Next(); ok {
-			if c := w.stages[string(name)]; c != nil {
-				c.Add(1)
-			}
-		}
-	}
-}
-
-// Stages is metrics.aggStageCounters.
-func (w *WorkCounters) Stages() value.Field {
-	f := make([]value.Field, 0, len(w.names))
-	for _, n := range w.names {
-		f = append(f, i64(n, w.stages[n].Load()))
-	}
-	return subDoc("aggStageCounters", f...)
+// Uses are metrics.aggStageCounters and metrics.operatorCounters.
+func (w *WorkCounters) Uses() []value.Field {
+	return []value.Field{value.F("aggStageCounters", value.NewDocument(w.used.Stages.Doc())), value.F("operatorCounters", value.NewDocument(w.used.Operators()))}
 }
 
 // Returned is how many documents were sent to clients.

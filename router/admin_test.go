@@ -204,6 +204,7 @@ func TestRouterCountsWork(t *testing.T) {
 	c.expect(get(get(cursor, "open"), "total"), `0`)
 	c.expect(get(get(m, "aggStageCounters"), "$match"), `1`)
 	c.expect(get(get(get(m, "commands"), "find"), "total"), `2`)
+	c.expect(get(get(get(m, "operatorCounters"), "expressions"), "$add"), `0`)
 }
 
 func TestClusterCatalogKnowsWhereCollectionsAre(t *testing.T) {

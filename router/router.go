@@ -7,7 +7,6 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -40,7 +39,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		config:  reg.Config(),
 	}
 	r.cursors.init()
-	r.work.Init(agg.StageNames())
+	r.work.Init()
 	r.cursors.kill = r.closeRemote
 	s.Table.Add(r.specs()...)
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
@@ -52,8 +51,8 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 
 // metrics is the section metrics of a router's serverStatus: what it has counted itself.
 func (r *Router) metrics() []byte {
-	return value.Doc(r.work.Stages(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics(),
-		value.F("queryStats", value.NewDocument(r.Service.Queries.Status())))
+	return value.Doc(append(r.work.Uses(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics(),
+		value.F("queryStats", value.NewDocument(r.Service.Queries.Status())))...)
 }
 
 // OpDone counts an operation that ended.

@@ -273,13 +273,16 @@ func TestMetricsCountWork(t *testing.T) {
 	n.ok("d", `{"find": "c", "sort": {"b": 1}}`)
 	n.ok("d", `{"find": "c", "filter": {"a": {"$gte": 2}}}`)
 	n.ok("d", `{"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$count": "n"}], "cursor": {}}`)
+	n.ok("d", `{"update": "c", "updates": [{"q": {"a": {"$gt": 99}}, "u": [{"$set": {"b": {"$add": ["$a", 1]}}}]}, {"q": {"a": 99}, "u": {"$set": {"l.$[e]": 1}}, "arrayFilters": [{"e": 1}]}]}`)
 	id := n.ok("d", `{"find": "c", "filter": {"a": {"$gte": 0}}, "batchSize": 1, "noCursorTimeout": true}`)["cursor"].(bson.D)[1].Value.(int64)
 	open := figures()
 	n.ok("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id))
 	after := figures()
 	for name, want := range map[string]int64{
 		"document.returned": 3 + 2 + 1 + 3, "queryExecutor.collectionScans.total": 1, "queryExecutor.collectionScans.nonTailable": 1, "operation.scanAndOrder": 1,
-		"aggStageCounters.$match": 1, "aggStageCounters.$count": 1, "aggStageCounters.$group": 0,
+		"aggStageCounters.$match": 1, "aggStageCounters.$count": 1, "aggStageCounters.$group": 0, "aggStageCounters.$set": 1,
+		"operatorCounters.match.$gte": 2, "operatorCounters.match.$gt": 1, "operatorCounters.expressions.$add": 1,
+		"commands.update.pipeline": 1, "commands.update.arrayFilters": 1, "commands.update.total": 1,
 		"cursor.totalOpened": 1, "cursor.moreThanOneBatch": 1, "cursor.lifespan.lessThan1Second": 1, "cursor.open.noTimeout": 0,
 	} {
 		if got := after[name] - before[name]; got != want {

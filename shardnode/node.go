@@ -10,7 +10,6 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
@@ -88,7 +87,7 @@ func New(o Options) *Node {
 		n.now = time.Now
 	}
 	n.cursors.init()
-	n.sizes.work.Init(agg.StageNames())
+	n.sizes.work.Init()
 	n.ddl.init()
 	n.register(o.Service.Table)
 	return n

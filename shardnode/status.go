@@ -198,12 +198,11 @@ func (n *Node) metrics() []byte {
 	open, pinned, noTimeout := n.cursors.open()
 	w := &n.sizes.work
 	fields := []value.Field{
-		w.Stages(),
 		value.F("commands", value.NewDocument(n.Service.CommandCounters())),
 		n.cursors.Doc(i64("noTimeout", noTimeout), i64("pinned", pinned), i64("total", open)),
 		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", w.Returned()), i64("updated", n.sizes.Updates.Load())),
 	}
-	fields = append(fields, w.Executor()...)
+	fields = append(append(fields, w.Uses()...), w.Executor()...)
 	return value.Doc(append(fields,
 		sub("query", sub("planCache", sub("classic", i64("hits", n.plans.hits.Load()), i64("misses", n.plans.misses.Load()),
 			i64("replanned", n.plans.replanned.Load()), i64("skipped", n.plans.skipped.Load())))),

@@ -1,6 +1,10 @@
 package agg
 
 import (
+	"maps"
+	"slices"
+
+	"github.com/shoaldb/shoal/query/agg/accum"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/expr/decimal"
 	"github.com/shoaldb/shoal/query/value"
@@ -22,6 +26,11 @@ func init() {
 		"$locf":         parseFillFunc, "$linearFill": parseFillFunc,
 		"$minMaxScaler": parseScaler,
 	}
+}
+
+// WindowFunctions lists what $setWindowFields computes: accumulators, and functions of its own.
+func WindowFunctions() []string {
+	return append(slices.Sorted(maps.Keys(windowOnly)), accum.Names()...)
 }
 
 // windowFn adapts a function.

@@ -3,7 +3,9 @@ package match
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -31,6 +33,12 @@ func init() {
 		"$near": misplacedNear, "$nearSphere": misplacedNear, "$geoNear": misplacedNear, "$maxDistance": skipBound, "$minDistance": skipBound,
 	}
 }
+
+// topLevelOperators stand where a field name would; see topLevel.
+var topLevelOperators = []string{"$and", "$or", "$nor", "$comment", "$expr", "$where", "$text", "$jsonSchema", "$alwaysTrue", "$alwaysFalse", "$sampleRate"}
+
+// Operators lists the operators of filters.
+func Operators() []string { return append(slices.Sorted(maps.Keys(operators)), topLevelOperators...) }
 
 // operators parses {path: {$op: …, …}}, adding a node for each operator.
 func (p *parser) operators(and *Node, path string, doc []byte) error {

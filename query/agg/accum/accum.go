@@ -1,6 +1,8 @@
 package accum
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -82,6 +84,9 @@ func init() {
 
 // Known reports whether name is an accumulator.
 func Known(name string) bool { return kinds[name] != nil }
+
+// Names lists all accumulators.
+func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Parse compiles the accumulator name: arg.
 func Parse(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
