@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -285,4 +286,69 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 		}
 	}
 	n.ok("d", `{"createIndexes": "moving", "indexes": [{"key": {"y": 1}, "name": "y_1"}]}`)
+}
+
+// Commands of several commits while majorities come and go, and primaries with them: of each command there is nothing, or its
+// first statements up to some place, and all of them where it was acknowledged.
+func TestStepsAreThereInOrder(t *testing.T) {
+	m := newTestMembers(t, 300*time.Millisecond)
+	const writers, each, steps = 4, 25, 6
+	var wg sync.WaitGroup
+	acked := make([][each]bool, writers)
+	for w := range writers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range each {
+				var list []string
+				for s := range steps {
+					list = append(list, fmt.Sprintf(`{"q": {"_id": "%d-%d-%d"}, "u": {"$set": {"x": 1}}, "upsert": true}`, w, i, s))
+				}
+				cmd := wcTimeout(`{"update": "c", "updates": [` + strings.Join(list, ", ") + `]}`)
+				for _, n := range m.nodes {
+					if n.srv.Repl.Writable() {
+						r := n.do("d", cmd)
+						acked[w][i] = r["ok"] == 1.0 && r["writeConcernError"] == nil && r["writeErrors"] == nil
+						break
+					}
+				}
+				time.Sleep(15 * time.Millisecond)
+			}
+		}()
+	}
+	for i := range 6 { // some cuts end before the primary is deposed, some behind that
+		time.Sleep(60 * time.Millisecond)
+		m.loseMajority()
+		time.Sleep([]time.Duration{40, 700, 90}[i%3] * time.Millisecond)
+		m.heal()
+		m.primary()
+	}
+	wg.Wait()
+	p := m.primary()
+	there := map[string]bool{}
+	for _, doc := range p.first("d", `{"find": "c", "batchSize": 5000}`) {
+		there[strings.Split(doc, `"`)[1]] = true
+	}
+	for w := range writers {
+		for i := range each {
+			n, last := 0, -1
+			for s := range steps {
+				if there[fmt.Sprintf("%d-%d-%d", w, i, s)] {
+					n, last = n+1, s
+				}
+			}
+			if n != last+1 || acked[w][i] && n != steps {
+				t.Errorf("command %d of writer %d: %d statements, the last is %d, acknowledged: %v", i, w, n, last, acked[w][i])
+			}
+		}
+	}
+	if err := p.srv.Node.Set.Await(context.Background(), p.srv.Engine.Visible(), replication.WriteConcern{W: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range m.nodes {
+		if got := n.srv.Engine.Catalog().Lookup("d.c").Counters.Records.Load(); got != int64(len(there)) {
+			t.Errorf("a member has %d documents, the primary %d", got, len(there))
+		}
+	}
+	t.Logf("%d documents", len(there))
 }
