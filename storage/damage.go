@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,8 +21,10 @@ import (
 // pebble's to compare, and the blocks of tables are read here: at once as long as that takes no time to speak of, the rest
 // in the background, where what is found makes the store fail.
 const (
-	checkedAtOpen = 128 << 20
-	checkRate     = 64 << 20 // bytes a second in the background
+	checkedAlways = 8 << 20
+	checkedAtOpen = 32 << 20
+	checkTime     = 100 * time.Millisecond // from when on no further table is begun at the start
+	checkRate     = 64 << 20               // bytes a second in the background
 )
 
 // wayBack is what to do about damaged files.
@@ -107,14 +111,19 @@ func (e *Engine) allTables() ([]table, error) {
 	return out, nil
 }
 
-// checkTables reads tables until it has read so many bytes, and returns the rest.
-func (e *Engine) checkTables(limit int64) (rest []table, err error) {
+// checkTables reads what can be read in a moment, the smallest tables first, and returns the rest.
+func (e *Engine) checkTables() (rest []table, err error) {
 	all, err := e.allTables()
-	for err == nil && len(all) > 0 && limit > 0 {
+	slices.SortFunc(all, func(a, b table) int { return cmp.Compare(a.size, b.size) })
+	began, sum := time.Now(), int64(0)
+	for err == nil && len(all) > 0 {
+		if sum += all[0].size; sum > checkedAtOpen || sum > checkedAlways && time.Since(began) > checkTime {
+			break
+		}
 		err = e.checkTable(all[0])
-		limit -= all[0].size
 		all = all[1:]
 	}
+	e.log.Info().Dur("took", time.Since(began)).Int("left", len(all)).Msg("store: tables were checked")
 	return all, err
 }
 

@@ -139,3 +139,31 @@ func TestStoreWithoutWitness(t *testing.T) {
 		t.Errorf("%d of %v are in the witness", marked, names)
 	}
 }
+
+// A damaged table that the start did not get to makes the store fail once the background gets there.
+func TestDamageIsFoundInTheBackground(t *testing.T) {
+	stores, _ := damagedStores(t)
+	fs := stores["closed"]
+	e := openMem(t, Options{FS: fs})
+	defer func() { _ = e.Close() }()
+	tables, err := e.allTables()
+	if err != nil || len(tables) < 2 {
+		t.Fatalf("%d tables (%v)", len(tables), err)
+	}
+	if e.checkRest(t.Context(), tables); e.failure() != nil {
+		t.Fatalf("nothing is damaged yet: %v", e.failure())
+	}
+	raw := storetest.Read(t, fs, tables[1].path)
+	f, err := fs.OpenReadWrite(tables[1].path, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.WriteAt([]byte{raw[len(raw)/3] ^ 0xff}, int64(len(raw)/3))
+		err = errorsJoin(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.checkRest(t.Context(), tables)
+	if err := e.failure(); mongoerr.CodeOf(err) != mongoerr.DataCorruptionDetected || !strings.Contains(err.Error(), tables[1].path) {
+		t.Errorf("a damaged table: %v", err)
+	}
+}

@@ -123,7 +123,7 @@ func (e *Engine) openStore() (rest []table, err error) {
 	}
 	e.iters.db = e.db
 	if !e.opts.Memory {
-		rest, err = e.checkTables(checkedAtOpen)
+		rest, err = e.checkTables()
 	}
 	if err == nil {
 		err = e.recover()

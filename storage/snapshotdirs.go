@@ -50,6 +50,9 @@ func (s SnapshotFiles) Append(dir, name string, p []byte) error {
 	if err == nil {
 		_, err = f.WriteAt(p, info.Size())
 	}
+	if err == nil { // to the disk as it goes: all at once at the end would hold up the syncs of logs
+		_, err = f.SyncTo(info.Size() + int64(len(p)))
+	}
 	return errorsJoin(err, f.Close())
 }
 

@@ -120,6 +120,8 @@ func (w *snapshotWriter) open() error {
 	if err != nil {
 		return err
 	}
+	// Written out as it goes: one sync of a whole file would hold up those of the log.
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: 1 << 20})
 	w.f = &summedFile{File: f, sum: xxhash.New()}
 	w.files = append(w.files, SnapshotFile{Name: name})
 	o := w.e.pebbleOptions()
