@@ -5,9 +5,12 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/querytest"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -151,6 +154,34 @@ func (r *sameRound) move() {
 	to := bson.E{Key: "to", Value: fmt.Sprint("shard", g.R.IntN(3))}
 	reply := r.do("admin", bson.D{{Key: "moveChunk", Value: "db." + r.names[i]}, {Key: "find", Value: find}, to, {Key: "_waitForDelete", Value: !r.restless}})
 	r.note(fmt.Sprint("move ", r.names[i], find, to, value.ShowDoc(reply)))
+}
+
+// moving moves chunks all the time, in some rounds, until the function it gives is called.
+func (r *sameRound) moving() (rest func()) {
+	if r.seed%5 != 0 {
+		return func() {}
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	g := querytest.New(r.g.R.Uint64())
+	client := command.NewClient(2, "test", "test", nil)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			i := 1 + g.R.IntN(3)
+			find := bson.D{}
+			d := r.docs[g.R.IntN(len(r.docs))].(bson.D)
+			for _, e := range r.keys[i] {
+				find = append(find, bson.E{Key: e.Key, Value: keyOf(d, e.Key)})
+			}
+			r.doAs(client, "admin", bson.D{{Key: "moveChunk", Value: "db." + r.names[i]}, {Key: "find", Value: find}, {Key: "to", Value: pick(g, "shard0", "shard1", "shard2")}})
+		}
+	}()
+	return func() { close(stop); <-done }
 }
 
 // note keeps the latest things done for a failure's message.
