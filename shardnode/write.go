@@ -123,7 +123,7 @@ func (w *writeOp) enter(ns string) error {
 
 func (w *writeOp) enterCollection(ns string) error {
 	for {
-		unlock, err := w.lock(lock.IX, ns)
+		unlock, err := w.lockForWrite(ns)
 		if err != nil {
 			return err
 		}
@@ -143,6 +143,14 @@ func (w *writeOp) enterCollection(ns string) error {
 			return err
 		}
 	}
+}
+
+// lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
+func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
+	if w.wc.Timeout == 0 && txnOf(w.op) == nil {
+		return w.n.lockCollection(w.op, ns, lock.IX)
+	}
+	return w.lock(lock.IX, ns)
 }
 
 // lock takes collections for the command, or for the rest of the transaction.
