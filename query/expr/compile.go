@@ -313,7 +313,7 @@ func (op *operator) readFields(arg value.Value) ([]value.Value, error) {
 		if w.onObject == "" {
 			w.onObject = "%[1]s only supports an object as its argument"
 		}
-		return nil, mongoerr.Newf(w.object, w.onObject+"%.0[1]s%.0[2]s%.0[3]s", op.name, arg.T.Name(), Show(arg))
+		return nil, mongoerr.Newf(w.object, w.onObject+"%.0[1]s%.0[2]s%.0[3]s", op.name, arg.T.Name(), value.Show(arg))
 	}
 	vals := make([]value.Value, len(op.fields))
 	for it := value.Walk(arg.Doc()); ; {

@@ -3,7 +3,6 @@ package expr
 import (
 	"encoding/hex"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -77,19 +76,10 @@ func showNested(b *strings.Builder, v value.Value) {
 	b.WriteString(end)
 }
 
-// ShowDouble prints a double as the server's messages do.
+// ShowDouble prints a double as messages of evaluations do, with six digits: 100, 1.23457e+06, -0, inf.
 func ShowDouble(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan.0"
-	case math.IsInf(f, 1):
-		return "inf.0"
-	case math.IsInf(f, -1):
-		return "-inf.0"
+	if word := value.ShowUnusual(f); word != "" {
+		return word
 	}
-	s := strconv.FormatFloat(f, 'g', 15, 64)
-	if !strings.ContainsAny(s, ".e") {
-		s += ".0"
-	}
-	return s
+	return strconv.FormatFloat(f, 'g', 6, 64)
 }

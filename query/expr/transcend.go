@@ -122,7 +122,11 @@ func positive(code mongoerr.Code, name string) func(value.Value, float64) error 
 		if v.IsNaN() || sign(v) > 0 {
 			return nil
 		}
-		return mongoerr.Newf(code, "%s's argument must be a positive number, but is %s", name, Show(v))
+		shown := Show(v)
+		if v.T != value.Decimal128 {
+			shown = ShowDouble(f)
+		}
+		return mongoerr.Newf(code, "%s's argument must be a positive number, but is %s", name, shown)
 	}
 }
 

@@ -93,17 +93,25 @@ func showNested(b *strings.Builder, v Value, open, end string) {
 }
 
 func showDouble(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan.0"
-	case math.IsInf(f, 1):
-		return "inf.0"
-	case math.IsInf(f, -1):
-		return "-inf.0"
+	if word := ShowUnusual(f); word != "" {
+		return word
 	}
-	s := strconv.FormatFloat(f, 'g', -1, 64)
+	s := strconv.FormatFloat(f, 'g', 16, 64)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"
 	}
 	return s
+}
+
+// ShowUnusual is what messages call a double that is no finite number; "" for one that is.
+func ShowUnusual(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	return ""
 }

@@ -178,7 +178,7 @@ func parseCount(s *Spec, arg value.Value, sc *expr.Scope) (err error) {
 
 func needObject(s *Spec, arg value.Value, code mongoerr.Code) error {
 	if arg.T != value.Document {
-		return mongoerr.Newf(code, "specification must be an object; found %s: %s", s.Name, expr.Show(arg))
+		return mongoerr.Newf(code, "specification must be an object; found %s: %s", s.Name, value.Show(arg))
 	}
 	return nil
 }
