@@ -2,6 +2,7 @@ package update
 
 import (
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr/decimal"
@@ -285,11 +286,34 @@ func (o *renameSource) find(doc []byte) (v value.Value, in string) {
 		case value.Document:
 			doc = v.Doc()
 		case value.Array:
+			if absent(v, rest) {
+				return value.Value{}, ""
+			}
 			return value.Value{}, walked
 		default:
 			return value.Value{}, ""
 		}
 	}
+}
+
+// absent tells whether a path of positions and names leads to nothing in v: such a field is not renamed, wherever it is.
+func absent(v value.Value, path string) bool {
+	for path != "" {
+		var head string
+		head, path = cutDot(path)
+		switch v.T {
+		case value.Array:
+			if _, err := strconv.ParseUint(head, 10, 32); err != nil {
+				return false // no position: the path itself is wrong
+			}
+			v = value.Lookup(v.Doc(), head)
+		case value.Document:
+			v = value.Lookup(v.Doc(), head)
+		default:
+			return true
+		}
+	}
+	return v.IsMissing()
 }
 
 func (o *renameSource) present(r *run) bool {
