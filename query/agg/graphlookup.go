@@ -149,7 +149,11 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, er
 	coll := g.x.opts.collator()
 	asked, seen := map[string]bool{}, map[string]bool{}
 	var key []byte
+	var stop error
 	add := func(frontier []value.Value, v value.Value) []value.Value {
+		if stop == nil {
+			stop = g.frame.Check()
+		}
 		if v.T == value.Undefined {
 			v = value.NewNull()
 		}
@@ -166,7 +170,9 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, er
 			return frontier
 		case value.Array:
 			for _, e := range value.Values(v.Doc()) {
-				frontier = add(frontier, e)
+				if frontier = add(frontier, e); stop != nil {
+					break
+				}
 			}
 			return frontier
 		}
@@ -175,7 +181,7 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, er
 	out := newDocList(g.x, "$graphLookup", &g.stats)
 	frontier := spread(nil, start)
 	for depth := int64(0); len(frontier) > 0 && (g.s.maxDepth < 0 || depth <= g.s.maxDepth); depth++ {
-		docs, err := g.level(ctx, frontier)
+		docs, err := g.level(ctx, frontier, stop)
 		if err != nil {
 			out.close()
 			return nil, err
@@ -203,8 +209,23 @@ func (g *graphSource) walk(ctx context.Context, start value.Value) (*docList, er
 	return out, nil
 }
 
+// maxFrontier is how many values are searched for at once.
+const maxFrontier = 100_000
+
 // level finds the documents that the frontier leads to.
-func (g *graphSource) level(ctx context.Context, frontier []value.Value) ([][]byte, error) {
+func (g *graphSource) level(ctx context.Context, frontier []value.Value, stop error) (docs [][]byte, err error) {
+	for len(frontier) > 0 && stop == nil {
+		n := min(len(frontier), maxFrontier)
+		found, err := g.search(ctx, frontier[:n])
+		if err != nil {
+			return nil, err
+		}
+		docs, frontier = append(docs, found...), frontier[n:]
+	}
+	return docs, stop
+}
+
+func (g *graphSource) search(ctx context.Context, frontier []value.Value) ([][]byte, error) {
 	filter := value.NewDocument(joinFilter(g.s.to, array(frontier...)))
 	if g.s.restrict != nil {
 		filter = doc(f("$and", array(filter, value.NewDocument(g.s.restrict))))

@@ -2,7 +2,7 @@ package expr
 
 import (
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/shoaldb/shoal/query/expr/decimal"
 	"github.com/shoaldb/shoal/query/value"
@@ -17,8 +17,12 @@ func init() {
 		overValues("$max", extreme(1)),
 		overValues("$stdDevPop", stdDev(0)),
 		overValues("$stdDevSamp", stdDev(1)),
-		nOf("$firstN", 5787801, func(f *Frame, vs []value.Value, n int) []value.Value { return vs[:min(n, len(vs))] }),
-		nOf("$lastN", 5787801, func(f *Frame, vs []value.Value, n int) []value.Value { return vs[max(0, len(vs)-n):] }),
+		nOf("$firstN", 5787801, func(f *Frame, vs []value.Value, n int) ([]value.Value, error) {
+			return vs[:min(n, len(vs))], nil
+		}),
+		nOf("$lastN", 5787801, func(f *Frame, vs []value.Value, n int) ([]value.Value, error) {
+			return vs[max(0, len(vs)-n):], nil
+		}),
 		nOf("$minN", 5787900, extremes(false)),
 		nOf("$maxN", 5787900, extremes(true)),
 		&operator{name: "$percentile", fields: []field{{"input", missingField}, {"p", missingField}, {"method", missingField}},
@@ -51,15 +55,16 @@ func overValues(name string, fn func(f *Frame, each func(func(value.Value))) val
 			if v.T != value.Array {
 				return fn(f, func(use func(value.Value)) { use(v) }), nil
 			}
-			return fn(f, func(use func(value.Value)) {
-				for it := value.Walk(v.Doc()); ; {
+			out := fn(f, func(use func(value.Value)) {
+				for it := value.Walk(v.Doc()); err == nil; err = f.Check() {
 					_, e, ok := it.Next()
 					if !ok {
 						return
 					}
 					use(e)
 				}
-			}), nil
+			})
+			return out, err
 		}
 		vs := make([]value.Value, len(c.args))
 		for i, n := range c.args {
@@ -140,7 +145,7 @@ func stdDev(ddof int) func(*Frame, func(func(value.Value))) value.Value {
 }
 
 // nOf makes a row for $firstN and its family over an array.
-func nOf(name string, object mongoerr.Code, pick func(*Frame, []value.Value, int) []value.Value) *operator {
+func nOf(name string, object mongoerr.Code, pick func(*Frame, []value.Value, int) ([]value.Value, error)) *operator {
 	return &operator{name: name, fields: []field{{"input", 5787907}, {"n", 5787906}},
 		words: wording{object: object, unknown: 5787901, onObject: notAnObject,
 			onUnknown: "Unknown argument for 'n' operator: %[2]s", onMiss: "Missing value for '%[2]s'"},
@@ -160,7 +165,11 @@ func nOf(name string, object mongoerr.Code, pick func(*Frame, []value.Value, int
 			if input.T != value.Array {
 				return input, mongoerr.New(5788200, "Input must be an array")
 			}
-			return f.arrayOf(pick(f, value.Values(input.Doc()), int(min(n, math.MaxInt32)))), nil
+			picked, err := pick(f, value.Values(input.Doc()), int(min(n, math.MaxInt32)))
+			if err != nil {
+				return input, err
+			}
+			return f.arrayOf(picked)
 		}}
 }
 
@@ -179,19 +188,21 @@ func CheckN(v value.Value) (int64, error) {
 	return n, nil
 }
 
-func extremes(desc bool) func(*Frame, []value.Value, int) []value.Value {
-	return func(f *Frame, vs []value.Value, n int) []value.Value {
+func extremes(desc bool) func(*Frame, []value.Value, int) ([]value.Value, error) {
+	return func(f *Frame, vs []value.Value, n int) ([]value.Value, error) {
 		kept := vs[:0]
 		for _, v := range vs {
 			if !v.IsNullish() {
 				kept = append(kept, v)
 			}
 		}
-		sort.SliceStable(kept, func(i, j int) bool {
-			c := f.compare(kept[i], kept[j])
-			return c < 0 && !desc || c > 0 && desc
+		err := value.SortStable(kept, &f.pace, func(a, b value.Value) int {
+			if desc {
+				a, b = b, a
+			}
+			return f.compare(a, b)
 		})
-		return kept[:min(n, len(kept))]
+		return kept[:min(n, len(kept))], err
 	}
 }
 
@@ -267,7 +278,7 @@ func evalPercentile(f *Frame, c *call) (value.Value, error) {
 	} else {
 		add(v)
 	}
-	sort.Float64s(xs)
+	slices.Sort(xs)
 	out := make([]value.Value, 0, 4)
 	for _, p := range c.state.([]float64) {
 		if len(xs) == 0 {
@@ -279,5 +290,5 @@ func evalPercentile(f *Frame, c *call) (value.Value, error) {
 	if c.op.name == "$median" {
 		return out[0], nil
 	}
-	return f.arrayOf(out), nil
+	return f.arrayOf(out)
 }

@@ -57,6 +57,7 @@ func arrayElemAt(f *Frame, arr, at value.Value) (value.Value, error) {
 	if !ok {
 		return arr, mongoerr.Newf(28691, "$arrayElemAt's second argument must be representable as a 32-bit integer: %s", Show(at))
 	}
+	f.charge(len(arr.Doc()))
 	return element(arr.Doc(), i), nil
 }
 
@@ -68,6 +69,7 @@ func firstOrLast(name string, i int) func(*Frame, value.Value) (value.Value, err
 		if v.T != value.Array {
 			return v, mongoerr.Newf(28689, "%s's argument must be an array, but is %s", name, v.T.Name())
 		}
+		f.charge(len(v.Doc()))
 		return element(v.Doc(), i), nil
 	}
 }
@@ -86,19 +88,24 @@ func evalConcatArrays(f *Frame, c *call) (value.Value, error) {
 		if v.T != value.Array {
 			return b.abandon(mongoerr.Newf(28664, "$concatArrays only supports arrays, not %s", v.T.Name()))
 		}
-		b.addAll(v.Doc())
+		if err := b.addAll("$concatArrays", v.Doc()); err != nil {
+			return b.abandon(err)
+		}
 	}
 	return b.finish(), nil
 }
 
 // addAll appends the elements of an array.
-func (b *builder) addAll(arr []byte) {
+func (b *builder) addAll(op string, arr []byte) error {
 	for it := value.Walk(arr); ; {
 		_, e, ok := it.Next()
 		if !ok {
-			return
+			return nil
 		}
 		b.add(e)
+		if err := b.added(op); err != nil {
+			return err
+		}
 	}
 }
 
@@ -113,6 +120,9 @@ func in(f *Frame, v, arr value.Value) (value.Value, error) {
 		}
 		if f.equal(v, e) {
 			return value.NewBool(true), nil
+		}
+		if err := f.Check(); err != nil {
+			return v, err
 		}
 	}
 }
@@ -150,6 +160,9 @@ func evalIndexOfArray(f *Frame, c *call) (value.Value, error) {
 		_, e, _ := it.Next()
 		if i >= start && f.equal(e, want) {
 			return fitInt(i, true), nil
+		}
+		if err := f.Check(); err != nil {
+			return arr, err
 		}
 	}
 	return value.NewInt32(-1), nil
@@ -232,6 +245,9 @@ func reverseArray(f *Frame, v value.Value) (value.Value, error) {
 	b := f.beginArray()
 	for i := len(es) - 1; i >= 0; i-- {
 		b.add(es[i])
+		if err := b.added("$reverseArray"); err != nil {
+			return b.abandon(err)
+		}
 	}
 	return b.finish(), nil
 }
@@ -240,6 +256,7 @@ func size(f *Frame, v value.Value) (value.Value, error) {
 	if v.T != value.Array {
 		return v, mongoerr.Newf(17124, "The argument to $size must be an array, but was of type: %s", v.T.Name())
 	}
+	f.charge(len(v.Doc()))
 	return value.NewInt32(int32(value.Count(v.Doc()))), nil
 }
 
@@ -270,7 +287,7 @@ func evalSlice(f *Frame, c *call) (value.Value, error) {
 		} else {
 			end = min(n, pos)
 		}
-		return f.sliceOf(arr.Doc(), start, end), nil
+		return f.sliceOf(arr.Doc(), start, end)
 	}
 	count, err := c.args[2].eval(f)
 	if err != nil {
@@ -289,7 +306,7 @@ func evalSlice(f *Frame, c *call) (value.Value, error) {
 	if start = pos; pos < 0 {
 		start = max(0, n+pos)
 	}
-	return f.sliceOf(arr.Doc(), start, min(n, start+m)), nil
+	return f.sliceOf(arr.Doc(), start, min(n, start+m))
 }
 
 func sliceArg(which string, v value.Value, typeCode, intCode mongoerr.Code) (int, error) {
@@ -303,7 +320,7 @@ func sliceArg(which string, v value.Value, typeCode, intCode mongoerr.Code) (int
 	return i, nil
 }
 
-func (f *Frame) sliceOf(arr []byte, start, end int) value.Value {
+func (f *Frame) sliceOf(arr []byte, start, end int) (value.Value, error) {
 	b := f.beginArray()
 	it := value.Walk(arr)
 	for i := 0; i < end; i++ {
@@ -314,6 +331,9 @@ func (f *Frame) sliceOf(arr []byte, start, end int) value.Value {
 		if i >= start {
 			b.add(e)
 		}
+		if err := b.added("$slice"); err != nil {
+			return b.abandon(err)
+		}
 	}
-	return b.finish()
+	return b.finish(), nil
 }

@@ -34,6 +34,9 @@ const maxEvalBytes = 100 << 20
 // Check is nil unless the operation has to stop; it is cheap enough to be called for each document.
 func (f *Frame) Check() error { return f.pace.Check() }
 
+// charge counts bytes that an operator walks or builds at once.
+func (f *Frame) charge(bytes int) { f.pace.Charge(bytes >> 8) }
+
 // step is called for each element that an operator visits: it ends evaluations that have to stop or grow too large.
 func (f *Frame) step(op string, size int) error {
 	if err := f.Check(); err != nil {

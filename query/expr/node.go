@@ -256,6 +256,9 @@ type builder struct {
 	array bool
 }
 
+// added is asked behind each element of a long list: whether evaluation has to stop, or builds too much.
+func (b *builder) added(op string) error { return b.f.step(op, 0) }
+
 func (f *Frame) beginDoc() builder {
 	b := builder{f: f}
 	f.scratch, b.mark = value.Begin(f.scratch)
@@ -306,6 +309,7 @@ func (b *builder) abandon(err error) (value.Value, error) {
 
 // alloc gives n bytes of the arena. A full chunk is left to the values that borrow from it.
 func (f *Frame) alloc(n int) []byte {
+	f.charge(n)
 	if cap(f.arena)-len(f.arena) < n {
 		size := max(2*cap(f.arena), 512)
 		if size > 1<<20 {

@@ -42,6 +42,9 @@ func objectToArray(f *Frame, v value.Value) (value.Value, error) {
 		pair.set("k", value.NewStringBytes(k))
 		pair.set("v", e)
 		b.add(pair.finish())
+		if err := b.added("$objectToArray"); err != nil {
+			return b.abandon(err)
+		}
 	}
 }
 
@@ -120,6 +123,9 @@ func arrayToObject(f *Frame, v value.Value) (value.Value, error) {
 			return v, err
 		}
 		d.set(k, val)
+		if err := f.Check(); err != nil {
+			return v, err
+		}
 	}
 }
 
@@ -177,6 +183,9 @@ func evalMergeObjects(f *Frame, c *call) (value.Value, error) {
 				return nil
 			}
 			d.set(k, e)
+			if err := f.Check(); err != nil {
+				return err
+			}
 		}
 	}
 	for _, n := range c.args {

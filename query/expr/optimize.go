@@ -65,8 +65,7 @@ func (s *Scope) fold(n node, args []node) (node, error) {
 			return n, nil
 		}
 	}
-	f := Frame{env: s.env}
-	v, err := n.eval(&f)
+	v, err := n.eval(NewFrame(s))
 	if err != nil {
 		return nil, s.foldError(err)
 	}
@@ -81,6 +80,9 @@ func WhileFolding(err error) bool {
 
 // foldError adds the context of folding to an error.
 func (s *Scope) foldError(err error) error {
+	if s.env.Work != nil && s.env.Work.Check() != nil {
+		return err // that it has to stop
+	}
 	ctx := s.env.FoldContext
 	if ctx == "" {
 		ctx = pipelineFoldContext

@@ -169,6 +169,9 @@ func evalSetIntersection(f *Frame, c *call) (value.Value, error) {
 		}
 		kept := &set{f: f, op: "$setIntersection"}
 		for _, e := range common.vals {
+			if err := f.Check(); err != nil {
+				return v, err
+			}
 			if !s.has(e) {
 				continue
 			}
@@ -179,9 +182,9 @@ func evalSetIntersection(f *Frame, c *call) (value.Value, error) {
 		common = kept
 	}
 	if common == nil {
-		return f.arrayOf(nil), nil
+		return f.arrayOf(nil)
 	}
-	return f.arrayOf(common.vals), nil
+	return f.arrayOf(common.vals)
 }
 
 func evalSetUnion(f *Frame, c *call) (value.Value, error) {
@@ -201,7 +204,7 @@ func evalSetUnion(f *Frame, c *call) (value.Value, error) {
 			return v, err
 		}
 	}
-	return f.arrayOf(s.vals), nil
+	return f.arrayOf(s.vals)
 }
 
 func setDifference(f *Frame, a, b value.Value) (value.Value, error) {
@@ -271,6 +274,9 @@ func elementsTrue(name string, code mongoerr.Code, stop bool) func(*Frame, value
 			}
 			if e.Truthy() == stop {
 				return value.NewBool(stop), nil
+			}
+			if err := f.Check(); err != nil {
+				return v, err
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"sort"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -87,25 +86,34 @@ func evalSortArray(f *Frame, c *call) (value.Value, error) {
 	if v.T != value.Array {
 		return v, mongoerr.Newf(2942504, "The input argument to $sortArray must be an array, but was of type: %s", v.T.Name())
 	}
-	return f.arrayOf(c.state.(*sortOrder).sort(value.Values(v.Doc()), f.env.Collator)), nil
+	sorted, err := c.state.(*sortOrder).sort(f, value.Values(v.Doc()))
+	if err != nil {
+		return v, err
+	}
+	return f.arrayOf(sorted)
 }
 
-func (f *Frame) arrayOf(vs []value.Value) value.Value {
+func (f *Frame) arrayOf(vs []value.Value) (value.Value, error) {
 	b := f.beginArray()
 	for _, v := range vs {
 		b.add(v)
+		if err := f.Check(); err != nil {
+			return b.abandon(err)
+		}
 	}
-	return b.finish()
+	return b.finish(), nil
 }
 
 // sort orders values stably.
-func (o *sortOrder) sort(vs []value.Value, coll value.Collator) []value.Value {
+func (o *sortOrder) sort(f *Frame, vs []value.Value) ([]value.Value, error) {
+	coll := f.env.Collator
 	if len(o.paths) == 0 {
-		sort.SliceStable(vs, func(i, j int) bool {
-			c := value.CompareCollated(vs[i], vs[j], coll)
-			return c < 0 && !o.desc[0] || c > 0 && o.desc[0]
+		return vs, value.SortStable(vs, &f.pace, func(a, b value.Value) int {
+			if o.desc[0] {
+				a, b = b, a
+			}
+			return value.CompareCollated(a, b, coll)
 		})
-		return vs
 	}
 	n := len(o.paths)
 	keys := make([]value.Value, 0, len(vs)*n)
@@ -115,21 +123,27 @@ func (o *sortOrder) sort(vs []value.Value, coll value.Collator) []value.Value {
 		for _, p := range o.paths {
 			keys = append(keys, plainPath(v, p))
 		}
+		if err := f.Check(); err != nil {
+			return nil, err
+		}
 	}
-	sort.SliceStable(idx, func(i, j int) bool {
-		a, b := keys[idx[i]*n:], keys[idx[j]*n:]
+	err := value.SortStable(idx, &f.pace, func(i, j int) int {
+		a, b := keys[i*n:], keys[j*n:]
 		for k := range n {
 			if c := value.CompareCollated(a[k], b[k], coll); c != 0 {
-				return c < 0 != o.desc[k]
+				if o.desc[k] {
+					return -c
+				}
+				return c
 			}
 		}
-		return false
+		return 0
 	})
 	out := make([]value.Value, len(vs))
 	for i, at := range idx {
 		out[i] = vs[at]
 	}
-	return out
+	return out, err
 }
 
 // plainPath follows a path through documents and, by index, arrays; null where it leads nowhere.
@@ -252,6 +266,9 @@ func evalZip(f *Frame, c *call) (value.Value, error) {
 			row.add(v)
 		}
 		b.add(row.finish())
+		if err := b.added("$zip"); err != nil {
+			return b.abandon(err)
+		}
 	}
 	return b.finish(), nil
 }

@@ -126,6 +126,7 @@ func evalIndexOf(name string, strCode, subCode mongoerr.Code, find func(s, sub [
 				return s, err
 			}
 		}
+		f.charge(len(s.Bytes()))
 		return value.NewInt32(int32(find(s.Bytes(), sub.Bytes(), start, end))), nil
 	}
 }
@@ -210,6 +211,9 @@ func split(f *Frame, s, sep value.Value) (value.Value, error) {
 			return b.finish(), nil
 		}
 		b.add(value.NewStringBytes(rest[:i]))
+		if err := b.added("$split"); err != nil {
+			return b.abandon(err)
+		}
 		rest = rest[i+len(by):]
 	}
 }
@@ -219,6 +223,7 @@ func strLen(name string, code mongoerr.Code, length func([]byte) int) func(*Fram
 		if v.T != value.String {
 			return v, mongoerr.Newf(code, "%s requires a string argument, found: %s", name, v.T.Name())
 		}
+		f.charge(len(v.Bytes()))
 		return value.NewInt32(int32(length(v.Bytes()))), nil
 	}
 }
@@ -344,6 +349,7 @@ func evalSubstrCP(f *Frame, c *call) (value.Value, error) {
 	if from < 0 {
 		return v, mongoerr.Newf(34455, "$substrCP: the starting index must be nonnegative integer.")
 	}
+	f.charge(len(s))
 	s = s[cpOffset(s, from):]
 	return value.NewStringBytes(f.keep(s[:cpOffset(s, n)])), nil
 }
@@ -390,6 +396,7 @@ func evalTrim(left, right bool) func(*Frame, *call) (value.Value, error) {
 			cut = []rune(chars.Str())
 		}
 		s := v.Bytes()
+		f.charge(len(s))
 		in := func(r rune) bool {
 			for _, c := range cut {
 				if c == r {
@@ -429,6 +436,7 @@ func evalReplace(n int) func(*Frame, *call) (value.Value, error) {
 			return null, nil
 		}
 		s, find, with := vs[0].Bytes(), vs[1].Bytes(), vs[2].Bytes()
+		f.charge(4 * len(s))
 		if count := bytes.Count(s, find); len(s)+count*(len(with)-len(find)) >= maxString && n < 0 {
 			return vs[0], errStringTooLong
 		}

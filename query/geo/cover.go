@@ -62,7 +62,7 @@ func (q *Query) SphereCells() [][2]int64 {
 			regions = append(regions, l.CapBound())
 		}
 		for _, p := range s.polygons {
-			regions = append(regions, p)
+			regions = append(regions, p.Polygon)
 		}
 		return around(regions...)
 	}

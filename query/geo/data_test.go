@@ -44,12 +44,12 @@ func refusal(err error) string {
 func answers(query []byte) func(value.Value) string {
 	it := value.Walk(query)
 	name, arg, _ := it.Next()
-	q, err := ParseQuery(string(name), arg)
+	q, err := ParseQuery(string(name), arg, nil)
 	return func(v value.Value) string {
 		if err != nil {
 			return refusal(err)
 		}
-		return fmt.Sprint(q.Matches(v))
+		return fmt.Sprint(matches(q, v))
 	}
 }
 
@@ -65,4 +65,9 @@ func distances(query []byte) func(value.Value) string {
 		}
 		return fmt.Sprintf("%.5g", far)
 	}
+}
+
+func matches(q *Query, v value.Value) bool {
+	ok, _ := q.Matches(v, nil)
+	return ok
 }

@@ -21,13 +21,13 @@ func FuzzGeo(f *testing.F) {
 		_, _ = ParsePoint(shape)
 		for _, op := range []string{"$geoWithin", "$geoIntersects", "$within"} {
 			for _, arg := range []value.Value{shape, value.NewDocument(value.Doc(value.F("$geometry", shape)))} {
-				q, err := ParseQuery(op, arg)
+				q, err := ParseQuery(op, arg, nil)
 				if err != nil {
 					continue
 				}
-				q.Matches(shape)
+				_, _ = q.Matches(shape, nil)
 				for _, d := range valuetest.Subjects() {
-					q.Matches(value.Lookup(d, "c"))
+					_, _ = q.Matches(value.Lookup(d, "c"), nil)
 				}
 			}
 		}

@@ -60,12 +60,12 @@ func TestQueries(t *testing.T) {
 		{"not a place on the sphere", "$geoIntersects", poly, pair(200, 0), false},
 		{"text", "$geoWithin", poly, value.NewString("x"), false},
 	} {
-		q, err := ParseQuery(c.op, c.query)
+		q, err := ParseQuery(c.op, c.query, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if got := q.Matches(c.v); got != c.want {
+		if got, _ := q.Matches(c.v, nil); got != c.want {
 			t.Errorf("%s: matches = %v", c.name, got)
 		}
 	}
@@ -86,7 +86,7 @@ func TestRefusals(t *testing.T) {
 		"unknown":        doc(value.F("$circle", pair(0, 0))),
 		"not a document": pair(0, 0),
 	} {
-		if _, err := ParseQuery("$geoWithin", q); err == nil {
+		if _, err := ParseQuery("$geoWithin", q, nil); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
 	}

@@ -20,10 +20,32 @@ type Geometry struct {
 	Raw    value.Value
 
 	places   []s2.Point // Points on the sphere
-	lines    []*s2.Polyline
-	polygons []*s2.Polygon
+	lines    []line
+	polygons []polygon
 	strict   bool // a polygon's winding says which side is inside
 	one      bool // a single point: what a shape of the plane can contain
+
+	pace *value.Pace // while it is read or asked: whether that has to stop
+	err  error       // that it has to
+}
+
+// line and polygon are shapes on the sphere with their edges.
+type line struct {
+	*s2.Polyline
+	rim edged
+}
+
+type polygon struct {
+	*s2.Polygon
+	rim edged
+}
+
+// stop counts steps, and reports whether the work has to stop.
+func (g *Geometry) stop(steps int) bool {
+	if g.err == nil && g.pace != nil {
+		g.err = g.pace.Steps(steps)
+	}
+	return g.err != nil
 }
 
 // IsPoint reports whether the geometry is one position.

@@ -54,10 +54,10 @@ func (g *Geometry) cells(fail func(string) error) (out []int64, err error) {
 		}
 	}
 	for _, l := range g.lines {
-		cover(l)
+		cover(l.Polyline)
 	}
 	for _, p := range g.polygons {
-		cover(p)
+		cover(p.Polygon)
 	}
 	return tidy(out), nil
 }

@@ -24,12 +24,14 @@ func legacy(v value.Value) bool {
 }
 
 // ParseStored reads a geometry of a document.
-func ParseStored(v value.Value) (*Geometry, error) {
+func ParseStored(v value.Value) (*Geometry, error) { return parseStored(v, nil) }
+
+func parseStored(v value.Value, pace *value.Pace) (*Geometry, error) {
 	if !nested(v) {
 		return nil, bad("geo element must be an array or object: %s", value.Show(v))
 	}
 	if !legacy(v) {
-		return parseGeoJSON(v, true)
+		return parseGeoJSON(v, true, pace)
 	}
 	return parseLegacy(v, true)
 }
@@ -128,8 +130,8 @@ func parseSystem(doc []byte, strict bool) (system, error) {
 }
 
 // parseGeoJSON reads any type of GeoJSON object; strict allows a polygon whose winding says which side is inside.
-func parseGeoJSON(v value.Value, strict bool) (*Geometry, error) {
-	g := &Geometry{Sphere: true, Raw: v}
+func parseGeoJSON(v value.Value, strict bool, pace *value.Pace) (*Geometry, error) {
+	g := &Geometry{Sphere: true, Raw: v, pace: pace}
 	if err := g.parse(v.Doc(), strict, false); err != nil {
 		return nil, err
 	}
@@ -227,7 +229,7 @@ func (g *Geometry) readPoint(v value.Value) error {
 }
 
 // readPositions reads a list of positions, dropping those equal to the one before.
-func readPositions(v value.Value) (kept []s2.Point, err error) {
+func (g *Geometry) readPositions(v value.Value) (kept []s2.Point, err error) {
 	if v.T != value.Array {
 		return nil, bad("GeoJSON coordinates must be an array of coordinates, instead got type %s", v.T.Name())
 	}
@@ -240,6 +242,9 @@ func readPositions(v value.Value) (kept []s2.Point, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if g.stop(1) {
+			return nil, g.err
+		}
 		if at := place(p); len(kept) == 0 || kept[len(kept)-1] != at {
 			kept = append(kept, at)
 		}
@@ -247,19 +252,19 @@ func readPositions(v value.Value) (kept []s2.Point, err error) {
 }
 
 func (g *Geometry) readLine(v value.Value) error {
-	pts, err := readPositions(v)
+	pts, err := g.readPositions(v)
 	if err != nil {
 		return err
 	}
 	if len(pts) < 2 {
 		return bad("GeoJSON LineString must have at least 2 vertices: %s", value.Show(v))
 	}
-	line := s2.Polyline(pts)
+	l := s2.Polyline(pts)
 	for i := 1; i < len(pts); i++ {
 		if pts[i].Vector.Add(pts[i-1].Vector).Norm() < 1e-15 {
 			return bad("GeoJSON LineString is not valid: adjacent vertices are antipodal %s", value.Show(v))
 		}
 	}
-	g.lines = append(g.lines, &line)
+	g.lines = append(g.lines, line{&l, withTree(&l)})
 	return nil
 }

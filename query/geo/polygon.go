@@ -20,24 +20,25 @@ func (g *Geometry) readPolygon(v value.Value, crs system) error {
 	}
 	loops := make([]*s2.Loop, len(rings))
 	for i, r := range rings {
-		l, err := readRing(r, crs)
+		l, err := g.readRing(r, crs)
 		if err != nil {
 			return err
 		}
 		loops[i] = l
 	}
-	for i, l := range loops {
-		if err := checkHole(loops[:i], l, v); err != nil {
+	if len(loops) > 1 {
+		if err := g.checkHoles(loops, v); err != nil {
 			return err
 		}
 	}
-	g.polygons = append(g.polygons, s2.PolygonFromLoops(loops))
+	p := s2.PolygonFromLoops(loops)
+	g.polygons = append(g.polygons, polygon{p, withTree(p)})
 	return nil
 }
 
 // readRing reads one closed ring. Unless the winding is strict, the smaller side is the inside.
-func readRing(v value.Value, crs system) (*s2.Loop, error) {
-	pts, err := readPositions(v)
+func (g *Geometry) readRing(v value.Value, crs system) (*s2.Loop, error) {
+	pts, err := g.readPositions(v)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func readRing(v value.Value, crs system) (*s2.Loop, error) {
 	if len(pts) < 3 {
 		return nil, bad("Loop must have at least 3 different vertices, %d unique vertices were provided: %s", len(pts), value.Show(v))
 	}
-	if err := checkRing(pts, v); err != nil {
+	if err := g.checkRing(pts, v); err != nil {
 		return nil, err
 	}
 	l := s2.LoopFromPoints(pts)
@@ -62,7 +63,7 @@ func readRing(v value.Value, crs system) (*s2.Loop, error) {
 }
 
 // checkRing refuses a ring that meets itself.
-func checkRing(pts []s2.Point, v value.Value) error {
+func (g *Geometry) checkRing(pts []s2.Point, v value.Value) error {
 	seen := make(map[s2.Point]int, len(pts))
 	for i, p := range pts {
 		if j, dup := seen[p]; dup {
@@ -71,48 +72,69 @@ func checkRing(pts []s2.Point, v value.Value) error {
 		seen[p] = i
 	}
 	n := len(pts)
-	for i := range n {
-		a, b := pts[i], pts[(i+1)%n]
-		crosser := s2.NewEdgeCrosser(a, b)
-		for j := i + 2; j < n; j++ {
-			if (j+1)%n == i {
-				continue
+	rim := withTree(s2.LaxLoopFromPoints(pts))
+	for i, p := range pts {
+		e := s2.Edge{V0: p, V1: pts[(i+1)%n]}
+		crosser := s2.NewEdgeCrosser(e.V0, e.V1)
+		first := n // the first edge behind it that crosses it
+		rim.near(e, func(j int, o s2.Edge) bool {
+			if j > i+1 && (j+1)%n != i && j < first && crosser.CrossingSign(o.V0, o.V1) == s2.Cross {
+				first = j
 			}
-			if crosser.CrossingSign(pts[j], pts[(j+1)%n]) == s2.Cross {
-				return bad("Loop is not valid: %s Edges %d and %d cross.", value.Show(v), i, j)
-			}
+			return g.stop(1)
+		})
+		if g.err != nil {
+			return g.err
+		}
+		if first < n {
+			return bad("Loop is not valid: %s Edges %d and %d cross.", value.Show(v), i, first)
 		}
 	}
 	return nil
 }
 
-// checkHole refuses an inner ring that leaves the outer one or crosses another.
-func checkHole(before []*s2.Loop, l *s2.Loop, v value.Value) error {
-	for i, o := range before {
-		if loopsCross(o, l) {
-			return bad("Polygon isn't valid: loops %d and %d cross: %s", i, len(before), value.Show(v))
+// checkHoles refuses inner rings that leave the outer one or cross another.
+func (g *Geometry) checkHoles(loops []*s2.Loop, v value.Value) error {
+	var edges []s2.Edge
+	var of []int // the ring of each edge
+	for i, l := range loops {
+		for j := range l.NumEdges() {
+			edges, of = append(edges, l.Edge(j)), append(of, i)
 		}
-		if i == 0 && !o.Contains(l) {
+	}
+	tree := newEdgeTree(edges)
+	for i, l := range loops[1:] {
+		i++
+		first := g.firstCrossed(tree, of, l, i)
+		if g.err != nil {
+			return g.err
+		}
+		if first > 0 && !loops[0].Contains(l) {
 			return bad("Secondary loops not contained by first exterior loop - secondary loops must be holes: %s first loop: %s",
 				value.Show(v), value.Show(value.Values(v.Doc())[0]))
 		}
+		if first < i {
+			return bad("Polygon isn't valid: loops %d and %d cross: %s", first, i, value.Show(v))
+		}
 	}
 	return nil
 }
 
-// loopsCross reports whether two rings cross or share an edge.
-func loopsCross(a, b *s2.Loop) bool {
-	for i := range a.NumVertices() {
-		crosser := s2.NewEdgeCrosser(a.Vertex(i), a.Vertex(i+1))
-		for j := range b.NumVertices() {
-			c, d := b.Vertex(j), b.Vertex(j+1)
-			if crosser.CrossingSign(c, d) == s2.Cross {
-				return true
+// firstCrossed is the first ring before the i-th that crosses it or shares an edge with it; i for none.
+func (g *Geometry) firstCrossed(tree *edgeTree, of []int, l *s2.Loop, i int) int {
+	first := i
+	for k := range l.NumEdges() {
+		e := l.Edge(k)
+		crosser := s2.NewEdgeCrosser(e.V0, e.V1)
+		tree.near(e, func(j int, o s2.Edge) bool {
+			if of[j] < first && (crosser.CrossingSign(o.V0, o.V1) == s2.Cross || e == o || e.V0 == o.V1 && e.V1 == o.V0) {
+				first = of[j]
 			}
-			if a.Vertex(i) == c && a.Vertex(i+1) == d || a.Vertex(i) == d && a.Vertex(i+1) == c {
-				return true
-			}
+			return g.stop(1)
+		})
+		if g.err != nil {
+			break
 		}
 	}
-	return false
+	return first
 }

@@ -17,7 +17,8 @@ type region interface {
 }
 
 // ParseQuery reads the operand of the operator named: $geoWithin, $within or $geoIntersects.
-func ParseQuery(name string, v value.Value) (*Query, error) {
+// It may take long where shapes have many edges; pace says whether it has to stop.
+func ParseQuery(name string, v value.Value, pace *value.Pace) (*Query, error) {
 	if v.T != value.Document {
 		return nil, bad("geometry must be an object")
 	}
@@ -34,7 +35,7 @@ func ParseQuery(name string, v value.Value) (*Query, error) {
 			return nil, bad("can't parse extra field: %s", value.ShowElement(string(k), e))
 		}
 		var err error
-		if q.shape, err = parseShape(string(k), e); err != nil {
+		if q.shape, err = parseShape(string(k), e, pace); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +60,7 @@ func (q *Query) check(name string, v value.Value) error {
 	return nil
 }
 
-func parseShape(name string, v value.Value) (region, error) {
+func parseShape(name string, v value.Value, pace *value.Pace) (region, error) {
 	switch name {
 	case "$box":
 		return parseBox(v)
@@ -70,20 +71,21 @@ func parseShape(name string, v value.Value) (region, error) {
 	case "$polygon":
 		return parseRing(v)
 	case "$geometry":
-		return parseGeometry(v)
+		return parseGeometry(v, pace)
 	}
 	return nil, bad("unknown geo specifier: %s", value.ShowElement(name, v))
 }
 
-func parseGeometry(v value.Value) (region, error) {
+func parseGeometry(v value.Value, pace *value.Pace) (region, error) {
 	if !nested(v) {
 		return nil, bad("$geometry must be an object, instead got type %s", v.T.Name())
 	}
 	if !legacy(v) {
-		g, err := parseGeoJSON(v, true)
+		g, err := parseGeoJSON(v, true, pace)
 		if err != nil {
 			return nil, err
 		}
+		g.pace = nil
 		return g, nil
 	}
 	g, err := parseLegacy(v, false)
@@ -98,16 +100,23 @@ func parseGeometry(v value.Value) (region, error) {
 }
 
 // Matches reports whether a stored value satisfies the query; what is not a geometry does not.
-func (q *Query) Matches(v value.Value) bool {
+// The error says why the work has to stop.
+func (q *Query) Matches(v value.Value, pace *value.Pace) (bool, error) {
 	if !nested(v) {
-		return false
+		return false, nil
 	}
-	g, err := ParseStored(v)
+	g, err := parseStored(v, pace)
 	if err != nil {
-		return false
+		if pace != nil && pace.Work != nil {
+			return false, pace.Work.Check()
+		}
+		return false, nil
 	}
+	var ok bool
 	if q.Intersects {
-		return g.Sphere && q.shape.meets(g)
+		ok = g.Sphere && q.shape.meets(g)
+	} else {
+		ok = q.shape.contains(g)
 	}
-	return q.shape.contains(g)
+	return ok && g.err == nil, g.err
 }

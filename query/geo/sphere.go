@@ -42,12 +42,12 @@ func (d *disc) contains(g *Geometry) bool {
 		}
 	}
 	for _, l := range g.lines {
-		if !d.hasEdges(l) {
+		if !d.hasEdges(l.Polyline) {
 			return false
 		}
 	}
 	for _, p := range g.polygons {
-		if !d.hasEdges(p) || !d.full() && p.ContainsPoint(d.far) {
+		if !d.hasEdges(p.Polygon) || !d.full() && p.ContainsPoint(d.far) {
 			return false
 		}
 	}
@@ -94,13 +94,13 @@ func angleTo(g *Geometry, p s2.Point) float64 {
 		best = min(best, angle(q, p))
 	}
 	for _, l := range g.lines {
-		best = min(best, edgeDistance(l, p))
+		best = min(best, edgeDistance(l.Polyline, p))
 	}
 	for _, poly := range g.polygons {
 		if poly.ContainsPoint(p) {
 			return 0
 		}
-		best = min(best, edgeDistance(poly, p))
+		best = min(best, edgeDistance(poly.Polygon, p))
 	}
 	return best
 }
@@ -111,25 +111,29 @@ func (q *Geometry) contains(g *Geometry) bool {
 		return false
 	}
 	for _, p := range g.places {
-		if !q.anyPolygon(func(poly *s2.Polygon) bool { return covers(poly, p) }) {
+		if !q.anyPolygon(g, func(poly polygon) bool { return poly.covers(p) }) {
 			return false
 		}
 	}
 	for _, l := range g.lines {
-		if !q.anyPolygon(func(poly *s2.Polygon) bool { return containsLine(poly, l) }) {
+		if !q.anyPolygon(g, func(poly polygon) bool { return poly.containsLine(g, l) }) {
 			return false
 		}
 	}
 	for _, inner := range g.polygons {
-		if !q.anyPolygon(func(poly *s2.Polygon) bool { return containsPolygon(poly, inner) }) {
+		if !q.anyPolygon(g, func(poly polygon) bool { return poly.containsPolygon(g, inner) }) {
 			return false
 		}
 	}
 	return true
 }
 
-func (q *Geometry) anyPolygon(test func(*s2.Polygon) bool) bool {
+// anyPolygon reports whether a polygon of a query passes a test of g.
+func (q *Geometry) anyPolygon(g *Geometry, test func(polygon) bool) bool {
 	for _, p := range q.polygons {
+		if g.stop(1) {
+			return false
+		}
 		if test(p) {
 			return true
 		}
@@ -141,41 +145,38 @@ func (q *Geometry) anyPolygon(test func(*s2.Polygon) bool) bool {
 const touch = s1.Angle(1.5e-9)
 
 // covers reports whether a point is inside a polygon or on its boundary.
-func covers(poly *s2.Polygon, p s2.Point) bool {
-	return poly.ContainsPoint(p) || s1.Angle(edgeDistance(poly, p)) <= touch
-}
+func (poly polygon) covers(p s2.Point) bool { return poly.ContainsPoint(p) || poly.rim.touches(p) }
 
-// containsLine reports whether no part of a line is outside: its vertices are inside, no edge crosses the boundary, and
+// containsLine reports whether no part of a line of g is outside: its vertices are inside, no edge crosses the boundary, and
 // between two points where an edge touches the boundary it stays inside.
-func containsLine(poly *s2.Polygon, l *s2.Polyline) bool {
+func (poly polygon) containsLine(g *Geometry, l line) bool {
 	for i := range l.NumEdges() {
 		e := l.Edge(i)
-		if !covers(poly, e.V0) || !covers(poly, e.V1) || !staysInside(poly, e) {
+		if g.stop(1) || !poly.covers(e.V0) || !poly.covers(e.V1) || !poly.keeps(g, e) {
 			return false
 		}
 	}
 	return true
 }
 
-func staysInside(poly *s2.Polygon, e s2.Edge) bool {
+// keeps reports whether an edge between two points inside stays inside.
+func (poly polygon) keeps(g *Geometry, e s2.Edge) bool {
 	crosser := s2.NewEdgeCrosser(e.V0, e.V1)
 	length := e.V0.Distance(e.V1)
 	if length == 0 {
 		return true
 	}
-	for i := range poly.NumEdges() {
-		b := poly.Edge(i)
-		if crosser.CrossingSign(b.V0, b.V1) == s2.Cross && !touching(e, b) {
-			return false
+	leaves := poly.rim.near(e, func(_ int, b s2.Edge) bool {
+		if g.stop(1) || crosser.CrossingSign(b.V0, b.V1) == s2.Cross && !touching(e, b) {
+			return true
 		}
 		if s2.DistanceFromSegment(b.V0, e.V0, e.V1) <= touch {
 			at := float64(e.V0.Distance(b.V0) / length)
-			if !covers(poly, s2.Interpolate(at/2, e.V0, e.V1)) || !covers(poly, s2.Interpolate((1+at)/2, e.V0, e.V1)) {
-				return false
-			}
+			return !poly.covers(s2.Interpolate(at/2, e.V0, e.V1)) || !poly.covers(s2.Interpolate((1+at)/2, e.V0, e.V1))
 		}
-	}
-	return covers(poly, s2.Interpolate(0.5, e.V0, e.V1))
+		return false
+	})
+	return !leaves && poly.covers(s2.Interpolate(0.5, e.V0, e.V1))
 }
 
 // touching reports whether two crossing edges do so at the end of one of them.
@@ -184,20 +185,25 @@ func touching(a, b s2.Edge) bool {
 		s2.DistanceFromSegment(b.V0, a.V0, a.V1) <= touch || s2.DistanceFromSegment(b.V1, a.V0, a.V1) <= touch
 }
 
-// containsPolygon reports whether the inner polygon lies in the outer one: its boundary does, and no hole of the outer
-// one opens inside it.
-func containsPolygon(outer, inner *s2.Polygon) bool {
-	if outer.Contains(inner) {
+// manyPairs is how many pairs of rings are too many for the library's comparison of two polygons, which nothing can stop.
+const manyPairs = 10_000
+
+func (poly polygon) simple(o polygon) bool { return poly.NumLoops()*o.NumLoops() <= manyPairs }
+
+// containsPolygon reports whether a polygon of g lies in the outer one: its boundary does, and no hole of the outer one
+// opens inside it.
+func (poly polygon) containsPolygon(g *Geometry, inner polygon) bool {
+	if poly.simple(inner) && poly.Contains(inner.Polygon) {
 		return true
 	}
 	for i := range inner.NumEdges() {
 		e := inner.Edge(i)
-		if !covers(outer, e.V0) || !staysInside(outer, e) {
+		if g.stop(1) || !poly.covers(e.V0) || !poly.keeps(g, e) {
 			return false
 		}
 	}
-	for i := range outer.NumEdges() {
-		if v := outer.Edge(i).V0; inner.ContainsPoint(v) && s1.Angle(edgeDistance(inner, v)) > touch {
+	for i := range poly.NumEdges() {
+		if v := poly.Edge(i).V0; g.stop(1) || inner.ContainsPoint(v) && !inner.rim.touches(v) {
 			return false
 		}
 	}
@@ -207,76 +213,106 @@ func containsPolygon(outer, inner *s2.Polygon) bool {
 // meets reports whether any part of a query's geometry shares a point with any part of a stored one.
 func (q *Geometry) meets(g *Geometry) bool {
 	for _, p := range g.places {
-		if q.meetsPoint(p) {
+		if q.meetsPoint(g, p) {
 			return true
 		}
 	}
 	for _, l := range g.lines {
-		if q.meetsLine(l) {
+		if q.meetsLine(g, l) {
 			return true
 		}
 	}
 	for _, p := range g.polygons {
-		if q.meetsPolygon(p) {
+		if q.meetsPolygon(g, p) {
 			return true
 		}
 	}
 	return false
 }
 
-func (q *Geometry) meetsPoint(p s2.Point) bool {
+func (q *Geometry) meetsPoint(g *Geometry, p s2.Point) bool {
 	for _, o := range q.places {
-		if o.Distance(p) <= touch {
+		if g.stop(1) || o.Distance(p) <= touch {
 			return true
 		}
 	}
 	for _, l := range q.lines {
-		if s1.Angle(edgeDistance(l, p)) <= touch {
+		if g.stop(1) || l.rim.touches(p) {
 			return true
 		}
 	}
-	return q.anyPolygon(func(poly *s2.Polygon) bool { return covers(poly, p) })
+	return q.anyPolygon(g, func(poly polygon) bool { return poly.covers(p) })
 }
 
-func (q *Geometry) meetsLine(l *s2.Polyline) bool {
+func (q *Geometry) meetsLine(g *Geometry, l line) bool {
 	for _, p := range q.places {
-		if s1.Angle(edgeDistance(l, p)) <= touch {
+		if g.stop(1) || l.rim.touches(p) {
 			return true
 		}
 	}
 	for _, o := range q.lines {
-		if edgesMeet(o, l) {
+		if edgesMeet(g, o.rim, l.rim) {
 			return true
 		}
 	}
-	return q.anyPolygon(func(poly *s2.Polygon) bool { return covers(poly, (*l)[0]) || edgesMeet(poly, l) })
+	return q.anyPolygon(g, func(poly polygon) bool { return poly.covers((*l.Polyline)[0]) || edgesMeet(g, poly.rim, l.rim) })
 }
 
-func (q *Geometry) meetsPolygon(p *s2.Polygon) bool {
+func (q *Geometry) meetsPolygon(g *Geometry, p polygon) bool {
 	for _, o := range q.places {
-		if covers(p, o) {
+		if g.stop(1) || p.covers(o) {
 			return true
 		}
 	}
 	for _, l := range q.lines {
-		if covers(p, (*l)[0]) || edgesMeet(p, l) {
+		if p.covers((*l.Polyline)[0]) || edgesMeet(g, p.rim, l.rim) {
 			return true
 		}
 	}
 	// Polygons that share no more than their boundaries do not meet.
-	return q.anyPolygon(func(poly *s2.Polygon) bool { return poly.Intersects(p) })
+	return q.anyPolygon(g, func(poly polygon) bool {
+		if poly.simple(p) {
+			return poly.Intersects(p.Polygon)
+		}
+		return poly.overlaps(g, p)
+	})
+}
+
+// overlaps reports whether two polygons of many rings share more than their boundaries: edges cross, or a corner of one is
+// inside the other.
+func (poly polygon) overlaps(g *Geometry, o polygon) bool {
+	inside := func(in, of polygon) bool {
+		for i := range of.NumEdges() {
+			if v := of.Edge(i).V0; g.stop(1) || in.ContainsPoint(v) && !in.rim.touches(v) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range o.NumEdges() {
+		e := o.Edge(i)
+		crosser := s2.NewEdgeCrosser(e.V0, e.V1)
+		if poly.rim.near(e, func(_ int, f s2.Edge) bool {
+			return g.stop(1) || crosser.CrossingSign(f.V0, f.V1) == s2.Cross && !touching(e, f)
+		}) {
+			return true
+		}
+	}
+	return inside(poly, o) || inside(o, poly)
 }
 
 // edgesMeet reports whether edges of two shapes cross or touch.
-func edgesMeet(a, b s2.Shape) bool {
-	for i := range a.NumEdges() {
-		e := a.Edge(i)
+func edgesMeet(g *Geometry, a, b edged) bool {
+	if a.NumEdges() < b.NumEdges() {
+		a, b = b, a
+	}
+	for i := range b.NumEdges() {
+		e := b.Edge(i)
 		crosser := s2.NewEdgeCrosser(e.V0, e.V1)
-		for j := range b.NumEdges() {
-			f := b.Edge(j)
-			if crosser.CrossingSign(f.V0, f.V1) != s2.DoNotCross || touching(e, f) {
-				return true
-			}
+		if a.near(e, func(_ int, f s2.Edge) bool {
+			return g.stop(1) || crosser.CrossingSign(f.V0, f.V1) != s2.DoNotCross || touching(e, f)
+		}) {
+			return true
 		}
 	}
 	return false

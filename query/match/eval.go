@@ -29,7 +29,7 @@ func (n *Node) prepare(coll value.Collator) {
 		c.prepare(coll)
 	}
 	if n.Kind == In {
-		n.prepareIn(coll)
+		_ = n.prepareIn(coll, &value.Pace{}) // which never stops
 	}
 	if n.Kind == And {
 		n.group()
@@ -327,7 +327,12 @@ func (c *context) test(n *Node, v value.Value) bool {
 	case Exists:
 		return v.T != value.Missing
 	case Geo:
-		return n.Geo.Matches(v)
+		pace := c.pace // its own: the context stays off the heap
+		ok, err := n.Geo.Matches(v, &pace)
+		if err != nil {
+			c.fail(err)
+		}
+		return ok
 	case TypeIs:
 		return n.Types.Has(v.T)
 	case Mod:

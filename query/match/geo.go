@@ -11,7 +11,7 @@ func parseGeo(p *parser, path, name string, v value.Value, all []byte) (*Node, e
 			return nil, badValue("can't parse extra field: %s", value.ShowElement(k, e))
 		}
 	}
-	q, err := geo.ParseQuery(name, v)
+	q, err := geo.ParseQuery(name, v, p.pace())
 	if err != nil {
 		return nil, err
 	}
@@ -22,6 +22,14 @@ func parseGeo(p *parser, path, name string, v value.Value, all []byte) (*Node, e
 	}
 	n.Value = value.NewDocument(value.Doc(value.F(name, v)))
 	return n, nil
+}
+
+// pace asks whether the operation has to stop that a filter is read for.
+func (p *parser) pace() *value.Pace {
+	if p.o.Expr == nil {
+		return &value.Pace{}
+	}
+	return &value.Pace{Work: p.o.Expr.Env().Work}
 }
 
 // isNear names the operators that order documents by distance. They take the whole document of operators of their path.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/regex"
@@ -115,7 +114,7 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 	if v.T != value.Array {
 		return nil, badValue("%s needs an array", name)
 	}
-	n := p.leaf(In, path)
+	n, pace := p.leaf(In, path), p.pace()
 	for it := value.Walk(v.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
@@ -131,13 +130,18 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 				return nil, err
 			}
 			n.Regexes = append(n.Regexes, re)
+			if err := pace.Now(); err != nil {
+				return nil, err
+			}
 		case e.T == value.Undefined:
 			return nil, badValue("InMatchExpression equality cannot be undefined")
 		default:
 			n.Values = append(n.Values, e)
 		}
 	}
-	n.prepareIn(p.o.Collator)
+	if err := n.prepareIn(p.o.Collator, pace); err != nil {
+		return nil, err
+	}
 	if name == "$nin" {
 		return not(n), nil
 	}
@@ -145,8 +149,11 @@ func parseIn(p *parser, path, name string, v value.Value, _ []byte) (*Node, erro
 }
 
 // prepareIn sorts the operands, drops doubles, and builds a hash of them where there are many.
-func (n *Node) prepareIn(c value.Collator) {
-	sort.SliceStable(n.Values, func(i, j int) bool { return value.CompareCollated(n.Values[i], n.Values[j], c) < 0 })
+func (n *Node) prepareIn(c value.Collator, pace *value.Pace) error {
+	err := value.SortStable(n.Values, pace, func(a, b value.Value) int { return value.CompareCollated(a, b, c) })
+	if err != nil {
+		return err
+	}
 	out := n.Values[:0]
 	for i, v := range n.Values {
 		if i > 0 && value.CompareCollated(v, out[len(out)-1], c) == 0 {
@@ -156,6 +163,7 @@ func (n *Node) prepareIn(c value.Collator) {
 		n.hasNil = n.hasNil || v.T == value.Null
 	}
 	n.Values = out
+	return nil
 }
 
 func parseNot(p *parser, path, name string, v value.Value, _ []byte) (*Node, error) {

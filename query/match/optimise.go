@@ -175,7 +175,7 @@ func orToIn(n *Node) *Node {
 			in.Values = append(in.Values, e.Values...)
 			in.Regexes = append(in.Regexes, e.Regexes...)
 		}
-		in.prepareIn(nil)
+		_ = in.prepareIn(nil, &value.Pace{})
 		out = append(out, in)
 	}
 	n.Children = out

@@ -35,6 +35,7 @@ type parser struct {
 	i      int
 	set    settings
 	f      flags
+	dot    *set    // of .
 	quoted bool    // between \Q and \E
 	groups []*node // by number; the first of those that share one
 	names  map[string][]int
@@ -468,7 +469,10 @@ func (t *parser) notNewline() *node {
 	if t.set.newline == nlCRLF {
 		return &node{kind: kDot}
 	}
-	return &node{kind: kSet, set: &set{ranges: t.set.newline.chars(), neg: true}}
+	if t.dot == nil {
+		t.dot = &set{ranges: t.set.newline.chars(), neg: true}
+	}
+	return &node{kind: kSet, set: t.dot}
 }
 
 func (t *parser) literal() *node {

@@ -86,12 +86,13 @@ type compiler struct {
 	alts     int32   // alternations so far
 	open     []int32 // groups around and their registers
 	called   map[int]bool
+	classes  map[*set]*class
 	accepts  bool
 	accepted *[]int // jumps of (*ACCEPT) to the end of the look-around around, where that may be gone back into
 }
 
 func compileTree(t *tree) *program {
-	c := &compiler{tree: t, called: map[int]bool{}, program: &program{set: t.set, groups: len(t.groups), regs: 2 * len(t.groups), entries: make([]int, len(t.groups)), plain: true}}
+	c := &compiler{tree: t, called: map[int]bool{}, classes: map[*set]*class{}, program: &program{set: t.set, groups: len(t.groups), regs: 2 * len(t.groups), entries: make([]int, len(t.groups)), plain: true}}
 	c.survey(t.root)
 	c.node(t.root, nil)
 	c.emit(inst{op: oMatch})
@@ -116,6 +117,16 @@ func (c *compiler) survey(n *node) {
 	if n.cond.look != nil {
 		c.survey(n.cond.look)
 	}
+}
+
+// class is the class of a set; sets that are shared share it.
+func (c *compiler) class(s *set) *class {
+	cl := c.classes[s]
+	if cl == nil {
+		cl = newClass(s)
+		c.classes[s] = cl
+	}
+	return cl
 }
 
 func (c *compiler) emit(i inst) int {
@@ -183,7 +194,7 @@ func (c *compiler) one(n *node) {
 		c.emit(inst{op: oText, text: utf8.AppendRune(nil, r)})
 		return
 	}
-	c.emit(inst{op: oSet, class: newClass(n.set)})
+	c.emit(inst{op: oSet, class: c.class(n.set)})
 }
 
 // seq emits parts in order; characters that stand together become one text.
@@ -411,7 +422,7 @@ func (c *compiler) counted(n *node, begin, inner, follow *byteSet) {
 
 // run emits the repetition of a single character.
 func (c *compiler) run(n *node, follow *byteSet) {
-	cl := newClass(n.parts[0].set)
+	cl := c.class(n.parts[0].set)
 	in := inst{op: oRun, class: cl, min: int32(n.min), max: int32(n.max), how: greedy, next: follow}
 	switch {
 	case n.lazy:
@@ -425,7 +436,7 @@ func (c *compiler) run(n *node, follow *byteSet) {
 func (c *compiler) atomic(n *node, follow *byteSet) {
 	body := n.parts[0]
 	if body.kind == kRepeat && body.parts[0].kind == kSet && !body.lazy && body.max != 0 {
-		c.emit(inst{op: oRun, class: newClass(body.parts[0].set), min: int32(body.min), max: int32(body.max), how: possessive})
+		c.emit(inst{op: oRun, class: c.class(body.parts[0].set), min: int32(body.min), max: int32(body.max), how: possessive})
 		return
 	}
 	outer := c.depth
@@ -552,7 +563,7 @@ func (c *compiler) verb(n *node) {
 func (c *compiler) first(n *node, follow *byteSet) *byteSet {
 	switch n.kind {
 	case kSet:
-		return newClass(n.set).first()
+		return c.class(n.set).first()
 	case kSeq:
 		for i := len(n.parts) - 1; i >= 0; i-- {
 			follow = c.first(n.parts[i], follow)

@@ -1,5 +1,7 @@
 package value
 
+import "slices"
+
 // Work tells whoever computes for an operation whether that has to stop: it was killed, its time is over, or its client is
 // gone.
 type Work interface{ Check() error }
@@ -15,17 +17,67 @@ type Pace struct {
 
 // Check is nil unless the operation has to stop; it is cheap enough to be called for each element of an array.
 func (p *Pace) Check() error {
-	if p.steps++; p.steps%stepsPerCheck == 0 && p.Work != nil {
-		return p.Work.Check()
+	return p.Steps(1)
+}
+
+// Charge counts steps whose number was not known before; the next Check tells.
+func (p *Pace) Charge(n int) { p.steps += uint32(n) }
+
+// Now is Check without the thinning, before what takes long by itself.
+func (p *Pace) Now() error {
+	if p.Work == nil {
+		return nil
 	}
-	return nil
+	return p.Work.Check()
 }
 
 // Steps is Check for so many steps at once.
 func (p *Pace) Steps(n int) error {
-	before := p.steps / stepsPerCheck
-	if p.steps += uint32(n); p.steps/stepsPerCheck != before && p.Work != nil {
-		return p.Work.Check()
+	if p.steps += uint32(n); p.steps < stepsPerCheck {
+		return nil
+	}
+	p.steps = 0
+	return p.Now()
+}
+
+// sortBlock is how many elements SortStable orders between two questions.
+const sortBlock = 256
+
+// SortStable orders a list, elements that are alike as they stood, unless the work has to stop.
+func SortStable[E any](list []E, pace *Pace, compare func(a, b E) int) error {
+	if slices.IsSortedFunc(list, compare) {
+		return nil
+	}
+	for i := 0; i < len(list); i += sortBlock {
+		slices.SortStableFunc(list[i:min(i+sortBlock, len(list))], compare)
+		if err := pace.Steps(sortBlock); err != nil {
+			return err
+		}
+	}
+	from, to := list, make([]E, len(list))
+	for width := sortBlock; width < len(list); width *= 2 {
+		for i := 0; i < len(list); i += 2 * width {
+			a, b := from[i:min(i+width, len(list))], from[min(i+width, len(list)):min(i+2*width, len(list))]
+			if err := merge(to[i:i+len(a)+len(b)], a, b, pace, compare); err != nil {
+				return err
+			}
+		}
+		from, to = to, from
+	}
+	copy(list, from)
+	return nil
+}
+
+func merge[E any](to, a, b []E, pace *Pace, compare func(a, b E) int) error {
+	for i := range to {
+		if len(b) == 0 || len(a) > 0 && compare(a[0], b[0]) <= 0 {
+			to[i], a = a[0], a[1:]
+		} else {
+			to[i], b = b[0], b[1:]
+		}
+		if err := pace.Check(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
