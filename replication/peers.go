@@ -433,8 +433,10 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 func (r *Raft) meet(e *envelope) {
 	if c := r.Config(); c != nil && e.from != 0 && e.host != "" {
 		r.peers.mu.Lock()
-		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && r.self() != nil {
-			r.startPeer(e.from, e.host) // a primary that was made a member after what this one knows
+		// A primary that was made a member after what this one knows. One that was removed answers it, too: it may be a
+		// member again, and gets no further while the primary does not hear what it lacks.
+		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && (r.self() != nil || e.report.role == Primary) {
+			r.startPeer(e.from, e.host)
 		}
 		r.peers.mu.Unlock()
 	}

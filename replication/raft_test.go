@@ -98,6 +98,44 @@ func TestHandoverToOneThatRefuses(t *testing.T) {
 	})
 }
 
+// A member that was removed and is a member again follows a primary that it has never heard of.
+func TestReturnToASetWithANewPrimary(t *testing.T) {
+	simulate(t, 7, []string{"a:1", "b:1", "c:1", "d:1"}, func(s *simulation) {
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(time.Second)
+		s.start("d:1")
+		lead := func(host string) *simNode {
+			if err := s.nodes[host].r.StepUp(background); err != nil {
+				t.Fatal(err)
+			}
+			return s.awaitPrimary(time.Second)
+		}
+		change := func(p *simNode, f func(c *SetConfig)) {
+			c := p.r.Config().Clone()
+			c.Version++
+			f(c)
+			if err := p.r.Reconfigure(background, c, false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			s.settle(10 * time.Second)
+		}
+		p := lead("c:1")
+		first := p.r.Config().Members[0]
+		change(p, func(c *SetConfig) { c.Members = c.Members[1:] })
+		change(p, func(c *SetConfig) {
+			d := first
+			d.ID, d.Host = 3, "d:1"
+			c.Members = append(c.Members, d)
+		})
+		p = lead("d:1")
+		change(p, func(c *SetConfig) { c.Members = append(c.Members, first) })
+		if _, err := s.write(background, p, WriteConcern{W: 4, Timeout: 10 * time.Second}); err != nil {
+			t.Errorf("a write to all four: %v", err)
+		}
+	})
+}
+
 // A primary whose services wait for something while they step up is not held up by that once it is deposed: it can be
 // primary again.
 func TestStepUpThatWaitsIsInterrupted(t *testing.T) {
