@@ -208,6 +208,7 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 
 func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
 	shards := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	r.targets.note(op.Req.Spec.Name, info, len(shards))
 	if op.Bool("explain") && info.Sharded() {
 		inner := rebuild(a.body, map[string]bool{"explain": true, "$db": true, "lsid": true, "$clusterTime": true, "readConcern": true}, nil)
 		return r.explainSplit(op, info, shards, inner, value.NewString("queryPlanner"), dst)

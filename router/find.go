@@ -32,6 +32,7 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 
 func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
 	shards := target(info, op.Req.Doc("filter"), collatedBy(info, op.Req.Doc("collation")))
+	r.targets.note(op.Req.Spec.Name, info, len(shards))
 	if len(shards) == 1 {
 		from := len(dst)
 		out, at, err := r.relayAt(op, shards[0], nil, info.Suffix(shards[0]), dst)

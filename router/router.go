@@ -29,6 +29,8 @@ type Router struct {
 	temps   temps
 	ops     command.Opcounters
 	work    command.WorkCounters
+	txnStat txnStats
+	targets targetStats
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -45,6 +47,8 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 	s.Hooks.After = r.hideStateChanges(s.Hooks.After)
 	s.Status.Add(r.ops.Section(),
 		command.StatusSection{Name: "mem", Doc: func(*command.Op, value.Value) []byte { return command.MemDoc() }},
+		command.StatusSection{Name: "shardingStatistics", Doc: func(*command.Op, value.Value) []byte { return r.targets.doc() }},
+		command.StatusSection{Name: "transactions", Doc: func(*command.Op, value.Value) []byte { return r.txnStat.doc() }},
 		command.StatusSection{Name: "metrics", Doc: func(*command.Op, value.Value) []byte { return r.metrics() }})
 	return r
 }
@@ -76,7 +80,9 @@ func (r *Router) Run(ctx context.Context) {
 		_ = r.Registry.Reload(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
 		if r.Sessions != nil {
-			r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false })
+			for _, t := range r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false }) {
+				r.txnStat.abort(t, "expired") // on the shards it has ended long since
+			}
 		}
 		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
 			synced = time.Now()

@@ -43,6 +43,8 @@ type transaction struct {
 	failed      bool          // a statement of the running command failed
 	ended       bool          // aborted
 	commit      func(op *command.Op) error
+	phase       txnPhase
+	stats       *txnStats
 
 	mu struct { // requests to several shards go out at once
 		sync.Mutex
@@ -135,12 +137,15 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 		return nil, err
 	}
 	op.Txn = t
+	r.txnStat.active.Add(1)
 	t.statement++
 	t.failed = false
 	return func(err error) {
 		defer release()
+		defer r.txnStat.active.Add(-1)
 		t.active += time.Since(op.Start)
 		if (err != nil || t.failed) && !op.EndsTransaction() {
+			r.txnStat.abort(t, abortCause(err))
 			r.abortAll(context.WithoutCancel(op), t)
 		}
 		if err == nil {
@@ -164,6 +169,8 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 	case req.StartTxn:
 		r.leaveBehind(op, s)
 		s.txn = newTransaction(op)
+		s.txn.stats = &r.txnStat
+		r.txnStat.begin(s.txn)
 		return s.txn, s.txn.setReadConcern(r, op)
 	case req.TxnNumber == last:
 		if s.txn.ended && !op.EndsTransaction() {
@@ -228,6 +235,12 @@ func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
 		t.mu.participants = append(t.mu.participants, p)
 	}
 	starts := p.last == 0
+	if t.stats != nil {
+		t.stats.targeted.Add(1)
+		if starts {
+			t.stats.contacted.Add(1)
+		}
+	}
 	coordinator := t.mu.participants[0] == p
 	p.last = t.statement
 	if op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL {
@@ -322,6 +335,7 @@ func (t *transaction) parts() []*participant {
 // abortAll ends the transaction on all its participants. What it does not reach ends there with its time.
 func (r *Router) abortAll(ctx context.Context, t *transaction) []shardReply {
 	t.ended = true
+	r.txnStat.abort(t, abortCause(nil))
 	r.dropTxnCursors(t)
 	return r.endOn(ctx, t, t.parts(), "abortTransaction")
 }

@@ -49,7 +49,7 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 		t.commit = r.howToCommit(t)
 		r.dropTxnCursors(t)
 	}
-	return t.commit(op)
+	return r.txnStat.commit(op, t)
 }
 
 // howToCommit chooses between a commit that one shard decides and one that several have to agree on.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -41,6 +42,7 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
 		var err error
 		if !info.Sharded() {
+			r.targets.note(op.Req.Spec.Name, info, 1)
 			if dst, err = r.toPrimary(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
 				return err
 			}
@@ -106,9 +108,10 @@ type writeBatch struct {
 	retried     []value.Value
 	touched     bool // a shard has carried out a part of the batch
 	wcErrs      wcErrors
-	stale       error   // the last stale answer, nil while none is open
-	moving      *moving // an update that its shard refused because its document has to move, until it is carried out
-	searching   bool    // what is being sent does not name its shard
+	stale       error    // the last stale answer, nil while none is open
+	moving      *moving  // an update that its shard refused because its document has to move, until it is carried out
+	searching   bool     // what is being sent does not name its shard
+	sent        []string // the shards that statements went to
 }
 
 // moving is a statement of a batch whose document has to move.
@@ -151,9 +154,15 @@ type aim struct {
 
 // run sends the batch until nothing is pending.
 func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
+	var info *cluster.CollectionInfo
+	defer func() {
+		if info != nil {
+			b.r.targets.note(b.op.Req.Spec.Name, info, len(b.sent))
+		}
+	}()
 	for try := 0; len(b.pending) > 0; try++ {
-		info, err := b.r.collectionForWrite(b.op, ns)
-		if err != nil {
+		var err error
+		if info, err = b.r.collectionForWrite(b.op, ns); err != nil {
 			return dst, err
 		}
 		if b.stale = nil; b.ordered {
@@ -243,6 +252,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 			groups[s], docs[s] = append(groups[s], i), append(docs[s], a.doc...)
 		}
 	}
+	b.sentTo(order...)
 	replies := b.r.scatter(b.op, order, func(s string) ([]byte, []wire.Sequence) {
 		return b.command(info.Suffix(s), groups[s]), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
 	})
@@ -277,7 +287,17 @@ func (b *writeBatch) command(suffix []byte, indexes []int) []byte {
 	return rebuild(b.op.Req.Body, drop, ids, suffix)
 }
 
+// sentTo notes that a shard is sent something.
+func (b *writeBatch) sentTo(shards ...string) {
+	for _, s := range shards {
+		if !slices.Contains(b.sent, s) {
+			b.sent = append(b.sent, s)
+		}
+	}
+}
+
 func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, indexes []int, docs []byte) error {
+	b.sentTo(shard)
 	body, err := b.r.call(b.op, shard, b.command(info.Suffix(shard), indexes), []wire.Sequence{{ID: b.list, Docs: docs}})
 	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
 }

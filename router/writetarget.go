@@ -84,6 +84,7 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 	if a.search {
 		return b.sendFound(info, i, a)
 	}
+	b.sentTo(a.shards...)
 	suffix := cluster.AppendShardVersion(nil, cluster.Ignored)
 	replies := b.r.scatter(b.op, a.shards, func(string) ([]byte, []wire.Sequence) {
 		return b.command(suffix, []int{i}), []wire.Sequence{{ID: b.list, Docs: a.doc}}
