@@ -28,13 +28,8 @@ func coercedText(v value.Value) string {
 }
 
 func sixDigits(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
+	if word := value.ShowUnusual(f); word != "" {
+		return word
 	}
 	s := strconv.FormatFloat(f, 'e', 5, 64)
 	exp, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:])
