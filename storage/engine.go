@@ -2,6 +2,8 @@ package storage
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -186,12 +188,27 @@ func (e *Engine) openPebble() (err error) {
 			err = damaged(r)
 		}
 	}()
+	e.returnReserved()
 	o := e.pebbleOptions()
 	o.Lock = e.lock
 	return e.guard(func() error {
 		e.db, err = pebble.Open(e.opts.Dir, o)
 		return err
 	})
+}
+
+// returnReserved gives back the disk space that the logs of the run before have reserved and not used, 70 MB each: on a full
+// disk recovery needs it to write tables. Truncating a file to its own length does that.
+func (e *Engine) returnReserved() {
+	if vfs.Root(e.opts.FS) != vfs.Default {
+		return
+	}
+	logs, _ := filepath.Glob(filepath.Join(e.opts.Dir, "*.log"))
+	for _, path := range logs {
+		if st, err := os.Stat(path); err == nil {
+			_ = os.Truncate(path, st.Size()) // on an error the space stays reserved until the log goes
+		}
+	}
 }
 
 // Close stops background work, flushes, and closes. All snapshots and units must have ended.

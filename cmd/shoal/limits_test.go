@@ -65,7 +65,7 @@ var bombs = []struct {
 	{"function that never ends", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function(){for(;;){}}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "50"},
 	{"function that eats memory", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function(){var a=[];for(;;){a.push(new Array(10000).fill('x'))}}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "50"},
 	{"function of endless recursion", pipeline(project(d("$function", bson.D{{Key: "body", Value: "function f(){return f()+1}"}, {Key: "args", Value: bson.A{}}, {Key: "lang", Value: "js"}}))), "139"},
-	{"create indexes", bson.D{{Key: "createIndexes", Value: "many"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "name", Value: "q"}, {Key: "key", Value: d("q", 1)}}}}, {Key: "maxTimeMS", Value: 1}}, "50"},
+	{"create indexes", bson.D{{Key: "createIndexes", Value: "many"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "name", Value: "q"}, {Key: "key", Value: d("q", 1)}}}}, {Key: "maxTimeMS", Value: 1}}, "ok"}, // or 50, as everywhere: a quick machine may be done by then
 	{"densify bomb", pipeline(d("$addFields", d("t", 0)), d("$densify", bson.D{{Key: "field", Value: "t"}, {Key: "range", Value: bson.D{{Key: "step", Value: 1}, {Key: "bounds", Value: bson.A{0, 1000000000}}}}}), d("$count", "n")), "5897900"},
 	{"or of many", bson.D{{Key: "count", Value: "many"}, {Key: "query", Value: d("$or", ors(20000))}}, "ok"},
 	{"sample", pipeline(d("$sample", d("size", int64(1)<<40))), "ok"},
