@@ -1,13 +1,20 @@
 GO ?= go
 
-.PHONY: run build test race nemesis compat bench fuzz lint clean
+.PHONY: run build test race nemesis compat bench fuzz lint check staticcheck clean release image
+
+# What `shoal --version` tells of this build.
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 0.1.0-dev)
+COMMIT = $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo -dirty)
+DATE = $(shell git log -1 --format=%cI 2>/dev/null)
+BUILD = github.com/shoaldb/shoal/command
+LDFLAGS = -X $(BUILD).release=$(VERSION:v%=%) -X $(BUILD).commit=$(COMMIT) -X $(BUILD).date=$(DATE)
 
 # Build and start a sharded cluster on 127.0.0.1:27017, data under ./data.
 run: build
 	exec bin/shoal start
 
 build:
-	$(GO) build -o bin/shoal ./cmd/shoal
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/shoal ./cmd/shoal
 
 # The whole test suite; needs Go and git only.
 test: lint
@@ -30,6 +37,17 @@ lint:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "gofmt: $$bad"; exit 1; }
 	$(GO) vet ./...
 
+# What the compiler and vet let pass: unused code, mistakes of use. Fetched by the Go toolchain, its version is fixed here.
+staticcheck:
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+# What else must hold of the tree: dependencies listed as they are used, generated code up to date, words spelt right (where
+# Python's pip can fetch the speller).
+check: staticcheck
+	$(GO) mod tidy -diff
+	$(GO) generate ./wire/mongoerr && git diff --exit-code -- wire/mongoerr
+	packaging/spelling
+
 # Real clients against a freshly started bin/shoal: see compat-tests/run.
 compat: build
 	compat-tests/run
@@ -47,5 +65,13 @@ fuzz:
 	  done || exit 1; \
 	done
 
+# Archives for every platform in dist/, with the licence, checksums and a list of what is in the binary (SPDX).
+release:
+	VERSION=$(VERSION:v%=%) LDFLAGS='-s -w $(LDFLAGS)' packaging/release
+
+# A container image that runs as the official one does: the names mongod and mongos, a user that is not root, /data/db.
+image:
+	docker build -f packaging/Dockerfile --build-arg LDFLAGS='$(LDFLAGS)' -t shoal:$(VERSION:v%=%) .
+
 clean:
-	rm -rf bin
+	rm -rf bin dist

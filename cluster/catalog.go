@@ -2,10 +2,7 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -72,102 +69,22 @@ type Catalog struct {
 	colls  cacheOf[*CollectionInfo]
 }
 
-// cacheOf is a copy-on-write map of entries, each refreshed by one caller at a time.
-type cacheOf[T any] struct {
-	all atomic.Pointer[map[string]*cacheEntry[T]]
-	mu  sync.Mutex
-}
-
-type cacheEntry[T any] struct {
-	cur   atomic.Pointer[T]
-	fresh atomic.Bool
-	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
-	mu    sync.Mutex
-}
-
-func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
-	if m := c.all.Load(); m != nil {
-		if e := (*m)[name]; e != nil {
-			return e
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var next map[string]*cacheEntry[T]
-	if m := c.all.Load(); m != nil {
-		if e := (*m)[name]; e != nil {
-			return e
-		}
-		next = maps.Clone(*m)
-	} else {
-		next = make(map[string]*cacheEntry[T])
-	}
-	e := &cacheEntry[T]{}
-	next[name] = e
-	c.all.Store(&next)
-	return e
-}
-
-func (c *cacheOf[T]) peek(name string) *cacheEntry[T] {
-	if m := c.all.Load(); m != nil {
-		return (*m)[name]
-	}
-	return nil
-}
-
-func (c *cacheOf[T]) each(f func(name string, e *cacheEntry[T])) {
-	if m := c.all.Load(); m != nil {
-		for n, e := range *m {
-			f(n, e)
-		}
-	}
-}
-
-func (c *cacheOf[T]) clear() {
-	c.mu.Lock()
-	c.each(func(_ string, e *cacheEntry[T]) { e.invalidate() })
-	c.all.Store(nil)
-	c.mu.Unlock()
-}
-
-func (e *cacheEntry[T]) invalidate() {
-	e.gen.Add(1)
-	e.fresh.Store(false)
-}
-
-// cached is the value where it is known and fresh: what get answers first, without the price of a closure.
-func (e *cacheEntry[T]) cached() (v T, ok bool) {
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
-		return *p, true
-	}
-	return v, false
-}
-
-// get answers the cached value, or loads it. load is given the last known value, nil where there is none.
-func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
-		return *p, nil
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.cur.Load(); p != nil && e.fresh.Load() {
-		return *p, nil
-	}
-	gen := e.gen.Load()
-	v, err := load(e.cur.Load())
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	e.cur.Store(&v)
-	if e.gen.Load() == gen {
-		e.fresh.Store(true)
-	}
-	return v, nil
-}
-
 // NewCatalog makes an empty cache over a config server.
-func NewCatalog(config Peer) *Catalog { return &Catalog{config: config} }
+func NewCatalog(config Peer) *Catalog {
+	c := &Catalog{config: config}
+	c.Limit(defaultCacheEntries, defaultCacheEntries)
+	return c
+}
+
+// defaultCacheEntries is how many names a cache keeps unless Limit says otherwise.
+const defaultCacheEntries = 10_000
+
+// Limit says how many collections and databases are kept (catalogCacheCollectionMaxEntries,
+// catalogCacheDatabaseMaxEntries). Those are forgotten first that nobody has asked for of late.
+func (c *Catalog) Limit(collections, databases int64) {
+	c.colls.limit.Store(collections)
+	c.dbs.limit.Store(databases)
+}
 
 // FixedDatabase says that a database always lives on the config server (admin, config).
 func FixedDatabase(db string) bool { return db == "admin" || db == "config" }
@@ -181,7 +98,11 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	if info, ok := e.cached(); ok {
 		return info, nil
 	}
-	return e.get(func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	info, err := e.get(func(**DatabaseInfo) (*DatabaseInfo, error) { return c.loadDatabase(ctx, db) })
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		c.dbs.forget(db, e)
+	}
+	return info, err
 }
 
 // linearizable makes a read of the placement see every change that anybody was told of. A primary of the config server
@@ -228,6 +149,9 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 			}
 			return c.loadCollection(ctx, ns, had)
 		})
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+			c.colls.forget(ns, e)
+		}
 	}
 	if err != nil || info.Map != nil || FixedDatabase(info.DB.Name) {
 		return info, err

@@ -51,22 +51,32 @@ type FailPoints struct {
 	active      atomic.Int64
 }
 
-// knownFailPoints are those that drivers' suites set by name; each is asked by the code it is named after.
-var knownFailPoints = []string{
-	"failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "failAllInserts", "failAllUpdates",
-	"failAllRemoves", "failCollectionUpdates", "WTWriteConflictException", "hangAfterCollectionInserts",
-	"hangBeforeSendingPrepare", "hangBeforeWritingDecision", "hangBeforeSendingCommit",
-	"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
-	"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep1", "migrateThreadHangAtStep2",
-	"migrateThreadHangAtStep3", "migrateThreadHangAtStep4", "migrateThreadHangAtStep5", "suspendRangeDeletion",
-	"disablePipelineOptimization", "waitInFindBeforeMakingBatch", "getMoreHangAfterPinCursor", "hangBeforeLogOp", "slowOrphanCleanup",
+// The points that every role asks, and those that data-bearing nodes ask besides. One that nobody asks is not found, as
+// one that has no name.
+var (
+	commonFailPoints = []string{"failCommand", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"}
+	dataFailPoints   = []string{
+		"onPrimaryTransactionalWrite", "disablePipelineOptimization", "suspendRangeDeletion",
+		"hangBeforeSendingPrepare", "hangBeforeWritingDecision", "hangBeforeSendingCommit",
+		"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
+		"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep4",
+	}
+)
+
+// NewFailPoints makes the registry of a data-bearing node, all points off.
+func NewFailPoints() *FailPoints {
+	r := NewRouterFailPoints()
+	for _, n := range dataFailPoints {
+		r.Register(n)
+	}
+	return r
 }
 
-// NewFailPoints makes a registry with the well-known points, all off.
-func NewFailPoints() *FailPoints {
+// NewRouterFailPoints makes that of a router.
+func NewRouterFailPoints() *FailPoints {
 	r := &FailPoints{}
 	r.mu.byName = make(map[string]*FailPoint)
-	for _, n := range knownFailPoints {
+	for _, n := range commonFailPoints {
 		r.Register(n)
 	}
 	r.failCommand = r.mu.byName["failCommand"]
@@ -103,6 +113,18 @@ func (r *FailPoints) On(name string) bool {
 	}
 	f, err := r.Lookup(name)
 	return err == nil && f.state.Load() != nil
+}
+
+// Hit enters a point by name. It costs one atomic load while no fail point of the node is on.
+func (r *FailPoints) Hit(name string) (data []byte, on bool) {
+	if r == nil || r.active.Load() == 0 {
+		return nil, false
+	}
+	f, err := r.Lookup(name)
+	if err != nil {
+		return nil, false
+	}
+	return f.Enter(nil)
 }
 
 // Configure is configureFailPoint: it returns how often the point had been entered before.

@@ -291,3 +291,6 @@ func (p *Params) Store(name string, v value.Value) {
 	defer p.mu.Unlock()
 	p.Get(name).store(v)
 }
+
+// ParamTables lists the parameters that the server acts on, and those that are taken for compatibility: stored and given back.
+func ParamTables() (active, accepted []ParamSpec) { return activeParams, acceptedParams }

@@ -13,8 +13,14 @@ var (
 	pArr  = value.NewArray
 )
 
-// activeParams are the parameters whose value the server acts on (manual: MongoDB Server Parameters).
+// activeParams are the parameters that have ranges (manual: MongoDB Server Parameters). Those that nothing acts on yet are in
+// docs/compatibility.md, under "Taken for compatibility".
 var activeParams = []ParamSpec{
+	{Name: "ingressConnectionEstablishmentRateLimiterEnabled", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
+	{Name: "ingressConnectionEstablishmentRatePerSec", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308)},
+	{Name: "ingressConnectionEstablishmentBurstCapacitySecs", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308)},
+	{Name: "ingressConnectionEstablishmentMaxQueueDepth", Kind: ParamInt, Set: SetBoth, Default: pInt(0)},
+	{Name: "ingressConnectionEstablishmentRateLimiterBypass", Kind: ParamDocument, Set: SetBoth, Default: pDoc(value.Doc())},
 	{Name: "enableTestCommands", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "featureCompatibilityVersion", Kind: ParamDocument, Default: pDoc(value.Doc(value.F("version", value.NewString("8.2"))))},
 	{Name: "authenticationMechanisms", Kind: ParamDocument, Set: SetStartup, Default: pArr(value.ArrayOf(value.NewString("SCRAM-SHA-1"), value.NewString("SCRAM-SHA-256"), value.NewString("MONGODB-X509")))},
@@ -94,6 +100,7 @@ var activeParams = []ParamSpec{
 	{Name: "disableLogicalSessionCacheRefresh", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "TransactionRecordMinimumLifetimeMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Min: 1, Max: 2147483647},
 	{Name: "transactionLifetimeLimitSeconds", Kind: ParamInt, Set: SetBoth, Default: pInt(60), Min: 1, Max: 2147483647},
+	{Name: "transactionSizeLimitBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(512 << 20), Min: 1, Max: 9.2e+18},
 	{Name: "maxTransactionLockRequestTimeoutMillis", Kind: ParamInt, Set: SetBoth, Default: pInt(5), Min: -1, Max: 2147483647},
 	{Name: "coordinateCommitReturnImmediatelyAfterPersistingDecision", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
 	{Name: "internalSessionsReapThreshold", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: 0, Max: 2147483647},
@@ -165,10 +172,12 @@ var activeParams = []ParamSpec{
 	{Name: "loadBalancerPort", Kind: ParamInt, Set: SetStartup, Default: pInt(0), Min: 0, Max: 65535},
 	{Name: "automationServiceDescriptor", Kind: ParamString, Set: SetBoth, Default: pStr(""), Check: checkDescriptor},
 	{Name: "internalQueryStatsCacheSize", Kind: ParamString, Set: SetBoth, Default: pStr("1%"), Check: checkMemory},
+	{Name: "catalogCacheCollectionMaxEntries", Kind: ParamInt, Set: SetStartup, Default: pInt(10000), Min: 1, Max: 2147483647},
+	{Name: "catalogCacheDatabaseMaxEntries", Kind: ParamInt, Set: SetStartup, Default: pInt(10000), Min: 1, Max: 2147483647},
 	{Name: "enableAutoMerge", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 }
 
-// acceptedParams are stored and given back, but tune machinery that this server does not have.
+// acceptedParams tune machinery that this server does not have, but for those that are not in that list.
 var acceptedParams = []ParamSpec{
 	{Name: "terminateSecondaryReadsOnOrphanCleanup", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 	{Name: "connPoolMaxConnsPerHost", Kind: ParamInt, Set: SetStartup, Default: pInt(200)},
@@ -176,11 +185,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "globalConnPoolIdleTimeoutMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(2147483647)},
 	{Name: "fassertOnLockTimeoutForStepUpDown", Kind: ParamInt, Set: SetBoth, Default: pInt(15)},
 	{Name: "indexBuildMinAvailableDiskSpaceMB", Kind: ParamLong, Set: SetBoth, Default: pLong(500)},
-	{Name: "ingressConnectionEstablishmentRateLimiterEnabled", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
-	{Name: "ingressConnectionEstablishmentRatePerSec", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308)},
-	{Name: "ingressConnectionEstablishmentBurstCapacitySecs", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308)},
-	{Name: "ingressConnectionEstablishmentMaxQueueDepth", Kind: ParamInt, Set: SetBoth, Default: pInt(0)},
-	{Name: "ingressConnectionEstablishmentRateLimiterBypass", Kind: ParamDocument, Set: SetBoth, Default: pDoc(value.Doc())},
 	{Name: "ingressRequestRateLimiterApplicationExemptions", Kind: ParamDocument, Set: SetBoth, Default: pDoc(value.Doc())},
 	{Name: "messageSizeErrorRateSec", Kind: ParamInt, Set: SetBoth, Default: pInt(1)},
 	{Name: "capMemoryConsumptionForPreAuthBuffers", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
@@ -207,8 +211,6 @@ var acceptedParams = []ParamSpec{
 	{Name: "initialSyncIndexBuildMemoryMaxMB", Kind: ParamInt, Set: SetBoth, Default: pInt(16384)},
 	{Name: "initialSyncIndexBuildMemoryMinMB", Kind: ParamInt, Set: SetBoth, Default: pInt(200)},
 	{Name: "oplogBatchDelayMillis", Kind: ParamInt, Set: SetStartup, Default: pInt(0)},
-	{Name: "catalogCacheCollectionMaxEntries", Kind: ParamInt, Set: SetStartup, Default: pInt(10000)},
-	{Name: "catalogCacheDatabaseMaxEntries", Kind: ParamInt, Set: SetStartup, Default: pInt(10000)},
 	{Name: "enableFinerGrainedCatalogCacheRefresh", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},
 	{Name: "maxTimeMSForHedgedReads", Kind: ParamInt, Set: SetBoth, Default: pInt(150)},
 	{Name: "readHedgingMode", Kind: ParamString, Set: SetBoth, Default: pStr("on")},

@@ -188,7 +188,8 @@ func Backoff(ctx context.Context, n int) error {
 	}
 }
 
-// Handshake is the first exchange on a connection between nodes: it says that the sender is one.
+// Handshake is the first exchange on a connection between nodes: it says that the sender is one, and which process it is.
+// Monitors' connections begin so, too, so that a process which is there has one to every node that it may have work on.
 func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {
@@ -197,9 +198,13 @@ func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	return ReplyError(reply.Body)
 }
 
+// processID names this process to the nodes that it is connected to.
+var processID = NewUUID()
+
 var helloInternal = value.Doc(
 	value.F("hello", value.NewInt32(1)),
 	value.F("internalClient", value.NewDocument(value.Doc(
 		value.F("minWireVersion", value.NewInt32(27)),
-		value.F("maxWireVersion", value.NewInt32(27))))),
+		value.F("maxWireVersion", value.NewInt32(27)),
+		value.F("process", value.NewBinary(4, processID[:]))))),
 	value.F("$db", value.NewString("admin")))

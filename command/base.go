@@ -16,6 +16,9 @@ type Base struct {
 	Sessions   *cluster.SessionCache
 	// KillCursors ends the cursors of sessions; nil where the role has none.
 	KillCursors func(f func(cluster.LogicalSessionID) bool)
+	// KillBelow carries a command that kills sessions to the nodes below, where others may have begun what runs in them; nil
+	// where there are none.
+	KillBelow func(op *Op) error
 	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil where the role has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
@@ -64,12 +67,17 @@ func (b *Base) before(op *Op) error {
 	if err := b.failCommand(op); err != nil {
 		return err
 	}
+	if op.points = b.FailPoints; !op.deadline.IsZero() {
+		if op.timePoints(); op.killed.Load() != 0 {
+			return op.CheckNow()
+		}
+	}
 	if b.Admit != nil {
 		if err := b.Admit(op); err != nil {
 			return err
 		}
 	}
-	if op.inTransaction() && b.BeginTxn != nil {
+	if op.InTransaction() && b.BeginTxn != nil {
 		var err error
 		op.endTxn, err = b.BeginTxn(op)
 		return err
@@ -195,8 +203,14 @@ func (op *Op) retryableWrite() bool {
 	return r.Spec.Retryable
 }
 
-// inTransaction tells whether the operation is part of a multi-document transaction.
-func (op *Op) inTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
+// InTransaction tells whether the operation is part of a multi-document transaction.
+func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
+
+// atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's time: no read
+// at that time will be answered, and what the session has read is to be read anew at another.
+func (op *Op) atSnapshot(err error) bool {
+	return op.Req.ReadConcern != nil && value.Lookup(op.Req.ReadConcern, "level").Str() == "snapshot" && mongoerr.In(err, mongoerr.CategorySnapshot)
+}
 
 // after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
 func (b *Base) after(op *Op, err error) error {
@@ -204,7 +218,7 @@ func (b *Base) after(op *Op, err error) error {
 		op.endTxn(err)
 		op.endTxn = nil
 	}
-	if err != nil && op.inTransaction() && !op.fixedLabels && mongoerr.CodeOf(err).IsTransientTransaction(endsTransaction(op.Req.Spec.Name)) {
+	if err != nil && (op.InTransaction() || op.atSnapshot(err)) && !op.fixedLabels && mongoerr.CodeOf(err).IsTransientTransaction(endsTransaction(op.Req.Spec.Name)) {
 		op.AddLabel(mongoerr.LabelTransientTransaction)
 	}
 	if err != nil && !op.fixedLabels {
@@ -217,10 +231,4 @@ func (b *Base) after(op *Op, err error) error {
 		b.Done(op, err)
 	}
 	return err
-}
-
-// acceptsAPI2 is the test-only parameter acceptApiVersion2, where the table has it.
-func (b *Base) acceptsAPI2() bool {
-	p, ok := b.Params.Lookup("acceptApiVersion2")
-	return ok && p.Bool()
 }

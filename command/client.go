@@ -37,6 +37,7 @@ type Client struct {
 		metadata []byte // the client document of its first hello
 		appName  string
 		uuid     [16]byte // made when first asked for
+		process  [16]byte // of a node: which it is; zero where it has not said so
 	}
 }
 
@@ -74,6 +75,19 @@ func (c *Client) Metadata() (doc []byte, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.metadata, c.mu.appName
+}
+
+func (c *Client) setProcess(id [16]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.process = id
+}
+
+// Process is the process of the cluster that the client is a connection of; zero for others.
+func (c *Client) Process() [16]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.process
 }
 
 // UUID names the client for as long as it is connected.

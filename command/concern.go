@@ -252,10 +252,6 @@ func roundInt64(v value.Value) int64 {
 	return clampInt64(f)
 }
 
-func badLevel(level string) error {
-	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", level)
-}
-
 // snapshotReads are the commands that may read from a snapshot outside a transaction.
 var snapshotReads = map[string]bool{"find": true, "aggregate": true, "distinct": true}
 

@@ -1,7 +1,7 @@
 // Package command is the service entry point of every role: the table type of commands and the one pipeline that each
 // request passes, whether it came from a socket or from a router in the same process.
 //
-//	wire.Message ──► Service.Run ── look up Spec ── parseRequest (generic arguments, field table) ── authorise
+//	wire.Message ──► Service.Run ── look up Spec ── Request.parse (generic arguments, field table) ── authorise
 //	                     │           ── advance the clock ── Op (deadline, kill) ── fail points ── Handler
 //	                     └── reply: handler's elements, ok, $clusterTime, operationTime, labels
 //

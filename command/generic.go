@@ -64,7 +64,7 @@ func (s *Service) AddGeneric(info *Info) {
 
 func runBuildInfo(op *Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "version", value.NewString(Version))
-	dst = value.Append(dst, "gitVersion", value.NewString(GitVersion))
+	dst = value.Append(dst, "gitVersion", value.NewString(ThisBuild().GitVersion()))
 	dst, m := value.BeginKey(dst, value.Array, "modules")
 	dst = value.End(dst, m)
 	dst = value.Append(dst, "allocator", value.NewString("go"))

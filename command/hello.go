@@ -19,7 +19,6 @@ const (
 	MaxWireVersion = 27
 	SessionMinutes = 30
 	Version        = "8.2.4"
-	GitVersion     = "0000000000000000000000000000000000000000"
 )
 
 // Topology is what a node says of itself in hello: a value that changes with its counter, and waiters on the change.
@@ -129,8 +128,11 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	if op.Arg("internalClient").T == value.Document {
+	if node := op.Arg("internalClient"); node.T == value.Document {
 		op.Client.Internal = true
+		if id := value.Lookup(node.Doc(), "process"); id.T == value.Binary && len(id.Bytes()) == 16 {
+			op.Client.setProcess([16]byte(id.Bytes()))
+		}
 	}
 	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {
 		if err := checkUserName(v); err != nil {
@@ -187,17 +189,7 @@ func (op *Op) Bool(name string) bool { return op.Req.Bool(name) }
 
 // negotiateCompression answers the client's list with what both sides know, and switches the connection.
 func (op *Op) negotiateCompression(dst []byte) []byte {
-	want := op.Arg("compression")
-	if want.T != value.Array || op.Client.Compressors == nil {
-		return dst
-	}
-	var names []string
-	for _, v := range value.Values(want.Doc()) {
-		if v.T == value.String {
-			names = append(names, v.Str())
-		}
-	}
-	agreed := op.Client.Compressors(names)
+	agreed := op.agreedCompressors()
 	if len(agreed) == 0 {
 		return dst
 	}
@@ -206,6 +198,20 @@ func (op *Op) negotiateCompression(dst []byte) []byte {
 		dst = value.AppendIndex(dst, i, value.NewString(n))
 	}
 	return value.End(dst, m)
+}
+
+func (op *Op) agreedCompressors() []string {
+	want := op.Arg("compression")
+	if want.T != value.Array || op.Client.Compressors == nil {
+		return nil
+	}
+	var names []string
+	for _, v := range value.Values(want.Doc()) {
+		if v.T == value.String {
+			names = append(names, v.Str())
+		}
+	}
+	return op.Client.Compressors(names)
 }
 
 // keepMetadata checks and keeps the client document of a connection's first hello.
@@ -222,6 +228,9 @@ func keepMetadata(op *Op, cl value.Value) error {
 	}
 	if !op.Client.SetMetadata(cl.Doc(), app) {
 		return mongoerr.New(mongoerr.ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello")
+	}
+	if tell := op.Service.Hooks.Metadata; tell != nil && !op.Client.InProcess {
+		tell(op.Client, op.agreedCompressors(), cl.Doc())
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -39,6 +40,7 @@ type Op struct {
 	// IntOK makes the reply's ok an int, as the real server's replies that were made of another command's are.
 	IntOK     bool
 	failPoint bool
+	points    *cluster.FailPoints // the node's, where it has some
 	// fixedLabels says that a fail point named the labels itself.
 	fixedLabels bool
 	wcError     *mongoerr.Error
@@ -70,7 +72,7 @@ type Stats struct {
 	NModified    int64
 	NInserted    int64
 	NDeleted     int64
-	CursorID     int64
+	CursorStats
 	HasSortStage bool
 	UsedDisk     bool   // something outgrew its memory and went to a file
 	CollType     string // of what a query reads: "collection", "view", "timeseries", "nonExistent"
@@ -83,6 +85,12 @@ type Stats struct {
 	CollScans, TailScans            int64 // scans of whole collections, and of those the ones that followed a capped one's end
 	ReplyLen                        int
 	Origin                          []byte // of a getMore: the command that its cursor came from
+}
+
+// CursorStats are of the cursor that an operation opened or continued.
+type CursorStats struct {
+	CursorID        int64 // 0 for none that is left
+	CursorExhausted bool  // the operation gave the last of its documents
 }
 
 // PlanKeys tells under which keys a plan is known: the hash of its shape, and that of the shape with the indexes there are.
@@ -184,10 +192,20 @@ func (op *Op) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SetDeadline gives the operation a deadline of its own (getMore's awaitData time, a cursor's remaining maxTimeMS).
+// SetDeadline gives the operation a deadline of its own (a cursor's remaining maxTimeMS).
 func (op *Op) SetDeadline(t time.Time) {
 	if op.deadline.IsZero() || t.Before(op.deadline) {
 		op.deadline = t
+		op.timePoints()
+	}
+}
+
+// timePoints carries out the fail points that stand for the clock of an operation with a deadline.
+func (op *Op) timePoints() {
+	if _, on := op.points.Hit("maxTimeNeverTimeOut"); on {
+		op.deadline = time.Time{}
+	} else if _, on := op.points.Hit("maxTimeAlwaysTimeOut"); on {
+		op.Kill(mongoerr.MaxTimeMSExpired)
 	}
 }
 

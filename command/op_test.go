@@ -79,7 +79,7 @@ func TestRunningOperationsAreParsed(t *testing.T) {
 	})
 	c := NewClient(1, "r", "l", func() context.Context { return context.Background() })
 	for n := 0; !stop.Load() && (n < 2000 || seen.Load() < 100); n++ {
-		s.Run(nil, c, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
+		s.Run(context.Background(), c, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)
 	}
 	stop.Store(true)
 	wg.Wait()

@@ -14,12 +14,21 @@ import (
 // pipeline.
 type Front struct {
 	Service *Service
+	// Compressors are those that the server speaks, all of them where nil.
+	Compressors []string
 	// Connected and Disconnected are told of connections; Metadata of the client document of a first hello. Each may be nil.
 	Connected    func(c *Client)
 	Disconnected func(c *Client)
 }
 
 var _ wire.Handler = (*Front)(nil)
+
+func (f *Front) agree(names []string) []string {
+	if f.Compressors != nil {
+		return agreeCompressors(names, f.Compressors)
+	}
+	return agreeCompressors(names, serverCompressors)
+}
 
 // Opened implements wire.Handler.
 func (f *Front) Opened(c *wire.Conn) {
@@ -31,7 +40,7 @@ func (f *Front) Opened(c *wire.Conn) {
 	} else {
 		cl.Loopback = true // a UNIX socket
 	}
-	cl.Compressors = agreeCompressors
+	cl.Compressors = f.agree
 	cl.Close = c.Close
 	c.State = cl
 	f.Service.clients.Store(cl, struct{}{})
@@ -45,6 +54,9 @@ func (f *Front) Closed(c *wire.Conn) {
 	if cl, ok := c.State.(*Client); ok {
 		cl.Gone()
 		f.Service.clients.Delete(cl)
+		if id := cl.Process(); f.Service.ProcessLost != nil && id != [16]byte{} && !f.Service.HasProcess(id) {
+			f.Service.ProcessLost(id)
+		}
 		if f.Disconnected != nil {
 			f.Disconnected(cl)
 		}
@@ -69,6 +81,7 @@ func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 		n.Add(1)
 		defer n.Add(-1)
 	}
+	//lint:ignore SA1012 nil means that the request comes from a connection: Run spares itself a context
 	r.Buf = f.Service.Run(nil, cl, m, r.Buf)
 	if m.AllowsExhaust() {
 		f.exhaust(c, cl, m, r, name)
@@ -91,6 +104,7 @@ func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply
 			return
 		}
 		next.Body = body
+		//lint:ignore SA1012 as in run
 		r.Buf = f.Service.Run(nil, cl, &next, r.Buf)
 	}
 }
@@ -134,10 +148,10 @@ func replaceField(doc []byte, name string, v value.Value) []byte {
 // serverCompressors is what this server speaks, in order of preference.
 var serverCompressors = []string{"snappy", "zstd", "zlib"}
 
-func agreeCompressors(names []string) []string {
+func agreeCompressors(names, ours []string) []string {
 	var out []string
 	for _, n := range names {
-		for _, s := range serverCompressors {
+		for _, s := range ours {
 			if strings.EqualFold(n, s) {
 				out = append(out, s)
 			}

@@ -22,6 +22,8 @@ type Hooks struct {
 	Before func(op *Op) error
 	// After runs when the handler is done; it may change the error (labels) or record the operation.
 	After func(op *Op, err error) error
+	// Metadata is told of the client document in a connection's first hello, and of the compressors agreed upon with it.
+	Metadata func(c *Client, compressors []string, doc []byte)
 	// Panic is told of a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)
 }
@@ -43,6 +45,8 @@ type Service struct {
 	Peers *sdam.Monitors
 	// Queries keeps the statistics of $queryStats; nil where the service runs no queries.
 	Queries *querystats.Store
+	// ProcessLost is told when the last connection of a process of the cluster is closed; nil for nobody. It must not wait.
+	ProcessLost func(id [16]byte)
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
@@ -101,6 +105,12 @@ func (s *Service) EachClient(f func(*Client)) {
 	})
 }
 
+// HasProcess tells whether a process of the cluster is connected.
+func (s *Service) HasProcess(id [16]byte) (found bool) {
+	s.EachClient(func(c *Client) { found = found || c.Process() == id })
+	return found
+}
+
 // EachOp calls f with every running operation; f must not block.
 func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
 
@@ -154,8 +164,9 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	} else {
 		e := mongoerr.From(err)
 		dst = dst[:body]
-		// What a fail point says is no news of the member: with a version that clients know they would not heed it.
-		if s.Topology != nil && !op.failPoint && e.Code.In(mongoerr.CategoryNotPrimary|mongoerr.CategoryShutdown) {
+		// The version is raised at each change of the member's state, so that clients can tell whether the error is news.
+		// A shutdown does not raise it: its errors are always news.
+		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary) {
 			dst = s.Topology.appendVersion(dst)
 		}
 		dst = appendError(dst, e, op)
@@ -271,7 +282,7 @@ func (s *Service) prepare(op *Op) error {
 	if req.Spec.AdminOnly && req.DB != "admin" {
 		return mongoerr.Newf(mongoerr.Unauthorized, "%s may only be run against the admin database.", req.Spec.Name)
 	}
-	if req.MaxTimeMS > 0 {
+	if req.MaxTimeMS > 0 && !req.Spec.TimeToWait {
 		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
 	}
 	if req.ClusterTime != nil && s.Clock != nil {

@@ -93,7 +93,7 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 		}
 		return len(ids) == 0
 	})
-	return dst, nil
+	return dst, b.killBelow(op)
 }
 
 // runKillAllSessions kills the sessions of some users, or of everybody. Without authentication a session belongs to
@@ -116,7 +116,7 @@ func (b *Base) runKillAllSessions(op *Op, dst []byte) ([]byte, error) {
 		users++
 	}
 	b.kill(op, func(id cluster.LogicalSessionID) bool { return users == 0 || owners[id.UID] })
-	return dst, nil
+	return dst, b.killBelow(op)
 }
 
 // readUser reads {user, db} and gives user@db.
@@ -179,7 +179,7 @@ func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 		}
 	}
 	b.kill(op, func(id cluster.LogicalSessionID) bool { return all || ids[id.ID] || owners[id.UID] })
-	return dst, nil
+	return dst, b.killBelow(op)
 }
 
 // kill ends what runs in the sessions that f names: their operations and cursors.
@@ -195,6 +195,14 @@ func (b *Base) kill(self *Op, f func(cluster.LogicalSessionID) bool) {
 	if b.KillCursors != nil {
 		b.KillCursors(f)
 	}
+}
+
+// killBelow has the nodes below kill what this node has just killed.
+func (b *Base) killBelow(op *Op) error {
+	if b.KillBelow == nil {
+		return nil
+	}
+	return b.KillBelow(op)
 }
 
 // sessionMinutes is what clients are told of how long an unused session lives.

@@ -87,6 +87,7 @@ type Spec struct {
 	NoAuth       bool // runs before authentication
 	Fields       []Field
 	Lenient      bool // tolerates unknown fields, as the real command does
+	TimeToWait   bool // its maxTimeMS is how long it may wait for data, and no deadline
 	NotBuilt     bool // answers NotImplemented by name
 
 	Run Handler

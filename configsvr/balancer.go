@@ -19,11 +19,9 @@ type balancer struct {
 	once    sync.Once
 }
 
-// balancerPause is the time between rounds; after a round that moved something the next one follows sooner.
-const (
-	balancerPause     = 10 * time.Second
-	balancerBusyPause = time.Second
-)
+// balancerPause is the time between rounds; after a round that moved something the next one follows sooner
+// (balancerMigrationsThrottlingMs).
+const balancerPause = 10 * time.Second
 
 // defaultChunkSize is config.settings.chunksize where nothing is set: 128 MB.
 const defaultChunkSize = 128 << 20
@@ -50,21 +48,18 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 		pause = balancerPause
 		// A round that fails is tried again with the next; what it moved stays moved.
 		if moved, err := m.BalancerRound(ctx); err == nil && moved > 0 {
-			pause = balancerBusyPause
+			pause = time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
 		}
 	}
 }
 
 // balancerMode is what config.settings says: full or off.
 func (m *Manager) balancerMode(ctx context.Context) (string, error) {
-	docs, err := m.find(ctx, "settings", doc(fld("_id", str("balancer"))))
-	if err != nil || len(docs) == 0 {
-		return "full", err
+	s, err := m.balancerSettings(ctx)
+	if s.off {
+		return "off", err
 	}
-	if value.Lookup(docs[0], "stopped").Truthy() || value.Lookup(docs[0], "mode").Str() == "off" {
-		return "off", nil
-	}
-	return "full", nil
+	return "full", err
 }
 
 func (m *Manager) setBalancer(ctx context.Context, on bool) error {
@@ -86,8 +81,8 @@ func (m *Manager) setBalancer(ctx context.Context, on bool) error {
 
 // BalancerRound makes at most one move per collection and says how many it made.
 func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
-	mode, err := m.balancerMode(ctx)
-	if err != nil || mode == "off" {
+	s, err := m.balancerSettings(ctx)
+	if err != nil || s.off || !s.window.open(m.now()) {
 		return 0, err
 	}
 	m.balancer.inRound.Store(true)
@@ -105,14 +100,14 @@ func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 		if err != nil || e.NoBalance {
 			continue
 		}
-		mv, err := m.nextMove(ctx, e.NS)
+		mv, err := m.nextMove(ctx, e.NS, s.jumbo)
 		if err != nil {
 			return moved, err
 		}
 		if mv == nil {
 			continue
 		}
-		if err := m.makeMove(ctx, e.NS, mv); err != nil {
+		if err := m.makeMove(ctx, e.NS, mv, s); err != nil {
 			return moved, err
 		}
 		moved++
@@ -127,16 +122,17 @@ type move struct {
 	why      string
 }
 
-func (m *Manager) makeMove(ctx context.Context, ns string, mv *move) error {
-	err := m.moveRange(ctx, ns, mv.to, mv.min, mv.max, false, false)
+func (m *Manager) makeMove(ctx context.Context, ns string, mv *move, s balancerSettings) error {
+	err := m.moveRange(ctx, ns, mv.to, mv.min, mv.max, moveOptions{waitForDelete: s.waitForDelete, force: s.jumbo, throttle: s.throttle, concern: s.concern})
 	if mongoerr.CodeOf(err) == mongoerr.ChunkTooBig {
 		return nil
 	}
 	return err
 }
 
-// nextMove chooses a collection's next migration, nil for none: draining shards first, then zones, then size.
-func (m *Manager) nextMove(ctx context.Context, ns string) (*move, error) {
+// nextMove chooses a collection's next migration, nil for none: draining shards first, then zones, then size. jumbo has it
+// try chunks that are marked as jumbo too.
+func (m *Manager) nextMove(ctx context.Context, ns string, jumbo bool) (*move, error) {
 	info, _, err := m.table(ctx, ns)
 	if err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
@@ -153,6 +149,7 @@ func (m *Manager) nextMove(ctx context.Context, ns string) (*move, error) {
 		return nil, err
 	}
 	p := newPlacement(info, all, zones)
+	p.jumbo = jumbo
 	if mv := p.misplaced(); mv != nil || len(all) < 2 {
 		return mv, nil
 	}
@@ -188,7 +185,9 @@ func (m *Manager) collectionSizes(ctx context.Context, info *cluster.CollectionI
 			return nil, err
 		}
 		n, _ := value.Lookup(reply, "size").AsInt64()
-		out[s.ID] = n
+		orphans, _ := value.Lookup(reply, "numOrphanDocs").AsInt64() // which are about to go
+		each, _ := value.Lookup(reply, "avgObjSize").AsInt64()
+		out[s.ID] = n - orphans*each
 	}
 	return out, nil
 }
@@ -199,6 +198,7 @@ type placement struct {
 	shards []*cluster.Shard
 	zones  []zoneRange
 	count  map[string]int
+	jumbo  bool // chunks that are marked as jumbo may be moved
 }
 
 func newPlacement(info *cluster.CollectionInfo, shards []*cluster.Shard, zones []zoneRange) *placement {
@@ -269,7 +269,7 @@ func (p *placement) misplaced() *move {
 	var other *move
 	for i := 0; i < p.info.Map.Len(); i++ {
 		c := p.info.Map.Chunk(i)
-		if c.Jumbo {
+		if c.Jumbo && !p.jumbo {
 			continue
 		}
 		zone, min, max := p.zoneOf(c)
@@ -309,7 +309,7 @@ func (p *placement) bySize(sizes map[string]int64, chunkSize int64) *move {
 	for _, c := range p.info.Map.ChunksOf(full) {
 		zone, min, max := p.zoneOf(c)
 		// Moving the only chunk of a shard would only swap full and empty.
-		if !c.Jumbo && p.count[full] > 1 && inZone(p.shard(empty), zone) {
+		if (!c.Jumbo || p.jumbo) && p.count[full] > 1 && inZone(p.shard(empty), zone) {
 			return &move{min, max, empty, "size"}
 		}
 	}

@@ -310,8 +310,16 @@ func (m *Manager) pushHistory(ctx context.Context, uuid [16]byte, c *cluster.Chu
 	return arr(out...)
 }
 
+// moveOptions are how a range is to be moved.
+type moveOptions struct {
+	waitForDelete bool
+	force         bool   // also a chunk that is marked as jumbo
+	throttle      bool   // each batch waits for a secondary of the recipient, or for concern
+	concern       []byte // nil for the default
+}
+
 // moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
-func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte, wait, force bool) error {
+func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte, o moveOptions) error {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err
@@ -332,7 +340,7 @@ func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte,
 	if c.Shard == to {
 		return nil
 	}
-	if c.Jumbo && !force {
+	if c.Jumbo && !o.force {
 		return mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
 	}
 	if err := m.prepareRecipient(ctx, info, e, to); err != nil {
@@ -340,10 +348,14 @@ func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte,
 	}
 	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
 	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move...))
-	_, err = m.onShard(ctx, c.Shard, value.Doc(
+	cmd := []value.Field{
 		fld("_shardsvrMoveRange", str(ns)), fld("toShard", str(to)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)),
-		fld("waitForDelete", value.NewBool(wait)), fld("epoch", value.NewObjectID(e.Generation.Epoch)),
-		fld("collectionTimestamp", value.NewTimestampU64(e.Generation.Timestamp)), fld("fromShard", str(c.Shard)), fld("$db", str("admin"))))
+		fld("waitForDelete", value.NewBool(o.waitForDelete)), fld("secondaryThrottle", value.NewBool(o.throttle)), fld("epoch", value.NewObjectID(e.Generation.Epoch)),
+		fld("collectionTimestamp", value.NewTimestampU64(e.Generation.Timestamp)), fld("fromShard", str(c.Shard)), fld("$db", str("admin"))}
+	if o.concern != nil {
+		cmd = append(cmd, fld("throttleConcern", value.NewDocument(o.concern)))
+	}
+	_, err = m.onShard(ctx, c.Shard, value.Doc(cmd...))
 	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move, err)
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})

@@ -89,11 +89,7 @@ func (j *shardJob) onPrimary(ctx context.Context, f ...value.Field) ([]byte, err
 }
 
 func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byte, error) {
-	s, err := j.m.registry.Shard(ctx, j.db.Primary)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.FindAll(ctx, s.Peer, j.db.Name, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
+	return j.m.findOn(ctx, j.db, f...)
 }
 
 // ensureCollection makes the collection where it does not exist, and refuses what cannot be sharded.
@@ -228,7 +224,7 @@ func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
 // commit holds writes up, lays out the first chunks and makes the collection sharded.
 func (j *shardJob) commit(ctx context.Context) error {
 	m := j.m
-	unblock, err := m.block(ctx, j.req.ns, []string{j.db.Primary}, "shardCollection")
+	unblock, err := m.block(ctx, "shardCollection", []string{j.db.Primary}, j.req.ns)
 	if err != nil {
 		return err
 	}
@@ -268,13 +264,9 @@ func (j *shardJob) commit(ctx context.Context) error {
 	if err := m.insert(ctx, "collections", j.entry(gen)); err != nil {
 		return err
 	}
-	all, err := m.registry.All(ctx)
+	ids, err := m.shardIDs(ctx)
 	if err != nil {
 		return err
-	}
-	ids := make([]string, len(all))
-	for i, s := range all {
-		ids[i] = s.ID
 	}
 	m.refreshShards(ctx, j.req.ns, ids)
 	m.log(ctx, "shardCollection.end", j.req.ns, doc(fld("numChunks", value.NewInt32(int32(len(chunks))))))
@@ -438,160 +430,4 @@ func chunkDoc(id [12]byte, uuid [16]byte, c placed, v cluster.ChunkVersion, sinc
 		fld("min", value.NewDocument(c.min)), fld("max", value.NewDocument(c.max)), fld("shard", str(c.shard)),
 		fld("lastmod", value.NewTimestampU64(v.Combined())), fld("onCurrentShardSince", value.NewTimestampU64(since)),
 		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(since)), fld("shard", str(c.shard))))))
-}
-
-// block holds up reads and writes of a namespace on shards until the function it returns is called.
-func (m *Manager) block(ctx context.Context, ns string, ids []string, why string) (unblock func(), err error) {
-	var held []string
-	unblock = func() {
-		for _, id := range held {
-			// A shard that cannot be told ends the section by itself when it restarts.
-			_, _ = m.onShard(context.WithoutCancel(ctx), id, blockCommand(ns, "Unblock", why))
-		}
-	}
-	for _, id := range ids {
-		if _, err := m.onShard(ctx, id, blockCommand(ns, "ReadsAndWrites", why)); err != nil {
-			unblock()
-			return nil, err
-		}
-		held = append(held, id)
-	}
-	return unblock, nil
-}
-
-func blockCommand(ns, kind, why string) []byte {
-	return value.Doc(fld("_shardsvrParticipantBlock", str(ns)), fld("blockType", str(kind)),
-		fld("reason", doc(fld("command", str(why)), fld("ns", str(ns)))), fld("$db", str("admin")))
-}
-
-// dropCollection removes a sharded collection from the catalog and from all shards.
-func (m *Manager) dropCollection(ctx context.Context, ns string) error {
-	unlock, err := m.ddl.lock(ctx, ns)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	info, e, err := m.table(ctx, ns)
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
-		return nil // dropped meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	all, err := m.registry.All(ctx)
-	if err != nil {
-		return err
-	}
-	ids := make([]string, len(all))
-	for i, s := range all {
-		ids[i] = s.ID
-	}
-	unblock, err := m.block(ctx, ns, info.Shards(), "drop")
-	if err != nil {
-		return err
-	}
-	defer unblock()
-	if err := m.forget(ctx, ns, e.UUID); err != nil {
-		return err
-	}
-	db, coll := cluster.SplitNS(ns)
-	for _, id := range ids {
-		_, err := m.onShard(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
-		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
-			return err
-		}
-	}
-	m.refreshShards(ctx, ns, ids)
-	m.log(ctx, "dropCollection", ns, doc())
-	return nil
-}
-
-// forget removes what the catalog holds of a sharded collection, its entry first.
-func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
-	if err := m.remove(ctx, "collections", doc(fld("_id", str(ns)))); err != nil {
-		return err
-	}
-	if err := m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:])))); err != nil {
-		return err
-	}
-	return m.remove(ctx, "tags", doc(fld("ns", str(ns))))
-}
-
-// renameCollection renames a sharded collection on all shards that hold it, and its entry.
-func (m *Manager) renameCollection(ctx context.Context, from, to string, dropTarget bool) error {
-	fdb, _ := cluster.SplitNS(from)
-	tdb, _ := cluster.SplitNS(to)
-	if fdb != tdb {
-		return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
-	}
-	if _, _, err := m.table(ctx, to); err == nil {
-		if !dropTarget {
-			return mongoerr.Newf(mongoerr.NamespaceExists, "target namespace exists")
-		}
-		if err := m.dropCollection(ctx, to); err != nil {
-			return err
-		}
-	}
-	unlock, err := m.ddl.lock(ctx, from)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	info, _, err := m.table(ctx, from)
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
-		return m.renameUnsharded(ctx, fdb, from, to, dropTarget)
-	}
-	if err != nil {
-		return err
-	}
-	unblock, err := m.block(ctx, from, info.Shards(), "renameCollection")
-	if err != nil {
-		return err
-	}
-	defer unblock()
-	for _, id := range info.Shards() {
-		_, err := m.onShard(ctx, id, value.Doc(fld("renameCollection", str(from)), fld("to", str(to)),
-			fld("dropTarget", value.NewBool(dropTarget)), fld("$db", str("admin"))))
-		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
-			return err
-		}
-	}
-	return m.renameEntry(ctx, info, from, to)
-}
-
-func (m *Manager) renameUnsharded(ctx context.Context, db, from, to string, dropTarget bool) error {
-	info, err := m.database(ctx, db)
-	if err != nil {
-		return err
-	}
-	_, err = m.onShard(ctx, info.Primary, value.Doc(fld("renameCollection", str(from)), fld("to", str(to)),
-		fld("dropTarget", value.NewBool(dropTarget)), fld("$db", str("admin"))))
-	return err
-}
-
-func (m *Manager) renameEntry(ctx context.Context, info *cluster.CollectionInfo, from, to string) error {
-	f := []value.Field{fld("_id", str(to))}
-	for k, v := range value.Elements(info.Entry) {
-		switch k {
-		case "_id":
-		case "timestamp":
-			f = append(f, fld(k, value.NewTimestampU64(m.tick())))
-		default:
-			f = append(f, fld(k, v))
-		}
-	}
-	if err := m.insert(ctx, "collections", doc(f...)); err != nil {
-		return err
-	}
-	if err := m.remove(ctx, "collections", doc(fld("_id", str(from)))); err != nil {
-		return err
-	}
-	q := doc(fld("q", doc(fld("ns", str(from)))), fld("u", doc(fld("$set", doc(fld("ns", str(to)))))), fld("multi", value.NewBool(true)))
-	if _, err := m.write(ctx, "update", "tags", "updates", q); err != nil {
-		return err
-	}
-	m.refreshShards(ctx, from, info.Shards())
-	m.refreshShards(ctx, to, info.Shards())
-	m.log(ctx, "renameCollection", from, doc(fld("to", str(to))))
-	return nil
 }

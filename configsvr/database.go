@@ -147,7 +147,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 		return err
 	}
 	for _, ns := range colls {
-		if err := m.dropCollection(ctx, ns); err != nil {
+		if err := m.dropCollection(ctx, ns, nil); err != nil {
 			return err
 		}
 	}
@@ -160,6 +160,13 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 	if err != nil {
 		return err
 	}
+	// The primary shard answers for the database by what it remembers of it: from here on nothing is made there, and once the
+	// section has ended, told by this or not, it has to ask.
+	unblock, err := m.block(ctx, "dropDatabase", []string{info.Primary}, db)
+	if err != nil {
+		return err
+	}
+	defer unblock()
 	// The data goes first: until the entry is gone a repeated drop still finds the database.
 	ids := []string{info.Primary}
 	for _, s := range all {
@@ -176,7 +183,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 		return err
 	}
 	for _, id := range ids {
-		// A shard that is not told refuses the next request by its version.
+		// For the members that are no primaries: they answer reads by what they remember.
 		_, _ = m.onShard(ctx, id, value.Doc(fld("_flushDatabaseCacheUpdates", str(db)), fld("syncFromConfig", value.NewBool(true)), fld("$db", str("admin"))))
 	}
 	m.log(ctx, "dropDatabase", db, doc())

@@ -6,8 +6,8 @@
 //	                                          └──_shardsvr… commands──► shards
 //
 // The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table anew,
-// checks that the donor still owns the range, works out the versions (planMove) and writes the pieces in the order that
-// keeps the table whole (writeChunks).
+// checks that the donor still owns the range, and Manager.writeMove works out the versions and writes the pieces
+// together (chunkWrites.commit).
 //
 // Invariants
 //
@@ -15,6 +15,9 @@
 //  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
 //     have the very versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
-//  4. A drop first removes the entry, then the chunks, then the data; what is left of an interrupted drop belongs to no
-//     entry, and the next create or drop of the name clears it away.
+//  4. A drop or rename takes its names and looks at what they stand for before it touches anything. It is carried out on the
+//     shards first and in the catalog last, in one unit of work (catalogWrites): until then the entry is found by the same
+//     command sent again, whose steps do no harm where an earlier one came that far.
+//  5. Critical sections of DDL are held by the config server that began them (sections), which takes over what it finds on a
+//     name that it has locked. A shard ends one that nobody holds (endLeftOver).
 package configsvr

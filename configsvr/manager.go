@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,10 +22,14 @@ type Manager struct {
 	registry *cluster.Registry
 	clock    *cluster.VectorClock
 	host     func() string // its set's connection string
+	now      func() time.Time
+
+	Params *cluster.Params // the node's; set before it runs
 
 	shards sync.Mutex // one change of config.shards at a time
 	chunks sync.Mutex // one change of config.chunks or config.tags at a time
 	ddl    nameLocks
+	blocks sections
 
 	clusterID [12]byte
 	balancer  balancer
@@ -34,8 +39,9 @@ type Manager struct {
 
 // New makes a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now}
 	m.ddl.held = make(map[string]chan struct{})
+	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
 	return m
 }
@@ -68,6 +74,26 @@ func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err e
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// lockAll takes several names, in an order that all callers share.
+func (l *nameLocks) lockAll(ctx context.Context, names ...string) (unlock func(), err error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	var held []func()
+	unlock = func() {
+		for _, f := range held {
+			f()
+		}
+	}
+	for _, n := range names {
+		f, err := l.lock(ctx, n)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		held = append(held, f)
+	}
+	return unlock, nil
 }
 
 // Short ways to build documents.
@@ -162,7 +188,11 @@ func (m *Manager) Init(ctx context.Context) error {
 		return err
 	}
 	m.balancer.init(m)
-	return m.registry.Reload(ctx)
+	// An entry that is no shard fails whatever needs the shards. The config server has to run for somebody to remove it.
+	if err := m.registry.Reload(ctx); mongoerr.CodeOf(err) != mongoerr.FailedToParse {
+		return err
+	}
+	return nil
 }
 
 func (m *Manager) initVersion(ctx context.Context) error {
@@ -226,6 +256,25 @@ func (m *Manager) onShard(ctx context.Context, id string, cmd []byte) ([]byte, e
 		return nil, err
 	}
 	return cluster.Run(ctx, s.Peer, cmd)
+}
+
+// findOn reads with a command on a database's primary shard.
+func (m *Manager) findOn(ctx context.Context, db *cluster.DatabaseInfo, f ...value.Field) ([][]byte, error) {
+	s, err := m.registry.Shard(ctx, db.Primary)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.FindAll(ctx, s.Peer, db.Name, value.Doc(append(f, fld("$db", str(db.Name)))...))
+}
+
+// shardIDs names all shards.
+func (m *Manager) shardIDs(ctx context.Context) ([]string, error) {
+	all, err := m.registry.All(ctx)
+	ids := make([]string, len(all))
+	for i, s := range all {
+		ids[i] = s.ID
+	}
+	return ids, err
 }
 
 // refreshShards tells shards that a collection's placement changed. One that cannot be told finds out by the versions.

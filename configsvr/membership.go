@@ -98,7 +98,10 @@ func (m *Manager) moveShard(ctx context.Context, set string, n setNews) error {
 	}
 	for _, d := range docs {
 		s, err := cluster.ParseShard(d)
-		if err != nil || s.SetName != set || s.Host == n.conn {
+		if err != nil || s.SetName != set {
+			continue
+		}
+		if had, _ := value.Lookup(d, "replSetConfigVersion").AsInt64(); s.Host == n.conn && had >= n.version {
 			continue
 		}
 		fields := []value.Field{fld("host", str(n.conn))}

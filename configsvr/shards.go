@@ -37,7 +37,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err != nil {
 		return "", mongoerr.From(err).Prefix("Cannot add shard " + conn + ": ")
 	}
-	if conn, err = wholeSet(hello, conn, set, hosts); err != nil {
+	if conn, err = m.wholeSet(ctx, hello, conn, set, hosts); err != nil {
 		return "", err
 	}
 	if name == "" {
@@ -54,7 +54,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if _, err := cluster.Run(ctx, peer, value.Doc(fld("_addShard", value.NewInt32(1)), fld("shardIdentity", identity), fld("$db", str("admin")))); err != nil {
 		return "", err
 	}
-	return name, m.insertShard(ctx, name, conn)
+	return name, m.insertShard(ctx, name, conn, configVersion(hello))
 }
 
 var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
@@ -74,7 +74,7 @@ func (m *Manager) greet(ctx context.Context, name string, hosts []string, conn, 
 }
 
 // wholeSet is the connection string of a set as its primary lists it. Every host that was named must be a member.
-func wholeSet(hello []byte, conn, set string, hosts []string) (string, error) {
+func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, hosts []string) (string, error) {
 	if set == "" {
 		return conn, nil
 	}
@@ -85,17 +85,40 @@ func wholeSet(hello []byte, conn, set string, hosts []string) (string, error) {
 		}
 	}
 	for _, h := range hosts {
-		if !slices.Contains(members, h) {
+		if !slices.Contains(members, h) && !slices.Contains(members, m.listedAs(ctx, h, set)) {
 			return "", mongoerr.Newf(mongoerr.OperationFailed, "in seed list %s, host %s does not belong to replica set %s; found %s", conn, h, set, value.ShowDoc(hello))
 		}
 	}
 	return set + "/" + strings.Join(members, ","), nil
 }
 
-func (m *Manager) insertShard(ctx context.Context, name, conn string) error {
+// listedAs is the address at which the member that answers at host is in its set's configuration: an address may have
+// several names (127.0.0.1 and localhost), and one that was dialled is the member's by its own word.
+func (m *Manager) listedAs(ctx context.Context, host, set string) string {
+	p, err := m.registry.Dial("", []string{host})
+	if err != nil {
+		return ""
+	}
+	defer cluster.Release(p)
+	hello, err := cluster.Run(ctx, p, helloCommand)
+	if err != nil || value.Lookup(hello, "setName").Str() != set {
+		return ""
+	}
+	return value.Lookup(hello, "me").Str()
+}
+
+// configVersion is the version of a set's configuration by its hello, -1 for a server that is in no set.
+func configVersion(hello []byte) int64 {
+	if v, ok := value.Lookup(hello, "setVersion").AsInt64(); ok {
+		return v
+	}
+	return -1
+}
+
+func (m *Manager) insertShard(ctx context.Context, name, conn string, version int64) error {
 	ts := m.tick()
 	err := m.insert(ctx, "shards", doc(fld("_id", str(name)), fld("host", str(conn)), fld("state", value.NewInt32(1)),
-		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(-1))))
+		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(version))))
 	if err != nil {
 		return err
 	}

@@ -29,14 +29,16 @@ func (m *Manager) specs() []command.Spec {
 		row("_configsvrRemoveShard", s, m.runRemoveShard),
 		row("_configsvrShardCollection", s, m.runShardCollection, req("key", obj), o("unique", flag), o("numInitialChunks", command.TNumber),
 			o("collation", obj), o("implicitlyCreateIndex", flag)),
-		row("_configsvrDropCollection", s, m.runDropCollection),
-		row("_configsvrRenameCollection", s, m.runRenameCollection, req("to", s), o("dropTarget", flag)),
+		row("_configsvrDropCollection", s, m.runDropCollection, o("collectionUUID", any)),
+		row("_configsvrRenameCollection", s, m.runRenameCollection, req("to", s), o("dropTarget", any), o("collectionUUID", any)),
+		row("_configsvrHoldsCriticalSection", command.TOther, m.runHoldsSection),
 		row("_configsvrCommitChunkSplit", s, m.runCommitSplit, req("min", obj), req("max", obj), req("splitPoints", command.TArray), o("shard", s)),
 		row("_configsvrCommitChunksMerge", s, m.runCommitMerge, req("chunkRange", obj), o("shard", s)),
 		row("_configsvrCommitChunkMigration", s, m.runCommitMigration, req("fromShard", s), req("toShard", s), req("migratedChunk", obj),
 			o("validAfter", any)),
 		row("_configsvrEnsureChunkVersionIsGreaterThan", s, m.runEnsureVersion, req("minKey", obj), o("maxKey", obj), req("version", obj)),
-		row("_configsvrMoveRange", s, m.runMoveRange, req("toShard", s), o("min", obj), o("max", obj), o("waitForDelete", flag), o("forceJumbo", flag)),
+		row("_configsvrMoveRange", s, m.runMoveRange, req("toShard", s), o("min", obj), o("max", obj), o("waitForDelete", flag), o("forceJumbo", flag),
+			o("secondaryThrottle", flag), o("throttleConcern", obj)),
 		row("_configsvrClearJumboFlag", s, m.runClearJumbo, o("find", obj), o("bounds", command.TArray)),
 		row("_configsvrBalancerStart", any, m.runBalancerStart),
 		row("_configsvrBalancerStop", any, m.runBalancerStop),
@@ -94,8 +96,12 @@ func (m *Manager) runShardCollection(op *command.Op, dst []byte) ([]byte, error)
 
 func (m *Manager) runDropCollection(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
+	expected, err := uuidArg(op, "collectionUUID")
+	if err != nil {
+		return dst, err
+	}
 	indexes := m.indexCount(op, ns)
-	if err := m.dropCollection(op, ns); err != nil {
+	if err := m.dropCollection(op, ns, expected); err != nil {
 		return dst, err
 	}
 	dst = value.Append(dst, "nIndexesWas", value.NewInt32(int32(indexes)))
@@ -121,7 +127,33 @@ func (m *Manager) indexCount(op *command.Op, ns string) int {
 }
 
 func (m *Manager) runRenameCollection(op *command.Op, dst []byte) ([]byte, error) {
-	return dst, m.renameCollection(op, op.Req.Cmd.Str(), op.Req.Str("to"), op.Bool("dropTarget"))
+	j := &renameJob{m: m, from: op.Req.Cmd.Str(), to: op.Req.Str("to")}
+	var err error
+	switch t := op.Arg("dropTarget"); t.T {
+	case value.Missing:
+	case value.Boolean:
+		j.dropTarget = t.Bool()
+	case value.Binary:
+		j.dropTarget = true
+		j.expectedTarget, err = uuidArg(op, "dropTarget")
+	default:
+		err = mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", t.T.Name())
+	}
+	if err == nil {
+		j.expected, err = uuidArg(op, "collectionUUID")
+	}
+	if err != nil {
+		return dst, err
+	}
+	return dst, j.run(op)
+}
+
+func (m *Manager) runHoldsSection(op *command.Op, dst []byte) ([]byte, error) {
+	var id [16]byte
+	if op.Req.Cmd.T != value.Binary || copy(id[:], op.Req.Cmd.Bytes()) != len(id) {
+		return dst, mongoerr.New(mongoerr.InvalidUUID, "a critical section is named by a UUID")
+	}
+	return value.Append(dst, "held", value.NewBool(m.blocks.holds(id))), nil
 }
 
 func (m *Manager) runCommitSplit(op *command.Op, dst []byte) ([]byte, error) {
@@ -167,7 +199,9 @@ func (m *Manager) runEnsureVersion(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (m *Manager) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
-	return dst, m.moveRange(op, op.Req.Cmd.Str(), op.Req.Str("toShard"), op.Req.Doc("min"), op.Req.Doc("max"), op.Bool("waitForDelete"), op.Bool("forceJumbo"))
+	return dst, m.moveRange(op, op.Req.Cmd.Str(), op.Req.Str("toShard"), op.Req.Doc("min"), op.Req.Doc("max"), moveOptions{
+		waitForDelete: op.Bool("waitForDelete"), force: op.Bool("forceJumbo"), throttle: op.Bool("secondaryThrottle"), concern: op.Req.Doc("throttleConcern"),
+	})
 }
 
 func (m *Manager) runClearJumbo(op *command.Op, dst []byte) ([]byte, error) {
@@ -201,7 +235,7 @@ func (m *Manager) runBalancerStatus(op *command.Op, dst []byte) ([]byte, error) 
 }
 
 func (m *Manager) runBalancerCollectionStatus(op *command.Op, dst []byte) ([]byte, error) {
-	mv, err := m.nextMove(op, op.Req.Cmd.Str())
+	mv, err := m.nextMove(op, op.Req.Cmd.Str(), false)
 	if err != nil {
 		return dst, err
 	}

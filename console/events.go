@@ -4,6 +4,8 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // This file has the lines that tools wait for or read; their ids, messages and attributes are the real server's.
@@ -29,6 +31,13 @@ func (l *Log) Ended(remote net.Addr, id, count int64) {
 		Bool("isLoadBalanced", false).Int("connectionId", id).Int("connectionCount", count).Write()
 }
 
+// NotOurs says that a client speaks another protocol, and is sent away.
+func (l *Log) NotOurs(remote net.Addr, id int64, code int32, codeName, msg string) {
+	doc := value.Doc(value.F("code", value.NewInt32(code)), value.F("codeName", value.NewString(codeName)), value.F("errmsg", value.NewString(msg)))
+	l.Info(Network, 22988, ConnCtx(id), "Error receiving request from client. Ending connection from remote").Doc("error", doc).
+		Str("remote", remote.String()).Int("connectionId", id).Write()
+}
+
 // ClientMetadata logs what a driver says of itself in its handshake.
 func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, doc []byte) {
 	if l.Quiet() {
@@ -42,6 +51,11 @@ func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, do
 // Slow logs an operation past the slow threshold; attrs are its attributes in order, as in system.profile.
 func (l *Log) Slow(connID int64, c Component, attrs []byte) {
 	l.Info(c, 51803, ConnCtx(connID), "Slow query").Elements(attrs).Write()
+}
+
+// Invalid logs a document that a validator refuses.
+func (l *Log) Invalid(ns string, doc, errInfo []byte) {
+	l.Warning(Storage, 20294, "-", "Document would fail validation").Str("namespace", ns).Doc("document", doc).Doc("errInfo", errInfo).Write()
 }
 
 // Restarted separates runs in a log file that is appended to.

@@ -17,6 +17,7 @@ type Options struct {
 	Append bool   // go on in an existing file instead of renaming it away
 	Reopen bool   // rotate by opening Path again, for an outside program that renames it
 	Text   bool   // for people instead of JSON
+	Brief  bool   // where the log goes to a terminal: warnings and errors only, as text; getLog has the rest
 	Syslog bool
 
 	Verbosity int    // of the root component, 0 to 5
@@ -30,6 +31,7 @@ type Log struct {
 	quiet   atomic.Bool
 	service atomic.Pointer[string]
 	text    atomic.Bool
+	brief   atomic.Bool
 	maxAttr atomic.Int64 // bytes of a document that one attribute may have; 0 for any
 	global  ring
 	startup ring
@@ -63,14 +65,17 @@ func (l *Log) Configure(o Options) error {
 	l.levels.set[Default].Store(int32(min(max(o.Verbosity, 0), 5)))
 	l.levels.settle()
 	l.quiet.Store(o.Quiet)
-	l.text.Store(o.Text)
+	l.text.Store(o.Text || o.Brief && o.Path == "" && !o.Syslog)
+	l.brief.Store(o.Brief && o.Path == "" && !o.Syslog)
 	if o.Service != "" {
 		l.service.Store(&o.Service)
 	}
 	if o.Syslog {
 		w, err := syslog.New(syslog.LOG_USER|syslog.LOG_INFO, "mongod")
 		if err != nil {
-			return err
+			// A container has no daemon. The lines go where they went, and say once why.
+			l.Warning(Control, 20697, "-", "There is no syslog daemon; the log goes to the standard output").Err(err).Write()
+			return nil
 		}
 		l.mu.Lock()
 		l.mu.out = w
@@ -151,7 +156,9 @@ func (l *Log) emit(e *Entry) {
 	}
 	text := string(line)
 	line = append(line, '\n')
-	_, _ = l.mu.out.Write(line) // a log that cannot be written has nowhere to say so
+	if !l.brief.Load() || e.sev <= SevWarning && !e.startup {
+		_, _ = l.mu.out.Write(line) // a log that cannot be written has nowhere to say so
+	}
 	if cap(line) <= 64<<10 {
 		l.mu.buf = line
 	}

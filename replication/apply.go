@@ -145,8 +145,10 @@ type applyItem struct {
 
 // applierState belongs to the applier.
 type applierState struct {
-	primary uint64           // the term in which the engine takes writes
-	due     <-chan time.Time // an entry that was put off may be due; nil where none was
+	todo       []applyItem      // taken from the queue, in order
+	restarting bool             // raft's node is being made anew
+	primary    uint64           // the term in which the engine takes writes
+	due        <-chan time.Time // an entry that was put off may be due; nil where none was
 }
 
 // runApplier applies what is committed, in order, while the log is written on.
@@ -169,15 +171,51 @@ func (r *Raft) runApplier() {
 }
 
 func (r *Raft) applyAll(items []applyItem) error {
-	for i := range items {
+	if err := r.applyQueued(items); err != nil {
+		return err
+	}
+	return r.applyDue()
+}
+
+// applyQueued does what is to be done, with items behind it. One item may call it for those behind itself: see drainAppender.
+func (r *Raft) applyQueued(items []applyItem) error {
+	a := &r.applier
+	a.todo = append(a.todo, items...)
+	for len(a.todo) > 0 {
 		if r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
-		if err := r.applyOne(&items[i]); err != nil {
+		x := a.todo[0]
+		if a.todo = a.todo[1:]; len(a.todo) == 0 {
+			a.todo = nil
+		}
+		if err := r.applyOne(&x); err != nil {
 			return err
 		}
 	}
-	return r.applyDue()
+	return nil
+}
+
+// drainAppender waits, in the applier, until the appender has done all that it was given. That may be the installation of a
+// snapshot, which waits for the applier in turn, so the applier goes on with what is behind the item that calls this.
+func (r *Raft) drainAppender() error {
+	done := make(chan struct{})
+	r.appends.push(appendItem{f: func() error {
+		close(done)
+		return nil
+	}})
+	for {
+		if err := r.applyQueued(r.applies.take()); err != nil {
+			return err
+		}
+		select {
+		case <-done:
+			return nil
+		case <-r.applies.wake:
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
+		}
+	}
 }
 
 func (r *Raft) applyOne(x *applyItem) error {

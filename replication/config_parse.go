@@ -121,9 +121,7 @@ func parseConfig(doc []byte) (*SetConfig, error) {
 		case "term":
 			c.Term = r.integer(k, v, NoTerm, math.MaxInt64)
 		case "configsvr":
-			if c.ConfigServer = r.flag(k, v); !c.ConfigServer {
-				r.fail("If present, configsvr field may only be true")
-			}
+			c.ConfigServer = r.flag(k, v)
 		case "protocolVersion":
 			c.ProtocolVersion = r.integer(k, v, 0, math.MaxInt32)
 		case "writeConcernMajorityJournalDefault":

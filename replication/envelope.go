@@ -130,6 +130,11 @@ func (e *envelope) unmarshal(payload []byte) error {
 	return nil
 }
 
+// config is the configuration that the member knows, as far as it tells.
+func (r *report) config() *SetConfig {
+	return &SetConfig{Version: r.configVersion, Term: r.configTerm}
+}
+
 func (r *report) pack(p *packer) {
 	p.uint(uint64(r.role))
 	p.uint(uint64(r.flags))

@@ -154,10 +154,15 @@ func (r *Raft) tellConfig(cfg *SetConfig) {
 // expelled takes in that others do not know this member any more.
 func (r *Raft) expelled(e *envelope) {
 	cfg, err := ParseConfig(e.config)
-	if err != nil || !r.hasLog() || r.find(cfg) != nil || r.roles.expelled.Swap(true) {
+	if own := r.Config(); err != nil || !r.hasLog() || r.find(cfg) != nil || own != nil && !cfg.Newer(own) || r.roles.expelled.Swap(true) {
 		return
 	}
 	r.log.Warn().Int64("version", cfg.Version).Msg("this member was removed from the replica set")
+	r.in.push(input{f: func() { // where others that do not know it yet have elected it
+		if r.loop.rn != nil {
+			r.abdicate(r.lead.Load().term)
+		}
+	}})
 	r.tellConfig(cfg)
 	r.roleChanged()
 }
@@ -170,8 +175,12 @@ func (r *Raft) misnamed(e *envelope) {
 	r.log.Warn().Uint64("from", r.id.Load()).Uint64("to", e.to).Msg("this member has another _id now")
 	id := e.to
 	r.applies.push(applyItem{f: func() error {
-		rec := r.rlog.conf()
+		if r.applier.restarting {
+			return nil // the primary calls again
+		}
+		var rec confRecord
 		err := r.restart(func() error {
+			rec = r.rlog.conf()
 			r.id.Store(id)
 			return r.rlog.saveID(id)
 		})
@@ -186,6 +195,8 @@ func (r *Raft) misnamed(e *envelope) {
 // restart stops raft's node, changes what it is made of between two writes of the log, and starts it anew. The applier
 // calls it.
 func (r *Raft) restart(change func() error) error {
+	r.applier.restarting = true
+	defer func() { r.applier.restarting = false }()
 	err := r.do(func() {
 		if rn := r.loop.rn; rn != nil && rn.BasicStatus().RaftState == raft.StateLeader {
 			r.abdicate(rn.BasicStatus().GetTerm())
@@ -196,6 +207,9 @@ func (r *Raft) restart(change func() error) error {
 		}
 		r.loop.rn = nil
 	})
+	if err == nil {
+		err = r.drainAppender()
+	}
 	if err == nil {
 		err = r.resign()
 	}
@@ -399,7 +413,10 @@ func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 	r.log.Error().Int64("version", c.Version).Strs("members", r.hosts()).
 		Msg("FORCED RECONFIGURATION: this member makes itself the majority of its set. Writes that only the lost members have are gone, and members that are not in the new configuration must not be started again with their data")
 	r.freezeUntil(time.Time{})
-	if err := r.inApplier(func() error { return r.rewrite(c) }); err != nil {
+	r.roles.forcing.Lock()
+	err := r.inApplier(func() error { return r.rewrite(c) })
+	r.roles.forcing.Unlock()
+	if err != nil {
 		return err
 	}
 	for !r.announcedPrimary() {
@@ -415,9 +432,9 @@ func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 
 // rewrite replaces raft's members by this one, in a term nobody else has reached. The applier calls it.
 func (r *Raft) rewrite(c *SetConfig) error {
-	rec := r.rlog.conf()
-	next := confRecord{rec.point, &raftpb.ConfState{Voters: []uint64{r.id.Load()}}, c.Doc()}
+	var next confRecord
 	err := r.restart(func() error {
+		next = confRecord{r.rlog.conf().point, &raftpb.ConfState{Voters: []uint64{r.id.Load()}}, c.Doc()}
 		if err := r.rlog.saveConf(next); err != nil {
 			return err
 		}

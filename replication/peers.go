@@ -161,14 +161,22 @@ func (p *peer) call() {
 	p.poke()
 }
 
-// take takes what one call can carry.
-func (p *peer) take() (ms []*raftpb.Message, some bool) {
+// take takes what one call can carry: of a message that is larger than that, its own call is made in pieces.
+func (p *peer) take() (ms []*raftpb.Message, some bool) { return p.takeUpTo(maxPayload/2, true) }
+
+// takeReply takes what an answer can carry. It cannot be in pieces: what is too large for it goes with a call.
+func (p *peer) takeReply() []*raftpb.Message {
+	ms, _ := p.takeUpTo(maxPayload/2, false)
+	return ms
+}
+
+func (p *peer) takeUpTo(limit int, oversized bool) (ms []*raftpb.Message, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	some = p.dirty || len(p.queue) > 0
 	p.dirty = false
 	n, size := 0, 0
-	for n < len(p.queue) && (n == 0 || size+messageSize(p.queue[n]) < maxPayload/2) {
+	for n < len(p.queue) && (n == 0 && oversized || size+messageSize(p.queue[n]) < limit) {
 		size += messageSize(p.queue[n])
 		n++
 	}
@@ -255,12 +263,10 @@ func (r *Raft) loopPause() time.Duration {
 }
 
 func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) error {
-	ctx, cancel := context.WithTimeout(ctx, r.callTimeout())
-	defer cancel()
 	e := r.envelope(callMessages, p.id)
 	e.messages = ms
 	start := time.Now()
-	reply, err := r.exchange(ctx, p.host, e)
+	reply, err := r.exchange(ctx, p.host, e, r.callTimeout())
 	now := time.Now()
 	r.peers.mu.Lock()
 	if r.peers.byID[p.id] == p {
@@ -298,18 +304,18 @@ func (r *Raft) envelope(kind callKind, to uint64) *envelope {
 	return e
 }
 
-// exchange makes a call, in pieces where it is too large for one, and reads the answer.
-func (r *Raft) exchange(ctx context.Context, host string, e *envelope) (*envelope, error) {
+// exchange makes a call, in pieces where it is too large for one, and reads the answer. limit is for each piece.
+func (r *Raft) exchange(ctx context.Context, host string, e *envelope, limit time.Duration) (*envelope, error) {
 	payload, err := e.marshal()
 	if err != nil {
 		return nil, err
 	}
 	if len(payload) > maxPayload {
-		if payload, err = r.sendPieces(ctx, host, e, payload); err != nil {
+		if payload, err = r.sendPieces(ctx, host, e, payload, limit); err != nil {
 			return nil, err
 		}
 	}
-	b, err := r.opts.Transport.Send(ctx, host, payload)
+	b, err := r.sendOnce(ctx, host, payload, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -324,8 +330,18 @@ func (r *Raft) exchange(ctx context.Context, host string, e *envelope) (*envelop
 	return reply, nil
 }
 
-// sendPieces sends all pieces of a payload but the last, which it returns.
-func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload []byte) ([]byte, error) {
+func (r *Raft) sendOnce(ctx context.Context, host string, payload []byte, limit time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.opts.Transport.Send(ctx, host, payload)
+}
+
+// pieceTries is how often a piece is sent before the whole call has failed.
+const pieceTries = 3
+
+// sendPieces sends all pieces of a payload but the last, which it returns. A piece that does not arrive is sent again: those
+// before it are there. Entries this large are only in logs of versions that did not stage units.
+func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload []byte, limit time.Duration) ([]byte, error) {
 	number := r.snaps.nextCall()
 	for seq := uint64(0); ; seq++ {
 		part := payload[:min(len(payload), maxPayload-1024)]
@@ -343,8 +359,14 @@ func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload
 		if err != nil || left == 0 {
 			return b, err
 		}
-		if _, err := r.opts.Transport.Send(ctx, host, b); err != nil {
-			return nil, err
+		for try := 1; ; try++ {
+			_, err := r.sendOnce(ctx, host, b, limit)
+			if err == nil {
+				break
+			}
+			if try == pieceTries || r.wait(ctx, r.loopPause()) != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -369,6 +391,9 @@ func (a *assembly) piece(e *envelope) ([]byte, error) {
 	defer a.mu.Unlock()
 	if seq == 0 {
 		a.from, a.number, a.next, a.b = e.from, number, 0, nil
+	}
+	if !u.bad && a.from == e.from && a.number == number && left > 0 && seq+1 == a.next {
+		return nil, nil // sent again, because its answer was lost
 	}
 	if u.bad || a.from != e.from || a.number != number || a.next != seq || seq >= maxPieces {
 		return nil, errEnvelope
@@ -423,7 +448,7 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 	}
 	r.meet(e)
 	if p := r.peer(e.from); p != nil {
-		reply.messages, _ = p.take()
+		reply.messages = p.takeReply()
 	}
 	r.greetStranger(e, reply)
 	return reply.marshal()
@@ -435,12 +460,36 @@ func (r *Raft) meet(e *envelope) {
 		r.peers.mu.Lock()
 		// A primary that was made a member after what this one knows. One that was removed answers it, too: it may be a
 		// member again, and gets no further while the primary does not hear what it lacks.
-		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && (r.self() != nil || e.report.role == Primary) {
+		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && !r.outdated(e) && (r.self() != nil || e.report.role == Primary) {
 			r.startPeer(e.from, e.host)
 		}
 		r.peers.mu.Unlock()
 	}
 	r.heard(e.from, e, true)
+}
+
+// outdated tells whether a caller knows a configuration before this member's.
+func (r *Raft) outdated(e *envelope) bool {
+	c := r.Config()
+	return c != nil && r.self() != nil && c.Newer(e.report.config())
+}
+
+// ignores tells whether a message of a member with an outdated configuration is dropped. One that is no member any more is not
+// heard at all; one that is, but has no vote, does not lead: after a forced reconfiguration the members that it left out may
+// have come back with their data, and elected one of them.
+func (r *Raft) ignores(m *raftpb.Message) bool {
+	if r.Config().Member(int(m.GetFrom())-1) == nil {
+		return true
+	}
+	state := r.rlog.conf().state
+	if slices.Contains(state.GetVoters(), m.GetFrom()) || slices.Contains(state.GetVotersOutgoing(), m.GetFrom()) {
+		return false
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap, raftpb.MsgVote, raftpb.MsgPreVote, raftpb.MsgTimeoutNow:
+		return true
+	}
+	return false
 }
 
 // greetStranger tells a caller that is not a member so.
@@ -449,7 +498,7 @@ func (r *Raft) greetStranger(e, reply *envelope) {
 	if c == nil || r.self() == nil || e.from != 0 && c.Member(int(e.from)-1) != nil {
 		return
 	}
-	if c.Version > e.report.configVersion || c.Term > e.report.configTerm {
+	if c.Newer(e.report.config()) {
 		reply.report.flags |= reportStranger
 		reply.config = c.Doc()
 	}
@@ -480,8 +529,9 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	}
 	if len(e.messages) > 0 && e.to == r.id.Load() && e.to != 0 {
 		in := make([]input, 0, len(e.messages))
+		outdated := r.outdated(e)
 		for _, m := range e.messages {
-			if m.GetTo() == e.to && m.GetFrom() == id {
+			if m.GetTo() == e.to && m.GetFrom() == id && !(outdated && r.ignores(m)) {
 				in = append(in, input{m: m})
 			}
 		}

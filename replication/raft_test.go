@@ -338,6 +338,89 @@ func TestForceTakesOthersAlong(t *testing.T) {
 	})
 }
 
+// A member made itself the set by force while two others were down. They came back with their data, elected one of them once
+// they had waited for long enough, and the first followed that one for ever, without what it had acknowledged meanwhile. A
+// member does not hear what those say that are no members any more, nor follow one that has no vote, and they learn from it
+// that they are none.
+func TestForcedReconfigurationHolds(t *testing.T) {
+	simulate(t, 21, three, func(s *simulation) {
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(2 * time.Second)
+		p := s.awaitPrimary(time.Second)
+		if _, err := s.write(background, p, Majority); err != nil {
+			t.Fatal(err)
+		}
+		s.converge(time.Second)
+		s.crash("b:1", false)
+		s.crash("c:1", false)
+		time.Sleep(5 * time.Second)
+		a := s.nodes["a:1"]
+		c := a.r.Config().Clone()
+		c.Version += 1000
+		c.Members = c.Members[:1]
+		if err := a.r.Reconfigure(background, c, true); err != nil {
+			t.Fatalf("forced: %v\n%s", err, s.dump())
+		}
+		ts, err := s.write(background, a, Majority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.start("b:1")
+		s.start("c:1")
+		time.Sleep(30 * time.Second)
+		if !a.r.IsPrimary() || a.m.Visible() < ts || a.r.Config().Version < c.Version {
+			t.Fatalf("the member that was made the set is no primary, or has lost a write\n%s", s.dump())
+		}
+		if _, err := s.write(background, a, Majority); err != nil {
+			t.Error(err)
+		}
+		for _, h := range three[1:] {
+			if role := s.nodes[h].r.role(); role != Removed {
+				t.Errorf("%s, which was left out, is %v\n%s", h, role, s.dump())
+			}
+		}
+	})
+}
+
+// The appender had a snapshot's installation wait for the applier, while the applier, in a forced reconfiguration, waited for
+// the appender: neither got anywhere.
+func TestForceMeetsAnInstallation(t *testing.T) {
+	simulate(t, 22, three, func(s *simulation) {
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(2 * time.Second)
+		s.converge(time.Second)
+		r := s.nodes["b:1"].r
+		inApplier, go1, over := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+		r.applies.push(applyItem{f: func() error {
+			close(inApplier)
+			<-go1
+			over <- r.restart(func() error { return nil })
+			return nil
+		}})
+		<-inApplier
+		r.appends.push(appendItem{f: func() error {
+			over <- r.inApplier(func() error { return nil }) // as installStepped does
+			return nil
+		}})
+		time.Sleep(10 * time.Millisecond) // it waits now
+		close(go1)
+		for range 2 {
+			select {
+			case err := <-over:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("applier and appender wait for each other")
+			}
+		}
+		s.settle(5 * time.Second)
+		if _, err := s.write(background, s.awaitPrimary(10*time.Second), WriteConcern{W: 3}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Write concerns: numbers, custom ones, time-outs, and what cannot be.
 func TestAwait(t *testing.T) {
 	simulate(t, 5, three, func(s *simulation) {
@@ -529,5 +612,29 @@ func TestPieces(t *testing.T) {
 	}
 	if _, err := a.piece(&envelope{from: 3, body: []byte{7, 3, 0}}); err == nil {
 		t.Error("a piece without its beginning is taken")
+	}
+}
+
+// The answer to a member's call took messages of any size along, and one of a large entry was dropped on
+// its way, since no message of the protocol is that large. A large one waits for a call, which goes in pieces.
+func TestRepliesCarryNoLargeMessage(t *testing.T) {
+	p := &peer{wake: make(chan struct{}, 1)}
+	message := func(size int) *raftpb.Message {
+		return &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: make([]byte, size)}}}
+	}
+	for _, size := range []int{100, 2 * maxPayload, 100} {
+		p.add(message(size))
+	}
+	if ms := p.takeReply(); len(ms) != 1 {
+		t.Errorf("the first reply has %d messages", len(ms))
+	}
+	if ms := p.takeReply(); len(ms) != 0 {
+		t.Errorf("the second reply has %d messages", len(ms))
+	}
+	if ms, some := p.take(); len(ms) != 1 || !some || messageSize(ms[0]) < 2*maxPayload {
+		t.Errorf("the call has %d messages", len(ms))
+	}
+	if ms := p.takeReply(); len(ms) != 1 || p.bytes != 0 {
+		t.Errorf("the third reply has %d messages, %d bytes are left", len(ms), p.bytes)
 	}
 }

@@ -20,6 +20,7 @@ type roleState struct {
 	eager       atomic.Bool // the primary wants to know at once what is applied
 	unreported  atomic.Bool
 	fatal       atomic.Pointer[error]
+	forcing     sync.Mutex // held while the configuration is changed by force
 
 	mu        sync.Mutex
 	last      RoleChange
@@ -208,8 +209,9 @@ func (r *Raft) frozenUntil() time.Time {
 	return r.roles.frozen
 }
 
-// SetMaintenance puts a secondary into RECOVERING and back. Calls are counted: each on needs its off.
-func (r *Raft) SetMaintenance(on bool) error {
+// SetMaintenance puts a secondary into RECOVERING and back, and waits until the observers know, so that hello and reads
+// answer accordingly once it has returned. Calls are counted: each on needs its off.
+func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 	if r.role() == Primary {
 		return errMaintenance
 	}
@@ -220,7 +222,16 @@ func (r *Raft) SetMaintenance(on bool) error {
 		return errNoMaintenance
 	}
 	r.roleChanged()
-	return nil
+	told := make(chan struct{})
+	r.changes.push(func() { close(told) }) // behind what roleChanged has to tell
+	select {
+	case <-told:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.ctx.Done():
+		return errStopped
+	}
 }
 
 // electable tells whether this member would become primary.
@@ -248,7 +259,7 @@ func (r *Raft) mayStand(m *raftpb.Message) bool {
 	if string(m.GetContext()) == "CampaignTransfer" || r.electable() {
 		return true
 	}
-	return r.leadlessFor() > 5*r.electionTimeout()/2 && r.roles.maintenance.Load() == 0
+	return r.leadlessFor() > 5*r.electionTimeout()/2 && r.roles.maintenance.Load() == 0 && r.role() != Removed
 }
 
 func (r *Raft) leadlessFor() time.Duration {

@@ -11,6 +11,9 @@ import (
 // Service is work that only a primary does: it begins anew, from what is stored, on every member that becomes one.
 type Service struct {
 	Name string
+	// Vital says that clients must not write where the service did not step up: what they would write could contradict what
+	// it keeps.
+	Vital bool
 	// StepUp reads what the service must know before clients write. The member is primary already, and the service may
 	// write. nil for nothing.
 	StepUp func(ctx context.Context, term int64) error
@@ -18,6 +21,16 @@ type Service struct {
 	// write yet when it begins. nil for nothing.
 	Run func(ctx context.Context, term int64)
 }
+
+// VitalError is that a vital service did not step up.
+type VitalError struct {
+	Service string
+	Err     error
+}
+
+func (e *VitalError) Error() string { return e.Service + ": " + e.Err.Error() }
+
+func (e *VitalError) Unwrap() error { return e.Err }
 
 // Services are the primary-only services of a member. They step up in the order they were added, one after the other,
 // then all run; they step down together, and StepDown waits until none runs any more.
@@ -52,7 +65,7 @@ func (s *Services) Add(v Service) error {
 }
 
 // StepUp starts all services in a term, which lasts as long as ctx. The member goes on where one fails, with the error of
-// each; those do not run.
+// each, a VitalError of those that are; those do not run.
 func (s *Services) StepUp(ctx context.Context, term int64) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -80,7 +93,11 @@ func (s *Services) start(ctx context.Context, term int64, list []Service) error 
 			ready = append(ready, v)
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", v.Name, err))
+		if v.Vital {
+			errs = append(errs, &VitalError{v.Name, err})
+		} else {
+			errs = append(errs, fmt.Errorf("%s: %w", v.Name, err))
+		}
 		s.mu.Lock()
 		s.mu.failed[v.Name] = err
 		s.mu.Unlock()

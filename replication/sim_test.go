@@ -34,7 +34,6 @@ type simulation struct {
 	entries map[uint64]uint64 // index → hash of what was applied there first
 	terms   map[int64]string  // term → its primary
 	acked   map[string]bool
-	maybe   int
 	number  int
 	wiping  string
 	size    int64

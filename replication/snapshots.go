@@ -157,16 +157,8 @@ func (r *Raft) snapshotEnded(id uint64, status raft.SnapshotStatus) {
 
 // sendSnapshot makes or shares a snapshot and sends it.
 func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term uint64) error {
-	var match uint64
-	if err := r.do(func() {
-		if r.loop.rn != nil {
-			r.loop.rn.WithProgress(func(i uint64, _ raft.ProgressType, p tracker.Progress) {
-				if i == id {
-					match = p.Match
-				}
-			})
-		}
-	}); err != nil {
+	match, err := r.acknowledgedBy(id)
+	if err != nil {
 		return err
 	}
 	// A member that lost its store must not come back with less than it acknowledged.
@@ -195,6 +187,20 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 	r.pinLog(id, snap.rec.index)
 	r.log.Info().Int("member", o.Member).Uint64("index", o.Index).Dur("took", time.Since(o.Started)).Msg("a snapshot was sent and installed")
 	return nil
+}
+
+// acknowledgedBy is up to where a member has the log, as far as raft knows here.
+func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
+	err = r.do(func() {
+		if r.loop.rn != nil {
+			r.loop.rn.WithProgress(func(i uint64, _ raft.ProgressType, p tracker.Progress) {
+				if i == id {
+					match = p.Match
+				}
+			})
+		}
+	})
+	return match, err
 }
 
 // acquire gives the snapshot that is at hand, if it is new enough and knows the member it is for, or makes one.
@@ -324,6 +330,8 @@ type sending struct {
 	fails int
 }
 
+var errSnapshotOld = mongoerr.New(mongoerr.SnapshotTooOld, "the member has acknowledged more than the snapshot has")
+
 // maxFails is how many calls in a row may fail before a transfer is given up. It can be taken up again.
 const maxFails = 20
 
@@ -363,6 +371,10 @@ func (s *sending) run(ctx context.Context) error {
 				return err
 			}
 		case wantDone:
+			// It may have acknowledged more, and lost its store, since this transfer began.
+			if match, err := s.r.acknowledgedBy(s.id); err != nil || match > s.snap.rec.index {
+				return cmpErr(err, errSnapshotOld)
+			}
 			ask = callDone
 		case wantChunk:
 			if ask, err = callOffer, s.chunks(ctx, m.Host, want); err != nil && ctx.Err() != nil {
@@ -425,15 +437,13 @@ func (s *sending) call(ctx context.Context, host string, kind callKind) (snapsho
 }
 
 func (s *sending) exchange(ctx context.Context, host string, kind callKind, body func(*packer)) (snapshotWant, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(s.r.callTimeout(), 30*time.Second))
-	defer cancel()
 	e := s.r.envelope(kind, s.id)
 	e.report.term = s.term
 	var p packer
 	p.uint(s.snap.number)
 	body(&p)
 	e.body = p.b
-	reply, err := s.r.exchange(ctx, host, e)
+	reply, err := s.r.exchange(ctx, host, e, max(s.r.callTimeout(), 30*time.Second))
 	if err != nil {
 		return snapshotWant{}, err
 	}

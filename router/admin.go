@@ -65,12 +65,46 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if cluster.FixedDatabase(db) {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "can't shard %s", ns)
 	}
+	if !op.Arg("timeseries").IsNullish() {
+		return dst, command.NotImplemented("sharding a new time-series collection")
+	}
+	if op.Bool("presplitHashedZones") {
+		if err := r.checkPresplit(op, ns); err != nil {
+			return dst, err
+		}
+	}
 	if _, err := r.collectionForWrite(op, ns); err != nil {
 		return dst, err
 	}
 	dst, err = r.configCommand(op, "_configsvrShardCollection", dst)
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
+}
+
+// checkPresplit refuses presplitHashedZones for a key without a hashed field, and where there are no zones to split by.
+func (r *Router) checkPresplit(op *command.Op, ns string) error {
+	hashed := false
+	for _, v := range value.Elements(op.Req.Doc("key")) {
+		hashed = hashed || v.Str() == "hashed"
+	}
+	if !hashed {
+		return mongoerr.New(mongoerr.InvalidOptions, "presplitHashedZones is only supported for hashed shard keys")
+	}
+	zones, err := cluster.FindConfig(op, r.config, value.Doc(value.F("find", value.NewString("tags")),
+		value.F("filter", value.NewDocument(value.Doc(value.F("ns", value.NewString(ns))))), value.F("limit", value.NewInt32(1)),
+		value.F("$db", value.NewString("config"))))
+	if err == nil && len(zones) == 0 {
+		err = mongoerr.Newf(mongoerr.InvalidOptions, "presplitHashedZones needs zones, and none are defined for collection %s", ns)
+	}
+	return err
+}
+
+// profile shows the level and sets what goes with it. A router has no profiler to switch on.
+func (r *Router) profile(op *command.Op, dst []byte) ([]byte, error) {
+	if level := op.Req.Cmd.AsFloat64(); level == 1 || level == 2 {
+		return dst, mongoerr.New(mongoerr.BadValue, "Profiling is not supported on mongos: the profile command may only be sent with level 0 or -1")
+	}
+	return r.toPrimaryRead(op, dst)
 }
 
 // shardedInfo is the placement of a collection that must be sharded.
@@ -220,12 +254,13 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	if hi != nil {
 		b = value.Append(b, "max", value.NewDocument(hi))
 	}
-	for _, f := range []string{"waitForDelete", "_waitForDelete", "secondaryThrottle", "forceJumbo"} {
-		name := f
-		if f == "_waitForDelete" {
-			name = "waitForDelete"
+	b = value.Append(b, "forceJumbo", op.Arg("forceJumbo"))
+	b = value.Append(b, "waitForDelete", value.NewBool(op.Bool("waitForDelete") || op.Bool("_waitForDelete")))
+	if throttle := op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); throttle {
+		b = value.Append(b, "secondaryThrottle", value.NewBool(true))
+		if op.Req.WriteConcern != nil {
+			b = value.Append(b, "throttleConcern", value.NewDocument(op.Req.WriteConcern))
 		}
-		b = value.Append(b, name, op.Arg(f))
 	}
 	b = value.End(value.Append(b, "$db", value.NewString("admin")), mark)
 	reply, err := r.onConfig(op, b)
@@ -420,6 +455,20 @@ func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
 	return out, firstError(replies)
+}
+
+// oplogNote has every shard write the note, and reports each one's reply under raw.
+func (r *Router) oplogNote(op *command.Op, dst []byte) ([]byte, error) {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
+	}
+	replies := r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return op.Req.Body, nil })
+	if err := firstError(replies); err != nil {
+		return dst, err
+	}
+	collectWriteConcernErrors(op, replies)
+	return r.rawReplies(nil, replies, dst)
 }
 
 // validateDBMetadata collects the shards' findings.

@@ -68,7 +68,7 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	if q.Collation != nil {
 		b = value.Append(b, "collation", value.NewDocument(q.Collation))
 	}
-	b = value.Append(append(b, carried(op)...), "$db", value.NewString(ns.DB))
+	b = value.Append(append(append(b, carried(op)...), concern(op)...), "$db", value.NewString(ns.DB))
 	body := value.End(b, mark)
 	var c *mergeCursor
 	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {
@@ -92,6 +92,15 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	return &mergeSource{c: c, r: h.r}, nil
 }
 
+// concern is the read concern of the command, for what its pipeline reads elsewhere; the participants of a transaction
+// begin with theirs.
+func concern(op *command.Op) []byte {
+	if op.Req.ReadConcern == nil || transactionOf(op) != nil {
+		return nil
+	}
+	return value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern))
+}
+
 // RunHead implements agg.HeadRunner.
 func (h *aggHost) RunHead(ctx context.Context, ns agg.Namespace, head agg.Split) (agg.Source, error) {
 	op := command.FromContext(ctx)
@@ -106,7 +115,7 @@ func (h *aggHost) RunHead(ctx context.Context, ns agg.Namespace, head agg.Split)
 	if opts.Collation != nil {
 		b = value.Append(b, "collation", value.NewDocument(opts.Collation))
 	}
-	b = value.Append(append(b, carried(op)...), "$db", value.NewString(ns.DB))
+	b = value.Append(append(append(b, carried(op)...), concern(op)...), "$db", value.NewString(ns.DB))
 	body := value.End(b, mark)
 	var c *mergeCursor
 	err := h.r.routed(op, ns.String(), false, func(info *cluster.CollectionInfo) error {

@@ -183,6 +183,9 @@ func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
 		}
 	}
 	for _, ns := range a.writes {
+		if err := checkWritable(op, ns); err != nil {
+			return err
+		}
 		if _, err := r.collectionForWrite(op, ns); err != nil && mongoerr.CodeOf(err) != mongoerr.InvalidNamespace {
 			return err
 		}
@@ -394,7 +397,7 @@ func (r *Router) aggregateOnView(op *command.Op, view *viewDef, stages []value.V
 // viewDocs runs stages on top of a view and gives all results.
 func (r *Router) viewDocs(op *command.Op, view *viewDef, stages []value.Value) ([][]byte, error) {
 	extra := value.Append(nil, "cursor", value.NewDocument(value.Doc(value.F("batchSize", value.NewInt64(1<<31-1)))))
-	for _, f := range []string{"hint", "collation", "comment", "maxTimeMS", "readConcern"} {
+	for _, f := range []string{"hint", "collation", "comment", "maxTimeMS", "readConcern", querySettingsField} {
 		extra = value.Append(extra, f, value.Lookup(op.Req.Body, f))
 	}
 	dst, mark := value.Begin(nil)

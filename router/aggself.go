@@ -21,7 +21,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		return nil, false, mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 	}
 	if string(name) == "$currentOp" || string(name) == "$listLocalSessions" || string(name) == "$shardedDataDistribution" ||
-		string(name) == "$listClusterCatalog" || string(name) == "$queryStats" {
+		string(name) == "$listClusterCatalog" || string(name) == "$queryStats" || string(name) == "$querySettings" {
 		o := &agg.Options{NS: agg.Namespace{DB: op.DB(), Coll: "$cmd.aggregate"}, Host: &aggHost{r: r}}
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
@@ -49,6 +49,9 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		return docs, true, err
 	case "$queryStats":
 		return r.Service.QueryStats(spec.Doc()), true, nil
+	case "$querySettings":
+		docs, err = r.querySettingsDocs(op, first)
+		return docs, true, err
 	case "$shardedDataDistribution":
 		docs, err = r.dataDistribution(op)
 		return docs, true, err

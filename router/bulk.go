@@ -1,6 +1,9 @@
 package router
 
 import (
+	"errors"
+	"iter"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -19,6 +22,7 @@ type bulk struct {
 
 	errors, inserted, matched, modified, upserted, deleted int64
 	stop                                                   bool
+	done                                                   int // so many operations a shard has run before they came here
 }
 
 func newBulk(r *Router, op *command.Op, names []string) *bulk {
@@ -29,12 +33,15 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	ordered := b.op.Req.BoolOr("ordered", true)
 	errorsOnly := b.op.Bool("errorsOnly")
 	err := b.op.Req.DocList("ops").Each("bulkWrite.ops", func(i int, d []byte) error {
-		if b.stop {
+		if b.stop || i < b.done {
 			return nil
 		}
 		err := b.refused()
 		if err == nil {
 			err = b.one(i, d, errorsOnly)
+		}
+		if hasLabels(err) {
+			return err
 		}
 		if err != nil {
 			b.failed(i, d, err)
@@ -51,14 +58,63 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	dst = value.End(append(dst, b.results...), bm)
 	dst = value.Append(dst, "ns", value.NewString("admin.$cmd.bulkWrite"))
 	dst = value.End(dst, cm)
-	for _, f := range []struct {
-		name string
-		n    int64
-	}{{"nErrors", b.errors}, {"nInserted", b.inserted}, {"nMatched", b.matched}, {"nModified", b.modified},
-		{"nUpserted", b.upserted}, {"nDeleted", b.deleted}} {
-		dst = value.Append(dst, f.name, value.NewInt32(int32(f.n)))
+	for name, n := range b.counters() {
+		dst = value.Append(dst, name, value.NewInt32(int32(*n)))
 	}
 	return dst, nil
+}
+
+// hasLabels tells whether an error says by its labels that the client shall send something again: its transaction, or this
+// command. Labels are of the whole command's reply; among the results of its operations nobody would see them.
+func hasLabels(err error) bool {
+	var e *mongoerr.Error
+	return errors.As(err, &e) && len(e.Labels) > 0
+}
+
+// takeOver looks whether a shard has stopped at an operation because the router's placement is not the shard's. Then what it
+// did before counts, and the rest is the router's to send, one by one.
+func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error) {
+	if n, _ := value.Lookup(reply, "nErrors").AsInt64(); n == 0 {
+		return false, nil
+	}
+	cur := value.Lookup(reply, "cursor").Doc()
+	if id, _ := value.Lookup(cur, "id").AsInt64(); id != 0 {
+		return false, nil
+	}
+	list := value.Values(value.Lookup(cur, "firstBatch").Doc())
+	if len(list) == 0 {
+		return false, nil
+	}
+	last := list[len(list)-1].Doc()
+	if !b.r.noteStale(writeErrorOf(last)) {
+		return false, nil
+	}
+	for _, d := range list[:len(list)-1] {
+		b.results = value.AppendIndex(b.results, b.count, d)
+		b.count++
+	}
+	idx, _ := value.Lookup(last, "idx").AsInt64()
+	b.done = int(idx)
+	for name, to := range b.counters() {
+		*to, _ = value.Lookup(reply, name).AsInt64()
+	}
+	b.errors--
+	return true, nil
+}
+
+// counters are the figures of the reply by their names, in its order.
+func (b *bulk) counters() iter.Seq2[string, *int64] {
+	return func(yield func(string, *int64) bool) {
+		for _, c := range []struct {
+			name string
+			n    *int64
+		}{{"nErrors", &b.errors}, {"nInserted", &b.inserted}, {"nMatched", &b.matched}, {"nModified", &b.modified},
+			{"nUpserted", &b.upserted}, {"nDeleted", &b.deleted}} {
+			if !yield(c.name, c.n) {
+				return
+			}
+		}
+	}
 }
 
 // refused is the answer to operations behind one whose wtimeout has passed: the client waits for none of them as long again.

@@ -26,29 +26,43 @@ type testCluster struct {
 	router *command.Service
 	r      *router.Router
 	config *configsvr.Manager
+	conf   *shardnode.Server
+	dial   func(set string, hosts []string) (cluster.Peer, error)
 	confP  cluster.Peer
 	shards map[string]cluster.Peer
+	server map[string]*shardnode.Server   // the first of each set
 	points map[string]*cluster.FailPoints // by shard
+	params map[string]*cluster.Params     // by shard
 	client *command.Client
 	join   func(id, hosts string, s ...*shardnode.Server) // makes servers a shard
 	opened func(c shardnode.Config) *shardnode.Server
+	clock  *cluster.VectorClock                                          // of all nodes
+	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // makes one more router
 }
 
 func newTestCluster(t testing.TB, shards int) *testCluster {
 	t.Helper()
 	ctx := context.Background()
-	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, points: map[string]*cluster.FailPoints{}}
+	c := &testCluster{t: t, shards: map[string]cluster.Peer{}, server: map[string]*shardnode.Server{}, points: map[string]*cluster.FailPoints{}, params: map[string]*cluster.Params{}}
 	clock := cluster.NewVectorClock(time.Now)
 	c.opened = func(o shardnode.Config) *shardnode.Server {
 		if c.points[o.SetName] == nil {
 			c.points[o.SetName] = cluster.NewFailPoints()
 		}
+		if o.Params == nil {
+			o.Params = cluster.NewParams()
+			o.Params.Store("orphanCleanupDelaySecs", value.NewInt32(0)) // tests look for what is left of a migration
+		}
+		c.params[o.SetName] = o.Params
 		o.Memory, o.Points, o.Clock, o.Info = true, c.points[o.SetName], clock, &command.Info{Host: "test"}
 		s, err := shardnode.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
+		if c.server[o.SetName] == nil {
+			c.server[o.SetName] = s
+		}
 		return s
 	}
 	open := func(set string, config bool) *shardnode.Server {
@@ -59,15 +73,16 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 		return s
 	}
 	conf := open("config", true)
-	c.confP = conf.Peer()
-	dial := func(set string, hosts []string) (cluster.Peer, error) {
+	c.conf, c.confP = conf, conf.Peer()
+	c.dial = func(set string, hosts []string) (cluster.Peer, error) {
 		if set == "" {
 			set, _, _ = strings.Cut(hosts[0], ":")
 		}
 		return c.shards[set], nil
 	}
-	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, dial) }
+	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, c.dial) }
 	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
+	c.config.Params = c.params["config"]
 	c.config.Register(conf.Service)
 	if err := c.config.Init(ctx); err != nil {
 		t.Fatal(err)
@@ -85,15 +100,27 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 		id := fmt.Sprintf("shard%d", i)
 		c.join(id, id+":27018", open(id, false))
 	}
-	c.router = command.NewService(command.Router)
-	params, points := cluster.NewParams(), cluster.NewFailPoints()
-	base := &command.Base{Service: c.router, Params: params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
-	base.Install()
-	c.router.Clock = clock
-	c.r = router.New(c.router, reg(), clock, params, points)
-	base.BeginTxn, base.Done = c.r.BeginTxn, c.r.OpDone
+	c.mongos = func(clock *cluster.VectorClock) (*command.Service, *router.Router) {
+		s := command.NewService(command.Router)
+		params, points := cluster.NewParams(), cluster.NewRouterFailPoints()
+		base := &command.Base{Service: s, Params: params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
+		base.Install()
+		s.Clock = clock
+		r := router.New(s, reg(), clock, params, points)
+		r.Serve(base)
+		return s, r
+	}
+	c.router, c.r = c.mongos(clock)
+	c.clock = clock
 	c.client = command.NewClient(1, "test", "test", nil)
 	return c
+}
+
+// through is the same cluster through another router, which knows nothing of it yet.
+func (c *testCluster) through() *testCluster {
+	other := *c
+	other.router, other.r = c.mongos(c.clock)
+	return &other
 }
 
 func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
@@ -125,6 +152,16 @@ func (c *testCluster) point(shard, name string, on bool) (entered func()) {
 		if err := c.points[shard].Register(name).WaitEntered(ctx, 1); err != nil {
 			c.t.Fatalf("%s: %v", name, err)
 		}
+	}
+}
+
+// anew makes a shard forget what it only keeps in memory as a primary, as an election or a restart does.
+func (c *testCluster) anew(shard string) {
+	c.t.Helper()
+	s := c.server[shard].Node.Services
+	s.StepDown()
+	if err := s.StepUp(context.Background(), 0); err != nil {
+		c.t.Fatal(err)
 	}
 }
 

@@ -96,9 +96,9 @@ func (t *transaction) describe(now time.Time) []byte {
 	}
 	parts := t.parts()
 	list := make([]value.Value, len(parts))
-	wrote := int32(0)
+	wrote, leads := int32(0), t.recoveryShard()
 	for i, p := range parts {
-		list[i] = value.NewDocument(value.Doc(value.F("name", value.NewString(p.shard)), value.F("coordinator", value.NewBool(i == 0)), value.F("readOnly", value.NewBool(!p.wrote))))
+		list[i] = value.NewDocument(value.Doc(value.F("name", value.NewString(p.shard)), value.F("coordinator", value.NewBool(p.shard == leads || leads == "" && i == 0)), value.F("readOnly", value.NewBool(!p.wrote))))
 		if p.wrote {
 			wrote++
 		}

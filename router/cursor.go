@@ -34,6 +34,7 @@ type routerCursor struct {
 	}
 	noTimeout bool
 	origin    []byte // the command that opened it
+	concern   []byte // its read concern
 	created   time.Time
 	returned  atomic.Int64 // documents
 	batches   atomic.Int64
@@ -181,17 +182,10 @@ func (t *cursorTable) metrics() value.Field {
 		value.F("singleTarget", value.NewInt64(single)), value.F("total", value.NewInt64(single+multi)))
 }
 
-// count is the number of open cursors.
-func (t *cursorTable) count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.mu.byID)
-}
-
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
 	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
-		query: op.HoldQuery()}
+		concern: append([]byte(nil), op.Req.ReadConcern...), query: op.HoldQuery()}
 }
 
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the
@@ -305,7 +299,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
 	}
 	op.ResumeQuery(c.query)
-	if data, on := r.Fail.Register("failGetMoreAfterCursorCheckout").Enter(nil); on {
+	if data, on := r.Fail.Hit("failGetMoreAfterCursorCheckout"); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
 	}
@@ -313,6 +307,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 		r.cursors.MoreThanOneBatch.Add(1)
 	}
 	if c.merge != nil {
+		op.Req.ReadConcern = c.concern // for what its pipeline joins
 		return r.getMoreMerged(op, c, dst)
 	}
 	return r.getMorePassed(op, c, dst)

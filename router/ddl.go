@@ -196,6 +196,9 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 		return r.relayAny(op, dst)
 	}
 	op.Stats.NS = ns
+	if err := command.CheckClientWrite(op, ns); err != nil {
+		return dst, err
+	}
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
@@ -203,7 +206,8 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 			dst, err = r.toPrimary(op, info, dst[:from])
 			return err
 		}
-		reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropCollection", value.NewString(ns)), value.F("$db", value.NewString("admin"))))
+		reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropCollection", value.NewString(ns)),
+			value.F("collectionUUID", op.Arg("collectionUUID")), value.F("$db", value.NewString("admin"))))
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@
 //	                                  ▲                                              │
 //	                                  └────── Catalog.OnStale ◄── StaleConfig, StaleDbVersion
 //
-// The life of a find: Router.find asks Router.collection for the placement and targetFilter for the shards. With one
+// The life of a find: Router.find asks Router.collection for the placement and target for the shards. With one
 // shard, Router.relay sends the request's own bytes with the shard's version elements behind them, and the shard writes
 // its reply where the router's would stand; only the cursor id is changed. With several, openRemotes opens a cursor on
 // each and mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.

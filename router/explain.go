@@ -25,6 +25,9 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 	if !ok {
 		return r.relayAny(op, dst)
 	}
+	if name := string(name); name == "aggregate" && !value.Lookup(inner.Doc(), "writeConcern").IsNullish() {
+		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the'writeConcern' option")
+	}
 	coll := "$cmd.aggregate"
 	if arg.T == value.String {
 		coll = arg.Str()
@@ -81,7 +84,8 @@ func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, d
 	pipeline := value.NewArray(value.ArrayOf(append(append([]value.Value(nil), view.pipeline...), stages...)...))
 	_, coll := cluster.SplitNS(view.ns)
 	one := value.Doc(value.F("aggregate", value.NewString(coll)), value.F("pipeline", pipeline), value.F("cursor", value.NewDocument(value.Doc())),
-		value.F("hint", hint), value.F("let", value.Lookup(inner, "let")), value.F("collation", viewCollation(inner, view)))
+		value.F("hint", hint), value.F("let", value.Lookup(inner, "let")), value.F("collation", viewCollation(inner, view)),
+		value.F(querySettingsField, value.Lookup(inner, querySettingsField)))
 	from := len(dst)
 	err := r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
 		shards := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
@@ -251,7 +255,7 @@ func (r *Router) explainFind(dst []byte, op *command.Op, info *cluster.Collectio
 	dst = appendShapeHash(dst, op)
 	dst = value.Append(dst, "serverInfo", value.Lookup(replies[0].body, "serverInfo"))
 	dst = value.Append(dst, "serverParameters", value.Lookup(replies[0].body, "serverParameters"))
-	return value.Append(dst, "command", op.Req.Cmd)
+	return value.Append(dst, "command", value.NewDocument(rebuild(op.Req.Cmd.Doc(), map[string]bool{querySettingsField: true})))
 }
 
 func explainStats(dst []byte, stage string, replies []shardReply) []byte {

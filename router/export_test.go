@@ -4,3 +4,9 @@ import "context"
 
 // DropTemps is dropTemps for tests.
 func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }
+
+// LoadQuerySettings is what Run does first.
+func (r *Router) LoadQuerySettings(ctx context.Context) error {
+	_, err := r.loadQuerySettings(ctx)
+	return err
+}

@@ -75,11 +75,22 @@ func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if err := checkWritable(op, ns, coll); err != nil {
+	if err := checkWritable(op, ns); err != nil {
 		return dst, err
 	}
 	from := len(dst)
-	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+	err = r.atFirst(op, func() error {
+		var err error
+		dst, err = r.modifyOn(op, ns, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+// modifyOn runs a findAndModify on a namespace.
+func (r *Router) modifyOn(op *command.Op, ns string, dst []byte) ([]byte, error) {
+	from := len(dst)
+	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
 		for {
 			var err error
 			var searched, again bool
@@ -179,10 +190,12 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return r.relayAny(op, dst) // which says what is wrong
 	}
 	from := len(dst)
-	err = r.routed(op, names[0], true, func(first *cluster.CollectionInfo) error {
-		var err error
-		dst, err = r.bulkWriteOn(op, names, dst[:from])
-		return err
+	err = r.atFirst(op, func() error {
+		return r.routed(op, names[0], true, func(first *cluster.CollectionInfo) error {
+			var err error
+			dst, err = r.bulkWriteOn(op, names, dst[:from])
+			return err
+		})
 	})
 	return dst, err
 }
@@ -191,6 +204,9 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	infos := make([]*cluster.CollectionInfo, len(names))
 	one := true
 	for i, ns := range names {
+		if err := checkWritable(op, ns); err != nil {
+			return dst, err
+		}
 		info, err := r.collectionForWrite(op, ns)
 		if err != nil {
 			return dst, err
@@ -212,15 +228,23 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	if err != nil {
 		return dst, err
 	}
-	b, mark := value.BeginKey(nil, value.Array, "nsInfo")
-	b = value.End(append(b, arr...), mark)
-	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, b)
+	list, mark := value.BeginKey(nil, value.Array, "nsInfo")
+	list = value.End(append(list, arr...), mark)
+	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, list)
 	from := len(dst)
 	out, at, err := r.relayWithout(op, infos[0].DB.Primary, body, "nsInfo", dst)
-	if err == nil {
-		r.adopt(op, at, out, from)
+	if err != nil {
+		return out, err
 	}
-	return out, err
+	b := newBulk(r, op, names)
+	switch stopped, err := b.takeOver(at, out[from-4:]); {
+	case err != nil:
+		return dst, err
+	case stopped:
+		return b.run(out[:from])
+	}
+	r.adopt(op, at, out, from)
+	return out, nil
 }
 
 // relayAny relays to any shard a command whose arguments are wrong, so that it says what is wrong.

@@ -348,6 +348,9 @@ func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]b
 	if ns := op.Req.NS(op.Req.Str("collection")); ns != c.ns {
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
 	}
+	if op.Req.MaxTimeMS > 0 {
+		return dst, mongoerr.New(mongoerr.BadValue, "maxTimeMS can only be used with getMore for tailable, awaitData cursors")
+	}
 	size := op.Req.Int("batchSize", -1)
 	if size == 0 {
 		size = -1

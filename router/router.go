@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -31,6 +32,8 @@ type Router struct {
 	work    command.WorkCounters
 	txnStat txnStats
 	targets targetStats
+
+	settings querySettings
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -40,6 +43,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		Catalog: cluster.NewCatalog(reg.Config()),
 		config:  reg.Config(),
 	}
+	r.Catalog.Limit(params.Int("catalogCacheCollectionMaxEntries"), params.Int("catalogCacheDatabaseMaxEntries"))
 	r.cursors.init()
 	r.work.Init()
 	r.cursors.kill = r.closeRemote
@@ -51,6 +55,30 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 		command.StatusSection{Name: "transactions", Doc: func(*command.Op, value.Value) []byte { return r.txnStat.doc() }},
 		command.StatusSection{Name: "metrics", Doc: func(*command.Op, value.Value) []byte { return r.metrics() }})
 	return r
+}
+
+// Serve makes the router what the pipeline of its service asks about sessions and transactions.
+func (r *Router) Serve(base *command.Base) {
+	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
+	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
+		r.KillSessionCursors(f)
+		r.EndSessionTxns(f)
+	}
+	base.KillBelow = r.killOnShards
+}
+
+// killOnShards has every shard and the config server carry out a command that kills sessions: another router may have begun
+// what runs in them.
+func (r *Router) killOnShards(op *command.Op) error {
+	ids, err := r.allShards(op)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(ids, cluster.ConfigShardID) {
+		ids = append(ids, cluster.ConfigShardID)
+	}
+	body := value.Doc(value.F(op.Req.Spec.Name, op.Req.Cmd), value.F("$db", value.NewString("admin")))
+	return firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 
 // metrics is the section metrics of a router's serverStatus: what it has counted itself.
@@ -78,6 +106,7 @@ func (r *Router) Run(ctx context.Context) {
 		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
+		_, _ = r.loadQuerySettings(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
 		if r.Sessions != nil {
 			for _, t := range r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false }) {
@@ -208,11 +237,23 @@ func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
 
 // absorbStale takes in what a stale answer says; false for other errors and when the tries are used up.
 func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
-	e, ok := err.(*mongoerr.Error)
-	if !ok || try >= maxStaleTries {
+	if !r.noteStale(err) || try >= maxStaleTries {
 		return false
 	}
-	if t := transactionOf(op); t != nil && isStale(err) && !t.mayRetry(op, r) {
+	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
+		op.AddLabel(mongoerr.LabelTransientTransaction) // begun anew, it goes by what the router knows now
+		return false
+	}
+	if try >= 2 {
+		return cluster.Backoff(op, min(try-1, 7)) == nil
+	}
+	return true
+}
+
+// noteStale marks what a stale answer speaks of, so that its next use reads it anew; false for other errors.
+func (r *Router) noteStale(err error) bool {
+	e, ok := err.(*mongoerr.Error)
+	if !ok {
 		return false
 	}
 	switch e.Code {
@@ -227,9 +268,6 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 		r.Catalog.Clear()
 	default:
 		return false
-	}
-	if try >= 2 {
-		return cluster.Backoff(op, min(try-1, 7)) == nil
 	}
 	return true
 }

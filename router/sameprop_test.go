@@ -192,9 +192,7 @@ func (r *sameRound) outcome(coll string, cmd bson.D) (o outcome) {
 		for _, f := range []string{"n", "nModified", "value", "writeErrors"} {
 			o.docs = append(o.docs, value.Lookup(reply, f))
 		}
-		for _, up := range value.Values(value.Lookup(reply, "upserted").Doc()) {
-			o.docs = append(o.docs, up)
-		}
+		o.docs = append(o.docs, value.Values(value.Lookup(reply, "upserted").Doc())...)
 		if v := value.Lookup(reply, "lastErrorObject"); v.T == value.Document {
 			o.docs = append(o.docs, v)
 		}

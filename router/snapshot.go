@@ -18,10 +18,17 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 			return dst, err
 		}
 	}
-	if rc.Level != "snapshot" || rc.AtClusterTime != 0 || transactionOf(op) != nil {
+	from := len(dst)
+	if transactionOf(op) != nil {
+		err := r.atFirst(op, func() (err error) {
+			dst, err = read(dst[:from])
+			return err
+		})
+		return dst, err
+	}
+	if rc.Level != "snapshot" || rc.AtClusterTime != 0 {
 		return read(dst)
 	}
-	from := len(dst)
 	for try := 0; ; try++ {
 		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
 		op.Req.ReadConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))

@@ -39,18 +39,18 @@ func (r *Router) specs() []command.Spec {
 	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort", "new", "bypassDocumentValidation")
 	fam.Aliases = []string{"findandmodify"}
 	out := []command.Spec{
-		onColl("find", command.Read, r.find, "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
+		onColl("find", command.Read, r.bySettings(r.find), "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
 			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max"),
-		onColl("aggregate", command.Read, r.aggregate, "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants"),
+		onColl("aggregate", command.Read, r.bySettings(r.aggregate), "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants"),
 		onColl("count", command.Read, r.count, "query", "skip", "limit", "collation"),
-		onColl("distinct", command.Read, r.distinct, "query", "key", "collation"),
+		onColl("distinct", command.Read, r.bySettings(r.distinct), "query", "key", "collation"),
 		onColl("insert", command.Write, r.insert, "documents", "ordered"),
 		onColl("update", command.Write, r.update, "updates", "ordered", "bypassDocumentValidation"),
 		onColl("delete", command.Write, r.delete, "deletes", "ordered"),
 		fam,
 		relayed("bulkWrite", command.Write, r.bulkWrite, "ops", "nsInfo", "ordered", "errorsOnly", "let", "bypassDocumentValidation"),
 		{
-			Name: "getMore", Roles: command.Router, Kind: command.Read, API: true, Txn: true, Run: r.getMore,
+			Name: "getMore", Roles: command.Router, Kind: command.Read, API: true, Txn: true, TimeToWait: true, Run: r.getMore,
 			Fields: []command.Field{
 				command.Req("collection", command.TString), command.Opt("batchSize", command.TNumber), command.Opt("term", command.TInt),
 				command.Opt("lastKnownCommittedOpTime", command.TObject), command.Opt("includeQueryStatsMetrics", command.TSafeBool),
@@ -60,7 +60,7 @@ func (r *Router) specs() []command.Spec {
 			Name: "killCursors", Roles: command.Router, Kind: command.Read, Namespace: true, API: true, Txn: true, Run: r.killCursors,
 			Fields: []command.Field{command.Req("cursors", command.TArray)},
 		},
-		relayed("explain", command.Read, r.explain, "verbosity"),
+		relayed("explain", command.Read, r.bySettings(r.explain), "verbosity"),
 		{Name: "currentOp", Roles: command.Router, AdminOnly: true, ArgTypes: command.TAny, Lenient: true, Run: r.currentOp},
 		{Name: "killOp", Roles: command.Router, AdminOnly: true, Fields: []command.Field{command.Req("op", command.TAny)}, Run: r.killOp},
 	}
@@ -85,7 +85,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 	dataSize.Aliases = []string{"datasize"}
 	out := []command.Spec{
 		onColl("create", command.DDL, r.create),
-		onColl("drop", command.DDL, r.drop),
+		onColl("drop", command.DDL, r.drop, "collectionUUID"),
 		relayed("dropDatabase", command.DDL, r.dropDatabase),
 		listDBs, rename, dropIndexes, collStats, dbStats, dataSize,
 		relayed("listCollections", command.Read, r.toPrimaryRead),
@@ -94,7 +94,7 @@ func (r *Router) ddlSpecs() []command.Spec {
 		onColl("collMod", command.DDL, r.collMod),
 		onColl("validate", command.Read, r.validate),
 		onColl("convertToCapped", command.DDL, r.unshardedOnly),
-		relayed("profile", command.None, r.toPrimaryRead),
+		relayed("profile", command.None, r.profile),
 		onColl("planCacheClear", command.None, r.toOwnersFirst),
 		onColl("planCacheClearFilters", command.None, r.toOwnersFirst),
 		onColl("planCacheListFilters", command.None, r.toOwnersFirst),
@@ -103,6 +103,8 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("filemd5", command.Read, r.toPrimaryRead),
 		relayed("getClusterParameter", command.None, r.toConfig),
 		relayed("setClusterParameter", command.None, r.everywhere),
+		relayed("setQuerySettings", command.None, r.changeQuerySettings),
+		relayed("removeQuerySettings", command.None, r.changeQuerySettings),
 		relayed("getDefaultRWConcern", command.None, r.toConfig),
 		relayed("setDefaultRWConcern", command.None, r.everywhere),
 		relayed("setFeatureCompatibilityVersion", command.None, r.everywhere),
@@ -112,11 +114,18 @@ func (r *Router) ddlSpecs() []command.Spec {
 			Name: "checkMetadataConsistency", Roles: command.Router, Kind: command.Read, ArgTypes: command.TAny,
 			Fields: opt("cursor", "checkIndexes", "checkRangeDeletionIndexes"), Run: r.checkMetadataConsistency,
 		},
+		oplogNote(r.oplogNote),
 		relayed("validateDBMetadata", command.Read, r.validateDBMetadata),
 		relayed("fsync", command.None, r.onAllShards),
 		relayed("fsyncUnlock", command.None, r.onAllShards),
 	}
 	return out
+}
+
+func oplogNote(run command.Handler) command.Spec {
+	s := relayed("appendOplogNote", command.None, run, "data", "maxClusterTime")
+	s.AdminOnly = true
+	return s
 }
 
 // toOwnersFirst sends a command to all shards that hold the collection and answers with one reply.
@@ -136,9 +145,9 @@ func (r *Router) shardingSpecs() []command.Spec {
 			o("implicitlyCreateIndex", command.TSafeBool), o("enforceUniquenessCheck", command.TSafeBool)),
 		admin("split", str, r.split, o("find", command.TObject), o("bounds", command.TArray), o("middle", command.TObject)),
 		admin("moveChunk", str, r.moveChunk, o("find", command.TObject), o("bounds", command.TArray), o("to", str), o("toShard", str),
-			o("_secondaryThrottle", any), o("secondaryThrottle", any), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
+			o("_secondaryThrottle", command.TSafeBool), o("secondaryThrottle", command.TSafeBool), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
 		admin("moveRange", str, r.moveChunk, o("toShard", str), o("min", command.TObject), o("max", command.TObject),
-			o("secondaryThrottle", any), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
+			o("_secondaryThrottle", command.TSafeBool), o("secondaryThrottle", command.TSafeBool), o("waitForDelete", command.TSafeBool), o("_waitForDelete", command.TSafeBool), o("forceJumbo", command.TSafeBool)),
 		admin("mergeChunks", str, r.mergeChunks, o("bounds", command.TArray)),
 		admin("listShards", any, r.listShards, o("filter", command.TObject)),
 		add, remove,
@@ -158,7 +167,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 	}
 	for _, name := range []string{"movePrimary", "refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {
 		s := admin(name, any, notBuilt)
-		s.Lenient = true
+		s.Lenient, s.NotBuilt = true, true
 		out = append(out, s)
 	}
 	return out

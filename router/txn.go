@@ -36,6 +36,8 @@ type transaction struct {
 	lsid        []byte
 	readConcern []byte // what participants begin with; nil for the default
 	asked       []byte // the client's own
+	chosen      bool   // the time of its snapshot is this router's choice
+	after       uint64 // that time is not before this one
 	by          command.Caller
 	started     time.Time
 	active      time.Duration // spent in its commands
@@ -59,6 +61,8 @@ type participant struct {
 	first int // the statement that made it one
 	last  int // the last statement that it was sent
 	wrote bool
+	// committed says that a participant which only read has answered a commit; who holds the session's busy reads it.
+	committed bool
 }
 
 // transactionOf is the transaction that an operation belongs to; nil for none.
@@ -210,11 +214,33 @@ func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 	t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
 	t.asked = t.readConcern
 	if rc.Level == "snapshot" && rc.AtClusterTime == 0 {
-		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
-		t.readConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))
+		t.chosen, t.after = true, rc.AfterClusterTime
+		t.chooseTime(r)
 	}
 	op.Req.ReadConcern = nil // the participants have it from attach
 	return nil
+}
+
+// chooseTime takes the newest time that the router knows for the snapshot.
+func (t *transaction) chooseTime(r *Router) {
+	at := max(r.Clock.ClusterTime(), t.after)
+	t.readConcern = value.Doc(value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))
+}
+
+// atFirst runs a command. The first one of a transaction begins anew at a later time where shards cannot answer at the one
+// that the router chose, because another transaction was being committed or a range was moving then: nobody has seen
+// anything of that time yet.
+func (r *Router) atFirst(op *command.Op, run func() error) error {
+	t := transactionOf(op)
+	for try := 0; ; try++ {
+		err := run()
+		if t == nil || !t.chosen || t.statement != 1 || op.Client.InProcess || !mongoerr.In(err, mongoerr.CategorySnapshot) ||
+			try >= maxSnapshotTries || cluster.Backoff(op, try/2) != nil || !t.mayRetry(op, r) {
+			return err
+		}
+		t.failed = false
+		t.chooseTime(r)
+	}
 }
 
 // replaced are the elements of a request that attach writes anew.
@@ -373,14 +399,18 @@ func (r *Router) sendEnd(ctx context.Context, t *transaction, shard, name string
 
 // appendToken names the shard that knows what became of the transaction, for a commit that is sent to another router.
 func (t *transaction) appendToken(op *command.Op) {
-	t.mu.Lock()
-	shard := t.mu.recovery
-	t.mu.Unlock()
 	token := value.Doc()
-	if shard != "" {
+	if shard := t.recoveryShard(); shard != "" {
 		token = value.Doc(value.F("recoveryShardId", value.NewString(shard)))
 	}
 	op.AddTopLevel("recoveryToken", value.NewDocument(token))
+}
+
+// recoveryShard is the first shard that the transaction wrote to, empty for none.
+func (t *transaction) recoveryShard() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.recovery
 }
 
 // dropTxnCursors forgets the cursors of a transaction; on the shards they end with it.

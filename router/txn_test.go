@@ -163,3 +163,42 @@ func TestTransactionsWriteFirstArrays(t *testing.T) {
 		{0, false, "d", `{"find": "c", "filter": {"a": 2}, "sort": {"_id": 1}, "hint": "a"}`, 0, "cursor", `[{"_id":-5,"a":[1,2]},{"_id":5,"a":[2,3]}]`},
 	})
 }
+
+// create of a collection that is there already, sharded or not, is an error in a transaction and aborts it.
+func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.run("d", `{"create": "plain"}`)
+	c.txn([]txnStep{
+		{1, true, "d", `{"create": "c"}`, 48, "", ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{2, true, "d", `{"insert": "c", "documents": [{"_id": 7}]}`, 0, "", ""},
+		{2, false, "d", `{"create": "plain"}`, 48, "", ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
+		{3, true, "d", `{"create": "new"}`, 0, "", ""},
+		{3, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+		{0, false, "d", `{"create": "new"}`, 0, "", ""},
+	})
+}
+
+// killAllSessions and its like on a router ended what that router had begun: a transaction begun through another one stayed
+// open on the shards, and held its documents.
+func TestKilledSessionsOfAnotherRouter(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	other := c.through()
+	w := c.teller(1)
+	id := strings.TrimPrefix(w.lsid, `"lsid": `)
+	for _, kill := range []string{`{"killAllSessions": []}`, `{"killSessions": [` + id + `]}`, `{"killAllSessionsByPattern": [{` + w.lsid + `}]}`, `{"killSessions": []}`} {
+		if m, code := w.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, true); code != 0 {
+			t.Fatalf("%s: %v", kill, m)
+		}
+		other.run("admin", kill)
+		if m := c.raw("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"y": 1}}, "multi": true}], "maxTimeMS": 5000}`); m["n"] != int32(2) {
+			t.Fatalf("%s: the documents of the transaction are held: %v", kill, m)
+		}
+		if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 251 {
+			t.Errorf("%s: the transaction's commit: %v", kill, m)
+		}
+	}
+}

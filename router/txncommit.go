@@ -1,6 +1,8 @@
 package router
 
 import (
+	"context"
+
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -39,8 +41,8 @@ func (r *Router) abortTxn(op *command.Op, t *transaction) error {
 	return firstError(replies)
 }
 
-// commitTxn commits a transaction in the way that its participants ask for. A commit that is sent again goes the same way
-// again, which every shard answers as the first time.
+// commitTxn commits a transaction in the way that its participants ask for. A commit that is sent again asks those who
+// know the outcome: the shard that wrote, or the coordinator.
 func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 	if t.ended {
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
@@ -52,7 +54,9 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 	return r.txnStat.commit(op, t)
 }
 
-// howToCommit chooses between a commit that one shard decides and one that several have to agree on.
+// howToCommit chooses between a commit that one shard decides and one that several have to agree on. What leads the
+// latter is the shard that the recovery token names: it has written, so that it knows the outcome after a restart too, which
+// a participant that only read need not.
 func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 	parts := t.parts()
 	var readers, writers []*participant
@@ -68,14 +72,50 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 		return func(*command.Op) error { return nil }
 	case len(writers) <= 1:
 		return func(op *command.Op) error {
-			// Readers first: where one of them has lost the transaction, nothing is written.
-			if err := r.commitOn(op, t, readers); err != nil {
+			if err := r.commitReaders(op, t, readers, len(writers) == 0); err != nil {
 				return err
 			}
 			return r.commitOn(op, t, writers)
 		}
 	}
-	return func(op *command.Op) error { return r.coordinate(op, t, parts[0].shard, parts) }
+	return func(op *command.Op) error {
+		err := r.coordinate(op, t, t.recoveryShard(), parts)
+		if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction { // perhaps before anyone else was asked
+			r.abortAll(context.WithoutCancel(op), t)
+		}
+		return err
+	}
+}
+
+// commitReaders commits the participants that only read, before the one that wrote: where one of them has lost the
+// transaction, nothing is written. Each is asked until it has committed. From then on it has no say: after a restart it knows
+// nothing of the transaction, which may have been committed all the same. again says that a commit that is sent again
+// still waits for the write concern there.
+func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool) error {
+	var ask []*participant
+	for _, p := range readers {
+		if again || !p.committed {
+			ask = append(ask, p)
+		}
+	}
+	if len(ask) == 0 {
+		return nil
+	}
+	replies := r.endOn(op, t, ask, "commitTransaction", writeConcern(op))
+	lost := false
+	for i, p := range ask {
+		gone := mongoerr.CodeOf(replies[i].err) == mongoerr.NoSuchTransaction
+		if gone && p.committed {
+			replies[i].err = nil
+		}
+		p.committed = p.committed || replies[i].err == nil
+		lost = lost || gone && !p.committed
+	}
+	err := r.answered(op, replies)
+	if lost {
+		r.abortAll(context.WithoutCancel(op), t)
+	}
+	return err
 }
 
 // commitOn sends participants the commit.
@@ -126,6 +166,9 @@ func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
 	if shard.T != value.String {
 		return mongoerr.New(mongoerr.NoSuchTransaction, "Recovery token is empty, meaning the transaction only performed reads and can be safely retried")
 	}
+	t.mu.Lock()
+	t.mu.recovery = shard.Str() // the answer names it again: drivers go by the newest token
+	t.mu.Unlock()
 	if _, err := r.Registry.Shard(op, shard.Str()); err != nil {
 		return err
 	}

@@ -34,12 +34,26 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, kind
-	if err := checkWritable(op, ns, coll); err != nil {
+	if err := checkWritable(op, ns); err != nil {
 		return dst, err
+	}
+	if !op.Arg(writtenRanges).IsMissing() {
+		return dst, command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
 	}
 	r.ops.NoteWrite(op.Req.Spec.Name, op.Req.DocList(list).Count())
 	from := len(dst)
-	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+	err = r.atFirst(op, func() error {
+		var err error
+		dst, err = r.writeTo(op, ns, list, dst[:from])
+		return err
+	})
+	return dst, err
+}
+
+// writeTo runs a write command on a namespace.
+func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, error) {
+	from := len(dst)
+	err := r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
 		var err error
 		if !info.Sharded() {
 			r.targets.note(op.Req.Spec.Name, info, 1)
@@ -67,15 +81,15 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 
 // checkWritable refuses the namespaces that only nodes write: a shard cannot tell a router's own writes from those it
 // relays.
-func checkWritable(op *command.Op, ns, coll string) error {
+func checkWritable(op *command.Op, ns string) error {
 	if op.Client.Internal {
 		return nil
 	}
 	switch {
-	case coll == "system.views", ns == "admin.system.keys" && op.Req.Spec.Name != "delete", strings.HasPrefix(ns, "local."):
+	case ns == "admin.system.keys" && op.Req.Spec.Name != "delete", strings.HasPrefix(ns, "local."):
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
 	}
-	return nil
+	return command.CheckClientWrite(op, ns)
 }
 
 // staleWriteErrors looks for a statement that was refused as stale in the middle of a relayed batch.
@@ -108,10 +122,11 @@ type writeBatch struct {
 	retried     []value.Value
 	touched     bool // a shard has carried out a part of the batch
 	wcErrs      wcErrors
-	stale       error    // the last stale answer, nil while none is open
-	moving      *moving  // an update that its shard refused because its document has to move, until it is carried out
-	searching   bool     // what is being sent does not name its shard
-	sent        []string // the shards that statements went to
+	stale       error          // the last stale answer, nil while none is open
+	moving      *moving        // an update that its shard refused because its document has to move, until it is carried out
+	searching   bool           // what is being sent does not name its shard
+	sent        []string       // the shards that statements went to
+	done        map[int][]part // what shards have done of statements that concern several
 }
 
 // moving is a statement of a batch whose document has to move.
@@ -121,7 +136,7 @@ type moving struct {
 }
 
 func newWriteBatch(r *Router, op *command.Op, list string) (*writeBatch, error) {
-	b := &writeBatch{r: r, op: op, list: list, ordered: op.Req.BoolOr("ordered", true), retries: op.Req.HasTxnNumber, errs: map[int][]byte{}}
+	b := &writeBatch{r: r, op: op, list: list, ordered: op.Req.BoolOr("ordered", true), retries: op.Req.HasTxnNumber, errs: map[int][]byte{}, done: map[int][]part{}}
 	docs := op.Req.DocList(list)
 	n := docs.Count()
 	if n == 0 || n > command.MaxWriteBatch {
@@ -147,7 +162,6 @@ func (b *writeBatch) all() []int {
 // aim is where one statement goes.
 type aim struct {
 	shards []string
-	ignore bool   // to several shards, each of which does its part whatever its version
 	search bool   // one document is meant, but the filter does not say on which shard
 	doc    []byte // the statement as it is to be sent
 }
@@ -182,7 +196,7 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		if b.touched && transactionOf(b.op) != nil || !b.r.absorbStale(b.op, err, try) {
+		if !b.again(err, try) {
 			if !isStale(err) || transactionOf(b.op) != nil {
 				return dst, err
 			}
@@ -195,6 +209,18 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 	return b.reply(dst), nil
 }
 
+// again tells whether what is pending is sent again after an error. In a transaction, which has ended on the shard that gave
+// a stale answer, it is not where shards have carried out a part of the command.
+func (b *writeBatch) again(err error, try int) bool {
+	if !b.touched || transactionOf(b.op) == nil {
+		return b.r.absorbStale(b.op, err, try)
+	}
+	if b.r.noteStale(err) {
+		b.op.AddLabel(mongoerr.LabelTransientTransaction)
+	}
+	return false
+}
+
 // runOrdered sends runs of neighbouring statements that go to the same shard, one run after the other.
 func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 	for len(b.pending) > 0 && len(b.errs) == 0 && b.stale == nil && b.moving == nil {
@@ -204,7 +230,7 @@ func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 			b.fail(first, err)
 			return nil
 		}
-		if len(a.shards) != 1 || a.search {
+		if b.isWide(a, first) {
 			b.pending = b.pending[1:]
 			if err := b.sendWide(info, first, a); err != nil {
 				return err
@@ -214,7 +240,7 @@ func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 		run, docs := []int{first}, a.doc
 		for _, i := range b.pending[1:] {
 			next, err := b.aim(info, i)
-			if err != nil || next.search || len(next.shards) != 1 || next.shards[0] != a.shards[0] {
+			if err != nil || b.isWide(next, i) || next.shards[0] != a.shards[0] {
 				break
 			}
 			run, docs = append(run, i), append(docs[:len(docs):len(docs)], next.doc...)
@@ -241,7 +267,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 		switch {
 		case err != nil:
 			b.fail(i, err)
-		case a.search || len(a.shards) != 1:
+		case b.isWide(a, i):
 			wide[i] = a
 			wideOrder = append(wideOrder, i)
 		default:
@@ -254,7 +280,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	}
 	b.sentTo(order...)
 	replies := b.r.scatter(b.op, order, func(s string) ([]byte, []wire.Sequence) {
-		return b.command(info.Suffix(s), groups[s]), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
+		return b.command(groups[s], info.Suffix(s)), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
 	})
 	for i := range replies {
 		if err := b.settle(&replies[i], groups[replies[i].shard]); err != nil {
@@ -274,7 +300,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 }
 
 // command is the write command for one shard, without its statements.
-func (b *writeBatch) command(suffix []byte, indexes []int) []byte {
+func (b *writeBatch) command(indexes []int, suffix ...[]byte) []byte {
 	drop := map[string]bool{b.list: true, "stmtIds": true, "stmtId": true, "$clusterTime": true}
 	var ids []byte
 	if b.retries {
@@ -284,7 +310,7 @@ func (b *writeBatch) command(suffix []byte, indexes []int) []byte {
 		}
 		ids = value.Append(nil, "stmtIds", value.NewArray(value.ArrayOf(vals...)))
 	}
-	return rebuild(b.op.Req.Body, drop, ids, suffix)
+	return rebuild(b.op.Req.Body, drop, append(suffix, ids)...)
 }
 
 // sentTo notes that a shard is sent something.
@@ -298,7 +324,7 @@ func (b *writeBatch) sentTo(shards ...string) {
 
 func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, indexes []int, docs []byte) error {
 	b.sentTo(shard)
-	body, err := b.r.call(b.op, shard, b.command(info.Suffix(shard), indexes), []wire.Sequence{{ID: b.list, Docs: docs}})
+	body, err := b.r.call(b.op, shard, b.command(indexes, info.Suffix(shard)), []wire.Sequence{{ID: b.list, Docs: docs}})
 	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
 }
 
@@ -382,7 +408,10 @@ func (b *writeBatch) mustMove(i int, d *movedDoc) {
 func mergeIndexes(a, b []int) []int {
 	out := make([]int, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {
-		if a[0] < b[0] {
+		if a[0] <= b[0] {
+			if a[0] == b[0] { // two shards have answered
+				b = b[1:]
+			}
 			out, a = append(out, a[0]), a[1:]
 		} else {
 			out, b = append(out, b[0]), b[1:]

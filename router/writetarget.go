@@ -3,6 +3,7 @@ package router
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sort"
 	"strconv"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	case len(shards) == 1 && !upsert:
 		return aim{shards: shards, doc: st}, nil
 	case multi:
-		return aim{shards: shards, ignore: true, doc: st}, nil
+		return aim{shards: shards, doc: st}, nil
 	}
 	return aim{shards: shards, search: true, doc: st}, nil
 }
@@ -84,15 +85,27 @@ func (b *writeBatch) sendWide(info *cluster.CollectionInfo, i int, a aim) error 
 	if a.search {
 		return b.sendFound(info, i, a)
 	}
-	b.sentTo(a.shards...)
-	suffix := cluster.AppendShardVersion(nil, cluster.Ignored)
-	replies := b.r.scatter(b.op, a.shards, func(string) ([]byte, []wire.Sequence) {
-		return b.command(suffix, []int{i}), []wire.Sequence{{ID: b.list, Docs: a.doc}}
+	shards, written := b.undone(info, i, a.shards)
+	b.sentTo(shards...)
+	replies := b.r.scatter(b.op, shards, func(s string) ([]byte, []wire.Sequence) {
+		return b.command([]int{i}, info.Suffix(s), written[s]), []wire.Sequence{{ID: b.list, Docs: a.doc}}
 	})
 	for j := range replies {
+		stale := b.stale
+		b.stale = nil
 		if err := b.settle(&replies[j], []int{i}); err != nil {
 			return err
 		}
+		if b.stale != nil { // the shard has done nothing
+			continue
+		}
+		b.stale = stale
+		if info.Sharded() {
+			b.done[i] = append(b.done[i], part{info.Map, replies[j].shard})
+		}
+	}
+	if b.errs[i] != nil {
+		b.pending = slices.DeleteFunc(b.pending, func(p int) bool { return p == i })
 	}
 	return nil
 }

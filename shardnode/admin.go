@@ -7,12 +7,13 @@ import (
 
 // adminState is what administration commands set on a node, by the file that keeps it.
 type adminState struct {
-	fsync    fsyncLock
-	rw       rwDefaults
-	block    writeBlock
-	cluster  clusterParams
-	profiler profiler
-	settings querySettings
+	fsync      fsyncLock
+	rw         rwDefaults
+	block      writeBlock
+	cluster    clusterParams
+	profiler   profiler
+	settings   querySettings
+	compaction autoCompaction
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.
@@ -48,7 +49,7 @@ func (n *Node) admit(op *command.Op) error {
 	if err := n.admin.block.check(op); err != nil {
 		return err
 	}
-	if err := n.Repl.checkRole(op); err != nil {
+	if err := n.Repl.CheckRole(op); err != nil {
 		return err
 	}
 	if err := n.admin.settings.reject(op); err != nil {
@@ -56,7 +57,7 @@ func (n *Node) admit(op *command.Op) error {
 	}
 	n.admin.rw.apply(op)
 	n.admin.cluster.limitRead(op)
-	return nil
+	return n.checkAdmitted(op)
 }
 
 // adminOnly is the row of a command of the admin database whose own value says nothing.

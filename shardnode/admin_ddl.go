@@ -110,7 +110,7 @@ func (n *Node) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, mongoerr.New(mongoerr.BadValue, "autoCompact.freeSpaceTargetMB is too large")
 		}
 	}
-	a := &n.compaction
+	a := &n.admin.compaction
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	once := op.Bool("runOnce")

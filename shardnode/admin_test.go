@@ -101,8 +101,17 @@ func TestWriteBlockSurvives(t *testing.T) {
 	runSteps(t, n, []step{
 		{`{"insert": "c", "documents": [{}]}`, 371},
 		{`{"drop": "c"}`, 371},
+		{`{"aggregate": "c", "pipeline": [{"$out": "out"}], "cursor": {}}`, 371},
+		{`{"aggregate": "c", "pipeline": [{"$merge": "out"}], "cursor": {}}`, 371},
 		{`{"find": "c"}`, 0},
 	})
+	if got := n.code("admin", `{"renameCollection": "d.c", "to": "d.e"}`); got != 371 {
+		t.Errorf("renameCollection: code %d", got)
+	}
+	m := n.ok("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "d.c"}]}`)
+	if m["nErrors"] != int32(1) {
+		t.Errorf("bulkWrite: %v", m)
+	}
 	n.ok("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 	n.ok("d", `{"insert": "c", "documents": [{}]}`)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/spill"
@@ -53,16 +54,16 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	if err != nil {
 		return nil, err
 	}
-	inner := &query{ns: ns.String(), coll: coll, snap: h.snap, lang: l, filter: q.Filter, sort: q.Sort, skip: q.Skip, limit: q.Limit, diskUse: true}
-	inner.owned = h.n.ownership(op, coll)
-	if err := inner.compile(nil); err != nil {
+	inner := &exec.Query{NS: ns.String(), Coll: coll, Snap: h.snap, Collation: spec, Scope: l.scope, Filter: q.Filter, Sort: q.Sort, Skip: q.Skip, Limit: q.Limit, AllowDiskUse: true}
+	inner.Owned = h.n.ownership(op, coll)
+	if err := inner.Compile(nil); err != nil {
 		return nil, err
 	}
-	stream, err := h.n.execute(op, inner)
+	stream, err := h.n.exec.Execute(op, inner)
 	if err != nil {
 		return nil, err
 	}
-	return &querySource{stream: stream}, nil
+	return exec.NewSource(stream, nil), nil
 }
 
 // Indexed implements agg.IndexChecker.
@@ -85,7 +86,7 @@ func (h *aggHost) Indexed(ns agg.Namespace, path string, _ []byte) bool {
 
 // NearPath implements agg.NearFinder.
 func (h *aggHost) NearPath(ns agg.Namespace) (string, error) {
-	return nearPath(ns.String(), h.snap.Catalog().Lookup(ns.String()))
+	return exec.NearPath(ns.String(), h.snap.Catalog().Lookup(ns.String()))
 }
 
 // Info implements agg.Host.

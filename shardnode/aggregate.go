@@ -1,12 +1,11 @@
 package shardnode
 
 import (
-	"context"
-
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -34,7 +33,7 @@ type aggregation struct {
 	n          *Node
 	op         *command.Op
 	ns         string
-	q          *query // what is below the pipeline; nil where it makes its own documents
+	q          *exec.Query // what is below the pipeline; nil where it makes its own documents
 	snap       *storage.Snapshot
 	pipeline   *agg.Pipeline
 	host       *aggHost
@@ -177,15 +176,16 @@ func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.S
 	if a.q == nil {
 		return rest.Run(nil)
 	}
-	stream, err := a.n.execute(a.op, a.q)
+	stream, err := a.n.exec.Execute(a.op, a.q)
 	if err != nil {
 		return nil, err
 	}
-	return rest.Run(&querySource{stream: stream, metas: a.pipeline.RecordMetas()})
+	return rest.Run(exec.NewSource(stream, a.pipeline.RecordMetas()))
 }
 
 // localStages read the server's own memory: no read concern but local has a meaning for them.
-var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true, "$listClusterCatalog": true}
+var localStages = map[string]bool{"$currentOp": true, "$listLocalSessions": true, "$planCacheStats": true, "$listClusterCatalog": true,
+	"$listSearchIndexes": true}
 
 // unstableStages are no part of the stable API.
 var unstableStages = map[string]bool{"$currentOp": true, "$indexStats": true, "$listLocalSessions": true, "$listSessions": true,
@@ -245,7 +245,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return nil, err
 	}
 	l.env.SetConstants(a.op.Req.Doc("runtimeConstants"))
-	if err := checkHint(a.hint); err != nil {
+	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
 	if err := checkStages(a.op, pipeline); err != nil {
@@ -275,7 +275,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return nil, mongoerr.New(mongoerr.BadValue, "$geoNear is not allowed with a $natural hint")
 	}
 	if near := a.pipeline.GeoNear(); near != nil && near.Key() == "" {
-		path, err := nearPath(a.ns, coll)
+		path, err := exec.NearPath(a.ns, coll)
 		if err != nil {
 			return nil, err
 		}
@@ -288,12 +288,12 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if plain && a.pipeline.GeoNear() == nil && !a.pipeline.StartsWithText() {
 		down = agg.Pushdown{Rest: a.pipeline}
 	}
-	a.q = &query{ns: a.ns, coll: coll, snap: a.snap, lang: l, filter: down.Filter, sort: down.Sort, skip: down.Skip, limit: down.Limit, hint: a.hint, diskUse: opts.AllowDiskUse}
-	if a.q.owned, err = a.n.readFilter(a.op, coll); err != nil {
+	a.q = &exec.Query{NS: a.ns, Coll: coll, Snap: a.snap, Collation: spec, Scope: l.scope, Filter: down.Filter, Sort: down.Sort, Skip: down.Skip, Limit: down.Limit, Hint: a.hint, AllowDiskUse: opts.AllowDiskUse}
+	if err := a.n.bindMetadata(a.op, a.q); err != nil {
 		return nil, err
 	}
-	a.q.fields, a.q.distinct = down.Fields, down.Distinct
-	return down.Rest, a.q.compile(nil)
+	a.q.Fields, a.q.Distinct = down.Fields, down.Distinct
+	return down.Rest, a.q.Compile(nil)
 }
 
 // checkForeignSharded refuses, before the first document, what a later one would be refused for: stages that read a
@@ -315,59 +315,23 @@ func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 	return nil
 }
 
-// querySource gives a query's documents to a pipeline.
-type querySource struct {
-	stream *queryStream
-	own    *storage.Snapshot // released with the source where it has one of its own
-	metas  []string          // the kinds of metadata that stages read
-}
-
-func (s *querySource) Next(ctx context.Context) (agg.Doc, bool, error) {
-	doc, ok, err := s.stream.nextDoc(command.FromContext(ctx))
-	d := agg.Doc{Raw: doc}
-	if ok && s.stream.q.hasText() {
-		d.Meta = &agg.Meta{TextScore: s.stream.q.textScore(doc)}
-	}
-	if ok && len(s.metas) > 0 {
-		if d.Meta == nil {
-			d.Meta = &agg.Meta{}
-		}
-		if err := s.stream.metadata(s.metas); err != nil {
-			return d, false, err
-		}
-		m := &s.stream.meta
-		d.Meta.RecordID, d.Meta.IndexKey, d.Meta.SortKey = m.RecordID.Clone(), m.IndexKey.Clone(), m.SortKey.Clone()
-	}
-	return d, ok, err
-}
-
-func (s *querySource) Close() {
-	s.stream.close()
-	if s.own != nil {
-		s.own.Release()
-	}
-}
-
-// Pause lets go of the store between two batches.
-func (s *querySource) Pause() { s.stream.stop() }
-
 // aggStream gives a pipeline's documents to a cursor.
 type aggStream struct {
 	src agg.Source
 }
 
-func (s *aggStream) nextDoc(op *command.Op) ([]byte, bool, error) {
+func (s *aggStream) NextDoc(op *command.Op) ([]byte, bool, error) {
 	d, ok, err := s.src.Next(op)
 	return d.Raw, ok, err
 }
 
-func (s *aggStream) stop() {
+func (s *aggStream) Stop() {
 	if p, ok := s.src.(interface{ Pause() }); ok {
 		p.Pause()
 	}
 }
 
-func (s *aggStream) close() { s.src.Close() }
+func (s *aggStream) Close() { s.src.Close() }
 
 // aggregateEach runs a pipeline to its end for a command that is no aggregate.
 func (n *Node) aggregateEach(op *command.Op, ns string, stages []value.Value, defaultCollation []byte, f func(doc []byte) error) error {

@@ -15,11 +15,23 @@ import (
 
 // newAggWriter opens the target of $out or $merge. coll is the collation that the aggregate runs under.
 func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
-	w, err := n.newWriteOp(op)
-	if err != nil {
+	if err := checkNewName(spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if err := checkNewName(spec.NS.String()); err != nil {
+	if err := n.admin.block.checkTarget(op, spec.NS.String()); err != nil {
+		return nil, err
+	}
+	if err := command.CheckClientWrite(op, spec.NS.String()); err != nil {
+		return nil, err
+	}
+	if err := checkPlain(n, op, spec.NS.String()); err != nil {
+		return nil, err
+	}
+	if n.mayWrite(op) != nil {
+		return newRemoteWriter(&writeOp{n: n, op: op, bypass: op.Bool("bypassDocumentValidation")}, spec, coll)
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
 		return nil, err
 	}
 	if spec.Stage == "$out" {
@@ -29,6 +41,15 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 		return n.newOutWriter(w, spec)
 	}
 	return n.newMergeWriter(w, spec, coll)
+}
+
+// checkPlain refuses a target that is sharded, of which this shard has a part at most: the router that sent the pipeline did
+// not know, and has to write it itself.
+func checkPlain(n *Node, op *command.Op, ns string) error {
+	if n.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !n.Sharding().Sharded(op, ns) {
+		return nil
+	}
+	return shardedForeign(ns)
 }
 
 // outWriter fills a temporary collection and puts it in the target's place at the end.
@@ -47,16 +68,11 @@ func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) 
 	ns := spec.NS.String()
 	id := NewObjectID()
 	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:])}
-	cat := n.Engine.Catalog()
-	if v, err := n.viewAt(cat, ns); err != nil {
+	c, err := n.outTarget(spec)
+	if err != nil {
 		return nil, err
-	} else if v != nil && cat.Lookup(ns) == nil {
-		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 	}
-	if c := cat.Lookup(ns); c != nil {
-		if c.Capped {
-			return nil, mongoerr.Newf(17152, "namespace '%s' is capped so it can't be used for $out", ns)
-		}
+	if c != nil {
 		o.options = c.Options
 		for _, i := range c.Indexes {
 			if !i.IsID {
@@ -65,6 +81,21 @@ func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) 
 		}
 	}
 	return o, o.create(o.temp)
+}
+
+// outTarget is the collection that $out replaces, nil for none.
+func (n *Node) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
+	ns, cat := spec.NS.String(), n.Engine.Catalog()
+	c := cat.Lookup(ns)
+	if v, err := n.viewAt(cat, ns); err != nil {
+		return nil, err
+	} else if v != nil && c == nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+	}
+	if c != nil && c.Capped {
+		return nil, mongoerr.Newf(17152, "namespace '%s' is capped so it can't be used for $out", ns)
+	}
+	return c, nil
 }
 
 func hex(b []byte) string {
@@ -117,6 +148,9 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	defer w.afterCommit(unlock)
+	if err := checkPlain(w.n, w.op, o.ns); err != nil { // it may have been sharded meanwhile
+		return err
+	}
 	err = w.retry(func() error {
 		if o.series != nil {
 			return o.replaceSeries()
@@ -212,16 +246,20 @@ func sameFields(key []byte, want map[string]bool) bool {
 	return n == len(want)
 }
 
-func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
-	doc = append([]byte(nil), doc...)
+// identify gives a document, with an _id where it needs one, and the filter for what it is merged into.
+func (m *mergeWriter) identify(in []byte) (doc, filter []byte, err error) {
+	doc = append([]byte(nil), in...)
 	if m.spec.NeedsID(m.spec.On, doc) {
-		stored, err := prepareInsert(doc, true, m.w.now)
-		if err != nil {
-			return err
+		if doc, err = prepareInsert(doc, true, m.w.now); err != nil {
+			return nil, nil, err
 		}
-		doc = stored
 	}
-	filter, err := agg.MergeFilter(m.spec.On, m.sparse, doc)
+	filter, err = agg.MergeFilter(m.spec.On, m.sparse, doc)
+	return doc, filter, err
+}
+
+func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) error {
+	doc, filter, err := m.identify(doc)
 	if err != nil {
 		return err
 	}

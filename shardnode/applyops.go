@@ -46,7 +46,9 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 		atomic = atomic && o.op != 'c'
-		if o.op != 'n' {
+		// The oplog of another server, which a restoration replays, has what that one noted of its own sessions and promises.
+		theirs := catalog.DBOf(o.ns) == "config" && command.CheckClientWrite(op, o.ns) != nil
+		if o.op != 'n' && !theirs {
 			ops = append(ops, o)
 		}
 	}

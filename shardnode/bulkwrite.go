@@ -22,12 +22,19 @@ func bulkWriteSpec(n *Node) command.Spec {
 	}
 }
 
-// bulkOp is one operation of a bulkWrite: an insert's document, or a statement.
-type bulkOp struct {
+// bulkNS is an entry of nsInfo.
+type bulkNS struct {
 	ns   string
 	uuid value.Value // which the client expects the collection to have, Missing for any
-	doc  []byte      // an insert's
-	stmt *statement  // an update's or delete's
+
+	shardVersion, databaseVersion []byte // what a router knows of it, nil from anybody else
+}
+
+// bulkOp is one operation of a bulkWrite: an insert's document, or a statement.
+type bulkOp struct {
+	*bulkNS
+	doc  []byte     // an insert's
+	stmt *statement // an update's or delete's
 }
 
 func (o *bulkOp) isInsert() bool { return o.stmt == nil }
@@ -43,6 +50,7 @@ type bulkWrite struct {
 	w          *writeOp // over all namespaces; it stands in that of the operation in work
 	in         string   // that namespace
 	results    [][]byte
+	stale      *mongoerr.Error // why it stopped, where the router's placement is not this shard's
 
 	errors, inserted, matched, modified, upserted, deleted int64
 }
@@ -72,6 +80,12 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	b.run()
+	if b.stale != nil {
+		if len(b.results) == 1 && b.errors == 1 && value.Lookup(b.results[0], "idx").Int32() == 0 {
+			return dst, b.stale // nothing was done
+		}
+		size = 1<<31 - 1 // the router goes on from the last result
+	}
 	if err := b.w.commandError(); err != nil {
 		return dst, err
 	}
@@ -111,11 +125,10 @@ func bulkBatchSize(cursor value.Value) (int64, error) {
 // parse reads namespaces and operations. What is wrong with their form is an error of the command.
 func (b *bulkWrite) parse() error {
 	req := &b.op.Req
-	var names []string
-	var uuids []value.Value
+	var names []*bulkNS
 	err := req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(i int, d []byte) error {
 		ns, err := parseNSInfo(d)
-		names, uuids = append(names, ns), append(uuids, value.Lookup(d, "collectionUUID"))
+		names = append(names, &bulkNS{ns, value.Lookup(d, "collectionUUID"), value.Lookup(d, "shardVersion").Doc(), value.Lookup(d, "databaseVersion").Doc()})
 		return err
 	})
 	if err != nil {
@@ -134,14 +147,15 @@ func (b *bulkWrite) parse() error {
 		if at >= int64(len(names)) {
 			return mongoerr.Newf(mongoerr.BadValue, "BulkWrite ops entry %d has an invalid nsInfo index.", i)
 		}
-		o.ns, o.uuid = names[at], uuids[at]
+		o.bulkNS = names[at]
 		b.ops = append(b.ops, o)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, ns := range names {
+	for _, info := range names {
+		ns := info.ns
 		db, coll, ok := strings.Cut(ns, ".")
 		if !ok {
 			return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for bulkWrite: '%s'", ns)
@@ -305,11 +319,15 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if err := checkWritable(b.op, ns); err != nil {
 		return err
 	}
+	if err := b.w.n.admin.block.checkTarget(b.op, ns); err != nil {
+		return err
+	}
 	if txnOf(b.op) != nil {
 		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
 			return err
 		}
 	}
+	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
 	if err := b.w.enterCollection(ns); err != nil {
 		return err
 	}
@@ -329,6 +347,9 @@ func (b *bulkWrite) failed(i int, err error) (stop bool) {
 		t.failed = true
 	}
 	e := mongoerr.From(err)
+	if e.Code.IsStaleRouting() {
+		b.stale = e
+	}
 	b.errors++
 	d, m := value.Begin(nil)
 	d = value.Append(d, "ok", value.NewDouble(0))
@@ -410,7 +431,7 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 	if b.w.env != nil {
 		b.w.env.ClusterTime = b.w.clusterTime() // each statement has a $$CLUSTER_TIME of its own
 	}
-	r, err := b.w.runStatement(o.ns, o.stmt, false)
+	r, err := b.w.runNoted(o.ns, o.stmt, false)
 	b.matched, b.modified, b.deleted = b.matched+r.matched, b.modified+r.modified, b.deleted+r.deleted
 	if err != nil {
 		b.w.fail(i, err, b.ordered)

@@ -7,7 +7,6 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -59,10 +58,7 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
-	unlock, err := w.lock(lock.X, ns)
+	unlock, err := w.lockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -155,10 +151,7 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, src); err != nil {
-		return dst, err
-	}
-	unlock, err := w.lock(lock.X, src, target)
+	unlock, err := w.lockVersioned(src, src, target)
 	if err != nil {
 		return dst, err
 	}

@@ -16,6 +16,19 @@ type clockedSet struct {
 	clock  *cluster.VectorClock
 }
 
+// commitAt commits the unit of a prepared transaction right behind a time, as its other participants do, unless this node has
+// committed anything later: what it has only heard of does not matter, for who comes after that waits for the transaction.
+func commitAt(ctx context.Context, n *Node, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error) {
+	n.Engine.AdvanceClock(at)
+	s, ok := n.Set.(clockedSet)
+	if !ok {
+		return n.Set.Commit(ctx, u, wc)
+	}
+	ts, err := s.Set.Commit(ctx, u, wc)
+	s.clock.AdvanceCluster(uint64(ts))
+	return ts, err
+}
+
 // Commit implements replication.Set.
 func (s clockedSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
 	s.engine.AdvanceClock(storage.Timestamp(s.clock.ClusterTime()))

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"bytes"
 	"sort"
 	"strings"
 	"sync"
@@ -55,7 +56,10 @@ func (n *Node) clusterParamSpecs() []command.Spec {
 	set := adminOnly("setClusterParameter", n.runSetClusterParameter)
 	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
 	set.Lenient = true
-	return []command.Spec{get, set}
+	return []command.Spec{get, set, {
+		Name: "_shardsvrSetClusterParameter", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, Lenient: true,
+		ArgTypes: command.TObject, WriteConcern: true, Run: n.runAdoptClusterParameter,
+	}}
 }
 
 func (p *clusterParams) load(n *Node) error {
@@ -164,12 +168,39 @@ func (n *Node) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error
 	return dst, n.storeClusterParam(op, name, doc)
 }
 
+// runAdoptClusterParameter takes up the query settings of the whole cluster as the config server stores them; what is older
+// than what the node has came late.
+func (n *Node) runAdoptClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	doc := op.Req.Cmd.Doc()
+	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
+		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
+	}
+	p := &n.admin.cluster
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, is := value.Lookup(p.get(querySettingsParam), clusterParamTime), value.Lookup(doc, clusterParamTime)
+	if was.T == value.Timestamp && is.T == value.Timestamp && was.TimestampU64() >= is.TimestampU64() {
+		return dst, nil
+	}
+	if err := n.putClusterParam(op, querySettingsParam, bytes.Clone(doc)); err != nil {
+		return dst, err
+	}
+	n.loadQuerySettings()
+	return dst, nil
+}
+
+const clusterParamTime = "clusterParameterTime"
+
 // storeClusterParam stores a parameter with the time it was set.
 func (n *Node) storeClusterParam(op *command.Op, name string, doc []byte) error {
 	p := &n.admin.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	doc = named(name, doc, value.F("clusterParameterTime", (n.Engine.Visible()+1).Value()))
+	return n.putClusterParam(op, name, named(name, doc, value.F(clusterParamTime, (n.Engine.Visible()+1).Value())))
+}
+
+func (n *Node) putClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &n.admin.cluster
 	if err := n.putDoc(op, clusterParamsNS, doc); err != nil {
 		return err
 	}

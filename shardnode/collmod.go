@@ -9,7 +9,6 @@ import (
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -63,13 +62,10 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	unlock, err := w.lock(lock.X, ns)
+	unlock, err := w.lockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -48,6 +49,57 @@ type coordinator struct {
 	ts     storage.Timestamp // the decision's time
 	last   uint64            // operationTime of the participants' commits
 	why    error             // why it was aborted
+}
+
+// commitDoc is what is stored of a commit.
+type commitDoc struct {
+	lsid         []byte
+	number       int64
+	participants []string
+	decision     string            // commit, abort, or empty while the participants vote
+	ts           storage.Timestamp // of a decision to commit
+	stray        value.Value       // the _id of a document that names no transaction; Missing for any other
+}
+
+// ID implements statedoc.Doc.
+func (d *commitDoc) ID() value.Value { return coordinatorKey(d.lsid, d.number) }
+
+// Doc implements statedoc.Doc.
+func (d *commitDoc) Doc() []byte {
+	list := make([]value.Value, len(d.participants))
+	for i, p := range d.participants {
+		list[i] = value.NewString(p)
+	}
+	f := []value.Field{value.F("_id", d.ID()), value.F("participants", value.NewArray(value.ArrayOf(list...)))}
+	if d.decision != "" {
+		decided := []value.Field{value.F("decision", value.NewString(d.decision))}
+		if d.decision == "commit" {
+			decided = append(decided, value.F("commitTimestamp", d.ts.Value()))
+		}
+		f = append(f, value.F("decision", value.NewDocument(value.Doc(decided...))))
+	}
+	return value.Doc(f...)
+}
+
+func readCommitDoc(doc []byte) (*commitDoc, error) {
+	id, decided := value.Lookup(doc, "_id"), subdoc(doc, "decision")
+	number, ok := value.Lookup(subdoc(doc, "_id"), "txnNumber").AsInt64()
+	d := &commitDoc{
+		lsid: subdoc(subdoc(doc, "_id"), "lsid"), number: number,
+		decision: value.Lookup(decided, "decision").Str(), ts: storage.Timestamp(value.Lookup(decided, "commitTimestamp").TimestampU64()),
+	}
+	if _, err := cluster.ParseLSID(d.lsid, cluster.NoUser); err != nil || !ok {
+		d.stray = id
+	}
+	for _, v := range value.Values(value.Lookup(doc, "participants").Doc()) {
+		d.participants = append(d.participants, v.Str())
+	}
+	return d, nil
+}
+
+// commits are the entries of config.transaction_coordinators.
+func (m *migrations) commits() statedoc.Collection[*commitDoc] {
+	return statedoc.In(stateStore{m.n}, txnCoordinatorsNS, readCommitDoc)
 }
 
 func (m *migrations) coordinatorSpec() command.Spec {
@@ -218,7 +270,7 @@ func (m *migrations) startCoordinator(c *coordinator) *coordinator {
 	t.mu.running[key] = c
 	go func() {
 		defer m.wg.Done()
-		if err := c.run(ctx); err != nil && !c.commit {
+		if err := c.lead(storage.WithReserve(ctx)); err != nil && !c.commit {
 			c.why = err // the node stops, or is no primary any more: whoever is next goes on
 		}
 		t.mu.Lock()
@@ -231,42 +283,59 @@ func (m *migrations) startCoordinator(c *coordinator) *coordinator {
 
 // recoverCoordinators goes on with the commits that an earlier run left.
 func (m *migrations) recoverCoordinators() error {
-	return m.n.eachDoc(txnCoordinatorsNS, func(doc []byte) error {
-		id := value.Lookup(doc, "_id").Doc()
-		m.startCoordinator(&coordinator{m: m, recovered: true, lsid: value.Lookup(id, "lsid").Doc(), number: safeInt64(value.Lookup(id, "txnNumber"))})
+	return m.commits().Each(func(d *commitDoc) error {
+		if d.stray.T != value.Missing {
+			m.n.warn("A document of "+txnCoordinatorsNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s names no transaction", value.Show(d.stray)))
+			return nil
+		}
+		m.startCoordinator(&coordinator{m: m, recovered: true, lsid: d.lsid, number: d.number})
 		return nil
 	})
 }
 
 // read takes up what is stored of the commit; false where it is over.
 func (c *coordinator) read() (bool, error) {
-	doc, err := c.m.n.getDoc(txnCoordinatorsNS, coordinatorKey(c.lsid, c.number))
-	if err != nil || doc == nil {
+	d, ok, err := c.m.commits().Get(coordinatorKey(c.lsid, c.number))
+	if err != nil || !ok {
 		return false, err
 	}
-	c.participants = nil
-	for _, v := range value.Values(value.Lookup(doc, "participants").Doc()) {
-		c.participants = append(c.participants, v.Str())
-	}
-	switch d := value.Lookup(doc, "decision").Doc(); value.Lookup(d, "decision").Str() {
+	c.participants = d.participants
+	switch d.decision {
 	case "commit":
-		c.commit, c.ts = true, storage.Timestamp(value.Lookup(d, "commitTimestamp").TimestampU64())
+		c.commit, c.ts = true, d.ts
 	case "abort":
 		c.why = aborted(c.number)
 	}
 	return true, nil
 }
 
+// lead leads the commit to its end, whatever fails on the way, a full disk for one: nobody else goes on with it as long as the
+// node is primary, and the participants wait with what they have promised.
+func (c *coordinator) lead(ctx context.Context) error {
+	for try := 0; ; try++ {
+		err := c.run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if try == 0 {
+			c.m.n.warn("A two-phase commit is held up", err)
+		}
+		if cluster.Backoff(ctx, try) != nil {
+			return err
+		}
+	}
+}
+
 // run leads the commit, from where it stands.
 func (c *coordinator) run(ctx context.Context) error {
-	n := c.m.n
+	docs := c.m.commits()
 	// A router that asks again may come before the recovery of what an earlier primary decided.
 	if open, err := c.read(); err != nil || !open && c.recovered {
 		c.over = err == nil
 		return err
 	}
 	if !c.commit && c.why == nil {
-		if err := n.putDoc(ctx, txnCoordinatorsNS, c.document()); err != nil {
+		if err := docs.Put(ctx, c.document("")); err != nil {
 			return err
 		}
 		if err := c.m.pause(ctx, "hangBeforeSendingPrepare"); err != nil {
@@ -279,12 +348,15 @@ func (c *coordinator) run(ctx context.Context) error {
 		if err := c.m.pause(ctx, "hangBeforeWritingDecision"); err != nil {
 			return err
 		}
-		commit := why == nil
-		doc := c.document(decision(commit, ts))
-		if err := n.putDoc(ctx, txnCoordinatorsNS, doc); err != nil {
+		c.ts = ts
+		decided := c.document("abort")
+		if why == nil {
+			decided = c.document("commit")
+		}
+		if err := docs.Put(ctx, decided); err != nil {
 			return err
 		}
-		c.commit, c.ts, c.why = commit, ts, why
+		c.commit, c.why = why == nil, why
 		if err := c.m.pause(ctx, "hangBeforeSendingCommit"); err != nil {
 			return err
 		}
@@ -292,7 +364,7 @@ func (c *coordinator) run(ctx context.Context) error {
 	if err := c.carryOut(ctx); err != nil {
 		return err
 	}
-	return n.removeDoc(ctx, txnCoordinatorsNS, coordinatorKey(c.lsid, c.number))
+	return docs.Remove(ctx, coordinatorKey(c.lsid, c.number))
 }
 
 // pause stops a coordinator while a fail point of that name is on.
@@ -303,22 +375,9 @@ func (m *migrations) pause(ctx context.Context, name string) error {
 	return m.n.Points.Register(name).Pause(ctx)
 }
 
-func decision(commit bool, ts storage.Timestamp) value.Field {
-	f := []value.Field{value.F("decision", value.NewString("abort"))}
-	if commit {
-		f = []value.Field{value.F("decision", value.NewString("commit")), value.F("commitTimestamp", ts.Value())}
-	}
-	return value.F("decision", value.NewDocument(value.Doc(f...)))
-}
-
-// document is what is stored of the commit.
-func (c *coordinator) document(more ...value.Field) []byte {
-	list := make([]value.Value, len(c.participants))
-	for i, p := range c.participants {
-		list[i] = value.NewString(p)
-	}
-	return value.Doc(append([]value.Field{value.F("_id", coordinatorKey(c.lsid, c.number)),
-		value.F("participants", value.NewArray(value.ArrayOf(list...)))}, more...)...)
+// document is what is stored of the commit, with the decision or while there is none yet.
+func (c *coordinator) document(decision string) *commitDoc {
+	return &commitDoc{lsid: c.lsid, number: c.number, participants: c.participants, decision: decision, ts: c.ts}
 }
 
 // votes asks all participants to promise the commit. why is the reason of one that does not; ts is not before any promise.
@@ -349,8 +408,13 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 		}
 		ts = max(ts, v.ts)
 	}
-	return ts, why, nil
+	return max(ts, storage.Timestamp(c.m.state.Clock.ClusterTime())) + decisionAhead, why, nil
 }
+
+// decisionAhead is how far ahead of the cluster's time a commit is decided. The shards go on committing while the decision
+// is stored and sent; those that have not come as far by then all commit the transaction at the same time, so that no
+// reader's time lies between what two of them show.
+const decisionAhead = 1 << 10
 
 // carryOut tells all participants the decision, until each has heard it.
 func (c *coordinator) carryOut(ctx context.Context) error {
@@ -367,6 +431,8 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			times[i] = value.Lookup(reply, "operationTime").TimestampU64()
 			switch mongoerr.CodeOf(err) {
 			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has heard before, and gone on
+				err = nil
+			case mongoerr.ShardNotFound: // it was removed, and holds nothing any more
 				err = nil
 			}
 			if errs[i] = err; err == nil || ctx.Err() != nil || cluster.Backoff(ctx, try) != nil {
@@ -397,6 +463,15 @@ func (c *coordinator) each(f func(i int, shard string)) {
 	wg.Wait()
 }
 
+// removed tells whether a shard that the registry does not know is none of the cluster's any more. The registry may have
+// asked a member of the config server that is behind.
+func (m *migrations) removed(ctx context.Context, shard string) (bool, error) {
+	docs, err := cluster.FindAll(ctx, m.state.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
+		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))),
+		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config"))))
+	return err == nil && len(docs) == 0, err
+}
+
 // ask sends a participant a command on the transaction, again while it cannot be reached.
 func (c *coordinator) ask(ctx context.Context, shard, name string, more ...value.Field) ([]byte, error) {
 	f := append([]value.Field{value.F(name, value.NewInt32(1)), value.F("lsid", value.NewDocument(c.lsid)),
@@ -408,7 +483,15 @@ func (c *coordinator) ask(ctx context.Context, shard, name string, more ...value
 		if err == nil {
 			reply, err = cluster.Run(ctx, s.Peer, cmd)
 		}
-		if err == nil || !cluster.Retryable(err) && mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+		gone := false
+		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound && s == nil {
+			if gone, err = c.m.removed(ctx, shard); err == nil && !gone {
+				err = mongoerr.Newf(mongoerr.HostUnreachable, "shard %s is not known here yet", shard)
+			} else if gone {
+				err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", shard)
+			}
+		}
+		if err == nil || gone || !cluster.Retryable(err) {
 			return reply, err
 		}
 		if cluster.Backoff(ctx, try) != nil {

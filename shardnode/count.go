@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/distinct"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -33,9 +34,9 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer q.snap.Release()
-	if q.coll == nil {
-		if r, err := n.resolveFor(op, q.snap, ns); err != nil {
+	defer q.Snap.Release()
+	if q.Coll == nil {
+		if r, err := n.resolveFor(op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return n.countView(op, dst, r, skip, limit)
@@ -45,11 +46,11 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return value.Append(dst, "n", countValue(c)), nil
+	return value.Append(dst, "n", value.NewInt(c)), nil
 }
 
 // parseCount reads and compiles a count command. The caller releases the query's snapshot.
-func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int64, err error) {
+func (n *Node) parseCount(op *command.Op, ns string) (q *exec.Query, skip, limit int64, err error) {
 	if limit, err = countLimit(op.Arg("limit")); err != nil {
 		return nil, 0, 0, err
 	}
@@ -62,9 +63,9 @@ func (n *Node) parseCount(op *command.Op, ns string) (q *query, skip, limit int6
 	if q, err = n.openQuery(op, ns); err != nil {
 		return nil, 0, 0, err
 	}
-	q.filter, q.hint, q.count = op.Req.Doc("query"), op.Arg("hint"), true
-	if err = q.compile(nil); err != nil {
-		q.snap.Release()
+	q.Filter, q.Hint, q.Count = op.Req.Doc("query"), op.Arg("hint"), true
+	if err = q.Compile(nil); err != nil {
+		q.Snap.Release()
 		return nil, 0, 0, err
 	}
 	return q, skip, limit, nil
@@ -90,16 +91,8 @@ func countLimit(v value.Value) (int64, error) {
 	return i, nil
 }
 
-// countValue is an int where it fits, a long where not.
-func countValue(c int64) value.Value {
-	if c == int64(int32(c)) {
-		return value.NewInt32(int32(c))
-	}
-	return value.NewInt64(c)
-}
-
 // openQuery begins a query of a reading command that has no filter of its own kind yet: snapshot, collection, language.
-func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
+func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return nil, err
 	}
@@ -108,19 +101,21 @@ func (n *Node) openQuery(op *command.Op, ns string) (*query, error) {
 		return nil, err
 	}
 	op.AdvanceOperationTime(uint64(s.Timestamp()))
-	q := &query{ns: ns, snap: s, coll: s.Catalog().Lookup(ns), diskUse: true}
-	spec, err := n.collationOf(op.Arg("collation"), q.coll)
+	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), AllowDiskUse: true}
+	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
+	var l *lang
 	if err == nil {
-		q.lang, err = n.newLang(op, spec, op.Req.Doc("let"))
+		l, err = n.newLang(op, spec, op.Req.Doc("let"))
 	}
 	if err == nil {
-		q.owned, err = n.readFilter(op, q.coll)
+		err = n.bindMetadata(op, q)
 	}
 	if err != nil {
 		s.Release()
 		return nil, err
 	}
-	q.lang.env.NoConstants = true // count and distinct have no $$NOW
+	q.Collation, q.Scope = spec, l.scope
+	l.env.NoConstants = true // count and distinct have no $$NOW
 	return q, nil
 }
 
@@ -130,23 +125,23 @@ func noHint(h value.Value) bool {
 }
 
 // countQuery counts the documents of a query. Without a filter it is what the collection's own count says.
-func (n *Node) countQuery(op *command.Op, q *query, skip, limit int64) (int64, error) {
+func (n *Node) countQuery(op *command.Op, q *exec.Query, skip, limit int64) (int64, error) {
 	var c int64
-	if q.coll != nil && q.matcher == nil && q.owned == nil && noHint(q.hint) {
-		c = q.coll.Counters.Records.Load()
+	if q.Coll != nil && q.Matcher == nil && q.Owned == nil && noHint(q.Hint) {
+		c = q.Coll.Counters.Records.Load()
 	} else {
-		root, err := n.plan(op, q)
+		root, err := n.exec.Plan(op, q)
 		if err != nil {
 			return 0, err
 		}
-		defer root.close()
+		defer root.Close()
 		stop := int64(-1)
 		if limit > 0 {
 			stop = limit + skip
 		}
-		var r row
+		var r exec.Row
 		for c != stop {
-			ok, err := root.next(op, &r)
+			ok, err := root.Next(op, &r)
 			if err != nil {
 				return 0, err
 			}
@@ -201,10 +196,10 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer q.snap.Release()
+	defer q.Snap.Release()
 	op.Stats.CollType = "collection"
-	if q.coll == nil {
-		r, err := n.resolveFor(op, q.snap, ns)
+	if q.Coll == nil {
+		r, err := n.resolveFor(op, q.Snap, ns)
 		if err != nil {
 			return dst, err
 		}
@@ -219,14 +214,14 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 	values := d.Sorted()
 	op.Stats.NReturned = int64(value.Count(values))
 	dst = value.Append(dst, "values", value.NewArray(values))
-	if at := snapshotTime(op, q.snap); at != 0 {
+	if at := snapshotTime(op, q.Snap); at != 0 {
 		dst = value.Append(dst, "atClusterTime", at.Value())
 	}
 	return dst, nil
 }
 
 // parseDistinct reads and compiles a distinct command. The caller releases the query's snapshot.
-func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct.Values, error) {
+func (n *Node) parseDistinct(op *command.Op, ns string) (*exec.Query, *distinct.Values, error) {
 	key := op.Req.Str("key")
 	if i := indexNul(key); i >= 0 {
 		return nil, nil, mongoerr.New(31032, "Key field cannot contain an embedded null byte")
@@ -238,27 +233,27 @@ func (n *Node) parseDistinct(op *command.Op, ns string) (*query, *distinct.Value
 	if err != nil {
 		return nil, nil, err
 	}
-	q.filter, q.hint, q.distinct = op.Req.Doc("query"), op.Arg("hint"), key
-	if err := q.compile(nil); err != nil {
-		q.snap.Release()
+	q.Filter, q.Hint, q.Distinct = op.Req.Doc("query"), op.Arg("hint"), key
+	if err := q.Compile(nil); err != nil {
+		q.Snap.Release()
 		return nil, nil, err
 	}
-	return q, distinct.New(key, q.lang.coll.Collator()), nil
+	return q, distinct.New(key, q.Collation.Collator()), nil
 }
 
-func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct.Values) error {
-	root, err := n.plan(op, q)
+func (n *Node) distinctQuery(op *command.Op, q *exec.Query, d *distinct.Values) error {
+	root, err := n.exec.Plan(op, q)
 	if err != nil {
 		return err
 	}
-	defer root.close()
-	var r row
+	defer root.Close()
+	var r exec.Row
 	for {
-		ok, err := root.next(op, &r)
+		ok, err := root.Next(op, &r)
 		if err != nil || !ok {
 			return err
 		}
-		if r.covered && valueAt(r.doc, q.distinct).T == value.Null {
+		if r.Covered && valueAt(r.Doc, q.Distinct).T == value.Null {
 			if ok, err = n.holdsNull(op, q); err != nil {
 				return err
 			}
@@ -266,7 +261,7 @@ func (n *Node) distinctQuery(op *command.Op, q *query, d *distinct.Values) error
 				continue
 			}
 		}
-		if err := d.AddDocument(r.doc); err != nil {
+		if err := d.AddDocument(r.Doc); err != nil {
 			return err
 		}
 	}
@@ -282,24 +277,24 @@ func valueAt(doc []byte, path string) (v value.Value) {
 }
 
 // holdsNull tells whether a null in an index stands for a null in some document, or for the missing field only.
-func (n *Node) holdsNull(op *command.Op, q *query) (bool, error) {
+func (n *Node) holdsNull(op *command.Op, q *exec.Query) (bool, error) {
 	c := *q
-	isNull := value.NewDocument(value.Doc(value.F(q.distinct, value.NewDocument(value.Doc(value.F("$type", value.NewInt32(int32(value.Null))))))))
+	isNull := value.NewDocument(value.Doc(value.F(q.Distinct, value.NewDocument(value.Doc(value.F("$type", value.NewInt32(int32(value.Null))))))))
 	both := []value.Value{isNull}
-	if len(q.filter) > 5 {
-		both = append(both, value.NewDocument(q.filter))
+	if len(q.Filter) > 5 {
+		both = append(both, value.NewDocument(q.Filter))
 	}
-	c.filter, c.distinct = value.Doc(value.F("$and", value.NewArray(value.ArrayOf(both...)))), ""
-	if err := c.compile(nil); err != nil {
+	c.Filter, c.Distinct = value.Doc(value.F("$and", value.NewArray(value.ArrayOf(both...)))), ""
+	if err := c.Compile(nil); err != nil {
 		return false, err
 	}
-	root, err := n.plan(op, &c)
+	root, err := n.exec.Plan(op, &c)
 	if err != nil {
 		return false, err
 	}
-	defer root.close()
-	var r row
-	return root.next(op, &r)
+	defer root.Close()
+	var r exec.Row
+	return root.Next(op, &r)
 }
 
 // distinctView finds distinct values through the view's pipeline.

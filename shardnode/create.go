@@ -11,7 +11,6 @@ import (
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -195,12 +194,7 @@ func (c *newNamespace) parseCapped(op *command.Op) error {
 }
 
 // shortInt is an int where it fits, a long else.
-func shortInt(i int64) value.Value {
-	if int64(int32(i)) == i {
-		return value.NewInt32(int32(i))
-	}
-	return value.NewInt64(i)
-}
+func shortInt(i int64) value.Value { return value.NewInt(i) }
 
 func (c *newNamespace) parseCollation(op *command.Op) (err error) {
 	v := op.Arg("collation")
@@ -372,7 +366,9 @@ func compileValidator(filter []byte, coll *collation.Spec) (*match.Matcher, erro
 	if err := refuseOperators(filter, "a validator"); err != nil {
 		return nil, err
 	}
-	return compileFilter(append([]byte(nil), filter...), checkedOnly(coll), coll)
+	l := checkedOnly(coll)
+	l.env.Validator = true
+	return compileFilter(append([]byte(nil), filter...), l, coll)
 }
 
 // checkedOnly is the language of filters that are compiled to see whether they are right: the time is not yet of interest.
@@ -433,6 +429,9 @@ func (c *newNamespace) parseView(op *command.Op) error {
 	if v.IsMissing() {
 		return nil
 	}
+	if isBuckets(c.ns) || isBuckets(catalog.DBOf(c.ns)+"."+v.Str()) {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Cannot create view '%s' on '%s': neither may be a time-series bucket collection", c.ns, v.Str())
+	}
 	pipeline, err := parseViewPipeline("create.pipeline", op.Arg("pipeline"))
 	if err != nil {
 		return err
@@ -455,7 +454,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 		}
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create a %s in a multi-document transaction.", kind)
 	}
-	unlock, err := w.lock(lock.X, c.ns)
+	unlock, err := w.lockVersioned(c.ns, c.ns)
 	if err != nil {
 		return err
 	}
@@ -463,7 +462,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()
-		made, err := n.alreadyMade(s, c)
+		made, err := n.alreadyMade(s, c, txnOf(w.op) != nil)
 		if err != nil {
 			return err
 		}
@@ -480,13 +479,17 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	})
 }
 
-// alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise.
-func (n *Node) alreadyMade(s *storage.Snapshot, c *newNamespace) (bool, error) {
+// alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise, and in a
+// transaction where it is there at all.
+func (n *Node) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := checkDBCase(cat, catalog.DBOf(c.ns)); err != nil {
 		return false, err
 	}
 	if have := cat.Lookup(c.ns); have != nil {
+		if inTxn {
+			return false, mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", c.ns)
+		}
 		if c.view == nil && (c.ts == nil || isBuckets(c.ns)) && sameOptionDocs(have.Options, c.storedOptions()) {
 			return true, nil
 		}

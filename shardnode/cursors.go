@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -19,9 +20,9 @@ const cursorTimeout = 10 * time.Minute
 // docStream gives the documents of a command's cursor. A document is valid until the next call. stop lets go of the
 // store between batches.
 type docStream interface {
-	nextDoc(op *command.Op) (doc []byte, ok bool, err error)
-	stop()
-	close()
+	NextDoc(op *command.Op) (doc []byte, ok bool, err error)
+	Stop()
+	Close()
 }
 
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
@@ -44,7 +45,7 @@ type cursor struct {
 	fixed     bool // it reads one moment (read concern snapshot), not what is newest at each batch
 	tailable  bool
 	awaitData bool
-	deadline  time.Duration // what is left of maxTimeMS for the whole cursor, 0 without
+	left      time.Duration // of the command's maxTimeMS, which is the time of all batches; 0 where there is none
 	plan      string        // a summary of it
 	returned  atomic.Int64  // documents, which currentOp reads while they are counted
 	batches   atomic.Int64
@@ -54,7 +55,7 @@ type cursor struct {
 }
 
 func (c *cursor) close() {
-	c.stream.close()
+	c.stream.Close()
 	if c.snap != nil {
 		c.snap.Release()
 		c.snap = nil
@@ -207,7 +208,7 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 		n = 1
 	}
 	for limit < 0 || n < limit {
-		doc, ok, err := c.stream.nextDoc(op)
+		doc, ok, err := c.stream.NextDoc(op)
 		if err != nil {
 			return dst, n, false, err
 		}
@@ -272,10 +273,11 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	c.at = snapshotTime(op, c.snap)
 	var id int64
 	if (done && !c.staysOpen(count)) || single {
+		op.Stats.CursorExhausted = done
 		c.close()
 	} else {
 		c.fixed, c.txn = readsMoment(op), txnOf(op)
-		c.stream.stop()
+		c.stream.Stop()
 		if c.snap != nil {
 			c.snap.Save()
 		}
@@ -284,6 +286,9 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		}
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), op.Stats.PlanSummary
 		c.work, c.query = op.Work(), op.HoldQuery()
+		if end, ok := op.Deadline(); ok && !c.awaitData {
+			c.left = max(time.Until(end), 1)
+		}
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
 	}
@@ -324,12 +329,20 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	op.Stats.NS, op.Stats.CursorID, op.Stats.Origin = c.ns, c.id, c.origin
 	op.ResumeQuery(c.query)
+	if data, on := n.Points.Hit("failGetMoreAfterCursorCheckout"); on {
+		n.cursors.remove(c)
+		code, _ := value.Lookup(data, "errorCode").AsInt64()
+		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+	}
 	return n.nextBatch(op, dst, c, size)
 }
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
 	op.Resume(c.work)
-	if err := n.refresh(c); err != nil {
+	if c.left > 0 {
+		op.SetDeadline(op.Start.Add(c.left))
+	}
+	if err := n.refresh(op, c); err != nil {
 		n.cursors.remove(c)
 		return dst, err
 	}
@@ -347,12 +360,16 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	if c.batches.Add(1) == 2 {
 		n.cursors.MoreThanOneBatch.Add(1)
 	}
+	if c.left > 0 {
+		c.left = max(c.left-time.Since(op.Start), 1)
+	}
 	id := c.id
 	if done && !c.tailable {
+		op.Stats.CursorExhausted = true
 		n.cursors.remove(c)
 		id = 0
 	} else {
-		c.stream.stop()
+		c.stream.Stop()
 		if c.snap != nil {
 			c.snap.Save()
 		}
@@ -378,8 +395,8 @@ func (c *cursor) staysOpen(count int64) bool {
 	if !c.tailable {
 		return false
 	}
-	if qs, ok := c.stream.(*queryStream); ok && count == 0 {
-		coll := qs.q.coll
+	if qs, ok := c.stream.(*exec.Stream); ok && count == 0 {
+		coll := qs.Collection()
 		return coll != nil && (coll.Oplog || coll.Counters.Records.Load() > 0)
 	}
 	return true

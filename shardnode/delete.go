@@ -3,6 +3,7 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -14,7 +15,7 @@ func deleteSpec(n *Node) command.Spec {
 			command.Req("deletes", command.TArray), command.Opt("ordered", command.TSafeBool), command.Opt("let", command.TObject),
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("collectionUUID", command.TOther),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt(writtenRanges, command.TArray),
 		},
 	}
 }
@@ -38,7 +39,7 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	ordered := op.Req.BoolOr("ordered", true)
 	for i := range stmts {
 		w.stmt = int32(i)
-		r, err := w.runStatement(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		r, err := w.runNoted(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
 		deleted += r.deleted
 		if err != nil && w.fail(i, err, ordered) {
 			break
@@ -102,7 +103,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 		st.multi = n == 0
 	case "hint":
 		st.hint = v
-		return checkHint(v)
+		return exec.CheckHint(v)
 	case "collation":
 		st.collation = v
 		return typed(command.TObject, v.T == value.Document)

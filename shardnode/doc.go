@@ -1,12 +1,12 @@
 // Package shardnode is the data-bearing node: reads and writes, aggregation, indexes and catalog commands over one
 // storage engine and its replica set, and the node's part in the sharding protocols.
 //
-// The life of a find: runFind parses the command, Node.newQuery compiles filter, sort and projection, Node.plan chooses
-// how to read, the executor's nodes (exec.go) pull records through a storage.Snapshot, batch writes the reply, and what
-// is left becomes a cursor (cursors.go) that getMore continues.
+// The life of a find: runFind parses the command into an exec.Query, Executor.Execute (package exec) plans and runs it
+// over a storage.Snapshot, firstBatch writes the reply, and what is left becomes a cursor (cursors.go) that getMore
+// continues.
 //
-// The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, Node.writeLoop runs it in a
-// unit of work against a fresh snapshot, retries write conflicts, and commits through replication.Set. A commit that the client
+// The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, writeOp.runStatement runs it in
+// a unit of work against a fresh snapshot, writeOp.retry repeats it at write conflicts, and commits through replication.Set. A commit that the client
 // does not wait for any longer is left (leave.go), and the command goes on behind it.
 //
 // The life of a transaction: beginTxn takes the session's openTxn for each command, whose statements read through the unit's

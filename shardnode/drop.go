@@ -23,14 +23,11 @@ func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if err := checkDroppable(ns); err != nil {
+	if err := checkDroppable(op, ns); err != nil {
 		return dst, err
 	}
 	w, err := n.newWriteOp(op)
 	if err != nil {
-		return dst, err
-	}
-	if err := n.checkVersion(op, ns); err != nil {
 		return dst, err
 	}
 	if err := n.checkCollectionUUID(op, ns); err != nil {
@@ -50,12 +47,12 @@ func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // checkDroppable refuses to drop what the server lives on.
-func checkDroppable(ns string) error {
+func checkDroppable(op *command.Op, ns string) error {
 	switch {
 	case ns == "local.oplog.rs" || ns == "admin.system.version" || ns == "admin.system.users":
 		return mongoerr.Newf(mongoerr.IllegalOperation, "can't drop collection '%s'", ns)
 	}
-	return nil
+	return command.CheckClientWrite(op, ns)
 }
 
 // dropped is what a drop found.
@@ -67,7 +64,7 @@ type dropped struct {
 
 // dropNamespace drops a collection, view or time series collection. It is no error where there is none.
 func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
-	unlock, err := w.lock(lock.X, ns)
+	unlock, err := w.lockVersioned(ns, ns)
 	if err != nil {
 		return d, err
 	}
@@ -119,7 +116,7 @@ func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 		n.metas.Delete(c.UUID)
 		if n.Engine.Catalog().Lookup(c.NS) == nil {
 			n.latency.forget(c.NS)
-			n.filters.set(c.NS, "", nil)
+			n.exec.Filters.Set(c.NS, "", nil)
 		}
 	})
 }

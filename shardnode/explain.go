@@ -3,21 +3,11 @@ package shardnode
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
-)
-
-// verbosity is how much explain tells: the plan, what running it takes, and what running the others takes.
-type verbosity uint8
-
-const (
-	queryPlanner verbosity = iota
-	executionStats
-	allPlansExecution
 )
 
 func explainSpec(n *Node) command.Spec {
@@ -27,16 +17,16 @@ func explainSpec(n *Node) command.Spec {
 	}
 }
 
-func parseVerbosity(v value.Value) (verbosity, error) {
+func parseVerbosity(v value.Value) (exec.Verbosity, error) {
 	switch {
 	case v.IsMissing():
-		return allPlansExecution, nil
+		return exec.AllPlansExecution, nil
 	case v.Str() == "queryPlanner":
-		return queryPlanner, nil
+		return exec.QueryPlanner, nil
 	case v.Str() == "executionStats":
-		return executionStats, nil
+		return exec.ExecutionStats, nil
 	case v.Str() == "allPlansExecution":
-		return allPlansExecution, nil
+		return exec.AllPlansExecution, nil
 	}
 	return 0, mongoerr.New(mongoerr.BadValue, "verbosity string must be one of {'queryPlanner', 'executionStats', 'allPlansExecution'}")
 }
@@ -46,7 +36,7 @@ func parseVerbosity(v value.Value) (verbosity, error) {
 type explanation struct {
 	n     *Node
 	op    *command.Op // the explained command's
-	verb  verbosity
+	verb  exec.Verbosity
 	shape string // queryShapeHash
 }
 
@@ -121,7 +111,7 @@ func (n *Node) appendServer(dst []byte) []byte {
 	}
 	dst = value.Append(dst, "serverInfo", value.NewDocument(value.Doc(
 		value.F("host", value.NewString(host)), value.F("port", value.NewInt32(int32(port))),
-		value.F("version", value.NewString(command.Version)), value.F("gitVersion", value.NewString(command.GitVersion)))))
+		value.F("version", value.NewString(command.Version)), value.F("gitVersion", value.NewString(command.ThisBuild().GitVersion())))))
 	const limit = 100 << 20
 	dst, m := value.BeginKey(dst, value.Document, "serverParameters")
 	for _, p := range []struct {
@@ -137,206 +127,5 @@ func (n *Node) appendServer(dst []byte) []byte {
 	}
 	dst = value.Append(dst, "internalQueryFrameworkControl", value.NewString("forceClassicEngine"))
 	dst = value.Append(dst, "internalQueryPlannerIgnoreIndexWithCollationForRegex", value.NewInt32(1))
-	return value.End(dst, m)
-}
-
-// planned is a query that was planned for explain.
-type planned struct {
-	x    *explanation
-	q    *query
-	c    *chosen
-	took time.Duration // of planning
-	sig  string        // of the plan that the plan cache would use; empty for none
-	rest []value.Value // allPlansExecution
-	w    *explainedWrite
-	exec executed
-}
-
-// explainedWrite is the stage on top of a write's plan, and what it would do.
-type explainedWrite struct {
-	stage           string // UPDATE or DELETE
-	one             bool   // it ends with the first document
-	upsert          bool
-	see             func(r *row) error
-	matched, modify int64
-}
-
-// plan decides how a query would run.
-func (x *explanation) plan(q *query) (*planned, error) {
-	start := time.Now()
-	p := &planned{x: x, q: q}
-	if q.coll == nil {
-		root := &plan.Node{Stage: plan.EOF, Value: value.NewString("nonExistentNamespace")}
-		b := builder{n: x.n, q: q, nodes: map[*plan.Node]node{}, timed: true}
-		node, err := b.build(root)
-		if err != nil {
-			return nil, err
-		}
-		p.c = &chosen{result: &plan.Result{Candidates: []*plan.Node{root}}, plan: root, root: node, nodes: b.nodes, keys: planKeys{q: q.planQuery(), c: &plan.Collection{}}}
-	} else {
-		var err error
-		if p.c, err = x.n.choose(x.op, q, true); err != nil {
-			return nil, err
-		}
-		p.sig = x.n.cachedSignature(q, p.c.keys)
-	}
-	if x.verb == allPlansExecution {
-		for _, c := range p.c.trial {
-			p.rest = append(p.rest, value.NewDocument(c.stats(true)))
-		}
-	}
-	p.exec.nodes = p.c.nodes
-	p.took = time.Since(start)
-	return p, nil
-}
-
-// explain plans a query, runs it if asked to, and appends queryPlanner and executionStats.
-func (x *explanation) explain(dst []byte, q *query, w *explainedWrite) ([]byte, error) {
-	p, err := x.plan(q)
-	if err != nil {
-		return dst, err
-	}
-	p.w = w
-	defer p.close()
-	dst = p.appendPlanner(dst)
-	if x.verb == queryPlanner {
-		return dst, nil
-	}
-	start := time.Now()
-	var returned int64
-	s := &queryStream{q: q, root: p.c.root}
-	for {
-		ok, err := s.root.next(x.op, &s.row)
-		if err != nil {
-			return dst, err
-		}
-		if !ok {
-			break
-		}
-		if w != nil {
-			if err := w.see(&s.row); err != nil {
-				return dst, err
-			}
-			if w.one {
-				break
-			}
-			continue
-		}
-		if !q.count {
-			returned++
-		}
-	}
-	return p.appendStats(dst, returned, time.Since(start)), nil
-}
-
-func (p *planned) close() {
-	if p.c.root != nil {
-		p.c.root.close()
-	}
-}
-
-// appendPlanner appends queryPlanner.
-func (p *planned) appendPlanner(dst []byte) []byte {
-	q := p.q
-	shape := p.c.keys.q.Shape() + q.shapeSuffix
-	hash := plan.ShapeHash(shape)
-	parsed := value.Doc()
-	if q.matcher != nil {
-		parsed = q.matcher.Serialize()
-	}
-	dst, m := value.BeginKey(dst, value.Document, "queryPlanner")
-	dst = value.Append(dst, "namespace", value.NewString(q.ns))
-	dst = value.Append(dst, "parsedQuery", value.NewDocument(parsed))
-	if c := q.lang.coll.Document(); c != nil {
-		dst = value.Append(dst, "collation", value.NewDocument(c))
-	}
-	dst = value.Append(dst, "indexFilterSet", value.NewBool(q.filtered))
-	dst = value.Append(dst, "queryHash", value.NewString(hash))
-	dst = value.Append(dst, "planCacheShapeHash", value.NewString(hash))
-	dst = value.Append(dst, "planCacheKey", value.NewString(p.c.keys.q.CacheKey(p.c.keys.c, shape)))
-	dst = value.Append(dst, "optimizationTimeMillis", value.NewInt32(int32(p.took.Milliseconds())))
-	dst = value.Append(dst, "maxIndexedOrSolutionsReached", value.NewBool(p.c.result.Reached.Or))
-	dst = value.Append(dst, "maxIndexedAndSolutionsReached", value.NewBool(p.c.result.Reached.And))
-	dst = value.Append(dst, "maxScansToExplodeReached", value.NewBool(p.c.result.Reached.Explode))
-	dst = value.Append(dst, "prunedSimilarIndexes", value.NewBool(false))
-	dst = value.Append(dst, "winningPlan", value.NewDocument(p.stages(p.c.plan, nil)))
-	dst, rm := value.BeginKey(dst, value.Array, "rejectedPlans")
-	i := 0
-	for _, c := range p.c.result.Candidates {
-		if c != p.c.plan {
-			dst = value.AppendIndex(dst, i, value.NewDocument(p.stages(plan.WithoutSubplan(c), nil)))
-			i++
-		}
-	}
-	return value.End(value.End(dst, rm), m)
-}
-
-// stages prints a plan with what stands above it.
-func (p *planned) stages(c *plan.Node, fig plan.Figures) []byte {
-	if c.Stage == plan.Count && c.Has(plan.FastCount) {
-		return p.fastCount(fig != nil)
-	}
-	cached := p.sig != "" && plan.WithoutSubplan(c).Signature() == p.sig
-	if p.w == nil {
-		return c.Stages(cached, fig)
-	}
-	name := p.w.stage
-	if c.Stage == plan.ExpressID {
-		name = "EXPRESS_" + name
-	}
-	dst, m := value.Begin(nil)
-	dst = value.Append(dst, "isCached", value.NewBool(cached))
-	dst = value.Append(dst, "stage", value.NewString(name))
-	if fig != nil {
-		f := p.exec.figures(c)
-		dst = appendFigures(dst, figures{works: f.works + 1, eof: true}, p.exec.took(c))
-		if p.w.stage == "UPDATE" {
-			dst = appendCount(dst, "nMatched", p.w.matched)
-			dst = appendCount(dst, "nWouldModify", p.w.modify)
-			upserts := int64(0)
-			if p.w.upsert && p.w.matched == 0 {
-				upserts = 1
-			}
-			dst = appendCount(dst, "nWouldUpsert", upserts)
-		} else {
-			dst = appendCount(dst, "nWouldDelete", p.w.matched)
-		}
-	}
-	dst = value.Append(dst, "inputStage", value.NewDocument(c.Explain(fig)))
-	return value.End(dst, m)
-}
-
-// fastCount is the plan that asks the collection for its count.
-func (p *planned) fastCount(ran bool) []byte {
-	dst, m := value.Begin(nil)
-	dst = value.Append(dst, "isCached", value.NewBool(false))
-	dst = value.Append(dst, "stage", value.NewString("RECORD_STORE_FAST_COUNT"))
-	if ran {
-		n := p.q.coll.Counters.Records.Load()
-		skipped := min(p.q.skip, n)
-		n -= skipped
-		if p.q.limit > 0 {
-			n = min(n, p.q.limit)
-		}
-		dst = appendFigures(dst, figures{works: 1, eof: true}, 0)
-		dst = appendCount(dst, "nCounted", n)
-		dst = appendCount(dst, "nSkipped", skipped)
-	}
-	return value.End(dst, m)
-}
-
-// appendStats appends executionStats.
-func (p *planned) appendStats(dst []byte, returned int64, took time.Duration) []byte {
-	keys, docs := p.exec.totals(p.c.plan)
-	dst, m := value.BeginKey(dst, value.Document, "executionStats")
-	dst = value.Append(dst, "executionSuccess", value.NewBool(true))
-	dst = appendCount(dst, "nReturned", returned)
-	dst = appendCount(dst, "executionTimeMillis", (took + p.took).Milliseconds())
-	dst = appendCount(dst, "totalKeysExamined", keys)
-	dst = appendCount(dst, "totalDocsExamined", docs)
-	dst = value.Append(dst, "executionStages", value.NewDocument(p.stages(p.c.plan, p.exec.append)))
-	if p.x.verb == allPlansExecution {
-		dst = value.Append(dst, "allPlansExecution", value.NewArray(value.ArrayOf(p.rest...)))
-	}
 	return value.End(dst, m)
 }

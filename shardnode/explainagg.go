@@ -7,15 +7,13 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // explainOption answers aggregate's own explain argument: the plan, not run.
 func (n *Node) explainOption(op *command.Op, dst []byte) ([]byte, error) {
-	if op.Req.WriteConcern != nil {
-		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the 'writeConcern' option")
-	}
-	x := &explanation{n: n, op: op, verb: queryPlanner}
+	x := &explanation{n: n, op: op, verb: exec.QueryPlanner}
 	dst, err := x.aggregate(dst)
 	if err != nil {
 		return dst, err
@@ -27,6 +25,10 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	ns, err := aggregateNS(x.op)
 	if err != nil {
 		return dst, err
+	}
+	if !value.Lookup(x.op.Req.Body, "writeConcern").IsNullish() {
+		// The missing blank is the real server's.
+		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the'writeConcern' option")
 	}
 	if err := x.n.checkVersion(x.op, ns); err != nil {
 		return dst, err
@@ -64,10 +66,10 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 	}
 	dst = append(dst, explainVersion...)
 	if a.q != nil && rest.Empty() {
-		return x.explain(dst, a.q, nil)
+		return x.n.exec.Explain(x.op, dst, a.q, x.verb, nil)
 	}
 	if a.q != nil {
-		a.q.shapeSuffix = shapeSuffix(rest)
+		a.q.ShapeSuffix = shapeSuffix(rest)
 	}
 	dst, m := value.BeginKey(dst, value.Array, "stages")
 	if dst, err = x.stages(dst, a, rest); err != nil {
@@ -148,15 +150,15 @@ func (s *stageCount) appendMemory(dst []byte) []byte {
 
 // stages writes the elements of `stages`: $cursor, then the stages above the query, with what they did where they ran.
 func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]byte, error) {
-	var p *planned
+	var p *exec.Explained
 	var err error
 	if a.q != nil {
-		if p, err = x.plan(a.q); err != nil {
+		if p, err = x.n.exec.PlanExplained(x.op, a.q, x.verb); err != nil {
 			return dst, err
 		}
-		defer p.close()
+		defer p.Close()
 	}
-	ran := x.verb > queryPlanner
+	ran := x.verb > exec.QueryPlanner
 	counts := make([]*stageCount, len(rest.Stages()))
 	bottom := &stageCount{}
 	if ran {
@@ -169,9 +171,9 @@ func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]
 		var m, cm int
 		dst, m = value.BeginKey(dst, value.Document, "0")
 		dst, cm = value.BeginKey(dst, value.Document, "$cursor")
-		dst = p.appendPlanner(dst)
+		dst = p.AppendPlanner(dst)
 		if ran {
-			dst = p.appendStats(dst, bottom.n, bottom.took)
+			dst = p.AppendStats(dst, bottom.n, bottom.took)
 		}
 		dst = value.End(dst, cm)
 		if ran {
@@ -195,10 +197,10 @@ func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]
 }
 
 // runStages runs a pipeline to its end, except that what writes is left out.
-func (x *explanation) runStages(p *planned, rest *agg.Pipeline, bottom *stageCount, counts []*stageCount) error {
+func (x *explanation) runStages(p *exec.Explained, rest *agg.Pipeline, bottom *stageCount, counts []*stageCount) error {
 	var src agg.Source
 	if p != nil {
-		bottom.in = &querySource{stream: &queryStream{q: p.q, root: p.c.root}}
+		bottom.in = exec.NewSource(p.Stream(), nil)
 		src = bottom
 	}
 	out, err := rest.RunObserved(src, func(i int, s agg.Source) agg.Source {

@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -27,26 +28,26 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	q, _, err := x.n.parseFind(x.op, ns)
-	if q != nil && q.snap != nil {
-		defer q.snap.Release()
+	if q != nil && q.Snap != nil {
+		defer q.Snap.Release()
 	}
 	if err != nil {
 		return dst, err
 	}
 	x.shapeOf()
-	if q.coll == nil {
-		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
+	if q.Coll == nil {
+		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			stages, hint, err := viewquery.Find(x.op.Req.Body, q.skip, q.limit)
+			stages, hint, err := viewquery.Find(x.op.Req.Body, q.Skip, q.Limit)
 			if err != nil {
 				return dst, err
 			}
-			q.hint = hint
+			q.Hint = hint
 			return x.explainView(dst, q, r, stages)
 		}
 	}
-	return x.explain(append(dst, explainVersion...), q, nil)
+	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
 // explainVersion is the format of what follows.
@@ -61,17 +62,17 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer q.snap.Release()
+	defer q.Snap.Release()
 	x.shapeOf()
-	if q.coll == nil {
-		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
+	if q.Coll == nil {
+		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return x.explainView(dst, q, r, viewquery.Count(x.op.Req.Body, skip, limit))
 		}
 	}
-	q.skip, q.limit = skip, limit
-	return x.explain(append(dst, explainVersion...), q, nil)
+	q.Skip, q.Limit = skip, limit
+	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
 func (x *explanation) distinct(dst []byte) ([]byte, error) {
@@ -83,21 +84,21 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer q.snap.Release()
+	defer q.Snap.Release()
 	x.shapeOf()
-	if q.coll == nil {
-		if r, err := x.n.resolveFor(x.op, q.snap, ns); err != nil {
+	if q.Coll == nil {
+		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
 			return x.explainView(dst, q, r, viewquery.Distinct(x.op.Req.Body))
 		}
 	}
-	return x.explain(append(dst, explainVersion...), q, nil)
+	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
 // explainView explains a command on a view by the pipeline that answers it.
-func (x *explanation) explainView(dst []byte, q *query, r *resolved, stages []value.Value) ([]byte, error) {
-	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.snap, hint: q.hint, explain: true}
+func (x *explanation) explainView(dst []byte, q *exec.Query, r *resolved, stages []value.Value) ([]byte, error) {
+	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.Snap, hint: q.Hint, explain: true}
 	all := append(append([]value.Value(nil), r.pipeline...), stages...)
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
 }
@@ -157,22 +158,22 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	e := &explainedWrite{stage: "DELETE", one: !st.multi, upsert: st.upsert}
-	e.see = func(*row) error { e.matched++; return nil }
+	e := &exec.ExplainedWrite{Stage: "DELETE", One: !st.multi, Upsert: st.upsert}
+	e.See = func(*exec.Row) error { e.Matched++; return nil }
 	if !st.u.IsMissing() {
-		e.stage = "UPDATE"
-		e.see = func(r *row) error {
-			e.matched++
-			ctx := update.Context{Doc: r.doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+		e.Stage = "UPDATE"
+		e.See = func(r *exec.Row) error {
+			e.Matched++
+			ctx := update.Context{Doc: r.Doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
 			if err := positional(q, st, &ctx); err != nil {
 				return err
 			}
 			_, changed, err := st.upd.Apply(&ctx)
 			if changed {
-				e.modify++
+				e.Modified++
 			}
 			return err
 		}
 	}
-	return x.explain(append(dst, explainVersion...), q, e)
+	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, e)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -32,21 +33,21 @@ func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	q := &query{
-		ns: ns, coll: s.Catalog().Lookup(ns), snap: s, lang: l, diskUse: true,
-		filter: value.Doc(value.F("files_id", op.Req.Cmd)), sort: value.Doc(value.F("files_id", value.NewInt32(1)), value.F("n", value.NewInt32(1))),
+	q := &exec.Query{
+		NS: ns, Coll: s.Catalog().Lookup(ns), Snap: s, Scope: l.scope, AllowDiskUse: true,
+		Filter: value.Doc(value.F("files_id", op.Req.Cmd)), Sort: value.Doc(value.F("files_id", value.NewInt32(1)), value.F("n", value.NewInt32(1))),
 	}
-	if err := q.compile(nil); err != nil {
+	if err := q.Compile(nil); err != nil {
 		return dst, err
 	}
-	stream, err := n.execute(op, q)
+	stream, err := n.exec.Execute(op, q)
 	if err != nil {
 		return dst, err
 	}
-	defer stream.close()
+	defer stream.Close()
 	sum, chunks := md5.New(), int64(0) //nolint:gosec
 	for {
-		doc, ok, err := stream.nextDoc(op)
+		doc, ok, err := stream.NextDoc(op)
 		if err != nil {
 			return dst, err
 		}

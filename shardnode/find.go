@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
-	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/indexkey"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -38,12 +36,9 @@ func findSpec(n *Node) command.Spec {
 	}
 }
 
-// mergeKeyOption is how a router asks that each document brings what it was sorted by, in a last field of mergeKeyField,
+// mergeKeyOption is how a router asks that each document brings what it was sorted by, in a last field of exec.MergeKeyField,
 // because only the shards know it: a distance, a text score.
-const (
-	mergeKeyOption = "_withMergeKey"
-	mergeKeyField  = "$sortKey"
-)
+const mergeKeyOption = "_withMergeKey"
 
 // findArgs are the arguments of find, checked.
 type findArgs struct {
@@ -60,59 +55,59 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "query"
 	q, args, err := n.parseFind(op, ns)
 	if err != nil {
-		if q != nil && q.snap != nil {
-			q.snap.Release()
+		if q != nil && q.Snap != nil {
+			q.Snap.Release()
 		}
 		return dst, err
 	}
 	op.Stats.CollType = "collection"
-	if q.coll == nil {
+	if q.Coll == nil {
 		if c, err := n.findOnView(op, q); c != nil || err != nil {
 			if err != nil {
-				q.snap.Release()
+				q.Snap.Release()
 				return dst, err
 			}
 			c.during = duringAggregate(ns)
 			return n.firstBatch(op, dst, c, args.size, args.single)
 		}
 	}
-	stream, err := n.execute(op, q)
+	stream, err := n.exec.Execute(op, q)
 	if err != nil {
-		q.snap.Release()
+		q.Snap.Release()
 		return dst, err
 	}
-	c := &cursor{ns: ns, during: duringFind(ns), stream: stream, snap: q.snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
+	c := &cursor{ns: ns, during: duringFind(ns), stream: stream, snap: q.Snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
 	return n.firstBatch(op, dst, c, args.size, args.single)
 }
 
 // findOnView answers a find on a view by a pipeline, whose cursor owns the snapshot; nil where it is no view.
-func (n *Node) findOnView(op *command.Op, q *query) (*cursor, error) {
-	r, err := n.resolveFor(op, q.snap, q.ns)
+func (n *Node) findOnView(op *command.Op, q *exec.Query) (*cursor, error) {
+	r, err := n.resolveFor(op, q.Snap, q.NS)
 	op.Stats.CollType = r.collType()
 	if err != nil || r == nil {
 		return nil, err
 	}
-	stages, hint, err := viewquery.Find(op.Req.Body, q.skip, q.limit)
+	stages, hint, err := viewquery.Find(op.Req.Body, q.Skip, q.Limit)
 	if err != nil {
 		return nil, err
 	}
-	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.snap, hint: hint}
+	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.Snap, hint: hint}
 	src, err := a.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: q.ns, stream: &aggStream{src: src}, snap: q.snap, noTimeout: op.Bool("noCursorTimeout")}, nil
+	return &cursor{ns: q.NS, stream: &aggStream{src: src}, snap: q.Snap, noTimeout: op.Bool("noCursorTimeout")}, nil
 }
 
 // parseFind reads and compiles a find command against a fresh snapshot, which the query then owns.
-func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
+func (n *Node) parseFind(op *command.Op, ns string) (*exec.Query, findArgs, error) {
 	a := findArgs{size: 101, single: op.Bool("singleBatch"), tail: op.Bool("tailable"), await: op.Bool("awaitData")}
-	q := &query{ns: ns, filter: op.Req.Doc("filter"), sort: op.Req.Doc("sort"), hint: op.Arg("hint"), min: op.Req.Doc("min"), max: op.Req.Doc("max")}
+	q := &exec.Query{NS: ns, Filter: op.Req.Doc("filter"), Sort: op.Req.Doc("sort"), Hint: op.Arg("hint"), Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}
 	var err error
-	if q.skip, err = nonNegative(op, "skip"); err != nil {
+	if q.Skip, err = nonNegative(op, "skip"); err != nil {
 		return q, a, err
 	}
-	if q.limit, err = nonNegative(op, "limit"); err != nil {
+	if q.Limit, err = nonNegative(op, "limit"); err != nil {
 		return q, a, err
 	}
 	if bs := op.Arg("batchSize"); !bs.IsMissing() {
@@ -126,14 +121,14 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	if a.tail && a.single {
 		return q, a, mongoerr.New(mongoerr.BadValue, "Cannot use tailable option with the 'singleBatch' option")
 	}
-	if a.tail && len(q.sort) > 5 {
-		if i, ok := value.Lookup(q.sort, "$natural").AsInt64(); !ok || i != 1 || value.Count(q.sort) != 1 {
+	if a.tail && len(q.Sort) > 5 {
+		if i, ok := value.Lookup(q.Sort, "$natural").AsInt64(); !ok || i != 1 || value.Count(q.Sort) != 1 {
 			return q, a, mongoerr.New(mongoerr.BadValue, "cannot use tailable option with a sort other than {$natural: 1}")
 		}
 	}
-	q.returnKey, q.showRecordID, q.tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
-	q.diskUse, q.mergeKey = op.BoolOr("allowDiskUse", true), op.Bool(mergeKeyOption)
-	if q.mergeKey && op.Req.ShardVersion == nil {
+	q.ReturnKey, q.ShowRecordID, q.Tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
+	q.AllowDiskUse, q.MergeKey = op.BoolOr("allowDiskUse", true), op.Bool(mergeKeyOption)
+	if q.MergeKey && op.Req.ShardVersion == nil {
 		return q, a, command.UnknownField("find." + mergeKeyOption)
 	}
 	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
@@ -145,118 +140,30 @@ func (n *Node) parseFind(op *command.Op, ns string) (*query, findArgs, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return q, a, err
 	}
-	if q.snap, err = n.readSnapshot(op); err != nil {
+	if q.Snap, err = n.readSnapshot(op); err != nil {
 		return q, a, err
 	}
-	op.AdvanceOperationTime(uint64(q.snap.Timestamp()))
-	q.coll = q.snap.Catalog().Lookup(ns)
-	if q.owned, err = n.readFilter(op, q.coll); err != nil {
+	op.AdvanceOperationTime(uint64(q.Snap.Timestamp()))
+	q.Coll = q.Snap.Catalog().Lookup(ns)
+	if err := n.bindMetadata(op, q); err != nil {
 		return q, a, err
 	}
-	spec, err := n.collationOf(op.Arg("collation"), q.coll)
+	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
 	if err != nil {
 		return q, a, err
 	}
-	if q.lang, err = n.newLang(op, spec, op.Req.Doc("let")); err != nil {
+	l, err := n.newLang(op, spec, op.Req.Doc("let"))
+	if err != nil {
 		return q, a, err
 	}
-	if err := q.compile(op.Req.Doc("projection")); err != nil {
+	q.Collation, q.Scope = spec, l.scope
+	if err := q.Compile(op.Req.Doc("projection")); err != nil {
 		return q, a, err
 	}
-	if a.tail && q.coll != nil && !q.coll.Capped && !q.coll.Oplog {
+	if a.tail && q.Coll != nil && !q.Coll.Capped && !q.Coll.Oplog {
 		return q, a, mongoerr.New(mongoerr.BadValue, "error processing query: ns="+ns+" tailable cursor requested on non capped collection")
 	}
 	return q, a, nil
-}
-
-// queryStream gives the projected documents of a query.
-type queryStream struct {
-	q    *query
-	root node
-	row  row
-	buf  []byte
-	tail bool
-	meta projection.Meta
-	keys *sortKeys // where the projection shows the sort key
-}
-
-func (s *queryStream) nextDoc(op *command.Op) ([]byte, bool, error) {
-	ok, err := s.root.next(op, &s.row)
-	if err != nil || !ok {
-		return nil, false, err
-	}
-	q := s.q
-	if q.proj == nil && !q.showRecordID && !q.returnKey && !q.mergeKey {
-		return s.row.doc, true, nil
-	}
-	return s.shape()
-}
-
-// shape applies projection, returnKey, showRecordId and the key for merging.
-func (s *queryStream) shape() ([]byte, bool, error) {
-	q := s.q
-	doc := s.row.doc
-	if q.returnKey {
-		doc = keyFields(&s.row)
-	} else if q.proj != nil {
-		var err error
-		if err = s.metadata(q.proj.Metas()); err != nil {
-			return nil, false, err
-		}
-		if s.buf, err = q.proj.Apply(s.buf[:0], doc, &s.meta); err != nil {
-			return nil, false, err
-		}
-		doc = s.buf
-	}
-	if q.showRecordID && !q.returnKey {
-		out := append([]byte(nil), doc[:len(doc)-1]...)
-		doc = value.End(value.Append(out, "$recordId", recordIDValue(s.row.rid)), 0)
-	}
-	if q.mergeKey {
-		out := append([]byte(nil), doc[:len(doc)-1]...)
-		doc = value.End(value.Append(out, mergeKeyField, value.NewBinary(0, s.row.sortKey)), 0)
-	}
-	return doc, true, nil
-}
-
-// metadata reads the kinds of metadata that something above shows.
-func (s *queryStream) metadata(kinds []string) (err error) {
-	for _, kind := range kinds {
-		switch kind {
-		case "recordId":
-			s.meta.RecordID = recordIDValue(s.row.rid)
-		case "textScore":
-			s.meta.TextScore = s.q.textScore(s.row.doc)
-		case "geoNearDistance", "geoNearPoint":
-			s.nearMetadata()
-		case "indexKey":
-			s.meta.IndexKey = value.Value{}
-			if s.row.key != nil && s.row.index.Spec.Kind != indexkey.Text {
-				s.meta.IndexKey = value.NewDocument(keyFields(&s.row))
-			}
-		case "sortKey":
-			if s.keys == nil {
-				if s.keys, err = newSortKeys(s.q.sort, s.q.lang.coll.Collator()); err != nil {
-					return err
-				}
-			}
-			if s.meta.SortKey, err = s.keys.values(s.row.doc); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *queryStream) stop()  { s.root.save() }
-func (s *queryStream) close() { s.root.close() }
-
-// recordIDValue is a RecordId as $recordId shows it: a long, or binary for clustered collections.
-func recordIDValue(rid storage.RecordID) value.Value {
-	if n, ok := rid.Int64(); ok {
-		return value.NewInt64(n)
-	}
-	return value.NewBinary(0, rid)
 }
 
 // awaitMore waits for new records of a capped collection or the oplog, for the getMore's maxTimeMS or a second.
@@ -272,12 +179,9 @@ func (n *Node) awaitMore(op *command.Op, dst []byte, c *cursor, size int64) (out
 	for {
 		_, werr := n.Engine.WaitVisible(ctx, n.tailFrom(c))
 		if werr != nil {
-			if e := op.CheckNow(); e != nil && mongoerr.CodeOf(e) != mongoerr.MaxTimeMSExpired {
-				return dst, 0, true, e
-			}
-			return dst, 0, true, nil
+			return dst, 0, true, op.CheckNow()
 		}
-		if err = n.refresh(c); err != nil {
+		if err = n.refresh(op, c); err != nil {
 			return dst, 0, true, err
 		}
 		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 {

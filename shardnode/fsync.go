@@ -7,12 +7,14 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // fsyncLock is the lock that fsync {lock: true} takes on the whole server and fsyncUnlock gives back, counted. While it
-// is held, writers wait.
+// is held, writers wait, and so does all else that would change the store's files: flushes and merges of its tables, the
+// collector, the replicated log.
 type fsyncLock struct {
 	mu    sync.Mutex
 	held  *lock.Locker
@@ -37,7 +39,9 @@ func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
 	if !timeout.IsNullish() && timeout.T != value.Int32 {
 		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'fsync.fsyncLockAcquisitionTimeoutMillis' is the wrong type '%s', expected type 'int'", timeout.T.Name())
 	}
-	if err := n.Engine.Sync(op); err != nil {
+	if n.admin.fsync.locked() {
+		// All that may be in the files is in them.
+	} else if err := n.Engine.Sync(op); err != nil {
 		return dst, err
 	}
 	if !op.Bool("lock") {
@@ -47,13 +51,8 @@ func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
 	if timeout.T == value.Int32 && timeout.Int32() > 0 {
 		limit = time.Duration(timeout.Int32()) * time.Millisecond
 	}
-	count, err := n.admin.fsync.lock(op, n.ddl.m, limit)
+	count, err := n.admin.fsync.lock(op, n, limit)
 	if err != nil {
-		return dst, err
-	}
-	// Writers that were at work when the first sync began are done now: what they wrote belongs to the backup.
-	if err := n.Engine.Sync(op); err != nil {
-		_, _ = n.admin.fsync.unlock()
 		return dst, err
 	}
 	dst = value.Append(dst, "info", value.NewString("now locked against writes, use db.fsyncUnlock() to unlock"))
@@ -62,7 +61,7 @@ func (n *Node) runFsync(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (n *Node) runFsyncUnlock(op *command.Op, dst []byte) ([]byte, error) {
-	count, err := n.admin.fsync.unlock()
+	count, err := n.admin.fsync.unlock(n.Engine)
 	if err != nil {
 		return dst, err
 	}
@@ -70,29 +69,36 @@ func (n *Node) runFsyncUnlock(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "lockCount", value.NewInt64(count)), nil
 }
 
-func (f *fsyncLock) lock(ctx context.Context, m *lock.Manager, limit time.Duration) (count int64, err error) {
+func (f *fsyncLock) lock(ctx context.Context, n *Node, limit time.Duration) (count int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held == nil {
-		l := m.NewLocker()
+		l := n.ddl.m.NewLocker()
 		l.SetTimeout(limit)
-		if err := l.LockGlobal(ctx, lock.S); err != nil {
+		err := l.LockGlobal(ctx, lock.S)
+		if err == nil {
+			// Writers that were at work when the command's first sync began are done: what they wrote belongs to the backup.
+			err = n.Engine.Sync(ctx)
+		}
+		if err != nil {
 			l.UnlockAll()
 			return 0, err
 		}
+		n.Engine.HoldFiles()
 		f.held = l
 	}
 	f.count++
 	return f.count, nil
 }
 
-func (f *fsyncLock) unlock() (count int64, err error) {
+func (f *fsyncLock) unlock(e *storage.Engine) (count int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.count == 0 {
 		return 0, mongoerr.New(mongoerr.IllegalOperation, "fsyncUnlock called when not locked")
 	}
 	if f.count--; f.count == 0 {
+		e.ReleaseFiles()
 		f.held.UnlockAll()
 		f.held = nil
 	}

@@ -116,15 +116,6 @@ func inRange(path string, v value.Value, low, high int64) (int64, error) {
 	return i, nil
 }
 
-// strictBool reads an argument that takes nothing but a boolean or null.
-func strictBool(op *command.Op, name string) (bool, error) {
-	v := op.Arg(name)
-	if v.IsNullish() || v.T == value.Boolean {
-		return v.Truthy(), nil
-	}
-	return false, command.WrongType(op.Req.Spec.Name+"."+name, v.T, command.TBool)
-}
-
 // uuidArg reads a UUID argument; ok is false where it was not sent.
 func uuidArg(op *command.Op, name string) (id catalog.UUID, ok bool, err error) {
 	v := op.Arg(name)

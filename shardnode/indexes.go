@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -59,9 +59,6 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	w, err := n.newWriteOp(op)
 	if err != nil {
-		return dst, err
-	}
-	if err := n.checkVersion(op, ns); err != nil {
 		return dst, err
 	}
 	if err := n.checkCollectionUUID(op, ns); err != nil {
@@ -121,7 +118,7 @@ func knownIndexOptions(doc []byte) []byte {
 // documents the indexes are built while writers go on.
 func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 	var build *storage.IndexBuild
-	unlock, err := w.lock(lock.X, ci.ns)
+	unlock, err := w.lockVersioned(ci.ns, ci.ns)
 	if err != nil {
 		return err
 	}
@@ -352,20 +349,14 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	unlock, err := w.lock(lock.X, ns)
+	unlock, err := w.lockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}
 	defer w.afterCommit(unlock)
-	if err := n.versions(op, ns); err != nil { // no migration commits from here on
-		return dst, mongoerr.From(err)
-	}
 	was, all := 0, false
 	err = w.retry(func() error {
 		s := n.Engine.Snapshot()
@@ -504,6 +495,11 @@ func bucketIndexSpec(ts *tsOptions, user []byte) []byte {
 	d.set("key", value.NewDocument(bucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
 	if p := value.Lookup(user, "partialFilterExpression"); !p.IsMissing() {
 		d.set("partialFilterExpression", value.Value{}) // measurements of one bucket differ: every bucket is indexed
+		if t := (&series{fields: timeseries.NewFields(ts.timeField, ts.metaField)}); ts.onlyMeta(p) {
+			if f, err := t.metaFilter(p.Doc()); err == nil { // all measurements of a bucket have its meta
+				d.set("partialFilterExpression", value.NewDocument(f))
+			}
+		}
 	}
 	d.set("originalSpec", value.NewDocument(user))
 	return d.doc()
@@ -533,7 +529,15 @@ func userIndexSpec(ts *tsOptions, spec []byte) []byte {
 
 // onlyMeta tells whether a filter is there and reads the metaField alone.
 func (t *tsOptions) onlyMeta(filter value.Value) bool {
-	for k := range value.Elements(filter.Doc()) {
+	for k, v := range value.Elements(filter.Doc()) {
+		if k == "$and" || k == "$or" {
+			for _, e := range value.Values(v.Doc()) {
+				if !t.onlyMeta(e) {
+					return false
+				}
+			}
+			continue
+		}
 		rest, ok := strings.CutPrefix(k, t.metaField)
 		if !ok || t.metaField == "" || rest != "" && rest[0] != '.' {
 			return false

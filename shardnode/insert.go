@@ -204,14 +204,11 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt
 	if done == 0 && docErr != nil {
 		return 0, docErr, nil
 	}
-	if err := w.commit(u, wc); err != nil {
+	if err := w.commit(u, wc, stmtRun{from: info.StmtID, to: info.StmtID + int32(done) - 1, op: 'i'}); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection first
 			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}
 		return 0, nil, err
-	}
-	if done > 0 {
-		w.ran(stmtRun{from: info.StmtID, to: info.StmtID + int32(done) - 1, op: 'i'})
 	}
 	return done, docErr, nil
 }
@@ -245,13 +242,17 @@ func (m *collMeta) check(c *catalog.Collection, doc, old []byte) error {
 	if err != nil || ok {
 		return err
 	}
-	if m.action == "warn" {
-		return nil
-	}
 	if m.level == "moderate" && old != nil {
 		if was, err := validator.Match(old); err == nil && !was {
 			return nil
 		}
 	}
-	return validationFailure(validator, doc)
+	info := validationInfo(validator, doc)
+	if m.action != "error" && m.report != nil {
+		m.report(c.NS, doc, info)
+	}
+	if m.action == "warn" {
+		return nil
+	}
+	return validationFailure(info)
 }

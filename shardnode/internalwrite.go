@@ -38,6 +38,15 @@ func (n *Node) tryUnit(ctx context.Context, wc replicationConcern, f func(s *sto
 	return err
 }
 
+// stateStore is the node's store as state documents see it.
+type stateStore struct{ n *Node }
+
+func (s stateStore) Snapshot() *storage.Snapshot { return s.n.Engine.Snapshot() }
+
+func (s stateStore) Write(ctx context.Context, f func(*storage.Snapshot, *storage.UnitOfWork) error) error {
+	return s.n.writeUnit(ctx, durable, f)
+}
+
 // collectionFor finds a collection of the node's own, or makes it in the unit.
 func collectionFor(s *storage.Snapshot, u *storage.UnitOfWork, ns string) (*catalog.Collection, error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
@@ -57,12 +66,13 @@ func (n *Node) putDoc(ctx context.Context, ns string, doc []byte) error {
 	})
 }
 
-// writeTogetherSpec is how a config server changes several documents of one collection so that no reader sees a part of
-// the change: {_writeTogether: ns, delete: [_id …], put: [document …]}.
+// writeTogetherSpec is how a config server changes several documents so that no reader sees a part of the change:
+// {_writeTogether: ns, delete: [_id …], put: [document …], also: [{ns, delete, put} …]}.
 func writeTogetherSpec(n *Node) command.Spec {
 	return command.Spec{
 		Name: "_writeTogether", Roles: command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TString, Kind: command.Write,
-		Fields: []command.Field{command.Opt("delete", command.TArray), command.Opt("put", command.TArray)}, Run: n.runWriteTogether,
+		Fields: []command.Field{command.Opt("delete", command.TArray), command.Opt("put", command.TArray), command.Opt("also", command.TArray)},
+		Run:    n.runWriteTogether,
 	}
 }
 
@@ -71,26 +81,39 @@ func (n *Node) runWriteTogether(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	return dst, n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := collectionFor(s, u, op.Req.Cmd.Str())
-		if err != nil {
+		if err := writeInto(s, u, op.Req.Cmd.Str(), op.Req.Body); err != nil {
 			return err
 		}
-		for _, id := range value.Values(op.Req.Arg("delete").Doc()) {
-			rid, old, ok, err := s.FindByID(c, id)
-			if err == nil && ok {
-				err = u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		for _, d := range value.Values(op.Req.Arg("put").Doc()) {
-			if err := putIn(s, u, c, d.Doc()); err != nil {
+		for _, more := range value.Values(op.Arg("also").Doc()) {
+			if err := writeInto(s, u, value.Lookup(more.Doc(), "ns").Str(), more.Doc()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// writeInto deletes and puts what a document names in one collection.
+func writeInto(s *storage.Snapshot, u *storage.UnitOfWork, ns string, doc []byte) error {
+	c, err := collectionFor(s, u, ns)
+	if err != nil {
+		return err
+	}
+	for _, id := range value.Values(value.Lookup(doc, "delete").Doc()) {
+		rid, old, ok, err := s.FindByID(c, id)
+		if err == nil && ok {
+			err = u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, d := range value.Values(value.Lookup(doc, "put").Doc()) {
+		if err := putIn(s, u, c, d.Doc()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // putIn inserts or replaces a document by its _id.
@@ -102,7 +125,15 @@ func putIn(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, do
 	if ok {
 		return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
 	}
-	_, err = u.Insert(c, doc, storage.NoInfo)
+	return insertUnseen(u, c, doc)
+}
+
+// insertUnseen inserts a document that the unit's snapshot does not have. Where it has come since, the unit begins anew.
+func insertUnseen(u *storage.UnitOfWork, c *catalog.Collection, doc []byte) error {
+	_, err := u.Insert(c, doc, storage.NoInfo)
+	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {
+		err = mongoerr.New(mongoerr.WriteConflict, "a document of "+c.NS+" was inserted meanwhile")
+	}
 	return err
 }
 

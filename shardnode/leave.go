@@ -17,24 +17,16 @@ import (
 // stays until the decision, by then: the locks of its collections, so that no migration or catalog change passes the
 // writes, and what a retry of the same statements has to know.
 type leftCommit struct {
-	why   error
-	units int
-	runs  []leftRun // of a retryable write: what is executed if its unit commits
+	why  error
+	runs []stmtRun // of a retryable write: what is executed if its unit commits
 
-	mu     sync.Mutex
-	open   int               // units that are not decided
-	ts     storage.Timestamp // of the newest that has committed
-	err    error             // of one that has not
-	failed map[int]bool      // units that have not
-	work   []func()
+	mu   sync.Mutex
+	open int               // units that are not decided
+	ts   storage.Timestamp // of the newest that has committed
+	err  error             // of one that has not
+	work []func()
 	// decided is closed when a retryable write or transaction is, and what it means for the session is noted.
 	decided chan struct{}
-}
-
-// leftRun are statements of a retryable write and the unit that they are in.
-type leftRun struct {
-	stmtRun
-	unit int
 }
 
 func newLeftCommit(why error) *leftCommit {
@@ -43,21 +35,16 @@ func newLeftCommit(why error) *leftCommit {
 
 // add notes one more unit.
 func (l *leftCommit) add(u *storage.Left) {
-	n := l.units
-	l.units++
 	l.mu.Lock()
 	l.open++
 	l.mu.Unlock()
-	u.Then(func(ts storage.Timestamp, err error) { l.unitDecided(n, ts, err) })
+	u.Then(func(ts storage.Timestamp, err error) { l.unitDecided(ts, err) })
 }
 
-func (l *leftCommit) unitDecided(n int, ts storage.Timestamp, err error) {
+func (l *leftCommit) unitDecided(ts storage.Timestamp, err error) {
 	l.mu.Lock()
 	if l.ts = max(l.ts, ts); err != nil {
-		if l.err = err; l.failed == nil {
-			l.failed = map[int]bool{}
-		}
-		l.failed[n] = true
+		l.err = err
 	}
 	l.open--
 	var work []func()
@@ -93,7 +80,7 @@ func (l *leftCommit) outcome() (storage.Timestamp, error) {
 func (l *leftCommit) executed(stmt int32) (stmtRun, bool) {
 	for _, r := range l.runs {
 		if r.has(stmt) {
-			return r.stmtRun, true
+			return r, true
 		}
 	}
 	return stmtRun{}, false
@@ -168,9 +155,8 @@ func (w *writeOp) leaveSession() {
 	if l == nil || s == nil || !s.follow(l) {
 		return
 	}
-	term := w.n.Engine.Term()
 	l.then(func() {
-		s.settle(l, term)
+		s.settle(l)
 		close(l.decided)
 	})
 }
@@ -193,22 +179,15 @@ func (s *retrySession) undecided() *leftCommit {
 	return s.left
 }
 
-// settle notes what became of an unfinished write, unless a newer one of the session has begun.
-func (s *retrySession) settle(l *leftCommit, term int64) {
+// settle ends an unfinished write, unless a newer one of the session has begun. Its statements were noted as their units
+// became visible.
+func (s *retrySession) settle(l *leftCommit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left != l {
 		return
 	}
 	s.left = nil
-	for _, r := range l.runs {
-		if !l.failed[r.unit] {
-			s.note(r.stmtRun)
-		}
-	}
-	if ts, _ := l.outcome(); ts != 0 {
-		s.last = storage.OpTime{TS: ts, Term: term}
-	}
 }
 
 // awaitLeft is for a command that is sent again while the set has not decided about its first run: it waits for the
@@ -224,18 +203,6 @@ func (w *writeOp) awaitLeft() error {
 		w.op.SetWriteConcernError(storage.ErrWaitTimeout)
 	}
 	return err
-}
-
-// ran notes statements that were executed, or will have been.
-func (w *writeOp) ran(r stmtRun) {
-	switch {
-	case w.session == nil:
-	case w.left != nil:
-		r.id = r.id.Clone()
-		w.left.runs = append(w.left.runs, leftRun{r, w.left.units - 1})
-	default:
-		w.session.ran(r)
-	}
 }
 
 // discard drops a collection that a command of several steps made for itself and will not finish. It is waited for no longer

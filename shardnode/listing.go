@@ -13,7 +13,7 @@ import (
 // listStream gives documents that were all made when the cursor was opened.
 type listStream struct{ docs [][]byte }
 
-func (l *listStream) nextDoc(op *command.Op) ([]byte, bool, error) {
+func (l *listStream) NextDoc(op *command.Op) ([]byte, bool, error) {
 	if len(l.docs) == 0 {
 		return nil, false, op.Check()
 	}
@@ -22,8 +22,8 @@ func (l *listStream) nextDoc(op *command.Op) ([]byte, bool, error) {
 	return doc, true, nil
 }
 
-func (l *listStream) stop()  {}
-func (l *listStream) close() {}
+func (l *listStream) Stop()  {}
+func (l *listStream) Close() {}
 
 // replyList answers with a cursor over docs. The cursor is closed where they all fit the first batch.
 func (n *Node) replyList(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {
@@ -304,9 +304,6 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	build := listBuilds{uuids: op.Bool("includeBuildUUIDs"), info: op.Bool("includeIndexBuildInfo")}
 	if build.uuids && build.info {
 		return dst, badOption("Only one of includeBuildUUIDs or includeIndexBuildInfo may be specified")
-	}
-	if err := waitCritical(op, n.versions(op, ns)); err != nil {
-		return dst, err
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -143,7 +144,7 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 		}
 		info.Extra = nil // the unit is there or not as a whole: one entry has all numbers
 	}
-	if err := w.commit(u, wc); err != nil {
+	if err := w.commit(u, wc, stmtRun{from: first, to: first + int32(done) - 1, op: 'i'}); err != nil {
 		return 0, nil, err
 	}
 	if w.left == nil { // else it is not known whether the buckets are there
@@ -151,7 +152,6 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern
 			w.n.buckets.put(f.key, f.openBucket)
 		}
 	}
-	w.ran(stmtRun{from: first, to: first + int32(done) - 1, op: 'i'})
 	return done, docErr, nil
 }
 
@@ -284,16 +284,16 @@ func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err er
 	}
 	s := w.snapshot()
 	defer s.Release()
-	q := &query{ns: t.buckets.NS, snap: s, coll: t.buckets, lang: st.lang, diskUse: true,
-		filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
-	if err := q.compile(nil); err != nil {
+	q := &exec.Query{NS: t.buckets.NS, Snap: s, Coll: t.buckets, Collation: st.coll, Scope: st.lang.scope, AllowDiskUse: true,
+		Filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
+	if err := q.Compile(nil); err != nil {
 		return r, err
 	}
-	root, err := w.n.plan(w.op, q)
+	root, err := w.n.exec.Plan(w.op, q)
 	if err != nil {
 		return r, err
 	}
-	defer root.close()
+	defer root.Close()
 	for {
 		rids, end, err := w.nextRIDs(root)
 		if err != nil {

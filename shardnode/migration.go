@@ -31,13 +31,14 @@ type migrations struct {
 	wake  chan struct{}
 
 	coordinators coordinators
-	deleting     sync.Mutex // held by a range deletion
+	deleting     chan struct{} // full while a range is deleted
 
 	mu struct {
 		sync.Mutex
 		ctx       context.Context // ends when the node steps down
 		out       *donor
 		in        *recipient
+		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil where nobody waits for that
 		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
 		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
 	}
@@ -86,11 +87,17 @@ type donor struct {
 
 	began storage.Timestamp
 
+	waitForDelete bool
+
 	mu struct {
 		sync.Mutex
-		snap *storage.Snapshot // what is cloned
-		scan *storage.RecordCursor
-		from storage.Timestamp // the oplog is read behind here
+		snap   *storage.Snapshot // what is cloned
+		scan   *storage.RecordCursor
+		held   []byte            // read by scan and not sent yet
+		pin    *storage.OplogPin // of the oplog behind from; nil before the clone has begun
+		from   storage.Timestamp // the oplog is read behind here
+		unsent []value.Value     // _ids read from the oplog whose documents are not sent yet
+		docs   int64             // how many documents the range had when it left
 
 		history      [][]byte // records of sessions that are still to be sent
 		finalHistory bool     // they are those of the second part
@@ -98,11 +105,12 @@ type donor struct {
 }
 
 // moveRange runs a migration from beginning to end.
-func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, waitForDelete bool) error {
+func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte) error {
 	d, err := m.beginDonor(op, ns, to, min, max)
 	if err != nil || d == nil {
 		return err
 	}
+	d.waitForDelete = op.Bool("waitForDelete")
 	defer m.endDonor(d)
 	if err := m.hang(op, 1); err != nil {
 		return err
@@ -114,12 +122,15 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte, w
 	if errors.Is(err, errOutcomeUnknown) {
 		return err // recover asks again until the config server says; nothing is deleted before
 	}
-	if derr := m.decide(context.WithoutCancel(op), d.id, d.ns, d.uuid, d.to, d.rng, committed); derr != nil && err == nil {
+	left := d.deletion()
+	if derr := m.decide(context.WithoutCancel(op), left, d.to, committed); derr != nil && err == nil {
 		err = derr
 	}
 	_ = m.hang(m.life(), 7)
-	if err == nil && waitForDelete {
-		err = m.deleteRanges(op, d.ns)
+	if err == nil && d.waitForDelete {
+		if err = m.paused(); err == nil {
+			err = m.deleteNow(op, left.id)
+		}
 	}
 	return err
 }
@@ -170,6 +181,10 @@ func (m *migrations) endDonor(d *donor) {
 		d.mu.snap.Release()
 		d.mu.snap = nil
 	}
+	if d.mu.pin != nil {
+		d.mu.pin.Release()
+		d.mu.pin = nil
+	}
 	d.mu.Unlock()
 	m.mu.Lock()
 	if m.mu.out == d {
@@ -189,19 +204,16 @@ func (m *migrations) writeDonorState(ctx context.Context, d *donor) error {
 	if err := m.n.putDoc(ctx, coordinatorsNS, doc); err != nil {
 		return err
 	}
-	return m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(d.id, d.ns, d.uuid, m.state.ID, d.rng, true))
+	left := d.deletion()
+	left.pending = true
+	return m.n.rangeDeletions().Put(ctx, left)
 }
 
-func rangeDeletion(id [16]byte, ns string, uuid catalog.UUID, donor string, r *keyRange, pending bool) []byte {
-	f := []value.Field{
-		value.F("_id", value.NewBinary(4, id[:])), value.F("nss", value.NewString(ns)), value.F("collectionUuid", uuid.Value()),
-		value.F("donorShardId", value.NewString(donor)), value.F("range", r.doc()), value.F("whenToClean", value.NewString("now")),
-		value.F("keyPattern", value.NewDocument(r.key.Doc())),
-	}
-	if pending {
-		f = append(f, value.F("pending", value.NewBool(true)))
-	}
-	return value.Doc(f...)
+// deletion is the range deletion that this shard is left with if the migration is committed.
+func (d *donor) deletion() *rangeDeletion {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &rangeDeletion{id: value.NewBinary(4, d.id[:]), ns: d.ns, uuid: d.uuid, donor: d.m.state.ID, rng: d.rng, delayed: !d.waitForDelete, orphans: d.mu.docs}
 }
 
 // peer reaches the recipient.
@@ -242,10 +254,15 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	d.mu.Lock()
 	d.mu.snap = d.m.n.Engine.Snapshot()
 	d.mu.from = d.mu.snap.Timestamp()
+	d.mu.pin, err = d.m.n.Engine.PinOplog(d.mu.from)
 	d.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
 	_, err = d.command(op, "_recvChunkStart", value.F("from", value.NewString(d.m.state.ID)), value.F("to", value.NewString(d.to)),
 		value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
-		value.F("shardKeyPattern", value.NewDocument(d.rng.key.Doc())), value.F("collectionUuid", d.uuid.Value()))
+		value.F("shardKeyPattern", value.NewDocument(d.rng.key.Doc())), value.F("collectionUuid", d.uuid.Value()),
+		value.F("secondaryThrottle", value.NewBool(op.Bool("secondaryThrottle"))), value.F("throttleConcern", op.Arg("throttleConcern")))
 	if err != nil {
 		return false, err
 	}
@@ -288,8 +305,30 @@ func (d *donor) waitSteady(ctx context.Context) error {
 	}
 }
 
-// migrationLockWait is how long a migration waits for open transactions on its collection; writers queue behind it.
+// migrationLockWait is how long a migration asks for its collection at a time; writers queue behind it meanwhile.
 const migrationLockWait = 500 * time.Millisecond
+
+// lockForCommit takes the collection exclusively: every write in flight has committed once it is held. It waits for the
+// transactions that have written, no longer than a transaction may live, and lets writers pass between two tries.
+func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
+	n := d.m.n
+	end := n.now().Add(time.Duration(n.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
+	for pause := migrationLockWait / 16; ; pause = min(2*pause, 2*migrationLockWait) {
+		locks := n.ddl.m.NewLocker()
+		locks.SetTimeout(migrationLockWait)
+		err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X)
+		if err == nil {
+			return locks, nil
+		}
+		locks.UnlockAll()
+		if mongoerr.CodeOf(err) != mongoerr.LockTimeout || n.now().After(end) {
+			return nil, err
+		}
+		if err := sleep(op, pause); err != nil {
+			return nil, err
+		}
+	}
+}
 
 // announce tells the shard's secondaries that the placement is about to change.
 func (d *donor) announce(ctx context.Context) error {
@@ -304,10 +343,8 @@ func (d *donor) announce(ctx context.Context) error {
 // commit is the critical section: no write may begin until the placement has changed, or is known not to.
 func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	s := d.m.state
-	locks := d.m.n.ddl.m.NewLocker()
-	locks.SetTimeout(migrationLockWait)
-	if err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X); err != nil { // every write in flight has committed once this is held
-		locks.UnlockAll()
+	locks, err := d.lockForCommit(op)
+	if err != nil {
 		return false, err
 	}
 	critical, err := s.EnterCritical(d.ns, "moveChunk")
@@ -321,9 +358,13 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 			s.LeaveCritical(d.ns, critical)
 		}
 	}()
-	if _, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes)); err != nil {
+	reply, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes))
+	if err != nil {
 		return false, err
 	}
+	d.mu.Lock()
+	d.mu.docs, _ = value.Lookup(reply, "docs").AsInt64()
+	d.mu.Unlock()
 	if err := d.m.hang(op, 5); err != nil {
 		return false, err
 	}
@@ -400,54 +441,57 @@ func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange, vers
 }
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on
-// failure the other way round. Every step may be repeated.
-func (m *migrations) decide(ctx context.Context, id [16]byte, ns string, uuid catalog.UUID, to string, r *keyRange, committed bool) error {
+// failure the other way round. left is the deletion that is this shard's then. Every step may be repeated.
+func (m *migrations) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
 	decision := "aborted"
 	if committed {
 		decision = "committed"
 	}
-	idv := value.NewBinary(4, id[:])
-	if err := m.n.setFields(ctx, coordinatorsNS, idv, value.F("decision", value.NewString(decision))); err != nil {
+	if err := m.n.setFields(ctx, coordinatorsNS, left.id, value.F("decision", value.NewString(decision))); err != nil {
 		return err
 	}
 	shard, err := m.state.Registry.Shard(ctx, to)
 	if err == nil {
 		_, err = cluster.Run(ctx, shard.Peer, value.Doc(
-			value.F("_shardsvrMigrationDecision", value.NewString(ns)), value.F("migrationId", idv),
+			value.F("_shardsvrMigrationDecision", value.NewString(left.ns)), value.F("migrationId", left.id),
 			value.F("committed", value.NewBool(committed)), value.F("$db", value.NewString("admin"))))
 	}
 	if err != nil {
 		return err // the coordinator document stays: it is tried again at the next start
 	}
-	var deletion []byte
-	if committed {
-		deletion = rangeDeletion(id, ns, uuid, m.state.ID, r, false)
+	if !committed {
+		left = &rangeDeletion{id: left.id, ns: left.ns, pending: true}
 	}
-	if err := m.conclude(ctx, idv, ns, deletion); err != nil {
+	if err := m.conclude(ctx, left); err != nil {
 		return err
 	}
+	m.rangesChanged()
 	m.wakeDeleter()
 	return nil
 }
 
-// conclude ends a migration here: its coordinator document goes, and its range deletion becomes deletion, or goes too.
-// Both at once: repeated once the range had been deleted and had come back, the deletion would be of live documents.
-func (m *migrations) conclude(ctx context.Context, id value.Value, ns string, deletion []byte) error {
+// conclude ends a migration here: its coordinator document goes, and its range deletion becomes ready, or, where what is left
+// is pending, goes too. Both at once: repeated once the range had been deleted and had come back, the deletion would be of
+// live documents.
+func (m *migrations) conclude(ctx context.Context, left *rangeDeletion) error {
 	return m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Notice(placingNotice("concluded", id, ns))
+		u.Notice(placingNotice("concluded", left.id, left.ns))
 		coordinators := s.Catalog().Lookup(coordinatorsNS)
 		if coordinators == nil {
 			return nil
 		}
-		if _, ok, err := s.LookupID(coordinators, id); err != nil || !ok {
+		if _, ok, err := s.LookupID(coordinators, left.id); err != nil || !ok {
 			return err
 		}
-		ranges, err := collectionFor(s, u, rangeDeletionsNS)
-		if err == nil {
-			err = putRecord(s, u, ranges, id, deletion)
+		var err error
+		if left.pending {
+			err = m.n.rangeDeletions().RemoveIn(s, u, left.id)
+		} else {
+			left.since = m.today()
+			err = m.n.rangeDeletions().PutIn(s, u, left)
 		}
 		if err == nil {
-			err = putRecord(s, u, coordinators, id, nil)
+			err = putRecord(s, u, coordinators, left.id, nil)
 		}
 		return err
 	})

@@ -17,16 +17,24 @@ import (
 
 // BecomeShard gives the node its part in the sharding protocols and registers their commands.
 func (n *Node) BecomeShard(state *ShardState) {
-	m := &migrations{n: n, state: state, wake: make(chan struct{}, 1)}
+	m := &migrations{n: n, state: state, wake: make(chan struct{}, 1), deleting: make(chan struct{}, 1)}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	m.mu.ctx = ended // until the node steps up
+	state.Catalog.Limit(n.Params.Int("catalogCacheCollectionMaxEntries"), n.Params.Int("catalogCacheDatabaseMaxEntries"))
 	n.sharding.Store(state)
 	n.Service.Table.Add(m.specs()...)
 	n.Service.Table.Add(m.shardSpecs()...)
 	n.Service.Table.Add(m.infoSpecs()...)
 	n.Service.Table.Add(m.splitSpecs()...)
 	n.Service.Table.Add(m.coordinatorSpec())
+	state.readers.onEnd(m.wakeDeleter)
+	for _, name := range []string{"orphanCleanupDelaySecs", "disableResumableRangeDeleter"} {
+		n.Params.OnChange(name, func(value.Value) {
+			m.rangesChanged()
+			m.wakeDeleter()
+		})
+	}
 	if err := errors.Join(n.Services.Add(m.service()), n.Services.Add(state.identityService(n))); err != nil {
 		n.warn("Migrations did not step up", err)
 	}
@@ -69,12 +77,13 @@ func (m *migrations) specs() []command.Spec {
 		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
 	}
 	id := command.Req("migrationId", command.TOther)
+	throttle, concern := command.Opt("secondaryThrottle", command.TSafeBool), command.Opt("throttleConcern", command.TObject)
 	return []command.Spec{
 		row("_shardsvrMoveRange", m.runMoveRange, command.Req("toShard", command.TString), command.Opt("min", command.TObject),
-			command.Opt("max", command.TObject), command.Opt("waitForDelete", command.TSafeBool)),
+			command.Opt("max", command.TObject), command.Opt("waitForDelete", command.TSafeBool), throttle, concern),
 		row("_recvChunkStart", m.runRecvStart, id, command.Req("from", command.TString), command.Opt("to", command.TString),
 			command.Req("min", command.TObject), command.Req("max", command.TObject), command.Req("shardKeyPattern", command.TObject),
-			command.Req("collectionUuid", command.TOther)),
+			command.Req("collectionUuid", command.TOther), throttle, concern),
 		row("_recvChunkStatus", m.runRecvStatus, id),
 		row("_recvChunkCommit", m.runRecvCommit, id, command.Req("indexes", command.TArray)),
 		row("_recvChunkAbort", m.runRecvAbort, id),
@@ -115,7 +124,7 @@ func (m *migrations) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
 	case min == nil:
 		min = chunkBefore(info.Map, value.Values(max)).Min
 	}
-	return dst, m.moveRange(op, ns, op.Req.Str("toShard"), min, max, op.Bool("waitForDelete"))
+	return dst, m.moveRange(op, ns, op.Req.Str("toShard"), min, max)
 }
 
 // chunkBefore is the chunk that ends at, or contains what is just below, a bound.
@@ -196,7 +205,12 @@ func (m *migrations) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
 			r.ns, value.Show(want), value.Show(here))
 	}
-	return dst, r.finish(op)
+	if err := r.finish(op); err != nil {
+		return dst, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return value.Append(dst, "docs", value.NewInt64(r.mu.docs)), nil
 }
 
 func (m *migrations) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
@@ -209,7 +223,8 @@ func (m *migrations) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// maxTransfer is about how much one answer to the recipient carries.
+// maxTransfer is how much one answer to the recipient carries; a document that is larger goes alone. An answer is a document
+// itself, which must stay below 16 MB: small documents and a large one behind them do not always fit into one.
 const maxTransfer = 4 << 20
 
 // runMigrateClone answers with the next documents of the range, as they stood when the migration began.
@@ -232,11 +247,20 @@ func (m *migrations) runMigrateClone(op *command.Op, dst []byte) ([]byte, error)
 	}
 	dst, am := value.BeginKey(dst, value.Array, "objects")
 	start, i := len(dst), 0
-	for len(dst)-start < maxTransfer && d.mu.scan.Next() {
-		if doc := d.mu.scan.Doc(); d.rng.contains(doc) {
+	for d.mu.held != nil || d.mu.scan.Next() {
+		doc := d.mu.held
+		if doc == nil {
+			doc = d.mu.scan.Doc()
+		}
+		if d.rng.contains(doc) {
+			if i > 0 && len(dst)-start+len(doc) > maxTransfer {
+				d.mu.held = append([]byte(nil), doc...)
+				break
+			}
 			dst = value.AppendIndex(dst, i, value.NewDocument(doc))
 			i++
 		}
+		d.mu.held = nil
 		if err := op.Check(); err != nil {
 			return dst, err
 		}
@@ -256,19 +280,28 @@ func (m *migrations) runTransferMods(op *command.Op, dst []byte) ([]byte, error)
 	defer d.mu.Unlock()
 	s := m.n.Engine.Snapshot()
 	defer s.Release()
-	ids, more, err := d.changedIDs(op, s)
-	if err != nil {
-		return dst, err
+	ids, more := d.mu.unsent, true
+	if len(ids) == 0 {
+		if ids, more, err = d.changedIDs(op, s); err != nil {
+			return dst, err
+		}
 	}
+	d.mu.unsent = nil
 	c := s.Catalog().Lookup(d.ns)
 	if c == nil || c.UUID != d.uuid {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
 	}
 	var gone, reload []value.Value
-	for _, id := range ids {
+	size := 0
+	for i, id := range ids {
 		_, doc, ok, err := s.FindByID(c, id)
 		if err != nil {
+			d.mu.unsent = ids // the oplog has been read past them
 			return dst, err
+		}
+		if size += len(doc); i > 0 && size > maxTransfer {
+			d.mu.unsent, more = ids[i:], true
+			break
 		}
 		if ok && d.rng.contains(doc) {
 			reload = append(reload, value.NewDocument(append([]byte(nil), doc...)))
@@ -281,8 +314,20 @@ func (m *migrations) runTransferMods(op *command.Op, dst []byte) ([]byte, error)
 	return value.Append(dst, "more", value.NewBool(more)), nil
 }
 
-// changedIDs reads on in the oplog and gives the _ids of the collection's documents that were written.
+// changedIDs reads on in the oplog and gives the _ids of the collection's documents that were written. An entry that was
+// deleted before it was read would be a write that is lost with the range.
 func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
+	if d.mu.pin == nil {
+		return nil, false, mongoerr.New(mongoerr.IllegalOperation, "the migration has ended")
+	}
+	if ids, more, err = d.readOplog(op, s); err == nil {
+		err = d.mu.pin.Check()
+	}
+	d.mu.pin.Advance(d.mu.from)
+	return ids, more, err
+}
+
+func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
 	oplog := s.Catalog().Lookup("local.oplog.rs")
 	if oplog == nil {
 		return nil, false, mongoerr.New(mongoerr.InternalError, "this shard has no oplog")
@@ -362,10 +407,17 @@ func (m *migrations) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
 	idv := value.NewBinary(4, id[:])
+	defer m.rangesChanged()
 	if op.Bool("committed") {
-		return dst, m.n.removeDoc(op, rangeDeletionsNS, idv)
+		return dst, m.n.rangeDeletions().Remove(op, idv)
 	}
-	err = m.n.clearPending(op, idv)
+	var orphans int64
+	if r != nil {
+		r.mu.Lock()
+		orphans = r.mu.docs
+		r.mu.Unlock()
+	}
+	err = m.clearPending(op, idv, orphans)
 	m.wakeDeleter()
 	return dst, err
 }
@@ -377,14 +429,15 @@ func (m *migrations) runFlush(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (m *migrations) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error) {
-	return dst, m.deleteRanges(op, op.Req.Cmd.Str())
+	return dst, m.awaitCleanup(op, op.Req.Cmd.Str())
 }
 
 // background finishes what an earlier run left, then deletes ranges as they become ready.
 func (m *migrations) background(ctx context.Context) {
 	coordinators := false
-	for retry := time.Duration(0); ; {
+	for {
 		op := m.n.Service.Background(ctx, m.n.ownClient())
+		var again time.Duration
 		err := m.recover(op)
 		if err == nil {
 			m.recoveryDone()
@@ -394,17 +447,17 @@ func (m *migrations) background(ctx context.Context) {
 			coordinators = err == nil
 		}
 		if err == nil {
-			err = m.deleteRanges(op, "")
+			again, err = m.sweep(op)
 		}
-		if retry = 0; err != nil {
-			retry = time.Second
+		if err != nil {
+			again = time.Second
 		}
-		var again <-chan time.Time
-		if retry > 0 {
-			again = time.After(retry)
+		var later <-chan time.Time
+		if again > 0 {
+			later = time.After(again)
 		}
 		select {
-		case <-again:
+		case <-later:
 		case <-m.wake:
 		case <-ctx.Done():
 			return
@@ -465,10 +518,29 @@ func (m *migrations) recover(op *command.Op) error {
 		m.release(id) // from here on the placement says whose the range is
 		if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != uuid {
 			// The collection is gone: there is nothing to keep or delete.
-			return m.conclude(op, value.Lookup(doc, "_id"), ns, nil)
+			return m.conclude(op, &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, pending: true})
 		}
 		rg := value.Lookup(doc, "range").Doc()
 		r := newKeyRange(info.Map.Key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc())
-		return m.decide(op, id, ns, uuid, to, r, info.Map.Find(r.minV).Shard == to)
+		committed := info.Map.Find(r.minV).Shard == to
+		left, err := m.leftBy(op, id, ns, uuid, r, committed)
+		if err != nil {
+			return err
+		}
+		return m.decide(op, left, to, committed)
 	})
+}
+
+// leftBy is the range deletion that a migration leaves whose donor has been replaced.
+func (m *migrations) leftBy(op *command.Op, id [16]byte, ns string, uuid catalog.UUID, r *keyRange, committed bool) (*rangeDeletion, error) {
+	left := &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, uuid: uuid, donor: m.state.ID, rng: r, delayed: true}
+	stored, ok, err := m.n.rangeDeletions().Get(left.id)
+	if err != nil || !committed {
+		return left, err
+	}
+	if ok {
+		left.delayed = stored.delayed
+	}
+	left.orphans, err = m.countRange(op, uuid, r)
+	return left, err
 }

@@ -33,6 +33,8 @@ type recipient struct {
 	rng  *keyRange
 	stop context.CancelFunc
 
+	throttle replicationConcern // of the clone's writes
+
 	mu struct {
 		sync.Mutex
 		state     string
@@ -41,6 +43,7 @@ type recipient struct {
 		changed   chan struct{} // closed and replaced at each change
 		cloned    int64
 		clonedLen int64
+		docs      int64 // how many documents the range has here
 	}
 }
 
@@ -77,6 +80,9 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 	}
 	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: newKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
+	if r.throttle, err = m.n.throttle(op); err != nil {
+		return err
+	}
 	if err := m.awaitRecovery(op); err != nil {
 		return err
 	}
@@ -105,35 +111,78 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 	return nil
 }
 
+// throttle reads what a migration asks each batch of documents to wait for: with secondaryThrottle, for one more member of
+// the recipient's set, or for the writeConcern that is given.
+func (n *Node) throttle(op *command.Op) (replicationConcern, error) {
+	if !op.Bool("secondaryThrottle") {
+		return relaxed, nil
+	}
+	config := n.Repl.Config()
+	doc := op.Req.Doc("throttleConcern")
+	if doc == nil {
+		two := replicationConcern{W: 2, Timeout: throttleWait}
+		if config == nil || config.CheckWriteConcern(two) != nil {
+			return relaxed, nil // a set of one has no secondary to wait for
+		}
+		return two, nil
+	}
+	wc, err := command.ParseWriteConcern(doc)
+	if err == nil && config != nil {
+		err = config.CheckWriteConcern(replConcern(wc))
+	}
+	return replConcern(wc), err
+}
+
+// throttleWait is how long a batch of a migration with secondaryThrottle waits for a secondary.
+const throttleWait = time.Minute
+
+// eagerRounds is how often a recipient asks for what changed before it is content with less than all of it.
+const eagerRounds = 10
+
+// fewLeft tells whether so little changed since the recipient asked before that the donor may stop writes for the rest
+// (maxCatchUpPercentageBeforeBlockingWrites): writers that never pause would never let it have everything.
+func (r *recipient) fewLeft(changed int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int64(changed)*100 <= r.mu.docs*r.m.n.Params.Int("maxCatchUpPercentageBeforeBlockingWrites")
+}
+
 // run clones the range and follows its changes until it is told to commit.
 func (r *recipient) run(ctx context.Context) error {
 	op := r.m.n.Service.Background(ctx, r.m.n.ownClient())
-	if err := r.m.deleteOverlapping(op, r.ns, r.rng); err != nil {
+	if err := r.m.deleteOverlapping(op, r.ns, r.uuid, r.rng); err != nil {
 		return err
 	}
 	if err := r.prepareCollection(ctx); err != nil {
 		return err
 	}
-	if err := r.m.n.putDoc(ctx, rangeDeletionsNS, rangeDeletion(r.id, r.ns, r.uuid, r.from, r.rng, true)); err != nil {
+	pending := &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, uuid: r.uuid, donor: r.from, rng: r.rng, pending: true}
+	if err := r.m.n.rangeDeletions().Put(ctx, pending); err != nil {
 		return err
 	}
 	// Nothing in the range is this shard's yet: what lies there are orphans, which would come to life.
-	if err := r.m.removeRange(op, r.ns, r.uuid, r.rng); err != nil {
+	if err := r.m.removeRange(op, r.uuid, r.rng, nil); err != nil {
 		return err
 	}
 	r.set(recvClone, nil)
 	if err := r.clone(ctx); err != nil {
 		return err
 	}
+	if err := r.m.pause(ctx, "migrateThreadHangAtStep4"); err != nil {
+		return err
+	}
 	if err := r.transferSessions(ctx, false); err != nil {
 		return err
 	}
-	for {
+	for round := 0; ; round++ {
 		n, err := r.transferMods(ctx)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
+			if round >= eagerRounds && r.fewLeft(n) {
+				r.set(recvSteady, nil)
+			}
 			continue
 		}
 		r.mu.Lock()
@@ -246,43 +295,67 @@ func (r *recipient) clone(ctx context.Context) error {
 		if len(docs) == 0 {
 			return nil
 		}
-		err = r.m.n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			u.SetFromMigrate()
-			for _, d := range docs {
-				if err := r.put(s, u, d.Doc()); err != nil {
-					return err
-				}
+		for rest := docs; len(rest) > 0; {
+			batch := rest
+			if n := r.m.n.Params.Int("migrateCloneInsertionBatchSize"); n > 0 && int64(len(rest)) > n {
+				batch = rest[:n]
 			}
-			return nil
-		})
-		if err != nil {
-			return err
+			rest = rest[len(batch):]
+			if err := r.insertBatch(ctx, batch); err != nil {
+				return err
+			}
+			if err := sleep(ctx, time.Duration(r.m.n.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
+				return err
+			}
 		}
 		r.mu.Lock()
-		r.mu.cloned += int64(len(docs))
 		r.mu.clonedLen += int64(len(reply))
 		r.mu.Unlock()
 	}
 }
 
-// put stores a document of the range: what is there under its _id is replaced.
-func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) error {
+// insertBatch stores documents of the clone, and waits for them to be where secondaryThrottle asks.
+func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
+	var added int64
+	err := r.m.n.writeUnit(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		added = 0
+		u.SetFromMigrate()
+		for _, d := range docs {
+			n, err := r.put(s, u, d.Doc())
+			if err != nil {
+				return err
+			}
+			added += n
+		}
+		return nil
+	})
+	if err == nil {
+		r.mu.Lock()
+		r.mu.cloned += int64(len(docs))
+		r.mu.docs += added
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// put stores a document of the range: what is there under its _id is replaced. added is 1 where nothing was.
+func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) (added int64, err error) {
 	c := s.Catalog().Lookup(r.ns)
 	if c == nil || c.UUID != r.uuid {
-		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
+		return 0, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
 	}
 	rid, old, ok, err := s.FindByID(c, value.Lookup(doc, "_id"))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !ok {
 		_, err = u.Insert(c, doc, storage.NoInfo)
-		return err
+		return 1, err
 	}
 	if !r.rng.contains(old) {
-		return mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
+		return 0, mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
 	}
-	return u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
+	return 0, u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
 }
 
 // transferMods fetches and applies what was written to the range since; n is how many documents that were.
@@ -299,7 +372,9 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		}
 		return 0, nil
 	}
+	var added int64
 	err = r.m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		added = 0
 		u.SetFromMigrate()
 		c := s.Catalog().Lookup(r.ns)
 		if c == nil {
@@ -314,15 +389,23 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 				if err := u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo); err != nil {
 					return err
 				}
+				added--
 			}
 		}
 		for _, d := range docs {
-			if err := r.put(s, u, d.Doc()); err != nil {
+			n, err := r.put(s, u, d.Doc())
+			if err != nil {
 				return err
 			}
+			added += n
 		}
 		return nil
 	})
+	if err == nil {
+		r.mu.Lock()
+		r.mu.docs += added
+		r.mu.Unlock()
+	}
 	return len(gone) + len(docs), err
 }
 

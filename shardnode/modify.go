@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/projection"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -120,7 +121,7 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 	case st.u.T == value.Array && len(st.arrayFilters) > 0:
 		return nil, fail("Cannot specify arrayFilters and a pipeline update")
 	}
-	if err := checkHint(st.hint); err != nil {
+	if err := exec.CheckHint(st.hint); err != nil {
 		return nil, err
 	}
 	return st, nil

@@ -53,7 +53,7 @@ func (s *retrySession) openChild(number int64) *retrySession {
 }
 
 // endChild ends the open transaction of an internal session, or waits until it has ended as it promised.
-func (n *Node) endChild(ctx *command.Op, c *retrySession) error {
+func (n *Node) endChild(ctx context.Context, c *retrySession) error {
 	for try := 0; ; try++ {
 		select {
 		case <-c.busy:

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -19,15 +20,15 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	if q.coll == nil {
+	if q.Coll == nil {
 		_, err := w.target(nil, s.Catalog(), ns, false)
 		return r, err
 	}
-	root, err := w.n.plan(w.op, q)
+	root, err := w.n.exec.Plan(w.op, q)
 	if err != nil {
 		return r, err
 	}
-	defer root.close()
+	defer root.Close()
 	for {
 		rids, end, err := w.nextRIDs(root)
 		// What a transaction or a trail reads changes with what it writes: everything is found before anything is written.
@@ -53,21 +54,21 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 }
 
 // nextRIDs collects the records of one unit.
-func (w *writeOp) nextRIDs(root node) (rids []storage.RecordID, end bool, err error) {
-	var found row
+func (w *writeOp) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, err error) {
+	var found exec.Row
 	size := 0
 	for len(rids) < multiUnitDocs && size < multiUnitBytes {
-		ok, err := root.next(w.op, &found)
+		ok, err := root.Next(w.op, &found)
 		if err != nil {
 			return nil, false, err
 		}
 		if !ok {
 			return rids, true, nil
 		}
-		rids = append(rids, found.rid.Clone())
-		size += len(found.doc)
+		rids = append(rids, found.RID.Clone())
+		size += len(found.Doc)
 	}
-	root.save()
+	root.Save()
 	return rids, false, nil
 }
 
@@ -80,22 +81,25 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 		s := w.snapshot()
 		defer s.Release()
 		q, err := w.newQuery(ns, st, s)
-		if err != nil || q.coll == nil {
+		if err != nil || q.Coll == nil {
 			return err
 		}
 		u := w.unit(s)
 		defer w.drop(u)
 		any := false
 		for _, rid := range rids {
-			doc, ok, err := s.Get(q.coll, rid)
+			doc, ok, err := s.Get(q.Coll, rid)
 			if err != nil {
 				return err
 			}
 			if !ok {
 				continue
 			}
-			if q.matcher != nil {
-				if ok, err = q.matcher.Match(doc); err != nil {
+			if q.Owned != nil && !q.Owned(doc) {
+				continue // it had another shard key when it was found
+			}
+			if q.Matcher != nil {
+				if ok, err = q.Matcher.Match(doc); err != nil {
 					return executing(st.during, err)
 				}
 				if !ok {

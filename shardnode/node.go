@@ -13,12 +13,12 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
-	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Node is one data-bearing node.
@@ -28,8 +28,8 @@ type Node struct {
 	Service *command.Service
 	Params  *cluster.Params
 	Points  *cluster.FailPoints // nil for none
-	// Repl is the node's replica set; nil before NewReplSet.
-	Repl *ReplSet
+	// Repl is the node's membership of its replica set; nil before joinSet.
+	Repl *replset.Membership
 	// ConfigServer is true on the config server's node.
 	ConfigServer bool
 	// Host is host:port as diagnostics print it.
@@ -42,8 +42,7 @@ type Node struct {
 	Sessions *cluster.SessionCache
 	// Services are what the node does as long as it is primary.
 	Services *replication.Services
-	// Warn logs what went wrong without a client to tell; nil for nowhere.
-	Warn func(msg string, err error)
+	Reports
 	// Fatal is told when the node's store or its part in the set cannot go on; nil for nobody.
 	Fatal func(err error)
 	// Logger is for the parts that log for themselves; nil for none.
@@ -51,24 +50,21 @@ type Node struct {
 
 	background func(func(life context.Context)) // runs what outlives its command; the server waits for it
 
-	sharding   atomic.Pointer[ShardState] // nil on a node that is no shard
-	cursors    cursorTable
-	metas      sync.Map // catalog.UUID → *collMeta
-	filters    indexFilters
-	knobs      atomic.Pointer[planKnobs]
-	plans      planCounters
-	filledTS   atomic.Uint64 // the last timestamp put in the place of an empty one
-	ddl        ddlLocks
-	sizes      *counters
-	compaction autoCompaction
-	latency    latencyTable
-	admin      adminState
-	retries    retryTable
-	txns       txnCounters
-	prepared   preparedTxns
-	placing    placing
-	buckets    openBuckets
-	now        func() time.Time
+	sharding atomic.Pointer[ShardState] // nil on a node that is no shard
+	cursors  cursorTable
+	metas    sync.Map // catalog.UUID → *collMeta
+	exec     *exec.Executor
+	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
+	ddl      ddlLocks
+	sizes    *counters
+	latency  latencyTable
+	admin    adminState
+	retries  retryTable
+	txns     txnCounters
+	prepared preparedTxns
+	placing  placing
+	buckets  openBuckets
+	now      func() time.Time
 }
 
 // Options say how to make a node.
@@ -86,6 +82,7 @@ func New(o Options) *Node {
 	if n.now == nil {
 		n.now = time.Now
 	}
+	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
 	n.sizes.work.Init()
 	n.ddl.init()
@@ -105,12 +102,9 @@ type collMeta struct {
 	validator *match.Matcher
 	level     string // validationLevel
 	action    string // validationAction
-	err       error  // the validator does not compile: every write says so
-
-	once    sync.Once
-	planned *plan.Collection
-	cache   *plan.Cache // set with planned
-	planErr error
+	report    func(ns string, doc, errInfo []byte)
+	err       error // the validator does not compile: every write says so
+	plans     *exec.Planning
 }
 
 // meta gives the compiled form of a collection's options.
@@ -118,10 +112,11 @@ func (n *Node) meta(c *catalog.Collection) *collMeta {
 	if m, ok := n.metas.Load(c.UUID); ok && m.(*collMeta).coll == c {
 		return m.(*collMeta)
 	}
-	m := &collMeta{coll: c, level: "strict", action: "error"}
+	m := &collMeta{coll: c, level: "strict", action: "error", report: n.Invalid}
 	if c.Collation != nil {
 		m.collation, m.err = collation.Parse(c.Collation)
 	}
+	m.plans = exec.NewPlanning(c, m.collation)
 	for k, v := range value.Elements(c.Options) {
 		switch k {
 		case "validator":
@@ -172,6 +167,14 @@ func (n *Node) newLang(op *command.Op, spec *collation.Spec, let []byte) (*lang,
 	return l, l.scope.DefineLet(let)
 }
 
+// Reports log what has a line of its own in the log; nil for nowhere.
+type Reports struct {
+	// Warn logs what went wrong without a client to tell.
+	Warn func(msg string, err error)
+	// Invalid logs a document that its collection's validator refuses, where the validation's action is to log.
+	Invalid func(ns string, doc, errInfo []byte)
+}
+
 func (n *Node) warn(msg string, err error) {
 	if n.Warn != nil {
 		n.Warn(msg, err)
@@ -189,8 +192,8 @@ func (n *Node) mayWrite(op *command.Op) error {
 
 // notPrimary is what a write answers on a member that may not take it.
 func (n *Node) notPrimary() error {
-	if n.Repl == nil || n.Repl.Writable() && n.Set.IsPrimary() {
+	if n.Repl == nil {
 		return nil
 	}
-	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+	return n.Repl.NotPrimary()
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -30,6 +32,8 @@ type Config struct {
 	// Clock is shared by the nodes of one process; nil makes one. A standalone server reports no times.
 	Clock *cluster.VectorClock
 	Info  *command.Info
+	// Invalid logs documents that validators refuse.
+	Invalid func(ns string, doc, errInfo []byte)
 	// Logger is for the node and its part in the set, StoreLogger for its store; nil for nowhere.
 	Logger, StoreLogger *zerolog.Logger
 	CacheSize           int64
@@ -52,7 +56,7 @@ type Server struct {
 	Node    *Node
 	Service *command.Service
 	Base    *command.Base
-	Repl    *ReplSet
+	Repl    *replset.Membership
 	Clock   *cluster.VectorClock
 	Engine  *storage.Engine
 
@@ -101,10 +105,12 @@ func Open(c Config) (*Server, error) {
 		temp = filepath.Join(c.Dir, "_tmp")
 		_ = os.RemoveAll(temp) // what a killed process left
 	}
+	s.Service.ProcessLost = func(id [16]byte) { s.Node.routerLost(id) }
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
-	s.Node.watchPlanKnobs()
+	s.Node.exec.Watch(s.Node.Params)
+	s.Node.Invalid = c.Invalid
 	s.Node.Points, s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Points, c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.Base.Sessions = cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
@@ -117,7 +123,7 @@ func Open(c Config) (*Server, error) {
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
 	topo := command.NewTopology(NewObjectID(), 0)
-	s.Repl = NewReplSet(s.Node, c.SetName, topo, member, c.Repl)
+	s.Repl = s.Node.joinSet(c.SetName, topo, member, c.Repl)
 	s.Repl.OnPrimary = c.OnPrimary
 	if err := s.Node.loadAdmin(); err != nil {
 		_ = eng.Close()
@@ -125,7 +131,7 @@ func Open(c Config) (*Server, error) {
 	}
 	s.Base.Admit = s.Node.admit
 	s.Service.Topology = topo
-	topo.Describe, topo.Refuse, topo.Tail = s.Repl.Describe, s.Repl.shuttingDown, s.Repl.Tail
+	topo.Describe, topo.Refuse, topo.Tail = s.Repl.Describe, s.Repl.ShuttingDown, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
 	s.Node.SlowLog = c.SlowLog
@@ -199,10 +205,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 }
 
 // MajorityTime is the newest time that a majority of the set has.
-func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.member.MajorityCommitted()) }
-
-// keyRotation is KeysRotationIntervalSec's default.
-const keyRotation = 90 * 24 * time.Hour
+func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.MajorityCommitted()) }
 
 // start adds what only a primary does, takes the node's place in its set, and runs the rest of its background work.
 func (s *Server) start() error {
@@ -220,6 +223,9 @@ func (s *Server) start() error {
 			return err
 		}
 	}
+	n.Params.OnChange("minSnapshotHistoryWindowInSeconds", func(v value.Value) {
+		s.Engine.SetHistoryWindow(time.Duration(command.LongOf(v)) * time.Second)
+	})
 	s.Engine.OnApply(s.follow)
 	s.Engine.OnNotice(n.hear)
 	if err := n.loadNoticed(); err != nil {
@@ -273,14 +279,14 @@ func (s *Server) buildService() replication.Service {
 
 // Close ends running operations and closes the store.
 func (s *Server) Close() error {
-	s.Repl.quiesce()
+	s.Repl.Quiesce()
 	s.Service.Stop()
 	s.stop()
 	s.work.Wait()
 	<-s.done
 	s.Node.Services.StepDown()
 	s.Service.WaitIdle(10 * time.Second)
-	err := s.Repl.leave()
+	err := s.Repl.Leave()
 	s.builds.Wait()
 	s.Node.Close()
 	return errors.Join(err, s.Engine.Close())

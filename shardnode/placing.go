@@ -34,7 +34,14 @@ func (n *Node) hearPlacing(notice []byte) {
 		p.mu.lost = true
 		return
 	}
-	id, ns := string(value.Lookup(notice, "id").Bytes()), value.Lookup(notice, "ns").Str()
+	ns := value.Lookup(notice, "ns").Str()
+	if value.Lookup(notice, "placing").Str() == "dropped" {
+		if s := n.sharding.Load(); s != nil {
+			s.forget(ns)
+		}
+		return
+	}
+	id := string(value.Lookup(notice, "id").Bytes())
 	switch value.Lookup(notice, "placing").Str() {
 	case "announced":
 		if p.mu.ns == nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -28,26 +29,26 @@ func (n *Node) planCacheSpecs() []command.Spec {
 }
 
 // shapeQuery is the query that the arguments describe, on the collection they name; coll is nil where there is none.
-func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*query, error) {
+func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*exec.Query, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return nil, err
 	}
-	q := &query{ns: op.Req.NS(coll), snap: s, diskUse: true}
-	op.Stats.NS, op.Stats.Type = q.ns, "command"
-	c, ts, err := findCollection(s, q.ns)
+	q := &exec.Query{NS: op.Req.NS(coll), Snap: s, AllowDiskUse: true}
+	op.Stats.NS, op.Stats.Type = q.NS, "command"
+	c, ts, err := findCollection(s, q.NS)
 	if err != nil {
 		return nil, err
 	}
 	if ts != nil {
-		return nil, notOnView(q.ns)
+		return nil, notOnView(q.NS)
 	}
-	q.coll = c
+	q.Coll = c
 	return q, nil
 }
 
 // shapeOf computes the shape of the arguments; ok is false where they name no query.
-func (n *Node) shapeOf(op *command.Op, q *query) (shape string, ok bool, err error) {
+func (n *Node) shapeOf(op *command.Op, q *exec.Query) (shape string, ok bool, err error) {
 	filter := op.Arg("query")
 	if !isObject(filter) {
 		return "", false, nil
@@ -58,19 +59,21 @@ func (n *Node) shapeOf(op *command.Op, q *query) (shape string, ok bool, err err
 		}
 		return nil
 	}
-	q.filter, q.sort = filter.Doc(), doc("sort")
+	q.Filter, q.Sort = filter.Doc(), doc("sort")
 	coll := op.Arg("collation")
 	if coll.T != value.Document {
 		coll = value.Value{}
 	}
-	spec, err := n.collationOf(coll, q.coll)
+	spec, err := n.collationOf(coll, q.Coll)
 	if err != nil {
 		return "", false, err
 	}
-	if q.lang, err = n.newLang(op, spec, nil); err != nil {
+	l, err := n.newLang(op, spec, nil)
+	if err != nil {
 		return "", false, err
 	}
-	shape, err = n.planShape(q, doc("projection"))
+	q.Collation, q.Scope = spec, l.scope
+	shape, err = q.CompileShape(doc("projection"))
 	return shape, err == nil, err
 }
 
@@ -78,7 +81,7 @@ func (n *Node) runPlanCacheClear(op *command.Op, dst []byte) ([]byte, error) {
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	q, err := n.shapeQuery(op, s)
-	if err != nil || q.coll == nil {
+	if err != nil || q.Coll == nil {
 		return dst, err
 	}
 	shape, one, err := n.shapeOf(op, q)
@@ -86,10 +89,10 @@ func (n *Node) runPlanCacheClear(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if !one {
-		n.clearPlans(q.coll, nil)
+		n.clearPlans(q.Coll, nil)
 		return dst, nil
 	}
-	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	n.clearPlans(q.Coll, func(c *plan.Choice) bool { return c.Shape == shape })
 	return dst, nil
 }
 
@@ -101,8 +104,8 @@ func (n *Node) runListFilters(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	dst, m := value.BeginKey(dst, value.Array, "filters")
-	if q.coll != nil {
-		for i, f := range n.filters.list(q.ns) {
+	if q.Coll != nil {
+		for i, f := range n.exec.Filters.List(q.NS) {
 			fields := []value.Field{value.F("query", value.NewDocument(f.Query)), value.F("sort", value.NewDocument(f.Sort)), value.F("projection", value.NewDocument(f.Projection))}
 			if f.Collation != nil {
 				fields = append(fields, value.F("collation", value.NewDocument(f.Collation)))
@@ -141,7 +144,7 @@ func (n *Node) runSetFilter(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if q.coll == nil {
+	if q.Coll == nil {
 		return dst, mongoerr.New(mongoerr.BadValue, "no such collection")
 	}
 	list := op.Arg("indexes")
@@ -151,7 +154,7 @@ func (n *Node) runSetFilter(op *command.Op, dst []byte) ([]byte, error) {
 	if list.T != value.Array {
 		return dst, mongoerr.New(mongoerr.BadValue, "required field indexes must be an array")
 	}
-	f := &indexFilter{}
+	f := &exec.IndexFilter{}
 	for _, v := range value.Values(list.Doc()) {
 		switch {
 		case v.T == value.Document && value.Count(v.Doc()) == 0:
@@ -181,8 +184,8 @@ func (n *Node) runSetFilter(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Arg("collation").T == value.Document {
 		f.Collation = keep("collation")
 	}
-	n.filters.set(q.ns, shape, f)
-	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	n.exec.Filters.Set(q.NS, shape, f)
+	n.clearPlans(q.Coll, func(c *plan.Choice) bool { return c.Shape == shape })
 	return dst, nil
 }
 
@@ -190,7 +193,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	q, err := n.shapeQuery(op, s)
-	if err != nil || q.coll == nil {
+	if err != nil || q.Coll == nil {
 		return dst, err
 	}
 	if op.Arg("query").IsMissing() {
@@ -199,8 +202,8 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 				return dst, mongoerr.New(mongoerr.BadValue, "sort, projection, or collation provided without query")
 			}
 		}
-		n.filters.set(q.ns, "", nil)
-		n.clearPlans(q.coll, nil)
+		n.exec.Filters.Set(q.NS, "", nil)
+		n.clearPlans(q.Coll, nil)
 		return dst, nil
 	}
 	if err := filterArgs(op); err != nil {
@@ -210,16 +213,17 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.filters.set(q.ns, shape, nil)
-	n.clearPlans(q.coll, func(c *plan.Choice) bool { return c.Shape == shape })
+	n.exec.Filters.Set(q.NS, shape, nil)
+	n.clearPlans(q.Coll, func(c *plan.Choice) bool { return c.Shape == shape })
 	return dst, nil
 }
 
+// planCache is a collection's cache of plans.
+func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.meta(c).plans.Cache() }
+
 // clearPlans forgets the plans of a collection that drop says yes to, or all.
 func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {
-	if cache := n.planCache(c); cache != nil {
-		cache.Clear(drop)
-	}
+	n.planCache(c).Clear(drop)
 }
 
 // planCacheStats are the documents of $planCacheStats.
@@ -229,11 +233,7 @@ func (n *Node) planCacheStats(s *storage.Snapshot, ns string) [][]byte {
 		return nil
 	}
 	var out [][]byte
-	cache := n.planCache(c)
-	if cache == nil { // nothing was planned yet
-		return nil
-	}
-	for _, e := range cache.Entries() {
+	for _, e := range n.planCache(c).Entries() {
 		doc := n.planCacheEntry(ns, &e)
 		out = append(out, doc)
 	}
@@ -267,7 +267,7 @@ func (n *Node) planCacheEntry(ns string, e *plan.Choice) []byte {
 		value.F("isActive", value.NewBool(e.Active)), value.F("works", value.NewInt64(e.Works)), value.F("worksType", value.NewString("works")),
 		value.F("timeOfCreation", value.NewTime(o.At)), value.F("createdFromQuery", value.NewDocument(value.Doc(query...))),
 		value.F("cachedPlan", value.NewDocument(e.Plan.Explain(nil))), value.F("creationExecStats", value.NewArray(value.ArrayOf(stats...))),
-		value.F("candidatePlanScores", value.NewArray(value.ArrayOf(scores...))), value.F("indexFilterSet", value.NewBool(n.filters.get(ns, e.Shape) != nil)),
+		value.F("candidatePlanScores", value.NewArray(value.ArrayOf(scores...))), value.F("indexFilterSet", value.NewBool(n.exec.Filters.Get(ns, e.Shape) != nil)),
 		value.F("estimatedSizeBytes", value.NewInt64(size)), value.F("host", value.NewString(n.host())),
 	} {
 		d = value.Append(d, f.Key, f.Val)

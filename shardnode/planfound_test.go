@@ -19,13 +19,23 @@ func TestFoundByRandomQueries(t *testing.T) {
 			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$type": "array"}}, "sort": {"_id": 1}}`},
 		{`{"_id": 1, "n": [{"y": 4}]}, {"_id": 2, "n": [{"x": 4}]}, {"_id": 3, "n": null}, {"_id": 4}`,
 			`{"key": {"$**": 1}, "wildcardProjection": {"b": 0, "n.y": 0}, "name": "w"}`, `{"find": "c", "filter": {"n": {"$ne": null}}, "sort": {"_id": 1}}`},
+		// A path with two places, or one into a nested array: the keys hold arrays within arrays as a whole.
+		{`{"_id": 1, "ship": {"coordinates": [[-5, 10], [-7, 8]]}}, {"_id": 2, "ship": {"coordinates": [[1, 2]]}}`,
+			`{"key": {"ship.$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"ship.coordinates.0.1": 10}}`},
+		{`{"_id": 1, "a": [[10, 20], 10]}, {"_id": 2, "a": [10, 30]}, {"_id": 3, "a": [[5], 10]}, {"_id": 4, "a": {"0": 10}}`,
+			`{"key": {"$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"a.0": 10}, "sort": {"_id": 1}}`},
+		{`{"_id": 1, "a": [[{"x": 10}]]}, {"_id": 2, "a": [{"x": 10}]}, {"_id": 3, "a": [{"x": [[10]]}]}`,
+			`{"key": {"$**": 1}, "name": "w"}`, `{"find": "c", "filter": {"a.0.x": {"$gte": 10}}, "sort": {"_id": 1}}`},
+		// Likewise an ordinary index on such a path.
+		{`{"_id": 1, "c": [[[7], 1]]}, {"_id": 2, "c": [[7]]}, {"_id": 3, "c": [[[1]]]}, {"_id": 4, "c": {"0": {"0": 7}}}`,
+			`{"key": {"c.0.0": -1}, "name": "x"}`, `{"find": "c", "filter": {"c.0.0": {"$gt": 5}}, "sort": {"_id": 1}, "hint": "x"}`},
 	} {
 		n.do("d", `{"drop": "c"}`)
 		n.do("d", `{"drop": "bare"}`)
 		n.ok("d", `{"createIndexes": "c", "indexes": [`+x.index+`]}`)
 		n.ok("d", `{"insert": "c", "documents": [`+x.docs+`]}`)
 		n.ok("d", `{"insert": "bare", "documents": [`+x.docs+`]}`)
-		want := strings.Join(n.first("d", strings.Replace(x.cmd, `"c"`, `"bare"`, 1)), "\n")
+		want := strings.Join(n.first("d", strings.Replace(strings.Replace(x.cmd, `"c"`, `"bare"`, 1), `, "hint": "x"`, "", 1)), "\n")
 		if got := strings.Join(n.first("d", x.cmd), "\n"); got != want {
 			t.Errorf("%d: %s\n%s\ninstead of\n%s", i, x.cmd, got, want)
 		}

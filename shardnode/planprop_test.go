@@ -20,7 +20,7 @@ func (n *testNode) rawDo(cmd bson.D) []byte {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return n.srv.Service.Run(nil, n.cl, &wire.Message{Body: body}, nil)
+	return n.srv.Service.Run(n.t.Context(), n.cl, &wire.Message{Body: body}, nil)
 }
 
 // outcome is what a command came to: an error's code, or its documents (values of a distinct, the n of a count).
@@ -87,6 +87,9 @@ type planRound struct {
 func newPlanRound(t *testing.T, n *testNode, seed uint64) *planRound {
 	r := &planRound{testNode: n, t: t, g: querytest.New(seed), coll: fmt.Sprintf("c%d", seed), bare: fmt.Sprintf("bare%d", seed), specs: map[string]bson.D{}}
 	r.g.Geo, r.g.Text = r.g.Chance(0.3), r.g.Chance(0.1)
+	if r.g.Chance(0.4) {
+		r.g.Places, r.g.Arrays = 0.4, 0.35
+	}
 	var collation bson.D
 	if r.g.Chance(0.2) {
 		collation = r.g.Collation()

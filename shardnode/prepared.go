@@ -2,10 +2,12 @@ package shardnode
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -27,11 +29,21 @@ type preparedTxns struct {
 	count atomic.Int64 // 0 where nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
-		open    map[string]storage.Timestamp // by promiseKey: when each was prepared, 0 where that is not known
-		settled []settledTxn                 // in the order of their commits
-		from    storage.Timestamp            // before it nothing is known of what was settled
-		lost    bool                         // nothing is known before the promises are loaded
+		open    map[string]openPromise // by promiseKey
+		settled []settledTxn           // in the order of their commits
+		from    storage.Timestamp      // before it nothing is known of what was settled
+		lost    bool                   // nothing is known before the promises are loaded
 	}
+}
+
+// openPromise is a prepared transaction that is not decided.
+type openPromise struct {
+	prepared storage.Timestamp // 0 where that is not known
+	touched  []catalog.UUID    // the collections that it writes to; nil where that is not known
+}
+
+func (p *openPromise) touches(c *catalog.Collection) bool {
+	return c == nil || p.touched == nil || slices.Contains(p.touched, c.UUID)
 }
 
 // settledTxn is a prepared transaction that committed: its coordinator decided for a time before the one that the commit
@@ -43,8 +55,17 @@ type settledTxn struct {
 
 // The notices of units that prepare, commit or forget a promise; a promise that is forgotten and was not committed is
 // aborted, or its commit was told before.
-func promiseNotice(state string, lsid []byte, number int64, decided storage.Timestamp) []byte {
-	return value.Doc(value.F("promise", value.NewString(state)), value.F("key", value.NewString(promiseKey(lsid, number))), value.F("decided", decided.Value()))
+func promiseNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
+	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(promiseKey(lsid, number)))}, more...)...)
+}
+
+// touchedField is what the notice of a promise says of the collections that its transaction writes to.
+func touchedField(collections []catalog.UUID) value.Field {
+	list := make([]value.Value, len(collections))
+	for i, c := range collections {
+		list[i] = c.Value()
+	}
+	return value.F("touched", value.NewArray(value.ArrayOf(list...)))
 }
 
 func promiseKey(lsid []byte, number int64) string { return string(coordinatorKey(lsid, number).Doc()) }
@@ -62,9 +83,15 @@ func (p *preparedTxns) hear(ts storage.Timestamp, notice []byte, now time.Time) 
 	switch value.Lookup(notice, "promise").Str() {
 	case "prepared":
 		if p.mu.open == nil {
-			p.mu.open = make(map[string]storage.Timestamp)
+			p.mu.open = make(map[string]openPromise)
 		}
-		p.mu.open[key] = ts
+		open := openPromise{prepared: ts, touched: []catalog.UUID{}}
+		for _, v := range value.Values(value.Lookup(notice, "touched").Doc()) {
+			if c, ok := catalog.UUIDFrom(v); ok {
+				open.touched = append(open.touched, c)
+			}
+		}
+		p.mu.open[key] = open
 	case "committed":
 		delete(p.mu.open, key)
 		for len(p.mu.settled) > 0 && p.mu.settled[0].at.Before(now.Add(-settledFor)) {
@@ -104,8 +131,8 @@ func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, err error) {
 	if p.mu.lost {
 		return true, nil
 	}
-	for _, prepared := range p.mu.open {
-		if prepared <= ts {
+	for _, o := range p.mu.open {
+		if o.prepared <= ts {
 			return true, nil
 		}
 	}
@@ -119,14 +146,35 @@ func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, err error) {
 	return false, nil
 }
 
+// causal tells a reader that comes after a time, and reads a collection or, for nil, several, whether it has to wait: a
+// transaction that was prepared by then may have been seen on another shard. What it waited for, it sees from upTo on: a
+// commit is heard of a moment before it is visible.
+func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait bool, upTo storage.Timestamp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.lost {
+		return true, 0
+	}
+	for _, o := range p.mu.open {
+		if o.prepared <= ts && o.touches(c) {
+			return true, 0
+		}
+	}
+	if n := len(p.mu.settled); n > 0 {
+		upTo = p.mu.settled[n-1].committed
+	}
+	return false, upTo
+}
+
 // loadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
 func (n *Node) loadPromises() error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	open := make(map[string]storage.Timestamp)
+	open := make(map[string]openPromise)
 	err := n.eachDoc(preparedNS, func(doc []byte) error {
-		id := value.Lookup(doc, "_id").Doc()
-		open[promiseKey(value.Lookup(id, "lsid").Doc(), safeInt64(value.Lookup(id, "txnNumber")))] = 0
+		if p, ok, _ := readPromise(doc); ok {
+			open[promiseKey(p.lsid, p.number)] = openPromise{}
+		}
 		return nil
 	})
 	if err != nil {
@@ -146,8 +194,58 @@ func (n *Node) loadPromises() error {
 // awaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
 // it has to see.
 func (n *Node) awaitPrepared(op *command.Op, ts storage.Timestamp) error {
+	return n.whilePrepared(op, func() (bool, error) { return n.prepared.at(ts) })
+}
+
+// awaitPromised holds a causal read, which comes after a time, until the transactions that had been prepared by then are
+// decided. The metadata of the cluster is not written in transactions, and what decides one may have to read it.
+func (n *Node) awaitPromised(op *command.Op, after storage.Timestamp) (upTo storage.Timestamp, err error) {
+	if n.prepared.count.Load() == 0 || command.CheckTxnDatabase(op.DB()) != nil {
+		return after, nil
+	}
+	coll := n.soleCollection(op)
+	err = n.whilePrepared(op, func() (wait bool, err error) {
+		wait, upTo = n.prepared.causal(after, coll)
+		return wait, nil
+	})
+	if err == nil {
+		err = n.waitVisible(op, upTo)
+	}
+	return max(after, upTo), err
+}
+
+// soleCollection is the only collection that a read looks at; nil where there may be others.
+func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
+	switch name := op.Req.Spec.Name; name {
+	case "find", "count", "distinct":
+	case "aggregate":
+		for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
+			for k := range value.Elements(stage.Doc()) {
+				if !ownStages[k] {
+					return nil
+				}
+			}
+		}
+	default:
+		return nil
+	}
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return nil
+	}
+	return n.Engine.Catalog().Lookup(op.Req.NS(coll))
+}
+
+// ownStages are those that only see the collection of their aggregate, however they are written.
+var ownStages = map[string]bool{
+	"$match": true, "$project": true, "$addFields": true, "$set": true, "$unset": true, "$group": true, "$sort": true, "$limit": true,
+	"$skip": true, "$count": true, "$unwind": true, "$sortByCount": true, "$replaceRoot": true, "$replaceWith": true, "$sample": true,
+	"$bucket": true, "$bucketAuto": true, "$redact": true, "$setWindowFields": true,
+}
+
+func (n *Node) whilePrepared(op *command.Op, waits func() (bool, error)) error {
 	for n.prepared.count.Load() > 0 {
-		wait, err := n.prepared.at(ts)
+		wait, err := waits()
 		if !wait {
 			return err
 		}
@@ -181,6 +279,10 @@ func (n *Node) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (n *Node) prepare(op *command.Op, t *openTxn) error {
+	if err := t.unit.CheckSize(); err != nil {
+		return err
+	}
+	t.unit.LimitTransaction(0)
 	s := n.retries.of(op)
 	parts := t.unit.TransactionOps()
 	if len(parts) == 0 {
@@ -193,7 +295,7 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 			err = putIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
 		}
 		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
-		u.Notice(promiseNotice("prepared", s.lsid, t.number, 0))
+		u.Notice(promiseNotice("prepared", s.lsid, t.number, touchedField(t.unit.Collections())))
 		return err
 	})
 	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
@@ -215,7 +317,7 @@ func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, par
 				return err
 			}
 		}
-		u.Notice(promiseNotice("forgotten", lsid, number, 0))
+		u.Notice(promiseNotice("forgotten", lsid, number))
 		return nil
 	})
 }
@@ -227,20 +329,42 @@ type promise struct {
 	parts  [][]byte
 }
 
+// readPromise reads a part of a stored promise; ok is false for a document that is none.
+func readPromise(doc []byte) (p promise, ok bool, err error) {
+	id := subdoc(doc, "_id")
+	p.lsid = subdoc(id, "lsid")
+	number, isNumber := value.Lookup(id, "txnNumber").AsInt64()
+	if _, err := cluster.ParseLSID(p.lsid, cluster.NoUser); err != nil || !isNumber || value.Lookup(id, "part").IsMissing() {
+		return p, false, nil
+	}
+	p.number = number
+	ops := value.Lookup(doc, "applyOps")
+	if ops.T != value.Array {
+		return p, true, mongoerr.Newf(mongoerr.BadValue, "the record of prepared transaction %d on session %s has no operations", number, value.ShowDoc(p.lsid))
+	}
+	p.parts = [][]byte{ops.Doc()}
+	return p, true, nil
+}
+
 // restorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
 func (n *Node) restorePrepared(ctx context.Context) error {
 	var promises []*promise
 	err := n.eachDoc(preparedNS, func(doc []byte) error {
-		id := value.Lookup(doc, "_id").Doc()
-		lsid, number := value.Lookup(id, "lsid").Doc(), safeInt64(value.Lookup(id, "txnNumber"))
-		ops := value.Lookup(doc, "applyOps").Doc()
+		part, ok, err := readPromise(doc)
+		if !ok {
+			n.warn("A document of "+preparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no promise", value.Show(value.Lookup(doc, "_id"))))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 		for _, p := range promises {
-			if p.number == number && string(p.lsid) == string(lsid) {
-				p.parts = append(p.parts, ops) // in the order of their _id, by which the collection was written
+			if p.number == part.number && string(p.lsid) == string(part.lsid) {
+				p.parts = append(p.parts, part.parts...) // in the order of their _id, by which the collection was written
 				return nil
 			}
 		}
-		promises = append(promises, &promise{lsid, number, [][]byte{ops}})
+		promises = append(promises, &part)
 		return nil
 	})
 	if err != nil {
@@ -250,7 +374,7 @@ func (n *Node) restorePrepared(ctx context.Context) error {
 		n.retries.mu.Lock()
 		s := known(n.retries.mu.sessions, p.lsid)
 		n.retries.mu.Unlock()
-		if s == nil || s.number > p.number || s.number == p.number && s.txn != nil && s.txn.state == txnCommitted {
+		if s.number > p.number || s.number == p.number && s.txn != nil && s.txn.state == txnCommitted {
 			err = n.forgetPromise(ctx, p.lsid, p.number, len(p.parts), relaxed) // it was decided, and carried out
 		} else {
 			err = n.restore(ctx, s, p)
@@ -262,40 +386,58 @@ func (n *Node) restorePrepared(ctx context.Context) error {
 	return nil
 }
 
-// restore opens a prepared transaction from its record.
+// restore opens a prepared transaction from its record, as a whole or not at all.
 func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	s.begin(p.number)
 	base := n.Engine.Snapshot()
 	t := &openTxn{number: p.number, state: txnPrepared, started: n.now(), prepared: base.Timestamp(), parts: len(p.parts), base: base,
-		unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
-	t.view, t.readConcern = t.unit.Snapshot(), value.Doc()
-	t.unit.SetTransaction(p.lsid, p.number)
+		unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker(), readConcern: value.Doc()}
 	s.txn, s.used, s.dirty = t, n.now(), true
 	s.enrol()
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
+	err := t.restoreOps(ctx, p)
+	if err != nil {
+		n.closeTxn(s, txnAborted)
+	}
+	return err
+}
+
+// restoreOps does a prepared transaction's operations again, in a unit that is new.
+func (t *openTxn) restoreOps(ctx context.Context, p *promise) error {
+	t.view, t.moved = t.unit.Snapshot(), nil
+	t.unit.SetTransaction(p.lsid, p.number)
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
-			if m, ok := movedWriteOf(v.Doc()); ok {
-				t.note(m)
-				continue
-			}
-			o, err := parseAppliedOp(i, v)
-			if err == nil {
-				err = t.locks.LockCollection(ctx, catalog.DBOf(o.ns), o.ns, lock.IX)
-			}
-			if err == nil {
-				err = o.apply(t.view, t.unit)
-			}
-			if err != nil {
-				return mongoerr.From(err).Prefix("a prepared transaction cannot be restored: ")
+			if err := t.restoreOp(ctx, i, v); err != nil {
+				return mongoerr.From(err).Prefix("prepared transaction " + itoa(int(p.number)) + " on session " + value.ShowDoc(p.lsid) + " cannot be restored: ")
 			}
 		}
 	}
 	return nil
 }
 
-// commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds.
+// restoreOp does one of a prepared transaction's operations again.
+func (t *openTxn) restoreOp(ctx context.Context, i int, v value.Value) error {
+	if v.T != value.Document {
+		return mongoerr.Newf(mongoerr.BadValue, "%s is no operation", value.Show(v))
+	}
+	if m, ok := movedWriteOf(v.Doc()); ok {
+		t.note(m)
+		return nil
+	}
+	o, err := parseAppliedOp(i, v)
+	if err == nil {
+		err = t.locks.LockCollection(ctx, catalog.DBOf(o.ns), o.ns, lock.IX)
+	}
+	if err == nil {
+		err = o.apply(t.view, t.unit)
+	}
+	return err
+}
+
+// commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds, and has room on
+// a full disk.
 func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationConcern) error {
 	t := s.txn
 	at := op.Arg("commitTimestamp")
@@ -303,17 +445,27 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 		return mongoerr.New(mongoerr.InvalidOptions, "commitTransaction for a prepared transaction must be run with a 'commitTimestamp'")
 	}
 	decided := storage.Timestamp(at.TimestampU64())
-	n.Engine.AdvanceClock(decided)
-	ctx := context.WithoutCancel(op)
-	t.unit.Notice(promiseNotice("committed", s.lsid, t.number, decided))
-	ts, err := n.Set.Commit(ctx, t.unit, wc)
+	ctx := storage.WithReserve(context.WithoutCancel(op))
+	if t.torn {
+		if err := n.reopen(ctx, s); err != nil {
+			return err
+		}
+	}
+	t.unit.LogEmptyTransaction() // whoever asks for the outcome later may ask this shard
+	t.unit.Notice(promiseNotice("committed", s.lsid, t.number, value.F("decided", decided.Value())))
+	s.noteTxnOnCommit(t.unit, n.Engine.Term(), t.moved)
+	t.unit.KeepClaims()
+	ts, err := commitAt(ctx, n, t.unit, decided, wc)
 	if ts == 0 && err != nil {
 		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
 			// The log may commit it yet. Whoever is primary next, this node too, knows, and opens it anew if it did not.
 			n.closeTxn(s, txnAborted)
 			return err
 		}
-		n.reopen(ctx, s)
+		t.torn = true
+		if again := n.reopen(ctx, s); again != nil {
+			n.warn("A prepared transaction whose commit failed cannot be opened again yet", again)
+		}
 		return err
 	}
 	if t.ts = ts; err != nil {
@@ -323,32 +475,40 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 	return nil
 }
 
-// reopen makes a prepared transaction whose commit failed anew, so that it can be committed again. A member that is no
-// primary any more leaves it to the one that is.
-func (n *Node) reopen(ctx context.Context, s *retrySession) {
+// reopen makes the unit of a prepared transaction whose commit failed anew, so that it can be committed again. Its locks and
+// claims go over to the new unit, so that nobody writes what it writes in between. Until that has been done as a whole, the
+// transaction is torn, and not committed.
+func (n *Node) reopen(ctx context.Context, s *retrySession) error {
 	t := s.txn
 	p := &promise{lsid: s.lsid, number: t.number}
 	for i := range t.parts {
 		doc, err := n.getDoc(preparedNS, preparedID(s.lsid, t.number, i))
-		if err != nil || doc == nil {
-			return
+		if err != nil {
+			return err
 		}
-		p.parts = append(p.parts, value.Lookup(doc, "applyOps").Doc())
-	}
-	n.closeTxn(s, txnAborted)
-	for n.notPrimary() == nil {
-		if err := n.restore(ctx, s, p); err == nil || !storage.ErrConflict(err) {
-			return
+		ops := value.Lookup(doc, "applyOps")
+		if ops.T != value.Array {
+			return mongoerr.Newf(mongoerr.InternalError, "the record of prepared transaction %d has no part %d", t.number, i)
 		}
-		n.closeTxn(s, txnAborted)
-		time.Sleep(time.Millisecond)
+		p.parts = append(p.parts, ops.Doc())
 	}
+	base := n.Engine.Snapshot()
+	unit := n.Engine.NewUnitOfWork(base)
+	unit.TakeOver(t.unit)
+	t.unit.Rollback()
+	t.base.Release()
+	t.unit, t.base = unit, base
+	if err := t.restoreOps(ctx, p); err != nil {
+		return err
+	}
+	t.torn = false
+	return nil
 }
 
 // abortPrepared carries out the decision to abort: the record goes first, so that no restart takes the promise up again.
 func (n *Node) abortPrepared(op *command.Op, s *retrySession) error {
 	t := s.txn
-	if err := n.forgetPromise(context.WithoutCancel(op), s.lsid, t.number, t.parts, durable); err != nil {
+	if err := n.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.lsid, t.number, t.parts, durable); err != nil {
 		return err
 	}
 	n.closeTxn(s, txnAborted)

@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,7 +17,7 @@ func TestReadersAndPromises(t *testing.T) {
 	lsid := value.Doc(value.F("id", value.NewString("s")))
 	now := time.Now()
 	hear := func(ts storage.Timestamp, state string, number int64, decided storage.Timestamp) {
-		p.hear(ts, promiseNotice(state, lsid, number, decided), now)
+		p.hear(ts, promiseNotice(state, lsid, number, value.F("decided", decided.Value())), now)
 	}
 	expect := func(at storage.Timestamp, wait, refused bool) {
 		t.Helper()
@@ -42,4 +44,53 @@ func TestReadersAndPromises(t *testing.T) {
 	expect(45, false, false)
 	p.hear(50, nil, now) // a snapshot is about to replace everything
 	expect(60, true, false)
+}
+
+// A prepared transaction whose commit failed let go of its documents, was done again upon whatever others had written by
+// then, and committed the part of it that could be done again.
+func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
+	n := newTestNode(t)
+	ctx := context.Background()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	n.ok("d", inTxn(`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 1, true))
+	n.ok("admin", inTxn(`{"prepareTransaction": 1}`, 1, false))
+	commit := inTxn(`{"commitTransaction": 1, "commitTimestamp": {"$timestamp": {"t": 1, "i": 1}}}`, 1, false)
+	// A change of the catalog that no lock keeps out makes the unit fail, and so does its record while a part of it is missing.
+	change := func() {
+		if err := n.srv.Node.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			c := s.Catalog().Lookup("d.c")
+			_, err := u.SetCollectionOptions(c, c.Options, value.Doc(value.F("collMod", value.NewString("c"))), nil)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stored []byte
+	if err := n.srv.Node.eachDoc(preparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ops := value.Values(value.Lookup(stored, "applyOps").Doc())
+	put := func(list ...value.Value) {
+		if err := n.srv.Node.putDoc(ctx, preparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change()
+	put(ops[0], value.NewString("damaged"))
+	for range 2 {
+		if n.code("admin", commit) == 0 {
+			t.Fatal("a part of the transaction was committed")
+		}
+		for _, id := range []string{"1", "2"} {
+			if got := n.code("d", `{"update": "c", "updates": [{"q": {"_id": `+id+`}, "u": {"$set": {"x": 7}}}], "maxTimeMS": 30}`); got != 50 {
+				t.Errorf("a write to document %s of the prepared transaction: code %d", id, got)
+			}
+		}
+	}
+	put(ops...)
+	n.ok("admin", commit)
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]" {
+		t.Errorf("%s", got)
+	}
+	n.ok("d", `{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 7}}, "multi": true}], "maxTimeMS": 5000}`)
 }

@@ -21,6 +21,23 @@ type profiler struct {
 	dbs    atomic.Pointer[map[string]dbProfile]
 	slowMS atomic.Int64
 	sample atomic.Pointer[float64]
+	level  atomic.Int32 // of the databases that the command has not set
+}
+
+// of is the setting of a database.
+func (p *profiler) of(db string) dbProfile {
+	if s, ok := (*p.dbs.Load())[db]; ok {
+		return s
+	}
+	return dbProfile{level: int(p.level.Load())}
+}
+
+// SetProfiling sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
+func (s *Server) SetProfiling(slowMS int64, rate float64, level int) {
+	p := &s.Node.admin.profiler
+	p.slowMS.Store(slowMS)
+	p.sample.Store(&rate)
+	p.level.Store(int32(level))
 }
 
 // dbProfile is the setting of one database: 0 off, 1 slow operations, 2 all.
@@ -52,7 +69,7 @@ func (n *Node) runProfile(op *command.Op, dst []byte) ([]byte, error) {
 	p := &n.admin.profiler
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := (*p.dbs.Load())[op.DB()]
+	was := p.of(op.DB())
 	slow, sample := p.slowMS.Load(), *p.sample.Load()
 	next, set, err := profileFilter(was, op.Arg("filter"))
 	if err != nil {
@@ -147,29 +164,50 @@ func (n *Node) opDone(op *command.Op, err error) {
 	n.sizes.Note(op)
 	n.sizes.work.Note(op)
 	n.latency.note(op)
-	p := &n.admin.profiler
-	d := op.Elapsed()
-	set := (*p.dbs.Load())[op.Req.DB]
-	slow := d.Milliseconds() >= p.slowMS.Load()
+	n.note(&execution{op: op, name: op.Req.Spec.Name, ns: opNS(op), stats: &op.Stats, err: err, took: op.Elapsed()})
+}
+
+// execution is what the log and the profiler tell of: a command, or one statement of a command that writes.
+type execution struct {
+	op        *command.Op
+	name      string
+	ns        string
+	stats     *command.Stats
+	statement []byte // nil for a command
+	upserted  bool
+	err       error
+	took      time.Duration
+}
+
+// ofStatements is true for a command whose statements are told of one by one.
+func (x *execution) ofStatements() bool {
+	return x.statement == nil && (x.name == "update" || x.name == "delete")
+}
+
+// note logs and profiles an execution where it was slow, or where the profiler takes all.
+func (n *Node) note(x *execution) {
+	p, op := &n.admin.profiler, x.op
+	set := p.of(op.Req.DB)
+	slow := x.took.Milliseconds() >= p.slowMS.Load()
 	if !slow && set.level < 2 && set.filter == nil {
 		return
 	}
 	logIt, profileIt := slow && p.sampled(), set.level == 2 || set.level == 1 && slow && p.sampled()
 	var doc []byte
 	if set.filter != nil {
-		doc = n.profileDoc(op, err, d)
+		doc = n.profileDoc(x)
 		ok, ferr := set.filter.Fork().Match(doc)
 		ok = ok && ferr == nil
 		logIt, profileIt = ok, ok && set.level > 0
 	}
-	if logIt && n.SlowLog != nil && !neverSlow(op.Req.Spec.Name) {
-		n.SlowLog(op.Client.ID, op.Req.Spec.Kind == command.Write, n.slowAttrs(op, err, d))
+	if logIt && n.SlowLog != nil && !neverSlow(x.name) {
+		n.SlowLog(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), n.slowAttrs(x))
 	}
-	if !profileIt || neverProfiled(op) {
+	if !profileIt || neverProfiled(op) || x.ofStatements() {
 		return
 	}
 	if doc == nil {
-		doc = n.profileDoc(op, err, d)
+		doc = n.profileDoc(x)
 	}
 	n.writeProfile(op.Req.DB, doc)
 }
@@ -188,13 +226,13 @@ func neverSlow(name string) bool {
 	return false
 }
 
-// neverProfiled is true for operations that would only tell of the profiler itself, and for those of no database.
+// neverProfiled is true for operations that tell of the profiler or the connection alone, and for those of no database.
 func neverProfiled(op *command.Op) bool {
 	switch op.Req.Spec.Name {
 	case "hello", "profile", "ping", "endSessions":
 		return true
 	}
-	return op.Stats.NS == op.Req.DB+".system.profile" || op.Req.DB == "local" || op.Req.DB == ""
+	return op.Req.DB == "local" || op.Req.DB == ""
 }
 
 func (n *Node) writeProfile(db string, doc []byte) {
@@ -220,7 +258,11 @@ func (n *Node) writeProfile(db string, doc []byte) {
 
 // appendCommand appends the request, and for a getMore what its cursor came from; a comment goes over from the one to the
 // other.
-func appendCommand(dst []byte, op *command.Op) []byte {
+func appendCommand(dst []byte, x *execution) []byte {
+	op := x.op
+	if x.statement != nil {
+		return value.Append(dst, "command", value.NewDocument(x.statement))
+	}
 	body := op.Req.Body
 	if op.Stats.Origin == nil {
 		return value.Append(dst, "command", value.NewDocument(command.Shown(body)))
@@ -232,19 +274,22 @@ func appendCommand(dst []byte, op *command.Op) []byte {
 	return value.Append(dst, "originatingCommand", value.NewDocument(op.Stats.Origin))
 }
 
-// common appends the figures that the log and the profiler tell alike.
-func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
-	st := &op.Stats
+// appendFigures appends what the log and the profiler tell alike.
+func (n *Node) appendFigures(dst []byte, x *execution) []byte {
+	st := x.stats
 	figure := func(k string, v int64, show bool) {
 		if show {
 			dst = value.Append(dst, k, value.NewInt64(v))
 		}
 	}
-	kind, name := op.Req.Spec.Kind, op.Req.Spec.Name
+	kind, name := x.op.Req.Spec.Kind, x.name
 	reads := kind == command.Read || name == "update" || name == "delete" || name == "findAndModify"
 	figure("cursorid", st.CursorID, st.CursorID != 0)
 	figure("keysExamined", st.KeysExamined, reads)
 	figure("docsExamined", st.DocsExamined, reads)
+	if st.CursorExhausted {
+		dst = value.Append(dst, "cursorExhausted", value.NewBool(true))
+	}
 	if st.HasSortStage {
 		dst = value.Append(dst, "hasSortStage", value.NewBool(true))
 	}
@@ -261,6 +306,13 @@ func (n *Node) appendFigures(dst []byte, op *command.Op) []byte {
 	}
 	figure("nMatched", st.NMatched, name == "update")
 	figure("nModified", st.NModified, name == "update")
+	if name == "update" && x.statement != nil {
+		n := int64(0)
+		if x.upserted {
+			n = 1
+		}
+		figure("nUpserted", n, true)
+	}
 	figure("ninserted", st.NInserted, name == "insert")
 	figure("ndeleted", st.NDeleted, name == "delete")
 	figure("nreturned", st.NReturned, name == "find" || name == "getMore" || name == "aggregate")
@@ -287,21 +339,24 @@ func (n *Node) appendFailure(dst []byte, err error) []byte {
 }
 
 // profileDoc is an operation as system.profile keeps it.
-func (n *Node) profileDoc(op *command.Op, err error, d time.Duration) []byte {
+func (n *Node) profileDoc(x *execution) []byte {
+	op := x.op
 	out, m := value.Begin(nil)
-	out = value.Append(out, "op", value.NewString(command.OpKind(op.Req.Spec.Name)))
-	out = value.Append(out, "ns", value.NewString(opNS(op)))
-	out = appendCommand(out, op)
-	out = n.appendFigures(out, op)
+	out = value.Append(out, "op", value.NewString(command.OpKind(x.name)))
+	out = value.Append(out, "ns", value.NewString(x.ns))
+	out = appendCommand(out, x)
+	out = n.appendFigures(out, x)
 	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
-	out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
-	out = value.Append(out, "protocol", value.NewString("op_msg"))
-	out = value.Append(out, "cpuNanos", value.NewInt64(d.Nanoseconds()))
-	out = value.Append(out, "millis", value.NewInt32(int32(d.Milliseconds())))
-	if op.Stats.PlanSummary != "" {
-		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
+	if x.statement == nil {
+		out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
+		out = value.Append(out, "protocol", value.NewString("op_msg"))
 	}
-	out = n.appendFailure(out, err)
+	out = value.Append(out, "cpuNanos", value.NewInt64(x.took.Nanoseconds()))
+	out = value.Append(out, "millis", value.NewInt32(int32(x.took.Milliseconds())))
+	if x.stats.PlanSummary != "" {
+		out = value.Append(out, "planSummary", value.NewString(x.stats.PlanSummary))
+	}
+	out = n.appendFailure(out, x.err)
 	out = value.Append(out, "ts", value.NewTime(n.now()))
 	out = value.Append(out, "client", value.NewString(hostOf(op.Client.Remote)))
 	if _, app := op.Client.Metadata(); app != "" {
@@ -313,26 +368,36 @@ func (n *Node) profileDoc(op *command.Op, err error, d time.Duration) []byte {
 }
 
 // slowAttrs are the attributes of the line "Slow query".
-func (n *Node) slowAttrs(op *command.Op, err error, d time.Duration) []byte {
+func (n *Node) slowAttrs(x *execution) []byte {
+	op, kind, ns := x.op, slowType(x.name), x.ns
+	if x.ofStatements() {
+		kind, ns = "command", op.Req.DB+".$cmd" // each statement has a line of its own
+	}
 	out, m := value.Begin(nil)
-	out = value.Append(out, "type", value.NewString(slowType(op.Req.Spec.Name)))
+	out = value.Append(out, "type", value.NewString(kind))
 	out = value.Append(out, "isFromUserConnection", value.NewBool(!op.Client.Internal && !op.Client.InProcess))
-	out = value.Append(out, "ns", value.NewString(opNS(op)))
-	out = value.Append(out, "collectionType", value.NewString(collectionType(catalog.CollOf(opNS(op)))))
+	out = value.Append(out, "ns", value.NewString(ns))
+	out = value.Append(out, "collectionType", value.NewString(collectionType(catalog.CollOf(ns))))
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
 	}
-	out = appendCommand(out, op)
-	if op.Stats.PlanSummary != "" {
-		out = value.Append(out, "planSummary", value.NewString(op.Stats.PlanSummary))
+	out = appendCommand(out, x)
+	if !x.ofStatements() {
+		if x.stats.PlanSummary != "" {
+			out = value.Append(out, "planSummary", value.NewString(x.stats.PlanSummary))
+		}
+		out = n.appendFigures(out, x)
 	}
-	out = n.appendFigures(out, op)
-	out = n.appendFailure(out, err)
-	out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
+	out = n.appendFailure(out, x.err)
+	if x.statement == nil {
+		out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
+	}
 	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
 	out = value.Append(out, "remote", value.NewString(op.Client.Remote))
-	out = value.Append(out, "protocol", value.NewString("op_msg"))
-	out = value.Append(out, "durationMillis", value.NewInt64(d.Milliseconds()))
+	if x.statement == nil {
+		out = value.Append(out, "protocol", value.NewString("op_msg"))
+	}
+	out = value.Append(out, "durationMillis", value.NewInt64(x.took.Milliseconds()))
 	return value.End(out, m)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -96,7 +97,7 @@ type queryShape struct {
 func shapeOfCommand(body []byte, db string) (s queryShape, ok bool) {
 	it := value.Walk(body)
 	k, v, more := it.Next()
-	if !more || !hasSettings(k) {
+	if !more || !shape.TakesSettings(k) {
 		return s, false
 	}
 	s.db, s.coll = db, shape.DatabaseAggregate
@@ -116,15 +117,6 @@ func shapeOfCommand(body []byte, db string) (s queryShape, ok bool) {
 	doc, _ := shape.Command(nil, db, body)
 	s.hash = shape.Hash(doc)
 	return s, true
-}
-
-// hasSettings is true for the commands that settings can be given for.
-func hasSettings(command []byte) bool {
-	switch string(command) {
-	case "find", "distinct", "aggregate":
-		return true
-	}
-	return false
 }
 
 func firstStage(pipeline value.Value) (doc []byte, ok bool) {
@@ -150,7 +142,7 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 	body := cmd.Doc()
 	db := value.Lookup(body, "$db")
 	it := value.Walk(body)
-	if k, _, ok := it.Next(); !ok || !hasSettings(k) {
+	if k, _, ok := it.Next(); !ok || !shape.TakesSettings(k) {
 		return s, nil, mongoerr.Newf(7746402, "QueryShape can not be computed for command: %s", value.Show(cmd))
 	}
 	if db.IsNullish() {
@@ -387,8 +379,8 @@ func checkIndexHint(path string, doc []byte) error {
 // reject refuses a query whose shape may not run.
 func (s *querySettings) reject(op *command.Op) error {
 	list := s.all()
-	if len(list) == 0 || !hasSettings([]byte(op.Req.Spec.Name)) {
-		return nil
+	if len(list) == 0 || !shape.TakesSettings([]byte(op.Req.Spec.Name)) || op.Client.Internal {
+		return nil // a router has looked for itself
 	}
 	shape, ok := shapeOfCommand(op.Req.Body, op.Req.DB)
 	if !ok {
@@ -402,30 +394,42 @@ func (s *querySettings) reject(op *command.Op) error {
 
 // apply restricts a query to the indexes that the settings of its command's shape name for its collection; they are
 // stronger than a hint, and weaker than an index filter.
-func (s *querySettings) apply(op *command.Op, q *query, pq *plan.Query) {
-	if len(s.all()) == 0 || op == nil {
+func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) {
+	set := s.of(op)
+	if set == nil {
 		return
+	}
+	for _, h := range hintList(value.Lookup(set, "indexHints")) {
+		ns := value.Lookup(h.Doc(), "ns").Doc()
+		if value.Lookup(ns, "db").Str() != catalog.DBOf(namespace) || value.Lookup(ns, "coll").Str() != catalog.CollOf(namespace) {
+			continue
+		}
+		f := &exec.IndexFilter{Indexes: value.Values(value.Lookup(h.Doc(), "allowedIndexes").Doc())}
+		pq.Allowed, pq.Hint = f.Allows, value.Value{}
+	}
+}
+
+// of gives the settings that a query runs by: of those that a router sends with it, since it saw the command as the client
+// wrote it, else the node's own for its shape; nil for none.
+func (s *querySettings) of(op *command.Op) []byte {
+	if op == nil || len(s.all()) == 0 && !op.Client.Internal {
+		return nil
 	}
 	body := op.Req.Body
 	if op.Req.Spec.Name == "explain" {
 		body = op.Req.Cmd.Doc()
 	}
+	if op.Client.Internal {
+		return value.Lookup(body, querySettingsParam).Doc()
+	}
 	shape, ok := shapeOfCommand(body, op.Req.DB)
 	if !ok {
-		return
+		return nil
 	}
-	set := s.find(shape.hash)
-	if set == nil {
-		return
+	if set := s.find(shape.hash); set != nil {
+		return set.settings
 	}
-	for _, h := range hintList(value.Lookup(set.settings, "indexHints")) {
-		ns := value.Lookup(h.Doc(), "ns").Doc()
-		if value.Lookup(ns, "db").Str() != catalog.DBOf(q.ns) || value.Lookup(ns, "coll").Str() != catalog.CollOf(q.ns) {
-			continue
-		}
-		f := &indexFilter{Indexes: value.Values(value.Lookup(h.Doc(), "allowedIndexes").Doc())}
-		pq.Allowed, pq.Hint = f.allows, value.Value{}
-	}
+	return nil
 }
 
 // querySettingsStage are the documents of $querySettings.

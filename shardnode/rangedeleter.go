@@ -2,83 +2,201 @@ package shardnode
 
 import (
 	"context"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// rangeDeleteBatch is how many documents a unit of the range deleter removes.
-const rangeDeleteBatch = 500
+// rangeDeleteUnit is how many documents a unit of the range deleter removes at most.
+const rangeDeleteUnit = 500
 
-// clearPending marks a range deletion as ready.
-func (n *Node) clearPending(ctx context.Context, id value.Value) error {
-	doc, err := n.getDoc(rangeDeletionsNS, id)
-	if err != nil || doc == nil {
-		return err
-	}
-	out, m := value.Begin(nil)
-	for k, v := range value.Elements(doc) {
-		if k != "pending" {
-			out = value.Append(out, k, v)
-		}
-	}
-	return n.putDoc(ctx, rangeDeletionsNS, value.End(out, m))
+// rangeDeletion is an entry of config.rangeDeletions: a range whose documents on this shard are orphans, or, while it is
+// pending, will be if the migration ends so.
+type rangeDeletion struct {
+	id      value.Value
+	ns      string
+	uuid    catalog.UUID
+	donor   string
+	rng     *keyRange
+	pending bool
+	delayed bool              // it waits for orphanCleanupDelaySecs, and for the queries that began before the range left
+	since   storage.Timestamp // when it was decided, 0 while it is pending
+	orphans int64             // how many documents of the range are here
 }
 
-// deleteRanges carries out the range deletions that are ready, of one collection or (ns empty) of all. Readers are not
-// waited for: whoever reads a document of the range does so from a snapshot of its own.
-func (m *migrations) deleteRanges(op *command.Op, ns string) error {
-	return m.n.eachDoc(rangeDeletionsNS, func(doc []byte) error {
-		if value.Lookup(doc, "pending").Truthy() || (ns != "" && value.Lookup(doc, "nss").Str() != ns) {
+// ID implements statedoc.Doc.
+func (d *rangeDeletion) ID() value.Value { return d.id }
+
+// Doc implements statedoc.Doc.
+func (d *rangeDeletion) Doc() []byte {
+	when := "now"
+	if d.delayed {
+		when = "delayed"
+	}
+	f := []value.Field{
+		value.F("_id", d.id), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
+		value.F("donorShardId", value.NewString(d.donor)), value.F("numOrphanDocs", value.NewInt64(d.orphans)), value.F("range", d.rng.doc()),
+		value.F("whenToClean", value.NewString(when)), value.F("keyPattern", value.NewDocument(d.rng.key.Doc())),
+	}
+	if d.pending {
+		return value.Doc(append(f, value.F("pending", value.NewBool(true)))...)
+	}
+	return value.Doc(append(f, value.F("timestamp", d.since.Value()))...)
+}
+
+func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
+	uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+	key, err := cluster.ParseShardKey(value.Lookup(doc, "keyPattern").Doc())
+	if err != nil {
+		return nil, err
+	}
+	rg := value.Lookup(doc, "range").Doc()
+	orphans, _ := value.Lookup(doc, "numOrphanDocs").AsInt64()
+	return &rangeDeletion{
+		id: value.Lookup(doc, "_id").Clone(), ns: value.Lookup(doc, "nss").Str(), uuid: uuid, donor: value.Lookup(doc, "donorShardId").Str(),
+		rng:     newKeyRange(key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc()),
+		pending: value.Lookup(doc, "pending").Truthy(), delayed: value.Lookup(doc, "whenToClean").Str() == "delayed",
+		since: storage.Timestamp(value.Lookup(doc, "timestamp").TimestampU64()), orphans: orphans,
+	}, nil
+}
+
+// rangeDeletions are the entries of config.rangeDeletions.
+func (n *Node) rangeDeletions() statedoc.Collection[*rangeDeletion] {
+	return statedoc.In(stateStore{n}, rangeDeletionsNS, readRangeDeletion)
+}
+
+// orphanDocs is how many of a collection's documents here are known to be orphans.
+func (n *Node) orphanDocs(c *catalog.Collection) (count int64) {
+	_ = n.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if !d.pending && d.uuid == c.UUID {
+			count += d.orphans
+		}
+		return nil
+	})
+	return min(count, c.Counters.Records.Load())
+}
+
+// clearPending marks a range deletion as ready, to be carried out at once: nobody has ever read the range here.
+func (m *migrations) clearPending(ctx context.Context, id value.Value, orphans int64) error {
+	return m.n.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
+		d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
+	})
+}
+
+// today is the time as range deletions note it.
+func (m *migrations) today() storage.Timestamp {
+	return storage.TimestampOf(uint32(m.n.now().Unix()), 0)
+}
+
+// due is how long a range deletion has to wait yet.
+func (m *migrations) due(d *rangeDeletion) time.Duration {
+	if !d.delayed {
+		return 0
+	}
+	end := time.Unix(int64(d.since.Seconds())+m.n.Params.Int("orphanCleanupDelaySecs"), 0)
+	return max(0, end.Sub(m.n.now()))
+}
+
+// sweep carries out the range deletions whose time has come, and says when to look again, 0 for not before it is woken. A
+// query keeps the snapshot that it began with, so that no deletion takes anything from it; those that are delayed wait for
+// the queries nevertheless, so that whoever looks at the shard itself finds what they read.
+func (m *migrations) sweep(op *command.Op) (next time.Duration, err error) {
+	m.state.readers.waiting.Store(false)
+	err = m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if d.pending || m.paused() != nil {
 			return nil
 		}
-		if err := m.pause(op, "suspendRangeDeletion"); err != nil {
-			return err
+		if wait := m.due(d); wait > 0 {
+			if next == 0 || wait < next {
+				next = wait
+			}
+			return nil
 		}
-		return m.deleteRange(op, doc)
+		if d.delayed && m.state.readers.readRange(d.uuid, m.state.ID, d.rng) {
+			return nil
+		}
+		return m.deleteNow(op, d.id)
 	})
+	return next, err
+}
+
+// paused is an error where the range deleter may not run.
+func (m *migrations) paused() error {
+	if m.n.Params.Bool("disableResumableRangeDeleter") {
+		return mongoerr.Newf(mongoerr.ResumableRangeDeleterDisabled, "the server parameter disableResumableRangeDeleter is true on shard %s, so that no range is deleted there", m.state.ID)
+	}
+	return nil
+}
+
+// deleteNow carries out a range deletion without looking at what it might wait for.
+func (m *migrations) deleteNow(op *command.Op, id value.Value) error {
+	if err := m.pause(op, "suspendRangeDeletion"); err != nil {
+		return err
+	}
+	return m.deleteRange(op, id)
 }
 
 // deleteRange carries out one range deletion, if it is still there: its reader may have it from a list that is old by
 // now. The range may have come back since, with documents that somebody else's deletion made way for.
-func (m *migrations) deleteRange(op *command.Op, doc []byte) error {
-	m.deleting.Lock()
-	defer m.deleting.Unlock()
-	now, err := m.n.getDoc(rangeDeletionsNS, value.Lookup(doc, "_id"))
-	if err != nil || now == nil || value.Lookup(now, "pending").Truthy() {
+func (m *migrations) deleteRange(op *command.Op, id value.Value) error {
+	select {
+	case m.deleting <- struct{}{}:
+		defer func() { <-m.deleting }()
+	case <-op.Done():
+		return op.Err()
+	}
+	d, ok, err := m.n.rangeDeletions().Get(id)
+	if err != nil || !ok || d.pending {
 		return err
 	}
-	ns := value.Lookup(doc, "nss").Str()
-	uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
-	key, err := cluster.ParseShardKey(value.Lookup(doc, "keyPattern").Doc())
-	if err != nil {
+	if err := m.removeRange(op, d.uuid, d.rng, &id); err != nil {
 		return err
 	}
-	rg := value.Lookup(doc, "range").Doc()
-	r := newKeyRange(key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc())
-	if err := m.removeRange(op, ns, uuid, r); err != nil {
-		return err
-	}
-	return m.n.removeDoc(op, rangeDeletionsNS, value.Lookup(doc, "_id"))
+	defer m.rangesChanged()
+	return m.n.rangeDeletions().Remove(op, id)
 }
 
-// removeRange deletes a range's documents, batch by batch.
-func (m *migrations) removeRange(op *command.Op, ns string, uuid catalog.UUID, r *keyRange) error {
+// rangesChanged wakes those who wait for a range deletion to be decided or carried out.
+func (m *migrations) rangesChanged() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.ranges != nil {
+		close(m.mu.ranges)
+		m.mu.ranges = nil
+	}
+}
+
+// nextChange is closed by the next rangesChanged.
+func (m *migrations) nextChange() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.ranges == nil {
+		m.mu.ranges = make(chan struct{})
+	}
+	return m.mu.ranges
+}
+
+// removeRange deletes a range's documents, in units of a bounded size, whatever the collection is called by now. For an entry of config.rangeDeletions it pauses
+// between batches (rangeDeleterBatchSize, rangeDeleterBatchDelayMS) and notes in the entry how many documents are left.
+func (m *migrations) removeRange(op *command.Op, uuid catalog.UUID, r *keyRange, entry *value.Value) error {
 	s := m.n.Engine.Snapshot()
 	defer s.Release()
-	c := s.Catalog().Lookup(ns)
-	if c == nil || c.UUID != uuid {
+	c := s.Catalog().LookupUUID(uuid)
+	if c == nil {
 		return nil
 	}
 	scan := s.Scan(c, storage.ScanOptions{})
 	defer scan.Close()
+	batch := m.rangeBatch()
 	for end := false; !end; {
 		var rids []storage.RecordID
-		for len(rids) < rangeDeleteBatch {
+		for limit := min(rangeDeleteUnit, batch); int64(len(rids)) < limit; {
 			if end = !scan.Next(); end {
 				break
 			}
@@ -93,20 +211,59 @@ func (m *migrations) removeRange(op *command.Op, ns string, uuid catalog.UUID, r
 		if len(rids) == 0 {
 			continue
 		}
-		if err := m.removeRecords(op, ns, uuid, r, rids); err != nil {
+		if err := m.removeRecords(op, uuid, r, rids, entry); err != nil {
 			return err
+		}
+		if batch -= int64(len(rids)); batch == 0 && entry != nil && !end {
+			if err := m.betweenBatches(op); err != nil {
+				return err
+			}
+		}
+		if batch == 0 {
+			batch = m.rangeBatch()
 		}
 	}
 	return scan.Err()
 }
 
-func (m *migrations) removeRecords(op *command.Op, ns string, uuid catalog.UUID, r *keyRange, rids []storage.RecordID) error {
+// rangeBatch is how many documents the range deleter removes without a pause.
+func (m *migrations) rangeBatch() int64 {
+	if n := m.n.Params.Int("rangeDeleterBatchSize"); n > 0 {
+		return n
+	}
+	return 1<<31 - 1
+}
+
+func (m *migrations) betweenBatches(op *command.Op) error {
+	if err := m.paused(); err != nil {
+		return err
+	}
+	return sleep(op, time.Duration(m.n.Params.Int("rangeDeleterBatchDelayMS"))*time.Millisecond)
+}
+
+// sleep waits, unless ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *migrations) removeRecords(op *command.Op, uuid catalog.UUID, r *keyRange, rids []storage.RecordID, entry *value.Value) error {
 	return m.n.writeUnit(op, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.SetFromMigrate()
-		c := s.Catalog().Lookup(ns)
-		if c == nil || c.UUID != uuid {
+		c := s.Catalog().LookupUUID(uuid)
+		if c == nil {
 			return nil
 		}
+		removed := int64(0)
 		for _, rid := range rids {
 			doc, ok, err := s.Get(c, rid)
 			if err != nil {
@@ -116,26 +273,89 @@ func (m *migrations) removeRecords(op *command.Op, ns string, uuid catalog.UUID,
 				if err := u.Delete(c, rid, append([]byte(nil), doc...), storage.NoInfo); err != nil {
 					return err
 				}
+				removed++
 			}
 		}
-		return nil
+		if entry == nil {
+			return nil
+		}
+		return m.n.rangeDeletions().UpdateIn(s, u, *entry, func(d *rangeDeletion) { d.orphans = max(0, d.orphans-removed) })
 	})
 }
 
-// deleteOverlapping removes what an earlier migration left in a range before it is received again.
-func (m *migrations) deleteOverlapping(op *command.Op, ns string, r *keyRange) error {
-	return m.n.eachDoc(rangeDeletionsNS, func(doc []byte) error {
-		if value.Lookup(doc, "nss").Str() != ns {
-			return nil
+// deleteOverlapping removes what earlier migrations left in a range before it is received again, whether it is due or not:
+// the queries that may still read it have snapshots of their own. It waits for a migration of a part of the range that is
+// not decided yet (receiveChunkWaitForRangeDeleterTimeoutMS).
+func (m *migrations) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID, r *keyRange) error {
+	limit := time.NewTimer(time.Duration(m.n.Params.Int("receiveChunkWaitForRangeDeleterTimeoutMS")) * time.Millisecond)
+	defer limit.Stop()
+	for {
+		changed, undecided := m.nextChange(), false
+		err := m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+			if d.uuid != uuid || cluster.CompareKeys(d.rng.minV, r.maxV) >= 0 || cluster.CompareKeys(r.minV, d.rng.maxV) >= 0 {
+				return nil
+			}
+			if d.pending {
+				undecided = true
+				return nil
+			}
+			if err := m.paused(); err != nil {
+				return err
+			}
+			return m.deleteRange(op, d.id)
+		})
+		if err != nil || !undecided {
+			return err
 		}
-		rg := value.Lookup(doc, "range").Doc()
-		low, high := value.Values(value.Lookup(rg, "min").Doc()), value.Values(value.Lookup(rg, "max").Doc())
-		if cluster.CompareKeys(low, r.maxV) >= 0 || cluster.CompareKeys(r.minV, high) >= 0 {
-			return nil
-		}
-		if value.Lookup(doc, "pending").Truthy() {
+		select {
+		case <-changed:
+		case <-limit.C:
 			return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "an earlier migration of a range of %s that overlaps this one is not decided yet", ns)
+		case <-op.Done():
+			return op.Err()
 		}
-		return m.deleteRange(op, doc)
-	})
+	}
+}
+
+// awaitCleanup waits until no range deletion of a collection is left that is decided.
+func (m *migrations) awaitCleanup(op *command.Op, ns string) error {
+	for {
+		changed, left := m.nextChange(), false
+		err := m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+			left = left || !d.pending && d.ns == ns
+			return nil
+		})
+		if err == nil && left {
+			err = m.paused()
+		}
+		if err != nil || !left {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-op.Done():
+			return op.Err()
+		}
+	}
+}
+
+// countRange counts the documents of a range.
+func (m *migrations) countRange(op *command.Op, uuid catalog.UUID, r *keyRange) (count int64, err error) {
+	s := m.n.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().LookupUUID(uuid)
+	if c == nil {
+		return 0, nil
+	}
+	scan := s.Scan(c, storage.ScanOptions{})
+	defer scan.Close()
+	for scan.Next() {
+		if r.contains(scan.Doc()) {
+			count++
+		}
+		if err := op.Check(); err != nil {
+			return 0, err
+		}
+	}
+	return count, scan.Err()
 }

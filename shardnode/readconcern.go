@@ -35,24 +35,25 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 			return nil, err
 		}
 	}
+	after := storage.Timestamp(rc.AfterClusterTime)
 	switch {
 	case rc.AtClusterTime != 0:
-		if err := n.waitFor(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
-			return nil, err
-		}
-		if err := n.awaitPrepared(op, storage.Timestamp(rc.AtClusterTime)); err != nil {
-			return nil, err
-		}
-		return n.Engine.SnapshotAt(storage.Timestamp(rc.AtClusterTime))
+		return snapshotAt(n, op, storage.Timestamp(rc.AtClusterTime))
 	case rc.Level == "linearizable":
 		if err := n.linearize(op); err != nil {
+			return nil, err
+		}
+		after = n.Engine.Visible()
+	}
+	if after != 0 {
+		if after, err = n.awaitPromised(op, after); err != nil {
 			return nil, err
 		}
 	}
 	if n.raft() != nil || rc.Level == "" || rc.Level == "local" || rc.Level == "available" {
 		return n.Engine.Snapshot(), nil
 	}
-	if n.Engine.Durable() < storage.Timestamp(rc.AfterClusterTime) {
+	if n.Engine.Durable() < after {
 		if err := n.Engine.Sync(op); err != nil {
 			return nil, err
 		}
@@ -60,12 +61,29 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	return n.Engine.MajoritySnapshot(), nil
 }
 
+// snapshotAt is the view at a time that other shards are read at, too. Transactions that are being committed come first: the
+// write that makes the time visible would put them behind it, and the reader would be refused. Others may have been prepared
+// before that write.
+func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
+	err := n.awaitPrepared(op, ts)
+	if err == nil {
+		err = n.waitFor(op, ts)
+	}
+	if err == nil {
+		err = n.awaitPrepared(op, ts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n.Engine.SnapshotAt(ts)
+}
+
 // raft is the set of several members that the node is in; nil for none.
 func (n *Node) raft() *replication.Raft {
 	if n.Repl == nil {
 		return nil
 	}
-	return n.Repl.member.Raft()
+	return n.Repl.Raft()
 }
 
 // linearize makes sure that the node is still primary, and has all that was acknowledged before the read.
@@ -108,7 +126,7 @@ func (n *Node) followTo(ctx context.Context, ts storage.Timestamp) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	n.Repl.askForNoop(ctx, ts)
+	n.Repl.AskForNoop(ctx, ts)
 	return n.waitVisible(ctx, ts)
 }
 
@@ -123,20 +141,4 @@ func (n *Node) waitVisible(ctx context.Context, ts storage.Timestamp) error {
 			return err
 		}
 	}
-}
-
-// askForNoop asks the primary to write at ts or later. Where it cannot be asked the reader waits for the next write.
-func (r *ReplSet) askForNoop(ctx context.Context, ts storage.Timestamp) {
-	s := r.state.Load()
-	if s.config == nil || r.opts.Ask == nil {
-		return
-	}
-	m := s.config.Member(s.leader)
-	if m == nil {
-		return
-	}
-	data := value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))
-	_, _ = r.opts.Ask(ctx, m.Host, value.Doc(value.F("appendOplogNote", value.NewInt32(1)), value.F("data", value.NewDocument(data)),
-		value.F("maxClusterTime", ts.Value()), value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))),
-		value.F("$db", value.NewString("admin"))))
 }

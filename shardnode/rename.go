@@ -7,7 +7,6 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -37,9 +36,6 @@ func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = r.from, "command"
 	w, err := n.newWriteOp(op)
 	if err != nil {
-		return dst, err
-	}
-	if err := n.checkVersion(op, r.from); err != nil {
 		return dst, err
 	}
 	cat := n.Engine.Catalog()
@@ -116,7 +112,7 @@ func (r *rename) checkNames() error {
 			return illegal("error with %s namespace: Invalid namespace: %s", side, ns)
 		case db == "local" && strings.HasPrefix(coll, "oplog."):
 			return illegal("Cannot rename collections to or from the oplog")
-		case strings.HasPrefix(coll, "system.") && !r.movableSystem(ns):
+		case strings.HasPrefix(coll, "system.") && !r.movableSystem(ns), ns == transactionsNS:
 			return illegal("error with %s namespace: Cannot rename system collections: %s", side, ns)
 		}
 	}
@@ -132,7 +128,7 @@ func (r *rename) movableSystem(ns string) bool {
 }
 
 func (n *Node) renameNamespace(w *writeOp, r *rename) error {
-	unlock, err := w.lock(lock.X, r.from, r.to)
+	unlock, err := w.lockVersioned(r.from, r.from, r.to)
 	if err != nil {
 		return err
 	}
@@ -242,7 +238,7 @@ func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, 
 		return nil, err
 	}
 	if len(indexes) > 0 {
-		if made, err = u.CreateIndexes(made, indexes); err != nil {
+		if _, err = u.CreateIndexes(made, indexes); err != nil {
 			return nil, err
 		}
 	}

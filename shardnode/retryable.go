@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -22,31 +23,38 @@ type retryTable struct {
 	mu struct {
 		sync.Mutex
 		sessions map[cluster.LogicalSessionID]*retrySession
+		// cut is when it was found that a part of the oplog which was not written down is gone, zero where none is. Sessions
+		// that are not known may have been in it, as long as those of before live.
+		cut time.Time
 	}
 	writes  int64             // how many statements there had been at the last flush
 	quiet   int               // how many flushes there have been since one had something to write
 	flushed storage.Timestamp // what the last flush but one saw: complete up to there
 	pending storage.Timestamp // what the last flush saw
+	saved   atomic.Uint64     // flushed, as it is stored
 }
 
 // retrySession is a session's newest retryable write. Who holds busy may use the rest.
 type retrySession struct {
-	busy   chan struct{}
-	number int64
-	runs   []stmtRun
-	image  []byte // the document that findAndModify answered
-	lsid   []byte
-	last   storage.OpTime // of the newest entry of that number
-	txn    *openTxn       // the transaction of that number, nil for retryable writes
-	used   time.Time
-	dirty  bool
-	// unsaved says that statements were executed that are not written down.
+	busy      chan struct{}
+	number    int64
+	runs      []stmtRun
+	image     []byte // the document that findAndModify answered
+	lsid      []byte
+	last      storage.OpTime // of the newest entry of that number
+	txn       *openTxn       // the transaction of that number, nil for retryable writes
+	used      time.Time
+	dirty     bool
+	committed bool // the transaction of that number has
+	// unsaved says that statements were executed, or a transaction has committed, and that is not written down.
 	unsaved bool
 	// incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
 	// not known may have been executed.
 	incomplete bool
-	left       *leftCommit // of that number, whose outcome is not known
-	mu         sync.Mutex  // held to change, and to read runs, last, number, unsaved and left, which may change without busy
+	// unknown says the same of whatever number comes first: the session is new, or its history is lost as a whole.
+	unknown bool
+	left    *leftCommit // of that number, whose outcome is not known
+	mu      sync.Mutex  // held to change, and to read runs, last, number, committed, unsaved and left, which may change without busy
 
 	parent   *retrySession              // of an internal transaction's session, nil for every other
 	of       int64                      // the parent's txnNumber that it is for
@@ -58,7 +66,7 @@ func (s *retrySession) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number, s.runs, s.image, s.txn, s.last, s.incomplete, s.left = number, nil, nil, nil, storage.NoOpTime, false, nil
-	s.unsaved = false
+	s.unsaved, s.committed = false, false
 }
 
 // stmtRun are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
@@ -116,6 +124,7 @@ func (n *Node) checkoutRetry(op *command.Op) (s *retrySession, release func(), e
 	if number > s.number {
 		n.abortTxn(s)
 		s.begin(number)
+		s.incomplete, s.unknown = s.unknown, false
 	}
 	s.used = op.Start
 	return s, release, nil
@@ -152,7 +161,11 @@ func (t *retryTable) take(op *command.Op) (s *retrySession, release func(), err 
 	if t.mu.sessions == nil {
 		t.mu.sessions = make(map[cluster.LogicalSessionID]*retrySession)
 	}
+	_, seen := t.mu.sessions[id]
 	s = sessionOf(t.mu.sessions, id)
+	if !seen && !t.mu.cut.IsZero() && op.Start.Sub(t.mu.cut) < cluster.SessionTimeout {
+		s.unknown = true
+	}
 	t.mu.Unlock()
 	select {
 	case <-s.busy:
@@ -197,6 +210,52 @@ func (s *retrySession) note(r stmtRun) {
 	}
 	r.id = r.id.Clone()
 	s.runs = append(s.runs, r)
+}
+
+// noteOnCommit has the session learn of a unit's statements in the moment in which they become visible. Its command may wait
+// for a write concern long after that, and by then the oplog's entries need no longer be read by whoever loads the table.
+func (s *retrySession) noteOnCommit(u *storage.UnitOfWork, term int64, runs []stmtRun) {
+	number := s.number
+	u.OnCommit(func(ts storage.Timestamp) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.number != number {
+			return
+		}
+		for _, r := range runs {
+			s.note(r)
+		}
+		s.last = storage.OpTime{TS: ts, Term: term}
+	})
+}
+
+// noteTxnOnCommit is noteOnCommit for the session's transaction, and for the statements of its client's session that the
+// transaction carries out.
+func (s *retrySession) noteTxnOnCommit(u *storage.UnitOfWork, term int64, moved []movedWrite) {
+	number := s.number
+	u.OnCommit(func(ts storage.Timestamp) {
+		at := storage.OpTime{TS: ts, Term: term}
+		s.committedAt(number, at)
+		if p := s.parent; p != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, m := range moved {
+				if _, known := p.ranBefore(m.stmt); p.number == s.of && !known {
+					p.note(stmtRun{m.stmt, m.stmt, m.op, m.id})
+					p.last = at
+				}
+			}
+		}
+	})
+}
+
+// committedAt notes that the session's transaction has committed.
+func (s *retrySession) committedAt(number int64, at storage.OpTime) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.number == number {
+		s.committed, s.unsaved, s.last = true, true, at
+	}
 }
 
 // wrote notes the session's newest entry.
@@ -299,20 +358,19 @@ func (w *writeOp) storedImage() []byte {
 	return value.Lookup(doc, "image").Doc()
 }
 
-// noteRun remembers what a statement did; one that changed nothing may run again.
-func (w *writeOp) noteRun(r *result) {
+// runOf is what a statement did that changed a document; one that changed nothing may run again.
+func (w *writeOp) runOf(r *result) stmtRun {
 	if w.session == nil {
-		return
+		return stmtRun{}
 	}
 	id := w.stmtID(int(w.stmt))
 	switch {
 	case !r.upserted.IsMissing():
-		w.ran(stmtRun{id, id, 'i', r.upserted})
-	case r.modified > 0:
-		w.ran(stmtRun{from: id, to: id, op: 'u'})
+		return stmtRun{id, id, 'i', r.upserted.Clone()}
 	case r.deleted > 0:
-		w.ran(stmtRun{from: id, to: id, op: 'd'})
+		return stmtRun{from: id, to: id, op: 'd'}
 	}
+	return stmtRun{from: id, to: id, op: 'u'}
 }
 
 // refuseMulti refuses statements on many documents in a retryable write: they cannot be told apart when retried.

@@ -2,6 +2,8 @@ package shardnode
 
 import (
 	"context"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -9,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // The durable half of the retryable writes' table: see retryTable.
@@ -30,10 +33,17 @@ func (n *Node) loadRetries() error {
 		return err
 	}
 	gap := complete != 0 && first > complete+1
+	cut := time.Time{}
+	if gap {
+		cut = n.now() // what was cut off was written before
+	}
 	err = n.eachDoc(transactionsNS, func(doc []byte) error {
-		if s := known(sessions, value.Lookup(doc, "_id").Doc()); s != nil {
-			s.readRecord(doc)
-			s.incomplete = gap
+		if s := known(sessions, subdoc(doc, "_id")); s != nil {
+			if err := s.readRecord(doc); err != nil {
+				n.warn("A document of "+transactionsNS+" is no record of a session", err)
+				s.incomplete = true
+			}
+			s.incomplete = s.incomplete || gap
 		}
 		return nil
 	})
@@ -48,9 +58,10 @@ func (n *Node) loadRetries() error {
 		return err
 	}
 	t.mu.Lock()
-	t.mu.sessions = sessions
+	t.mu.sessions, t.mu.cut = sessions, cut
 	t.mu.Unlock()
 	t.flushed, t.pending = complete, complete
+	t.saved.Store(uint64(complete))
 	return nil
 }
 
@@ -93,7 +104,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 	}
 	s.used, s.last, s.dirty = time.UnixMilli(e.WallMS), e.At, true
 	if commit {
-		s.txn = &openTxn{number: s.number, state: txnCommitted, ts: e.At.TS}
+		s.txn, s.committed = &openTxn{number: s.number, state: txnCommitted, ts: e.At.TS}, true
 		return
 	}
 	made := value.Value{}
@@ -125,8 +136,8 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		default:
 			// It is at work, perhaps for longer than what is written below may wait for.
 			s.mu.Lock()
-			if s.unsaved && len(s.runs) > 0 {
-				records = append(records, record{s.lsid, s.record(n.now(), false), s})
+			if s.unsaved && (len(s.runs) > 0 || s.committed) {
+				records = append(records, record{s.lsid, s.record(n.now()), s})
 				s.unsaved = false
 			}
 			s.mu.Unlock()
@@ -134,12 +145,15 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		}
 		s.mu.Lock()
 		switch {
+		case s.unsaved && s.committed: // perhaps the command that committed it does not know yet
+			records = append(records, record{s.lsid, s.record(s.used), s})
+			s.dirty, s.unsaved = false, false
 		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
 		case s.used.Before(limit), s.outdated():
 			records = append(records, record{id: s.lsid, of: s})
 			delete(t.mu.sessions, id)
 		case s.dirty || s.unsaved:
-			records = append(records, record{s.lsid, s.record(s.used, s.txn != nil && s.txn.state == txnCommitted), s})
+			records = append(records, record{s.lsid, s.record(s.used), s})
 			s.dirty, s.unsaved = false, false
 		}
 		s.mu.Unlock()
@@ -179,18 +193,27 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	if t.flushed == 0 || t.quiet > 1 {
 		return nil
 	}
-	return n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return t.saveProgress(ctx, n)
+}
+
+// saveProgress stores the time up to which the table is written down.
+func (t *retryTable) saveProgress(ctx context.Context, n *Node) error {
+	err := n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := collectionFor(s, u, retryProgressNS)
 		if err != nil {
 			return err
 		}
 		return putRecord(s, u, c, retryProgressID, value.Doc(value.F("_id", retryProgressID), value.F("ts", t.flushed.Value())))
 	})
+	if err == nil {
+		t.saved.Store(uint64(t.flushed))
+	}
+	return err
 }
 
 // record is a session as config.transactions keeps it; its number is that of a retryable write or of a transaction that has
 // committed. mu is held.
-func (s *retrySession) record(used time.Time, committed bool) []byte {
+func (s *retrySession) record(used time.Time) []byte {
 	runs := make([]value.Value, len(s.runs))
 	for i, r := range s.runs {
 		f := []value.Field{value.F("from", value.NewInt32(r.from)), value.F("to", value.NewInt32(r.to)), value.F("op", value.NewStringBytes([]byte{r.op}))}
@@ -201,29 +224,68 @@ func (s *retrySession) record(used time.Time, committed bool) []byte {
 	}
 	fields := []value.Field{value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
 		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
-	if committed {
+	if s.committed {
 		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
 	}
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// readRecord is the other way round.
-func (s *retrySession) readRecord(doc []byte) {
-	s.begin(safeInt64(value.Lookup(doc, "txnNum")))
-	s.used = value.Lookup(doc, "lastWriteDate").Time()
-	last := value.Lookup(doc, "lastWriteOpTime").Doc()
+// subdoc is a field's document, nil where it is none.
+func subdoc(doc []byte, field string) []byte {
+	if v := value.Lookup(doc, field); v.T == value.Document {
+		return v.Doc()
+	}
+	return nil
+}
+
+// readRecord is the other way round. Of what is no record as much is taken as can be: its statements are not all known.
+func (s *retrySession) readRecord(doc []byte) error {
+	number, ok := value.Lookup(doc, "txnNum").AsInt64()
+	if !ok || number < 0 {
+		return mongoerr.Newf(mongoerr.BadValue, "txnNum of %s is no transaction number", value.Show(value.Lookup(doc, "_id")))
+	}
+	s.begin(number)
+	if used := value.Lookup(doc, "lastWriteDate"); used.T == value.DateTime {
+		s.used = used.Time()
+	}
+	last := subdoc(doc, "lastWriteOpTime")
 	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: safeInt64(value.Lookup(last, "t"))}
 	if value.Lookup(doc, "state").Str() == "committed" {
-		s.txn = &openTxn{number: s.number, state: txnCommitted, ts: s.last.TS}
+		s.txn, s.committed = &openTxn{number: s.number, state: txnCommitted, ts: s.last.TS}, true
 	}
-	for _, v := range value.Values(value.Lookup(doc, "statements").Doc()) {
-		d := v.Doc()
-		s.runs = append(s.runs, stmtRun{
-			from: int32(safeInt64(value.Lookup(d, "from"))), to: int32(safeInt64(value.Lookup(d, "to"))),
-			op: value.Lookup(d, "op").Str()[0], id: value.Lookup(d, "id").Clone(),
-		})
+	list := value.Lookup(doc, "statements")
+	if list.IsMissing() {
+		return nil
 	}
+	if list.T != value.Array {
+		return mongoerr.Newf(mongoerr.TypeMismatch, "statements of %s is no array", value.Show(value.Lookup(doc, "_id")))
+	}
+	for _, v := range value.Values(list.Doc()) {
+		r, ok := readRun(v)
+		if !ok {
+			return mongoerr.Newf(mongoerr.BadValue, "%s is no statement of %s", value.Show(v), value.Show(value.Lookup(doc, "_id")))
+		}
+		s.runs = append(s.runs, r)
+	}
+	return nil
 }
+
+// readRun reads the statements of one kind.
+func readRun(v value.Value) (r stmtRun, ok bool) {
+	if v.T != value.Document {
+		return r, false
+	}
+	from, isFrom := value.Lookup(v.Doc(), "from").AsInt64()
+	to, isTo := value.Lookup(v.Doc(), "to").AsInt64()
+	op := value.Lookup(v.Doc(), "op").Str()
+	if !isFrom || !isTo || from < 0 || to < from || to >= math.MaxInt32 || to-from > maxRun || len(op) != 1 || !strings.Contains("iud", op) {
+		return r, false
+	}
+	return stmtRun{from: int32(from), to: int32(to), op: op[0], id: value.Lookup(v.Doc(), "id").Clone()}, true
+}
+
+// maxRun bounds what one entry of a record can claim: no session has so many statements under one number.
+const maxRun = 10_000_000
 
 // putRecord replaces the document with an _id, or removes it where doc is nil.
 func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, id value.Value, doc []byte) error {
@@ -240,30 +302,41 @@ func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection
 	case doc == nil:
 		return nil
 	}
-	_, err = u.Insert(c, doc, storage.NoInfo)
-	return err
+	return insertUnseen(u, c, doc)
 }
 
 // retryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
 // Transactions that are open when the node steps down end there.
 func (n *Node) retryService() replication.Service {
 	return replication.Service{
-		Name: "RetryableWrites",
+		Name: "RetryableWrites", Vital: true,
 		StepUp: func(ctx context.Context, _ int64) error {
-			if err := n.loadRetries(); err != nil {
-				return err
+			err := n.loadRetries()
+			if err == nil {
+				err = n.restorePrepared(storage.WithReserve(ctx))
 			}
-			return n.restorePrepared(storage.WithReserve(ctx))
+			if err != nil {
+				n.abortTxns() // they are restored again
+			}
+			return err
 		},
 		Run: func(ctx context.Context, _ int64) {
 			defer n.abortTxns()
 			tick := time.NewTicker(retryFlushEvery)
 			defer tick.Stop()
+			// What whoever loads the table next reads of the oplog stays there.
+			pin, err := n.Engine.PinOplog(storage.Timestamp(n.retries.saved.Load()))
+			if err == nil {
+				defer pin.Release()
+			}
 			for {
 				select {
 				case <-tick.C:
 					n.expireTxns()
 					_ = n.flushRetries(ctx) // the oplog still has what was not written down
+					if pin != nil {
+						pin.Advance(storage.Timestamp(n.retries.saved.Load()))
+					}
 				case <-ctx.Done():
 					return
 				}

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -212,4 +215,72 @@ func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
 	if got := n.first("d", `{"find": "c", "filter": {"_id": 1}}`); len(got) != 1 || got[0] != "{ _id: 1, x: 1 }" {
 		t.Errorf("executed again: %v", got)
 	}
+}
+
+// A write that waits for a member which is down kept its session busy, and the table's flush passed it by while it moved on
+// the time up to which the table is complete: after an election the write ran again, and a transaction that had committed
+// was denied.
+func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
+	m := newTestMembers(t, time.Minute)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	all := func(cmd string) string { return cmd[:len(cmd)-1] + `, "writeConcern": {"w": 3}}` }
+	raise := inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 1)
+	commit := otherSession(inTxn(`{"commitTransaction": 1}`, 1, false))
+	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}]}`, 1, true)))
+	back := m.down(n)
+	var waiting sync.WaitGroup
+	for cmd, db := range map[string]string{all(raise): "d", all(commit): "admin"} {
+		waiting.Add(1)
+		go func() {
+			defer waiting.Done()
+			other := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
+			if r := other.do(db, cmd); r["ok"] != 1.0 {
+				t.Errorf("%s: %v", cmd, r)
+			}
+		}()
+	}
+	const want = "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]"
+	for end := time.Now().Add(20 * time.Second); fmt.Sprint(n.first("d", `{"find": "c"}`)) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was written")
+		}
+	}
+	for range 3 {
+		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.forgetSessions()
+	if r := n.ok("d", raise); r["retriedStmtIds"] == nil {
+		t.Errorf("the write sent again: %v", r)
+	}
+	n.ok("admin", commit)
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	back()
+	waiting.Wait()
+}
+
+// Where a part of the oplog was gone before the table was written down, only the sessions that the table had were known to be
+// incomplete: a write of any other that was sent again ran twice.
+func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
+	before := value.Doc(value.F("_id", retryProgressID), value.F("ts", storage.Timestamp(1).Value()))
+	if err := n.srv.Node.putDoc(context.Background(), retryProgressNS, before); err != nil {
+		t.Fatal(err)
+	}
+	n.forgetSessions()
+	raise := `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`
+	runSteps(t, n, []step{
+		{inSession(raise, 5), 217},
+		{inSession(raise, 6), 0},
+	})
+	if got := n.code("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 3, false))); got != 217 {
+		t.Errorf("a commit of a session that is not known: code %d", got)
+	}
+	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 4, true)))
+	n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 4, false)))
 }

@@ -64,10 +64,12 @@ func (d *rwDefaults) apply(op *command.Op) {
 	if cur == nil || op.Client.InProcess || op.Client.Internal {
 		return
 	}
-	if cur.write != nil && op.Req.WriteConcern == nil && op.Req.Spec.WriteConcern {
+	// A transaction reads as its first statement says, and its writes wait as its end does.
+	inTxn := op.InTransaction()
+	if cur.write != nil && op.Req.WriteConcern == nil && op.Req.Spec.WriteConcern && (!inTxn || op.EndsTransaction()) {
 		op.Req.WriteConcern = cur.write
 	}
-	if cur.read != nil && op.Req.ReadConcern == nil && op.Req.Spec.ReadConcern && op.Req.Spec.Kind == command.Read {
+	if cur.read != nil && (!inTxn || op.Req.StartTxn) && op.Req.ReadConcern == nil && op.Req.Spec.ReadConcern && op.Req.Spec.Kind == command.Read {
 		op.Req.ReadConcern, op.Req.ReadByDefault = cur.read, true
 	}
 }

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -59,7 +60,7 @@ func (t *retryTable) history(since storage.Timestamp) [][]byte {
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
 		if len(s.runs) > 0 && s.last.TS >= since {
-			out = append(out, s.record(s.used, false))
+			out = append(out, s.record(s.used))
 		}
 		s.mu.Unlock()
 	}
@@ -114,6 +115,34 @@ func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
 	})
 }
 
+// takeForHistory takes a session whose history of a txnNumber is to be taken up. What is newer wins: an open transaction of a
+// lower number will be aborted, as the client would abort it by going on here, and one that has promised to commit is waited
+// for. So are the internal transactions that carry out a write of the session.
+func (n *Node) takeForHistory(ctx context.Context, s *retrySession, number int64) (release func(), err error) {
+	for try := 0; ; try++ {
+		select {
+		case <-s.busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		release := func() { s.busy <- struct{}{} }
+		child := s.openChild(number)
+		promised := number > s.number && s.txn != nil && s.txn.state == txnPrepared
+		if number < s.number || child == nil && !promised {
+			return release, nil
+		}
+		release()
+		if promised {
+			err = cluster.Backoff(ctx, try)
+		} else {
+			err = n.endChild(ctx, child)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
 // adoptSession merges a record into the table and gives what is to be stored of it; nil where this shard knows better.
 func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte, err error) {
 	t := &n.retries
@@ -123,20 +152,20 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 	if s == nil {
 		return nil, nil, nil
 	}
-	select {
-	case <-s.busy:
-		defer func() { s.busy <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
 	from := newRetrySession()
-	from.readRecord(rec)
+	if err := from.readRecord(rec); err != nil {
+		return nil, nil, err
+	}
+	release, err := n.takeForHistory(ctx, s, from.number)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
 	switch {
 	case from.number < s.number, from.number == s.number && s.txn != nil:
 		return nil, nil, nil
-	case from.number > s.number && s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared):
-		return nil, nil, nil // the session has gone on to a transaction here: nothing of before is retried
 	case from.number > s.number:
+		n.abortTxn(s)
 		s.begin(from.number)
 		s.used = from.used
 	}
@@ -153,5 +182,5 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.record(s.used, false), image, nil
+	return s.record(s.used), image, nil
 }

@@ -94,8 +94,13 @@ func (m *migrations) shardSpecs() []command.Spec {
 		},
 		{
 			Name: "_shardsvrParticipantBlock", Roles: command.Shard, AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true,
-			Fields: []command.Field{command.Req("blockType", command.TString), command.Opt("reason", command.TObject)},
+			Fields: []command.Field{command.Req("blockType", command.TString), command.Opt("reason", command.TObject), command.Req("id", command.TOther)},
 			Run:    m.runParticipantBlock,
+		},
+		{
+			Name: "_shardsvrRenameCollectionParticipant", Roles: command.Shard, AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, WriteConcern: true,
+			Fields: []command.Field{command.Req("to", command.TString), command.Req("sourceUUID", command.TOther)},
+			Run:    m.runRenameParticipant,
 		},
 	}
 }
@@ -154,25 +159,59 @@ func missingIndexes(n int) error {
 func (m *migrations) runParticipantBlock(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	why := value.Lookup(op.Req.Doc("reason"), "command").Str()
+	id, ok := catalog.UUIDFrom(op.Arg("id"))
+	if !ok {
+		return dst, mongoerr.New(mongoerr.InvalidUUID, "id is no UUID")
+	}
 	switch kind := op.Req.Str("blockType"); kind {
 	case "Unblock":
-		m.state.Catalog.InvalidateCollection(ns)
-		m.state.EndCritical(ns, why)
+		m.state.forget(ns)
+		m.state.EndDDL(ns, id)
 	case "Writes", "ReadsAndWrites":
-		unlock, err := m.n.lockCollection(op, ns, lock.X)
+		take := m.n.lockCollection
+		if catalog.CollOf(ns) == "" {
+			take = m.n.lockDatabase
+		}
+		unlock, err := take(op, ns, lock.X)
 		if err != nil {
 			return dst, err
 		}
 		defer unlock()
-		c, err := m.state.EnterCritical(ns, why)
-		if err != nil {
-			return dst, err
-		}
-		if kind == "ReadsAndWrites" {
-			m.state.BlockReads(c)
-		}
+		return dst, m.state.EnterDDL(ns, why, id, kind == "ReadsAndWrites")
 	default:
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", kind)
 	}
 	return dst, nil
+}
+
+// runRenameParticipant renames what this shard has of a collection, and drops the target's part. It may be repeated: what has
+// the source's UUID under the new name was renamed before.
+func (m *migrations) runRenameParticipant(op *command.Op, dst []byte) ([]byte, error) {
+	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
+	uuid, ok := catalog.UUIDFrom(op.Arg("sourceUUID"))
+	if !ok {
+		return dst, mongoerr.New(mongoerr.InvalidUUID, "sourceUUID is no UUID")
+	}
+	l := m.n.ddl.m.NewLocker()
+	defer l.UnlockAll()
+	if err := lockAll(op, l, lock.X, []string{from, to}); err != nil {
+		return dst, err
+	}
+	return dst, m.n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
+		if target != nil && target.UUID == uuid {
+			return nil
+		}
+		if target != nil {
+			m.n.forget(u, target)
+		}
+		if c != nil && c.UUID == uuid {
+			_, err := u.RenameCollection(c, to, target, false)
+			return err
+		}
+		if target != nil {
+			return u.DropCollection(target)
+		}
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -22,6 +23,7 @@ type ShardState struct {
 	Registry  *cluster.Registry
 	Clock     *cluster.VectorClock
 	moved     chan struct{} // the config server's members may be others
+	readers   readers
 
 	mu struct {
 		sync.Mutex
@@ -35,6 +37,10 @@ type criticalSection struct {
 	reads bool
 	ended chan struct{}
 	why   string
+
+	// Of a DDL: who coordinates it is asked, by one operation at a time, whether it still holds the section.
+	ddl    catalog.UUID
+	asking sync.Mutex
 }
 
 // NewShardState makes the state of a shard.
@@ -69,14 +75,57 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	return c
 }
 
-// EndCritical ends the critical section that was begun for a reason, where it still holds the name.
-func (s *ShardState) EndCritical(name, why string) {
+// EnterDDL begins a critical section of a DDL. DDL on one name is serialised by who coordinates it: one that stands there
+// already was left behind, and is taken over.
+func (s *ShardState) EnterDDL(name, why string, id catalog.UUID, reads bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.critical[name]; c != nil {
+		if c.ddl.IsZero() {
+			return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
+		}
+		close(c.ended)
+	}
+	s.mu.critical[name] = &criticalSection{reads: reads, ended: make(chan struct{}), why: why, ddl: id}
+	return nil
+}
+
+// EndDDL ends a DDL's critical section, where it still holds the name.
+func (s *ShardState) EndDDL(name string, id catalog.UUID) {
 	s.mu.Lock()
 	c := s.mu.critical[name]
 	s.mu.Unlock()
-	if c != nil && c.why == why {
+	if c != nil && c.ddl == id {
 		s.LeaveCritical(name, c)
 	}
+}
+
+// leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
+const leftOverAfter = 200 * time.Millisecond
+
+// endLeftOver ends a DDL's critical section that nobody holds any more: the config server was restarted, or its message that
+// the DDL is over was lost.
+func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSection) {
+	if !c.asking.TryLock() {
+		return
+	}
+	defer c.asking.Unlock()
+	reply, err := cluster.Run(ctx, s.Registry.Config(), value.Doc(
+		value.F("_configsvrHoldsCriticalSection", c.ddl.Value()), value.F("$db", value.NewString("admin"))))
+	if err != nil || value.Lookup(reply, "held").Truthy() {
+		return // asked again by who still waits
+	}
+	s.forget(name)
+	s.LeaveCritical(name, c)
+}
+
+// forget makes the next use of a collection, or of a database and its collections, ask the config server.
+func (s *ShardState) forget(name string) {
+	if catalog.CollOf(name) == "" {
+		s.Catalog.PurgeDatabase(name)
+		return
+	}
+	s.Catalog.InvalidateCollection(name)
 }
 
 // EndAllCritical ends every critical section: the node is no primary any more, and who began them may ask another to end them.
@@ -132,7 +181,7 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	}
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
 	if c := s.section(ns, write); c != nil {
-		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why)}
+		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}
 	}
 	if !received.IsIgnored() {
 		err = s.compare(op, ns, received)
@@ -213,17 +262,12 @@ func (s *ShardState) senderIsNewer(ctx context.Context, ns string, received clus
 type criticalError struct {
 	section *criticalSection
 	stale   *mongoerr.Error
+	state   *ShardState
+	name    string
 }
 
 func (e *criticalError) Error() string { return e.stale.Error() }
 func (e *criticalError) Unwrap() error { return e.stale }
-
-// passes tells whether an operation that has waited for a critical section goes on: one of those that several shards run
-// whatever their versions. Were it refused, the router would run it again on the shards that have done their part.
-func (e *criticalError) passes(op *command.Op) bool {
-	v, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
-	return err == nil && v.IsIgnored()
-}
 
 // waitCritical holds an operation that met a critical section until the section ends.
 func waitCritical(ctx context.Context, err error) error {
@@ -231,11 +275,21 @@ func waitCritical(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	select {
-	case <-c.section.ended:
-		return c.stale
-	case <-ctx.Done():
-		return ctx.Err()
+	var ask <-chan time.Time
+	if !c.section.ddl.IsZero() {
+		t := time.NewTicker(leftOverAfter)
+		defer t.Stop()
+		ask = t.C
+	}
+	for {
+		select {
+		case <-c.section.ended:
+			return c.stale
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ask:
+			c.state.endLeftOver(ctx, c.name, c.section)
+		}
 	}
 }
 
@@ -245,7 +299,7 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 		return err
 	}
 	if c := s.section(db, op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL); c != nil {
-		return &criticalError{c, cluster.StaleDbVersion(db, received, nil)}
+		return &criticalError{c, cluster.StaleDbVersion(db, received, nil), s, db}
 	}
 	for try := 0; ; try++ {
 		info, err := s.Catalog.Database(op, db)
@@ -267,21 +321,25 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 
 // ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have moved on
 // and documents with it, so the filter has to be of the very version that was checked.
-func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error) {
+func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, *cluster.ChunkMap, error) {
 	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
-	if err != nil || received.IsIgnored() {
-		return s.Ownership(op, c), err
+	if err != nil {
+		return nil, nil, err
 	}
 	info, err := s.Catalog.Collection(op, c.NS)
 	switch {
+	case received.IsIgnored() && (err != nil || info.Map == nil):
+		return nil, nil, nil
 	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
-		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+		return nil, nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case info.Map == nil:
-		return nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+		return nil, nil, cluster.CheckShardVersion(c.NS, received, cluster.Unsharded, s.ID)
+	case received.IsIgnored():
+		return s.filter(info.Map), info.Map, nil
 	}
-	return s.filter(info.Map), cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
+	return s.filter(info.Map), info.Map, cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
 }
 
 // Ownership implements Sharding. The filter keeps the placement it was made with for as long as the query lives.
@@ -295,8 +353,8 @@ func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc [
 
 // filter passes the documents that this shard owns by a placement; nil where that is all.
 func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) bool {
-	if m.Len() == len(m.ChunksOf(s.ID)) && len(m.Shards()) == 1 {
-		return nil // every chunk is here
+	if ids := m.Shards(); len(ids) == 1 && ids[0] == s.ID {
+		return nil // every chunk is here; a query keeps its snapshot where that changes (metadata.mayAdvance)
 	}
 	key := m.Key
 	var vals []value.Value

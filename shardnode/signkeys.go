@@ -35,7 +35,7 @@ func (k ownKeys) InsertKey(ctx context.Context, key cluster.SigningKey) error {
 	return k.n.putDoc(ctx, keysNS, key.Doc())
 }
 
-// keyCheck is how often the primary looks whether the next key is due.
+// keyCheck is how often the primary looks whether the next key is due, unless keys live for less than four times that.
 const keyCheck = time.Hour
 
 // keyService makes a member of a set that is no shard sign with keys of the set's own, which the primary makes ahead.
@@ -45,18 +45,19 @@ func (s *Server) keyService() replication.Service {
 		_ = ring.Load(context.Background()) // a member that starts again has them; a new one gets them with the first data
 		s.Clock.UseKeys(ring)
 	}
+	rotation := time.Duration(s.Node.Params.Int("KeysRotationIntervalSec")) * time.Second
 	return replication.Service{
 		Name: "KeysCollectionManager",
 		StepUp: func(ctx context.Context, _ int64) error {
-			return ring.EnsureAhead(storage.WithReserve(ctx), s.Clock, keyRotation)
+			return ring.EnsureAhead(storage.WithReserve(ctx), s.Clock, rotation)
 		},
 		Run: func(ctx context.Context, _ int64) {
-			tick := time.NewTicker(keyCheck)
+			tick := time.NewTicker(min(keyCheck, max(rotation/4, time.Second)))
 			defer tick.Stop()
 			for {
 				select {
 				case <-tick.C:
-					_ = ring.EnsureAhead(ctx, s.Clock, keyRotation) // the keys there are reach a good while further
+					_ = ring.EnsureAhead(ctx, s.Clock, rotation) // the keys there are reach a good while further
 				case <-ctx.Done():
 					return
 				}

@@ -1,9 +1,31 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/extsort"
 	"github.com/shoaldb/shoal/storage/spill"
 )
+
+// nodeEnv is the node as its executor sees it.
+type nodeEnv struct{ n *Node }
+
+func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.meta(c).plans }
+
+func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
+	e.n.admin.settings.apply(op, ns, pq)
+}
+
+func (e nodeEnv) SortMemory() int64 {
+	if e.n.Params == nil {
+		return 100 << 20
+	}
+	return e.n.Params.Int("internalQueryMaxBlockingSortMemoryUsageBytes")
+}
+
+func (e nodeEnv) Spill() extsort.Store { return e.n.spillStore() }
 
 // spillStore is where operations of this node put what outgrows their memory.
 func (n *Node) spillStore() extsort.Store { return spill.Dir(n.TempDir) }

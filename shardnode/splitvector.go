@@ -22,10 +22,15 @@ func (m *migrations) splitSpecs() []command.Spec {
 			},
 		},
 		{
-			Name: "_flushDatabaseCacheUpdates", Roles: command.Shard, AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true,
+			Name: "_flushDatabaseCacheUpdates", Roles: command.Shard, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, Lenient: true,
 			Run: func(op *command.Op, dst []byte) ([]byte, error) {
-				m.state.Catalog.PurgeDatabase(op.Req.Cmd.Str())
-				return dst, nil
+				db := op.Req.Cmd.Str()
+				m.state.Catalog.PurgeDatabase(db)
+				return dst, m.n.writeUnit(op, relaxed, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+					u.Notice(placingNotice("dropped", value.NewString(db), db))
+					u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+db+" was dropped")))})
+					return nil
+				})
 			},
 		},
 	}

@@ -71,7 +71,7 @@ func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *tsOptions,
 			value.F("bucketsNs", value.NewString(c.NS)), value.F("bucketCount", shortInt(count)))))
 	} else {
 		dst = value.Append(dst, "count", shortInt(count))
-		dst = value.Append(dst, "numOrphanDocs", value.NewInt32(0))
+		dst = value.Append(dst, "numOrphanDocs", shortInt(n.orphanDocs(c)))
 		if count > 0 {
 			dst = value.Append(dst, "avgObjSize", shortInt(size/count))
 		}

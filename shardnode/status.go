@@ -23,9 +23,9 @@ func (n *Node) addStatus(base *command.Base) {
 	n.Service.Status.Add(
 		plain("catalogStats", n.catalogStatus),
 		plain("defaultRWConcern", func() []byte { return docOf(n.admin.rw.append) }),
-		plain("electionMetrics", n.electionMetrics),
+		plain("electionMetrics", n.Repl.ElectionMetrics),
 		plain("featureCompatibilityVersion", n.fcvStatus),
-		plain("flowControl", n.flowControl),
+		plain("flowControl", n.Repl.FlowControl),
 		plain("globalLock", n.globalLockStatus),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
 		plain("locks", n.lockStatus),
@@ -204,8 +204,8 @@ func (n *Node) metrics() []byte {
 	}
 	fields = append(append(fields, w.Uses()...), w.Executor()...)
 	return value.Doc(append(fields,
-		sub("query", sub("planCache", sub("classic", i64("hits", n.plans.hits.Load()), i64("misses", n.plans.misses.Load()),
-			i64("replanned", n.plans.replanned.Load()), i64("skipped", n.plans.skipped.Load())))),
+		sub("query", sub("planCache", sub("classic", i64("hits", n.exec.Counters.Hits.Load()), i64("misses", n.exec.Counters.Misses.Load()),
+			i64("replanned", n.exec.Counters.Replanned.Load()), i64("skipped", n.exec.Counters.Skipped.Load())))),
 		value.F("queryStats", value.NewDocument(n.Service.Queries.Status())),
 		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
 	)...)

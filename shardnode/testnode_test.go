@@ -46,7 +46,7 @@ func (n *testNode) do(db, cmd string) bson.M {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	reply := n.srv.Service.Run(nil, n.cl, &wire.Message{Body: body}, nil)
+	reply := n.srv.Service.Run(n.t.Context(), n.cl, &wire.Message{Body: body}, nil)
 	out := bson.M{}
 	if err := bson.Unmarshal(reply, &out); err != nil {
 		n.t.Fatal(err)

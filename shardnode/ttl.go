@@ -54,8 +54,8 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 			continue
 		}
 		for _, idx := range c.Indexes {
-			if idx.Ready && idx.TTLSeconds >= 0 && len(idx.Spec.Fields) == 1 && idx.Spec.Kind == indexkey.BTree {
-				m.expire(ctx, c, ttlFilter(idx, now), idx)
+			if field := ttlField(c, idx); field != "" {
+				m.expire(ctx, c, ttlFilter(idx, field, now), idx)
 			}
 		}
 		if v := value.Lookup(c.Options, "expireAfterSeconds"); v.T.Numeric() && c.Clustered {
@@ -65,10 +65,26 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 	m.n.sizes.ttlPasses.Add(1)
 }
 
+// ttlField is the field by whose time an index lets documents expire, "" for none. One on the time of measurements lets
+// a bucket expire with its newest.
+func ttlField(c *catalog.Collection, idx *catalog.Index) string {
+	switch {
+	case !idx.Ready || idx.TTLSeconds < 0 || idx.Spec.Kind != indexkey.BTree:
+	case len(idx.Spec.Fields) == 1:
+		return idx.Spec.Fields[0].Path
+	case isBuckets(c.NS) && len(idx.Spec.Fields) == 2:
+		newest := "control.max." + tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).timeField
+		if idx.Spec.Fields[0].Path == newest || idx.Spec.Fields[1].Path == newest {
+			return newest
+		}
+	}
+	return ""
+}
+
 // ttlFilter matches the documents that an index calls expired. Its lower bound keeps the scan to dates.
-func ttlFilter(idx *catalog.Index, now time.Time) []byte {
+func ttlFilter(idx *catalog.Index, path string, now time.Time) []byte {
 	limit := value.NewTime(now.Add(-time.Duration(idx.TTLSeconds) * time.Second))
-	field := value.F(idx.Spec.Fields[0].Path, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", limit))))
+	field := value.F(path, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", limit))))
 	if idx.Spec.PartialFilter == nil {
 		return value.Doc(field)
 	}

@@ -34,10 +34,12 @@ type openTxn struct {
 
 	readConcern []byte
 	by          command.Caller // who began it
+	router      [16]byte       // the process that began it, zero where that is this one or a client
 	active      time.Duration  // spent in its commands
 
 	prepared storage.Timestamp // when it was promised to commit
 	parts    int               // of the record of that
+	torn     bool              // its commit failed, and its unit is not what was promised
 
 	moved []movedWrite // the statements of the parent session that it carries out
 }
@@ -130,7 +132,10 @@ func (n *Node) enterTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	case r.StartTxn:
 		n.abortTxn(s)
 		s.begin(r.TxnNumber)
+		s.unknown = false
 		return n.openTxn(op, s)
+	case t == nil && s.unknown && op.EndsTransaction():
+		return nil, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
 	case t == nil || t.number != r.TxnNumber:
 		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.number)
 	case t.state == txnAborted:
@@ -158,12 +163,13 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	}
 	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
 	t.locks.SetTimeout(time.Duration(n.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
-	t.readConcern, t.by = value.Doc(), op.Caller()
+	t.readConcern, t.by, t.router = value.Doc(), op.Caller(), op.Client.Process()
 	if op.Req.ReadConcern != nil {
 		t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
 	}
 	t.view = t.unit.Snapshot()
 	t.unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.number)
+	t.unit.LimitTransaction(n.Params.Int("transactionSizeLimitBytes"))
 	s.txn, s.used, s.dirty = t, op.Start, true
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
@@ -238,7 +244,7 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	case txnPrepared:
 		err = n.commitPrepared(op, s, concern)
 	default:
-		err = n.commitOpen(op, t, concern)
+		err = n.commitOpen(op, s, concern)
 	}
 	if l, ok := isLeft(err); ok {
 		n.leaveTxn(op, s, t, l)
@@ -251,8 +257,7 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	at := storage.OpTime{TS: t.ts, Term: n.Engine.Term()}
 	s.tellParent(t.moved, at, op.Start)
 	n.closeTxn(s, txnCommitted)
-	s.dirty = true
-	s.wrote(at)
+	s.committedAt(t.number, at)
 	n.txns.committed.Add(1)
 	return nil
 }
@@ -308,8 +313,7 @@ func (n *Node) settleTxn(s *retrySession, t *openTxn) {
 	t.state, t.ts = txnCommitted, ts
 	n.txns.committed.Add(1)
 	if s.txn == t {
-		s.dirty = true
-		s.wrote(storage.OpTime{TS: ts, Term: n.Engine.Term()})
+		s.committedAt(t.number, storage.OpTime{TS: ts, Term: n.Engine.Term()})
 	}
 }
 
@@ -331,9 +335,11 @@ func (n *Node) awaitCommitting(op *command.Op, s *retrySession, t *openTxn, conc
 }
 
 // commitOpen commits the unit of a transaction that this node decides alone.
-func (n *Node) commitOpen(op *command.Op, t *openTxn, concern replicationConcern) error {
+func (n *Node) commitOpen(op *command.Op, s *retrySession, concern replicationConcern) error {
+	t := s.txn
 	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
 		concern.MayLeave = true
+		s.noteTxnOnCommit(t.unit, n.Engine.Term(), t.moved)
 		ts, err := n.Set.Commit(op, t.unit, concern)
 		if ts == 0 && err != nil {
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection meanwhile

@@ -245,3 +245,60 @@ func TestTransactionCursors(t *testing.T) {
 		t.Errorf("after the commit: code %d", got)
 	}
 }
+
+// create of a collection that is there already succeeded in a transaction, where it is an error that aborts, whatever its
+// options.
+func TestCreateOfAnExistingCollectionInATransaction(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	n.ok("d", `{"create": "v", "viewOn": "c"}`)
+	runTxn(t, n, []txnStep{
+		{1, true, "d", `{"insert": "c", "documents": [{"_id": 1}]}`, 0, ""},
+		{1, false, "d", `{"create": "c"}`, 48, ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{2, true, "d", `{"create": "v"}`, 48, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{3, true, "d", `{"create": "new"}`, 0, ""},
+		{3, false, "d", `{"create": "new"}`, 48, ""},
+		{3, false, "admin", `{"commitTransaction": 1}`, 251, ""},
+		{4, true, "d", `{"insert": "new", "documents": [{"_id": 1}]}`, 0, ""},
+		{4, false, "d", `{"create": "new"}`, 48, ""},
+		{4, false, "admin", `{"abortTransaction": 1}`, 251, ""},
+		{5, true, "d", `{"create": "new"}`, 0, ""},
+		{5, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{0, false, "d", `{"create": "new"}`, 0, ""},
+		{0, false, "d", readAll, 0, `[ ]`},
+	})
+}
+
+// A transaction had no limit. It has one that is documented, and says so with its own code.
+func TestTransactionTooLarge(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"create": "c"}`)
+	n.ok("admin", `{"setParameter": 1, "transactionSizeLimitBytes": 10000}`)
+	pad := strings.Repeat("x", 4000)
+	insert := func(id int) string {
+		return fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "pad": "%s"}]}`, id, pad)
+	}
+	runTxn(t, n, []txnStep{
+		{1, true, "d", insert(1), 0, ""},
+		{1, false, "d", insert(2), 0, ""},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+		{2, true, "d", insert(3), 0, ""},
+		{2, false, "d", insert(4), 0, ""},
+		{2, false, "d", insert(5), 0, ""},
+		{2, false, "admin", `{"commitTransaction": 1}`, 257, ""},
+		{3, true, "d", insert(3), 0, ""},
+		{3, false, "d", insert(4), 0, ""},
+		{3, false, "d", insert(5), 0, ""},
+	})
+	if r := n.do("d", inTxn(insert(6), 3, false)); !strings.Contains(fmt.Sprint(r["writeErrors"]), `"code":{"$numberInt":"257"}`) {
+		t.Errorf("an insert beyond the limit: %v", r["writeErrors"])
+	}
+	runTxn(t, n, []txnStep{{3, false, "admin", `{"commitTransaction": 1}`, 251, ""}})
+	n.ok("admin", `{"setParameter": 1, "transactionSizeLimitBytes": 20000}`)
+	runTxn(t, n, []txnStep{
+		{4, true, "d", insert(3), 0, ""}, {4, false, "d", insert(4), 0, ""}, {4, false, "d", insert(5), 0, ""},
+		{4, false, "admin", `{"commitTransaction": 1}`, 0, ""},
+	})
+}

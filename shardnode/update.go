@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -23,7 +24,7 @@ func updateSpec(n *Node) command.Spec {
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
 			command.Opt("let", command.TObject), command.Opt("collectionUUID", command.TOther),
 			command.Opt("runtimeConstants", command.TObject), command.Opt("encryptionInformation", command.TObject),
-			command.Opt("isTimeseriesNamespace", command.TSafeBool),
+			command.Opt("isTimeseriesNamespace", command.TSafeBool), command.Opt(writtenRanges, command.TArray),
 		},
 	}
 }
@@ -83,7 +84,7 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	ordered := op.Req.BoolOr("ordered", true)
 	for i := range stmts {
 		w.stmt = int32(i)
-		r, err := w.runStatement(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		r, err := w.runNoted(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
 		matched += r.matched
 		modified += r.modified
 		if !r.upserted.IsMissing() {
@@ -192,7 +193,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "hint":
 		st.hint = v
-		return checkHint(v)
+		return exec.CheckHint(v)
 	case "collation":
 		st.collation = v
 		return typed(command.TObject, v.T == value.Document)
@@ -288,17 +289,17 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 		}
 		return err
 	})
-	if err == nil {
-		w.noteRun(&r)
-	}
 	return r, err
 }
 
 // newQuery makes a statement's query against a snapshot.
-func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*query, error) {
-	q := &query{ns: ns, snap: s, coll: s.Catalog().Lookup(ns), lang: st.lang, filter: st.filter, sort: st.sort, hint: st.hint, diskUse: true}
-	q.owned = w.n.ownership(w.op, q.coll)
-	return q, q.compile(nil)
+func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec.Query, error) {
+	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), Collation: st.lang.coll, Scope: st.lang.scope, Filter: st.filter, Sort: st.sort, Hint: st.hint, AllowDiskUse: true}
+	var err error
+	if q.Owned, err = w.ownedBy(q.Coll); err != nil {
+		return nil, err
+	}
+	return q, q.Compile(nil)
 }
 
 // runOne is one attempt at a statement that changes at most one document.
@@ -311,16 +312,16 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 	}
 	u := w.unit(s)
 	defer w.drop(u)
-	if q.coll, err = w.target(u, s.Catalog(), ns, false); err != nil {
+	if q.Coll, err = w.target(u, s.Catalog(), ns, false); err != nil {
 		return r, err
 	}
-	root, err := w.n.plan(w.op, q)
+	root, err := w.n.exec.Plan(w.op, q)
 	if err != nil {
 		return r, err
 	}
-	defer root.close()
-	var found row
-	ok, err := root.next(w.op, &found)
+	defer root.Close()
+	var found exec.Row
+	ok, err := root.Next(w.op, &found)
 	if err != nil {
 		return r, executing(st.during, err)
 	}
@@ -331,7 +332,7 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 		}
 		return r, nil
 	}
-	changed, err := w.writeRow(u, q, st, found.rid.Clone(), found.doc, &r)
+	changed, err := w.writeRow(u, q, st, found.RID.Clone(), found.Doc, &r)
 	if err != nil {
 		return result{}, executing(st.during, err)
 	}
@@ -343,18 +344,18 @@ func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r res
 			return result{}, err
 		}
 	}
-	return r, w.commit(u, wc)
+	return r, w.commit(u, wc, w.runOf(&r))
 }
 
 // writeRow applies a statement to one document; changed is false where it stays as it is.
-func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
+func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
 	if txnOf(w.op) != nil {
-		if err := writableInTxn(q.coll); err != nil {
+		if err := writableInTxn(q.Coll); err != nil {
 			return false, err
 		}
 	}
 	if st.u.IsMissing() {
-		if err := u.Delete(q.coll, rid, doc, w.imageInfo(nil)); err != nil {
+		if err := u.Delete(q.Coll, rid, doc, w.imageInfo(nil)); err != nil {
 			return false, err
 		}
 		r.deleted++
@@ -385,14 +386,14 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
 	}
 	if !w.bypass {
-		if err := w.n.meta(q.coll).check(q.coll, next, doc); err != nil {
+		if err := w.n.meta(q.Coll).check(q.Coll, next, doc); err != nil {
 			return false, err
 		}
 	}
 	if err := w.checkOwner(q, st, doc, next); err != nil {
 		return false, err
 	}
-	if err := u.Update(q.coll, rid, doc, next, w.imageInfo(oplogUpdate(st.upd, doc, next))); err != nil {
+	if err := u.Update(q.Coll, rid, doc, next, w.imageInfo(oplogUpdate(st.upd, doc, next))); err != nil {
 		return false, err
 	}
 	r.modified++
@@ -403,12 +404,12 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *query, st *statement, rid s
 }
 
 // positional finds the array element that the $ operator stands for, where the update has one.
-func positional(q *query, st *statement, ctx *update.Context) error {
-	if !st.upd.NeedsPositional() || q.matcher == nil {
+func positional(q *exec.Query, st *statement, ctx *update.Context) error {
+	if !st.upd.NeedsPositional() || q.Matcher == nil {
 		return nil
 	}
 	var d match.Detail
-	if _, err := q.matcher.MatchDetail(ctx.Doc, &d); err != nil {
+	if _, err := q.Matcher.MatchDetail(ctx.Doc, &d); err != nil {
 		return err
 	}
 	ctx.Positional = d.ArrayIndex
@@ -450,7 +451,7 @@ func (w *writeOp) clusterTime() uint64 {
 }
 
 // upsert inserts the document that a statement makes where nothing matched.
-func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replicationConcern) (r result, err error) {
+func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replicationConcern) (r result, err error) {
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
 	if doc == nil {
@@ -482,17 +483,17 @@ func (w *writeOp) upsert(ns string, st *statement, q *query, u *storage.UnitOfWo
 		st.onWrite(nil, doc)
 	}
 	if st.image != nil {
-		if err := st.image(q.snap, u); err != nil {
+		if err := st.image(q.Snap, u); err != nil {
 			return r, err
 		}
 	}
-	if err := w.commit(u, wc); err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
-			return r, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
-		}
-		return r, err
-	}
 	r.upserted = value.Lookup(doc, "_id")
+	if err := w.commit(u, wc, w.runOf(&r)); err != nil {
+		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
+			err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+		}
+		return result{}, err
+	}
 	return r, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -34,6 +36,7 @@ type validation struct {
 	missing, extra   []value.Value
 	corrupt          []value.Value
 	set              indexkey.KeySet
+	validator        *match.Matcher // the collection's, nil for none
 }
 
 // maxFindings bounds the lists of a reply.
@@ -60,6 +63,9 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' does not exist to validate.", ns)
 	}
 	v := &validation{metadata: op.Bool("metadata"), keys: map[string]int64{}, bad: map[string][]string{}}
+	if m := n.meta(c); m.err == nil && m.validator != nil && m.level != "off" {
+		v.validator = m.validator.Fork()
+	}
 	if !v.metadata {
 		if err := v.run(op, s, c); err != nil {
 			return dst, err
@@ -81,8 +87,6 @@ func validateMode(op *command.Op) (string, error) {
 		return "", refuse("both { background: true } and { full: true } or { repair: true }")
 	case is("checkBSONConformance") && is("repair"):
 		return "", refuse("both { checkBSONConformance: true } and { repair: true }")
-	case is("background"):
-		return "", mongoerr.New(mongoerr.CommandNotSupported, "Running validate on collection with { background: true } is not supported on this storage engine")
 	case is("repair"):
 		return "FixErrors", nil
 	case is("fixMultikey"):
@@ -105,10 +109,19 @@ func (v *validation) run(op *command.Op, s *storage.Snapshot, c *catalog.Collect
 		if err := wire.Validate(doc); err != nil {
 			v.invalid++
 			v.addError("Detected one or more invalid documents")
-			v.corrupt = append(v.corrupt, recordIDValue(cur.RecordID()))
+			v.corrupt = append(v.corrupt, exec.RecordIDValue(cur.RecordID()))
 			continue
 		}
 		v.countKeys(c, doc, expected)
+		if v.validator == nil {
+			continue
+		}
+		if ok, err := v.validator.Match(doc); err != nil || !ok {
+			v.nonCompliant++
+		}
+	}
+	if v.nonCompliant > 0 {
+		v.warnings = append(v.warnings, value.NewString("Detected one or more documents not compliant with the collection's schema."))
 	}
 	if err := cur.Err(); err != nil {
 		return err

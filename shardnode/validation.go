@@ -6,12 +6,17 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// validationFailure is the error of a document that a validator refuses, with errInfo telling which and why.
-func validationFailure(m *match.Matcher, doc []byte) error {
+// validationInfo is the errInfo of a document that a validator refuses: which it is, and why.
+func validationInfo(m *match.Matcher, doc []byte) []byte {
 	info := []value.Field{value.F("failingDocumentId", value.Lookup(doc, "_id"))}
 	if details := m.Explain(doc); details != nil {
 		info = append(info, value.F("details", value.NewDocument(details)))
 	}
+	return value.Doc(info...)
+}
+
+// validationFailure is the error of such a document.
+func validationFailure(info []byte) error {
 	return mongoerr.New(mongoerr.DocumentValidationFailure, "Document failed validation").
-		WithDetails(value.Doc(value.F("errInfo", value.NewDocument(value.Doc(info...)))))
+		WithDetails(value.Doc(value.F("errInfo", value.NewDocument(info))))
 }

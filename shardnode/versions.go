@@ -1,9 +1,14 @@
 package shardnode
 
 import (
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -19,6 +24,47 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 		return n.viewForRouter(op, ns)
 	}
 	return nil
+}
+
+// selfChecked are the commands that compare versions themselves, with the snapshot or the lock that they work with, and so
+// often that twice would cost.
+var selfChecked = map[string]bool{
+	"find": true, "aggregate": true, "count": true, "distinct": true, "explain": true,
+	"insert": true, "update": true, "delete": true, "findAndModify": true,
+}
+
+// checkAdmitted compares the versions that a command came with before it begins, whatever it does: a router that goes by
+// an old placement is told so, and no handler has to think of it. Those that change the catalog compare them again once they
+// have their locks (lockVersioned).
+func (n *Node) checkAdmitted(op *command.Op) error {
+	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
+		return nil
+	}
+	ns := op.Req.NS("$cmd")
+	switch name := op.Req.Cmd; {
+	case op.Req.Spec.Namespace:
+		coll, err := op.Req.Coll()
+		if err != nil {
+			return nil // which the command says
+		}
+		ns = op.Req.NS(coll)
+	case name.T == value.String && catalog.CollOf(name.Str()) != "": // as of dataSize and renameCollection
+		ns = name.Str()
+	}
+	return waitCritical(op, n.versions(op, ns))
+}
+
+// lockVersioned takes collections exclusively for a command that changes the catalog, and compares the versions that it came
+// with for one of them: what moves or drops it waits from here on.
+func (w *writeOp) lockVersioned(ns string, names ...string) (unlock func(), err error) {
+	if unlock, err = w.lock(lock.X, names...); err != nil {
+		return nil, err
+	}
+	if err = w.n.versions(w.op, ns); err != nil {
+		unlock()
+		return nil, waitCritical(w.op, err)
+	}
+	return unlock, nil
 }
 
 // viewForRouter answers a router's read of a view: not with results, since what the view stands on may be on other
@@ -66,23 +112,77 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) func(doc []byte)
 	return n.Sharding().Ownership(op, c)
 }
 
-// readFilter is ownership for the collection that a read's version is about; the version must still be this shard's.
-func (n *Node) readFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error) {
-	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
+// writtenRanges is the field by which a router names the ranges of a collection whose documents a statement has changed
+// already: under an earlier placement, on the shard that owned them then. It knows because a shard carries out a statement
+// under the version that it was sent with, as a whole, or refuses it.
+const writtenRanges = "alreadyWrittenRanges"
+
+// checkWrittenRanges refuses the field of anybody but a router.
+func (n *Node) checkWrittenRanges(op *command.Op) error {
+	router := n.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
+	if router || op.Arg(writtenRanges).IsMissing() {
+		return nil
+	}
+	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
+}
+
+// ownedBy is the shard filter of the command's statements on a collection: by the version that the command came with, and
+// without what is written already. It is one for the whole command, which holds the collection: what another shard gives
+// to this one meanwhile was that shard's part of the statement.
+func (w *writeOp) ownedBy(c *catalog.Collection) (func(doc []byte) bool, error) {
+	if w.n.Sharding() == nil || c == nil || w.op.Req.ShardVersion == nil {
 		return nil, nil
 	}
-	if n.placementMoves(c.NS) {
-		n.sharding.Load().Catalog.InvalidateCollection(c.NS)
+	if c.NS != w.entered { // the target of a $merge: the version is its source's
+		return w.n.ownership(w.op, c), nil
 	}
-	return n.Sharding().ReadFilter(op, c)
+	if w.filtered == c.UUID {
+		return w.owned, nil
+	}
+	owned, table, err := w.n.Sharding().ReadFilter(w.op, c)
+	if err != nil {
+		return nil, err
+	}
+	written, err := w.written(table)
+	if err != nil {
+		return nil, err
+	}
+	if len(written) > 0 {
+		mine := owned
+		owned = func(doc []byte) bool {
+			return (mine == nil || mine(doc)) && !slices.ContainsFunc(written, func(r *keyRange) bool { return r.contains(doc) })
+		}
+	}
+	w.filtered, w.owned = c.UUID, owned
+	return owned, nil
+}
+
+// written reads the ranges that are written already.
+func (w *writeOp) written(table *cluster.ChunkMap) ([]*keyRange, error) {
+	list := w.op.Req.Doc(writtenRanges)
+	if list == nil {
+		return nil, nil
+	}
+	if table == nil {
+		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
+	}
+	var out []*keyRange
+	for _, v := range value.Values(list) {
+		min, max := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max")
+		if min.T != value.Document || max.T != value.Document {
+			return nil, mongoerr.New(mongoerr.FailedToParse, "a range needs min and max")
+		}
+		out = append(out, newKeyRange(table.Key, min.Doc(), max.Doc()))
+	}
+	return out, nil
 }
 
 // checkOwner refuses an update that would move a document to another shard.
-func (w *writeOp) checkOwner(q *query, st *statement, old, next []byte) error {
+func (w *writeOp) checkOwner(q *exec.Query, st *statement, old, next []byte) error {
 	if w.n.Sharding() == nil {
 		return nil
 	}
-	return w.n.Sharding().CheckUpdate(w.op, q.coll, old, next, st.multi)
+	return w.n.Sharding().CheckUpdate(w.op, q.Coll, old, next, st.multi)
 }
 
 // checkUpsert refuses an upsert of a document that is to be on another shard.
@@ -93,7 +193,7 @@ func (w *writeOp) checkUpsert(ns string, doc []byte) error {
 	return w.n.Sharding().CheckUpsert(w.op, ns, doc)
 }
 
-// mayCreate tells whether a write may create its collection: in a cluster, only where the database's primary shard does.
+// mayCreate refuses names that no collection may be created under by a write.
 func (n *Node) mayCreate(op *command.Op, ns string) error {
 	if err := command.CheckDBName(catalog.DBOf(ns)); err != nil {
 		return err
@@ -109,8 +209,11 @@ type Sharding interface {
 	Sharded(op *command.Op, ns string) bool
 	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
-	// ReadFilter is Ownership for a read's own collection: StaleConfig where the request's version is not this shard's.
-	ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, error)
+	// ReadFilter is Ownership for a read's own collection, with the routing table that the filter goes by, nil for none:
+	// StaleConfig where the request's version is not this shard's.
+	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) bool, table *cluster.ChunkMap, err error)
+	// Unmoved tells whether this shard owns of a collection what it owned by a routing table; nil for one that was not sharded.
+	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
 	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
 	// CheckUpsert refuses a new document that belongs to another shard.

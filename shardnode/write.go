@@ -30,6 +30,10 @@ type writeOp struct {
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
+	entered  string                // the namespace that the command's versions are about, once they are compared
+	filtered catalog.UUID          // the collection that owned is of
+	owned    func(doc []byte) bool // its shard filter for this command
+
 	session  *retrySession // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
@@ -91,7 +95,10 @@ func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns st
 	if err = checkBatch(list.Count()); err != nil {
 		return nil, ns, list, err
 	}
-	if err = checkWritable(op, ns); err != nil {
+	if err = checkWritable(op, ns); err == nil {
+		err = n.checkWrittenRanges(op)
+	}
+	if err != nil {
 		return nil, ns, list, err
 	}
 	if w, err = n.newWriteOp(op); err == nil {
@@ -122,27 +129,23 @@ func (w *writeOp) enter(ns string) error {
 }
 
 func (w *writeOp) enterCollection(ns string) error {
-	for {
-		unlock, err := w.lockForWrite(ns)
-		if err != nil {
-			return err
-		}
-		w.unlock = unlock
-		if err = w.n.versions(w.op, ns); err == nil {
-			err = w.n.checkCollectionUUID(w.op, ns)
-		}
-		if t := txnOf(w.op); t != nil && err == nil {
-			err = t.stays(w.n.Engine.Catalog(), ns)
-		}
-		if err == nil {
-			return nil
-		}
-		w.unlockCollection()
-		c, ok := err.(*criticalError)
-		if err = waitCritical(w.op, err); !ok || err != c.stale || !c.passes(w.op) {
-			return err
-		}
+	unlock, err := w.lockForWrite(ns)
+	if err != nil {
+		return err
 	}
+	w.unlock = unlock
+	if err = w.n.versions(w.op, ns); err == nil {
+		err = w.n.checkCollectionUUID(w.op, ns)
+	}
+	if t := txnOf(w.op); t != nil && err == nil {
+		err = t.stays(w.n.Engine.Catalog(), ns)
+	}
+	if err == nil {
+		w.entered = ns
+		return nil
+	}
+	w.unlockCollection()
+	return waitCritical(w.op, err)
 }
 
 // lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
@@ -265,12 +268,22 @@ func (w *writeOp) catalog() *catalog.Snapshot {
 
 // commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
 // nor is a commit that is left.
-func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
+//
+// ran are the statements of a retryable write that the unit carries out.
+func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran ...stmtRun) error {
 	if txnOf(w.op) != nil {
 		return nil // commitTransaction does it
 	}
 	if w.session != nil && w.session.incomplete {
 		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.number, value.ShowDoc(w.op.Req.LSID))
+	}
+	if w.session != nil {
+		hangUp, err := w.failRetryable()
+		defer hangUp()
+		if err != nil {
+			return err
+		}
+		w.session.noteOnCommit(u, w.n.Engine.Term(), ran)
 	}
 	wc.MayLeave = true
 	if wc.Timeout = w.wc.Timeout; w.left != nil {
@@ -279,9 +292,6 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
 		w.last = ts
-		if w.session != nil {
-			w.session.wrote(storage.OpTime{TS: ts, Term: w.n.Engine.Term()})
-		}
 		w.op.AdvanceOperationTime(uint64(ts))
 		if err != nil {
 			w.op.SetWriteConcernError(mongoerr.From(err))
@@ -290,9 +300,27 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	}
 	if l, ok := isLeft(err); ok {
 		w.leaveBehind(l)
+		w.left.runs = append(w.left.runs, ran...)
 		return nil
 	}
 	return err
+}
+
+// failRetryable is the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits, where it has
+// an error code, and hangs up on the client once the write is committed or has failed, unless told not to.
+func (w *writeOp) failRetryable() (hangUp func(), err error) {
+	hangUp = func() {}
+	data, on := w.n.Points.Hit("onPrimaryTransactionalWrite")
+	if !on {
+		return hangUp, nil
+	}
+	if c := value.Lookup(data, "closeConnection"); (c.IsMissing() || c.Truthy()) && w.op.Client.Close != nil {
+		hangUp = w.op.Client.Close
+	}
+	if code, ok := value.Lookup(data, "failBeforeCommitExceptionCode").AsInt64(); ok {
+		err = mongoerr.New(mongoerr.Code(code), "Failing the write before its commit via 'onPrimaryTransactionalWrite' failpoint")
+	}
+	return hangUp, err
 }
 
 // finish waits for the write concern of what was committed with a relaxed one.
@@ -374,21 +402,21 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if err := w.n.mayCreate(w.op, ns); err != nil {
 		return nil, err
 	}
-	return u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
+	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another has made it since s
+		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+	}
+	return c, err
 }
 
 func unreplicated(ns string) bool { return catalog.DBOf(ns) == "local" }
 
 // checkWritable refuses writes to namespaces that clients may not write.
 func checkWritable(op *command.Op, ns string) error {
-	coll := catalog.CollOf(ns)
-	switch {
-	case coll == "system.views" && !op.Client.InProcess && !op.Client.Internal:
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
-	case ns == "local.oplog.rs":
+	if ns == "local.oplog.rs" {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
 	}
-	return nil
+	return command.CheckClientWrite(op, ns)
 }
 
 // fail notes a statement's error; stop says whether the rest of the command is not to be tried.

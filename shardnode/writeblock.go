@@ -47,14 +47,31 @@ func (b *writeBlock) load(n *Node) error {
 	return nil
 }
 
+// usersDDL are the commands by which a router has the config server change the catalog for a client.
+var usersDDL = map[string]bool{
+	"_configsvrCreateDatabase": true, "_configsvrDropDatabase": true, "_configsvrDropCollection": true,
+	"_configsvrRenameCollection": true, "_configsvrShardCollection": true,
+}
+
+// byUser tells whether an operation is a client's. Nodes of the cluster send what they do for clients with the versions of what
+// they routed it by, and nothing else; a bulkWrite names them with its namespaces.
+func byUser(op *command.Op) bool {
+	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil ||
+		op.Req.Spec.Name == "bulkWrite" || usersDDL[op.Req.Spec.Name]
+}
+
 // check refuses a client's writes and catalog changes while users may not write.
 func (b *writeBlock) check(op *command.Op) error {
-	if !b.on.Load() || op.Client.InProcess || op.Client.Internal {
+	if !b.on.Load() || !byUser(op) {
 		return nil
 	}
 	switch op.Req.Spec.Kind {
 	case command.Write, command.DDL:
-		return b.refuse(op.Req.DB)
+		db := op.Req.DB
+		if op.Req.Spec.AdminOnly && op.Req.Cmd.T == value.String {
+			db = catalog.DBOf(op.Req.Cmd.Str()) // renameCollection and its like name what they are about
+		}
+		return b.refuse(db)
 	}
 	return nil
 }
@@ -67,9 +84,9 @@ func (b *writeBlock) refuse(db string) error {
 	return mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")
 }
 
-// checkTarget is check for the target of $out and $merge.
+// checkTarget is check for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
-	if op.Client.InProcess || op.Client.Internal {
+	if !b.on.Load() || !byUser(op) {
 		return nil
 	}
 	return b.refuse(catalog.DBOf(ns))

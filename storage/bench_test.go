@@ -217,6 +217,32 @@ func BenchmarkInsertOne(b *testing.B) {
 	}
 }
 
+// A full capped collection deletes a document for every one that comes.
+func BenchmarkInsertCapped(b *testing.B) {
+	for _, full := range []bool{false, true} {
+		b.Run(fmt.Sprintf("full=%v", full), func(b *testing.B) {
+			e := openDisk(b)
+			defer e.Close()
+			size := 1 << 30
+			if full {
+				size = 1 << 20
+			}
+			c := create(b, e, "db.c", D("capped", true, "size", size))
+			report := cpu(b, b.N)
+			for i := range b.N {
+				u := e.NewUnitOfWork(nil)
+				if _, err := u.Insert(c, benchDoc(i), NoInfo); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := e.Commit(context.Background(), u, false); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
 func BenchmarkUpdate(b *testing.B) {
 	const n = 100000
 	e := openDisk(b)

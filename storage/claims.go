@@ -122,6 +122,25 @@ func (s *claimShard) handBack(u *UnitOfWork, held heldClaim, c claim, at Timesta
 	return true
 }
 
+// hand gives one unit the claims of another.
+func (t *claimTable) hand(from, to *UnitOfWork) {
+	for _, held := range from.claims {
+		s := t.shard(held.hash)
+		s.Lock()
+		if c := s.m[held.hash]; c.unit == from {
+			c.unit = to
+			s.m[held.hash] = c
+		}
+		for i, below := range s.below[held.hash] {
+			if below == from {
+				s.below[held.hash][i] = to
+			}
+		}
+		s.Unlock()
+	}
+	to.claims, from.claims = append(to.claims, from.claims...), nil
+}
+
 // release ends u's claims. at is the timestamp of its commit, 0 after a rollback.
 func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 	for _, held := range u.claims {

@@ -39,7 +39,10 @@ func (e *Engine) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.truncateOplog()
+	if err := e.dropAbandoned(); err != nil {
+		return err
+	}
+	return e.TruncateOplog()
 }
 
 func (e *Engine) collectDead(ctx context.Context) error {
@@ -63,11 +66,17 @@ func (e *Engine) collectDead(ctx context.Context) error {
 	return nil
 }
 
+// HistoryWindow is how far back snapshots reach.
+func (e *Engine) HistoryWindow() time.Duration { return time.Duration(e.history.window.Load()) }
+
+// SetHistoryWindow changes how far back snapshots reach. A longer window grows from now on: what is gone does not come back.
+func (e *Engine) SetHistoryWindow(d time.Duration) { e.history.window.Store(int64(d)) }
+
 // advanceOldest moves the history window on. A snapshot in use holds it back, and so does an unfinished index: its build,
 // on this member or on the primary, puts in keys with the version of its start, and a deletion that came later must still
 // be there to hide them.
 func (e *Engine) advanceOldest(line int) Timestamp {
-	window := e.opts.HistoryWindow
+	window := e.HistoryWindow()
 	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
 	oldest := &e.lines[line].oldest
 	v := e.view.Load()

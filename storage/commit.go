@@ -85,7 +85,7 @@ func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestam
 		u.Rollback()
 		return 0, context.Cause(ctx)
 	}
-	if err := e.checkSpace(); err != nil && !u.Empty() && u.state == unitOpen && !mayUseReserve(ctx) {
+	if err := e.checkSpace(u.makesRoom()); err != nil && !u.Empty() && u.state == unitOpen && !mayUseReserve(ctx) {
 		u.Rollback()
 		return 0, err
 	}
@@ -96,14 +96,27 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 	if u.state != unitOpen {
 		return 0, mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
 	}
-	if err := e.failure(); err != nil {
+	err := e.failure()
+	if err == nil {
+		err = u.log.checkSize()
+	}
+	if err != nil {
 		u.Rollback()
 		return 0, err
 	}
 	if u.line == lineLocal && e.replicated() {
 		return e.commitLocal(u, sync)
 	}
-	u.closeTransaction()
+	if e.stages(u) {
+		if err := e.stageUnit(ctx, u); err != nil {
+			u.Rollback()
+			return 0, err
+		}
+		// Whoever follows a unit that was left reads its batch. The log has most of this one: what is left to do takes no
+		// longer than the log's leader keeps leading without a majority.
+		u.leave.may = false
+	}
+	u.closeTransaction(func() {})
 	u.log.pack()
 	u.releaseLatest()
 	u.sealOverlay()
@@ -185,7 +198,12 @@ func (e *Engine) takeGroup() {
 	c.mu.Lock()
 	size, n := 0, 0
 	for n < len(c.mu.queue) && size < groupBytes {
-		size += c.mu.queue[n].Size()
+		if size += c.mu.queue[n].Size(); c.mu.queue[n].bulk != nil {
+			if n == 0 {
+				n = 1 // alone
+			}
+			break
+		}
 		n++
 	}
 	c.group = append(c.group[:0], c.mu.queue[:n]...)
@@ -256,7 +274,8 @@ type Group struct {
 	edits    []catalogEdit // what leads from old to cat
 	counts   []delta       // the counters as they will be
 	err      error
-	data     []byte // the entry of the replicated log, see entry.go
+	data     []byte      // the entry of the replicated log, see entry.go
+	staged   *stagedUnit // where the bulk of the group's only unit is
 }
 
 // apply writes the batch to the log and the memory table; it does not wait for the disk.
@@ -302,6 +321,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 			u.wait.at, u.wait.ts = g.last, g.last
 			g.unmarked = u.log.count() == 0
 		}
+		g.staged = u.bulk
 		e.stamp(u)
 		t.count(u, g)
 		g.sync = g.sync || u.wait.sync && !e.opts.Memory
@@ -355,6 +375,9 @@ func (e *Engine) stamp(u *UnitOfWork) {
 	}
 	for _, id := range u.drops {
 		_ = b.Set(dropKey(ts, id), nil, nil)
+	}
+	if u.bulk != nil {
+		u.markStaged(b)
 	}
 	u.stampNotices(b)
 	if len(u.superseded) > 0 {

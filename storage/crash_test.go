@@ -262,6 +262,83 @@ func TestLowDisk(t *testing.T) {
 	}
 }
 
+// On a full disk deletes and drops were refused with all other writes, so that nobody could make room.
+func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
+	fs := &fullFS{FS: vfs.NewMem()}
+	fs.free.Store(1 << 30)
+	clock := atomic.Int64{}
+	clock.Store(1_700_000_000_000)
+	e, err := Open(Options{FS: fs, Dir: "db", Clock: func() time.Time { return time.UnixMilli(clock.Add(1000)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
+	create(t, e, "db.other", nil)
+	insert(t, e, c, D("_id", 1), D("_id", 2), D("_id", 3))
+	in := func(f func(u *UnitOfWork, s *Snapshot) error) error {
+		s := e.Snapshot()
+		defer s.Release()
+		u := e.NewUnitOfWork(s)
+		defer u.Rollback()
+		err := f(u, s)
+		if err == nil {
+			_, err = e.Commit(context.Background(), u, true)
+		}
+		return err
+	}
+	remove := func(id int) func(u *UnitOfWork, s *Snapshot) error {
+		return func(u *UnitOfWork, s *Snapshot) error {
+			c := s.Catalog().Lookup("db.c")
+			rid, doc, _, err := s.FindByID(c, V(id))
+			if err == nil {
+				err = u.Delete(c, rid.Clone(), append([]byte(nil), doc...), NoInfo)
+			}
+			return err
+		}
+	}
+	fs.free.Store(100 << 20)
+	refused := map[string]func(u *UnitOfWork, s *Snapshot) error{
+		"insert": func(u *UnitOfWork, s *Snapshot) error {
+			_, err := u.Insert(s.Catalog().Lookup("db.c"), D("_id", 4), NoInfo)
+			return err
+		},
+		"delete and insert": func(u *UnitOfWork, s *Snapshot) error {
+			if _, err := u.Insert(s.Catalog().Lookup("db.other"), D("_id", 4), NoInfo); err != nil {
+				return err
+			}
+			return remove(1)(u, s)
+		},
+		"create": func(u *UnitOfWork, s *Snapshot) error {
+			_, err := u.CreateCollection(CollectionSpec{NS: "db.new"})
+			return err
+		},
+	}
+	for what, f := range refused {
+		if err := in(f); mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := in(remove(1)); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := in(func(u *UnitOfWork, s *Snapshot) error {
+		_, err := u.DropIndexes(s.Catalog().Lookup("db.c"), []string{"n_1"})
+		return err
+	}); err != nil {
+		t.Errorf("dropIndexes: %v", err)
+	}
+	// The very last belongs to the store itself.
+	fs.free.Store(20 << 20)
+	if err := in(remove(2)); mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
+		t.Errorf("delete with hardly anything left: %v", err)
+	}
+	fs.free.Store(100 << 20)
+	if err := in(func(u *UnitOfWork, s *Snapshot) error { return u.DropCollection(s.Catalog().Lookup("db.c")) }); err != nil {
+		t.Errorf("drop: %v", err)
+	}
+}
+
 // The tables that a crash leaves behind are dropped, and dropped collections are readable until they are too old.
 func TestDrops(t *testing.T) {
 	fs := vfs.NewMem()

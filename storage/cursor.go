@@ -125,6 +125,11 @@ func (s *Snapshot) Scan(c *catalog.Collection, o ScanOptions) *RecordCursor {
 	}
 	r := &RecordCursor{tableCursor: tableCursor{s: s, reverse: o.Reverse}}
 	r.lower, r.upper = identRange(c.Ident)
+	if c.Capped && s.unit == nil && o.To == nil {
+		if gone := c.Counters.Trimmed(uint64(s.of(c.Ident))); gone > 0 {
+			r.lower = appendUnversioned(append(appendIdent(nil, c.Ident), NewRecordID(gone+1)...))
+		}
+	}
 	if o.From != nil {
 		r.lower = appendUnversioned(append(appendIdent(nil, c.Ident), o.From...))
 	}

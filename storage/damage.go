@@ -48,7 +48,7 @@ func (e *Engine) openFiles() error {
 			return fmt.Errorf("the store in %q cannot be locked; is it open already? %w", e.opts.Dir, err)
 		}
 	}
-	w, ignored, err := witness.Open(e.opts.FS, e.opts.Dir, e.fail)
+	w, ignored, err := witness.Open(heldFS{e.opts.FS, &e.gate}, e.opts.Dir, e.fail)
 	if err != nil {
 		return errorsJoin(openError(e.opts.Dir, err), e.closeFiles())
 	}
@@ -56,7 +56,7 @@ func (e *Engine) openFiles() error {
 		e.log.Warn().Int("records", ignored).Str("path", e.opts.FS.PathJoin(e.opts.Dir, witness.Name)).
 			Msg("store: records of the witness cannot be read; the files they were about were not compared")
 	}
-	e.files, e.witness = patientFS{w}, w
+	e.files, e.witness = journalFS{patientFS{w}}, w
 	return nil
 }
 
@@ -77,7 +77,7 @@ func openError(dir string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case mongoerr.CodeOf(err) == mongoerr.DataCorruptionDetected:
+	case mongoerr.CodeOf(err) == mongoerr.DataCorruptionDetected, mongoerr.CodeOf(err) == mongoerr.MustUpgrade:
 		return err
 	case errors.As(err, &system) && system != syscall.ENOENT:
 		return fmt.Errorf("opening the store in %q: %w", dir, err)

@@ -20,6 +20,8 @@ type catalogStage struct {
 	ops    []func(*catalogChange) error
 	marks  []multikeyMark  // of ops that only mark an index as multikey
 	epochs map[uint64]bool // epochs made by this unit
+
+	dropped int // of ops that only drop a collection or indexes
 }
 
 // multikeyMark says that an index has documents with several keys.
@@ -349,6 +351,7 @@ func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 	u.command(c, value.Doc(value.F("drop", value.NewString(c.Name()))),
 		value.Doc(value.F("numRecords", value.NewInt32(int32(min(n, math.MaxInt32))))))
 	u.change(c.UUID, nil, func(ch *catalogChange) error { return ch.drop(c) })
+	u.catalogs.dropped++
 	return nil
 }
 
@@ -534,6 +537,7 @@ func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalo
 		}
 		return nil
 	})
+	u.catalogs.dropped++
 	return &next, nil
 }
 

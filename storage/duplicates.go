@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -63,7 +64,7 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 			shown = value.NewString(key)
 			text.WriteString(key)
 		} else {
-			text.WriteString(shellString(shown))
+			text.WriteString(shellValue(shown, true))
 		}
 		kv = value.AppendKeyBytes(kv, k, shown)
 	}
@@ -76,22 +77,42 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 	return mongoerr.New(mongoerr.DuplicateKey, text.String()).WithDetails(details)
 }
 
-// shellString prints a value as error messages do.
-func shellString(v value.Value) string {
+// shellString prints a value in full, as shells do.
+func shellString(v value.Value) string { return shellValue(v, false) }
+
+// shortened is text of at most limit bytes, of longer text as many as keep says with an ellipsis.
+func shortened(text string, short bool, limit, keep int) string {
+	if !short || len(text) <= limit {
+		return text
+	}
+	for keep > 0 && !utf8.RuneStart(text[keep]) {
+		keep--
+	}
+	return text[:keep] + "..."
+}
+
+// shellValue prints a value as shells do, or as messages of errors do, in which long ones are cut short.
+func shellValue(v value.Value, short bool) string {
 	switch v.T {
 	case value.Double:
 		return shellDouble(v.Double())
 	case value.String, value.Symbol:
-		return `"` + v.Str() + `"`
+		return `"` + shortened(v.Str(), short, 160, 150) + `"`
+	case value.JavaScript:
+		return shortened(v.Str(), short, 80, 70)
 	case value.Document:
-		return shellFields(v.Doc(), "{", "}", true)
+		return shellFields(v.Doc(), "{", "}", true, short)
 	case value.Array:
-		return shellFields(v.Doc(), "[", "]", false)
+		return shellFields(v.Doc(), "[", "]", false, short)
 	case value.Binary:
 		if u, ok := catalog.UUIDFrom(v); ok {
 			return `UUID("` + describeUUID(u) + `")`
 		}
-		return fmt.Sprintf("BinData(%d, %s)", v.Subtype(), base64.StdEncoding.EncodeToString(v.Bytes()))
+		b, more := v.Bytes(), ""
+		if short && len(b) > 80 {
+			b, more = b[:70], "..."
+		}
+		return fmt.Sprintf("BinData(%d, %s%s)", v.Subtype(), base64.StdEncoding.EncodeToString(b), more)
 	case value.ObjectID:
 		return "ObjectId('" + hex.EncodeToString(v.Bytes()) + "')"
 	case value.Boolean:
@@ -136,7 +157,7 @@ func shellDouble(f float64) string {
 	return s
 }
 
-func shellFields(doc []byte, open, shut string, names bool) string {
+func shellFields(doc []byte, open, shut string, names, short bool) string {
 	var b strings.Builder
 	b.WriteString(open)
 	sep := " "
@@ -145,7 +166,7 @@ func shellFields(doc []byte, open, shut string, names bool) string {
 		if names {
 			b.WriteString(k + ": ")
 		}
-		b.WriteString(shellString(v))
+		b.WriteString(shellValue(v, short))
 		sep = ", "
 	}
 	b.WriteString(" " + shut)

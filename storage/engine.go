@@ -39,6 +39,9 @@ type Options struct {
 	// OnFailure is told once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
 	// nobody. It must not use the store. Where the disk fails while pebble changes logs, pebble ends the process next.
 	OnFailure func(error)
+
+	// stageBytes and chunkBytes are set by tests, see staged.go.
+	stageBytes, chunkBytes int
 }
 
 // Engine is the store of one node.
@@ -51,6 +54,7 @@ type Engine struct {
 	files   vfs.FS      // what pebble works through
 	witness *witness.FS // keeps watch over the files; nil in memory
 	lock    *pebble.Lock
+	gate    fileGate // see HoldFiles
 
 	view      atomic.Pointer[view] // what a new reader sees
 	durable   atomic.Uint64        // Timestamp synced to disk
@@ -100,6 +104,7 @@ func Open(opts Options) (*Engine, error) {
 	if opts.Logger != nil {
 		e.log = *opts.Logger
 	}
+	e.SetHistoryWindow(opts.HistoryWindow)
 	e.claims.init()
 	e.replica.init()
 	e.initLines()
@@ -156,6 +161,8 @@ func (o *Options) setDefaults() {
 	setDefault(&o.JournalInterval, 100*time.Millisecond)
 	setDefault(&o.CollectInterval, 5*time.Second)
 	setDefault(&o.MinFreeDisk, 128<<20)
+	setDefault(&o.stageBytes, stageBytes)
+	setDefault(&o.chunkBytes, chunkBytes)
 	if o.OplogSize == 0 {
 		o.OplogSize = 990 << 20
 		if o.Memory {
@@ -197,7 +204,7 @@ func (e *Engine) openPebble() (err error) {
 	})
 }
 
-// returnReserved gives back the disk space that the logs of the run before have reserved and not used, 70 MB each: on a full
+// returnReserved gives back the disk space that the logs of the run before have reserved and not used: on a full
 // disk recovery needs it to write tables. Truncating a file to its own length does that.
 func (e *Engine) returnReserved() {
 	if vfs.Root(e.opts.FS) != vfs.Default {
@@ -213,6 +220,7 @@ func (e *Engine) returnReserved() {
 
 // Close stops background work, flushes, and closes. All snapshots and units must have ended.
 func (e *Engine) Close() error {
+	e.ReleaseFiles()
 	e.background.stop()
 	e.background.wg.Wait()
 	e.commit.close()
@@ -250,11 +258,17 @@ func (e *Engine) SetTerm(t int64) { e.term.Store(t) }
 func (e *Engine) Sync(ctx context.Context) error {
 	v := e.view.Load()
 	synced := &e.lines[lineLocal].synced
-	if e.Durable() >= v.ts && (e.opts.Memory || synced.Load() >= uint64(v.local)) {
+	if e.Durable() >= v.ts && synced.Load() >= uint64(v.local) {
 		return nil
 	}
 	if err := e.failure(); err != nil {
 		return err
+	}
+	if e.opts.Memory {
+		// There is no journal, and nothing to wait for: whoever commits is about to say so, too.
+		e.setDurable(v.ts)
+		synced.Store(uint64(v.local))
+		return nil
 	}
 	if err := e.guard(func() error { return e.db.LogData(nil, pebble.Sync) }); err != nil {
 		return err

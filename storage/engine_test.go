@@ -2,10 +2,13 @@ package storage
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -81,7 +84,7 @@ func create(t testing.TB, e *Engine, ns string, options []byte, indexes ...[]byt
 	u := e.NewUnitOfWork(nil)
 	c, err := u.CreateCollection(CollectionSpec{NS: ns, Options: options})
 	if err == nil && len(indexes) > 0 {
-		c, err = u.CreateIndexes(c, indexes)
+		_, err = u.CreateIndexes(c, indexes)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -547,5 +550,70 @@ func BenchmarkCreateCollection(b *testing.B) {
 	defer e.Close()
 	for i := 0; i < b.N; i++ {
 		create(b, e, fmt.Sprintf("db%d.c%d", i%10, i), nil)
+	}
+}
+
+// A store that a newer binary has written is refused before anything of it is read or changed.
+func TestNewerFormatIsRefused(t *testing.T) {
+	fs := vfs.NewMem()
+	e := openMem(t, Options{FS: fs})
+	key := metaKeyIn(identLocalMeta, metaFormat)
+	if p, err := e.getMeta(key); err != nil || binary.BigEndian.Uint32(p) != formatVersion {
+		t.Fatalf("a new store has format %x, %v", p, err)
+	}
+	if err := e.db.Set(key, binary.BigEndian.AppendUint32(nil, formatVersion+1), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1})
+	if mongoerr.CodeOf(err) != mongoerr.MustUpgrade {
+		if err == nil {
+			_ = again.Close()
+		}
+		t.Fatalf("opened a store of a newer format: %v", err)
+	}
+}
+
+// An engine in memory has no journal. Sync between a commit becoming visible and its being noted as durable asked pebble to
+// sync it all the same, and clients were told "pebble: WAL disabled".
+func TestSyncInMemory(t *testing.T) {
+	e, err := Open(Options{Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := create(t, e, "db.c", nil)
+	local := create(t, e, "local.c", nil)
+	for i := range 3 {
+		insert(t, e, c, D("_id", i))
+		insert(t, e, local, D("_id", i))
+		e.durable.Store(0) // as it is for a moment in every commit
+		if err := e.Sync(context.Background()); err != nil || e.Durable() != e.Visible() {
+			t.Errorf("syncing an engine in memory: %v; durable %v of %v", err, e.Durable(), e.Visible())
+		}
+	}
+}
+
+// The history window (minSnapshotHistoryWindowInSeconds) may change while the engine runs: a shorter one lets older
+// snapshots go at once.
+func TestHistoryWindowChanges(t *testing.T) {
+	e := openMem(t, Options{})
+	defer func() { _ = e.Close() }()
+	create(t, e, "d.c", nil)
+	first := e.Visible()
+	if oldest := e.advanceOldest(0); oldest > first {
+		t.Fatalf("history of 300 s begins at %v, after %v", oldest, first)
+	}
+	u := e.NewUnitOfWork(nil)
+	u.Oplog(OplogEntry{Op: 'n', StmtID: -1})
+	last := commit(t, e, u)
+	e.SetHistoryWindow(-2 * time.Second) // ends ahead of the clock: nothing but the newest is kept
+	if oldest := e.advanceOldest(0); oldest != last {
+		t.Fatalf("without a window history begins at %v, not at %v", oldest, last)
+	}
+	if _, err := e.SnapshotAt(first); mongoerr.CodeOf(err) != mongoerr.SnapshotTooOld {
+		t.Errorf("a snapshot before the window: %v", err)
 	}
 }

@@ -60,16 +60,17 @@ func (l *Left) end(ts Timestamp, err error) {
 // ErrWaitTimeout is that a write concern's wtimeout has passed.
 var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
 
-// leaving says whether a unit's commit may be left, and when without being asked.
+// leaving says whether a unit's commit may be left, and when without being asked, and what the unit keeps where it fails.
 type leaving struct {
 	may   bool
 	limit time.Duration // 0 for none
 	done  bool
+	keeps bool // its claims
 }
 
 // MayLeave allows Commit to return a *Left while the replicated log has not decided: when its context ends, or after
 // limit, where that is not 0.
-func (u *UnitOfWork) MayLeave(limit time.Duration) { u.leave = leaving{may: true, limit: limit} }
+func (u *UnitOfWork) MayLeave(limit time.Duration) { u.leave.may, u.leave.limit = true, limit }
 
 // MayBeLeft is what MayLeave has set.
 func (u *UnitOfWork) MayBeLeft() (limit time.Duration, may bool) { return u.leave.limit, u.leave.may }

@@ -337,7 +337,7 @@ func (m *modelRun) checkDead() {
 	if err := m.e.collect(context.Background()); err != nil {
 		m.t.Fatal(err)
 	}
-	live := map[uint32]int{}
+	live := map[uint32]int{uint32(identLocalMeta): 1} // the store's format
 	s := m.e.Snapshot()
 	defer s.Release()
 	for _, ns := range modelNamespaces {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -387,8 +388,11 @@ type oplogCursor struct {
 
 func newOplogCursor(s *Snapshot, o ScanOptions) *oplogCursor {
 	c := &oplogCursor{s: s, reverse: o.Reverse, from: 0, to: s.ts}
-	if n, ok := o.From.Int64(); ok {
+	if n, ok := o.From[:min(len(o.From), 8)].Int64(); ok {
 		c.from = Timestamp(n)
+		if len(o.From) > 8 {
+			c.from++ // the first RecordId behind that one, as scans name it that go on
+		}
 	}
 	if n, ok := o.To.Int64(); ok {
 		c.to = min(c.to, Timestamp(n))
@@ -526,6 +530,10 @@ func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
 type oplogState struct {
 	counters atomic.Pointer[catalog.Counters]
 	limit    atomic.Int64 // what SetOplogSize asked for; 0 is Options.OplogSize
+
+	mu   sync.Mutex
+	pins map[*OplogPin]struct{}
+	cut  Timestamp // what this primary has truncated, or is about to: nothing up to here may be there
 }
 
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
@@ -538,8 +546,8 @@ func (e *Engine) oplogLimit() int64 {
 	return e.opts.OplogSize
 }
 
-// truncateOplog deletes the oldest entries once the oplog is larger than it may be.
-func (e *Engine) truncateOplog() error {
+// TruncateOplog deletes the oldest entries where the oplog is larger than it may be and nobody has pinned them.
+func (e *Engine) TruncateOplog() error {
 	if !e.writable() {
 		return nil // the primary does it for all
 	}
@@ -548,30 +556,15 @@ func (e *Engine) truncateOplog() error {
 	if size <= limit {
 		return nil
 	}
-	excess := size - limit*9/10
-	lower, upper := identRange(identOplog)
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
+	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > maxPinned*limit))
+	if err != nil || cut == 0 {
 		return err
 	}
-	defer closeQuietly(it)
-	var cut Timestamp
-	var entries, bytes int64
-	for ok := it.First(); ok && bytes < excess; ok = it.Next() {
-		p, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		cut = timeOf(it.Key())
-		bytes += blockSize(p)
-		if len(p) >= blockHeader {
-			entries += int64(binary.LittleEndian.Uint32(p[1:]))
-		}
-	}
-	if cut == 0 {
-		return it.Error()
+	if !e.oplog.noteCut(cut, size > maxPinned*limit) {
+		return nil // somebody has pinned the oplog meanwhile
 	}
 	// The commit order owns the counters, so the deletion is a unit like any other.
+	lower, _ := identRange(identOplog)
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
 	u.stageRaw(func(b *pebble.Batch) error {
@@ -580,6 +573,33 @@ func (e *Engine) truncateOplog() error {
 	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
 	_, err = e.commitUnit(context.Background(), u, false)
 	return err
+}
+
+// oldestEntries finds the end of the oldest blocks that hold excess bytes, none of them past limit, and counts what is in
+// them.
+func (e *Engine) oldestEntries(excess int64, limit Timestamp) (cut Timestamp, entries, bytes int64, err error) {
+	lower, upper := identRange(identOplog)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer closeQuietly(it)
+	for ok := it.First(); ok && bytes < excess; ok = it.Next() {
+		p, err := it.ValueAndErr()
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		at := timeOf(it.Key())
+		if at > limit {
+			break
+		}
+		cut = at
+		bytes += blockSize(p)
+		if len(p) >= blockHeader {
+			entries += int64(binary.LittleEndian.Uint32(p[1:]))
+		}
+	}
+	return cut, entries, bytes, it.Error()
 }
 
 func corrupt(format string, args ...any) error {

@@ -182,6 +182,7 @@ func mapDiskError(err error) error {
 type spaceGuard struct {
 	checked atomic.Int64 // nanoseconds of the clock
 	low     atomic.Bool
+	least   atomic.Bool // not even what makes room is written
 }
 
 type reserveKey struct{}
@@ -194,17 +195,39 @@ func WithReserve(ctx context.Context) context.Context {
 
 func mayUseReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != nil }
 
-func (e *Engine) checkSpace() error {
+// leastShare is the part of MinFreeDisk that is left to pebble's own work and to WithReserve.
+const leastShare = 4
+
+// checkSpace refuses what the disk has no room for. Deletes and drops make room, and may use most of what is refused to others:
+// without them a full disk could never be emptied.
+func (e *Engine) checkSpace(makesRoom bool) error {
 	now := e.opts.Clock().UnixNano()
 	last := e.space.checked.Load()
 	if now-last > int64(200*time.Millisecond) && e.space.checked.CompareAndSwap(last, now) {
 		du, err := e.opts.FS.GetDiskUsage(e.opts.Dir)
 		e.space.low.Store(err == nil && int64(du.AvailBytes) < e.opts.MinFreeDisk)
+		e.space.least.Store(err == nil && int64(du.AvailBytes) < e.opts.MinFreeDisk/leastShare)
 	}
-	if e.space.low.Load() {
+	if e.space.low.Load() && (!makesRoom || e.space.least.Load()) {
 		return mongoerr.Newf(mongoerr.OutOfDiskSpace, "available disk space is less than required minimum of %d bytes", e.opts.MinFreeDisk)
 	}
 	return nil
+}
+
+// makesRoom tells whether the unit only deletes documents, or drops collections or indexes.
+func (u *UnitOfWork) makesRoom() bool {
+	if u.catalogs.dropped < len(u.catalogs.ops) {
+		return false
+	}
+	some := u.catalogs.dropped > 0
+	for i := range u.deltas {
+		d := &u.deltas[i]
+		if d.records > 0 || d.records == 0 && d.bytes > 0 {
+			return false
+		}
+		some = some || d.records < 0
+	}
+	return some
 }
 
 func errorsJoin(a, b error) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/query/value"
@@ -15,6 +16,9 @@ import (
 // recover brings the engine's memory in line with the store, and deletes tables that belong to nothing.
 func (e *Engine) recover() error {
 	e.salt = randomSalt()
+	if err := e.checkFormat(); err != nil {
+		return err
+	}
 	if err := e.load(0); err != nil {
 		return err
 	}
@@ -36,9 +40,13 @@ func (e *Engine) recover() error {
 	return e.resetBuilds()
 }
 
-// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark.
-func (e *Engine) newestCommit() (Timestamp, error) {
-	top := Timestamp(0)
+// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark. Where a
+// crash came while a staged unit was applied, the store has a part of it, and the log applies it again.
+func (e *Engine) newestCommit(at *applied) (Timestamp, error) {
+	if unfolding, err := e.metaTime(identMeta, metaUnfolding); err != nil || unfolding > 0 {
+		return at.ts, err
+	}
+	top := at.ts
 	for _, id := range []catalog.Ident{identOplog, identSuperseded} {
 		lower, upper := identRange(id)
 		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -264,6 +272,7 @@ func (e *Engine) ensureOplog() error {
 
 // catalogHistory is the catalogs of the history window, oldest first.
 type catalogHistory struct {
+	window atomic.Int64 // how far back it reaches
 	sync.Mutex
 	list []*view
 }

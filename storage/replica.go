@@ -35,6 +35,7 @@ type replicaState struct {
 		late     bool        // it has gathered long enough
 	}
 	patience  time.Duration           // how long a leader gathers
+	staged    atomic.Uint64           // numbers of staged units
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
 		sync.Mutex
@@ -301,8 +302,7 @@ func (e *Engine) applyHead(at applied) error {
 	defer r.unpark()
 	g := r.mu.inflight[0]
 	_ = g.batch.Set(metaKey(metaApplied), at.encode(), nil)
-	g.err = e.guard(func() error { return e.db.Apply(g.batch, pebble.NoSync) })
-	if g.err != nil {
+	if g.err = e.applyBatch(g.batch, g.staged, g.last); g.err != nil {
 		e.fail(g.err)
 	}
 	for first := true; first || len(r.mu.inflight) > 0 && r.mu.inflight[0].data == nil; first = false {

@@ -292,6 +292,7 @@ type replicaLoad struct {
 	acks atomic.Int64
 	wg   sync.WaitGroup
 	end  chan struct{}
+	done chan struct{} // closed when nothing more is committed
 }
 
 func (w *replicaLoad) run(workers int) {
@@ -305,8 +306,9 @@ func (w *replicaLoad) run(workers int) {
 			}
 		}()
 	}
-	w.end = make(chan struct{})
+	w.end, w.done = make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(w.done)
 		for {
 			select {
 			case <-w.end:
@@ -323,6 +325,7 @@ func (w *replicaLoad) wait() {
 	w.stop.Store(true)
 	w.wg.Wait()
 	close(w.end)
+	<-w.done
 }
 
 func (w *replicaLoad) step(rng *rand.Rand) {
@@ -449,12 +452,15 @@ func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
 }
 
 // Members that apply a primary's groups hold what it holds, through changes of the primary with groups in flight.
-func TestReplicas(t *testing.T) {
+func TestReplicas(t *testing.T) { randomReplicas(t, Options{}) }
+
+// randomReplicas runs a random workload on three members, with elections and snapshots.
+func randomReplicas(t *testing.T, o Options) {
 	rounds := 12
 	if testing.Short() {
 		rounds = 4
 	}
-	o := Options{JournalInterval: time.Millisecond, CollectInterval: 2 * time.Millisecond, HistoryWindow: time.Nanosecond}
+	o.JournalInterval, o.CollectInterval, o.HistoryWindow = time.Millisecond, 2*time.Millisecond, time.Nanosecond
 	l := newTestLog(t, 3, o)
 	defer l.close()
 	l.elect(l.members[0], 0)
@@ -477,7 +483,9 @@ func TestReplicas(t *testing.T) {
 		for _, m := range l.members {
 			verifyIndexes(t, m.e)
 		}
+		l.mu.Lock()
 		t.Logf("round %d: %d units, %d entries, %v", round, w.acks.Load(), len(l.entries), l.members[0].e.Visible())
+		l.mu.Unlock()
 		if t.Failed() {
 			return
 		}

@@ -21,6 +21,8 @@ type Snapshot struct {
 	point *pooledIter // for Get and FindByID, made when first needed
 	shard *snapshotShard
 	slot  int
+
+	released func() // what OnRelease asked for, nil for nothing
 }
 
 // snapshotRegistry knows the timestamps in use, which hold back the collector.
@@ -143,7 +145,23 @@ func (s *Snapshot) Release() {
 	if s.shard != nil {
 		s.e.snapshots.remove(s)
 	}
+	if f := s.released; f != nil {
+		s.released = nil
+		f()
+	}
 }
+
+// OnRelease calls f when the snapshot is released: for what its reader holds as long as it reads. A clone does not call it.
+func (s *Snapshot) OnRelease(f func()) {
+	if before := s.released; before != nil {
+		s.released = func() { before(); f() }
+		return
+	}
+	s.released = f
+}
+
+// Succeed takes over what OnRelease asked of the snapshot that a reader read before.
+func (s *Snapshot) Succeed(old *Snapshot) { s.released, old.released = old.released, nil }
 
 // Timestamp is the moment of the view.
 func (s *Snapshot) Timestamp() Timestamp { return s.ts }

@@ -339,11 +339,10 @@ func (e *Engine) load(era uint32) error {
 	}
 	at := &applied{}
 	at.decode(p)
-	top, err := e.newestCommit()
+	top, err := e.newestCommit(at)
 	if err != nil {
 		return err
 	}
-	top = max(top, at.ts)
 	all, err := e.loadLine(&e.lines[lineReplicated], top)
 	if err != nil {
 		return err

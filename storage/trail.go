@@ -164,9 +164,9 @@ func (t *Trail) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range t.kept {
-		if i := slices.Index(k.unit.capped, c); i >= 0 {
+		if i := slices.IndexFunc(k.unit.capped, func(h heldCapped) bool { return h.counters == c }); i >= 0 {
+			u.capped = append(u.capped, k.unit.capped[i])
 			k.unit.capped = slices.Delete(k.unit.capped, i, i+1)
-			u.capped, u.trimmed = append(u.capped, c), slices.Clone(k.unit.trimmed)
 			return true
 		}
 	}
@@ -225,6 +225,9 @@ func (e *Engine) keepInFlight(u *UnitOfWork) (k *keptUnit, found bool) {
 	}
 	for _, g := range r.mu.inflight {
 		if slices.Contains(g.units, u) {
+			if u.wait.err != nil {
+				return nil, true // it has failed: what the group's batch has is of others
+			}
 			return e.kept(u, g.batch, uint64(u.wait.at)), true
 		}
 	}

@@ -398,3 +398,31 @@ func checkModel(t *testing.T, e *Engine, c *catalog.Collection, model map[int]in
 		t.Errorf("%s: %d documents, %d counted, want %d", c.NS, found, c.Counters.Records.Load(), len(model))
 	}
 }
+
+// A unit that has failed and is still in flight with its group has nothing in the group's batch: what is there is of others, and
+// who followed it read that as the unit's.
+func TestTrailOfAFailedUnitShowsNothing(t *testing.T) {
+	l, e, _ := heldSet(t)
+	defer l.close()
+	c := e.Catalog().Lookup("db.c")
+	other, failed := e.NewUnitOfWork(nil), e.NewUnitOfWork(nil)
+	defer other.Rollback()
+	if _, err := other.Insert(c, D("_id", 100), NoInfo); err != nil {
+		t.Fatal(err)
+	}
+	failed.state, failed.wait.err = unitQueued, errConflict
+	g := &Group{units: []*UnitOfWork{other, failed}, batch: other.batch}
+	r := &e.replica
+	r.mu.Lock()
+	r.mu.inflight = append(r.mu.inflight, g)
+	r.mu.Unlock()
+	k, found := e.keepInFlight(failed)
+	r.mu.Lock()
+	r.mu.inflight = r.mu.inflight[:len(r.mu.inflight)-1]
+	r.mu.Unlock()
+	failed.state = unitOpen
+	failed.Rollback()
+	if !found || k != nil && k.keys.Count() > 0 {
+		t.Errorf("found %v, with %d keys of others", found, k.keys.Count())
+	}
+}

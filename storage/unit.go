@@ -21,6 +21,7 @@ type UnitOfWork struct {
 	base     *Snapshot // nil for units that only insert
 	own      *Snapshot // base with the unit's writes on top
 	batch    *pebble.Batch
+	bulk     *stagedUnit // where the most of a large unit is, once it is staged
 	claims   []heldClaim
 	deltas   []delta
 	used     []usedCollection
@@ -34,8 +35,7 @@ type UnitOfWork struct {
 	superseded []byte // keys that got a newer version, each with its length
 	drops      []catalog.Ident
 	scratch    *unitScratch
-	capped     []*catalog.Counters // whose Trim lock is held
-	trimmed    []byte              // the last key that capped trimming deleted
+	capped     []heldCapped // whose Trim lock is held
 	held       heldKeys
 	latest     struct {
 		it *pooledIter
@@ -53,6 +53,12 @@ type UnitOfWork struct {
 	refused   bool                  // it failed before it was proposed; the leader's
 	inherited uint32                // keys of batch that are the trail's
 	trail     atomic.Pointer[Trail] // that the unit is part of
+}
+
+// heldCapped is a capped collection that no other unit inserts into.
+type heldCapped struct {
+	counters *catalog.Counters
+	trimmed  int64 // the last record that was deleted to make room, 0 for none
 }
 
 type unitState uint8
@@ -156,12 +162,21 @@ func (u *UnitOfWork) writes() int {
 
 // Empty tells whether the unit has nothing to commit.
 func (u *UnitOfWork) Empty() bool {
-	return u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
+	return u.bulk == nil && u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
 }
 
 // ChangesCatalog tells whether the unit makes or changes collections or indexes. That an index gets its first document with
 // several keys is no change of its kind.
 func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > len(u.catalogs.marks) }
+
+// Collections are those that the unit has written to.
+func (u *UnitOfWork) Collections() []catalog.UUID {
+	out := make([]catalog.UUID, len(u.used))
+	for i := range u.used {
+		out[i] = u.used[i].uuid
+	}
+	return out
+}
 
 // Size is roughly how many bytes the unit will write.
 func (u *UnitOfWork) Size() int {
@@ -246,6 +261,9 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 	if c.Oplog {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", c.NS)
 	}
+	if err := u.log.checkSize(); err != nil {
+		return err
+	}
 	for i := len(u.used) - 1; i >= 0; i-- {
 		if u.used[i].uuid == c.UUID && u.used[i].epoch == c.Epoch {
 			return nil
@@ -274,14 +292,30 @@ func (u *UnitOfWork) OnRollback(f func()) { u.hooks.rollback = append(u.hooks.ro
 
 // Rollback gives the unit up. After a commit it does nothing, so it can be deferred.
 func (u *UnitOfWork) Rollback() {
-	if !u.leave.done && u.state == unitOpen {
+	switch {
+	case u.leave.done:
+	case u.state == unitOpen:
+		u.leave.keeps = false
 		u.undo()
+	case u.state == unitRolledBack && u.leave.keeps:
+		u.leave.keeps = false
+		u.e.claims.release(u, 0, 0)
 	}
 }
 
+// KeepClaims has the unit keep its claims where its commit fails, for one that takes them over and does the same again.
+// They end with Rollback.
+func (u *UnitOfWork) KeepClaims() { u.leave.keeps = true }
+
+// TakeOver gives the unit, which is new, all claims of another that is over or is about to be rolled back. Nobody has written
+// what they are about since the other one began.
+func (u *UnitOfWork) TakeOver(from *UnitOfWork) { u.e.claims.hand(from, u) }
+
 func (u *UnitOfWork) undo() {
 	u.state = unitRolledBack
-	u.e.claims.release(u, 0, 0)
+	if !u.leave.keeps {
+		u.e.claims.release(u, 0, 0)
+	}
 	for i := len(u.hooks.rollback) - 1; i >= 0; i-- {
 		u.hooks.rollback[i]()
 	}
@@ -292,7 +326,10 @@ func (u *UnitOfWork) undo() {
 func (u *UnitOfWork) free() {
 	u.releaseLatest()
 	for _, c := range u.capped {
-		c.Trim.Unlock()
+		if u.state == unitCommitted && c.trimmed > 0 {
+			c.counters.NoteTrimmed(c.trimmed, uint64(u.wait.at))
+		}
+		c.counters.Trim.Unlock()
 	}
 	u.capped, u.after = nil, nil
 	if u.own != nil {
@@ -364,7 +401,10 @@ type unitLog struct {
 	session *session
 	txn     *txnLog
 	migrate bool
+	begun   bool // there was a block
 	blocks  []*opBlock
+	limit   int64 // of a transaction's operations, 0 for none
+	staged  int   // entries that are no more here, see stageUnit
 }
 
 var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
@@ -375,6 +415,20 @@ func (l *unitLog) count() (n int) {
 	}
 	if l.txn != nil {
 		n += l.txn.count
+	}
+	return n + l.staged
+}
+
+// entries is how many entries of the oplog there will be: a transaction's operations share some.
+func (l *unitLog) entries() (n int) {
+	for _, b := range l.blocks {
+		n += b.count
+	}
+	if l.txn != nil && !l.txn.done {
+		l.txn.close()
+		if n += len(l.txn.arrays); n == 0 && l.txn.always {
+			n = 1
+		}
 	}
 	return n
 }
@@ -418,6 +472,27 @@ func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
 	u.log.txn = &txnLog{}
 }
 
+// LogEmptyTransaction gives a transaction's unit an entry even where it has no operations, so that its commit is known of
+// after a restart. It comes after SetTransaction.
+func (u *UnitOfWork) LogEmptyTransaction() { u.log.txn.always = true }
+
+// LimitTransaction bounds the size of a transaction's operations (transactionSizeLimitBytes).
+func (u *UnitOfWork) LimitTransaction(bytes int64) { u.log.limit = bytes }
+
+// CheckSize refuses a transaction that has become too large; before it promises to commit, too, for then it has to.
+func (u *UnitOfWork) CheckSize() error { return u.log.checkSize() }
+
+// checkSize refuses a transaction that has become too large.
+func (l *unitLog) checkSize() error {
+	if l.txn == nil || l.limit <= 0 {
+		return nil
+	}
+	if n := int64(l.txn.size()); n >= l.limit {
+		return mongoerr.Newf(mongoerr.TransactionTooLarge, "Total size of all transaction operations must be less than server parameter 'transactionSizeLimitBytes' = %d. Actual size is %d", l.limit, n)
+	}
+	return nil
+}
+
 // SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
 func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
 
@@ -439,7 +514,8 @@ func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 	n := len(u.log.blocks)
 	if n == 0 || len(u.log.blocks[n-1].buf) > blockBytes {
 		b := blockPool.Get().(*opBlock)
-		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session, n == 0)
+		b.begin(u.e.opts.Clock().UnixMilli(), u.e.Term(), u.log.session, !u.log.begun)
+		u.log.begun = true
 		u.log.blocks = append(u.log.blocks, b)
 		n++
 	}
@@ -454,6 +530,7 @@ type txnLog struct {
 	index  int
 	count  int
 	done   bool
+	always bool // there is an entry even of no operations
 }
 
 // applyOpsBytes is where an applyOps array is closed and the next begun; an entry must stay below 16 MB.
@@ -513,23 +590,31 @@ func (u *UnitOfWork) TransactionOps() [][]byte {
 	return u.log.txn.arrays
 }
 
-// closeTransaction turns the collected operations into entries: all but the last are marked partialTxn.
-func (u *UnitOfWork) closeTransaction() {
+// closeTransaction turns the collected operations into entries: all but the last are marked partialTxn. each is called after
+// each of them.
+func (u *UnitOfWork) closeTransaction(each func()) {
 	t := u.log.txn
 	if t == nil || t.done {
 		return
 	}
 	t.done = true
 	t.close()
+	if len(t.arrays) == 0 && t.always {
+		t.arrays = [][]byte{value.ArrayOf()}
+	}
+	count := t.count
+	t.count = 0
 	for i, arr := range t.arrays {
 		f := []value.Field{value.F("applyOps", value.NewArray(arr))}
 		switch {
 		case i < len(t.arrays)-1:
 			f = append(f, value.F("partialTxn", value.NewBool(true)))
 		case i > 0:
-			f = append(f, value.F("count", value.NewInt64(int64(t.count))))
+			f = append(f, value.F("count", value.NewInt64(int64(count))))
 		}
 		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
+		t.arrays[i] = nil
+		each()
 	}
-	t.count, t.arrays = 0, nil
+	t.arrays = nil
 }

@@ -45,6 +45,9 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 		defer u.releaseHeld()
 	}
 	for i, doc := range docs {
+		if err := u.log.checkSize(); err != nil {
+			return i, err
+		}
 		if _, err := u.insert(c, doc, &info); err != nil {
 			return i, err
 		}
@@ -443,10 +446,8 @@ func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) 
 // lockCapped makes the unit the only one that inserts into a capped collection, so that its documents leave in the order
 // they came. A unit that already holds one such lock does not wait for a second.
 func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
-	for _, held := range u.capped {
-		if held == c.Counters {
-			return nil
-		}
+	if u.heldCapped(c) != nil {
+		return nil
 	}
 	switch {
 	case u.behind.yieldCapped(u, c.Counters):
@@ -457,7 +458,17 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	default:
 		c.Counters.Trim.Lock()
 	}
-	u.capped = append(u.capped, c.Counters)
+	u.capped = append(u.capped, heldCapped{counters: c.Counters})
+	return nil
+}
+
+// heldCapped is what the unit holds of a capped collection, nil for nothing.
+func (u *UnitOfWork) heldCapped(c *catalog.Collection) *heldCapped {
+	for i := range u.capped {
+		if u.capped[i].counters == c.Counters {
+			return &u.capped[i]
+		}
+	}
 	return nil
 }
 
@@ -484,21 +495,22 @@ func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
 		if err := u.remove(c, rid, doc); err != nil {
 			return err
 		}
-		u.trimmed = append(u.trimmed[:0], appendIdent(nil, c.Ident)...)
-		u.trimmed = append(u.trimmed, rid...)
+		u.heldCapped(c).trimmed, _ = rid.Int64()
 	}
 }
 
-// oldest finds the first record of a capped collection that the unit has not deleted.
+// oldest finds the first record of a capped collection that the unit has not deleted. It begins behind what is known to be
+// gone: the versions of thousands of deleted records stay for as long as history reaches.
 func (u *UnitOfWork) oldest(c *catalog.Collection) (RecordID, []byte, error) {
 	v, err := u.newest()
 	if err != nil {
 		return nil, nil, err
 	}
-	from := appendIdent(nil, c.Ident)
-	if identOf(u.trimmed) == c.Ident {
-		from = append(append([]byte(nil), u.trimmed...), 0)
+	gone := c.Counters.Trimmed(uint64(v.ts))
+	if held := u.heldCapped(c); held != nil {
+		gone = max(gone, held.trimmed)
 	}
+	from := append(appendIdent(nil, c.Ident), NewRecordID(gone+1)...)
 	if v.seekGE(from) && identOf(v.user) == c.Ident {
 		return RecordID(append([]byte(nil), v.user[identLen:]...)), append([]byte(nil), v.value...), nil
 	}

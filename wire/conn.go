@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -39,11 +40,13 @@ type Conn struct {
 	remote, local net.Addr
 	ctx           context.Context
 	cancel        context.CancelFunc
+	held          atomic.Bool // it waits for its turn to be established
 
 	// in is touched by the event loop only.
 	in struct {
 		buf     *buffer // a frame that has arrived in part, or the room for its beginning
 		want    int     // the frame's length
+		spoken  bool    // the first bytes are those of a message
 		fill    int
 		backlog bool // gnet holds bytes that the socket did not take
 	}
@@ -168,6 +171,11 @@ func (c *Conn) cut() error {
 	head, err := c.gc.Peek(4)
 	if err != nil {
 		return nil
+	}
+	if !c.in.spoken {
+		if err := c.sniff(head); err != nil || !c.in.spoken {
+			return err
+		}
 	}
 	n, err := frameLength(head)
 	if err != nil {

@@ -42,6 +42,11 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 		s.stats.rejected.Add(1)
 		return nil, gnet.Close
 	}
+	wait, ok := s.admission.enter(gc.RemoteAddr(), time.Now())
+	if !ok {
+		s.stats.rejected.Add(1)
+		return nil, gnet.Close
+	}
 	s.stats.current.Add(1)
 	s.stats.created.Add(1)
 	c := &Conn{
@@ -57,6 +62,9 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	s.conns.all[c.id] = c
 	s.conns.mu.Unlock()
 	s.handler.Opened(c)
+	if wait > 0 {
+		s.hold(c, wait)
+	}
 	return nil, gnet.None
 }
 
@@ -74,9 +82,13 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	if c == nil {
 		return gnet.Close
 	}
+	if c.held.Load() {
+		return gnet.None
+	}
 	if err := c.read(); err != nil {
 		var bad *FrameError
-		if errors.As(err, &bad) {
+		var foreign *ForeignError
+		if errors.As(err, &bad) || errors.As(err, &foreign) {
 			l.srv.badFrame(c, err)
 		}
 		return gnet.Close

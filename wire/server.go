@@ -43,7 +43,7 @@ type Options struct {
 	MaxConnections int      // DefaultMaxConnections when 0
 	Loops          int      // event loops; one per four cores when 0
 
-	BadFrame func(c *Conn, err error)                       // a malformed frame; the connection is being closed
+	BadFrame func(c *Conn, err error)                       // a malformed frame, or another protocol (ForeignError); the connection is being closed
 	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; an error has been answered
 }
 
@@ -54,9 +54,11 @@ type Server struct {
 	engine  gnet.Engine
 	workers *workers
 	stats   counters
-	nextID  atomic.Int32
-	connID  atomic.Int64
-	addrs   []net.Addr
+
+	admission admission
+	nextID    atomic.Int32
+	connID    atomic.Int64
+	addrs     []net.Addr
 
 	stopping atomic.Bool
 	drained  chan struct{} // while stopping: the last request in work has ended

@@ -128,7 +128,7 @@ func (m *member) look() *Server {
 	var err error
 	switch {
 	case m.watch == nil:
-		reply, err = m.connect(ctx, t.Timeout)
+		reply, err = m.connect(ctx, m.patience(*t))
 	case m.more:
 		defer m.abortable(cancel)()
 		reply, err = m.within(ctx, t.Heartbeat+t.Timeout, func(ctx context.Context) ([]byte, bool, error) { return m.watch.Next(ctx) })
@@ -152,6 +152,15 @@ func (m *member) look() *Server {
 		return nil
 	}
 	return &Server{Host: m.host, Kind: Unknown, Updated: time.Now(), member: m, Err: err}
+}
+
+// patience is how long the member may take to say what it is. A primary that another has replaced is given less: calls to it
+// wait, perhaps for a process that is paused, and what can be sent again is sent to the new one once they are cut off.
+func (m *member) patience(t Timing) time.Duration {
+	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
+		return min(t.Timeout, 2*t.MinBetween)
+	}
+	return t.Timeout
 }
 
 // abortable lets check end a wait by cancel, and gives what takes that back.

@@ -3,6 +3,7 @@ package sdam
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -510,6 +511,30 @@ func TestPausedMember(t *testing.T) {
 		time.Sleep(DefaultTiming.Timeout + time.Second)
 		if p := s.Topology().Primary(); p == nil || p.Host != "a:1" {
 			t.Errorf("it runs again: primary %v", p)
+		}
+	})
+}
+
+// A primary is paused, and another elected. Calls that had been sent to the first waited for as long as it was paused: it was
+// known not to be primary any more, so that its silence changed nothing, and nobody cut them off.
+func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		f.mu.Lock()
+		f.members["a:1"].silent = true
+		f.mu.Unlock()
+		f.change("b:1", func(m *fakeMember) { m.kind, m.term = Primary, 9 })
+		began := time.Now()
+		for severed := false; !severed; {
+			time.Sleep(50 * time.Millisecond)
+			f.mu.Lock()
+			severed = slices.Contains(f.severed, "a:1")
+			f.mu.Unlock()
+			if took := time.Since(began); took > 4*DefaultTiming.MinBetween {
+				t.Fatalf("calls to the old primary are not cut off after %v", took)
+			}
+		}
+		if p := s.Topology().Primary(); p == nil || p.Host != "b:1" {
+			t.Errorf("primary %v", p)
 		}
 	})
 }

@@ -100,7 +100,7 @@ func (s *Set) update(srv *Server) {
 	t := old.apply(srv)
 	s.publish(t)
 	if srv.Kind == Unknown {
-		if was := old.server(srv.Host); was != nil && was.Kind != Unknown {
+		if was := old.server(srv.Host); was != nil && (was.Kind != Unknown || was.Err == errDemoted) {
 			s.net.Sever(srv.Host) // whoever waits for its answer would wait for long
 		}
 	}

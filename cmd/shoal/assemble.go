@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -29,7 +30,6 @@ type assembly struct {
 	c      *config
 	h      *host
 	params *cluster.Params
-	points *cluster.FailPoints
 	info   *command.Info
 	roles  *roles
 	peers  *directory // nil on a lone server
@@ -41,13 +41,16 @@ type assembly struct {
 }
 
 func newAssembly(c *config, h *host) (*assembly, error) {
-	a := &assembly{c: c, h: h, params: cluster.NewParams(), points: cluster.NewFailPoints(), roles: &roles{}}
+	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
 	for _, p := range c.Parameters {
 		if err := a.params.SetStartup(p.Name, p.Value); err != nil {
 			return nil, err
 		}
 	}
 	configureScripts(c, a.params)
+	if c.NoTabScan {
+		a.params.Store("notablescan", value.NewBool(true))
+	}
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(command.LongOf(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
@@ -94,12 +97,14 @@ func (a *assembly) fail(err error) (*roles, error) {
 // listen makes a service reachable at addresses.
 func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error) {
 	log := console.Std
-	front := &command.Front{Service: s}
+	front := &command.Front{Service: s, Compressors: a.c.Compressors}
 	var srv *wire.Server
-	front.Connected = func(c *command.Client) {
-		log.Accepted(addrOf(c.Remote), c.ID, 0)
+	var open atomic.Int64
+	front.Connected = func(c *command.Client) { log.Accepted(addrOf(c.Remote), c.ID, open.Add(1)) }
+	front.Disconnected = func(c *command.Client) { log.Ended(addrOf(c.Remote), c.ID, open.Add(-1)) }
+	s.Hooks.Metadata = func(c *command.Client, compressors []string, doc []byte) {
+		log.ClientMetadata(addrOf(c.Remote), c.ID, compressors, doc)
 	}
-	front.Disconnected = func(c *command.Client) { log.Ended(addrOf(c.Remote), c.ID, 0) }
 	s.Hooks.Panic = func(op *command.Op, what any, stack []byte) {
 		console.Error(console.Command, 4757800, console.ConnCtx(op.Client.ID), "Command failed inside the server").
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
@@ -107,6 +112,12 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 	srv, err := wire.Listen(wire.Options{
 		Addrs: addrs, MaxConnections: a.c.MaxConns,
 		BadFrame: func(c *wire.Conn, err error) {
+			var foreign *wire.ForeignError
+			if errors.As(err, &foreign) {
+				e := foreign.Err
+				log.NotOurs(c.RemoteAddr(), c.ID(), int32(e.Code), e.Code.Name(), e.Message)
+				return
+			}
 			console.Info(console.Network, 4615638, console.ConnCtx(c.ID()), "Connection ended: malformed message").Err(err).Write()
 		},
 	}, front)
@@ -114,6 +125,7 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 		return nil, err
 	}
 	s.Status.SetNetwork(srv.Stats)
+	limitConnections(a.params, srv)
 	if a.peers != nil {
 		s.Peers = a.peers.monitors
 	}
@@ -137,7 +149,7 @@ func (a addrOf) String() string  { return string(a) }
 
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
-	cfg.Params, cfg.Points, cfg.Info = a.params, a.points, a.info
+	cfg.Params, cfg.Info = a.params, a.info
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command
@@ -146,6 +158,7 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 		}
 		console.Std.Slow(conn, c, attrs)
 	}
+	cfg.Invalid = console.Std.Invalid
 	cfg.Warn = func(msg string, err error) {
 		console.Warning(console.Replication, 21413, "ReplCoord", msg).Err(err).Write()
 	}
@@ -156,6 +169,10 @@ func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	s, err := shardnode.Open(cfg)
 	if err != nil {
 		return nil, err
+	}
+	s.SetProfiling(a.c.SlowMS, a.c.SlowRate, a.c.Profile)
+	if a.c.OplogMB > 0 {
+		s.Engine.SetOplogSize(a.c.OplogMB << 20)
 	}
 	a.onStop(func(context.Context) error { return s.Close() })
 	a.services = append(a.services, s.Service)
@@ -188,10 +205,17 @@ func (a *assembly) mongod() error {
 		clock = cluster.NewVectorClock(time.Now)
 	}
 	d := a.connect(clock)
+	free, err := c.choosePort()
+	if err != nil {
+		return err
+	}
+	defer free()
 	addrs := c.Addrs()
+	repl := d.members(addrs, c.Memory)
+	repl.FirstHost = c.firstHost(a.info.Host)
 	s, err := a.openData(shardnode.Config{
 		Dir: c.DBPath, Memory: c.Memory, SetName: c.ReplSet, Host: advertised(a.info.Host, c.Port), Config: c.ConfigSvr, Clock: clock,
-		Repl: d.members(addrs, c.Memory),
+		Repl: repl,
 	})
 	if err != nil {
 		return err
@@ -218,6 +242,7 @@ func (a *assembly) mongod() error {
 // manage runs the sharding catalog on a member of the config server's set, as long as it is primary.
 func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.Registry, clock *cluster.VectorClock) error {
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
+	manager.Params = s.Node.Params
 	manager.Register(s.Service)
 	clock.FromConfigServer(s.MajorityTime)
 	d.monitors.OnMove(manager.SetMoved)
@@ -245,17 +270,21 @@ func (a *assembly) mongos() error {
 	}
 	// As the real router does, this one waits for the config server before it takes clients.
 	keys := cluster.NewKeyRing(cluster.PeerKeys{Peer: config})
+	life, end := a.h.context()
+	defer end()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(life, 10*time.Second)
 		err := keys.Load(ctx)
 		cancel()
 		if err == nil {
 			break
 		}
-		console.Warning(console.Sharding, 23834, "mongosMain", "Error initializing sharding state, sleeping and retrying").Err(err).Write()
+		if !a.h.ending() {
+			console.Warning(console.Sharding, 23834, "mongosMain", "Error initializing sharding state, sleeping and retrying").Err(err).Write()
+		}
 		select {
 		case <-time.After(wait):
-		case <-a.h.shutdown:
+		case <-life.Done():
 			return mongoerr.New(mongoerr.ShutdownInProgress, "shut down before the config server answered")
 		}
 	}
@@ -289,14 +318,19 @@ func (a *assembly) single(replset bool) error {
 	if replset {
 		return a.replset("rs0")
 	}
-	s, err := a.openData(shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: a.c.Listen[0]})
+	addr, free, err := reserve(a.c.Listen[0])
 	if err != nil {
 		return err
 	}
-	if a.roles.Addrs, err = a.listen(s.Service, a.c.Listen); err != nil {
+	defer free()
+	s, err := a.openData(shardnode.Config{Dir: filepath.Join(a.c.DBPath, "node"), Memory: a.c.Memory, Host: addr})
+	if err != nil {
 		return err
 	}
-	a.roles.Describe = []string{"Connection string: mongodb://" + a.c.Listen[0] + "/"}
+	if a.roles.Addrs, err = a.listen(s.Service, append([]string{addr}, a.c.Listen[1:]...)); err != nil {
+		return err
+	}
+	a.roles.What, a.roles.URI = "Lone server", "mongodb://"+a.roles.Addrs[0].String()+"/"
 	return nil
 }
 
@@ -305,22 +339,32 @@ func (a *assembly) replset(name string) error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)
 	set := memberSet{name: name, dir: "node"}
+	var held []func()
+	defer func() {
+		for _, free := range held {
+			free()
+		}
+	}()
 	for i := 0; i < a.c.Replicas || a.hasMember(&set, i); i++ {
 		m := memberPlace{}
 		for _, l := range a.c.Listen {
 			addr, err := portAfter(l, i)
+			var free func()
 			if err == nil {
-				addr, err = reserve(addr)
+				addr, free, err = reserve(addr)
 			}
 			if err != nil {
 				return err
 			}
+			held = append(held, free)
 			m.listen = append(m.listen, addr)
 		}
 		m.host = reachable(m.listen[0])
 		set.places = append(set.places, m)
 	}
-	servers, err := a.openSet(context.Background(), &set, d, clock)
+	ctx, end := a.h.context()
+	defer end()
+	servers, err := a.openSet(ctx, &set, d, clock)
 	if err != nil {
 		return err
 	}
@@ -333,6 +377,7 @@ func (a *assembly) replset(name string) error {
 		a.roles.Addrs = append(a.roles.Addrs, bound...)
 		hosts = append(hosts, bound[0].String())
 	}
-	a.roles.Describe = []string{"Connection string: mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + name}
+	a.roles.What = fmt.Sprintf("Replica set %s: %d member(s)", name, len(servers))
+	a.roles.URI = "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + name
 	return nil
 }

@@ -41,9 +41,6 @@ type config struct {
 	ConfigSvr bool
 	ConfigDB  string // mongos: set/host:port,…
 	OplogMB   int64
-	Repair    bool
-	Auth      bool
-	KeyFile   string
 	NoScripts bool
 	NoTabScan bool
 	SlowMS    int64
@@ -135,6 +132,19 @@ func (c *config) finishStart() error {
 	return nil
 }
 
+// firstPort is the port that the log's first line tells.
+func (c *config) firstPort() int {
+	if c.Program != isStart {
+		return c.Port
+	}
+	_, port, err := net.SplitHostPort(c.Listen[0])
+	if err != nil {
+		return c.Port
+	}
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
 // Addrs are the addresses that a server listens on: TCP ones, then UNIX sockets.
 func (c *config) Addrs() []string {
 	hosts := c.BindIP
@@ -164,6 +174,29 @@ func (c *config) Addrs() []string {
 		out = append(out, fmt.Sprintf("%s/mongodb-%d.sock", strings.TrimSuffix(c.UnixDir, "/"), c.Port))
 	}
 	return dedup(out)
+}
+
+// firstHost is the address that a set initiated without a configuration gets: the first one listened on that other machines
+// may reach, this machine's name where that is any, and a loopback address where there is nothing else.
+func (c *config) firstHost(hostname string) string {
+	if c.BindAll {
+		return advertised(hostname, c.Port)
+	}
+	loopback := "localhost"
+	for i, h := range c.BindIP {
+		ip := net.ParseIP(h)
+		local := strings.HasPrefix(h, "/") || strings.EqualFold(h, "localhost") || ip != nil && ip.IsLoopback()
+		switch {
+		case local && i == 0 && !strings.HasPrefix(h, "/"):
+			loopback = h
+		case local:
+		case ip != nil && ip.IsUnspecified():
+			return advertised(hostname, c.Port)
+		default:
+			return advertised(h, c.Port)
+		}
+	}
+	return advertised(loopback, c.Port)
 }
 
 func dedup(list []string) []string {

@@ -46,7 +46,7 @@ var listening = regexp.MustCompile(`"id":23016\b.*"port":"?(\d+)`)
 // launch starts a server on a directory and waits until it takes connections.
 func launch(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"start", "--listen", "127.0.0.1:0", "--data-dir", dir, "--set-parameter", "enableTestCommands=1"}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"start", "--listen", "127.0.0.1:0", "--data-dir", dir, "--set-parameter", "enableTestCommands=1", "--set-parameter", "orphanCleanupDelaySecs=0"}, args...)...)
 	cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -28,12 +28,12 @@ func TestKilledTransaction(t *testing.T) {
 			p := launch(t, dir, "--node-port", strconv.Itoa(port))
 			const docs = 20
 			shardHalves(t, ctx, p, docs)
-			upper, lower := chunkAt(t, ctx, p, docs)
+			_, lower := chunkAt(t, ctx, p, docs)
 			if err := p.admin(bson.D{{Key: "moveChunk", Value: "crash.m"}, {Key: "find", Value: bson.D{{Key: "_id", Value: docs}}}, {Key: "to", Value: fmt.Sprintf("shard%02d", lower)}}); err != nil {
 				t.Fatal(err)
 			}
-			upper, lower = lower, upper
-			coordinator := member(t, port+1+upper).Database("admin")
+			// the chunk has changed hands: the other shard is written to first, and coordinates
+			coordinator := member(t, port+1+lower).Database("admin")
 			if err := coordinator.RunCommand(ctx, bson.D{{Key: "configureFailPoint", Value: tc.point}, {Key: "mode", Value: "alwaysOn"}}).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-const lockName = "mongod.lock"
+const (
+	lockName   = "mongod.lock"
+	engineMark = "storage.bson"
+)
 
 // dataLock is the exclusive hold on a data directory; nil holds nothing.
 type dataLock struct{ f *os.File }
@@ -34,6 +37,9 @@ func lockData(c *config) (*dataLock, error) {
 		return nil, fmt.Errorf("NonExistentPath: Data directory %s not found. Create the missing directory or specify another "+
 			"directory using (1) the --dbpath command line option, or (2) by adding the 'storage.dbPath' option in the "+
 			"configuration file.", c.DBPath)
+	}
+	if err := checkLayout(c); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(c.DBPath, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -60,6 +66,37 @@ func lockData(c *config) (*dataLock, error) {
 	return &dataLock{f}, nil
 }
 
+// checkLayout refuses a directory that was made by another way of starting: a new, empty store would come up beside the one
+// that is there.
+func checkLayout(c *config) error {
+	holds := func(store string) bool {
+		found, _ := filepath.Glob(filepath.Join(c.DBPath, store, "MANIFEST-*"))
+		return len(found) > 0
+	}
+	was := ""
+	switch _, err := os.Stat(filepath.Join(c.DBPath, engineMark)); {
+	case err != nil: // nobody's yet
+	case holds(""):
+		was = "shoal mongod"
+	case holds("config") || holds(shardName(0)):
+		was = "shoal start --topology sharded"
+	case holds("node"):
+		was = "shoal start --topology replset (or standalone)"
+	}
+	is := "shoal mongod"
+	switch {
+	case c.Program == isStart && c.Topology == "sharded":
+		is = "shoal start --topology sharded"
+	case c.Program == isStart:
+		is = "shoal start --topology replset (or standalone)"
+	}
+	if was == "" || was == is {
+		return nil
+	}
+	return fmt.Errorf("InvalidOptions: the directory %s holds the data of `%s`, which `%s` would not find: use the former, or "+
+		"another directory", c.DBPath, was, is)
+}
+
 func rewrite(f *os.File, text string) error {
 	if err := f.Truncate(0); err != nil {
 		return err
@@ -70,7 +107,7 @@ func rewrite(f *os.File, text string) error {
 
 // markEngine writes storage.bson, by which a container's entry point knows an initialised directory.
 func markEngine(dir string) error {
-	path := filepath.Join(dir, "storage.bson")
+	path := filepath.Join(dir, engineMark)
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}

@@ -3,9 +3,9 @@
 //
 // The path of a start, by function name:
 //
-//	main → run → parseServer or parseStart (option tables, configuration file) → serve
-//	serve: forkIfAsked → console.Configure → lockDataDir → startServer or startCluster (assemble.go) → ready line
-//	→ a signal, or the shutdown command → roles.Stop → unlock → exit code
+//	main → run → parse (option tables, configuration file) → forkAndWait where asked → serve
+//	serve: configureLog → host.obey (signals) → bringUp: lockData → startServer or startCluster (assemble.go) → announce
+//	→ a signal, or the shutdown command → roles.Stop → dataLock.release → exit code
 //
 // Invariants:
 //

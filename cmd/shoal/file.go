@@ -130,6 +130,7 @@ func (t *table) readINI(raw string) ([]setting, error) {
 // parsedOptions makes getCmdLineOpts.parsed: the settings at their paths, nested.
 func parsedOptions(settings []setting) []byte {
 	root := &branch{}
+	lists := map[string][]value.Value{}
 	for _, s := range settings {
 		if s.opt.path == "" {
 			continue
@@ -138,6 +139,10 @@ func parsedOptions(settings []setting) []byte {
 		case s.opt.path == "setParameter":
 			name, val, _ := strings.Cut(s.value, "=")
 			root.put([]string{"setParameter", strings.TrimSpace(name)}, value.NewString(strings.TrimSpace(val)))
+		case s.opt.kind == listKind:
+			list := append(lists[s.opt.path], value.NewString(s.value))
+			lists[s.opt.path] = list
+			root.put(strings.Split(s.opt.path, "."), value.NewArray(value.ArrayOf(list...)))
 		case s.opt.path == "systemLog.path":
 			root.put([]string{"systemLog", "destination"}, value.NewString("file"))
 			root.put([]string{"systemLog", "path"}, value.NewString(s.value))

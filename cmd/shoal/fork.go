@@ -6,8 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // readyEnv names the descriptor on which a forked child tells its parent that it listens.
@@ -17,7 +20,7 @@ func isForkedChild() bool { return os.Getenv(readyEnv) != "" }
 
 // forkAndWait starts this command line again in a session of its own and returns when the child listens or has failed.
 func forkAndWait(argv []string, out, errOut io.Writer) int {
-	exe, err := os.Executable()
+	exe, err := calledAs(argv[0])
 	if err != nil {
 		fmt.Fprintln(errOut, err)
 		return exitError
@@ -53,13 +56,35 @@ func forkAndWait(argv []string, out, errOut io.Writer) int {
 	return code
 }
 
+// calledAs is the path of this binary by the name it was called by: the system names the process after it, and launchers
+// find theirs by the names mongod and mongos.
+func calledAs(name string) (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return exe, nil
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return exe, nil
+	}
+	a, errA := os.Stat(path)
+	b, errB := os.Stat(exe)
+	if errA != nil || errB != nil || !os.SameFile(a, b) {
+		return exe, nil
+	}
+	return path, nil
+}
+
 // stderrToLog puts what the runtime says when a process dies behind the log's lines, instead of nowhere.
 func stderrToLog(path string) {
 	if !isForkedChild() || path == "" {
 		return
 	}
 	if f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
-		_ = syscall.Dup3(int(f.Fd()), 2, 0)
+		_ = unix.Dup2(int(f.Fd()), 2)
 		_ = f.Close()
 	}
 }

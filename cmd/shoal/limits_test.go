@@ -72,22 +72,6 @@ var bombs = []struct {
 	{"window", pipeline(d("$unionWith", "many"), d("$setWindowFields", bson.D{{Key: "sortBy", Value: d("_id", 1)}, {Key: "output", Value: d("all", bson.D{{Key: "$push", Value: "$$ROOT"}})}}), d("$count", "n")), "?"},
 }
 
-func nest2(n int) any {
-	var v any = bson.D{{Key: "bsonType", Value: "object"}}
-	for range n {
-		v = bson.D{{Key: "properties", Value: bson.D{{Key: "a", Value: v}}}}
-	}
-	return v
-}
-
-func numbers(n int) bson.A {
-	out := make(bson.A, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
-
 func ors(n int) bson.A {
 	out := make(bson.A, n)
 	for i := range out {

@@ -18,6 +18,7 @@ const (
 	exitBadOption = 2
 	exitAbrupt    = 14
 	exitNetError  = 48
+	exitNewerData = 62
 	exitUncaught  = 100
 )
 
@@ -114,8 +115,11 @@ func versionText(p program) string {
 		first = "shoal, db version v"
 	}
 	var b strings.Builder
+	build := command.ThisBuild()
 	fmt.Fprintf(&b, "%s%s\nBuild Info: {\n    \"version\": %q,\n    \"gitVersion\": %q,\n    \"modules\": [],\n", first,
-		command.Version, command.Version, command.GitVersion)
-	fmt.Fprintf(&b, "    \"allocator\": \"go\",\n    \"environment\": {}\n}\n")
+		command.Version, command.Version, build.GitVersion())
+	fmt.Fprintf(&b, "    \"allocator\": \"go\",\n    \"environment\": {},\n")
+	fmt.Fprintf(&b, "    \"shoal\": {\"version\": %q, \"commit\": %q, \"date\": %q, \"go\": %q}\n}\n",
+		build.Release, build.Commit, build.Date, build.Go)
 	return b.String()
 }

@@ -30,12 +30,12 @@ type testSet struct {
 	stop   func()
 }
 
-func startTestSet(t *testing.T, replicas int, dir string) *testSet {
+func startTestSet(t *testing.T, replicas int, dir string, params ...pair) *testSet {
 	t.Helper()
 	c := newConfig(isStart)
 	c.Topology, c.Replicas = "replset", replicas
 	c.Listen = []string{"127.0.0.1:0"}
-	c.DBPath, c.Memory = dir, dir == ""
+	c.DBPath, c.Memory, c.Parameters = dir, dir == "", params
 	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
 	if err != nil {
 		t.Fatal(err)
@@ -450,7 +450,7 @@ func TestShardedClusterOfSets(t *testing.T) {
 	}
 	write(0, 20)
 	_, hosts, _ := strings.Cut(shards.Shards[0].Host, "/")
-	for i, set := range [][]string{strings.Split(hosts, ","), {"config.local:27018", "config-1.local:27018", "config-2.local:27018"}} {
+	for i, set := range [][]string{strings.Split(hosts, ","), {"config" + inProcess, "config-1" + inProcess, "config-2" + inProcess}} {
 		stepDown(t, ctx, a.peers, set)
 		write(20*(i+1), 20*(i+2))
 	}

@@ -55,6 +55,8 @@ type clusterLoad struct {
 	acked   atomic.Int64 // writes of any kind
 	errors  tally
 	moved   int
+	many    []*manyWriter // the first one through the idle router
+	longer  *longer
 
 	transfers, totals, counted, unknown atomic.Int64
 
@@ -64,7 +66,7 @@ type clusterLoad struct {
 	}
 }
 
-// prepare makes the collections, each in chunks on both shards.
+// prepare makes the collections, each in chunks on all shards.
 func (l *clusterLoad) prepare() {
 	l.t.Helper()
 	c := l.c
@@ -83,13 +85,22 @@ func (l *clusterLoad) prepare() {
 	for i := range moneyAccounts {
 		fill["accounts"] = append(fill["accounts"], bson.D{{Key: "_id", Value: i}, {Key: "x", Value: moneyEach}})
 	}
+	l.many = []*manyWriter{
+		{l: l, coll: "many", rest: func(rnd *rand.Rand) time.Duration { return time.Duration(rnd.Intn(2000)) * time.Millisecond }},
+		{l: l, coll: "more", rest: func(rnd *rand.Rand) time.Duration { return time.Duration(rnd.Intn(100)) * time.Millisecond }},
+	}
+	for _, w := range l.many {
+		w.prepare()
+	}
+	l.longer = &longer{l: l}
+	l.longer.prepare()
 	for name, docs := range fill {
 		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
 			l.t.Fatal(err)
 		}
 	}
 	// A router that has heard nothing of this may begin a transaction at a time before it.
-	for _, r := range c.routers {
+	for _, r := range append([]*server{c.idle}, c.routers...) {
 		if n, err := l.db(r.direct).Collection("accounts").CountDocuments(context.Background(), bson.D{}); n != moneyAccounts || err != nil {
 			l.t.Fatalf("%s finds %d accounts (%v)", r.name, n, err)
 		}
@@ -101,8 +112,8 @@ func (l *clusterLoad) db(c *mongo.Client) *mongo.Database {
 	return c.Database("nemesis", options.Database().SetWriteConcern(writeconcern.Majority()))
 }
 
-// start begins all clients; stop ends them and waits.
-func (l *clusterLoad) start(seed int64) (stop func()) {
+// start begins all clients, with large transactions of as many megabytes; stop ends them and waits.
+func (l *clusterLoad) start(seed int64, large int) (stop func()) {
 	ctx, done := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	n := int64(0)
@@ -112,8 +123,8 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 		wg.Add(1)
 		go func() { defer wg.Done(); f(rnd) }()
 	}
-	repeat := func(f func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error) {
-		client := connect(l.t, l.c.uri())
+	repeatAt := func(uri string, f func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error) {
+		client := connect(l.t, uri)
 		begin(func(rnd *rand.Rand) {
 			for ctx.Err() == nil {
 				octx, cancel := context.WithTimeout(context.Background(), shardedLimit)
@@ -124,6 +135,7 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 			}
 		})
 	}
+	repeat := func(f func(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error) { repeatAt(l.c.uri(), f) }
 	for i := range 3 {
 		w := newWorker(l.t, i, l.c.uri(), l.h, &l.acked)
 		l.workers = append(l.workers, w)
@@ -136,6 +148,12 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	repeat(l.transfer)
 	repeat(l.pair)
 	repeat(l.total)
+	repeatAt("mongodb://"+l.c.idle.at+"/", l.many[0].write)
+	repeat(l.many[1].write)
+	for _, f := range []func(context.Context, *mongo.Client, *rand.Rand) error{l.longer.readCausally, l.longer.commitTwice, l.longer.cursor, l.longer.life} {
+		repeat(f)
+	}
+	begin(func(rnd *rand.Rand) { l.longer.largeTransactions(ctx, l.c.client, rnd, large, 30*time.Second) })
 	mover := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.moved = l.c.moveSome(ctx, mover, rnd, l.h.start, &l.errors) })
 	return func() { done(); wg.Wait() }
@@ -348,8 +366,9 @@ var troubles = []struct {
 		c.net.sever(m.id, r.id)
 		return c.net.heal
 	}},
-	{"cut the shards from each other", func(c *shardedCluster, _ *rand.Rand) func() {
-		a, b := c.shards[0].members[max(c.shards[0].primary(), 0)], c.shards[1].members[max(c.shards[1].primary(), 0)]
+	{"cut two shards from each other", func(c *shardedCluster, rnd *rand.Rand) func() {
+		one, two := c.twoShards(rnd)
+		a, b := one.members[max(one.primary(), 0)], two.members[max(two.primary(), 0)]
 		c.net.sever(a.id, b.id)
 		c.net.sever(b.id, a.id)
 		return c.net.heal
@@ -361,11 +380,12 @@ var troubles = []struct {
 		c.net.sever(b.id, a.id)
 		return c.net.heal
 	}},
-	{"kill the primaries of both shards", func(c *shardedCluster, _ *rand.Rand) func() {
-		a, b := max(c.shards[0].primary(), 0), max(c.shards[1].primary(), 0)
-		c.shards[0].kill(a)
-		c.shards[1].kill(b)
-		return func() { c.shards[0].start(a); c.shards[1].start(b) }
+	{"kill the primaries of two shards", func(c *shardedCluster, rnd *rand.Rand) func() {
+		one, two := c.twoShards(rnd)
+		a, b := max(one.primary(), 0), max(two.primary(), 0)
+		one.kill(a)
+		two.kill(b)
+		return func() { one.start(a); two.start(b) }
 	}},
 	{"kill everything of a shard", func(c *shardedCluster, rnd *rand.Rand) func() {
 		rs := c.shards[rnd.Intn(len(c.shards))]
@@ -380,14 +400,19 @@ var troubles = []struct {
 	}},
 }
 
+func (c *shardedCluster) twoShards(rnd *rand.Rand) (a, b *replicaSet) {
+	order := rnd.Perm(len(c.shards))
+	return c.shards[order[0]], c.shards[order[1]]
+}
+
 // misfortune does one to a set, or to the cluster as a whole, and tells what it was.
 func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo func()) {
 	sets := c.sets()
 	rs := sets[(i+1)%len(sets)] // a shard first
 	m := misfortunes[rnd.Intn(len(misfortunes))]
 	switch {
-	case i < 3: // what the short form must not miss
-		m = misfortunes[i]
+	case i < 3: // what the short form must not miss, the config server too
+		rs, m = sets[(i+1)%3], misfortunes[i]
 	case rnd.Intn(3) == 0:
 		m := troubles[rnd.Intn(len(troubles))]
 		return m.name, m.do(c, rnd)
@@ -395,13 +420,16 @@ func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo fu
 	if len(rs.members) == 1 {
 		m = misfortunes[i%2]
 	}
+	if rs == c.config {
+		c.awaitDDL()
+	}
 	victim, other := rs.pick(rnd)
 	return fmt.Sprintf("%s %s (%d)", m.name, rs.members[victim].name, other), m.do(rs, victim, other)
 }
 
 // torment does misfortunes to all of a cluster until its time is over; often the next begins before one ends.
 func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
-	for i, end := 0, time.Now().Add(limit); time.Now().Before(end); i++ {
+	for i, end := 0, time.Now().Add(limit); i < 3 || time.Now().Before(end); i++ {
 		before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
 		name, undo := l.c.misfortune(i, rnd)
 		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
@@ -417,19 +445,21 @@ func TestShardedNemesis(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	limit := nemesisTime(8 * time.Second)
-	configs, routers := 1, 1
+	configs, routers, third, large := 1, 1, 1, 20
 	if limit > 20*time.Second {
-		configs, routers = 3, 2
+		configs, routers, third, large = 3, 2, 3, 120
 	}
-	l := &clusterLoad{t: t, c: launchCluster(t, configs, routers), h: newHistory()}
+	l := &clusterLoad{t: t, c: launchClusterOf(t, configs, routers, 3, 3, third), h: newHistory()}
+	l.c.addIdle()
 	l.mu.pairs = map[int]bool{}
 	l.prepare()
-	stop := l.start(seed)
+	stop := l.start(seed, large)
 	time.Sleep(500 * time.Millisecond)
 	var watched []func() time.Duration
 	for _, rs := range l.c.sets() {
 		watched = append(watched, rs.watchPrimary(l.h.start))
 	}
+	l.c.awaitDDL = l.longer.awaitDDL
 	l.torment(rand.New(rand.NewSource(seed)), limit)
 	l.c.waitReady(30 * time.Second)
 	for i, rs := range l.c.sets() {
@@ -451,6 +481,10 @@ func (l *clusterLoad) check() {
 	l.t.Helper()
 	checkLog(l.t, l.c.client, l.workers)
 	l.checkPairs()
+	for _, w := range l.many {
+		w.check()
+	}
+	l.longer.check()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for range 8 { // each way
@@ -463,7 +497,7 @@ func (l *clusterLoad) check() {
 			l.t.Errorf("counter %d is there %d times (%v)", i, n, err)
 		}
 	}
-	l.c.checkCatalog("nemesis", strings.Fields("registers log counters accounts pairs")...)
+	l.c.checkCatalog("nemesis", strings.Fields("registers log counters accounts pairs many more shelf stubs large")...)
 	for _, rs := range l.c.sets() {
 		rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
 	}

@@ -50,6 +50,11 @@ type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
 
+// refusal is an option that is understood and would be a lie: reported in one line, exit code 2.
+type refusal struct{ msg string }
+
+func (e *refusal) Error() string { return e.msg }
+
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // table finds the options of one program.

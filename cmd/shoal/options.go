@@ -50,6 +50,32 @@ func only(name string, values ...string) func(*config, string) error {
 	}
 }
 
+// refused is the set function of what a server must not pretend to do: it does not start.
+func refused(name, why string) func(*config, string) error {
+	return func(*config, string) error { return &refusal{"NotImplemented: --" + name + " is refused: " + why} }
+}
+
+const noAuthentication = "authentication is not built yet, so this server would be open to whoever reaches it, in spite of the option"
+
+func setAuthorization(c *config, v string) error {
+	if v == "disabled" || v == "false" {
+		return nil
+	}
+	if v == "enabled" || v == "true" {
+		return refused("auth", noAuthentication)(c, v)
+	}
+	return usagef("Error parsing options: expected enabled or disabled for security.authorization, found '%s'", v)
+}
+
+// setRepair refuses: a tool that has a directory repaired must not be told that it is.
+func setRepair(c *config, v string) error {
+	on := false
+	if err := truth(func(_ *config, v bool) { on = v })(c, v); err != nil || !on {
+		return err
+	}
+	return refused("repair", "repair is not built yet; validate finds what is damaged, and a member that is emptied copies the others' data")(c, v)
+}
+
 func setVerbosity(c *config, v string) error {
 	if n, err := strconv.Atoi(v); err == nil {
 		c.Log.Verbosity = n
@@ -103,7 +129,7 @@ func setRole(c *config, v string) error {
 }
 
 func setCompressors(c *config, v string) error {
-	c.Compressors = nil
+	c.Compressors = []string{}
 	if v == "disabled" || v == "" {
 		return nil
 	}
@@ -151,7 +177,7 @@ var processOptions = []option{
 		c.Log.Reopen = v == "reopen"
 		return only("logRotate", "rename", "reopen")(c, v)
 	}},
-	{name: "timeStampFormat", path: "systemLog.timeStampFormat", kind: textKind, on: isBoth, help: "Desired format for timestamps in log messages (iso8601-utc|iso8601-local)", set: only("timeStampFormat", "iso8601-utc", "iso8601-local")},
+	{name: "timeStampFormat", path: "systemLog.timeStampFormat", kind: textKind, on: isBoth, help: "Desired format for timestamps in log messages (iso8601-utc)", set: only("timeStampFormat", "iso8601-utc")},
 	{name: "syslog", path: "systemLog.destination", yes: "syslog", kind: flagKind, on: isBoth, help: "Log to system's syslog facility instead of file or stdout", set: func(c *config, v string) error {
 		c.Log.Syslog = v == "syslog"
 		return only("syslog", "syslog", "file")(c, v)
@@ -161,10 +187,10 @@ var processOptions = []option{
 	{name: "pidfilepath", path: "processManagement.pidFilePath", kind: textKind, on: isBoth, help: "Full path to pidfile (if not set, no pidfile is created)", set: text(func(c *config) *string { return &c.PIDFile })},
 	{name: "timeZoneInfo", path: "processManagement.timeZoneInfo", kind: textKind, on: isBoth, help: "Taken for compatibility: the time zone database is built in"},
 	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth, help: "Set a configurable parameter", set: setParameter},
-	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.KeyFile })},
-	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile)", set: only("clusterAuthMode", "keyFile")},
-	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod, help: "Run with security", set: truth(func(c *config, v bool) { c.Auth = v })},
-	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod, help: "Run without security", set: truth(func(c *config, v bool) { c.Auth = v })},
+	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth, help: "Private key for cluster authentication", set: refused("keyFile", noAuthentication)},
+	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile)", set: refused("clusterAuthMode", noAuthentication)},
+	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod, help: "Run with security", set: setAuthorization},
+	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod, help: "Run without security", set: setAuthorization},
 	{name: "noscripting", path: "security.javascriptEnabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable scripting engine", set: truth(func(c *config, v bool) { c.NoScripts = !v })},
 	{name: "tlsMode", path: "net.tls.mode", kind: textKind, on: isBoth, help: "Set the TLS operation mode (disabled)", set: only("tlsMode", "disabled")},
 	{name: "sslMode", path: "net.ssl.mode", kind: textKind, on: isBoth, help: "The old name of --tlsMode", set: only("sslMode", "disabled")},
@@ -183,9 +209,11 @@ var storageOptions = []option{
 	{name: "configdb", path: "sharding.configDB", kind: textKind, on: isMongos, help: "Connection string for communicating with config servers: <config replset name>/<host1:port>,<host2:port>,[...]", set: text(func(c *config) *string { return &c.ConfigDB })},
 	{name: "localThreshold", path: "replication.localPingThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: secondaries are chosen without it"},
 	{name: "shutdown", kind: flagKind, on: isMongod, help: "Kill a running server (for init scripts)", set: truth(func(c *config, v bool) { c.Shutdown = v })},
-	{name: "repair", kind: flagKind, on: isMongod, help: "Run repair on all dbs", set: truth(func(c *config, v bool) { c.Repair = v })},
-	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isBoth, help: "Value of slow for profile and console log", set: number("slowms", -1<<31, 1<<31-1, func(c *config, n int64) { c.SlowMS = n })},
-	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isBoth, help: "Fraction of slow ops to include in the profile and console log", set: setSlowRate},
+	{name: "repair", kind: flagKind, on: isMongod, help: "Run repair on all dbs (not built yet: refused)", set: setRepair},
+	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongod, help: "Value of slow for profile and console log", set: number("slowms", -1<<31, 1<<31-1, func(c *config, n int64) { c.SlowMS = n })},
+	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isMongod, help: "Fraction of slow ops to include in the profile and console log", set: setSlowRate},
+	{name: "slowms", path: "operationProfiling.slowOpThresholdMs", kind: numberKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
+	{name: "slowOpSampleRate", path: "operationProfiling.slowOpSampleRate", kind: textKind, on: isMongos, help: "Taken for compatibility: the shards log slow operations"},
 	{name: "profile", kind: numberKind, on: isMongod, help: "0=off 1=slow, 2=all", set: number("profile", 0, 2, func(c *config, n int64) { c.Profile = int(n) })},
 	{path: "operationProfiling.mode", kind: textKind, on: isMongod, set: func(c *config, v string) error {
 		c.Profile = map[string]int{"slowOp": 1, "all": 2}[v]
@@ -211,26 +239,26 @@ var storageOptions = []option{
 
 // startOptions are those of `shoal start`.
 var startOptions = []option{
-	{name: "listen", kind: listKind, on: isStart, arg: "host:port", help: "Address to listen on, 127.0.0.1:27017 by default; may be given several times", set: func(c *config, v string) error {
+	{name: "listen", path: "net.listen", kind: listKind, on: isStart, arg: "host:port", help: "Address to listen on, 127.0.0.1:27017 by default; may be given several times", set: func(c *config, v string) error {
 		c.Listen = append(c.Listen, v)
 		return nil
 	}},
-	{name: "data-dir", kind: textKind, on: isStart, arg: "DIR", help: "Directory that holds the data, ./data by default; it is created", set: text(func(c *config) *string { return &c.DBPath })},
-	{name: "memory", kind: flagKind, on: isStart, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
-	{name: "topology", kind: textKind, on: isStart, arg: "sharded|replset|standalone", help: "What to run: a sharded cluster (default), one replica set rs0, or a lone server", set: text(func(c *config) *string { return &c.Topology })},
-	{name: "shards", kind: numberKind, on: isStart, arg: "N", help: "Number of shards, 2 by default", set: number("shards", 1, 100, func(c *config, n int64) { c.Shards = int(n) })},
-	{name: "routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
-	{name: "replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
-	{name: "node-port", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
-	{name: "set-parameter", kind: listKind, on: isStart, arg: "name=value", help: "Set a server parameter; may be given several times", set: setParameter},
-	{name: "log-level", kind: textKind, on: isStart, arg: "0..5|info|debug", help: "Verbosity of the log", set: setLogLevel},
-	{name: "log-format", kind: textKind, on: isStart, arg: "json|text", help: "Form of the log, json by default", set: func(c *config, v string) error {
+	{name: "data-dir", path: "storage.dbPath", kind: textKind, on: isStart, arg: "DIR", help: "Directory that holds the data, ./data by default; it is created", set: text(func(c *config) *string { return &c.DBPath })},
+	{name: "memory", path: "storage.inMemory.enabled", kind: flagKind, on: isStart, help: "Keep everything in memory, nothing on disk", set: truth(func(c *config, v bool) { c.Memory = v })},
+	{name: "topology", path: "cluster.topology", kind: textKind, on: isStart, arg: "sharded|replset|standalone", help: "What to run: a sharded cluster (default), one replica set rs0, or a lone server", set: text(func(c *config) *string { return &c.Topology })},
+	{name: "shards", path: "cluster.shards", kind: numberKind, on: isStart, arg: "N", help: "Number of shards, 2 by default", set: number("shards", 1, 100, func(c *config, n int64) { c.Shards = int(n) })},
+	{name: "routers", path: "cluster.routers", kind: numberKind, on: isStart, arg: "N", help: "Number of routers, on consecutive ports, 1 by default", set: number("routers", 1, 100, func(c *config, n int64) { c.Routers = int(n) })},
+	{name: "replicas", path: "cluster.replicas", kind: numberKind, on: isStart, arg: "N", help: "Members of each replica set, 1 by default", set: number("replicas", 1, 7, func(c *config, n int64) { c.Replicas = int(n) })},
+	{name: "node-port", path: "cluster.nodePort", kind: numberKind, on: isStart, arg: "BASE", help: "Every member listens too, on consecutive ports from this one", set: number("node-port", 1, maxPort, func(c *config, n int64) { c.NodePort = int(n) })},
+	{name: "set-parameter", path: "setParameter", kind: listKind, on: isStart, arg: "name=value", help: "Set a server parameter; may be given several times", set: setParameter},
+	{name: "log-level", path: "systemLog.verbosity", kind: textKind, on: isStart, arg: "0..5|info|debug", help: "Verbosity of the log", set: setLogLevel},
+	{name: "log-format", path: "systemLog.format", kind: textKind, on: isStart, arg: "json|text", help: "Form of the log; json by default, and on a terminal a few plain lines in its place", set: func(c *config, v string) error {
 		c.Log.Text = v == "text"
 		return only("log-format", "json", "text")(c, v)
 	}},
-	{name: "log-path", kind: textKind, on: isStart, arg: "FILE", help: "Write the log to a file instead of stdout", set: text(func(c *config) *string { return &c.Log.Path })},
-	{name: "quiet", kind: flagKind, on: isStart, help: "No log lines for connections that come and go", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},
-	{name: "pid-file", kind: textKind, on: isStart, arg: "FILE", help: "Write the process id to a file", set: text(func(c *config) *string { return &c.PIDFile })},
+	{name: "log-path", path: "systemLog.path", kind: textKind, on: isStart, arg: "FILE", help: "Write the log to a file instead of stdout", set: text(func(c *config) *string { return &c.Log.Path })},
+	{name: "quiet", path: "systemLog.quiet", kind: flagKind, on: isStart, help: "No log lines for connections that come and go", set: truth(func(c *config, v bool) { c.Log.Quiet = v })},
+	{name: "pid-file", path: "processManagement.pidFilePath", kind: textKind, on: isStart, arg: "FILE", help: "Write the process id to a file", set: text(func(c *config) *string { return &c.PIDFile })},
 }
 
 func setLogLevel(c *config, v string) error {

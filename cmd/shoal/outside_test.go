@@ -26,6 +26,7 @@ import (
 // outsider is one server in a process of its own, as an operator starts it.
 type outsider struct {
 	t      *testing.T
+	as     string // what it stands in for: the real server (asWhole)
 	args   []string
 	port   int
 	log    string
@@ -42,7 +43,7 @@ func newOutsider(t *testing.T, args ...string) *outsider {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
-	o := &outsider{t: t, args: append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port)), port: port}
+	o := &outsider{t: t, as: asWhole, args: append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port)), port: port}
 	o.log = filepath.Join(t.TempDir(), "log")
 	t.Cleanup(o.kill)
 	o.direct = connect(t, fmt.Sprintf("mongodb://%s/?directConnection=true", o.at()))
@@ -55,7 +56,7 @@ func (o *outsider) at() string { return "127.0.0.1:" + strconv.Itoa(o.port) }
 func (o *outsider) start() {
 	o.t.Helper()
 	o.cmd = exec.Command(os.Args[0], o.args...)
-	o.cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
+	o.cmd.Env = append(os.Environ(), asShoal+"="+o.as)
 	log, err := os.OpenFile(o.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		o.t.Fatal(err)

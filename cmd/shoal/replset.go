@@ -91,7 +91,7 @@ func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, cl
 	primary, err := electOne(ctx, servers)
 	if err == nil && primary == nil {
 		want.Members = membersAt(want, set.places)
-		primary, err = servers[0], servers[0].Repl.Initiate(ctx, want)
+		err = servers[0].Repl.Initiate(ctx, want)
 	} else if err == nil {
 		next := primary.Repl.Config().Clone()
 		if next.Members = membersAt(next, set.places); !sameHosts(next, primary.Repl.Config()) {
@@ -220,19 +220,4 @@ func reachable(addr string) string {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return addr
-}
-
-// reserve finds a free port for an address that leaves the choice to the system: members must know each other's
-// addresses before they listen.
-func reserve(addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil || port != "0" {
-		return addr, err
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return net.JoinHostPort(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), nil
 }

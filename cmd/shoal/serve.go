@@ -8,11 +8,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/mattn/go-isatty"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -46,14 +49,38 @@ func (h *host) Fail(err error) {
 	})
 }
 
+// ending reports whether an orderly end has begun.
+func (h *host) ending() bool {
+	select {
+	case <-h.shutdown:
+		return true
+	default:
+		return false
+	}
+}
+
+// context ends when an orderly end begins: for what the start waits for.
+func (h *host) context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-h.shutdown:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // RotateLog starts a new log file.
 func (h *host) RotateLog() error { return console.Std.Rotate() }
 
 // roles is a started server or cluster.
 type roles struct {
-	Addrs    []net.Addr                      // what clients connect to, in the order asked for
-	Describe []string                        // lines for the people who typed `shoal start`
-	Stop     func(ctx context.Context) error // ends everything in order; past ctx it cuts off what still runs
+	Addrs []net.Addr                      // what clients connect to, in the order asked for
+	What  string                          // what runs, for the people who typed `shoal start`
+	URI   string                          // how to connect to it
+	Stop  func(ctx context.Context) error // ends everything in order; past ctx it cuts off what still runs
 }
 
 // logCtx is the ctx of the program's own lines.
@@ -66,6 +93,8 @@ func (p program) logCtx() string {
 
 // serve runs a server or cluster until a signal or a shutdown command ends it.
 func serve(c *config, out, errOut io.Writer, start starter) int {
+	// A person wants to know what runs and how to reach it; who wants the log asks for a format or a file.
+	c.Log.Brief = c.Program == isStart && !c.has("systemLog.format") && onTerminal(out)
 	_, statErr := os.Stat(c.Log.Path)
 	if err := configureLog(c); err != nil {
 		fmt.Fprintf(errOut, "Failed global initialization: FileNotOpen: Failed to open %s: %v\n", c.Log.Path, err)
@@ -75,11 +104,12 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	if c.Log.Append && c.Log.Path != "" && statErr == nil {
 		console.Std.Restarted()
 	}
-	logStart(c)
-	startupWarnings(c, os.Geteuid())
 	h := &host{shutdown: make(chan struct{}), program: c.Program}
 	signals := catchSignals()
 	defer signal.Stop(signals)
+	go h.obey(signals)
+	logStart(c)
+	startupWarnings(c, os.Geteuid())
 
 	r, release, code := bringUp(c, h, start)
 	if r == nil {
@@ -88,7 +118,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	}
 	defer release()
 	announce(c, r, out)
-	waitForEnd(h, signals)
+	<-h.shutdown
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -105,9 +135,7 @@ func startupWarnings(c *config, euid int) {
 	warn := func(id int32, msg string) {
 		console.Warning(console.Control, id, c.Program.logCtx(), msg).StartupWarning().Write()
 	}
-	if !c.Auth && c.KeyFile == "" {
-		warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
-	}
+	warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
 	if euid == 0 {
 		warn(22138, "You are running this process as the root user, which is not recommended")
 	}
@@ -136,9 +164,9 @@ func logStart(c *config) {
 	ctx := c.Program.logCtx()
 	hostname, _ := os.Hostname()
 	if c.Program != isMongos {
-		console.Std.Starting(os.Getpid(), c.Port, c.DBPath, hostname)
+		console.Std.Starting(os.Getpid(), c.firstPort(), c.DBPath, hostname)
 	}
-	console.Std.Build(ctx, command.Version, command.GitVersion)
+	console.Std.Build(ctx, command.Version, command.ThisBuild().GitVersion())
 	console.Std.OS(ctx, osName(), osVersion())
 	console.Std.OptionsSet(ctx, c.Parsed)
 }
@@ -167,6 +195,9 @@ func bringUp(c *config, h *host, start starter) (r *roles, release func(), code 
 	r, err = start(c, h)
 	if err != nil {
 		release()
+		if h.ending() {
+			return nil, nil, exitClean // by a signal; the roles had no clients yet
+		}
 		if errors.Is(err, wire.ErrAddressInUse) {
 			console.Std.ListenFailed(ctx, err)
 			return nil, nil, exitNetError
@@ -188,8 +219,12 @@ func startFailed(ctx string, err error) int {
 		abort(ctx, err)
 		return exitAbrupt
 	}
+	code := exitUncaught
+	if mongoerr.CodeOf(err) == mongoerr.MustUpgrade {
+		code = exitNewerData
+	}
 	console.Error(console.Control, 20557, ctx, "DBException in initAndListen, terminating").Err(err).Write()
-	return exitUncaught
+	return code
 }
 
 // probePorts finds a taken port before anything is opened. The roles bind for good, and may still find it taken.
@@ -227,11 +262,43 @@ func announce(c *config, r *roles, out io.Writer) {
 	if c.Program == isMongos {
 		ctx = "mongosMain"
 	}
-	for _, line := range r.Describe {
-		fmt.Fprintln(out, line)
-	}
+	describe(c, r, out)
 	console.Std.Waiting(ctx, port)
 	tellParent()
+}
+
+// describe tells whoever typed `shoal start` what runs and where.
+func describe(c *config, r *roles, out io.Writer) {
+	if r.URI == "" {
+		return
+	}
+	fmt.Fprintln(out, r.What)
+	if !c.Log.Brief {
+		fmt.Fprintln(out, "Connection string: "+r.URI)
+		return
+	}
+	data := "in memory, nothing on disk"
+	if !c.Memory {
+		data = c.DBPath
+		if abs, err := filepath.Abs(data); err == nil {
+			data = abs
+		}
+	}
+	fmt.Fprintf(out, "Data: %s\n", data)
+	if c.Log.Path != "" {
+		fmt.Fprintf(out, "Log: %s\n", c.Log.Path)
+	}
+	uri := r.URI
+	if strings.ContainsAny(uri, "?&") {
+		uri = "'" + uri + "'" // for the shell
+	}
+	fmt.Fprintf(out, "Connect with: mongosh %s\nCtrl-C stops it.\n", uri)
+}
+
+// onTerminal reports whether a person sees what is written to w.
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
 }
 
 func catchSignals() chan os.Signal {
@@ -241,30 +308,19 @@ func catchSignals() chan os.Signal {
 	return ch
 }
 
-// waitForEnd returns when the process is to end. A second signal while it ends kills it at once.
-func waitForEnd(h *host, signals chan os.Signal) {
-	for {
-		select {
-		case <-h.shutdown:
-			return
-		case s := <-signals:
-			sig, _ := s.(syscall.Signal)
-			if sig == syscall.SIGUSR1 {
-				if err := h.RotateLog(); err != nil {
-					console.Error(console.Control, 23168, "SignalHandler", "Log rotation failed").Err(err).Write()
-				}
-				continue
+// obey does what signals ask for, from before the roles start until the process ends. An end that has begun is not
+// hastened by a second signal: it is bounded by stopTimeout, and what it removes last must not stay behind.
+func (h *host) obey(signals <-chan os.Signal) {
+	for s := range signals {
+		sig, _ := s.(syscall.Signal)
+		if sig == syscall.SIGUSR1 {
+			if err := h.RotateLog(); err != nil {
+				console.Error(console.Control, 23168, "SignalHandler", "Log rotation failed").Err(err).Write()
 			}
-			console.Std.Signal(s.String(), int(sig))
-			go func() {
-				for s := range signals {
-					if s != syscall.SIGUSR1 {
-						os.Exit(exitError)
-					}
-				}
-			}()
-			return
+			continue
 		}
+		console.Std.Signal(s.String(), int(sig))
+		h.Shutdown()
 	}
 }
 

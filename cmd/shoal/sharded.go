@@ -34,6 +34,9 @@ func newDirectory(clock *cluster.VectorClock) *directory {
 
 // connect makes the directory of the process.
 func (a *assembly) connect(clock *cluster.VectorClock) *directory {
+	if clock != nil {
+		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
+	}
 	a.peers = newDirectory(clock)
 	a.peers.timed(a.params)
 	a.onStop(a.peers.close)
@@ -82,7 +85,8 @@ func (d *directory) close(context.Context) error {
 // sharded is a whole cluster: a config server, shards, and routers that clients connect to.
 func (a *assembly) sharded() error {
 	c := a.c
-	ctx := context.Background()
+	ctx, end := a.h.context()
+	defer end()
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)
 	ports := newPorts(c)
@@ -145,6 +149,10 @@ func enlist(ctx context.Context, s *shardnode.Server, config cluster.Peer, name 
 	return err
 }
 
+// inProcess ends the names of members that are reached in the process only: config.shards and hello show them, and nobody
+// is to take them for an address that can be dialled.
+const inProcess = "(in-process):0"
+
 // places says where the members of a set of the cluster are.
 func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 	set := &memberSet{name: name, dir: dir, config: config}
@@ -155,7 +163,7 @@ func (a *assembly) places(name, dir string, config bool, p *ports) *memberSet {
 			m.listen = []string{m.host}
 			p.next++
 		} else {
-			m.host = strings.ToLower(set.memberDir(i)) + ".local:27018" // reached in the process only
+			m.host = set.memberDir(i) + inProcess
 		}
 		set.places = append(set.places, m)
 	}
@@ -228,10 +236,11 @@ func (a *assembly) routers(config cluster.Peer, d *directory, clock *cluster.Vec
 		a.roles.Addrs = append(a.roles.Addrs, bound...)
 		hosts = append(hosts, bound[0].String())
 	}
-	a.roles.Describe = []string{
-		fmt.Sprintf("Sharded cluster: %d router(s), 1 config server, %d shard(s)", a.c.Routers, a.c.Shards),
-		"Connection string: mongodb://" + strings.Join(hosts, ",") + "/",
+	a.roles.What = fmt.Sprintf("Sharded cluster: %d router(s), 1 config server, %d shard(s)", a.c.Routers, a.c.Shards)
+	if a.c.Replicas > 1 {
+		a.roles.What += fmt.Sprintf(" of %d members each", a.c.Replicas)
 	}
+	a.roles.URI = "mongodb://" + strings.Join(hosts, ",") + "/"
 	return nil
 }
 
@@ -255,7 +264,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	svc := command.NewService(command.Router)
 	a.services = append(a.services, svc)
 	svc.Clock = clock
-	points := cluster.NewFailPoints() // a test sets one on the router it speaks to, and on no other
+	points := cluster.NewRouterFailPoints() // a test sets one on the router it speaks to, and on no other
 	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
 	base.Sessions = cluster.NewSessionCache(cluster.PeerSessionStore{Peer: config}, time.Now, func(id cluster.LogicalSessionID) {
 		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
@@ -263,11 +272,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	base.Install()
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
-	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
-	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
-		r.KillSessionCursors(f)
-		r.EndSessionTxns(f)
-	}
+	r.Serve(base)
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))

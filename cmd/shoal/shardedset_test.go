@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,10 +25,19 @@ type shardedCluster struct {
 	shards  []*replicaSet
 	routers []*server
 	client  *mongo.Client // of all routers
+	idle    *server       // a router that clients turn to now and then, nil without one
+
+	awaitDDL func() // waits, not for long, for a DDL command to be under way
 }
 
 // launchCluster starts a cluster of two shards with three members each.
 func launchCluster(t *testing.T, configs, routers int) *shardedCluster {
+	t.Helper()
+	return launchClusterOf(t, configs, routers, 3, 3)
+}
+
+// launchClusterOf starts a cluster of as many shards as there are numbers of members.
+func launchClusterOf(t *testing.T, configs, routers int, members ...int) *shardedCluster {
 	t.Helper()
 	t.TempDir() // ends last
 	c := &shardedCluster{t: t, net: newNetwork()}
@@ -37,20 +47,31 @@ func launchCluster(t *testing.T, configs, routers int) *shardedCluster {
 	c.config.initiate()
 	dir := t.TempDir()
 	for i := range routers {
-		s := newServer(t, c.net, fmt.Sprintf("router-%d", i), dir, true)
-		s.args = []string{"mongos", "--configdb", c.config.name + "/" + c.config.hosts()}
-		c.routers = append(c.routers, s)
-		s.start()
+		c.routers = append(c.routers, c.startRouter(fmt.Sprintf("router-%d", i), dir))
 	}
 	c.client = connect(t, c.uri())
-	for i := range 2 {
-		rs := newSet(t, c.net, shardName(i), 3, true, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
+	for i, n := range members {
+		rs := newSet(t, c.net, shardName(i), n, true, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 		c.shards = append(c.shards, rs)
 		rs.initiate()
 		c.admin(bson.D{{Key: "addShard", Value: rs.name + "/" + rs.hosts()}, {Key: "name", Value: rs.name}})
 	}
 	c.admin(bson.D{{Key: "balancerStop", Value: 1}})
 	return c
+}
+
+func (c *shardedCluster) startRouter(name, dir string) *server {
+	c.t.Helper()
+	s := newServer(c.t, c.net, name, dir, true)
+	s.args = []string{"mongos", "--configdb", c.config.name + "/" + c.config.hosts()}
+	s.start()
+	return s
+}
+
+// addIdle starts one more router, which uri leaves out.
+func (c *shardedCluster) addIdle() {
+	c.t.Helper()
+	c.idle = c.startRouter("router-idle", c.t.TempDir())
 }
 
 // uri is what an application connects to.
@@ -67,6 +88,9 @@ func (c *shardedCluster) sets() []*replicaSet { return append([]*replicaSet{c.co
 func (c *shardedCluster) stop() {
 	for _, r := range c.routers {
 		r.stop()
+	}
+	if c.idle != nil {
+		c.idle.stop()
 	}
 	for _, rs := range c.sets() {
 		if rs != nil {
@@ -85,14 +109,13 @@ func (c *shardedCluster) admin(cmd bson.D) {
 	}
 }
 
-// shard shards a collection by _id in as many chunks as there are points, and one, and puts every other one on the second
-// shard.
+// shard shards a collection by _id in as many chunks as there are points, and one, and deals them out to the shards in turn.
 func (c *shardedCluster) shard(ns string, points ...any) {
 	c.t.Helper()
 	c.admin(bson.D{{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}})
 	for i, p := range points {
 		c.admin(bson.D{{Key: "split", Value: ns}, {Key: "middle", Value: bson.D{{Key: "_id", Value: p}}}})
-		c.admin(bson.D{{Key: "moveChunk", Value: ns}, {Key: "find", Value: bson.D{{Key: "_id", Value: p}}}, {Key: "to", Value: shardName(i % 2)}})
+		c.admin(bson.D{{Key: "moveChunk", Value: ns}, {Key: "find", Value: bson.D{{Key: "_id", Value: p}}}, {Key: "to", Value: shardName(i % len(c.shards))}})
 	}
 }
 
@@ -108,7 +131,7 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 	for ctx.Err() == nil {
 		mctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		began := time.Since(start)
-		what, err := moveOne(mctx, client, rnd)
+		what, err := c.moveOne(mctx, client, rnd)
 		cancel()
 		fmt.Fprintf(log, "%v to %v: %s: %v\n", began, time.Since(start), what, err)
 		if err == nil {
@@ -121,8 +144,8 @@ func (c *shardedCluster) moveSome(ctx context.Context, client *mongo.Client, rnd
 	return moved
 }
 
-// moveOne moves a chunk of any collection to the other shard.
-func moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what string, err error) {
+// moveOne moves a chunk of any collection to another shard. Now and then it waits until the donor has deleted it.
+func (c *shardedCluster) moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what string, err error) {
 	var colls []struct {
 		ID   string      `bson:"_id"`
 		UUID bson.Binary `bson:"uuid"`
@@ -147,12 +170,11 @@ func moveOne(ctx context.Context, client *mongo.Client, rnd *rand.Rand) (what st
 		return "", err
 	}
 	ch := chunks[rnd.Intn(len(chunks))]
-	to := shardName(0)
-	if ch.Shard == to {
-		to = shardName(1)
-	}
+	from := slices.IndexFunc(c.shards, func(rs *replicaSet) bool { return rs.name == ch.Shard })
+	to := shardName((from + 1 + rnd.Intn(len(c.shards)-1)) % len(c.shards))
 	what = fmt.Sprintf("%s %v to %s", at.ID, ch.Min, to)
-	return what, client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: at.ID}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: to}}).Err()
+	return what, client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveChunk", Value: at.ID}, {Key: "bounds", Value: bson.A{ch.Min, ch.Max}}, {Key: "to", Value: to},
+		{Key: "_waitForDelete", Value: rnd.Intn(4) == 0}}).Err()
 }
 
 // waitReady waits until every set has a primary and all its members.

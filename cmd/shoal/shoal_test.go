@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	case "":
 	case asWhole:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
+	case asSlow:
+		os.Exit(run(os.Args, os.Stdout, os.Stderr, endSlowly))
 	default:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, listenOnly))
 	}
@@ -130,7 +132,9 @@ func TestCommandLines(t *testing.T) {
 		{"mongod -vvv --setParameter a=1 --setParameter b=x=y", func(c *config) (any, any) {
 			return []any{c.Log.Verbosity, c.Parameters}, []any{3, []pair{{"a", "1"}, {"b", "x=y"}}}
 		}},
-		{"mongod --storageEngine wiredTiger --wiredTigerCacheSizeGB 1 --noauth --syncdelay 0 --nojournal", func(c *config) (any, any) { return c.Auth, false }},
+		{"mongod --storageEngine wiredTiger --wiredTigerCacheSizeGB 1 --noauth --syncdelay 0 --nojournal", func(c *config) (any, any) {
+			return string(c.Parsed) != "", true
+		}},
 		{"mongos --configdb cfg/a:27019,b:27019 --port 0", func(c *config) (any, any) { return []any{c.ConfigDB, c.Port}, []any{"cfg/a:27019,b:27019", 0} }},
 		{"start", func(c *config) (any, any) {
 			return []any{c.Listen, c.DBPath, c.Topology, c.Shards}, []any{[]string{"127.0.0.1:27017"}, "data", "sharded", 2}

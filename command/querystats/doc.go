@@ -1,7 +1,7 @@
 // Package querystats keeps what a node remembers of the queries that clients ran: for each key (a query's shape, its
 // client, and the options that are part of neither) figures over all its executions, for $queryStats.
 //
-//	find, aggregate, distinct ──Admit──► (runs, and its getMores) ──Record──► partition ──Docs──► $queryStats
+//	find, aggregate, distinct ──Admit──► (runs, getMore after getMore) ──Record──► partition ──Docs──► $queryStats
 //	                              │                                              │
 //	                        rate limit: none, all, n a second             least recently used go
 //

@@ -31,7 +31,7 @@ type fusionRules struct {
 	unfit             mongoerr.Code   // a pipeline that does not rank, or score
 	fits              func(name string, first bool, arg value.Value) bool
 	unfitText         string
-	normalizes, let   bool // whether input.normalization and combination.method are known
+	normalizes        bool // whether input.normalization and combination.method are known
 	checkCombination  func(k string, e value.Value) error
 	finishCombination func(weighted bool) error
 }

@@ -22,12 +22,11 @@ func init() {
 
 // groupStage is $group. With partial set it gives unfinished states (the shards' half); with merging set it takes them.
 type groupStage struct {
-	id       *expr.Expr
-	idSpec   value.Value
-	fields   []groupField
-	partial  bool
-	merging  bool
-	nFromKey bool // an accumulator's n reads the group key
+	id      *expr.Expr
+	idSpec  value.Value
+	fields  []groupField
+	partial bool
+	merging bool
 }
 
 type groupField struct {

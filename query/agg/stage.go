@@ -43,15 +43,12 @@ type row struct {
 
 // rules say where a stage may stand.
 type rules struct {
-	first, last                 bool
-	hybrid                      bool // a ranking stage: first, with an error of its own
-	database                    bool // valid as the first stage of {aggregate: 1}
-	onlyDatabase                bool // and only there
-	noFacet, noLookup, noUnion  bool
-	noTxn, noView               bool
-	internal                    bool // not for clients
-	searchStage                 bool
-	needsAdmin, needsCollection bool
+	first, last                bool
+	hybrid                     bool // a ranking stage: first, with an error of its own
+	database                   bool // valid as the first stage of {aggregate: 1}
+	noFacet, noLookup, noUnion bool
+	noTxn, noView              bool
+	internal                   bool // not for clients
 }
 
 var registry = map[string]*row{}

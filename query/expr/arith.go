@@ -24,8 +24,6 @@ func init() {
 
 var null = value.NewNull()
 
-func isNumberOrDate(t value.Type) bool { return t.Numeric() || t == value.DateTime }
-
 // fitInt gives an integer its type: int where both operands were ints and it fits, else long.
 func fitInt(i int64, small bool) value.Value {
 	if small && i == int64(int32(i)) {

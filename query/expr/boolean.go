@@ -225,7 +225,7 @@ func optimizeSwitch(c *call, s *Scope) (_ node, err error) {
 	}
 	c.args = append(kept, deflt)
 	if len(kept) == 0 {
-		return nil, s.foldError(mongoerr.New(40069, "Cannot execute a switch statement where all the cases evaluate to false without a default"))
+		return s.failed(c, mongoerr.New(40069, "Cannot execute a switch statement where all the cases evaluate to false without a default"))
 	}
 	return c, nil
 }

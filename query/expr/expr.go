@@ -23,6 +23,7 @@ type Env struct {
 	UserRoles   value.Value    // $$USER_ROLES: array of {_id, role, db}; Missing: an empty array
 	NoConstants bool           // the command gives expressions no $$NOW, $$CLUSTER_TIME and $$USER_ROLES (count, distinct, …)
 	Work        value.Work     // asked now and then by what may take long; nil: it never has to stop
+	Validator   bool           // a collection's validator, which runs no scripts
 	MapReduce   bool           // a mapReduce command runs: its own operators may be used
 	JSScope     []byte         // globals of scripts (mapReduce's scope), nil for none
 	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
@@ -100,6 +101,7 @@ type Scope struct {
 	name   string
 	id     int
 	konst  *constant // not nil: the variable is known now
+	late   bool      // what fails while it is folded fails again for each document, and only then
 }
 
 // NewScope starts a scope with the system variables.
@@ -132,6 +134,14 @@ func (s *Scope) DefineConst(name string, v value.Value) {
 func (s *Scope) Nested() *Scope {
 	c := *s
 	return &c
+}
+
+// Unfailing is a scope in which folding raises no errors: an expression of constants that fails does so when it is
+// evaluated, as those of an update do, which may find no document.
+func (s *Scope) Unfailing() *Scope {
+	c := s.Nested()
+	c.late = true
+	return c
 }
 
 // find looks a variable up, innermost first.

@@ -69,6 +69,9 @@ func evalEmit(f *Frame, c *call) (value.Value, error) {
 
 // parseFunction reads $function: args are the operands, state the compiled body.
 func parseFunction(op *operator, arg value.Value, s *Scope) (node, error) {
+	if s.Env().Validator {
+		return nil, mongoerr.New(4660800, "$function cannot be used inside a validator.")
+	}
 	if arg.T != value.Document {
 		return nil, mongoerr.New(31260, "$function requires an object as an argument, found: "+arg.T.Name())
 	}

@@ -15,6 +15,7 @@ func init() {
 		nary("$mergeObjects", 0, -1, evalMergeObjects),
 		&operator{name: "$getField", parse: parseGetField, eval: evalGetField, words: getFieldWords, unfolded: true,
 			fields: []field{{"field", 3041702}, {"input", 3041703}}},
+		&operator{name: "$_internalFindAllValuesAtPath", min: 1, max: 1, parse: parseAllValues, eval: evalAllValues, show: showAllValues},
 		&operator{name: "$setField", parse: parseSetField, eval: evalSetField,
 			fields: []field{{"field", 4161102}, {"value", 4161103}, {"input", 4161109}}, words: setFieldWords},
 		&operator{name: "$unsetField", parse: parseSetField, eval: evalSetField,

@@ -7,7 +7,7 @@ import (
 )
 
 // optimize folds what is constant, operands first. Errors found on the way are the operation's, even where no document
-// would have reached them: so does the server.
+// would have reached them, as in the server; an unfailing scope leaves them to the evaluation.
 func (s *Scope) optimize(n node) (node, error) {
 	switch n := n.(type) {
 	case *object:
@@ -29,7 +29,7 @@ func (s *Scope) optimize(n node) (node, error) {
 		}
 		if n.op.prepare != nil {
 			if err := n.op.prepare(n, s); err != nil {
-				return nil, s.foldError(err)
+				return s.failed(n, err)
 			}
 		}
 		if n.op.volatile || n.op.unfolded {
@@ -67,9 +67,17 @@ func (s *Scope) fold(n node, args []node) (node, error) {
 	}
 	v, err := n.eval(NewFrame(s))
 	if err != nil {
-		return nil, s.foldError(err)
+		return s.failed(n, err)
 	}
 	return &constant{v: v}, nil
+}
+
+// failed is what becomes of a node that could not be folded.
+func (s *Scope) failed(n node, err error) (node, error) {
+	if s.late && (s.env.Work == nil || s.env.Work.Check() == nil) {
+		return n, nil
+	}
+	return nil, s.foldError(err)
 }
 
 // WhileFolding tells whether an error came up when constants of a pipeline were folded, which happens after it was parsed:

@@ -1,5 +1,5 @@
-// Package hashkey computes what hashed indexes and hashed shard keys hold in place of a value, as convertShardKeyToHashed
-// and $toHashedIndexKey show it.
+// Package hashkey computes what hashed indexes and hashed shard keys hold in place of a value, as the shell's
+// convertShardKeyToHashed and $toHashedIndexKey show it.
 //
 //	Hash(v) = first eight bytes, little-endian, of MD5(seed int32 = 0 ‖ element)
 //	element = kind int32 ‖ [name, NUL: inside documents] ‖ payload

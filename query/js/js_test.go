@@ -43,6 +43,12 @@ func TestCall(t *testing.T) {
 		{"function(x) { return new DBRef('c', 1).$ref + tojson(DBRef('c', 1, 'd')) }", value.NewString(`c{ "$ref" : "c", "$id" : 1, "$db" : "d" }`)},
 		{"function(x) { return x.id.getTimestamp().getTime() + String(ObjectId()).length }", value.NewDouble(16777216000 + 36)},
 		{"function(x) { return x.re.test('BAA') }", value.NewBool(true)},
+		// A comparison that gives a boolean never says that an element comes first: nothing was sorted by it.
+		{"function() { return [3, 1, 2].sort((a, b) => a > b).join() }", value.NewString("1,2,3")},
+		{"function() { return [3, 1, 2].sort((a, b) => a < b).join() + [10, 9].sort() + [2, 3, 1].toSorted((a, b) => a > b) }", value.NewString("3,2,110,91,2,3")},
+		{`function() { var a = []; for (var i = 0; i < 1000; i++) a.push((i * 7919) % 1009); var b = a.slice().sort((x, y) => x - y), c = a.slice().sort((x, y) => x > y);
+			return b.join() == c.join() && b.every((x, i) => i == 0 || b[i - 1] <= x) }`, value.NewBool(true)},
+		{"function() { var a = []; for (var i = 0; i < 100; i++) a.push({k: i % 3, i: i}); a.sort((x, y) => x.k > y.k); return a.every((x, i) => i == 0 || a[i-1].k < x.k || a[i-1].k == x.k && a[i-1].i < x.i) }", value.NewBool(true)},
 	} {
 		f, err := Compile(c.src)
 		if err != nil {

@@ -44,6 +44,15 @@ function isNumber(x) { return typeof x === "number" || x instanceof NumberLong |
 function isString(x) { return typeof x === "string"; }
 function isObject(x) { return typeof x === "object" && x !== null && !Array.isArray(x); }
 function ISODate(s) { return s === undefined ? new Date() : new Date(s); }
+// Scripts compare by (a, b) => a > b too, which never says that an element comes first: the comparison is asked the other
+// way round, whether an element that stands behind another is to come before it.
+["sort", "toSorted"].forEach(function (name) {
+  var own = Array.prototype[name];
+  Object.defineProperty(Array.prototype, name, { writable: true, configurable: true,
+    value: function (by) {
+      return typeof by === "function" ? own.call(this, function (a, b) { return 0 - by(b, a); }) : own.call(this, by);
+    } });
+});
 // What runs natively cannot be interrupted, so what it may be asked to do at once is bounded.
 (function () {
   var elements = 5e6, characters = 1 << 26, call = Reflect.apply, make = Reflect.construct;

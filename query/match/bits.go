@@ -13,7 +13,6 @@ import (
 type Bits struct {
 	Positions []uint32 // ascending, without doubles
 	mask      uint64   // positions below 64
-	high      bool     // some position is 63 or above: in numbers these are the sign
 }
 
 func bitsOp(k Kind) operator {

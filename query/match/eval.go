@@ -15,14 +15,6 @@ type context struct {
 	pace   value.Pace
 }
 
-// check reports whether the filter has to stop; errors are kept.
-func (c *context) check() (stop bool) {
-	if c.err == nil {
-		c.err = c.pace.Check()
-	}
-	return c.err != nil
-}
-
 // prepare computes what evaluation needs of a tree.
 func (n *Node) prepare(coll value.Collator) {
 	for _, c := range n.Children {

@@ -27,6 +27,11 @@ func (m *Matcher) explain(n *Node, doc []byte, inverted bool) []byte {
 	case And, Or, Nor:
 		return m.explainList(n, doc, inverted)
 	case Not:
+		if n.op == "$ne" || n.op == "$nin" {
+			return value.Doc(append([]value.Field{
+				value.F("operatorName", value.NewString(n.op)), value.F("specifiedAs", value.NewDocument(n.asWritten()))},
+				m.explainLeaf(n.Children[0], doc, !inverted)...)...)
+		}
 		inner := m.explain(n.Children[0], doc, !inverted)
 		return value.Doc(value.F("operatorName", value.NewString("$not")), value.F("details", value.NewDocument(inner)))
 	case Schema:
@@ -37,13 +42,30 @@ func (m *Matcher) explain(n *Node, doc []byte, inverted bool) []byte {
 	}
 	fs := []value.Field{
 		value.F("operatorName", value.NewString(operatorNames[n.Kind])),
-		value.F("specifiedAs", value.NewDocument(n.Serialize())),
+		value.F("specifiedAs", value.NewDocument(n.asWritten())),
 	}
 	if n.Kind == Expr {
 		fs = append(fs, value.F("reason", value.NewString(pick(inverted, "expression did match", "expression did not match"))))
 		return value.Doc(append(fs, value.F("expressionResult", value.NewBool(inverted)))...)
 	}
 	return value.Doc(append(fs, m.explainLeaf(n, doc, inverted)...)...)
+}
+
+// asWritten is a leaf in the words of the filter that it was parsed from.
+func (n *Node) asWritten() []byte {
+	path := n.Path
+	if n.Kind == Not {
+		path = n.Children[0].Path
+	}
+	switch {
+	case n.written.IsMissing(), n.op == "$regex": // whose options stand beside it
+		return n.Serialize()
+	case n.Kind == Expr:
+		return value.Doc(value.F("$expr", n.written))
+	case n.op == "":
+		return value.Doc(value.F(path, n.written))
+	}
+	return value.Doc(value.F(path, value.NewDocument(value.Doc(value.F(n.op, n.written)))))
 }
 
 func pick(inverted bool, yes, no string) string {

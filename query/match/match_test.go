@@ -338,8 +338,11 @@ func TestExplain(t *testing.T) {
 		{`{"a":{"$gte":5}}`, `{"a":3}`, `{"operatorName":"$gte","specifiedAs":{"a":{"$gte":5}},"reason":"comparison failed","consideredValue":3}`},
 		{`{"a":{"$gte":5}}`, `{}`, `{"operatorName":"$gte","specifiedAs":{"a":{"$gte":5}},"reason":"field was missing"}`},
 		{`{"a":1,"b":{"$exists":true}}`, `{"a":1}`, `{"operatorName":"$and","clausesNotSatisfied":[{"index":1,"details":{"operatorName":"$exists","specifiedAs":{"b":{"$exists":true}},"reason":"path does not exist"}}]}`},
-		{`{"a":{"$ne":1}}`, `{"a":1}`, `{"operatorName":"$not","details":{"operatorName":"$eq","specifiedAs":{"a":{"$eq":1}},"reason":"comparison succeeded","consideredValue":1}}`},
-		{`{"$expr":{"$gt":["$a",1]}}`, `{"a":1}`, `{"operatorName":"$expr","specifiedAs":{"$expr":{"$gt":["$a",{"$const":1}]}},"reason":"expression did not match","expressionResult":false}`},
+		{`{"a":{"$ne":1}}`, `{"a":1}`, `{"operatorName":"$ne","specifiedAs":{"a":{"$ne":1}},"reason":"comparison succeeded","consideredValue":1}`},
+		{`{"a":1}`, `{"a":2}`, `{"operatorName":"$eq","specifiedAs":{"a":1},"reason":"comparison failed","consideredValue":2}`},
+		{`{"a":{"$in":["b","a"]}}`, `{"a":2}`, `{"operatorName":"$in","specifiedAs":{"a":{"$in":["b","a"]}},"reason":"no matching value found in array","consideredValue":2}`},
+		{`{"a":{"$nin":["b",2]}}`, `{"a":2}`, `{"operatorName":"$nin","specifiedAs":{"a":{"$nin":["b",2]}},"reason":"matching value found in array","consideredValue":2}`},
+		{`{"$expr":{"$gt":["$a",1]}}`, `{"a":1}`, `{"operatorName":"$expr","specifiedAs":{"$expr":{"$gt":["$a",1]}},"reason":"expression did not match","expressionResult":false}`},
 	} {
 		m, err := Compile(valuetest.Doc(t, c[0]), nil)
 		if err != nil {

@@ -70,10 +70,22 @@ type Node struct {
 	Text     *text.Query // Text; to be told of the index before it matches
 	Script   *js.Func    // Where
 
-	parts  []part   // Path split at its dots
-	fields []*field // And: leaves by the top-level field they read, for the single pass over a document
-	rest   []*Node  // And: the other children
-	hasNil bool     // In: null is among Values, so a missing field matches
+	spelling
+	parts []part // Path split at its dots
+	onePass
+	hasNil bool // In: null is among Values, so a missing field matches
+}
+
+// spelling is how a filter had the node, for those who are told why a document does not match.
+type spelling struct {
+	op      string      // the operator; empty for {path: value}
+	written value.Value // its operand, Missing where the node was not written so
+}
+
+// onePass is an And as it is evaluated: in a single pass over a document.
+type onePass struct {
+	fields []*field // leaves by the top-level field they read
+	rest   []*Node  // the other children
 }
 
 // part is one component of a path; num is its value as an array index, or -1.

@@ -62,6 +62,7 @@ func (p *parser) operators(and *Node, path string, doc []byte) error {
 			return err
 		}
 		if n != nil {
+			n.op, n.written = string(k), v
 			and.Children = append(and.Children, n)
 		}
 	}

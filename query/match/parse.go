@@ -66,6 +66,7 @@ func (p *parser) field(and *Node, path string, v value.Value) error {
 	if err != nil {
 		return err
 	}
+	n.written = v
 	and.Children = append(and.Children, n)
 	return nil
 }
@@ -162,7 +163,7 @@ func (p *parser) expression(v value.Value) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Node{Kind: Expr, Expr: e}, nil
+	return &Node{Kind: Expr, Expr: e, spelling: spelling{"$expr", v}}, nil
 }
 
 func (p *parser) where(v value.Value) (*Node, error) {
@@ -177,7 +178,7 @@ func (p *parser) where(v value.Value) (*Node, error) {
 	case value.String, value.JavaScript:
 		src = v.Str()
 	case value.CodeWithScope:
-		src, _ = v.CodeWithScope()
+		return nil, mongoerr.New(4649201, "$where no longer supports deprecated BSON type CodeWScope")
 	default:
 		return nil, badValue("$where got bad type")
 	}

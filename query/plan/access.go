@@ -146,14 +146,21 @@ func (c *conjunction) assignField(u *use, i int, path string) Intervals {
 }
 
 // throughArrays makes a use of a path with numbers in it good for collections with arrays: a number may be the name of a
-// field or the place in an array, which wildcard keys do not have, so each is looked for with and without. ok is false
-// where there are too many to try, or the index does not hold them all.
+// field or the place in an array, which wildcard keys do not have, so each is looked for with and without. ok is false where
+// two numbers follow each other, of which the second may be a place in an array within the array, whose key is that array
+// as a whole; where there are too many to try; or where the index does not hold them all.
 func (u *use) throughArrays(path string) (ok bool) {
 	paths := []string{""}
+	before := false
 	for _, part := range strings.Split(path, ".") {
 		n := len(paths)
+		number := part != "" && strings.Trim(part, "0123456789") == ""
+		if number && before {
+			return false
+		}
+		before = number && paths[0] != ""
 		for i := range n {
-			if part != "" && strings.Trim(part, "0123456789") == "" && paths[i] != "" {
+			if before {
 				paths = append(paths, paths[i])
 			}
 			paths[i] = strings.TrimPrefix(paths[i]+"."+part, ".")
@@ -163,16 +170,17 @@ func (u *use) throughArrays(path string) (ok bool) {
 		}
 	}
 	for i := range u.bounds {
-		if u.bounds[i].Path == "$_path" {
-			var l Intervals
-			for _, p := range paths {
-				if !u.x.Covers(p) {
-					return false
-				}
-				l = append(l, point(value.NewString(p)))
-			}
-			u.bounds[i].Intervals = union(l)
+		if u.bounds[i].Path != "$_path" {
+			continue
 		}
+		var l Intervals
+		for _, p := range paths {
+			if !u.x.Covers(p) {
+				return false
+			}
+			l = append(l, point(value.NewString(p)))
+		}
+		u.bounds[i].Intervals = union(l)
 	}
 	u.done, u.onKey = 0, 0
 	return true

@@ -73,6 +73,7 @@ func (n *Node) explainOwn(dst []byte) []byte {
 		}
 		dst = value.Append(dst, "type", why)
 	case CollScan:
+		dst = n.Times.explain(dst)
 		dst = value.Append(dst, "direction", value.NewString(direction(n.Direction)))
 	case ClusteredScan:
 		dst = value.Append(dst, "direction", value.NewString(direction(n.Direction)))
@@ -84,6 +85,11 @@ func (n *Node) explainOwn(dst []byte) []byte {
 		if n.Index != nil {
 			dst = value.Append(dst, "keyPattern", value.NewString(bsontext.Doc(n.Index.KeyPattern)))
 			dst = value.Append(dst, "indexName", value.NewString(n.Index.Name))
+		}
+		if p := n.Projection; p != nil {
+			dst = value.Append(dst, "projection", value.NewDocument(p.Raw))
+			covered := n.Index != nil && p.Simple && p.Inclusion && !p.Whole && len(p.Paths) == 1 && p.Paths[0] == "_id"
+			dst = value.Append(dst, "projectionCovered", value.NewBool(covered))
 		}
 	case IndexScan, CountScan, DistinctScan:
 		dst = n.explainIndex(dst)

@@ -64,6 +64,8 @@ type Collection struct {
 	Indexes []*Index
 	// Clustered collections are stored by _id and need no index on it.
 	Clustered bool
+	// Oplog is stored by its entries' ts.
+	Oplog bool
 	// Collator and CollationDoc are those of the clustered key.
 	CollationDoc []byte
 }

@@ -61,11 +61,12 @@ type Node struct {
 	Near        *match.Node // GeoNear2D, GeoNear2DSphere
 	Value       value.Value // ExpressID, ExpressIndex, EOF
 	IDBounds    Intervals   // ClusteredScan; nil for everything
+	Times       TimeRange   // CollScan of the oplog
 	Clustered   bool        // ExpressID: there is no _id index
 	SortPattern []byte
 	SortFields  []SortField
 	Limit, Skip int64
-	Projection  *Projection
+	Projection  *Projection // ExpressID too, where no stage above has it
 }
 
 // FieldBounds are the bounds of one field of a key.

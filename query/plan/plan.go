@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/bsontext"
@@ -106,11 +107,13 @@ func (p *planner) express() *Node {
 		}
 		n.Index = x
 	}
-	if q.ShardFilter {
-		n = over(ShardingFilter, n)
-	}
-	if q.Projection != nil {
-		n = p.project(n)
+	switch {
+	case q.ShardFilter:
+		if n = over(ShardingFilter, n); q.Projection != nil {
+			n = p.project(n)
+		}
+	case q.Projection != nil:
+		n.Projection = q.Projection // a part of the one stage
 	}
 	return n
 }
@@ -163,7 +166,30 @@ func (p *planner) readHint() error {
 
 // planError is the form in which the planner's refusals reach clients.
 func (p *planner) planError(code mongoerr.Code, reason string) error {
-	return mongoerr.Newf(code, "error processing query: ns=%s: planner returned error :: caused by :: %s", p.c.NS, reason)
+	return mongoerr.Newf(code, "error processing query: %s planner returned error :: caused by :: %s", p.q.describe(p.c.NS), reason)
+}
+
+// describe prints a query for an error.
+func (q *Query) describe(ns string) string {
+	out := "ns=" + ns
+	if q.Limit > 0 {
+		out += " limit=" + strconv.FormatInt(q.Limit, 10)
+	}
+	if q.Skip > 0 {
+		out += " skip=" + strconv.FormatInt(q.Skip, 10)
+	}
+	tree, proj := "$and\n", []byte(nil)
+	if q.Filter != nil {
+		tree = q.Filter.Tree()
+	}
+	if q.Projection != nil {
+		proj = q.Projection.Raw
+	}
+	out += "Tree: " + tree + "Sort: " + bsontext.Doc(q.SortPattern) + "\nProj: " + bsontext.Doc(proj) + "\n"
+	if q.CollationDoc != nil {
+		out += "Collation: " + bsontext.Doc(q.CollationDoc) + "\n"
+	}
+	return out
 }
 
 func (p *planner) collScan() *Node {
@@ -175,19 +201,22 @@ func (p *planner) collScan() *Node {
 		n.Filter = p.q.Filter
 	}
 	if p.c.Clustered && sameCollation(p.q.CollationDoc, p.c.CollationDoc) {
-		if l := p.idBounds(); !l.Full() {
+		if l := boundsOn("_id", p.parts); !l.Full() {
 			n.Stage, n.IDBounds = ClusteredScan, l
 		}
+	}
+	if p.c.Oplog {
+		n.Times = timesOf(p.parts)
 	}
 	return n
 }
 
-// idBounds bounds _id in a clustered collection.
-func (p *planner) idBounds() Intervals {
-	t := target{x: &Index{Fields: []Field{{Path: "_id"}}, MultikeyPaths: []uint64{0}}}
+// boundsOn bounds a field by which documents are stored, and which holds no array.
+func boundsOn(path string, parts []*match.Node) Intervals {
+	t := target{x: &Index{Fields: []Field{{Path: path}}, MultikeyPaths: []uint64{0}}}
 	l := everything()
-	for _, n := range p.parts {
-		if n.Leaf() && n.Path == "_id" {
+	for _, n := range parts {
+		if n.Leaf() && n.Path == path {
 			if one, _, ok := t.boundsOf(n); ok {
 				l = intersect(l, one)
 			}

@@ -196,7 +196,7 @@ var planCases = []struct {
 		{`{}`, `COLLSCAN`},
 		{`{"filter":{"b":1}}`, `COLLSCAN{ b: { $eq: 1 } }`},
 		{`{"filter":{"_id":5}}`, `EXPRESS_IXSCAN`},
-		{`{"filter":{"_id":5},"projection":{"a":1}}`, `PROJECTION_SIMPLE < EXPRESS_IXSCAN`},
+		{`{"filter":{"_id":5},"projection":{"a":1}}`, `EXPRESS_IXSCAN`},
 		{`{"filter":{"_id":5},"sort":{"a":1}}`, `SORT limit 0 < FETCH < IXSCAN _id_1 _id:[5, 5]`},
 		{`{"filter":{"_id":5,"b":1}}`, `FETCH{ b: { $eq: 1 } } < IXSCAN _id_1 _id:[5, 5]`},
 		{`{"filter":{"a":5}}`, `FETCH < IXSCAN a_1 a:[5, 5]`},
@@ -237,7 +237,17 @@ var planCases = []struct {
 		{`{"hint":"a_1"}`, `FETCH < IXSCAN a_1 a:[MinKey, MaxKey]`},
 		{`{"filter":{"b":2},"hint":{"a":1}}`, `FETCH{ b: { $eq: 2 } } < IXSCAN a_1 a:[MinKey, MaxKey]`},
 		{`{"filter":{"a":2},"hint":{"$natural":-1}}`, `COLLSCAN{ a: { $eq: 2 } }`},
-		{`{"hint":"nope"}`, `2 error processing query: ns=db.c: planner returned error :: caused by :: hint provided does not correspond to an existing index`},
+		{`{"hint":"nope"}`, "2 error processing query: ns=db.cTree: $and\nSort: {}\nProj: {}\n planner returned error :: caused by :: hint provided does not correspond to an existing index"},
+		{`{"filter":{"a":1,"b":{"$not":{"$in":[1,"x"]}},"$or":[{"c":{"$exists":true}},{"d":{"$gt":5}}]},"hint":"nope","limit":3}`, `2 error processing query: ns=db.c limit=3Tree: $and
+    $or
+        d $gt 5
+        c exists
+    a $eq 1
+    $not
+        b $in [ 1 "x" ]
+Sort: {}
+Proj: {}
+ planner returned error :: caused by :: hint provided does not correspond to an existing index`},
 		{`{"filter":{"$or":[{"a":1},{"_id":2}]}}`, `SUBPLAN < FETCH < OR < (IXSCAN _id_1 _id:[2, 2] | IXSCAN a_1 a:[1, 1])`},
 		{`{"filter":{"$or":[{"a":1},{"b":2}]}}`, `SUBPLAN < COLLSCAN{ $or: [ { a: { $eq: 1 } }, { b: { $eq: 2 } } ] }`},
 		{`{"filter":{"$or":[{"a":1,"b":2},{"_id":2}]}}`,
@@ -331,6 +341,13 @@ var planCases = []struct {
 		{`{"filter":{"a":5},"hint":"a_1"}`, `FETCH{ a: { $eq: 5 } } < IXSCAN a_1 a:[MinKey, MaxKey]`},
 		{`{"count":true,"hint":"a_1"}`, `COUNT < COUNT_SCAN a_1 a:[MinKey, MaxKey]`},
 	}},
+	// An object mapper reads the field's name between the namespace and the planner's words, to make the index.
+	{nil, []planCase{
+		{`{"filter":{"location":{"$nearSphere":[1,2],"$maxDistance":3.14}},"limit":100}`,
+			"291 error processing query: ns=db.c limit=100Tree: GEONEAR  field=location maxdist=3.14 isNearSphere=1\nSort: {}\nProj: {}\n planner returned error :: caused by :: unable to find index for $geoNear query"},
+		{`{"filter":{"a":1,"loc":{"$near":{"$geometry":{"type":"Point","coordinates":[1,2]}}}}}`,
+			"291 error processing query: ns=db.cTree: $and\n    a $eq 1\n    GEONEAR  field=loc maxdist=1.79769e+308 isNearSphere=0\nSort: {}\nProj: {}\n planner returned error :: caused by :: unable to find index for $geoNear query"},
+	}},
 	{[]string{`{"key":{"a":"hashed"}}`}, []planCase{
 		{`{"filter":{"a":1}}`, `FETCH{ a: { $eq: 1 } } < IXSCAN a_hashed a:[5902408780260971510, 5902408780260971510]`},
 		{`{"filter":{"a":{"$gt":1}}}`, `COLLSCAN{ a: { $gt: 1 } }`},
@@ -342,7 +359,7 @@ var planCases = []struct {
 		{`{"filter":{"a":{"$exists":true}}}`, `FETCH{ a: { $exists: true } } < IXSCAN $**_1 $_path:["a", "a"]["a.", "a/") a:[MinKey, MaxKey]`},
 		{`{"filter":{"a":null}}`, `COLLSCAN{ a: { $eq: null } }`},
 		{`{"filter":{"a":1},"hint":"$**_1"}`, `FETCH < IXSCAN $**_1 $_path:["a", "a"] a:[1, 1]`},
-		{`{"filter":{"_id":{"$gt":1}},"hint":"$**_1"}`, `291 error processing query: ns=db.c: planner returned error :: caused by :: No query solutions`},
+		{`{"filter":{"_id":{"$gt":1}},"hint":"$**_1"}`, "291 error processing query: ns=db.cTree: _id $gt 1\nSort: {}\nProj: {}\n planner returned error :: caused by :: No query solutions"},
 	}},
 }
 
@@ -455,6 +472,9 @@ func TestExplainShape(t *testing.T) {
 			`indexName: "a.b_1_c_-1", isMultiKey: true, multiKeyPaths: { a.b: [ "a" ], c: [] }, isUnique: false, isSparse: false, isPartial: false, ` +
 			`indexVersion: 2, direction: "forward", indexBounds: { a.b: [ "[5, 5]" ], c: [ "[MaxKey, MinKey]" ] } } }`,
 		`{"filter":{"_id":5}}`: `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1" }`,
+		// A find by _id with a projection is one stage: it was shown as two.
+		`{"filter":{"_id":5},"projection":{"a":1}}`:   `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1", projection: { a: 1 }, projectionCovered: false }`,
+		`{"filter":{"_id":5},"projection":{"_id":1}}`: `{ isCached: false, stage: "EXPRESS_IXSCAN", keyPattern: "{ _id: 1 }", indexName: "_id_1", projection: { _id: 1 }, projectionCovered: true }`,
 		`{"filter":{"d":5},"sort":{"d":1},"limit":2}`: `{ isCached: false, stage: "SORT", sortPattern: { d: 1 }, memLimit: 104857600, limitAmount: 2, type: "simple", ` +
 			`inputStage: { stage: "COLLSCAN", filter: { d: { $eq: 5 } }, direction: "forward" } }`,
 		`{"filter":{"_id":{"$gt":5}},"count":true}`: `{ isCached: false, stage: "COUNT", inputStage: { stage: "COUNT_SCAN", keyPattern: { _id: 1 }, indexName: "_id_1", isMultiKey: false, ` +

@@ -100,13 +100,3 @@ func (n *node) settle(inclusive bool) {
 		n.computes = n.computes || c.computes || c.kind == computed
 	}
 }
-
-// any reports whether some node of the tree satisfies fn.
-func (n *node) any(fn func(*node) bool) bool {
-	for _, c := range n.children {
-		if fn(c) || c.any(fn) {
-			return true
-		}
-	}
-	return false
-}

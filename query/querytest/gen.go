@@ -15,6 +15,7 @@ type Gen struct {
 	Arrays float64 // share of values that are arrays
 	Mixed  float64 // share of scalars that are of unusual types
 	Nulls  float64 // share of fields that are null or missing
+	Places float64 // share of paths with numbers in them
 	Geo    bool    // documents have places at "geo" (GeoJSON) and "xy" (a pair)
 	Text   bool    // documents have words at "txt"
 	// Keys are further paths, those of shard keys, that filters name.
@@ -43,12 +44,17 @@ func pick[T any](g *Gen, from ...T) T { return from[g.R.IntN(len(from))] }
 var (
 	top   = []string{"a", "b", "c", "d"}
 	paths = []string{"a", "a", "b", "b", "c", "d", "n.x", "n.x", "n.y", "n", "s", "m.x.y"}
+	// places have numbers, which are places in arrays or names of fields.
+	places = []string{"a.0", "b.1", "c.0", "c.0.0", "c.0.1", "n.0", "n.0.x", "n.x.0", "n.x.0.0", "n.x.0.1", "n.0.x.1", "m.0.x.y", "m.x.0.y", "m.0.0.x", "d.0.x", "a.0.0.0", "a.0.0.x", "c.0.1.0", "c.0.0.0.0"}
 )
 
 // Path is a path into the documents.
 func (g *Gen) Path() string {
 	if len(g.Keys) > 0 && g.Chance(0.3) {
 		return pick(g, g.Keys...)
+	}
+	if g.Places > 0 && g.Chance(g.Places) {
+		return pick(g, places...)
 	}
 	return pick(g, paths...)
 }
@@ -104,7 +110,7 @@ func (g *Gen) unusual() any {
 // Value is any value; depth bounds what is inside it.
 func (g *Gen) Value(depth int) any {
 	switch {
-	case depth > 1 && g.Chance(g.Arrays/6):
+	case depth > 1 && g.Chance(g.Arrays/6) || g.Places > 0 && depth > 0 && g.Chance(g.Arrays/4):
 		return g.nested()
 	case depth > 0 && g.Chance(g.Arrays):
 		out := bson.A{}
@@ -244,7 +250,7 @@ func (g *Gen) Index() bson.D {
 	switch {
 	case kind < 2:
 		return bson.D{{Key: "key", Value: bson.D{{Key: pick(g, "a", "b", "n.x", "s"), Value: "hashed"}}}}
-	case kind < 4:
+	case kind < 4 || g.Places > 0 && kind < 9:
 		return g.wildcard()
 	case kind < 5 && g.Geo:
 		key = pick(g, bson.D{{Key: "geo", Value: "2dsphere"}}, bson.D{{Key: "xy", Value: "2d"}}, bson.D{{Key: "a", Value: 1}, {Key: "geo", Value: "2dsphere"}},

@@ -187,10 +187,7 @@ func (t *parser) branchReset() (*node, error) {
 
 // lookOpens recognises what begins a look-around, behind "(?".
 func (t *parser) lookOpens() bool {
-	r := t.rest()
-	if strings.HasPrefix(r, "<") {
-		r = r[1:]
-	}
+	r := strings.TrimPrefix(t.rest(), "<")
 	return r != "" && strings.IndexByte("=!*", r[0]) >= 0
 }
 

@@ -45,6 +45,15 @@ const DatabaseAggregate = "$cmd.aggregate"
 // Has tells whether commands of that name have a shape.
 func Has(command string) bool { return commands[command] != nil }
 
+// TakesSettings tells whether query settings can be given for commands of that name.
+func TakesSettings(command []byte) bool {
+	switch string(command) {
+	case "find", "distinct", "aggregate":
+		return true
+	}
+	return false
+}
+
 // Command appends the document queryShape of a command to dst; ok is false for commands that have none. body is the
 // command with its name as its first element.
 func Command(dst []byte, db string, body []byte) (out []byte, ok bool) {

@@ -86,10 +86,7 @@ func TestLiterals(t *testing.T) {
 }
 
 func stagesOf(g *querytest.Gen) (out bson.A) {
-	for _, s := range g.Pipeline(4, "other").Stages {
-		out = append(out, s)
-	}
-	return out
+	return append(out, g.Pipeline(4, "other").Stages...)
 }
 
 func command(t *testing.T, cmd bson.D) []byte {

@@ -17,7 +17,6 @@ type compiler struct {
 	collator value.Collator
 	scope    *expr.Scope
 	position bool
-	elem     string // the element being parsed as messages print it, made on demand
 }
 
 type arrayFilter struct {

@@ -6,7 +6,7 @@
 //	               └─NewUpsertDocument (filter equalities, then Apply as an insert)
 //
 // An operator update becomes a tree of path components (node); apply walks the tree and the document together and
-// writes the new document in one pass (applyObject, applyArray), so fields that no operator names are copied as they
+// writes the new document in one pass (run.object, run.array), so fields that no operator names are copied as they
 // stand. Leaves are operators (leaf): they take the old value, Missing included, and give the new one.
 //
 // Invariants

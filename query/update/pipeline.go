@@ -28,6 +28,7 @@ func compilePipeline(u value.Value, opts Options) (*Update, error) {
 	if scope == nil {
 		scope = expr.NewScope(&expr.Env{Collator: opts.Collator})
 	}
+	scope = scope.Unfailing()
 	out := &Update{form: pipeline, scope: scope}
 	for _, s := range value.Values(u.Clone().Doc()) {
 		if s.T != value.Document {

@@ -137,6 +137,14 @@ func NewBinary(subtype byte, data []byte) Value {
 	return Value{T: Binary, n: uint64(subtype), b: data}
 }
 
+// NewInt is an int where i fits into one, else a long.
+func NewInt(i int64) Value {
+	if i == int64(int32(i)) {
+		return NewInt32(int32(i))
+	}
+	return NewInt64(i)
+}
+
 // NewDecimal128 takes the two halves as the driver's Decimal128 gives them.
 func NewDecimal128(high, low uint64) Value {
 	b := make([]byte, 16)

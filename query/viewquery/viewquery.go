@@ -3,8 +3,6 @@
 package viewquery
 
 import (
-	"strings"
-
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -80,29 +78,15 @@ func Count(body []byte, skip, limit int64) []value.Value {
 }
 
 // Distinct gives the stages of a distinct command's body: their one result, if any, has the array distinct, in no order.
-// Arrays are taken apart at every step of the path, as the command does it on collections; an array within an array is not.
 func Distinct(body []byte) []value.Value {
 	var s stages
 	s.addDoc("$match", value.Lookup(body, "query"))
-	key := value.Lookup(body, "key").Str()
-	for i := 0; i < len(key); i++ {
-		if dot := strings.IndexByte(key[i:], '.'); dot >= 0 {
-			i += dot
-			s.unwind(key[:i])
-			s.add("$match", value.NewDocument(value.Doc(value.F("$expr", operator("$eq", value.NewArray(value.ArrayOf(
-				operator("$type", value.NewString("$"+key[:i])), value.NewString("object"))))))))
-			continue
-		}
-		break
-	}
-	s.unwind(key)
+	s.add("$project", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(0)),
+		value.F("value", operator("$_internalFindAllValuesAtPath", value.Lookup(body, "key"))))))
+	s.add("$unwind", value.NewString("$value"))
 	s.add("$group", value.NewDocument(value.Doc(value.F("_id", value.NewNull()),
-		value.F("distinct", operator("$addToSet", value.NewString("$"+key))))))
+		value.F("distinct", operator("$addToSet", value.NewString("$value"))))))
 	return s
-}
-
-func (s *stages) unwind(path string) {
-	s.add("$unwind", value.NewDocument(value.Doc(value.F("path", value.NewString("$"+path)), value.F("preserveNullAndEmptyArrays", value.NewBool(true)))))
 }
 
 func operator(name string, arg value.Value) value.Value {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/tidwall/btree"
 )
 
 // UUID identifies a collection for its whole life, renames included.
@@ -40,7 +41,8 @@ type Counters struct {
 	known    atomic.Bool  // whether lastID was looked up
 	mu       sync.Mutex
 	// Trim is held by the one unit of work at a time that inserts into a capped collection.
-	Trim sync.Mutex
+	Trim    sync.Mutex
+	trimmed atomic.Pointer[trimmed]
 	// Scans counts reads of the whole collection since the start, TailScans those by tailing cursors among them.
 	Scans, TailScans atomic.Int64
 }
@@ -64,6 +66,28 @@ func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 
 // ForgetRecordIDs has the last RecordId looked up again: others have written.
 func (c *Counters) ForgetRecordIDs() { c.known.Store(false) }
+
+// trimmed says that a capped collection has no record up to last, for readers at a time or later.
+type trimmed struct {
+	last int64
+	at   uint64
+}
+
+// NoteTrimmed notes that the oldest records of a capped collection, up to last, are gone since a commit. Whoever looks for the
+// oldest need not go past what is left of all those before it. Trim is held.
+func (c *Counters) NoteTrimmed(last int64, at uint64) {
+	if old := c.trimmed.Load(); old == nil || old.last < last {
+		c.trimmed.Store(&trimmed{last, at})
+	}
+}
+
+// Trimmed is up to where a capped collection has no records any more for readers at a time; 0 where that is not known.
+func (c *Counters) Trimmed(at uint64) int64 {
+	if t := c.trimmed.Load(); t != nil && t.at <= at {
+		return t.last
+	}
+	return 0
+}
 
 // Collection is one collection at one moment. It never changes; a change makes a new one.
 type Collection struct {
@@ -137,81 +161,82 @@ func CollOf(ns string) string {
 	return ""
 }
 
-// Database is the collections of one database at one moment.
-type Database struct {
-	Name        string
-	collections map[string]*Collection // by full namespace
-}
-
-// Snapshot is the whole catalog at one moment. It never changes. A change copies one database and one part of the
-// index by UUID, not the whole.
+// Snapshot is the whole catalog at one moment. It never changes. A change makes another one, which shares all but the few
+// nodes of its trees on the way to what has changed: history keeps hundreds of them.
 type Snapshot struct {
-	dbs  map[string]*Database
-	uuid [uuidParts]map[UUID]*Collection // by the UUID's first byte
-	n    int
+	byNS   btree.Map[string, *Collection]
+	byUUID btree.Map[string, *Collection] // by the bytes of the UUID
 }
 
-const uuidParts = 256
+// nodeDegree keeps nodes small: each change copies one of every level.
+const nodeDegree = 8
 
 // Empty is a catalog without collections.
-func Empty() *Snapshot { return &Snapshot{dbs: map[string]*Database{}} }
+func Empty() *Snapshot {
+	return &Snapshot{*btree.NewMap[string, *Collection](nodeDegree), *btree.NewMap[string, *Collection](nodeDegree)}
+}
 
 // Of is the catalog of the given collections.
 func Of(all []*Collection) *Snapshot {
 	s := Empty()
 	for _, c := range all {
-		db := s.dbs[c.DB()]
-		if db == nil {
-			db = &Database{Name: c.DB(), collections: map[string]*Collection{}}
-			s.dbs[c.DB()] = db
-		}
-		db.collections[c.NS] = c
-		if s.uuid[c.UUID[0]] == nil {
-			s.uuid[c.UUID[0]] = map[UUID]*Collection{}
-		}
-		s.uuid[c.UUID[0]][c.UUID] = c
-		s.n++
+		s.put(c)
 	}
 	return s
 }
 
 // Lookup finds a collection by namespace, nil when there is none.
 func (s *Snapshot) Lookup(ns string) *Collection {
-	db := s.dbs[DBOf(ns)]
-	if db == nil {
-		return nil
-	}
-	return db.collections[ns]
+	c, _ := s.byNS.Get(ns)
+	return c
 }
 
 // LookupUUID finds a collection by UUID, nil when there is none.
-func (s *Snapshot) LookupUUID(u UUID) *Collection { return s.uuid[u[0]][u] }
+func (s *Snapshot) LookupUUID(u UUID) *Collection {
+	c, _ := s.byUUID.Get(string(u[:]))
+	return c
+}
 
 // Databases lists the databases that have collections, in order.
-func (s *Snapshot) Databases() []string {
-	out := make([]string, 0, len(s.dbs))
-	for n := range s.dbs {
-		out = append(out, n)
+func (s *Snapshot) Databases() (out []string) {
+	out = []string{}
+	for next := ""; ; {
+		db := ""
+		s.byNS.Ascend(next, func(ns string, _ *Collection) bool {
+			db = DBOf(ns)
+			return false
+		})
+		if db == "" {
+			// "a-b.c" comes before "a.c".
+			sort.Strings(out)
+			return out
+		}
+		out = append(out, db)
+		next = db + "/" // behind all that begin with "db."
 	}
-	sort.Strings(out)
-	return out
 }
 
 // HasDatabase tells whether the database has a collection.
-func (s *Snapshot) HasDatabase(db string) bool { return s.dbs[db] != nil }
+func (s *Snapshot) HasDatabase(db string) (found bool) {
+	s.eachOf(db, func(*Collection) bool {
+		found = true
+		return false
+	})
+	return found
+}
 
 // Collections lists a database's collections in order of name.
-func (s *Snapshot) Collections(db string) []*Collection {
-	d := s.dbs[db]
-	if d == nil {
-		return nil
-	}
-	out := make([]*Collection, 0, len(d.collections))
-	for _, c := range d.collections {
+func (s *Snapshot) Collections(db string) (out []*Collection) {
+	s.eachOf(db, func(c *Collection) bool {
 		out = append(out, c)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].NS < out[j].NS })
+		return true
+	})
 	return out
+}
+
+func (s *Snapshot) eachOf(db string, f func(*Collection) bool) {
+	prefix := db + "."
+	s.byNS.Ascend(prefix, func(ns string, c *Collection) bool { return strings.HasPrefix(ns, prefix) && f(c) })
 }
 
 // All lists every collection, by database and name.
@@ -224,26 +249,23 @@ func (s *Snapshot) All() []*Collection {
 }
 
 // Len is the number of collections.
-func (s *Snapshot) Len() int { return s.n }
+func (s *Snapshot) Len() int { return s.byNS.Len() }
 
 // Each calls f with every collection, in no order.
 func (s *Snapshot) Each(f func(*Collection)) {
-	for _, db := range s.dbs {
-		for _, c := range db.collections {
-			f(c)
-		}
-	}
+	s.byNS.Scan(func(_ string, c *Collection) bool {
+		f(c)
+		return true
+	})
 }
 
 // With is the catalog with c put in, in place of old where old is not nil.
 func (s *Snapshot) With(old, c *Collection) *Snapshot {
-	n := s.Without(old)
-	if n == s {
-		n = s.clone()
+	n := s.clone()
+	if old != nil {
+		n.remove(old)
 	}
-	n.own(c.DB()).collections[c.NS] = c
-	n.ownPart(c.UUID)[c.UUID] = c
-	n.n++
+	n.put(c)
 	return n
 }
 
@@ -253,49 +275,25 @@ func (s *Snapshot) Without(old *Collection) *Snapshot {
 		return s
 	}
 	n := s.clone()
-	db := n.own(old.DB())
-	delete(db.collections, old.NS)
-	if len(db.collections) == 0 {
-		delete(n.dbs, old.DB())
-	}
-	delete(n.ownPart(old.UUID), old.UUID)
-	n.n--
+	n.remove(old)
 	return n
 }
 
+// clone is a catalog that may be changed while it is made. A tree's Copy changes the tree that it is called on, which readers
+// of s must not see, so it is called on a copy of its head; the nodes that s shares are copied by whoever changes one.
 func (s *Snapshot) clone() *Snapshot {
-	n := *s
-	n.dbs = make(map[string]*Database, len(s.dbs)+1)
-	for k, v := range s.dbs {
-		n.dbs[k] = v
-	}
-	return &n
+	byNS, byUUID := s.byNS, s.byUUID
+	return &Snapshot{*byNS.Copy(), *byUUID.Copy()}
 }
 
-// ownPart replaces a part of the index by UUID by a copy that the snapshot under construction may change.
-func (s *Snapshot) ownPart(u UUID) map[UUID]*Collection {
-	part := make(map[UUID]*Collection, len(s.uuid[u[0]])+1)
-	for k, v := range s.uuid[u[0]] {
-		part[k] = v
-	}
-	s.uuid[u[0]] = part
-	return part
+func (s *Snapshot) put(c *Collection) {
+	s.byNS.Set(c.NS, c)
+	s.byUUID.Set(string(c.UUID[:]), c)
 }
 
-// own replaces a database by a copy that the snapshot under construction may change.
-func (s *Snapshot) own(db string) *Database {
-	old := s.dbs[db]
-	d := &Database{Name: db}
-	if old == nil {
-		d.collections = map[string]*Collection{}
-	} else {
-		d.collections = make(map[string]*Collection, len(old.collections)+1)
-		for k, v := range old.collections {
-			d.collections[k] = v
-		}
-	}
-	s.dbs[db] = d
-	return d
+func (s *Snapshot) remove(c *Collection) {
+	s.byNS.Delete(c.NS)
+	s.byUUID.Delete(string(c.UUID[:]))
 }
 
 // SameOptions tells whether two option documents hold the same bytes.

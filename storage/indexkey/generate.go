@@ -223,15 +223,18 @@ func (g *Generator) expandArray(s *KeySet, at int, arr value.Value) error {
 }
 
 // jump goes on from an array into the element that the path names by its index. An array there is not expanded: it is
-// the value, or it is read as a document whose fields are its indexes. Matching does the same.
+// the value, or it is read as a document whose fields are its indexes, of which an array is taken as any other field's.
+// Matching does the same.
 func (c *cursor) jump(e value.Value) {
 	c.v, c.rest = e, c.rest[1:]
-	for c.v.T == value.Array && len(c.rest) > 0 {
-		c.v, c.rest = value.Lookup(c.v.Doc(), c.rest[0]), c.rest[1:]
+	inner := e.T == value.Array && len(c.rest) > 0
+	if inner {
+		c.v, c.rest = value.Lookup(e.Doc(), c.rest[0]), c.rest[1:]
 	}
 	switch {
 	case c.v.T == value.Missing:
 		*c = cursor{v: value.NewNull(), done: true, missing: true}
+	case inner && c.v.T == value.Array:
 	case len(c.rest) == 0:
 		c.done = true
 	}

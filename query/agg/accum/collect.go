@@ -354,7 +354,8 @@ func (s *topN) add(key []value.Value, v value.Value) int {
 	item := topItem{key: key, out: v, seq: s.seq}
 	full := int64(len(s.heap.items)) >= s.n
 	if full {
-		if c := s.heap.order(&item, &s.heap.items[0]); (c > 0) != s.bottom {
+		// Of equal ones the first stay, at the bottom too.
+		if c := s.sort.Compare(item.key, s.heap.items[0].key); c == 0 || (c > 0) != s.bottom {
 			return 0
 		}
 	}

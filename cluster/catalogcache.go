@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// cacheOf keeps the entries of a bounded number of names, each refreshed by one caller at a time. Readers of names that are
+// asked for again and again take no lock: they find them in an immutable map. A name that is new is noted beside it, under a
+// lock, and moves into the next immutable map when the notes have been asked for as often as there are notes, so that what a
+// new name costs does not go with how many there are.
+type cacheOf[T any] struct {
+	all   atomic.Pointer[map[string]*cacheEntry[T]]
+	limit atomic.Int64
+
+	mu     sync.Mutex
+	recent map[string]*cacheEntry[T] // not in all
+	misses int                       // how often an entry of recent has been asked for
+}
+
+type cacheEntry[T any] struct {
+	cur   atomic.Pointer[T]
+	fresh atomic.Bool
+	used  atomic.Bool  // it was asked for since somebody last looked for what to forget
+	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
+	mu    sync.Mutex
+}
+
+func (c *cacheOf[T]) base() map[string]*cacheEntry[T] {
+	if m := c.all.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// entry finds or makes the entry of a name.
+func (c *cacheOf[T]) entry(name string) *cacheEntry[T] {
+	if e := c.base()[name]; e != nil {
+		e.touch()
+		return e
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.find(name); e != nil {
+		e.touch()
+		if c.misses++; c.misses >= len(c.recent) {
+			c.replace(c.merged())
+		}
+		return e
+	}
+	if int64(len(c.base())+len(c.recent)) >= c.limit.Load() {
+		c.evict()
+	}
+	if c.recent == nil {
+		c.recent = make(map[string]*cacheEntry[T])
+	}
+	e := &cacheEntry[T]{}
+	c.recent[name] = e
+	return e
+}
+
+// find looks a name up; mu must be held.
+func (c *cacheOf[T]) find(name string) *cacheEntry[T] {
+	if e := c.base()[name]; e != nil {
+		return e
+	}
+	return c.recent[name]
+}
+
+// merged is a map of all entries; mu must be held.
+func (c *cacheOf[T]) merged() map[string]*cacheEntry[T] {
+	next := make(map[string]*cacheEntry[T], len(c.base())+len(c.recent))
+	maps.Copy(next, c.base())
+	maps.Copy(next, c.recent)
+	return next
+}
+
+// replace puts a map in the place of what is known; mu must be held.
+func (c *cacheOf[T]) replace(next map[string]*cacheEntry[T]) {
+	c.all.Store(&next)
+	c.recent, c.misses = nil, 0
+}
+
+// evict forgets an eighth of the names: those first that nobody has asked for again since the last time. mu must be held.
+// Who works with an entry that is forgotten reads anew.
+func (c *cacheOf[T]) evict() {
+	next := c.merged()
+	keep := int(c.limit.Load() * 7 / 8)
+	for _, all := range []bool{false, true} {
+		for name, e := range next {
+			if len(next) <= keep {
+				break
+			}
+			if all || !e.used.Load() {
+				e.invalidate()
+				delete(next, name)
+			}
+		}
+	}
+	for _, e := range next {
+		e.used.Store(false)
+	}
+	c.replace(next)
+}
+
+// forget drops an entry: what it is of does not exist.
+func (c *cacheOf[T]) forget(name string, e *cacheEntry[T]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.invalidate()
+	if c.recent[name] == e {
+		delete(c.recent, name)
+	} else if c.base()[name] == e {
+		next := maps.Clone(c.base())
+		delete(next, name)
+		c.all.Store(&next)
+	}
+}
+
+func (c *cacheOf[T]) peek(name string) *cacheEntry[T] {
+	if e := c.base()[name]; e != nil {
+		return e
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.find(name)
+}
+
+func (c *cacheOf[T]) each(f func(name string, e *cacheEntry[T])) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, e := range c.base() {
+		f(n, e)
+	}
+	for n, e := range c.recent {
+		f(n, e)
+	}
+}
+
+func (c *cacheOf[T]) clear() {
+	c.each(func(_ string, e *cacheEntry[T]) { e.invalidate() })
+	c.mu.Lock()
+	c.all.Store(nil)
+	c.recent, c.misses = nil, 0
+	c.mu.Unlock()
+}
+
+func (e *cacheEntry[T]) touch() {
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
+}
+
+func (e *cacheEntry[T]) invalidate() {
+	e.gen.Add(1)
+	e.fresh.Store(false)
+}
+
+// cached is the value where it is known and fresh: what get answers first, without the price of a closure.
+func (e *cacheEntry[T]) cached() (v T, ok bool) {
+	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+		return *p, true
+	}
+	return v, false
+}
+
+// get answers the cached value, or loads it. load is given the last known value, nil where there is none.
+func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
+	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+		return *p, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.cur.Load(); p != nil && e.fresh.Load() {
+		return *p, nil
+	}
+	gen := e.gen.Load()
+	v, err := load(e.cur.Load())
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	e.cur.Store(&v)
+	if e.gen.Load() == gen {
+		e.fresh.Store(true)
+	}
+	return v, nil
+}

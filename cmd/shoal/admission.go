@@ -1,0 +1,58 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// limitConnections has a server heed the parameters of the rate at which connections are established.
+func limitConnections(p *cluster.Params, srv *wire.Server) {
+	const prefix = "ingressConnectionEstablishment"
+	set := func(value.Value) {
+		number := func(name string) value.Value {
+			if q, ok := p.Lookup(prefix + name); ok {
+				return q.Value()
+			}
+			return value.Value{}
+		}
+		srv.SetAdmission(wire.Admission{
+			Enabled: p.Bool(prefix + "RateLimiterEnabled"), PerSecond: number("RatePerSec").AsFloat64(), Burst: number("BurstCapacitySecs").AsFloat64(),
+			Queue: int(p.Int(prefix + "MaxQueueDepth")), Exempt: exemptRanges(number("RateLimiterBypass").Doc()),
+		})
+	}
+	for _, name := range []string{"RateLimiterEnabled", "RatePerSec", "BurstCapacitySecs", "MaxQueueDepth", "RateLimiterBypass"} {
+		p.OnChange(prefix+name, set)
+	}
+}
+
+// exemptRanges tells who is in {ranges: [an address, or a range in CIDR notation, ...]}.
+func exemptRanges(doc []byte) func(net.Addr) bool {
+	var ranges []netip.Prefix
+	for _, v := range value.Values(value.Lookup(doc, "ranges").Doc()) {
+		if r, err := netip.ParsePrefix(v.Str()); err == nil {
+			ranges = append(ranges, r)
+		} else if a, err := netip.ParseAddr(v.Str()); err == nil {
+			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	if ranges == nil {
+		return nil
+	}
+	return func(addr net.Addr) bool {
+		t, ok := addr.(*net.TCPAddr)
+		if !ok {
+			return false
+		}
+		a, _ := netip.AddrFromSlice(t.IP)
+		for _, r := range ranges {
+			if r.Contains(a.Unmap()) {
+				return true
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// A router is killed while a transaction is open: who writes its documents through another router waited until the
+// transaction had been open for 60 s. A router that lives keeps its transactions, also where its client takes its time.
+func TestRouterKilledInATransaction(t *testing.T) {
+	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)
+	router, other := launchRouter(t, config.conn()), launchRouter(t, config.conn())
+	ctx := t.Context()
+	if err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "addShard", Value: shard.conn()}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	coll := other.direct.Database("d").Collection("c")
+	if _, err := coll.InsertMany(ctx, []bson.D{{{Key: "_id", Value: 1}}, {{Key: "_id", Value: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := other.direct.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.EndSession(ctx)
+	if err := s.StartTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	in := mongo.NewSessionContext(ctx, s)
+	if _, err := coll.UpdateByID(in, 2, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 2}}}}); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := router.direct.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.StartTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := router.direct.Database("d").Collection("c").UpdateByID(mongo.NewSessionContext(ctx, dead), 1, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}); err != nil {
+		t.Fatal(err)
+	}
+	router.kill()
+	write := bson.D{{Key: "update", Value: "c"}, {Key: "maxTimeMS", Value: 20000},
+		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 3}}}}}}}}}
+	var r bson.M
+	if err := other.direct.Database("d").RunCommand(ctx, write).Decode(&r); err != nil || r["n"] != int32(1) {
+		t.Errorf("a write of another router's client: %v, %v", r, err)
+	}
+	if err := s.CommitTransaction(in); err != nil {
+		t.Errorf("the other router's own transaction: %v", err)
+	}
+}

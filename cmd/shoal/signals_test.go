@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asSlow as the value of asShoal makes roles that only listen, and end when there is a file called end.
+const asSlow = "slow"
+
+func endSlowly(c *config, h *host) (*roles, error) {
+	r, err := listenOnly(c, h)
+	if err != nil {
+		return nil, err
+	}
+	stop := r.Stop
+	r.Stop = func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(filepath.Join(c.DBPath, "end")); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return stop(ctx)
+	}
+	return r, nil
+}
+
+func (o *outsider) logHas(text string, times int) bool {
+	raw, _ := os.ReadFile(o.log)
+	return strings.Count(string(raw), text) >= times
+}
+
+// ended tells with which code a server has ended by itself.
+func (o *outsider) endedWith(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-o.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the server has not ended")
+	}
+	code := o.cmd.ProcessState.ExitCode()
+	o.cmd = nil
+	return code
+}
+
+// A second signal while a server ended made it exit 1, and left its lock file and socket.
+func TestSecondSignalDuringShutdown(t *testing.T) {
+	dir := t.TempDir()
+	o := newOutsider(t, "mongod", "--dbpath", dir, "--unixSocketPrefix", dir)
+	o.as = asSlow
+	o.start()
+	o.listens()
+	socket := filepath.Join(dir, fmt.Sprintf("mongodb-%d.sock", o.port))
+	if _, err := os.Stat(socket); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGTERM} {
+		o.signal(s)
+		eventually(t, "the log names the signal", func() bool { return o.logHas(`"id":23377`, i+1) })
+	}
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := o.endedWith(t); code != exitClean {
+		t.Errorf("exit code %d", code)
+	}
+	if st, err := os.Stat(filepath.Join(dir, lockName)); err != nil || st.Size() != 0 {
+		t.Errorf("the lock file: %v, %v", st, err)
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("the socket is still there")
+	}
+}
+
+// A router that waited for its config server took no notice of SIGTERM.
+func TestWaitingRouterObeysSIGTERM(t *testing.T) {
+	o := newOutsider(t, "mongos", "--configdb", "cfg/127.0.0.1:1")
+	o.start()
+	eventually(t, "the router has begun", func() bool { return o.logHas(`"id":21951`, 1) })
+	began := time.Now()
+	o.signal(syscall.SIGTERM)
+	if code := o.endedWith(t); code != exitClean || time.Since(began) > stopTimeout/2 {
+		t.Errorf("exit code %d after %v", code, time.Since(began))
+	}
+}
+
+// The child that --fork leaves behind was called shoal, whatever its parent was called: launchers look for mongod and mongos.
+func TestForkedChildBearsTheNameItWasCalledBy(t *testing.T) {
+	for _, name := range []string{"mongod", "mongos"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		if err := os.Symlink(os.Args[0], path); err != nil {
+			t.Fatal(err)
+		}
+		pidFile := filepath.Join(dir, "pid")
+		args := []string{"--fork", "--port", "0", "--logpath", filepath.Join(dir, "log"), "--pidfilepath", pidFile}
+		if name == "mongod" {
+			args = append(args, "--dbpath", dir)
+		} else {
+			args = append(args, "--configdb", "c/127.0.0.1:1")
+		}
+		for _, called := range []string{path, name} { // by its path, and found in PATH
+			cmd := exec.Command(path, args...)
+			cmd.Args[0] = called
+			cmd.Env = append(os.Environ(), asShoal+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			raw, err := os.ReadFile(pidFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+			if got := strings.TrimSpace(string(comm)); got != name || !strings.HasPrefix(string(cmdline), called+"\x00") {
+				t.Errorf("called %s, the child is %q, %q", called, got, cmdline)
+			}
+			eventually(t, "the child ends", func() bool { _, err := os.Stat(pidFile); return os.IsNotExist(err) })
+		}
+	}
+}
+
+// --syslog on a machine without a daemon kept servers from starting.
+func TestSyslogWithoutADaemon(t *testing.T) {
+	if _, err := os.Stat("/dev/log"); err == nil {
+		t.Skip("this machine has a daemon")
+	}
+	cmd, _ := started(t, "mongod", "--syslog", "--port", "0", "--dbpath", t.TempDir())
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}

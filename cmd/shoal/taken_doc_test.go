@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+)
+
+const (
+	beginTaken = "<!-- taken: made by go test ./cmd/shoal -run TestOptionsAndParametersAct -rewrite -->\n"
+	endTaken   = "<!-- end of taken -->\n"
+)
+
+// eachSource parses the code that may act on an option or a parameter: all but tests and the tables themselves.
+func eachSource(t *testing.T, dir string, f func(file *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "compat-tests" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2) {
+			return max2(err, fs.SkipDir)
+		}
+		switch filepath.Base(path) {
+		case "paramtable.go", "options.go":
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err == nil {
+			f(file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func max2(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// Options and parameters were taken that nobody read. Every option sets a field of the configuration that some code reads,
+// and every parameter's name stands in the code that acts on it; what does not is in the documents' list of those that are
+// taken for compatibility.
+func TestOptionsAndParametersAct(t *testing.T) {
+	literals, fields := map[string]bool{}, map[string]bool{}
+	eachSource(t, "../..", func(file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if s, err := strconv.Unquote(lit.Value); err == nil {
+					literals[s] = true
+				}
+			}
+			return true
+		})
+	})
+	eachSource(t, ".", func(file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				fields[s.Sel.Name] = true
+			}
+			return true
+		})
+	})
+	for _, field := range []string{"OplogMB", "NoTabScan", "SlowMS", "SlowRate", "Profile", "Compressors", "IPv6", "MaxConns", "NoScripts", "UnixDir", "PIDFile", "NodePort"} {
+		if !fields[field] {
+			t.Errorf("nobody reads what the command line says about %s", field)
+		}
+	}
+	var options, params []string
+	for _, table := range []*table{mongodTable, mongosTable, startTable} {
+		for _, o := range table.rows {
+			if taken := o.set == nil; taken != strings.HasPrefix(o.help, "Taken for compatibility") {
+				t.Errorf("--%s: help and code disagree on whether it acts", o.name)
+			} else if name := takenAs(&o); taken && !slices.Contains(options, name) {
+				options = append(options, name)
+			}
+		}
+	}
+	for _, name := range cluster.NewParams().Names() {
+		if !literals[name] {
+			params = append(params, "`"+name+"`")
+		}
+	}
+	slices.Sort(options)
+	checkTaken(t, fmt.Sprintf("\nOptions: %s.\n\nServer parameters, which are stored, checked and given back: %s.\n\n",
+		strings.Join(options, ", "), strings.Join(params, ", ")))
+}
+
+func takenAs(o *option) string {
+	if o.on == isMongos {
+		return "`--" + o.name + "` of mongos"
+	}
+	return "`--" + o.name + "`"
+}
+
+func checkTaken(t *testing.T, list string) {
+	t.Helper()
+	have, err := os.ReadFile(compatDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := bytes.Cut(have, []byte(beginTaken))
+	_, after, ok2 := bytes.Cut(rest, []byte(endTaken))
+	if !ok || !ok2 {
+		t.Fatalf("%s has lost its markers", compatDoc)
+	}
+	want := string(before) + beginTaken + list + endTaken + string(after)
+	switch {
+	case want == string(have):
+	case !*rewriteDoc:
+		t.Errorf("%s is out of date: go test ./cmd/shoal -run TestOptionsAndParametersAct -rewrite", compatDoc)
+	default:
+		if err := os.WriteFile(compatDoc, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Options that had been read by nobody act.
+func TestOptionsReachTheServer(t *testing.T) {
+	c, err := parse(isMongod, strings.Fields("--memory --port 0 --slowms 7 --slowOpSampleRate 0.5 --profile 1 --notablescan --networkMessageCompressors zlib"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.stop(context.Background()) }()
+	if err := a.mongod(); err != nil {
+		t.Fatal(err)
+	}
+	client := connect(t, "mongodb://"+a.roles.Addrs[0].String()+"/?directConnection=true&compressors=snappy,zlib")
+	var r struct {
+		Was         int
+		Slowms      int
+		SampleRate  float64 `bson:"sampleRate"`
+		Compression []string
+	}
+	for _, cmd := range []bson.D{{{Key: "profile", Value: -1}}, {{Key: "hello", Value: 1}, {Key: "compression", Value: bson.A{"snappy", "zlib"}}}} {
+		if err := client.Database("d").RunCommand(t.Context(), cmd).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Was != 1 || r.Slowms != 7 || r.SampleRate != 0.5 || !slices.Equal(r.Compression, []string{"zlib"}) || !a.params.Bool("notablescan") {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,58 @@
+package command
+
+import (
+	"runtime/debug"
+	"sync"
+)
+
+// What the Makefile sets with -ldflags "-X github.com/shoaldb/shoal/command.release=…". Without it the commit is what the Go
+// toolchain noted, which it does in a plain git checkout only.
+var (
+	release = "0.1.0-dev"
+	commit  string
+	date    string
+)
+
+// Build tells what this binary was made from. Commit and Date are empty where it was built outside a git checkout.
+type Build struct {
+	Release string // Shoal's version, not that of the server line it is compatible with
+	Commit  string // 40 hexadecimal digits, with "-dirty" behind them where files had changed
+	Date    string // of the commit, RFC 3339
+	Go      string
+}
+
+// ThisBuild reads what the Go toolchain noted in the binary.
+var ThisBuild = sync.OnceValue(func() Build {
+	b := Build{Release: release, Commit: commit, Date: date}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go = info.GoVersion
+	if b.Commit != "" {
+		return b
+	}
+	dirty := false
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			dirty = s.Value == "true"
+		}
+	}
+	if dirty && b.Commit != "" {
+		b.Commit += "-dirty"
+	}
+	return b
+})
+
+// GitVersion is the gitVersion of buildInfo: the commit's 40 digits, zeros where it is unknown.
+func (b Build) GitVersion() string {
+	if len(b.Commit) < 40 {
+		return "0000000000000000000000000000000000000000"
+	}
+	return b.Commit[:40]
+}

@@ -1,0 +1,26 @@
+package command
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// CheckClientWrite refuses a client's writes to what nodes keep for themselves, and trust when they start: views'
+// definitions, and in config the promises and histories of sessions. Deletions from config.transactions are the client's own
+// risk, as on the real server. A shard cannot tell a router's own writes from those it relays, so both ask.
+func CheckClientWrite(op *Op, ns string) error {
+	if op.Client.Internal || op.Client.InProcess {
+		return nil
+	}
+	db, coll, _ := strings.Cut(ns, ".")
+	drops := op.Req.Spec.Name == "drop"
+	removes := drops || op.Req.Spec.Name == "delete"
+	switch {
+	case coll == "system.views" && !drops,
+		db == "config" && strings.HasPrefix(coll, "system.") && coll != "system.sessions",
+		ns == "config.transactions" && !removes:
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package configsvr
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// uuidArg is a UUID that a command may name a collection by; nil where it does not.
+func uuidArg(op *command.Op, name string) ([]byte, error) {
+	v := op.Arg(name)
+	switch {
+	case v.IsNullish():
+		return nil, nil
+	case v.T != value.Binary || v.Subtype() != 4:
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type 'UUID'", op.Req.Spec.Name, name, v.T.Name())
+	case len(v.Bytes()) != 16:
+		return nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+	}
+	return bytes.Clone(v.Bytes()), nil
+}
+
+// checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.
+func checkUUID(ns string, have [16]byte, want []byte) error {
+	if want == nil || bytes.Equal(have[:], want) {
+		return nil
+	}
+	db, coll := cluster.SplitNS(ns)
+	return mongoerr.New(mongoerr.CollectionUUIDMismatch, "Collection UUID does not match that specified").WithDetails(value.Doc(
+		fld("db", str(db)), fld("collectionUUID", value.NewBinary(4, want)), fld("expectedCollection", str(coll)), fld("actualCollection", value.NewNull())))
+}
+
+// entry reads a sharded collection's entry; nil where there is none.
+func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
+	docs, err := m.find(ctx, "collections", doc(fld("_id", str(ns))))
+	if err != nil || len(docs) == 0 {
+		return nil, nil, err
+	}
+	e, err := cluster.ParseCollectionEntry(docs[0])
+	return docs[0], e, err
+}
+
+// dropCollection removes a sharded collection from all shards, and then from the catalog: until its entry is gone a drop that
+// is sent again finds it, and finishes what an earlier one began.
+func (m *Manager) dropCollection(ctx context.Context, ns string, expected []byte) error {
+	unlock, err := m.ddl.lock(ctx, ns)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, e, err := m.entry(ctx, ns)
+	if err != nil || e == nil { // dropped meanwhile
+		return err
+	}
+	if err := checkUUID(ns, e.UUID, expected); err != nil {
+		return err
+	}
+	ids, err := m.shardIDs(ctx)
+	if err != nil {
+		return err
+	}
+	unblock, err := m.block(ctx, "drop", ids, ns)
+	if err != nil {
+		return err
+	}
+	defer unblock()
+	db, coll := cluster.SplitNS(ns)
+	for _, id := range ids {
+		_, err := m.onShard(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
+		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+			return err
+		}
+	}
+	if err := m.forget(ctx, ns, e.UUID); err != nil {
+		return err
+	}
+	m.refreshShards(ctx, ns, ids)
+	m.log(ctx, "dropCollection", ns, doc())
+	return nil
+}
+
+// forget removes what the catalog holds of a sharded collection: its entry and its zones together, then its chunks, which
+// nobody reads without an entry.
+func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
+	w := &catalogWrites{m: m}
+	if err := w.dropZones(ctx, ns); err != nil {
+		return err
+	}
+	w.entries.gone = append(w.entries.gone, str(ns))
+	if err := w.commit(ctx); err != nil {
+		return err
+	}
+	return m.removeChunks(ctx, uuid)
+}
+
+func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
+	return m.remove(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:]))))
+}
+
+// catalogWrites are changes of collections' entries and zones that are seen together or not at all.
+type catalogWrites struct {
+	m              *Manager
+	entries, zones struct{ gone, put []value.Value }
+}
+
+// dropZones takes a namespace's zones away.
+func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
+	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(ns))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
+	for _, d := range docs {
+		w.zones.gone = append(w.zones.gone, value.Lookup(d, "_id").Clone())
+	}
+	return err
+}
+
+// moveZones gives a namespace's zones to another.
+func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
+	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(from))))
+	for _, d := range docs {
+		w.zones.put = append(w.zones.put, doc(withField(d, "ns", str(to))...))
+	}
+	return err
+}
+
+func (w *catalogWrites) commit(ctx context.Context) error {
+	_, err := cluster.Run(ctx, w.m.local, value.Doc(
+		fld("_writeTogether", str("config.collections")), fld("delete", arr(w.entries.gone...)), fld("put", arr(w.entries.put...)),
+		fld("also", arr(doc(fld("ns", str("config.tags")), fld("delete", arr(w.zones.gone...)), fld("put", arr(w.zones.put...))))),
+		fld("$db", str("admin"))))
+	return err
+}
+
+// withField is a document with one field's value replaced.
+func withField(d []byte, name string, v value.Value) (out []value.Field) {
+	for k, old := range value.Elements(d) {
+		if k == name {
+			old = v
+		}
+		out = append(out, fld(k, old))
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package configsvr
+
+import (
+	"context"
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// sections are the critical sections on shards that DDL of this config server holds now. Nothing of it is durable: a config
+// server that starts anew holds none, and a shard that finds a section which nobody holds ends it.
+type sections struct {
+	mu   sync.Mutex
+	held map[[16]byte]struct{}
+}
+
+func (s *sections) holds(id [16]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.held[id]
+	return ok
+}
+
+func (s *sections) begin() (id [16]byte, end func()) {
+	id = cluster.NewUUID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[id] = struct{}{}
+	return id, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.held, id)
+	}
+}
+
+// block holds up reads and writes of namespaces on shards until the function it returns is called. The names must be locked:
+// what an earlier DDL left behind on them is taken over.
+func (m *Manager) block(ctx context.Context, why string, ids []string, names ...string) (unblock func(), err error) {
+	section, end := m.blocks.begin()
+	type place struct{ shard, ns string }
+	var held []place
+	unblock = func() {
+		end()
+		for _, p := range held {
+			// A shard that cannot be told asks who holds the section once somebody waits for it.
+			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, blockCommand(p.ns, "Unblock", why, section))
+		}
+	}
+	for _, id := range ids {
+		for _, ns := range names {
+			held = append(held, place{id, ns}) // whatever the answer says: the command may have arrived
+			if _, err := m.onShard(ctx, id, blockCommand(ns, "ReadsAndWrites", why, section)); err != nil {
+				unblock()
+				return nil, err
+			}
+		}
+	}
+	return unblock, nil
+}
+
+func blockCommand(ns, kind, why string, id [16]byte) []byte {
+	return value.Doc(fld("_shardsvrParticipantBlock", str(ns)), fld("blockType", str(kind)),
+		fld("reason", doc(fld("command", str(why)), fld("ns", str(ns)))), fld("id", value.NewBinary(4, id[:])), fld("$db", str("admin")))
+}

@@ -1,0 +1,115 @@
+package lint
+
+import (
+	"go/ast"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is larger than it should be may shrink but not grow. Whoever makes it smaller lowers the bound here, so that it
+// stays so.
+
+// nodeMethods bounds the methods of shardnode.Node. What is new belongs into a room below shardnode, or on a type of its
+// own.
+const nodeMethods = 305
+
+// longFunctions bounds how many functions have more lines than they should, softLines.
+const (
+	longFunctions = 1
+	softLines     = 70
+)
+
+// maxFields is how many fields a struct should have at most; wideStructs are those that have more, with their number.
+const maxFields = 20
+
+var wideStructs = map[string]int{
+	"cmd/shoal.config": 37, "command.Op": 28, "command.Request": 28, "command.Spec": 22, "command.Stats": 23, "query/agg.groupSource": 21,
+	"query/match.Node": 21, "replication.Raft": 35, "shardnode.Node": 32, "shardnode.cursor": 24, "shardnode/exec.Query": 28,
+	"storage.Engine": 32, "storage.UnitOfWork": 29,
+}
+
+// ratchet reports what is over its bound, and a bound that more than slack can be taken off.
+func ratchet(t *testing.T, what string, have, bound, slack int) {
+	t.Helper()
+	switch {
+	case have > bound:
+		t.Errorf("%s: %d, may not be more than %d", what, have, bound)
+	case have < bound-slack:
+		t.Errorf("%s: only %d are left of %d: lower the bound", what, have, bound)
+	}
+}
+
+// eachSource is eachFile for the files that are written by hand and are no tests.
+func eachSource(t *testing.T, f func(path string, set *token.FileSet, file *ast.File)) {
+	t.Helper()
+	eachFile(t, func(path string, set *token.FileSet, file *ast.File) {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, "_gen.go") {
+			f(path, set, file)
+		}
+	})
+}
+
+func TestNodeHasNoMoreMethods(t *testing.T) {
+	methods := 0
+	eachSource(t, func(path string, _ *token.FileSet, file *ast.File) {
+		if filepath.ToSlash(filepath.Dir(path)) != "shardnode" {
+			return
+		}
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && receiver(fn) == "Node" {
+				methods++
+			}
+		}
+	})
+	ratchet(t, "methods of shardnode.Node", methods, nodeMethods, 10)
+}
+
+func TestNoMoreLongFunctions(t *testing.T) {
+	long := 0
+	eachSource(t, func(_ string, set *token.FileSet, file *ast.File) {
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && set.Position(fn.End()).Line-set.Position(fn.Pos()).Line > softLines {
+				long++
+			}
+		}
+	})
+	ratchet(t, "functions of more than 70 lines", long, longFunctions, 5)
+}
+
+func TestNoStructGetsWider(t *testing.T) {
+	seen := map[string]int{}
+	eachSource(t, func(path string, _ *token.FileSet, file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			s, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			fields := 0
+			for _, f := range s.Fields.List {
+				fields += max(len(f.Names), 1)
+			}
+			if fields > maxFields {
+				seen[filepath.ToSlash(filepath.Dir(path))+"."+spec.Name.Name] = fields
+			}
+			return true
+		})
+	})
+	for name, fields := range seen {
+		if wideStructs[name] == 0 {
+			t.Errorf("%s has %d fields: past %d, divide it by role", name, fields, maxFields)
+			continue
+		}
+		ratchet(t, "fields of "+name, fields, wideStructs[name], 3)
+	}
+	for name := range wideStructs {
+		if seen[name] == 0 {
+			t.Logf("%s is not among the wide structs any more: take it off the list", name)
+		}
+	}
+}

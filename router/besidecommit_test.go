@@ -1,0 +1,97 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+)
+
+// Snapshots that were taken while a transaction over several shards was being committed were refused once it was (246):
+// each shard committed it at a time of its own, and those between the decision and that time could not be told what they
+// see. The shards commit it at one time, ahead of those that readers have chosen, who wait until it is decided.
+func TestSnapshotsBesideACommit(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	w := c.teller(1)
+	for i, id := range []int{-1, 1} {
+		if m, code := w.do("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$inc": {"x": 1}}}]}`, id), i == 0); code != 0 {
+			t.Fatal(m)
+		}
+	}
+	entered := c.point("shard0", "hangBeforeSendingCommit", true)
+	committed := make(chan bson.M, 1)
+	go func() {
+		m, _ := w.do("admin", `{"commitTransaction": 1}`, false)
+		committed <- m
+	}()
+	entered()
+	at := c.run("d", `{"insert": "c", "documents": [{"_id": -7, "y": 1}]}`)["operationTime"].(bson.Timestamp)
+	type answer struct {
+		how string
+		m   bson.M
+	}
+	answers := make(chan answer, 3)
+	find := `{"find": "c", "filter": {"y": null}, "sort": {"_id": 1}}`
+	go func() {
+		m, _ := c.teller(2).do("d", find, true)
+		answers <- answer{"a transaction", m}
+	}()
+	go func() {
+		m := c.through().raw("d", fmt.Sprintf(`{"find": "c", "filter": {"y": null}, "sort": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I))
+		answers <- answer{"a snapshot session", m}
+	}()
+	go func() { // its second statement reads at the time of the first, on a shard that had no part in that
+		r := c.teller(3)
+		m, code := r.do("d", `{"find": "other"}`, true)
+		if code == 0 {
+			m, _ = r.do("d", find, false)
+		}
+		answers <- answer{"a transaction's second statement", m}
+	}()
+	c.point("shard0", "hangBeforeSendingCommit", false)
+	for range 3 {
+		a := <-answers
+		if got := show(fieldAt(a.m, "cursor.firstBatch")); a.m["ok"] != 1.0 || got != both && got != `[{"_id":-1,"x":1},{"_id":1,"x":1}]` {
+			t.Errorf("%s: %v", a.how, a.m)
+		}
+	}
+	if m := <-committed; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+}
+
+// The first statement of a transaction that meets a range which arrived since its time was chosen begins anew at a later
+// one: the client was told to run the whole transaction again.
+func TestFirstStatementsAreReadAtALaterTime(t *testing.T) {
+	c, _ := staleCluster(t)
+	late := c.through()
+	clock := cluster.NewVectorClock(time.Now) // of a router that hears of nothing
+	late.router, late.r = c.mongos(clock)
+	clock.AdvanceCluster(c.clock.ClusterTime())
+	c.moved(200, "shard2")
+	asked := func() int64 {
+		m := c.admin(c.shards["shard2"], bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}})
+		return fieldAt(m, "metrics.commands.find.total").(int64)
+	}
+	before := asked()
+	answer := make(chan bson.M, 1)
+	go func() {
+		m, _ := late.teller(1).do("d", `{"find": "c", "filter": {"_id": 250}}`, true)
+		answer <- m
+	}()
+	for asked() == before {
+		select {
+		case m := <-answer:
+			t.Fatalf("before the new owner was asked: %v", m)
+		default:
+		}
+	}
+	clock.AdvanceCluster(c.clock.ClusterTime())
+	if m := <-answer; show(fieldAt(m, "cursor.firstBatch._id")) != "250" {
+		t.Errorf("%v", m)
+	}
+}

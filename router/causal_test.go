@@ -1,0 +1,133 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// heldPeer is a shard whose commits of transactions wait until it is let go.
+type heldPeer struct {
+	cluster.Peer
+	came, free chan struct{}
+}
+
+// holdCommits makes a shard's commits wait; it comes before the first command.
+func (c *testCluster) holdCommits(shard string) *heldPeer {
+	h := &heldPeer{Peer: c.shards[shard], came: make(chan struct{}, 100), free: make(chan struct{})}
+	c.shards[shard] = h
+	return h
+}
+
+func (h *heldPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	if !value.Lookup(m.Body, "commitTransaction").IsMissing() {
+		h.came <- struct{}{}
+		<-h.free
+	}
+	return h.Peer.Call(ctx, m, dst)
+}
+
+// as is raw for another client.
+func (c *testCluster) as(client *command.Client, db, cmd string) bson.M {
+	c.t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		c.t.Errorf("%s: %v", cmd, err)
+	}
+	body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		c.t.Error(err)
+	}
+	return decode(c.t, c.router.Run(context.Background(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+}
+
+// after adds to a read that it comes after a reply.
+func after(cmd string, r bson.M, level, more string) string {
+	ts := r["operationTime"].(bson.Timestamp)
+	return fmt.Sprintf(`%s, "readConcern": {"level": "%s", "afterClusterTime": {"$timestamp": {"t": %d, "i": %d}}}%s}`, cmd[:len(cmd)-1], level, ts.T, ts.I, more)
+}
+
+// A client that had read what a transaction wrote on one shard read the state of before on another, though it asked for a
+// read after the first one's operationTime: causal reads passed prepared transactions by.
+func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	held := c.holdCommits("shard1")
+	c.shardedTxnColl()
+	c.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
+	c.txn([]txnStep{
+		{1, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`, 0, "n", "1"},
+		{1, false, "d", bumpOne, 0, "n", "1"},
+	})
+	committed := make(chan bson.M)
+	go func() {
+		committed <- c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`, txnLSID))
+	}()
+	<-held.came
+	seen := c.run("d", `{"find": "c", "filter": {"_id": -1}}`)
+	for get(get(seen["cursor"], "firstBatch").(bson.A)[0], "x") != int32(1) { // the other participant commits at the same time
+		seen = c.run("d", `{"find": "c", "filter": {"_id": -1}}`)
+	}
+	const find, count = `{"find": "c", "filter": {"_id": 1}}`, `{"aggregate": "c", "cursor": {}, "pipeline": [{"$match": {"_id": 1}}]}`
+	for _, cmd := range []string{find, count, `{"distinct": "c", "key": "x", "query": {"_id": 1}}`,
+		`{"aggregate": "other", "cursor": {}, "pipeline": [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}]}`} {
+		for _, level := range []string{"local", "majority"} {
+			if r := c.raw("d", after(cmd, seen, level, `, "maxTimeMS": 50`)); r["code"] != int32(50) {
+				t.Errorf("%s, %s, while the commit is on its way: %v", cmd, level, r)
+			}
+		}
+	}
+	// Neither who does not ask for it waits, nor who reads something else.
+	c.run("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "majority"}}`)
+	c.run("d", after(`{"find": "other"}`, seen, "majority", ""))
+	got := make(chan bson.M)
+	go func() {
+		got <- c.as(command.NewClient(3, "test", "test", nil), "d", after(find, seen, "majority", ""))
+	}()
+	close(held.free)
+	c.expect(get((<-got)["cursor"], "firstBatch"), `[{"_id":1,"x":1}]`)
+	if r := <-committed; r["ok"] != 1.0 {
+		t.Errorf("the commit: %v", r)
+	}
+	c.run("d", after(find, seen, "local", ""))
+}
+
+// What a pipeline on a router joined was read without the command's read concern, so that a snapshot was one of its first
+// collection alone.
+func TestJoinsReadAtTheTimeOfTheirCommand(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	c.run("d", `{"insert": "other", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	ts := c.run("d", `{"find": "other"}`)["operationTime"].(bson.Timestamp)
+	c.run("d", bumpOne)
+	join := fmt.Sprintf(`{"aggregate": "other", "cursor": {"batchSize": 0}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}},
+		"pipeline": [{"$match": {"_id": 1}}, {"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}, {"$set": {"c": "$c.x"}}]}`, ts.T, ts.I)
+	c.expect(c.all("d", join), `[{"_id":1,"c":[0]}]`)
+	c.expect(c.all("d", strings.Replace(join, `"batchSize": 0`, "", 1)), `[{"_id":1,"c":[0]}]`)
+}
+
+// A shard takes a router for one of its own, so that what clients must not write is for the router to refuse.
+func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
+	c := newTestCluster(t, 1)
+	for _, tc := range []struct {
+		db, cmd string
+		code    int32
+	}{
+		{"config", `{"insert": "transactions", "documents": [{"_id": 1}]}`, 73},
+		{"config", `{"findAndModify": "system.preparedTransactions", "query": {}, "update": {"$set": {"x": 1}}, "upsert": true}`, 73},
+		{"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`, 73},
+		{"config", `{"drop": "system.retryableWrites"}`, 73},
+		{"config", `{"delete": "transactions", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`, 0},
+	} {
+		if got, _ := c.raw(tc.db, tc.cmd)["code"].(int32); got != tc.code {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		}
+	}
+}

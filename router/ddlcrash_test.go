@@ -1,0 +1,244 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/configsvr"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// mortal is the way from a config server that will be killed: its calls run out, and what it did last may or may not have
+// arrived.
+type mortal struct {
+	left    *atomic.Int64
+	arrives bool
+	cluster.Peer
+}
+
+var errKilled = errors.New("the config server was killed")
+
+func (p mortal) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	switch n := p.left.Add(-1); {
+	case n < 0:
+		return dst, errKilled
+	case n == 0:
+		if p.arrives {
+			_, _ = p.Peer.Call(ctx, m, nil)
+		}
+		return dst, errKilled
+	}
+	return p.Peer.Call(ctx, m, dst)
+}
+
+// withMortalConfig runs a command through the router with a config server that is killed with its nth call, and started again
+// behind it; it tells whether it was killed.
+func (c *testCluster) withMortalConfig(n int, db, cmd string) (reply bson.M, killed bool) {
+	c.t.Helper()
+	var left atomic.Int64
+	left.Store(1 << 40)
+	die := func(p cluster.Peer) cluster.Peer { return mortal{&left, n%2 == 1, p} }
+	start := func(local cluster.Peer, dial func(string, []string) (cluster.Peer, error)) {
+		m := configsvr.New(local, cluster.NewRegistry(c.confP, dial), c.router.Clock, func() string { return "config:27019" })
+		m.Register(c.conf.Service)
+		if err := m.Init(context.Background()); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	start(die(c.confP), func(set string, hosts []string) (cluster.Peer, error) {
+		p, err := c.dial(set, hosts)
+		return die(p), err
+	})
+	left.Store(int64(n/2 + 1))
+	reply = c.raw(db, cmd)
+	killed = left.Load() <= 0
+	start(c.confP, c.dial)
+	return reply, killed
+}
+
+// atEveryStep does something with a config server that dies at its first call, its second, and so on until it survives; at
+// every third step of these, and for each before or after the call arrives, unless all are asked for.
+func atEveryStep(t *testing.T, f func(t *testing.T, n int) (killed bool)) {
+	t.Helper()
+	stride := 3
+	if os.Getenv("SHOAL_PROPERTY_ROUNDS") != "" {
+		stride = 1
+	}
+	for n := 0; ; n += stride {
+		if n > 400 {
+			t.Fatal("it never ends")
+		}
+		if killed := f(t, n); t.Failed() {
+			t.Fatalf("step %d", n)
+		} else if !killed {
+			return
+		}
+	}
+}
+
+// shardedAs makes a collection with documents on all shards.
+func (c *testCluster) shardedAs(ns string, from, n int) {
+	c.t.Helper()
+	c.run("admin", fmt.Sprintf(`{"shardCollection": "db.%s", "key": {"k": "hashed"}}`, ns))
+	c.insertKeys(ns, from, n)
+}
+
+// insertKeys inserts documents with k from -n/2 on, which say where they come from.
+func (c *testCluster) insertKeys(coll string, from, n int) {
+	c.t.Helper()
+	docs := bson.A{}
+	for k := -n / 2; k < n/2; k++ {
+		docs = append(docs, bson.D{{Key: "_id", Value: int32(k)}, {Key: "k", Value: int32(k)}, {Key: "from", Value: int32(from)}})
+	}
+	c.run("db", fmt.Sprintf(`{"insert": %q, "documents": %s}`, coll, show(docs)))
+}
+
+// counted is how many documents of a collection have a mark, through the router.
+func (c *testCluster) counted(coll string, from int) int {
+	c.t.Helper()
+	return len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"from": %d}, "maxTimeMS": 20000}`, coll, from)))
+}
+
+// A config server that is killed during the drop of a sharded collection: the entry was gone first, so that the drop, sent
+// again, answered ok and left documents on a shard; and nobody ended the critical sections. Whoever sends it again finishes
+// it, and nothing that is asked of the name hangs.
+func TestDropWithKilledConfigServer(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	atEveryStep(t, func(t *testing.T, n int) bool {
+		c.shardedAs("c", 1, 10)
+		c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
+		c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": {"$numberLong": "100"}}, "max": {"k": {"$numberLong": "200"}}, "zone": "z"}`)
+		_, killed := c.withMortalConfig(n, "db", `{"drop": "c"}`)
+		if n%4 < 2 {
+			c.counted("c", 1) // it answers, whatever it finds
+		}
+		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		for id := range c.shards {
+			if n := c.onShard(id, "c"); n != 0 {
+				t.Errorf("%d documents are left on %s", n, id)
+			}
+		}
+		c.expect(c.all("config", `{"find": "tags"}`), `[]`)
+		c.insertKeys("c", 2, 2)
+		c.expect(c.counted("c", 2), `2`)
+		c.expect(c.counted("c", 1), `0`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+		return killed
+	})
+}
+
+// Likewise a config server that is killed while it renames: the rename that is sent again finishes it, and the target has the
+// documents of the source alone.
+func TestRenameWithKilledConfigServer(t *testing.T) {
+	for _, kind := range []struct{ name, source, target string }{
+		{"sharded to sharded", "sharded", "sharded"}, {"sharded to plain", "sharded", "plain"}, {"plain to sharded", "plain", "sharded"},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+			fill := func(coll, kind string, from int) {
+				if kind == "sharded" {
+					c.shardedAs(coll, from, 10)
+				} else {
+					c.insertKeys(coll, from, 10)
+				}
+			}
+			atEveryStep(t, func(t *testing.T, n int) bool {
+				fill("a", kind.source, 1)
+				fill("b", kind.target, 2)
+				const rename = `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 20000}`
+				first, killed := c.withMortalConfig(n, "admin", rename)
+				again := c.raw("admin", rename)
+				if again["ok"] != 1.0 && again["code"] != int32(26) || first["ok"] == 1.0 && again["code"] != int32(26) {
+					t.Errorf("the first %v, again %v", first, again)
+				}
+				for from, want := range map[int]int{1: 10, 2: 0} {
+					if got := c.counted("b", from); got != want {
+						t.Errorf("step %d: %d documents of %d in the target, want %d", n, got, from, want)
+					}
+				}
+				if got := c.counted("a", 1); got != 0 {
+					t.Errorf("%d documents under the old name", got)
+				}
+				for id := range c.shards {
+					if n := c.onShard(id, "a"); n != 0 {
+						t.Errorf("%d documents under the old name on %s", n, id)
+					}
+				}
+				c.run("db", `{"drop": "b", "maxTimeMS": 20000}`)
+				return killed
+			})
+		})
+	}
+}
+
+// A rename that fails touches nothing: it dropped the target before it looked at the source, and a collection that was renamed
+// to itself was emptied.
+func TestRenameLooksAtItsSourceFirst(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	c.shardedAs("other", 2, 10)
+	c.run("db", `{"create": "v", "viewOn": "c", "pipeline": []}`)
+	c.insertKeys("plain", 3, 4)
+	for cmd, code := range map[string]int32{
+		`{"renameCollection": "db.misspelt", "to": "db.c", "dropTarget": true}`:                                                                                      26,
+		`{"renameCollection": "db.c", "to": "db.c", "dropTarget": true}`:                                                                                             20,
+		`{"renameCollection": "db.c", "to": "db.c"}`:                                                                                                                 20,
+		`{"renameCollection": "db.v", "to": "db.c", "dropTarget": true}`:                                                                                             166,
+		`{"renameCollection": "db.c", "to": "db.v", "dropTarget": true}`:                                                                                             48,
+		`{"renameCollection": "db.other", "to": "db.c"}`:                                                                                                             48,
+		`{"renameCollection": "db.plain", "to": "db.c"}`:                                                                                                             48,
+		`{"renameCollection": "db.c", "to": "else.c", "dropTarget": true}`:                                                                                           125,
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`:                         361,
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": true, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`: 361,
+		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": 1}`:                                                                                            14,
+	} {
+		if m := c.raw("admin", cmd); m["code"] != code {
+			t.Errorf("%s: %v, want %d", cmd, m, code)
+		}
+	}
+	if m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`); m["code"] != int32(361) {
+		t.Errorf("a drop of another collection: %v", m)
+	}
+	c.expect(c.counted("c", 1), `10`)
+	c.expect(c.counted("other", 2), `10`)
+	c.run("admin", `{"renameCollection": "db.plain", "to": "db.c", "dropTarget": true}`)
+	c.expect(c.counted("c", 1), `0`)
+	c.expect(c.counted("c", 3), `4`)
+	c.expect(c.all("config", `{"find": "collections", "projection": {"_id": 1}}`), `[{"_id":"db.other"}]`)
+}
+
+// One document that is no shard, put into config.shards by a client, ended the config server at each start, so that nobody
+// could remove it any more.
+func TestConfigServerStartsBesideAnEntryThatIsNoShard(t *testing.T) {
+	c := newTestCluster(t, 1)
+	ctx := context.Background()
+	on := func(cmd string) {
+		t.Helper()
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		body, _ := bson.Marshal(d)
+		if _, err := cluster.Run(ctx, c.confP, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	on(`{"insert": "shards", "documents": [{"_id": "odd", "host": 7}], "$db": "config"}`)
+	if err := c.config.Init(ctx); err != nil {
+		t.Fatal(err)
+	}
+	on(`{"delete": "shards", "deletes": [{"q": {"_id": "odd"}, "limit": 1}], "$db": "config"}`)
+	if err := c.config.Init(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,139 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// writeWhileMoving moves the upper half of d.c to shard1 and writes to it, and more to another collection than the donor's
+// oplog may hold, times over, before the recipient asks for what has changed.
+func (c *testCluster) writeWhileMoving(times int) (moved bson.M) {
+	c.t.Helper()
+	c.twoHalves()
+	e := c.server["shard0"].Node.Engine
+	e.SetOplogSize(256 << 10)
+	entered := c.point("shard1", "migrateThreadHangAtStep4", true)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		moved = c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1", "_waitForDelete": true}`)
+	})
+	entered() // the range is cloned
+	c.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`)
+	c.run("d", `{"insert": "c", "documents": [{"_id": 2}]}`)
+	for i := range times * 3 {
+		c.run("d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d, "pad": %q}]}`, i, strings.Repeat("x", 100_000)))
+	}
+	if err := e.TruncateOplog(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.point("shard1", "migrateThreadHangAtStep4", false)
+	wg.Wait()
+	return moved
+}
+
+// What is written to a range while it moves is read from the donor's oplog, which keeps it until it has been read. Where the
+// oplog was truncated meanwhile, the writes beyond were lost with the range.
+func TestMigrationPinsTheOplog(t *testing.T) {
+	c := newTestCluster(t, 2)
+	if m := c.writeWhileMoving(2); m["ok"] != 1.0 {
+		t.Errorf("%v", m)
+	}
+	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":2},{"_id":2}]`)
+}
+
+// A migration that has lost its place in the oplog fails, and the range stays where it was.
+func TestMigrationWithoutItsOplogFails(t *testing.T) {
+	c := newTestCluster(t, 2)
+	if m := c.writeWhileMoving(20); m["ok"] == 1.0 || !strings.Contains(fmt.Sprint(m["errmsg"]), "oplog") {
+		t.Errorf("%v", m)
+	}
+	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), `[{"_id":-1,"x":1},{"_id":1,"x":2},{"_id":2}]`)
+}
+
+// A cursor on the oplog whose place has been truncated is told so, tailing or not. One that went on behind the gap would
+// have shown its reader less than was written.
+func TestOplogTailerIsToldOfTheGap(t *testing.T) {
+	for _, tail := range []string{"", `, "tailable": true, "awaitData": true`} {
+		t.Run(tail, func(t *testing.T) {
+			c := newTestCluster(t, 1)
+			node := c.server["shard0"].Node
+			node.Engine.SetOplogSize(256 << 10)
+			c.run("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
+			var d bson.D
+			_ = bson.UnmarshalExtJSON([]byte(`{"find": "oplog.rs", "batchSize": 2`+tail+`, "$db": "local"}`), false, &d)
+			id := get(c.admin(c.shards["shard0"], d)["cursor"], "id").(int64)
+			for i := range 20 {
+				c.run("d", fmt.Sprintf(`{"insert": "other", "documents": [{"_id": %d, "pad": %q}]}`, i, strings.Repeat("x", 100_000)))
+			}
+			if err := node.Engine.TruncateOplog(); err != nil {
+				t.Fatal(err)
+			}
+			more, _ := bson.Marshal(bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}, {Key: "$db", Value: "local"}})
+			if reply, err := cluster.Run(t.Context(), c.shards["shard0"], more); mongoerr.CodeOf(err) != mongoerr.CappedPositionLost {
+				t.Errorf("%v, %.200x", err, reply)
+			}
+		})
+	}
+}
+
+// An answer to the recipient was closed when it had passed 4 MB, or some thousand changed documents whatever they weigh: a
+// large document behind small ones, or some large ones that changed meanwhile, made an answer that is too large for a
+// document, and the range could not move between processes.
+func TestLargeDocumentsMove(t *testing.T) {
+	c := newTestCluster(t, 2)
+	donor := &watchedPeer{Peer: c.shards["shard0"]}
+	c.shards["shard0"] = donor
+	c.twoHalves()
+	write := func(id, mb int) {
+		c.run("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$set": {"pad": %q}}, "upsert": true}]}`, id, strings.Repeat("x", mb<<20)))
+	}
+	sizes := []int{1, 3, 3, 15, 1, 15, 2}
+	for i, mb := range sizes {
+		write(10+i, mb)
+	}
+	entered := c.point("shard1", "migrateThreadHangAtStep4", true)
+	var moved bson.M
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		moved = c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1", "_waitForDelete": true}`)
+	})
+	entered()
+	for i, mb := range sizes { // each is written anew, and others come
+		write(10+i, mb)
+		write(20+i, mb)
+	}
+	c.point("shard1", "migrateThreadHangAtStep4", false)
+	wg.Wait()
+	if moved["ok"] != 1.0 {
+		t.Fatalf("%v", moved)
+	}
+	c.expect(c.all("d", `{"aggregate": "c", "pipeline": [{"$match": {"_id": {"$gte": 10}}}, {"$group": {"_id": null, "n": {"$sum": 1}}}], "cursor": {}}`), `[{"_id":null,"n":14}]`)
+	if n := donor.largest.Load(); n < 15<<20 || n > 16<<20+16<<10 {
+		t.Errorf("the largest answer has %d bytes", n)
+	}
+}
+
+// watchedPeer knows how large the largest answer was that a migration's recipient was given.
+type watchedPeer struct {
+	cluster.Peer
+	largest atomic.Int64
+}
+
+func (p *watchedPeer) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	out, err := p.Peer.Call(ctx, m, dst)
+	if n := int64(len(out) - len(dst)); err == nil && slices.Contains([]string{"_migrateClone", "_transferMods"}, string(m.CommandName())) && n > p.largest.Load() {
+		p.largest.Store(n)
+	}
+	return out, err
+}

@@ -1,0 +1,108 @@
+package router
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/shape"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// querySettings are the settings of query shapes as the config server last had them. The router looks a query's settings up,
+// since only it sees the query as the client wrote it, and sends them with the command to the shards, which plan by them.
+type querySettings struct {
+	byShape atomic.Pointer[map[string][]byte]
+}
+
+const querySettingsField = "querySettings"
+
+// loadQuerySettings reads the cluster parameter querySettings from the config server.
+func (r *Router) loadQuerySettings(ctx context.Context) (param []byte, err error) {
+	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewString(querySettingsField)), value.F("$db", value.NewString("admin"))))
+	if err == nil {
+		err = cluster.ReplyError(reply)
+	}
+	if err != nil {
+		return nil, err
+	}
+	it := value.Walk(value.Lookup(reply, "clusterParameters").Doc())
+	_, p, _ := it.Next()
+	m := map[string][]byte{}
+	for _, s := range value.Values(value.Lookup(p.Doc(), "settingsArray").Doc()) {
+		m[value.Lookup(s.Doc(), "queryShapeHash").Str()] = value.Lookup(s.Doc(), "settings").Doc()
+	}
+	r.settings.byShape.Store(&m)
+	return p.Doc(), nil
+}
+
+// changeQuerySettings is setQuerySettings and removeQuerySettings: the config server carries them out. This router knows of it
+// at once, and tells the shards, for those who ask them directly; other routers read it with their next beat.
+func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
+	dst, err := r.toConfig(op, dst)
+	if err != nil {
+		return dst, err
+	}
+	param, err := r.loadQuerySettings(op)
+	if err != nil {
+		return dst, err
+	}
+	ids, err := r.allShards(op)
+	if err != nil {
+		return dst, err
+	}
+	body := value.Doc(value.F("_shardsvrSetClusterParameter", value.NewDocument(param)), value.F("$db", value.NewString("admin")))
+	return dst, firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
+}
+
+// bySettings makes a command run by the settings of its query's shape.
+func (r *Router) bySettings(run command.Handler) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) {
+		if m := r.settings.byShape.Load(); m != nil && len(*m) > 0 {
+			if err := r.takeSettings(op, *m); err != nil {
+				return dst, err
+			}
+		}
+		return run(op, dst)
+	}
+}
+
+// takeSettings refuses a query that may not run, and puts what its shape's settings say into the command.
+func (r *Router) takeSettings(op *command.Op, byShape map[string][]byte) error {
+	explain := op.Req.Spec.Name == "explain"
+	body := op.Req.Body
+	if explain {
+		body = op.Req.Cmd.Doc()
+	}
+	it := value.Walk(body)
+	if name, _, ok := it.Next(); !ok || !shape.TakesSettings(name) {
+		return nil
+	}
+	doc, _ := shape.Command(nil, op.DB(), body)
+	s := byShape[shape.Hash(doc)]
+	switch {
+	case s == nil:
+		return nil
+	case !explain && value.Lookup(s, "reject").Truthy():
+		return mongoerr.New(mongoerr.QueryRejectedBySettings, "Query rejected by admin query settings")
+	}
+	body = rebuild(body, map[string]bool{querySettingsField: true}, value.Append(nil, querySettingsField, value.NewDocument(s)))
+	if !explain {
+		op.Req.Body = body
+		return nil
+	}
+	op.Req.Cmd = value.NewDocument(body)
+	b, mark := value.Begin(nil)
+	b = append(value.Append(b, "explain", op.Req.Cmd), rebuildElements(op.Req.Body, map[string]bool{"explain": true})...)
+	op.Req.Body = value.End(b, mark)
+	return nil
+}
+
+// querySettingsDocs are the documents of $querySettings, which the config server keeps.
+func (r *Router) querySettingsDocs(op *command.Op, stage value.Value) ([][]byte, error) {
+	return cluster.FindAll(op, r.config, "admin", value.Doc(value.F("aggregate", value.NewInt32(1)),
+		value.F("pipeline", value.NewArray(value.ArrayOf(stage))), value.F("cursor", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin"))))
+}

@@ -1,0 +1,240 @@
+package router_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// until waits for a condition that other goroutines bring about.
+func (c *testCluster) until(what string, is func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func (c *testCluster) param(shard, name string, v any) {
+	c.t.Helper()
+	var val value.Value
+	switch v := v.(type) {
+	case int:
+		val = value.NewInt32(int32(v))
+	case bool:
+		val = value.NewBool(v)
+	}
+	if _, err := c.params[shard].SetRuntime([]value.Field{value.F(name, val)}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// sharded makes db.name with n documents {_id, k} on shard0, in chunks that begin at n/2.
+func (c *testCluster) sharded(name string, n int) {
+	c.t.Helper()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", fmt.Sprintf(`{"shardCollection": "db.%s", "key": {"_id": 1}}`, name))
+	c.run("admin", fmt.Sprintf(`{"split": "db.%s", "middle": {"_id": %d}}`, name, n/2))
+	docs := make([]string, n)
+	for i := range docs {
+		docs[i] = fmt.Sprintf(`{"_id": %d}`, i)
+	}
+	c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [%s]}`, name, strings.Join(docs, ",")))
+}
+
+func (c *testCluster) orphans(shard, coll string) int32 {
+	return c.admin(c.shards[shard], bson.D{{Key: "collStats", Value: coll}, {Key: "$db", Value: "db"}})["numOrphanDocs"].(int32)
+}
+
+// A range that has left stays for orphanCleanupDelaySecs, and for as long as a query reads that began before. Neither was so:
+// the range was deleted at once, and the parameter was read by nobody.
+func TestRangeDeleterHeedsDelayAndReaders(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.sharded("other", 40)
+	c.param("shard0", "orphanCleanupDelaySecs", 3600)
+	cur := c.run("db", `{"find": "c", "batchSize": 3}`)["cursor"]
+	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`)
+	c.run("admin", `{"moveRange": "db.other", "min": {"_id": 20}, "toShard": "shard1", "waitForDelete": true}`)
+	if n := c.onShard("shard0", "other"); n != 20 {
+		t.Errorf("a deletion that is waited for left %d documents of 20", n)
+	}
+	c.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`)
+	if n, orphans := c.onShard("shard0", "c"), c.orphans("shard0", "c"); n != 39 || orphans != 20 {
+		t.Errorf("%d documents on the donor, %d of them orphans, before the delay is over", n, orphans)
+	}
+	c.expect(c.run("db", `{"count": "c"}`)["n"], `39`)
+	c.param("shard0", "orphanCleanupDelaySecs", 0) // which has the deleter look at all of them
+	c.run("admin", `{"moveRange": "db.other", "min": {"_id": {"$minKey": 1}}, "toShard": "shard1"}`)
+	c.until("the other collection's range is deleted", func() bool { return c.onShard("shard0", "other") == 0 })
+	if n := c.onShard("shard0", "c"); n != 39 {
+		t.Errorf("%d documents on the donor while a cursor is open that began before the range left", n)
+	}
+	c.run("db", fmt.Sprintf(`{"killCursors": "c", "cursors": [{"$numberLong": "%d"}]}`, get(cur, "id")))
+	c.until("the range is deleted", func() bool { return c.onShard("shard0", "c") == 19 && c.rangeDeletions("shard0") == 0 })
+	if n := c.orphans("shard0", "c"); n != 0 {
+		t.Errorf("%d orphans are left", n)
+	}
+}
+
+// A range that waits for its deletion makes way for documents that come back.
+func TestRangeComesBackBeforeItsDeletion(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.param("shard0", "orphanCleanupDelaySecs", 3600)
+	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`)
+	c.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 30}, "limit": 1}]}`)
+	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard0", "waitForDelete": true}`)
+	if n, left := c.onShard("shard0", "c"), c.rangeDeletions("shard0"); n != 39 || left != 0 {
+		t.Errorf("%d documents of 39, %d range deletions", n, left)
+	}
+	c.expect(len(c.all("db", `{"find": "c"}`)), `39`)
+}
+
+// A range that waits for its deletion is deleted though its collection has another name by then.
+func TestRangeDeleterFollowsARename(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.param("shard0", "orphanCleanupDelaySecs", 3600)
+	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`)
+	c.run("admin", `{"renameCollection": "db.c", "to": "db.d"}`)
+	if n := c.orphans("shard0", "d"); n != 20 {
+		t.Errorf("%d orphans of 20 are known", n)
+	}
+	c.param("shard0", "orphanCleanupDelaySecs", 0)
+	c.until("the range is deleted", func() bool { return c.rangeDeletions("shard0") == 0 })
+	if n := c.onShard("shard0", "d"); n != 20 {
+		t.Errorf("%d documents are left on the donor", n)
+	}
+	c.expect(len(c.all("db", `{"find": "d"}`)), `40`)
+}
+
+// rangeDeleterBatchSize and rangeDeleterBatchDelayMS were read by nobody.
+func TestRangeDeleterBatches(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.param("shard0", "rangeDeleterBatchSize", 6)
+	c.param("shard0", "rangeDeleterBatchDelayMS", 3_600_000)
+	c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`)
+	c.until("a batch is deleted", func() bool { return c.onShard("shard0", "c") == 34 })
+	if n := c.orphans("shard0", "c"); n != 14 {
+		t.Errorf("%d orphans between the first batch and the second", n)
+	}
+}
+
+// disableResumableRangeDeleter was read by nobody.
+func TestRangeDeleterCanBeDisabled(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.param("shard0", "disableResumableRangeDeleter", true)
+	if m := c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1", "waitForDelete": true}`); m["code"] != int32(313) {
+		t.Errorf("a deletion that is waited for: %v", m)
+	}
+	body, _ := bson.Marshal(bson.D{{Key: "cleanupOrphaned", Value: "db.c"}, {Key: "$db", Value: "admin"}})
+	if _, err := cluster.Run(t.Context(), c.shards["shard0"], body); err == nil || !strings.Contains(err.Error(), "disableResumableRangeDeleter") {
+		t.Errorf("cleanupOrphaned: %v", err)
+	}
+	if n := c.onShard("shard0", "c"); n != 40 {
+		t.Errorf("%d documents are left", n)
+	}
+	c.param("shard0", "disableResumableRangeDeleter", false)
+	c.admin(c.shards["shard0"], bson.D{{Key: "cleanupOrphaned", Value: "db.c"}, {Key: "$db", Value: "admin"}})
+	if n := c.onShard("shard0", "c"); n != 20 {
+		t.Errorf("%d documents are left behind cleanupOrphaned", n)
+	}
+}
+
+// A migration into a range of which another migration is not decided yet waits for receiveChunkWaitForRangeDeleterTimeoutMS,
+// which was read by nobody.
+func TestRecipientWaitsForUndecidedRange(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	uuid := get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "uuid")
+	pending := bson.D{{Key: "_id", Value: "x"}, {Key: "nss", Value: "db.c"}, {Key: "collectionUuid", Value: uuid}, {Key: "donorShardId", Value: "shard0"},
+		{Key: "range", Value: bson.D{{Key: "min", Value: bson.D{{Key: "_id", Value: 25}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: 30}}}}},
+		{Key: "keyPattern", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "whenToClean", Value: "now"}, {Key: "pending", Value: true}}
+	c.admin(c.shards["shard1"], bson.D{{Key: "insert", Value: "rangeDeletions"}, {Key: "documents", Value: bson.A{pending}}, {Key: "$db", Value: "config"}})
+	c.param("shard1", "receiveChunkWaitForRangeDeleterTimeoutMS", 0)
+	if m := c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`); m["ok"] == 1.0 || !strings.Contains(fmt.Sprint(m["errmsg"]), "not decided yet") {
+		t.Errorf("%v", m)
+	}
+	c.param("shard1", "receiveChunkWaitForRangeDeleterTimeoutMS", 3_600_000)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.run("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`) })
+	c.admin(c.shards["shard1"], bson.D{{Key: "delete", Value: "rangeDeletions"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "x"}}}, {Key: "limit", Value: 1}}}}, {Key: "$db", Value: "config"}})
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && c.onShard("shard1", "c") < 20; time.Sleep(time.Millisecond) {
+		// each decision has it look again
+		c.admin(c.shards["shard1"], bson.D{{Key: "_shardsvrMigrationDecision", Value: "db.c"}, {Key: "migrationId", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+			{Key: "committed", Value: true}, {Key: "$db", Value: "admin"}})
+	}
+	wg.Wait()
+}
+
+// migrateCloneInsertionBatchSize and migrateCloneInsertionBatchDelayMS were read by nobody.
+func TestCloneInsertionBatches(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	c.param("shard1", "migrateCloneInsertionBatchSize", 6)
+	c.param("shard1", "migrateCloneInsertionBatchDelayMS", 3_600_000)
+	var wg sync.WaitGroup
+	var reply bson.M
+	wg.Go(func() { reply = c.raw("admin", `{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1"}`) })
+	c.until("a batch is inserted", func() bool { return c.onShard("shard1", "c") > 0 })
+	if n := c.onShard("shard1", "c"); n != 6 {
+		t.Errorf("the first batch has %d documents", n)
+	}
+	doc := get(c.admin(c.shards["shard0"], bson.D{{Key: "find", Value: "migrationCoordinators"}, {Key: "$db", Value: "config"}})["cursor"], "firstBatch").(bson.A)[0]
+	c.admin(c.shards["shard1"], bson.D{{Key: "_recvChunkAbort", Value: "db.c"}, {Key: "migrationId", Value: get(doc, "_id")}, {Key: "$db", Value: "admin"}})
+	wg.Wait()
+	if reply["ok"] == 1.0 {
+		t.Errorf("a migration that was aborted: %v", reply)
+	}
+	c.expect(len(c.all("db", `{"find": "c"}`)), `40`)
+}
+
+// secondaryThrottle and its writeConcern were taken and read by nobody: a concern that the recipient cannot meet was no
+// reason not to migrate.
+func TestSecondaryThrottleActs(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.sharded("c", 40)
+	for _, cmd := range []string{`{"moveRange": "db.c", "min": {"_id": 20}, "toShard": "shard1", "secondaryThrottle": true`, `{"moveChunk": "db.c", "find": {"_id": 20}, "to": "shard1", "_secondaryThrottle": true`} {
+		if m := c.raw("admin", cmd+`, "writeConcern": {"w": 5}}`); m["ok"] == 1.0 {
+			t.Errorf("%s: %v", cmd, m)
+		}
+		c.run("admin", cmd+`}`)
+		c.run("admin", `{"moveChunk": "db.c", "find": {"_id": 20}, "to": "shard0"}`)
+	}
+}
+
+// moveRange waits for a transaction that has written to its collection. It gave up after half a second with 24 LockTimeout.
+// Other writers are not held up meanwhile.
+func TestMoveRangeWaitsForTransactions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	w := c.teller(0)
+	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, true); code != 0 {
+		t.Fatal(m)
+	}
+	var wg sync.WaitGroup
+	var reply bson.M
+	wg.Go(func() { reply = c.raw("admin", `{"moveRange": "d.c", "min": {"_id": 0}, "toShard": "shard1"}`) })
+	for begun := time.Now(); time.Since(begun) < time.Second; { // longer than it waited
+		c.run("d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`)
+	}
+	if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+		t.Fatal(m)
+	}
+	wg.Wait()
+	if reply["ok"] != 1.0 {
+		t.Errorf("moveRange beside a transaction: %v", reply)
+	}
+	c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}}`), `[{"_id":1,"x":2}]`)
+}

@@ -1,0 +1,273 @@
+package router_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// staleCluster makes three shards and a collection d.c of 300 documents by _id: [0, 100) on shard0, [100, 300) on shard1.
+// It gives the cluster through a router that has read that placement and hears of nothing that changes it afterwards.
+func staleCluster(t *testing.T) (c, stale *testCluster) {
+	t.Helper()
+	c = newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "d", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "d.c", "key": {"_id": 1}}`)
+	for _, at := range []int{100, 200} {
+		c.run("admin", fmt.Sprintf(`{"split": "d.c", "middle": {"_id": %d}}`, at))
+		c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": "shard1", "_waitForDelete": true}`, at))
+	}
+	var docs []string
+	for i := range 300 {
+		docs = append(docs, fmt.Sprintf(`{"_id": %d, "x": 0}`, i))
+	}
+	c.run("d", fmt.Sprintf(`{"insert": "c", "documents": [%s]}`, strings.Join(docs, ",")))
+	stale = c.through()
+	stale.expect(stale.run("d", `{"count": "c"}`)["n"], `300`)
+	return c, stale
+}
+
+// moved moves the range that begins at a key to a shard, by the router that knows.
+func (c *testCluster) moved(at int, to string) {
+	c.t.Helper()
+	c.run("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": %q, "_waitForDelete": true}`, at, to))
+}
+
+// Writes of many documents by a router that had not heard of a finished move went to the shards of the old placement, each
+// of which did its part whatever its version: the shard that had received the range was passed over, and the client was
+// told that all was done.
+func TestMultiWritesByAStaleRouter(t *testing.T) {
+	for _, w := range []struct{ name, db, cmd, field string }{
+		{"update", "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, "n"},
+		{"unordered", "d", `{"update": "c", "ordered": false, "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, "n"},
+		{"bulkWrite", "admin", `{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"$inc": {"x": 1}}, "multi": true}], "nsInfo": [{"ns": "d.c"}]}`, "nMatched"},
+		{"delete", "d", `{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`, "n"},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			c, stale := staleCluster(t)
+			c.moved(200, "shard2")
+			stale.expect(stale.run(w.db, w.cmd)[w.field], `300`)
+			left := `300`
+			if w.name == "delete" {
+				left = `0`
+			}
+			c.expect(c.run("d", `{"count": "c", "query": {}}`)["n"], left)
+			if left != `0` {
+				c.expect(c.run("d", `{"count": "c", "query": {"x": 1}}`)["n"], left)
+			}
+		})
+	}
+}
+
+// The same in a transaction, where the first statement may still be sent again, and a later one may not: the client is told
+// to begin anew, and does not meet the same answer again.
+func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {
+	c, stale := staleCluster(t)
+	c.moved(200, "shard2")
+	stale.txn([]txnStep{
+		{1, true, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 0, "n", "300"},
+		{1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""},
+	})
+	c.expect(c.run("d", `{"count": "c", "query": {"x": 1}}`)["n"], `300`)
+	c.moved(200, "shard1")
+	w := stale.teller(1)
+	for try := 0; ; try++ {
+		if _, code := w.do("d", `{"find": "c", "filter": {"_id": 250}}`, true); code != 0 { // with the placement of now
+			t.Fatalf("the first statement: %d", code)
+		}
+		m, code := w.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, false)
+		if code == 0 {
+			stale.expect(m["n"], `300`)
+			if m, code = w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+				t.Fatal(m)
+			}
+			break
+		}
+		if !transient(m) || try == 3 {
+			t.Fatalf("try %d: %v", try, m)
+		}
+	}
+	c.expect(c.run("d", `{"count": "c", "query": {"x": 2}}`)["n"], `300`)
+}
+
+// transient tells whether a reply has the label by which a client runs its transaction again.
+func transient(m bson.M) bool {
+	labels, _ := m["errorLabels"].(bson.A)
+	return slices.Contains(labels, any("TransientTransactionError"))
+}
+
+// A transaction whose later statement came to a collection that had moved was refused with the label that says "again", and
+// the router kept the placement that was refused: however often the client began anew, it met the same answer, until a read
+// outside of a transaction came by.
+func TestTransactionsThatReadAMovedCollectionLater(t *testing.T) {
+	for _, second := range []string{
+		`{"find": "c", "filter": {"_id": 250}}`,
+		`{"find": "c"}`,
+		`{"aggregate": "c", "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}], "cursor": {}}`,
+		`{"update": "c", "updates": [{"q": {"_id": 250}, "u": {"$inc": {"x": 1}}}]}`,
+		`{"update": "c", "updates": [{"q": {"x": 0}, "u": {"$inc": {"x": 1}}}]}`,
+		`{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}`,
+		`{"insert": "c", "documents": [{"_id": 250.5}]}`,
+		`{"findAndModify": "c", "query": {"_id": 250}, "update": {"$inc": {"x": 1}}}`,
+	} {
+		c, stale := staleCluster(t)
+		c.run("admin", `{"shardCollection": "d.other", "key": {"_id": 1}}`)
+		c.run("admin", `{"moveChunk": "d.other", "find": {"_id": 1}, "to": "shard1"}`)
+		stale.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
+		c.moved(200, "shard2")
+		w, tries := stale.teller(1), 0
+		for ; tries < 5; tries++ {
+			if m, code := w.do("d", `{"find": "other", "filter": {"_id": 1}}`, true); code != 0 {
+				if !transient(m) {
+					t.Fatal(m)
+				}
+				continue
+			}
+			m, code := w.do("d", second, false)
+			if code == 0 {
+				break
+			}
+			if !transient(m) {
+				t.Fatalf("%s: %v", second, m)
+			}
+		}
+		if tries > 2 {
+			t.Errorf("%s: still refused at try %d", second, tries)
+		}
+	}
+}
+
+// Writes of many documents meet each document once, whatever moves meanwhile and however old the placement is that their
+// router goes by; in transactions, too. Before, what moved from a shard that had not been written to one that had was
+// missed, and the other way round it was met twice.
+func TestMultiWritesBesideMigrations(t *testing.T) {
+	c, _ := staleCluster(t)
+	const docs, chunks, rounds = 300, 12, 40
+	for at := docs / chunks; at < docs; at += docs / chunks {
+		if at%100 != 0 {
+			c.run("admin", fmt.Sprintf(`{"split": "d.c", "middle": {"_id": %d}}`, at))
+		}
+	}
+	var writing, moving sync.WaitGroup
+	stop := make(chan struct{})
+	var moves, updates atomic.Int64
+	moving.Add(1)
+	go func() {
+		defer moving.Done()
+		m, rnd := c.through(), rand.New(rand.NewPCG(1, 2))
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if m.raw("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": %d}, "to": "shard%d"}`, rnd.IntN(docs), rnd.IntN(3)))["ok"] == 1.0 {
+				moves.Add(1)
+			}
+		}
+	}()
+	run := func(id int, write func(w *teller) bool) {
+		writing.Add(1)
+		go func() {
+			defer writing.Done()
+			w := c.through().teller(id)
+			for n := 0; n < rounds && !t.Failed(); {
+				if write(w) {
+					n++
+				}
+			}
+		}()
+	}
+	const all = `{"update": "c", "updates": [{"q": {"y": null}, "u": {"$inc": {"x": 1}}, "multi": true}]}`
+	for id := range 2 {
+		run(id, func(w *teller) bool {
+			m := w.c.raw("d", all)
+			if m["ok"] != 1.0 || m["writeErrors"] != nil || m["n"] != int32(docs) {
+				t.Errorf("an update of all: %v", m)
+			}
+			updates.Add(1)
+			return true
+		})
+	}
+	run(2, func(w *teller) bool { // documents that nobody else writes come and go
+		var some []string
+		for i := range 60 {
+			some = append(some, fmt.Sprintf(`{"_id": %d.5, "y": 1}`, i*5))
+		}
+		w.c.run("d", fmt.Sprintf(`{"insert": "c", "ordered": false, "documents": [%s]}`, strings.Join(some, ",")))
+		if m := w.c.raw("d", `{"delete": "c", "deletes": [{"q": {"y": 1}, "limit": 0}]}`); m["n"] != int32(60) {
+			t.Errorf("a delete of 60: %v", m)
+		}
+		return true
+	})
+	for id := 3; id < 5; id++ {
+		run(id, func(w *teller) bool {
+			read := fmt.Sprintf(`{"find": "c", "filter": {"_id": %d}}`, w.number%docs)
+			if id == 4 { // the second statement goes to shards that take part already
+				if _, code := w.do("d", read, true); code != 0 {
+					return false
+				}
+			}
+			m, code := w.do("d", all, id == 3)
+			if code != 0 {
+				if !transient(m) {
+					t.Errorf("an update of all in a transaction: %v", m)
+				}
+				return false
+			}
+			if m["n"] != int32(docs) {
+				t.Errorf("an update of all in a transaction: %v", m)
+			}
+			if m, code = w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+				if !transient(m) {
+					t.Errorf("a commit: %v", m)
+				}
+				return false
+			}
+			updates.Add(1)
+			return true
+		})
+	}
+	writing.Wait()
+	close(stop)
+	moving.Wait()
+	if n := c.run("d", fmt.Sprintf(`{"count": "c", "query": {"x": %d}}`, updates.Load()))["n"]; n != int32(docs) {
+		t.Errorf("%v of %d documents have met all %d updates", n, docs, updates.Load())
+	}
+	c.expect(c.run("d", `{"count": "c", "query": {"y": 1}}`)["n"], `0`)
+	t.Logf("%d updates, %d migrations", updates.Load(), moves.Load())
+	if moves.Load() == 0 {
+		t.Error("nothing moved")
+	}
+}
+
+// A bulkWrite on a sharded collection put every error among the results of its operations, those of a transaction that had
+// to be begun anew too: the client saw neither code nor label and gave up.
+func TestBulkWritesInTransactionsSayBeginAnew(t *testing.T) {
+	const all = `{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"$inc": {"x": 1}}, "multi": true}], "nsInfo": [{"ns": "d.c"}]}`
+	c, stale := staleCluster(t)
+	c.run("admin", `{"shardCollection": "d.other", "key": {"_id": 1}}`)
+	stale.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
+	c.moved(200, "shard2")
+	w := stale.teller(1)
+	w.do("d", `{"find": "other"}`, true)
+	if m, code := w.do("admin", all, false); code == 0 || !transient(m) {
+		t.Errorf("behind a move: %v", m)
+	}
+	v := c.teller(2)
+	v.do("d", `{"update": "c", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"x": 1}}}]}`, true)
+	w = c.teller(3)
+	if m, code := w.do("admin", all, true); code != 112 || !transient(m) {
+		t.Errorf("a write conflict: %v", m)
+	}
+	if m, code := v.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+		t.Fatal(m)
+	}
+	c.expect(c.run("d", `{"count": "c", "query": {"x": 1}}`)["n"], `1`)
+}

@@ -1,0 +1,34 @@
+package exec
+
+import (
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/extsort"
+)
+
+// Env is what the executor needs of the node that it runs on.
+type Env interface {
+	// Planning returns what the executor keeps for a version of a collection: the same for every query on it.
+	Planning(c *catalog.Collection) *Planning
+	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
+	Restrict(op *command.Op, ns string, pq *plan.Query)
+	// SortMemory is the number of bytes that a blocking sort may hold.
+	SortMemory() int64
+	// Spill is where a sort that may use the disk puts what outgrows its memory.
+	Spill() extsort.Store
+}
+
+// Executor plans and runs the queries of one node. Watch has to be called before the first query.
+type Executor struct {
+	Filters  IndexFilters
+	Counters Counters
+
+	env   Env
+	knobs atomic.Pointer[planKnobs]
+}
+
+// New makes the executor of a node.
+func New(env Env) *Executor { return &Executor{env: env} }

@@ -1,0 +1,73 @@
+package exec
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/plan"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// Plan chooses how to read what a query asks for and builds the execution tree.
+func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
+	if q.Coll == nil {
+		op.Stats.PlanSummary = "EOF"
+		return &eofNode{}, nil
+	}
+	if q.Tailable {
+		return planTail(q), nil
+	}
+	if id, ok := idEquality(q); ok {
+		op.Stats.PlanSummary = "EXPRESS_IXSCAN { _id: 1 }"
+		return &idLookup{snap: q.Snap, coll: q.Coll, id: id}, nil
+	}
+	c, err := e.choose(op, q, false)
+	if err != nil {
+		return nil, err
+	}
+	return c.root, nil
+}
+
+// planTail reads a capped collection or the oplog for a cursor that outlives its end.
+func planTail(q *Query) Node {
+	o := storage.ScanOptions{}
+	if q.Coll.Oplog {
+		o = scanOptions(plan.Times(q.Matcher), false)
+	}
+	t := &tailNode{}
+	t.collScan = collScan{snap: q.Snap, coll: q.Coll, opts: o, matcher: q.Matcher, follow: true}
+	if q.Skip == 0 && q.Limit == 0 {
+		return t
+	}
+	limit := q.Limit
+	if limit == 0 {
+		limit = -1
+	}
+	return &skipLimit{in: t, skip: q.Skip, limit: limit}
+}
+
+// idEquality recognises the commonest query of all, an equality on _id and nothing else, before anything is planned.
+func idEquality(q *Query) (id value.Value, ok bool) {
+	if q.Matcher == nil || q.Hint.T != value.Missing || q.Min != nil || q.Max != nil || q.Skip > 0 || q.Owned != nil ||
+		q.Collation != nil || q.ReturnKey || q.ShowRecordID || q.Coll.Collation != nil {
+		return id, false
+	}
+	root := q.Matcher.Root()
+	if root == nil || root.Kind != match.Eq || root.Path != "_id" {
+		return id, false
+	}
+	switch root.Value.T {
+	case value.Array, value.Null, value.Undefined, value.Regex:
+		return id, false
+	}
+	return root.Value, q.Coll.Clustered || q.Coll.IDIndex() != nil
+}
+
+// Execute plans a query and gives its documents.
+func (e *Executor) Execute(op *command.Op, q *Query) (*Stream, error) {
+	root, err := e.Plan(op, q)
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{q: q, root: root}, nil
+}

@@ -1,0 +1,134 @@
+package exec
+
+import (
+	"slices"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/expr"
+	"github.com/shoaldb/shoal/query/match"
+	"github.com/shoaldb/shoal/query/projection"
+	"github.com/shoaldb/shoal/query/sortkey"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Query is what any reading operation asks of a collection, compiled.
+type Query struct {
+	NS        string
+	Coll      *catalog.Collection // nil: there is no such collection, the answer is empty
+	Snap      *storage.Snapshot
+	Collation *collation.Spec
+	Scope     *expr.Scope // of the variables that filter and projection may use
+	Filter    []byte
+	Matcher   *match.Matcher // nil: everything
+	Sort      []byte
+	proj      *projection.Projection
+	rawProj   []byte
+	Hint      value.Value
+	Min       []byte
+	Max       []byte
+	Skip      int64
+	Limit     int64 // 0: none
+
+	Count        bool   // only the number of results is wanted
+	Distinct     string // only the values of this path are wanted
+	ReturnKey    bool
+	ShowRecordID bool
+	MergeKey     bool // documents show what they were sorted by, for a router
+	Tailable     bool
+	AllowDiskUse bool
+	Fields       []string              // aggregation: the top-level fields that are read; nil for all
+	ShapeSuffix  string                // what explain adds to the plan's shape
+	filtered     bool                  // an index filter restricts the plans
+	Owned        func(doc []byte) bool // not nil: the shard filter, false for orphans
+	Placement    Placement             // what owned was made of, nil for a query that no router sent
+	keys         planKeys              // once it is planned
+}
+
+// Placement is the ownership filter of a query, as the query's snapshot is, of the moment it began.
+type Placement interface {
+	// Unmoved tells whether a query may go on in a snapshot taken just now: not once its collection has been sharded or a
+	// range of it has moved, for then what was this shard's when the query began may be deleted in the newer snapshot.
+	Unmoved(op *command.Op, c *catalog.Collection) bool
+}
+
+// CompileFilter compiles a filter in an operation's language; nil stands for everything. scope is nil where the filter
+// has no expressions of an operation.
+func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*match.Matcher, error) {
+	if len(filter) <= 5 {
+		return nil, nil
+	}
+	return match.Compile(filter, &match.Options{Collator: spec.Collator(), Expr: scope})
+}
+
+// Compile fills in the compiled parts of a query. Filter errors come before projection errors, as in the real server.
+func (q *Query) Compile(proj []byte) (err error) {
+	if err := CheckHint(q.Hint); err != nil {
+		return err
+	}
+	if q.Matcher, err = CompileFilter(q.Filter, q.Scope, q.Collation); err != nil {
+		return err
+	}
+	if len(proj) > 5 {
+		q.rawProj = proj
+		q.proj, err = projection.Compile(proj, &projection.Options{Collator: q.Collation.Collator(), Filter: q.Matcher, Expr: q.Scope})
+		if err != nil {
+			return err
+		}
+		if slices.Contains(q.proj.Metas(), "textScore") && (q.Matcher == nil || !q.Matcher.Root().Has(match.Text)) {
+			return mongoerr.New(40218, "query requires text score metadata, but it is not available")
+		}
+	}
+	return checkSort(q.Sort, q.Matcher)
+}
+
+// CheckHint validates a hint: an index name or key pattern, or {$natural: ±1}.
+func CheckHint(h value.Value) error {
+	switch h.T {
+	case value.Missing, value.String:
+		return nil
+	case value.Document:
+	default:
+		return mongoerr.New(mongoerr.FailedToParse, "Hint must be a string or an object")
+	}
+	n := value.Lookup(h.Doc(), "$natural")
+	if n.IsMissing() {
+		return nil
+	}
+	if i, ok := n.AsInt64(); !ok || i != 1 && i != -1 || value.Count(h.Doc()) != 1 {
+		return mongoerr.New(mongoerr.BadValue, "$natural hint must be 1 or -1, and stand alone")
+	}
+	return nil
+}
+
+// checkSort validates a sort specification. Metadata to sort by has to come from the filter.
+func checkSort(sort []byte, filter *match.Matcher) error {
+	if len(sort) <= 5 {
+		return nil
+	}
+	if n := value.Lookup(sort, "$natural"); !n.IsMissing() {
+		if i, ok := n.AsInt64(); !ok || i != 1 && i != -1 || value.Count(sort) != 1 {
+			return mongoerr.New(mongoerr.BadValue, "$natural sort must be 1 or -1, and cannot be combined with other fields")
+		}
+		return nil
+	}
+	p, err := sortkey.Parse(sort, nil)
+	if err != nil {
+		return err
+	}
+	for _, part := range p.Parts {
+		switch part.Meta {
+		case "", "randVal":
+		case "textScore":
+			if filter == nil || !filter.Root().Has(match.Text) {
+				return mongoerr.New(40218, "query requires text score metadata, but it is not available")
+			}
+		default:
+			return mongoerr.Newf(40218, "query requires %s metadata, but it is not available", part.Meta)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package exec
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// tailNode reads a capped collection (or the oplog) in insertion order and does not end: asked again with a newer
+// snapshot, it goes on behind the last record that it read, whether the filter let it pass or not.
+type tailNode struct {
+	collScan
+	dead error
+}
+
+func (t *tailNode) Next(op *command.Op, r *Row) (bool, error) {
+	if t.dead != nil {
+		return false, t.dead
+	}
+	if t.cur == nil {
+		t.coll.Counters.TailScans.Add(1)
+		op.Stats.TailScans++
+	}
+	return t.collScan.Next(op, r)
+}
+
+// advance moves the tail to a newer snapshot.
+func (t *tailNode) advance(s *storage.Snapshot, coll *catalog.Collection) error {
+	t.collScan.Close()
+	t.snap, t.coll = s, coll
+	if t.last == nil {
+		return nil
+	}
+	if t.dead = stillThere(s, coll, t.last); t.dead != nil {
+		return t.dead
+	}
+	t.opts.From, t.resumed = after(t.last), false
+	return nil
+}
+
+// stillThere is an error where the record that a scan read last has been deleted from its capped collection, and others
+// behind it may be gone that the scan has not seen.
+func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.RecordID) error {
+	_, ok, err := s.Get(coll, last)
+	if err == nil && !ok {
+		err = mongoerr.Newf(mongoerr.CappedPositionLost, "CollectionScan died due to position in capped collection being deleted. Last seen record id: %s",
+			value.Show(RecordIDValue(last)))
+	}
+	return err
+}
+
+// after is the first RecordId behind another in byte order.
+func after(r storage.RecordID) storage.RecordID { return append(r.Clone(), 0) }
+
+// scanOf finds the collection scan that a plan consists of.
+func scanOf(root Node) (*collScan, bool) {
+	for {
+		switch x := root.(type) {
+		case *collScan:
+			return x, true
+		case *filterNode:
+			root = x.in
+		case *skipLimit:
+			root = x.in
+		default:
+			return nil, false
+		}
+	}
+}
+
+func tailOf(root Node) (*tailNode, bool) {
+	for {
+		switch x := root.(type) {
+		case *tailNode:
+			return x, true
+		case *filterNode:
+			root = x.in
+		case *skipLimit:
+			root = x.in
+		default:
+			return nil, false
+		}
+	}
+}

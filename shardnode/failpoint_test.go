@@ -1,0 +1,118 @@
+package shardnode
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// fail switches a fail point of the node on for so many times, or off for 0.
+func (n *testNode) fail(name string, times int, data bson.M) {
+	n.t.Helper()
+	mode := value.NewString("off")
+	if times > 0 {
+		mode = value.NewDocument(value.Doc(value.F("times", value.NewInt32(int32(times)))))
+	}
+	raw, err := bson.Marshal(data)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.srv.Node.Points.Configure(name, mode, raw); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Errors by failCommand that say not primary carried no topologyVersion, so that drivers took them for news, forgot the
+// server, and waited for its next hello. Those of a shutdown carry none: no hello tells of it.
+func TestFailCommandCarriesTheTopologyVersion(t *testing.T) {
+	n := newTestNode(t)
+	hello := shown(t, n.ok("admin", `{"hello": 1}`), "topologyVersion")
+	for code, want := range map[int]bool{10107: true, 13435: true, 11602: true, 189: true, 91: false, 11600: false, 1: false} {
+		n.fail("failCommand", 1, bson.M{"failCommands": bson.A{"find"}, "errorCode": code})
+		r := n.do("d", `{"find": "c"}`)
+		if r["code"] != int32(code) {
+			t.Fatalf("%d: %v", code, r)
+		}
+		if has := r["topologyVersion"] != nil; has != want || has && shown(t, r, "topologyVersion") != hello {
+			t.Errorf("%d: the error's topologyVersion is %v, hello's %s", code, r["topologyVersion"], hello)
+		}
+	}
+}
+
+// onPrimaryTransactionalWrite was accepted and did nothing.
+func TestFailPointOnPrimaryTransactionalWrite(t *testing.T) {
+	n := newTestNode(t)
+	hungUp := 0
+	n.cl.Close = func() { hungUp++ }
+	number := 0
+	insert := func(id int) bson.M {
+		number++
+		return n.do("d", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}], "txnNumber": {"$numberLong": "%d"}, %s}`, id, number, testLSID))
+	}
+	insert(0)
+	n.fail("onPrimaryTransactionalWrite", 1, nil)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`) // no retryable write
+	if insert(2); hungUp != 1 {
+		t.Errorf("hung up %d times", hungUp)
+	}
+	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": 8, "closeConnection": false})
+	if r := insert(3); !strings.Contains(fmt.Sprint(r), "onPrimaryTransactionalWrite") || hungUp != 1 {
+		t.Errorf("hung up %d times, %v", hungUp, r)
+	}
+	n.fail("onPrimaryTransactionalWrite", 1, bson.M{"failBeforeCommitExceptionCode": 8})
+	if insert(4); hungUp != 2 {
+		t.Errorf("hung up %d times", hungUp)
+	}
+	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 0 } { _id: 1 } { _id: 2 }]" {
+		t.Errorf("there are %s", got)
+	}
+}
+
+// maxTimeAlwaysTimeOut and maxTimeNeverTimeOut were not to be found.
+func TestFailPointsOfMaxTime(t *testing.T) {
+	n := newTestNode(t)
+	n.load("d", "c", 500)
+	slow := `{"find": "c", "filter": {"$where": "sleep(1) || true"}, "batchSize": 200, "maxTimeMS": 10}`
+	for _, tc := range []struct {
+		point, cmd string
+		want       int32
+	}{
+		{"maxTimeAlwaysTimeOut", `{"find": "c", "maxTimeMS": 100000}`, 50},
+		{"maxTimeAlwaysTimeOut", `{"insert": "c", "documents": [{}], "maxTimeMS": 100000}`, 50},
+		{"maxTimeAlwaysTimeOut", `{"find": "c"}`, 0},
+		{"maxTimeNeverTimeOut", slow, 0},
+		{"disablePipelineOptimization", slow, 50},
+	} {
+		n.fail(tc.point, 1, nil)
+		if got := n.code("d", tc.cmd); got != tc.want {
+			t.Errorf("%s, %s: %d, want %d", tc.point, tc.cmd, got, tc.want)
+		}
+		n.fail(tc.point, 0, nil)
+	}
+	// The time that a find leaves to its cursor's getMores counts too.
+	r := n.ok("d", `{"find": "c", "batchSize": 2, "maxTimeMS": 100000}`)
+	n.fail("maxTimeAlwaysTimeOut", 1, nil)
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, r))); got != 50 {
+		t.Errorf("the getMore: %d", got)
+	}
+}
+
+// failGetMoreAfterCursorCheckout acted on routers only.
+func TestFailPointAfterCursorCheckout(t *testing.T) {
+	n := newTestNode(t)
+	n.load("d", "c", 500)
+	more := fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, cursorID(t, n.ok("d", `{"find": "c", "batchSize": 2}`)))
+	n.fail("failGetMoreAfterCursorCheckout", 1, bson.M{"errorCode": 10107})
+	for _, want := range []int32{10107, 43} {
+		if got := n.code("d", more); got != want {
+			t.Errorf("the getMore: %d, want %d", got, want)
+		}
+	}
+	if n.srv.Node.Points.On("failGetMoreAfterCursorCheckout") {
+		t.Error("the point is still on")
+	}
+}

@@ -1,0 +1,41 @@
+package shardnode
+
+import (
+	"encoding/base64"
+	"testing"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+)
+
+// A router that was killed left its open transactions to block the writers of their documents for the rest of their 60 s.
+func TestTransactionsOfALostRouterEnd(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]}`)
+	process := cluster.NewUUID()
+	router := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "router:1", "test:27017", nil)}
+	router.ok("admin", `{"hello": 1, "internalClient": {"minWireVersion": 27, "maxWireVersion": 27, "process":
+		{"$binary": {"base64": "`+base64.StdEncoding.EncodeToString(process[:])+`", "subType": "04"}}}}`)
+	write := func(id string) string {
+		return `{"update": "c", "updates": [{"q": {"_id": ` + id + `}, "u": {"$set": {"x": 1}}}], "maxTimeMS": 50}`
+	}
+	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}]}`, 1, true))
+	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$set": {"x": 5}}}]}`, 1, true)))
+	if !n.srv.Node.abortTxnsOf(cluster.NewUUID()) || n.code("d", write("1")) != 50 {
+		t.Error("the transaction of another router has ended")
+	}
+	if !n.srv.Node.abortTxnsOf(process) {
+		t.Error("no command is at work, and some transactions may be left")
+	}
+	n.ok("d", write("1"))
+	if n.code("d", write("2")) != 50 {
+		t.Error("the transaction of a client has ended")
+	}
+	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$set": {"x": 5}}}]}`, 2, true))
+	router.ok("admin", inTxn(`{"prepareTransaction": 1}`, 2, false))
+	n.srv.Node.abortTxnsOf(process)
+	if n.code("d", write("3")) != 50 {
+		t.Error("a prepared transaction has ended")
+	}
+	router.ok("admin", inTxn(`{"abortTransaction": 1}`, 2, false))
+}

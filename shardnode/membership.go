@@ -1,0 +1,88 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/wire/mongoerr"
+
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/replset"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// ReplOptions are what a member of a set needs of its process.
+type ReplOptions = replset.Options
+
+// RaftMessage is the command that carries a payload to another member of a set.
+func RaftMessage(payload []byte) []byte { return replset.RaftMessage(payload) }
+
+// RaftReply is the payload of a reply to RaftMessage.
+func RaftReply(reply []byte) []byte { return replset.RaftReply(reply) }
+
+// joinSet makes the node's membership of its set, and registers the commands of sets.
+func (n *Node) joinSet(name string, topo *command.Topology, member *replication.Member, o ReplOptions) *replset.Membership {
+	n.Repl = replset.New(memberNode{n}, replset.Config{
+		Name: name, Host: n.Host, ConfigServer: n.ConfigServer, Engine: n.Engine, Member: member, Topology: topo, Service: n.Service,
+		Services: n.Services, Params: n.Params, Logger: n.Logger, Now: n.now, NewID: NewObjectID,
+	}, o)
+	n.Service.Table.Add(n.Repl.Specs()...)
+	return n.Repl
+}
+
+// memberNode is the node as its membership sees it.
+type memberNode struct{ n *Node }
+
+func (m memberNode) EnsureSystem(ctx context.Context) error { return m.n.ensureSystem(ctx) }
+
+func (m memberNode) ReadDoc(ns string, id value.Value) ([]byte, error) { return m.n.getDoc(ns, id) }
+
+func (m memberNode) WriteDoc(ctx context.Context, ns string, doc []byte) error {
+	return m.n.writeUnit(ctx, replicationConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := collectionFor(s, u, ns)
+		if err != nil {
+			return err
+		}
+		return putIn(s, u, c, doc)
+	})
+}
+
+func (m memberNode) Warn(msg string, err error) { m.n.warn(msg, err) }
+
+func (m memberNode) Fatal(err error) {
+	if m.n.Fatal != nil {
+		m.n.Fatal(err)
+	}
+}
+
+// noteSpec is the command by which others have this node write at a time.
+func (n *Node) noteSpec() command.Spec {
+	s := adminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
+	s.WriteConcern = true
+	return s
+}
+
+// lone tells whether the node is a lone server.
+func (n *Node) lone() bool { return n.Repl == nil || n.Repl.Name == "" }
+
+// runOplogNote writes a noop entry.
+func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
+	if err := n.Repl.NeedConfig(); err != nil {
+		return dst, err
+	}
+	w, err := n.newWriteOp(op)
+	if err != nil {
+		return dst, err
+	}
+	if max := op.Arg("maxClusterTime"); max.T == value.Timestamp {
+		if uint64(n.Engine.Visible()) >= max.TimestampU64() {
+			return dst, mongoerr.New(mongoerr.StaleClusterTime, "Requested maxClusterTime is older than the last write")
+		}
+		n.Engine.AdvanceClock(storage.Timestamp(max.TimestampU64()))
+	}
+	u := w.unit(nil)
+	defer u.Rollback()
+	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: append([]byte(nil), op.Req.Doc("data")...)})
+	return dst, w.commit(u, w.wc)
+}

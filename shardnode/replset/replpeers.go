@@ -1,0 +1,179 @@
+package replset
+
+import (
+	"github.com/shoaldb/shoal/storage"
+
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// raftSpec is the command by which members carry their raft messages to each other: {_replSetRaft: payload}.
+func (r *Membership) raftSpec() command.Spec {
+	return command.Spec{
+		Name: "_replSetRaft", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TOther, Run: r.runRaft,
+	}
+}
+
+// runRaft hands a message to the node's raft. A node that has no configuration yet starts one: the primary of a set of its
+// name is about to make it a member.
+func (r *Membership) runRaft(op *command.Op, dst []byte) ([]byte, error) {
+	if err := r.needSet(); err != nil {
+		return dst, err
+	}
+	raft := r.Raft()
+	if raft == nil {
+		var err error
+		if raft, err = r.joinRaft(); err != nil {
+			return dst, err
+		}
+	}
+	reply, err := raft.Handle(op, op.Req.Cmd.Bytes())
+	if err != nil {
+		return dst, err
+	}
+	return value.Append(dst, "reply", value.NewBinary(0, reply)), nil
+}
+
+func (r *Membership) joinRaft() (*replication.Raft, error) {
+	r.change.Lock()
+	defer r.change.Unlock()
+	if raft := r.Raft(); raft != nil {
+		return raft, nil
+	}
+	if r.Initiated() {
+		return nil, mongoerr.Newf(mongoerr.AlreadyInitialized, "%s is the only member of replica set %s", r.conf.Host, r.Name)
+	}
+	if r.closing.Load() {
+		return nil, mongoerr.New(mongoerr.ShutdownInProgress, "the node is shutting down")
+	}
+	if err := r.startRaft(); err != nil {
+		return nil, err
+	}
+	return r.Raft(), nil
+}
+
+// RaftMessage is the command that carries a payload to another member of a set, and RaftReply what its reply holds.
+func RaftMessage(payload []byte) []byte {
+	return value.Doc(value.F("_replSetRaft", value.NewBinary(0, payload)), value.F("$db", value.NewString("admin")))
+}
+
+// RaftReply is the payload of a reply to RaftMessage.
+func RaftReply(reply []byte) []byte { return value.Lookup(reply, "reply").Bytes() }
+
+func setNameMismatch(theirs, ours string) error {
+	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "Our set name of %s does not match the set name %s reported by remote node", ours, theirs)
+}
+
+// heartbeatSpec is the question that replSetInitiate and replSetReconfig ask of a member before they take it in.
+func (r *Membership) heartbeatSpec() command.Spec {
+	return command.Spec{
+		Name: "replSetHeartbeat", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, Lenient: true, ArgTypes: command.TString,
+		Fields: []command.Field{command.Opt("checkEmpty", command.TSafeBool)}, Run: r.runHeartbeat,
+	}
+}
+
+func (r *Membership) runHeartbeat(op *command.Op, dst []byte) ([]byte, error) {
+	if err := r.needSet(); err != nil {
+		return dst, err
+	}
+	if set := op.Req.Cmd.Str(); set != r.Name {
+		return dst, setNameMismatch(set, r.Name)
+	}
+	c := r.Config()
+	if c != nil && op.Bool("checkEmpty") {
+		return dst, mongoerr.Newf(mongoerr.AlreadyInitialized, "member is already in a replica set: %s", r.Name)
+	}
+	st := r.Status()
+	dst = value.Append(dst, "state", value.NewInt32(int32(st.Role)))
+	dst = value.Append(dst, "set", value.NewString(r.Name))
+	dst = value.Append(dst, "term", value.NewInt64(st.Term))
+	if c == nil {
+		return value.Append(dst, "v", value.NewInt64(-2)), nil
+	}
+	dst = value.Append(dst, "v", value.NewInt64(c.Version))
+	dst = value.Append(dst, "configTerm", value.NewInt64(c.Term))
+	dst = value.Append(dst, "primaryId", value.NewInt32(int32(st.Leader)))
+	dst = appendOpTime(dst, "opTime", st.Applied.TS, st.Applied.Term)
+	return appendOpTime(dst, "durableOpTime", st.Durable.TS, st.Durable.Term), nil
+}
+
+// askTimeout is how long a member may take to answer before it counts as down.
+const askTimeout = 5 * time.Second
+
+// askMembers asks the members that a configuration brings into the set whether they are there and free. With old nil all
+// but this node are new, and each has to answer; otherwise a majority of all voters has to be there.
+func (r *Membership) askMembers(op *command.Op, what string, c, old *replication.SetConfig) error {
+	type answer struct {
+		host string
+		err  error
+	}
+	var asked int
+	answers := make(chan answer, len(c.Members))
+	for i := range c.Members {
+		m := &c.Members[i]
+		if len(c.Members) == 1 || r.isSelf(m.Host) || old != nil && old.ByHost(m.Host) != nil {
+			continue
+		}
+		if r.opts.Ask == nil {
+			return command.NotImplemented("%s: this node reaches no other members: %s", what, m.Host)
+		}
+		asked++
+		go func() {
+			ctx, cancel := context.WithTimeout(op, askTimeout)
+			defer cancel()
+			_, err := r.opts.Ask(ctx, m.Host, value.Doc(value.F("replSetHeartbeat", value.NewString(c.Name)),
+				value.F("checkEmpty", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+			answers <- answer{m.Host, err}
+		}()
+	}
+	var failed []string
+	for range asked {
+		if a := <-answers; a.err != nil {
+			if code := mongoerr.CodeOf(a.err); code == mongoerr.InconsistentReplicaSetNames || code == mongoerr.AlreadyInitialized {
+				return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "%s quorum check failed: %s: %s", what, a.host, mongoerr.From(a.err).Message)
+			}
+			failed = append(failed, fmt.Sprintf("%s failed with %s", a.host, mongoerr.From(a.err).Message))
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.NodeNotFound, "%s quorum check failed because not all proposed set members responded affirmatively: %s",
+		what, strings.Join(failed, ", "))
+}
+
+// AskPrimary sends a command to the set's primary.
+func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error) {
+	s := r.state.Load()
+	if s.config == nil || r.opts.Ask == nil {
+		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+	}
+	m := s.config.Member(s.leader)
+	if m == nil {
+		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary, and no primary is known")
+	}
+	return r.opts.Ask(ctx, m.Host, cmd)
+}
+
+// AskForNoop asks the primary to write at ts or later. Where it cannot be asked the reader waits for the next write.
+func (r *Membership) AskForNoop(ctx context.Context, ts storage.Timestamp) {
+	s := r.state.Load()
+	if s.config == nil || r.opts.Ask == nil {
+		return
+	}
+	m := s.config.Member(s.leader)
+	if m == nil {
+		return
+	}
+	data := value.Doc(value.F("msg", value.NewString("noop write for afterClusterTime read concern")))
+	_, _ = r.opts.Ask(ctx, m.Host, value.Doc(value.F("appendOplogNote", value.NewInt32(1)), value.F("data", value.NewDocument(data)),
+		value.F("maxClusterTime", ts.Value()), value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))),
+		value.F("$db", value.NewString("admin"))))
+}

@@ -1,0 +1,403 @@
+package replset
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// hasRaft tells whether the store belongs to a member of a set of several.
+func (r *Membership) hasRaft() (bool, error) {
+	if r.opts.Transport == nil {
+		return false, nil
+	}
+	return replication.HasRaft(replication.EngineStore(r.conf.Engine))
+}
+
+// beginRaft makes the node the first member of a set of several.
+func (r *Membership) beginRaft(ctx context.Context, c *replication.SetConfig) error {
+	if r.opts.Transport == nil {
+		return mongoerr.New(mongoerr.NotImplemented, "this node reaches no other members")
+	}
+	if r.conf.Member.Raft() == nil {
+		if err := r.startRaft(); err != nil {
+			return err
+		}
+	}
+	return r.conf.Member.Raft().Initiate(ctx, c)
+}
+
+// startRaft opens the node's raft. From then on the set tells the node what it is.
+func (r *Membership) startRaft() error {
+	c := &r.conf
+	var store replication.LocalStore // none for a store in memory: its log is there, too
+	if !r.opts.Memory {
+		store = replication.EngineStore(c.Engine)
+	}
+	opened := make(chan struct{}) // nobody is told anything before the node knows its raft
+	raft, err := replication.OpenRaft(replication.Options{
+		Machine: replication.EngineMachine(c.Engine), Store: store, SetName: r.Name,
+		Transport: r.opts.Transport, IsSelf: r.isSelf, Logger: c.Logger,
+		OnRole:   func(c replication.RoleChange) { <-opened; r.roleChanged(c) },
+		OnConfig: func(c *replication.SetConfig) { <-opened; r.configChanged(c) },
+		OnFatal: func(err error) {
+			r.node.Warn("The member cannot go on", err)
+			r.node.Fatal(err)
+		},
+		Params: r.params,
+	})
+	if err != nil {
+		return err
+	}
+	r.conf.Member.Switch(raft)
+	if c := raft.Config(); c != nil {
+		r.takeConfig(c)
+	}
+	close(opened)
+	return nil
+}
+
+// params are the server parameters that replication reads.
+func (r *Membership) params() replication.Params {
+	p := replication.DefaultParams()
+	if r.conf.Params == nil {
+		return p
+	}
+	num := func(name string, f func(v value.Value)) {
+		if q, ok := r.conf.Params.Lookup(name); ok {
+			f(q.Value())
+		}
+	}
+	secs := func(d *time.Duration) func(v value.Value) {
+		return func(v value.Value) { *d = time.Duration(v.AsFloat64() * float64(time.Second)) }
+	}
+	num("periodicNoopIntervalSecs", secs(&p.NoopInterval))
+	num("writePeriodicNoops", func(v value.Value) {
+		if !v.Truthy() {
+			p.NoopInterval = 0
+		}
+	})
+	num("priorityTakeoverFreshnessWindowSeconds", secs(&p.PriorityLag))
+	num("enableFlowControl", func(v value.Value) { p.FlowControl = v.Truthy() })
+	num("flowControlTargetLagSeconds", secs(&p.FlowTargetLag))
+	num("flowControlThresholdLagPercentage", func(v value.Value) { p.FlowThreshold = v.AsFloat64() })
+	num("flowControlMinTicketsPerSecond", func(v value.Value) { p.FlowMinTickets = int(v.AsFloat64()) })
+	return p
+}
+
+// roleChanged takes up what the member has become. The set calls it in order. A new primary is told twice: first to step
+// up, which it may write for, then that clients may write.
+func (r *Membership) roleChanged(c replication.RoleChange) {
+	was := r.state.Load()
+	switch {
+	case c.Role == replication.Primary && c.Writable:
+		r.setWritable(r.publish(c))
+	case c.Role == replication.Primary:
+		r.elected(c)
+	case was.role == replication.Primary:
+		r.resigned(c)
+	default:
+		r.publish(c)
+	}
+}
+
+// publish makes a role visible to hello and to whoever asks, without the right to write.
+func (r *Membership) publish(c replication.RoleChange) *replState {
+	for {
+		old := r.state.Load()
+		s := *old
+		s.role, s.term, s.leader = c.Role, c.Term, c.Leader
+		s.writable = old.writable && c.Role == replication.Primary
+		if r.state.CompareAndSwap(old, &s) {
+			r.conf.Topology.Changed()
+			return &s
+		}
+	}
+}
+
+// slowStepUp is how long stepping up may take before the log says so.
+const slowStepUp = time.Second
+
+// A primary whose vital services do not step up tries to give its place to another member after every so many tries, for so long.
+const (
+	stepUpTries = 20
+	stepDownFor = time.Minute
+)
+
+// elected steps the node up: what it knows of sessions, parameters and unfinished work is read anew.
+func (r *Membership) elected(c replication.RoleChange) {
+	r.publish(c)
+	began := time.Now()
+	reign := r.conf.Member.Raft().Reign(c.Term)
+	var vital *replication.VitalError
+	for try := 0; ; try++ {
+		err := errors.Join(r.node.EnsureSystem(reign), r.conf.Services.StepUp(reign, c.Term))
+		if err != nil {
+			r.node.Warn("Some primary-only services did not step up", err)
+		}
+		if !errors.As(err, &vital) {
+			break
+		}
+		// Clients do not write before it has: another member may be able to, or this one a little later.
+		if try%stepUpTries == stepUpTries-1 {
+			_ = r.conf.Member.Raft().StepDown(reign, stepDownFor, 0, false)
+		}
+		r.conf.Services.StepDown()
+		if cluster.Backoff(reign, try+4) != nil {
+			return
+		}
+	}
+	if took := time.Since(began); took > slowStepUp && r.conf.Logger != nil {
+		r.conf.Logger.Warn().Int64("term", c.Term).Dur("tookMillis", took).Msg("clients waited for the primary-only services to step up")
+	}
+}
+
+// resigned steps the node down. The set refuses writes already: those under way are interrupted, connections stay.
+func (r *Membership) resigned(c replication.RoleChange) {
+	r.publish(c)
+	r.conf.Services.Interrupt()
+	r.conf.Service.EachOp(func(op *command.Op) {
+		if killedOnStepDown(op) {
+			op.Kill(mongoerr.InterruptedDueToReplStateChange)
+		}
+	})
+	r.conf.Services.StepDown()
+}
+
+// killedOnStepDown: operations that write, and reads that promised to be the primary's.
+func killedOnStepDown(op *command.Op) bool {
+	spec := op.Req.Spec
+	if spec == nil {
+		return false
+	}
+	if spec.Primary() || !op.Req.Autocommit.IsMissing() {
+		return true
+	}
+	return op.Req.ReadConcern != nil && value.Lookup(op.Req.ReadConcern, "level").Str() == "linearizable"
+}
+
+// configChanged takes up another configuration; nil where the node is in none any more.
+func (r *Membership) configChanged(c *replication.SetConfig) {
+	r.takeConfig(c)
+	r.conf.Topology.Changed()
+	if c == nil {
+		return
+	}
+	// The primary's write comes to the others through the log.
+	if err := r.store(context.Background(), c.Doc()); err != nil && !mongoerr.In(err, mongoerr.CategoryNotPrimary) {
+		r.node.Warn("The configuration could not be written to "+replsetNS, err)
+	}
+}
+
+func (r *Membership) takeConfig(c *replication.SetConfig) {
+	for {
+		old := r.state.Load()
+		s := *old
+		s.config, s.self = c, nil
+		if c != nil {
+			s.self = c.Member(r.conf.Member.Raft().Status().Self)
+		}
+		if r.state.CompareAndSwap(old, &s) {
+			return
+		}
+	}
+}
+
+// findSelf gives the index of the node in a configuration, -1 where it is not there.
+func (r *Membership) findSelf(c *replication.SetConfig) int {
+	for i := range c.Members {
+		if r.isSelf(c.Members[i].Host) {
+			return i
+		}
+	}
+	return -1
+}
+
+// isSelf tells whether an address means this node: one it is known by, or its port on an address of this machine.
+func (r *Membership) isSelf(host string) bool {
+	if host == r.conf.Host {
+		return true
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		return false
+	}
+	listens := false
+	for _, l := range r.opts.Listens {
+		if l == host {
+			return true
+		}
+		lname, lport, err := net.SplitHostPort(l)
+		listens = listens || err == nil && lport == port && (isLoopback(lname) == isLoopback(name) || isAny(lname) || name == "localhost")
+	}
+	return listens && r.isLocal(name)
+}
+
+func isAny(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+
+// isLocal tells whether a host name or address is one of this machine's.
+func (r *Membership) isLocal(name string) bool {
+	if name == "localhost" || isLoopback(name) {
+		return true
+	}
+	ips := []net.IP{net.ParseIP(name)}
+	if ips[0] == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		addrs, err := net.DefaultResolver.LookupIPAddr(ctx, name)
+		if err != nil {
+			return false
+		}
+		ips = ips[:0]
+		for _, a := range addrs {
+			ips = append(ips, a.IP)
+		}
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, ip := range ips {
+		for _, a := range own {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HandOver tells clients to turn to other members, because this one is about to close; a primary gives its place to
+// another member that has caught up.
+func (r *Membership) HandOver(ctx context.Context) {
+	r.Quiesce()
+	if raft := r.conf.Member.Raft(); raft != nil && r.Writable() && len(r.configMembers()) > 1 {
+		ctx, cancel := context.WithTimeout(ctx, handOverWait)
+		defer cancel()
+		go r.cancelAlone(ctx, cancel)
+		if err := raft.StepDown(ctx, time.Minute, handOverWait, false); err != nil {
+			r.node.Warn("No other member took over before the shutdown", err)
+		}
+	}
+}
+
+// cancelAlone ends the wait for a successor once no other member can be reached: all are being shut down.
+func (r *Membership) cancelAlone(ctx context.Context, cancel func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		alone := true
+		for _, m := range r.Status().Members {
+			alone = alone && (m.Self || !m.Healthy || m.Error != "")
+		}
+		if alone {
+			cancel()
+			return
+		}
+	}
+}
+
+// Quiesce has hello tell that the node is closing.
+func (r *Membership) Quiesce() {
+	if r.closing.Swap(true) {
+		return
+	}
+	r.conf.Topology.Changed()
+	r.mu.Lock()
+	if r.mu.back != nil {
+		r.mu.back.Stop()
+	}
+	r.mu.Unlock()
+}
+
+// EndWithSet tells that all members of the set are about to close.
+func (r *Membership) EndWithSet() {
+	if raft := r.conf.Member.Raft(); raft != nil {
+		raft.EndWithSet()
+	}
+}
+
+// Leave ends the member's part in the set.
+func (r *Membership) Leave() error {
+	r.change.Lock() // nothing joins any more
+	defer r.change.Unlock()
+	raft := r.conf.Member.Raft()
+	switch {
+	case raft == nil:
+		return nil
+	case r.opts.Together:
+		return raft.Stop()
+	}
+	return raft.Close()
+}
+
+// handOverWait is how long a primary that shuts down waits for another member to catch up.
+const handOverWait = 10 * time.Second
+
+// ShuttingDown is what hello answers while the process ends, so that clients turn to other members.
+func (r *Membership) ShuttingDown() error {
+	if !r.closing.Load() || r.Name == "" || len(r.configMembers()) < 2 {
+		return nil
+	}
+	return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down").
+		WithDetails(value.Doc(value.F("remainingQuiesceTimeMillis", value.NewInt64(0))))
+}
+
+func (r *Membership) configMembers() []replication.MemberConfig {
+	if c := r.Config(); c != nil {
+		return c.Members
+	}
+	return nil
+}
+
+// CheckRole refuses what the member must not serve at the moment: writes where it is not primary, reads where it is
+// neither primary nor a readable secondary that the client would also have. Data of the local database is the node's own.
+func (r *Membership) CheckRole(op *command.Op) error {
+	if r.Name == "" || op.Client.Own || op.Req.DB == "local" {
+		return nil
+	}
+	s := r.state.Load()
+	if s.writable {
+		return nil
+	}
+	switch {
+	case op.Req.Spec.Primary():
+		return r.NotPrimary()
+	case op.Req.Spec.Kind != command.Read:
+		return nil
+	}
+	readable := s.role == replication.Primary || s.role == replication.Secondary
+	secondaryOk := secondaryOk(op)
+	switch {
+	case readable && (secondaryOk || op.Req.Spec.Name == "getMore"):
+		return nil
+	case secondaryOk:
+		return mongoerr.New(mongoerr.NotPrimaryOrSecondary, "not primary or secondary; cannot currently read from this replSet member")
+	}
+	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
+}
+
+// NotPrimary is what a write answers on a member that may not take it, nil where it may.
+func (r *Membership) NotPrimary() error {
+	if r.Writable() && r.conf.Member.IsPrimary() {
+		return nil
+	}
+	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+}
+
+// secondaryOk tells whether a read may be answered by a secondary.
+func secondaryOk(op *command.Op) bool {
+	return op.Req.ReadPreference.OrPrimary() != cluster.ReadPrimary
+}

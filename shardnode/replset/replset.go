@@ -1,0 +1,387 @@
+package replset
+
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/shoaldb/shoal/cluster"
+
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Membership is a node's membership of a replica set: the configuration, kept in local.system.replset, what the member is
+// at the moment, and what hello and the replSet commands tell of it. Name is empty on a standalone node.
+//
+// A set of one member is kept by replication.Single and has no log but its store's; the node starts replication.Raft when
+// a configuration names more, and stays with it.
+type Membership struct {
+	Name string
+	// OnPrimary is told when the member accepts writes; nil for nobody.
+	OnPrimary func()
+
+	node Node
+	conf Config
+	opts Options
+
+	state   atomic.Pointer[replState]
+	closing atomic.Bool // the process ends: hello says so
+	change  sync.Mutex  // one change of configuration or kind of set at a time
+
+	mu struct {
+		sync.Mutex
+		since time.Time   // a set of one: when its member became primary
+		back  *time.Timer // a set of one: ends a step-down
+	}
+}
+
+// Node is what a membership asks of the node that is the member.
+type Node interface {
+	// EnsureSystem makes the collections that a node has once it may write.
+	EnsureSystem(ctx context.Context) error
+	// ReadDoc returns a document of the node's own by its _id, nil where there is none.
+	ReadDoc(ns string, id value.Value) ([]byte, error)
+	// WriteDoc inserts or replaces a document of the node's own, durably. It needs no majority.
+	WriteDoc(ctx context.Context, ns string, doc []byte) error
+	// Warn logs what went wrong without a client to tell.
+	Warn(msg string, err error)
+	// Fatal is told when the node's part in the set cannot go on.
+	Fatal(err error)
+}
+
+// Config is what a membership is made of.
+type Config struct {
+	// Name is the set's; empty for a standalone node.
+	Name string
+	// Host is host:port of the node, as it names itself.
+	Host         string
+	ConfigServer bool
+	Engine       *storage.Engine
+	Member       *replication.Member
+	Topology     *command.Topology
+	// Service has the operations that a step-down interrupts, Services the primary-only ones that it ends.
+	Service  *command.Service
+	Services *replication.Services
+	Params   *cluster.Params // nil for the defaults
+	Logger   *zerolog.Logger // nil for none
+	Now      func() time.Time
+	// NewID makes the id of a set that is initiated.
+	NewID func() [12]byte
+}
+
+// Options are what a member of a set needs of its process.
+type Options struct {
+	// Transport reaches other members; nil where sets have one member only.
+	Transport replication.Transport
+	// Ask sends a command to another member, as replSetInitiate does before it makes it a member.
+	Ask func(ctx context.Context, host string, cmd []byte) ([]byte, error)
+	// Listens are the addresses that the process listens on: a configuration means this node by one of them.
+	Listens []string
+	// FirstHost is the address that a set initiated without a configuration gets; empty for Config.Host.
+	FirstHost string
+	// Memory says that the store is in memory.
+	Memory bool
+	// Together says that all members run in this process, and end with it.
+	Together bool
+}
+
+// replState is one state of a membership, replaced as a whole.
+type replState struct {
+	role     replication.Role
+	writable bool
+	term     int64
+	leader   int // _id of the primary, replication.NoMember for none
+	config   *replication.SetConfig
+	self     *replication.MemberConfig // nil where the configuration has no place for the node
+}
+
+const replsetNS = "local.system.replset"
+
+// New makes the membership of a node that has not started.
+func New(n Node, c Config, o Options) *Membership {
+	r := &Membership{Name: c.Name, node: n, conf: c, opts: o}
+	r.state.Store(&replState{leader: replication.NoMember})
+	return r
+}
+
+// Start reads the stored configuration. A node that has one takes its place in the set: a set's only member becomes
+// primary at once. A standalone node does what a primary does.
+func (r *Membership) Start(ctx context.Context) error {
+	if r.Name == "" {
+		if err := r.node.EnsureSystem(ctx); err != nil {
+			return err
+		}
+		return r.conf.Services.StepUp(context.Background(), 0)
+	}
+	if yes, err := r.hasRaft(); err != nil || yes {
+		if err != nil {
+			return err
+		}
+		return r.startRaft()
+	}
+	config, err := r.stored()
+	if err != nil || config == nil {
+		return err
+	}
+	return r.becomeSingle(ctx, config)
+}
+
+// stored reads local.system.replset; nil where it is empty.
+func (r *Membership) stored() (*replication.SetConfig, error) {
+	doc, err := r.node.ReadDoc(replsetNS, value.NewString(r.Name))
+	if err != nil || doc == nil {
+		return nil, err
+	}
+	return replication.ParseConfig(doc)
+}
+
+// becomeSingle makes the node primary of a set of its own.
+func (r *Membership) becomeSingle(ctx context.Context, config *replication.SetConfig) error {
+	r.mu.Lock()
+	r.mu.since = r.conf.Now()
+	r.mu.Unlock()
+	m := &config.Members[0]
+	s := &replState{role: replication.Primary, term: r.conf.Member.Term(), leader: m.ID, config: config, self: m}
+	r.state.Store(s)
+	err := errors.Join(r.node.EnsureSystem(ctx), r.conf.Services.StepUp(context.Background(), s.term))
+	if vital := (*replication.VitalError)(nil); !errors.As(err, &vital) {
+		r.setWritable(s)
+	}
+	return err
+}
+
+// setWritable lets clients write, unless the member's state has changed since s.
+func (r *Membership) setWritable(s *replState) {
+	up := *s
+	up.writable = true
+	if !r.state.CompareAndSwap(s, &up) {
+		return
+	}
+	r.conf.Topology.Changed()
+	if r.OnPrimary != nil {
+		r.OnPrimary()
+	}
+}
+
+// Config is the configuration in force; nil before replSetInitiate and after the node was removed.
+func (r *Membership) Config() *replication.SetConfig { return r.state.Load().config }
+
+// Hosts are the addresses of the members.
+func (r *Membership) Hosts() []string {
+	var hosts []string
+	for _, m := range r.configMembers() {
+		hosts = append(hosts, m.Host)
+	}
+	return hosts
+}
+
+// ConnString is the set as connection strings name it: name/host,host.
+func (r *Membership) ConnString() string { return r.Name + "/" + strings.Join(r.Hosts(), ",") }
+
+// Readable tells whether the member serves reads.
+func (r *Membership) Readable() bool {
+	role := r.state.Load().role
+	return r.Name == "" || role == replication.Primary || role == replication.Secondary
+}
+
+// StepUp stands for election now; a set of one has its primary already.
+func (r *Membership) StepUp(ctx context.Context) error {
+	if raft := r.conf.Member.Raft(); raft != nil {
+		return raft.StepUp(ctx)
+	}
+	return nil
+}
+
+// Initiated reports whether the set has a configuration.
+func (r *Membership) Initiated() bool { return r.Config() != nil }
+
+// Raft is the set of several members that the node is in; nil for none.
+func (r *Membership) Raft() *replication.Raft { return r.conf.Member.Raft() }
+
+// MajorityCommitted is the newest time that a majority of the set has.
+func (r *Membership) MajorityCommitted() storage.Timestamp { return r.conf.Member.MajorityCommitted() }
+
+// Writable tells whether clients may write: on a standalone node, and on the primary.
+func (r *Membership) Writable() bool { return r.Name == "" || r.state.Load().writable }
+
+// Initiate gives the set its first configuration, which is valid and names the node.
+func (r *Membership) Initiate(ctx context.Context, c *replication.SetConfig) error {
+	r.change.Lock()
+	defer r.change.Unlock()
+	if r.Initiated() {
+		return mongoerr.New(mongoerr.AlreadyInitialized, "already initialized")
+	}
+	c = c.Clone()
+	c.Settings.ID = r.conf.NewID()
+	if len(c.Members) == 1 && r.conf.Member.Raft() == nil {
+		c.Term = r.conf.Member.Term()
+		if err := r.store(ctx, c.Doc()); err != nil {
+			return err
+		}
+		return r.becomeSingle(ctx, c)
+	}
+	return r.beginRaft(ctx, c)
+}
+
+// Reconfigure replaces the configuration of the set that the node is primary of.
+func (r *Membership) Reconfigure(ctx context.Context, c *replication.SetConfig) error {
+	return r.reconfigure(ctx, c, false)
+}
+
+// reconfigure replaces the configuration by c, which is valid and may follow the one in force.
+func (r *Membership) reconfigure(ctx context.Context, c *replication.SetConfig, force bool) error {
+	r.change.Lock()
+	defer r.change.Unlock()
+	if raft := r.conf.Member.Raft(); raft != nil {
+		return reconfigureInTurn(ctx, raft, c, force)
+	}
+	c.Term = r.conf.Member.Term()
+	if len(c.Members) > 1 {
+		return r.beginRaft(ctx, c)
+	}
+	if err := r.store(ctx, c.Doc()); err != nil {
+		return err
+	}
+	for {
+		old := r.state.Load()
+		s := *old
+		s.config, s.self = c, &c.Members[0]
+		if s.leader != replication.NoMember {
+			s.leader = s.self.ID
+		}
+		if r.state.CompareAndSwap(old, &s) {
+			break
+		}
+	}
+	r.conf.Topology.Changed()
+	return nil
+}
+
+// reconfigWait bounds how long a change of configuration waits for the one before: a member that was added votes once it
+// has caught up.
+const reconfigWait = 10 * time.Second
+
+func reconfigureInTurn(ctx context.Context, raft *replication.Raft, c *replication.SetConfig, force bool) error {
+	for end := time.Now().Add(reconfigWait); ; {
+		err := raft.Reconfigure(ctx, c, force)
+		if mongoerr.CodeOf(err) != mongoerr.ConfigurationInProgress || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// store writes a configuration to local.system.replset.
+func (r *Membership) store(ctx context.Context, doc []byte) error {
+	ctx = storage.WithReserve(ctx)
+	for try := 0; ; try++ {
+		err := r.node.WriteDoc(ctx, replsetNS, doc)
+		if mongoerr.CodeOf(err) != mongoerr.DuplicateKey || try == 3 { // an earlier primary's write came between
+			return err
+		}
+	}
+}
+
+// Rehost makes the set's one member known by another address: a cluster in one process was started on other ports.
+func (r *Membership) Rehost(ctx context.Context, host string) error {
+	config := r.Config()
+	if config == nil || len(config.Members) != 1 || config.Members[0].Host == host {
+		return nil
+	}
+	next := config.Clone()
+	next.Version++
+	next.Members[0].Host = host
+	return r.reconfigure(ctx, next, false)
+}
+
+// stepDownSingle makes the only member of a set a secondary for some time; then it takes up being primary again.
+func (r *Membership) stepDownSingle(d time.Duration) {
+	r.mu.Lock()
+	if r.mu.back != nil {
+		r.mu.back.Stop()
+	}
+	r.mu.back = time.AfterFunc(d, r.stepUpSingle)
+	r.mu.Unlock()
+	r.resigned(replication.RoleChange{Role: replication.Secondary, Term: r.conf.Member.Term(), Leader: replication.NoMember})
+}
+
+// stepUpSingle makes the only member of a set primary again.
+func (r *Membership) stepUpSingle() {
+	r.mu.Lock()
+	if r.mu.back != nil {
+		r.mu.back.Stop()
+	}
+	r.mu.since = r.conf.Now()
+	r.mu.Unlock()
+	s := *r.state.Load()
+	if s.role == replication.Primary || s.self == nil || r.closing.Load() {
+		return
+	}
+	s.role, s.leader = replication.Primary, s.self.ID
+	r.state.Store(&s)
+	err := r.conf.Services.StepUp(context.Background(), s.term)
+	if err != nil {
+		r.node.Warn("Some primary-only services did not step up", err)
+	}
+	if vital := (*replication.VitalError)(nil); errors.As(err, &vital) {
+		r.stepDownSingle(time.Second)
+		return
+	}
+	r.setWritable(&s)
+}
+
+// Status is the state of the set as this member sees it.
+func (r *Membership) Status() replication.Status {
+	if raft := r.conf.Member.Raft(); raft != nil {
+		return raft.Status()
+	}
+	s := r.state.Load()
+	st := replication.Status{SetName: r.Name, Role: s.role, Writable: s.writable, Term: s.term, Leader: s.leader, Self: replication.NoMember, Config: s.config}
+	if s.self == nil {
+		return st
+	}
+	r.mu.Lock()
+	since := r.mu.since
+	r.mu.Unlock()
+	at := func(ts storage.Timestamp) replication.OpTime {
+		return replication.OpTime{TS: ts, Term: s.term, Wall: time.Unix(int64(ts.Seconds()), 0)}
+	}
+	st.Self, st.Initiated, st.Voting = s.self.ID, since, true
+	st.Applied, st.Durable = at(r.conf.Engine.Visible()), at(r.conf.Member.MajorityCommitted())
+	st.Committed = st.Durable
+	st.Elections.PrimarySince, st.Elections.LastElection = since, since
+	st.Members = []replication.MemberStatus{{
+		ID: s.self.ID, Host: s.self.Host, Self: true, Role: s.role, Healthy: true, Voting: true, Applied: st.Applied, Durable: st.Durable,
+		ConfigVersion: s.config.Version, ConfigTerm: s.config.Term, SyncSource: replication.NoMember, Uptime: r.conf.Now().Sub(r.conf.Service.Started),
+		ElectedAt: since, ElectionTS: storage.Timestamp(uint64(since.Unix())<<32 | 1),
+	}}
+	return st
+}
+
+// electionID names an election: drivers take the greater one for the newer primary.
+func electionID(term int64) (id [12]byte) {
+	binary.BigEndian.PutUint32(id[:], 0x7fffffff)
+	binary.BigEndian.PutUint64(id[4:], uint64(term))
+	return id
+}
+
+func appendOpTime(dst []byte, key string, ts storage.Timestamp, term int64) []byte {
+	dst, m := value.BeginKey(dst, value.Document, key)
+	dst = value.Append(dst, "ts", ts.Value())
+	dst = value.Append(dst, "t", value.NewInt64(term))
+	return value.End(dst, m)
+}

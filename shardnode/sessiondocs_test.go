@@ -1,0 +1,145 @@
+package shardnode
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// One document that a client wrote to the history of sessions kept a server from starting, one among the promises of prepared
+// transactions too. Clients write to neither.
+func TestClientsDoNotWriteTheHistoryOfSessions(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	for _, tc := range []struct {
+		db, cmd string
+		code    int32
+	}{
+		{"config", `{"insert": "transactions", "documents": [{"statements": [{"from": 0, "to": 0, "op": ""}]}]}`, 73},
+		{"config", `{"update": "transactions", "updates": [{"q": {}, "u": {"$set": {"x": 1}}}]}`, 73},
+		{"config", `{"findAndModify": "transactions", "query": {}, "remove": true}`, 73},
+		{"config", `{"insert": "system.preparedTransactions", "documents": [{"_id": 1}]}`, 73},
+		{"config", `{"delete": "system.retryableWrites", "deletes": [{"q": {}, "limit": 0}]}`, 73},
+		{"config", `{"drop": "system.preparedTransactions"}`, 73},
+		{"d", `{"aggregate": "c", "pipeline": [{"$merge": {"into": {"db": "config", "coll": "system.preparedTransactions"}}}], "cursor": {}}`, 31319},
+		{"d", `{"aggregate": "c", "pipeline": [{"$out": {"db": "config", "coll": "transactions"}}], "cursor": {}}`, 31321},
+		{"admin", `{"renameCollection": "config.transactions", "to": "d.t"}`, 20},
+		{"admin", `{"renameCollection": "d.c", "to": "config.transactions", "dropTarget": true}`, 20},
+		{"config", `{"delete": "transactions", "deletes": [{"q": {}, "limit": 0}]}`, 0},
+		{"config", `{"insert": "mine", "documents": [{"_id": 1}]}`, 0},
+	} {
+		if got := n.code(tc.db, tc.cmd); got != tc.code {
+			t.Errorf("%s: code %d, want %d", tc.cmd, got, tc.code)
+		}
+	}
+	bulk := n.do("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`)
+	if bulk["code"] != int32(73) && bulk["nErrors"] != int32(1) {
+		t.Errorf("bulkWrite: %v", bulk)
+	}
+	// What a replayed oplog tells of another server's sessions is passed over.
+	n.ok("admin", `{"applyOps": [{"op": "i", "ns": "config.transactions", "o": {"_id": 7}}, {"op": "i", "ns": "d.c", "o": {"_id": 7}}]}`)
+	for db, coll := range map[string]string{"config": "transactions", "d": "c"} {
+		if got, want := len(n.first(db, `{"find": "`+coll+`", "filter": {"_id": 7}}`)), map[string]int{"config": 0, "d": 1}[db]; got != want {
+			t.Errorf("%s: %d documents, want %d", coll, got, want)
+		}
+	}
+}
+
+// What is no record of a session is passed over at the start, or known in part: then a statement that is not known is not
+// executed.
+func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *testNode {
+		srv, err := Open(Config{Dir: dir, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	}
+	n := open()
+	if err := n.srv.Initiate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	var cmd bson.D
+	if err := bson.UnmarshalExtJSON([]byte(`{`+testLSID+`}`), false, &cmd); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := bson.Marshal(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := cluster.ParseLSID(value.Lookup(raw, "lsid").Doc(), cluster.NoUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lsid := func(b byte) value.Value { id.ID[15] = b; return value.NewDocument(id.Doc()) }
+	text, one := value.NewString("x"), value.NewInt64(1)
+	statement := value.NewDocument(value.Doc(value.F("from", value.NewInt32(0)), value.F("to", value.NewInt32(0)), value.F("op", value.NewString(""))))
+	huge := value.NewDocument(value.Doc(value.F("from", value.NewInt32(0)), value.F("to", value.NewInt64(1<<31-1)), value.F("op", value.NewString("i"))))
+	number := value.F("txnNum", one)
+	for ns, docs := range map[string][][]byte{
+		transactionsNS: {
+			value.Doc(value.F("_id", text)), value.Doc(value.F("_id", lsid(1)), number, value.F("statements", value.NewArray(value.ArrayOf(statement)))),
+			value.Doc(value.F("_id", lsid(3)), number, value.F("statements", value.NewArray(value.ArrayOf(huge)))),
+			value.Doc(value.F("_id", lsid(4)), number, value.F("statements", text), value.F("lastWriteOpTime", text), value.F("lastWriteDate", text)),
+			value.Doc(value.F("_id", lsid(5)), value.F("txnNum", text)), value.Doc(value.F("_id", lsid(6)), number, value.F("statements", value.NewArray(value.ArrayOf(text)))),
+		},
+		preparedNS:        {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
+		txnCoordinatorsNS: {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
+	} {
+		for _, doc := range docs {
+			if err := n.srv.Node.putDoc(context.Background(), ns, doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := n.srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = open()
+	defer n.srv.Close()
+	runSteps(t, n, []step{
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 217},
+		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 2), 0},
+	})
+}
+
+// A primary that could not open again what it had promised to commit told its log, and took writes of others to the same
+// documents. It must not be writable before it has.
+func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
+	m := newTestMembers(t, 300*time.Millisecond)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	id := preparedID(n.sessionDoc(), 1, 0)
+	missing := value.Doc(value.F("op", value.NewString("u")), value.F("ns", value.NewString("d.c")), value.F("o2", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))),
+		value.F("o", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))))
+	if err := n.srv.Node.putDoc(context.Background(), preparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
+		t.Fatal(err)
+	}
+	m.warned.Store(0)
+	n.ok("admin", `{"replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 5, "force": true}`)
+	for end := time.Now().Add(20 * time.Second); m.warned.Load() < 3; time.Sleep(time.Millisecond) {
+		for _, x := range m.nodes {
+			if x != n && x.srv.Repl.Writable() || time.Now().After(end) {
+				t.Fatalf("writable: %v, after %d tries to restore", x.srv.Repl.Writable(), m.warned.Load())
+			}
+		}
+	}
+}
+
+// sessionDoc is the tests' usual session as it is stored.
+func (n *testNode) sessionDoc() []byte {
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1000}]}`, 1))
+	n.srv.Node.retries.mu.Lock()
+	defer n.srv.Node.retries.mu.Unlock()
+	for _, s := range n.srv.Node.retries.mu.sessions {
+		return s.lsid
+	}
+	return nil
+}

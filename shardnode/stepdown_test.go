@@ -1,0 +1,25 @@
+package shardnode
+
+import "testing"
+
+// A step-down interrupts writes that wait, lets no new one in, and the primary-only services begin again after it.
+func TestSteppingDownAlone(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("admin", `{"replSetStepDown": 60, "force": true}`)
+	reply := n.do("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	if reply["code"] != int32(10107) || reply["topologyVersion"] == nil {
+		t.Errorf("a write after the step-down: %v", reply)
+	}
+	n.srv.Node.Services.Each(func(name, state string) {
+		if state != "paused" {
+			t.Errorf("%s is %s", name, state)
+		}
+	})
+	n.ok("admin", `{"replSetFreeze": 0}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	n.srv.Node.Services.Each(func(name, state string) {
+		if state != "running" {
+			t.Errorf("%s is %s", name, state)
+		}
+	})
+}

@@ -1,0 +1,34 @@
+package storage
+
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// formatVersion is the version of what stands in a store: the keys that doc.go draws, the values behind them, the
+// entries of the replicated log. It grows with every change that an older binary would misread. Stores from before it was
+// written down are of version 1.
+const formatVersion = 1
+
+// checkFormat refuses a store that a newer binary has written, before anything of it is read, and notes the version in one that
+// has none. The note is in the journal before everything that is written later, so it needs no sync of its own.
+func (e *Engine) checkFormat() error {
+	key := metaKeyIn(identLocalMeta, metaFormat)
+	p, err := e.getMeta(key)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return e.guard(func() error { return e.db.Set(key, binary.BigEndian.AppendUint32(nil, formatVersion), pebble.NoSync) })
+	}
+	if len(p) != 4 {
+		return corrupt("the store's format version has %d bytes", len(p))
+	}
+	if v := binary.BigEndian.Uint32(p); v > formatVersion {
+		return mongoerr.Newf(mongoerr.MustUpgrade,
+			"The data files were written in format %d, and this version of shoal reads up to format %d: start a newer version on them", v, formatVersion)
+	}
+	return nil
+}

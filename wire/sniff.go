@@ -1,0 +1,62 @@
+package wire
+
+import (
+	"strconv"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// ForeignError is the beginning of another protocol on a connection, which is closed.
+type ForeignError struct {
+	Err *mongoerr.Error // as the log has it
+}
+
+func (e *ForeignError) Error() string { return e.Err.Message }
+
+var (
+	errTLS  = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "SSL handshake received but server is started without SSL support")}
+	errHTTP = &ForeignError{mongoerr.New(mongoerr.ProtocolError, "Client sent an HTTP request over a native MongoDB connection")}
+)
+
+const httpText = "It looks like you are trying to access MongoDB over HTTP on the native driver port.\r\n"
+
+var httpReply = []byte("HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: " +
+	strconv.Itoa(len(httpText)) + "\r\n\r\n" + httpText)
+
+// sniff looks at the first bytes of a connection, four or more. What is no message of ours is an error; c.in.spoken stays
+// false while it takes more bytes to tell.
+func (c *Conn) sniff(head []byte) error {
+	switch string(head[:4]) {
+	case "GET ", "HEAD", "POST", "PUT ", "OPTI", "DELE", "PATC", "CONN", "PRI ": // no length of a message
+		c.out.mu.Lock()
+		_, _ = writeSocket(c.fd, httpReply) // fits a new connection's buffer
+		c.out.mu.Unlock()
+		return errHTTP
+	}
+	if head[0] == tlsHandshake && head[1] == tlsMajor {
+		if c.gc.InboundBuffered() < headerLen {
+			return nil // a message of 790 bytes or some more begins like this
+		}
+		if b, err := c.gc.Peek(headerLen); err == nil && isClientHello(b) {
+			return errTLS
+		}
+	}
+	c.in.spoken = true
+	return nil
+}
+
+const (
+	tlsHandshake   = 0x16
+	tlsMajor       = 3
+	tlsClientHello = 1
+)
+
+// isClientHello tells the record of TLS that begins a connection (RFC 8446: 4 and 5.1) from the header of a message, whose
+// bytes 8 to 11 are those of responseTo, and 12 to 15 an opcode.
+func isClientHello(b []byte) bool {
+	switch ReadHeader(b).OpCode {
+	case OpQuery, OpMsg, OpCompressed:
+		return false
+	}
+	return b[5] == tlsClientHello && b[9] == tlsMajor
+}
