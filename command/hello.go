@@ -30,6 +30,9 @@ type Topology struct {
 	Refuse func() error
 	// Tail appends the role's fields behind the limits.
 	Tail func(dst []byte) []byte
+	// CatchUp raises the counter where the node knows that it is no primary any more and hello does not say so yet; nil for
+	// a node whose hello never lags.
+	CatchUp func()
 
 	mu struct {
 		sync.Mutex
@@ -107,6 +110,15 @@ func (t *Topology) appendVersion(dst []byte) []byte {
 	dst = value.Append(dst, "processId", value.NewObjectID(t.ProcessID))
 	dst = value.Append(dst, "counter", value.NewInt64(counter))
 	return value.End(dst, m)
+}
+
+// appendErrorVersion adds topologyVersion to an error that says that the node is not primary. A client that has heard from a
+// hello of this version that it is one would take the error for old news, and stay.
+func (t *Topology) appendErrorVersion(dst []byte) []byte {
+	if t.CatchUp != nil {
+		t.CatchUp()
+	}
+	return t.appendVersion(dst)
 }
 
 // HelloSpec is the row of hello and its elder spellings.

@@ -167,7 +167,7 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		// The version is raised at each change of the member's state, so that clients can tell whether the error is news.
 		// A shutdown does not raise it: its errors are always news.
 		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary) {
-			dst = s.Topology.appendVersion(dst)
+			dst = s.Topology.appendErrorVersion(dst)
 		}
 		dst = appendError(dst, e, op)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -11,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxRetries is how often a call is sent again after its member failed it.
+// maxRetries is how often a call that may have run is sent again after its member failed it.
 const maxRetries = 3
 
 // Call implements cluster.Peer: the primary answers.
@@ -22,13 +23,12 @@ func (s *Set) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, er
 
 // CallOn implements cluster.SetPeer.
 func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Message, dst []byte) ([]byte, cluster.Peer, error) {
-	var failed *Server
-	var last error // of the last try: it tells more than that nobody is there for another
-	for try := 0; ; try++ {
-		srv, err := s.selectServer(ctx, p, failed)
+	var tries attempts
+	for {
+		srv, err := s.selectServer(ctx, p, tries.failed)
 		if err != nil {
-			if last != nil && mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference {
-				err = last
+			if tries.last != nil && mongoerr.CodeOf(err) == mongoerr.FailedToSatisfyReadPreference {
+				err = tries.last
 			}
 			return dst, nil, err
 		}
@@ -36,11 +36,12 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 		if p.OrPrimary() != cluster.ReadPrimary {
 			msg = withPreference(m, p)
 		}
-		out, sent, slow, err := s.call(ctx, p, try, srv, msg, dst)
-		if slow && (try == maxRetries || !repeatable(m)) {
-			return dst, nil, err
-		} else if slow {
-			failed, last = srv, err
+		out, sent, slow, err := s.call(ctx, p, tries.run, srv, msg, dst)
+		if slow {
+			if !repeatable(m) || !tries.mayRun() {
+				return dst, nil, err
+			}
+			tries.failed, tries.last = srv, err
 			continue
 		}
 		var reply []byte
@@ -54,12 +55,42 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 			return answer(out, reply, dst, err) // the caller's time is over: nothing is known of the member
 		}
 		s.failed(srv, reply, err)
-		untouched := reply == nil && !sent || reply != nil && refused(err) && !lookup(reply, "ok").Truthy()
-		if try >= maxRetries || !untouched && !repeatable(m) {
+		again := false
+		if untouched := reply == nil && !sent || reply != nil && refused(err) && !lookup(reply, "ok").Truthy(); untouched {
+			again = tries.untouched(ctx, s.timing().Select)
+		} else {
+			again = repeatable(m) && tries.mayRun()
+		}
+		if !again {
 			return answer(out, reply, dst, err)
 		}
-		failed, last = srv, err
+		tries.failed, tries.last = srv, err
 	}
+}
+
+// attempts counts how often one call failed.
+type attempts struct {
+	run    int // it may have run
+	none   int // it has not
+	since  time.Time
+	failed *Server // by the last attempt
+	last   error   // of that attempt: it tells more than that nobody is there for another
+}
+
+// mayRun counts an attempt that may have run and tells whether another is due.
+func (a *attempts) mayRun() bool {
+	a.run++
+	return a.run <= maxRetries
+}
+
+// untouched counts an attempt that has done nothing and tells whether another is due: as long as a call waits for a primary
+// at all. A member that is deposed may refuse calls before it tells its monitor, so these follow each other slower and slower.
+func (a *attempts) untouched(ctx context.Context, limit time.Duration) bool {
+	if a.none++; a.none == 1 {
+		a.since = time.Now()
+		return true
+	}
+	return time.Since(a.since) < limit && cluster.Backoff(ctx, a.none-2) == nil
 }
 
 // call sends to one member. slow tells that it took more than the preference has patience for: another may be sooner, and

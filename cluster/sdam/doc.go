@@ -8,7 +8,8 @@
 // The life of a call: Set.CallOn asks the topology for the members that the read preference allows and waits, within
 // bounds, where there is none; Network.Call sends. A reply that says that the member is no primary, or a connection
 // that fails, makes the member Unknown and has its monitor look at it at once, or wait for what it streams; what may be sent again without harm (see
-// repeatable) is sent again, to whoever is right by then.
+// repeatable) is sent again, to whoever is right by then. A call that was refused before it began is sent again for as long
+// as a call waits for a primary at all.
 //
 // Invariants
 //

@@ -109,6 +109,7 @@ type fakeMember struct {
 	counter int64
 	changed chan struct{}
 	fail    mongoerr.Code // the answer to the next command
+	refuse  int           // so many commands are refused as by a secondary, in the version of the last hello
 	lost    bool          // the next command runs, and its reply is lost
 	silent  bool          // paused: it takes what is sent, and answers nothing
 }
@@ -184,6 +185,11 @@ func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []
 		mem.fail = 0
 		return errorReply(dst, c), true, nil
 	}
+	if mem.refuse > 0 {
+		mem.refuse--
+		return append(dst, value.Doc(value.F("ok", value.NewDouble(0)), value.F("code", value.NewInt32(int32(mongoerr.NotWritablePrimary))),
+			value.F("errmsg", value.NewString("not primary")), value.F("topologyVersion", value.NewDocument(mem.version())))...), true, nil
+	}
 	pref, _ := cluster.ParseReadPreference(lookup(m.Body, "$readPreference").Doc())
 	if mem.kind != Primary && pref.OrPrimary() == cluster.ReadPrimary {
 		return errorReply(dst, mongoerr.NotWritablePrimary), true, nil
@@ -200,13 +206,16 @@ func (m *fakeMember) hello(host string) []byte {
 	for _, h := range m.hosts {
 		hosts = append(hosts, value.NewString(h))
 	}
-	version := value.Doc(value.F("processId", value.NewObjectID([12]byte{1})), value.F("counter", value.NewInt64(m.counter)))
 	return value.Doc(
 		value.F("isWritablePrimary", value.NewBool(m.kind == Primary)), value.F("secondary", value.NewBool(m.kind == Secondary)),
 		value.F("setName", value.NewString("rs")), value.F("setVersion", value.NewInt32(int32(len(m.hosts)))),
 		value.F("hosts", value.NewArray(value.ArrayOf(hosts...))), value.F("me", value.NewString(host)),
 		value.F("electionId", value.NewObjectID([12]byte{11: m.term})),
-		value.F("topologyVersion", value.NewDocument(version)), value.F("ok", value.NewDouble(1)))
+		value.F("topologyVersion", value.NewDocument(m.version())), value.F("ok", value.NewDouble(1)))
+}
+
+func (m *fakeMember) version() []byte {
+	return value.Doc(value.F("processId", value.NewObjectID([12]byte{1})), value.F("counter", value.NewInt64(m.counter)))
 }
 
 func command(name string, more ...value.Field) *wire.Message {
@@ -260,6 +269,40 @@ func TestCallsFollowElections(t *testing.T) {
 			if err != nil || at(reply) != c.want || time.Since(start) > c.wait {
 				t.Errorf("%s: %s answered after %v (%v), want %s within %v", c.name, at(reply), time.Since(start), err, c.want, c.wait)
 			}
+		}
+	})
+}
+
+// A primary that steps down refuses calls, more often than a call that may have run is sent again, before its hello tells: a call
+// that has done nothing waits that out, whatever it is, and one that nobody takes ends when waiting for a primary does.
+func TestRefusedCallsWait(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		for _, name := range []string{"insert", "find", "renameCollection"} {
+			f.mu.Lock()
+			f.members["a:1"].refuse = 10
+			f.mu.Unlock()
+			if reply, err := s.Call(t.Context(), command(name), nil); err != nil || at(reply) != "a:1" {
+				t.Errorf("%s: %s, %v", name, value.ShowDoc(reply), err)
+			}
+		}
+		f.mu.Lock()
+		f.members["a:1"].refuse = 1 << 30
+		f.mu.Unlock()
+		go func() { time.Sleep(2 * time.Second); f.elect("b:1") }()
+		if reply, err := s.Call(t.Context(), command("insert"), nil); err != nil || at(reply) != "b:1" {
+			t.Errorf("until another is elected: %s, %v", value.ShowDoc(reply), err)
+		}
+		f.mu.Lock()
+		f.members["b:1"].refuse = 1 << 30
+		f.calls = nil
+		f.mu.Unlock()
+		began := time.Now()
+		reply, err := s.Call(t.Context(), command("insert"), nil)
+		if code := mongoerr.CodeOf(memberError(reply)); err != nil || code != mongoerr.NotWritablePrimary {
+			t.Errorf("refused for ever: %s, %v", value.ShowDoc(reply), err)
+		}
+		if took := time.Since(began); took < DefaultTiming.Select || took > DefaultTiming.Select+time.Second || len(f.calls) > 200 {
+			t.Errorf("%d calls within %v", len(f.calls), took)
 		}
 	})
 }

@@ -110,6 +110,8 @@ func (r *Membership) roleChanged(c replication.RoleChange) {
 
 // publish makes a role visible to hello and to whoever asks, without the right to write.
 func (r *Membership) publish(c replication.RoleChange) *replState {
+	r.telling.Lock()
+	defer r.telling.Unlock()
 	for {
 		old := r.state.Load()
 		s := *old

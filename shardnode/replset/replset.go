@@ -37,6 +37,7 @@ type Membership struct {
 	state   atomic.Pointer[replState]
 	closing atomic.Bool // the process ends: hello says so
 	change  sync.Mutex  // one change of configuration or kind of set at a time
+	telling sync.Mutex  // held while the role changes and hello's version with it
 
 	mu struct {
 		sync.Mutex
@@ -111,6 +112,7 @@ const replsetNS = "local.system.replset"
 func New(n Node, c Config, o Options) *Membership {
 	r := &Membership{Name: c.Name, node: n, conf: c, opts: o}
 	r.state.Store(&replState{leader: replication.NoMember})
+	c.Topology.CatchUp = r.catchUp
 	return r
 }
 
@@ -164,12 +166,33 @@ func (r *Membership) becomeSingle(ctx context.Context, config *replication.SetCo
 func (r *Membership) setWritable(s *replState) {
 	up := *s
 	up.writable = true
-	if !r.state.CompareAndSwap(s, &up) {
-		return
+	r.telling.Lock()
+	current := r.state.CompareAndSwap(s, &up)
+	if current {
+		r.conf.Topology.Changed()
 	}
-	r.conf.Topology.Changed()
-	if r.OnPrimary != nil {
+	r.telling.Unlock()
+	if current && r.OnPrimary != nil {
 		r.OnPrimary()
+	}
+}
+
+// catchUp makes hello say that the member is not writable where the set knows that already and the member is yet to hear of
+// it: it is told in its turn, behind what other changes of its role have it do.
+func (r *Membership) catchUp() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	for {
+		old := r.state.Load() // before the set is asked: it may have become primary again since
+		if !old.writable || r.Name == "" || r.conf.Member.IsPrimary() {
+			return
+		}
+		s := *old
+		s.writable = false
+		if r.state.CompareAndSwap(old, &s) {
+			r.conf.Topology.Changed()
+			return
+		}
 	}
 }
 

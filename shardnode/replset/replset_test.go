@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -215,5 +216,52 @@ func TestCheckRole(t *testing.T) {
 				t.Errorf("%s, %s on %s: code %d, want %d", x.role, c.spec.Name, c.db, got, c.want)
 			}
 		}
+	}
+}
+
+// deposable is a set of one that may have deposed its member without having told it.
+type deposable struct {
+	replication.Set
+	deposed atomic.Bool
+}
+
+func (d *deposable) IsPrimary() bool { return !d.deposed.Load() && d.Set.IsPrimary() }
+
+// An error that says "not primary" never comes in a version in which hello says that the member is writable: clients would
+// take it for old news, and send the command to the same member again.
+func TestRefusalsAreNews(t *testing.T) {
+	r, _ := newMembership(t, &fakeNode{})
+	set := &deposable{Set: replication.NewSingle(r.conf.Engine)}
+	r.conf.Member.Switch(set)
+	if err := r.Initiate(t.Context(), replication.NewConfig("rs", "here:1")); err != nil {
+		t.Fatal(err)
+	}
+	s := r.conf.Service
+	s.Topology = r.conf.Topology
+	s.Topology.Describe = r.Describe
+	s.Table.Add(command.HelloSpec(s.Topology), command.Spec{Name: "write", Roles: command.All, NoAuth: true, API: true,
+		Run: func(_ *command.Op, dst []byte) ([]byte, error) { return dst, r.NotPrimary() }})
+	run := func(name string) (reply []byte, version int64) {
+		t.Helper()
+		m := &wire.Message{OpCode: wire.OpMsg, Body: value.Doc(value.F(name, value.NewInt32(1)), value.F("$db", value.NewString("admin")))}
+		reply = s.Run(nil, &command.Client{InProcess: true}, m, nil)
+		version, _ = value.Lookup(value.Lookup(reply, "topologyVersion").Doc(), "counter").AsInt64()
+		return reply, version
+	}
+	writable := func(hello []byte) bool { return value.Lookup(hello, "isWritablePrimary").Truthy() }
+	hello, before := run("hello")
+	if reply, _ := run("write"); !writable(hello) || !value.Lookup(reply, "ok").Truthy() {
+		t.Fatalf("%s; %s", value.ShowDoc(hello), value.ShowDoc(reply))
+	}
+	set.deposed.Store(true)
+	refused, version := run("write")
+	if value.Lookup(refused, "ok").Truthy() || version <= before {
+		t.Errorf("hello of version %d said that the member is writable; then %s", before, value.ShowDoc(refused))
+	}
+	if hello, now := run("hello"); writable(hello) || now != version {
+		t.Errorf("hello after an error of version %d: %s", version, value.ShowDoc(hello))
+	}
+	if _, again := run("write"); again != version {
+		t.Errorf("the version went from %d to %d without a change", version, again)
 	}
 }
