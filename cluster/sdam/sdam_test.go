@@ -112,6 +112,7 @@ type fakeMember struct {
 	refuse  int           // so many commands are refused as by a secondary, in the version of the last hello
 	lost    bool          // the next command runs, and its reply is lost
 	silent  bool          // paused: it takes what is sent, and answers nothing
+	busy    bool          // it answers nothing but hello
 }
 
 func newFakeSet(hosts ...string) *fakeSet {
@@ -171,7 +172,7 @@ func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []
 	}
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, host+":"+string(m.CommandName()))
-	if mem.silent {
+	if mem.silent || mem.busy {
 		f.mu.Unlock()
 		<-ctx.Done()
 		f.mu.Lock()
@@ -586,7 +587,7 @@ func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 func TestPatience(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		f.mu.Lock()
-		f.members["a:1"].silent, f.members["b:1"].silent = true, true
+		f.members["a:1"].busy, f.members["b:1"].busy = true, true
 		f.mu.Unlock()
 		p := &cluster.ReadPreference{Mode: cluster.ReadNearest, Patience: time.Second}
 		for range 5 {
@@ -602,7 +603,7 @@ func TestPatience(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		f.mu.Lock()
-		f.members["c:1"].silent = true
+		f.members["c:1"].busy = true
 		f.mu.Unlock()
 		if _, _, err := s.CallOn(ctx, p, command("find"), nil); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
 			t.Errorf("past the caller's own time: %v", err)
