@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -145,6 +146,15 @@ func (wc WriteConcern) Durable() bool {
 		return wc.J || wc.Majority
 	}
 	return wc.Majority
+}
+
+// ForSet is the concern as a replica set takes it.
+func (wc WriteConcern) ForSet() replication.WriteConcern {
+	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
+	if wc.Majority {
+		r.W = -1
+	}
+	return r
 }
 
 // Unacknowledged is w: 0.

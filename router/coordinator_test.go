@@ -45,10 +45,10 @@ func TestCoordinatorWhoseDecisionFailsGoesOn(t *testing.T) {
 		committed <- c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`, txnLSID))
 	}()
 	entered()
-	node := c.server["shard0"].Node
-	full := &fullSet{Set: node.Set}
+	docs := c.server["shard0"].Node.Docs
+	full := &fullSet{Set: docs.Set}
 	full.left.Store(3)
-	node.Set = full
+	docs.Set = full
 	c.point("shard0", "hangBeforeWritingDecision", false)
 	if r := <-committed; r["ok"] != 1.0 {
 		t.Errorf("the commit: %v", r)

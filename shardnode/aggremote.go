@@ -78,7 +78,7 @@ func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) 
 		return nil, err
 	}
 	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
-		return nil, mongoerr.New(mongoerr.Code(safeInt64(value.Lookup(e.Doc(), "code"))), value.Lookup(e.Doc(), "errmsg").Str())
+		return nil, mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(e.Doc(), "code"))), value.Lookup(e.Doc(), "errmsg").Str())
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		p.w.op.SetWriteConcernError(e)
@@ -186,7 +186,7 @@ func (r *remoteMerge) flush(ctx context.Context, doc []byte) error {
 	if ups := value.Values(value.Lookup(reply, "upserted").Doc()); len(ups) > 0 {
 		did.upserted = value.Lookup(ups[0].Doc(), "_id")
 	} else {
-		did.matched = safeInt64(value.Lookup(reply, "n"))
+		did.matched = value.SafeInt64(value.Lookup(reply, "n"))
 	}
 	if err := r.m.checkResult(did, doc); err != nil && r.m.failed == nil {
 		r.m.failed = err

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -165,7 +166,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		if _, err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns), false); err != nil {
 			return err
 		}
-		return w.commit(u, relaxed)
+		return w.commit(u, replication.Visible)
 	})
 	if err == nil {
 		w.finish()

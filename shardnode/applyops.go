@@ -1,10 +1,13 @@
 package shardnode
 
 import (
+	"strconv"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -96,7 +99,7 @@ func checkApplyOps(op *command.Op) error {
 
 func parseAppliedOp(i int, v value.Value) (o appliedOp, err error) {
 	if v.T != value.Document {
-		return o, command.WrongType("applyOps.applyOps."+itoa(i), v.T, command.TObject)
+		return o, command.WrongType("applyOps.applyOps."+strconv.Itoa(i), v.T, command.TObject)
 	}
 	kind, ns, obj := value.Lookup(v.Doc(), "op"), value.Lookup(v.Doc(), "ns"), value.Lookup(v.Doc(), "o")
 	switch {
@@ -151,7 +154,7 @@ func (n *Node) applyTogether(w *writeOp, ops []appliedOp) error {
 				return err
 			}
 		}
-		return w.commit(u, relaxed)
+		return w.commit(u, replication.Visible)
 	})
 }
 

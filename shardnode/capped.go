@@ -32,7 +32,7 @@ func cappedSize(op *command.Op) (int64, error) {
 	v := op.Arg("size")
 	size := int64(0)
 	if v.T.Numeric() {
-		size = safeInt64(v)
+		size = value.SafeInt64(v)
 	}
 	if size <= 0 {
 		return 0, badOption("Capped collection size must be greater than zero")
@@ -122,7 +122,7 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 	}
 	o.set("capped", value.NewBool(true))
 	o.set("size", shortInt(size))
-	return storage.CollectionSpec{NS: ns, Options: o.doc(), Unreplicated: unreplicated(ns)}
+	return storage.CollectionSpec{NS: ns, Options: o.doc(), Unreplicated: catalog.Unreplicated(ns)}
 }
 
 func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"bytes"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func (n *Node) clusterParamSpecs() []command.Spec {
 
 func (p *clusterParams) load(n *Node) error {
 	m := make(map[string][]byte)
-	err := n.eachDoc(clusterParamsNS, func(doc []byte) error {
+	err := n.Docs.Each(clusterParamsNS, func(doc []byte) error {
 		m[value.Lookup(doc, "_id").Str()] = doc
 		return nil
 	})
@@ -74,7 +75,7 @@ func (p *clusterParams) load(n *Node) error {
 
 func (p *clusterParams) store(m map[string][]byte) {
 	p.cur.Store(&m)
-	p.maxReadMS.Store(safeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
+	p.maxReadMS.Store(value.SafeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
 }
 
 // get is a parameter's value: the stored document with its name and time, or what it is before it is set.
@@ -106,7 +107,7 @@ func (n *Node) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error
 	case cmd.T == value.Array:
 		for i, v := range value.Values(cmd.Doc()) {
 			if v.T != value.String {
-				return dst, command.WrongType("getClusterParameter.getClusterParameter."+itoa(i), v.T, command.TString)
+				return dst, command.WrongType("getClusterParameter.getClusterParameter."+strconv.Itoa(i), v.T, command.TString)
 			}
 			names = append(names, v.Str())
 		}
@@ -201,7 +202,7 @@ func (n *Node) storeClusterParam(op *command.Op, name string, doc []byte) error 
 
 func (n *Node) putClusterParam(op *command.Op, name string, doc []byte) error {
 	p := &n.admin.cluster
-	if err := n.putDoc(op, clusterParamsNS, doc); err != nil {
+	if err := n.Docs.Put(op, clusterParamsNS, doc); err != nil {
 		return err
 	}
 	m := make(map[string][]byte)
@@ -223,7 +224,7 @@ func checkChangeStreamOptions(name string, doc []byte) ([]byte, error) {
 	switch {
 	case v.T == value.String && v.Str() == "off":
 	case v.T.Numeric() && v.AsFloat64() > 0:
-		v = value.NewInt64(safeInt64(v))
+		v = value.NewInt64(value.SafeInt64(v))
 	default:
 		return nil, bad
 	}
@@ -240,7 +241,7 @@ func checkChangeStreams(name string, doc []byte) ([]byte, error) {
 	case v.AsFloat64() < 1:
 		return nil, mongoerr.New(mongoerr.BadValue, "Expected a positive integer for 'expireAfterSeconds' field in changeStreams")
 	}
-	return value.Doc(value.F("expireAfterSeconds", value.NewInt64(safeInt64(v)))), onlyFields(name, doc, "expireAfterSeconds")
+	return value.Doc(value.F("expireAfterSeconds", value.NewInt64(value.SafeInt64(v)))), onlyFields(name, doc, "expireAfterSeconds")
 }
 
 func checkMaxTime(name string, doc []byte) ([]byte, error) {
@@ -251,7 +252,7 @@ func checkMaxTime(name string, doc []byte) ([]byte, error) {
 	if !v.T.Numeric() {
 		return nil, command.WrongType(name+".readOperations", v.T, command.TNumber)
 	}
-	ms := safeInt64(v)
+	ms := value.SafeInt64(v)
 	if ms < 0 || ms > 1<<31-1 {
 		return nil, mongoerr.Newf(mongoerr.BadValue, "BSON field 'readOperations' value must be >= 0 and <= 2147483647, actual value '%d'", ms)
 	}

@@ -127,7 +127,7 @@ func (m *collMod) parseIndex(op *command.Op) error {
 		return badOption("dryRun mode is only allowed to use with index unique conversion")
 	}
 	if !i.expire.IsMissing() {
-		sec := safeInt64(i.expire)
+		sec := value.SafeInt64(i.expire)
 		if sec < 0 {
 			return badOption("TTL index 'expireAfterSeconds' option cannot be less than 0")
 		}
@@ -143,7 +143,7 @@ func (m *collMod) parseCapped(*command.Op) error {
 			return err
 		}
 	}
-	if !m.cappedMax.IsMissing() && safeInt64(m.cappedMax) >= 1<<31 {
+	if !m.cappedMax.IsMissing() && value.SafeInt64(m.cappedMax) >= 1<<31 {
 		return mongoerr.New(mongoerr.BadValue, "max in a capped collection has to be < 2^31 or not set")
 	}
 	return nil
@@ -197,7 +197,7 @@ func (m *collMod) parseExpire(op *command.Op) error {
 		}
 		m.expire = v
 	case v.T.Numeric():
-		m.expire = value.NewInt64(safeInt64(v))
+		m.expire = value.NewInt64(value.SafeInt64(v))
 	default:
 		return command.WrongType("collMod.expireAfterSeconds", v.T, command.TStringInt)
 	}
@@ -405,11 +405,11 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 	}
 	if c.Capped {
 		if !m.cappedSize.IsMissing() {
-			o.set("size", shortInt(safeInt64(m.cappedSize)))
+			o.set("size", shortInt(value.SafeInt64(m.cappedSize)))
 		}
 		if !m.cappedMax.IsMissing() {
 			limit := value.Value{}
-			if v := safeInt64(m.cappedMax); v > 0 {
+			if v := value.SafeInt64(m.cappedMax); v > 0 {
 				limit = shortInt(v)
 			}
 			o.set("max", limit)
@@ -458,13 +458,13 @@ func (m *collMod) retune(t *tsOptions) error {
 	if rounding.IsMissing() && span.IsMissing() {
 		return nil
 	}
-	if rounding.IsMissing() != span.IsMissing() || safeInt64(rounding) != safeInt64(span) {
+	if rounding.IsMissing() != span.IsMissing() || value.SafeInt64(rounding) != value.SafeInt64(span) {
 		return badOption("Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' must be set to the same value")
 	}
-	if safeInt64(span) < t.span {
+	if value.SafeInt64(span) < t.span {
 		return badOption("Timeseries 'bucketMaxSpanSeconds' must be greater than or equal to the current value of %d", t.span)
 	}
-	t.granularity, t.span, t.rounding = "", safeInt64(span), safeInt64(rounding)
+	t.granularity, t.span, t.rounding = "", value.SafeInt64(span), value.SafeInt64(rounding)
 	return nil
 }
 

@@ -64,5 +64,5 @@ func stageScale(spec []byte) int64 {
 	if !v.T.Numeric() {
 		return 1
 	}
-	return min(max(safeInt64(v), 1), math.MaxInt32)
+	return min(max(value.SafeInt64(v), 1), math.MaxInt32)
 }

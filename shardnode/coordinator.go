@@ -82,10 +82,10 @@ func (d *commitDoc) Doc() []byte {
 }
 
 func readCommitDoc(doc []byte) (*commitDoc, error) {
-	id, decided := value.Lookup(doc, "_id"), subdoc(doc, "decision")
-	number, ok := value.Lookup(subdoc(doc, "_id"), "txnNumber").AsInt64()
+	id, decided := value.Lookup(doc, "_id"), value.LookupDoc(doc, "decision")
+	number, ok := value.Lookup(value.LookupDoc(doc, "_id"), "txnNumber").AsInt64()
 	d := &commitDoc{
-		lsid: subdoc(subdoc(doc, "_id"), "lsid"), number: number,
+		lsid: value.LookupDoc(value.LookupDoc(doc, "_id"), "lsid"), number: number,
 		decision: value.Lookup(decided, "decision").Str(), ts: storage.Timestamp(value.Lookup(decided, "commitTimestamp").TimestampU64()),
 	}
 	if _, err := cluster.ParseLSID(d.lsid, cluster.NoUser); err != nil || !ok {
@@ -99,7 +99,7 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 
 // commits are the entries of config.transaction_coordinators.
 func (m *migrations) commits() statedoc.Collection[*commitDoc] {
-	return statedoc.In(stateStore{m.n}, txnCoordinatorsNS, readCommitDoc)
+	return statedoc.In(m.n.Docs, txnCoordinatorsNS, readCommitDoc)
 }
 
 func (m *migrations) coordinatorSpec() command.Spec {
@@ -187,7 +187,7 @@ func (m *migrations) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 	if err := m.n.checkConcern(op, wc); err != nil {
 		return err
 	}
-	if err := m.n.Set.Await(op, min(ts, m.n.Engine.Visible()), replConcern(wc)); err != nil {
+	if err := m.n.Set.Await(op, min(ts, m.n.Engine.Visible()), wc.ForSet()); err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
 	return nil

@@ -140,7 +140,7 @@ func (c *newNamespace) parseClustered(op *command.Op) error {
 	switch {
 	case !op.Arg("max").IsMissing():
 		return mongoerr.New(6049204, "'max' cannot be used with clustered collections")
-	case !f[0].IsMissing() && safeInt64(f[0]) != 2:
+	case !f[0].IsMissing() && value.SafeInt64(f[0]) != 2:
 		return mongoerr.New(5979704, "Invalid clusteredIndex: the index version 'v' must be 2")
 	case !isIDKey(f[1].Doc()):
 		return mongoerr.Newf(mongoerr.InvalidIndexSpecificationOption, "The clusteredIndex option is only supported for key: {_id: 1}; got %s", value.ShowDoc(f[1].Doc()))
@@ -173,7 +173,7 @@ func (c *newNamespace) parseCapped(op *command.Op) error {
 			return err
 		}
 	}
-	if safeInt64(limit) >= 1<<31 {
+	if value.SafeInt64(limit) >= 1<<31 {
 		return mongoerr.New(mongoerr.BadValue, "max in a capped collection has to be < 2^31 or not set")
 	}
 	if !op.Bool("capped") {
@@ -186,8 +186,8 @@ func (c *newNamespace) parseCapped(op *command.Op) error {
 		return badOption("the 'size' field is required when 'capped' is true")
 	}
 	c.options.set("capped", value.NewBool(true))
-	c.options.set("size", shortInt(safeInt64(size)))
-	if m := safeInt64(limit); m > 0 {
+	c.options.set("size", shortInt(value.SafeInt64(size)))
+	if m := value.SafeInt64(limit); m > 0 {
 		c.options.set("max", shortInt(m))
 	}
 	return nil
@@ -307,7 +307,7 @@ func (c *newNamespace) parseExpire(op *command.Op) error {
 	if c.ts == nil && c.options["clusteredIndex"].IsMissing() {
 		return badOption("'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified")
 	}
-	sec := safeInt64(v)
+	sec := value.SafeInt64(v)
 	if err := checkExpireAfter(sec, op.Start.Unix()); err != nil {
 		return err
 	}
@@ -537,7 +537,7 @@ func (n *Node) stageNamespace(w *writeOp, u *storage.UnitOfWork, s *storage.Snap
 
 func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 	return storage.CollectionSpec{
-		NS: ns, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: unreplicated(ns),
+		NS: ns, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: catalog.Unreplicated(ns),
 		NoIDIndex: catalog.CollOf(ns) == "system.profile",
 	}
 }
@@ -557,7 +557,7 @@ func (n *Node) stageTimeseries(w *writeOp, u *storage.UnitOfWork, s *storage.Sna
 	}
 	if idx := c.ts.defaultIndex(); idx != nil {
 		if b.Collation != nil {
-			idx = appendField(idx, "collation", value.NewDocument(b.Collation))
+			idx = value.WithField(idx, "collation", value.NewDocument(b.Collation))
 		}
 		if _, err := u.CreateIndexes(b, [][]byte{idx}); err != nil {
 			return err
@@ -569,12 +569,6 @@ func (n *Node) stageTimeseries(w *writeOp, u *storage.UnitOfWork, s *storage.Sna
 	v := &view{ns: c.ns, on: catalog.CollOf(ns), pipeline: value.NewArray(c.ts.unpackStage()), collation: b.Collation}
 	v.doc = v.makeDoc()
 	return w.putView(u, s, v)
-}
-
-// appendField is doc with one field more.
-func appendField(doc []byte, name string, v value.Value) []byte {
-	out := append([]byte(nil), doc[:len(doc)-1]...)
-	return value.End(value.Append(out, name, v), 0)
 }
 
 // putView writes a view's document, over the one that is there.

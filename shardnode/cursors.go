@@ -312,7 +312,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	size := int64(-1)
 	if v := op.Arg("batchSize"); !v.IsMissing() {
-		if size = safeInt64(v); size < 0 {
+		if size = value.SafeInt64(v); size < 0 {
 			return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
 		}
 	}

@@ -133,7 +133,7 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, command.MissingField("dropDatabase.dropDatabase")
 	case !v.T.Numeric():
 		return dst, command.WrongType("dropDatabase.dropDatabase", v.T, command.TNumber)
-	case safeInt64(v) != 1:
+	case value.SafeInt64(v) != 1:
 		return dst, mongoerr.New(5255100, "Have to pass 1 as db parameter")
 	}
 	db := op.DB()

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
@@ -40,7 +41,7 @@ func checkEncryptedFields(doc []byte) error {
 		if v.T == value.Null {
 			continue
 		}
-		at := path + ".fields." + itoa(i)
+		at := path + ".fields." + strconv.Itoa(i)
 		if v.T != value.Document {
 			return command.WrongType(at, v.T, command.TObject)
 		}
@@ -144,7 +145,7 @@ func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string
 	}
 	switch queryType {
 	case "range":
-		if bits := rangeBits[kind]; bits != 0 && safeInt64(f[6]) >= bits {
+		if bits := rangeBits[kind]; bits != 0 && value.SafeInt64(f[6]) >= bits {
 			return "", mongoerr.Newf(8574000, "The field trimFactor must be less than the number of bits of the field's type, %d", bits)
 		}
 		return queryType, checkEncryptedRange(f[2], f[3], kind)
@@ -186,7 +187,7 @@ func checkEncryptedText(f []value.Value, kind string) error {
 			return mongoerr.Newf(need.code, "%s parameter is required for this query type", efQuery[need.i].Name)
 		}
 	}
-	if safeInt64(f[8]) > safeInt64(f[7]) {
+	if value.SafeInt64(f[8]) > value.SafeInt64(f[7]) {
 		return mongoerr.New(9783406, "strMinQueryLength cannot be greater than strMaxQueryLength")
 	}
 	return nil

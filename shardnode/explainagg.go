@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
@@ -184,7 +185,7 @@ func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]
 	}
 	for k, st := range value.Values(rest.Serialize().Doc()) {
 		var m int
-		dst, m = value.BeginKey(dst, value.Document, itoa(i+k))
+		dst, m = value.BeginKey(dst, value.Document, strconv.Itoa(i+k))
 		dst = append(dst, st.Doc()[4:len(st.Doc())-1]...)
 		if c := counts[k]; c != nil {
 			dst = c.append(dst)

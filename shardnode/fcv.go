@@ -41,7 +41,7 @@ func (n *Node) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 // storeFCV changes the version in admin.system.version and in the parameter that shows it.
 func (n *Node) storeFCV(op *command.Op, version string) error {
 	v := value.F("version", value.NewString(version))
-	if err := n.putDoc(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(fcvID)), v)); err != nil {
+	if err := n.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(fcvID)), v)); err != nil {
 		return err
 	}
 	n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
@@ -52,7 +52,7 @@ const fcvID = "featureCompatibilityVersion"
 
 // loadFCV takes up the stored version when the node opens.
 func (n *Node) loadFCV() error {
-	doc, err := n.getDoc("admin.system.version", value.NewString(fcvID))
+	doc, err := n.Docs.Get("admin.system.version", value.NewString(fcvID))
 	if err != nil || doc == nil || n.Params == nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 		if !ok {
 			break
 		}
-		if i := safeInt64(value.Lookup(doc, "n")); i != chunks {
+		if i := value.SafeInt64(value.Lookup(doc, "n")); i != chunks {
 			return dst, mongoerr.Newf(10040, "chunks out of order: expected %d, found %d", chunks, i)
 		}
 		data := value.Lookup(doc, "data")

@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
@@ -11,8 +10,6 @@ import (
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 func findSpec(n *Node) command.Spec {
 	return command.Spec{

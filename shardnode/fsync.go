@@ -73,7 +73,7 @@ func (f *fsyncLock) lock(ctx context.Context, n *Node, limit time.Duration) (cou
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.held == nil {
-		l := n.ddl.m.NewLocker()
+		l := n.locks.NewLocker()
 		l.SetTimeout(limit)
 		err := l.LockGlobal(ctx, lock.S)
 		if err == nil {

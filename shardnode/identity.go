@@ -52,7 +52,7 @@ func (s *ShardState) identityService(n *Node) replication.Service {
 
 // storeConfigHosts brings the stored identity up to date.
 func (s *ShardState) storeConfigHosts(ctx context.Context, n *Node) error {
-	doc, err := n.getDoc(identityNS, value.NewString("shardIdentity"))
+	doc, err := n.Docs.Get(identityNS, value.NewString("shardIdentity"))
 	if err != nil || doc == nil {
 		return err
 	}
@@ -62,5 +62,5 @@ func (s *ShardState) storeConfigHosts(ctx context.Context, n *Node) error {
 		return err
 	}
 	id.ConfigDB = conn
-	return n.putDoc(ctx, identityNS, id.doc())
+	return n.Docs.Put(ctx, identityNS, id.doc())
 }

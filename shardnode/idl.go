@@ -1,62 +1,13 @@
 package shardnode
 
 import (
-	"math"
-	"math/big"
-	"sort"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// safeInt64 is a number as the server's interface definitions take it for an integer: doubles are cut, decimals rounded
-// to even, NaN is 0, and what lies outside the range is its nearest end.
-func safeInt64(v value.Value) int64 {
-	if i, ok := v.AsInt64(); ok {
-		return i
-	}
-	f := v.AsFloat64()
-	if v.T == value.Decimal128 {
-		if i, ok := roundDecimal(v); ok {
-			return i
-		}
-	}
-	switch {
-	case math.IsNaN(f):
-		return 0
-	case f >= math.MaxInt64:
-		return math.MaxInt64
-	case f <= math.MinInt64:
-		return math.MinInt64
-	}
-	return int64(f)
-}
-
-// roundDecimal rounds a decimal to even, exactly; ok is false where it is no number or lies outside the range.
-func roundDecimal(v value.Value) (i int64, ok bool) {
-	coef, exp, class := v.NumberParts()
-	if class != 0 || exp >= 0 {
-		return 0, false
-	}
-	if exp < -80 {
-		return 0, true // far below a half, whatever the coefficient
-	}
-	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-exp)), nil)
-	q, r := new(big.Int).QuoRem(coef, unit, new(big.Int))
-	switch r.Abs(r).Lsh(r, 1).Cmp(unit) {
-	case 1:
-		q.Add(q, big.NewInt(int64(coef.Sign())))
-	case 0:
-		if q.Bit(0) == 1 {
-			q.Add(q, big.NewInt(int64(coef.Sign())))
-		}
-	}
-	return q.Int64(), q.IsInt64()
-}
 
 // parseFields reads a document inside a command's arguments by a table of its fields. The values come in the table's
 // order; null counts as not sent.
@@ -106,7 +57,7 @@ func oneOf(path string, v value.Value, allowed ...string) error {
 
 // inRange checks an integer argument.
 func inRange(path string, v value.Value, low, high int64) (int64, error) {
-	i := safeInt64(v)
+	i := value.SafeInt64(v)
 	if i < low {
 		return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= %d, actual value '%d'", path, low, i)
 	}
@@ -176,20 +127,6 @@ func noSuchCollection(ns string) error {
 // notOnView is what commands on collections answer for a view.
 func notOnView(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
-}
-
-// lockAll takes several namespaces, in order of name.
-func lockAll(op *command.Op, l *lock.Locker, mode lock.Mode, names []string) error {
-	sort.Strings(names)
-	for i, ns := range names {
-		if i > 0 && ns == names[i-1] {
-			continue
-		}
-		if err := l.LockCollection(op, catalog.DBOf(ns), ns, mode); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // indexSpec is an index's specification as listIndexes shows it.

@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +91,7 @@ func indexSpecs(op *command.Op) ([][]byte, error) {
 	ignore := op.Bool("ignoreUnknownIndexOptions")
 	for i, v := range value.Values(op.Req.Doc("indexes")) {
 		if v.T != value.Document {
-			return nil, command.WrongType("createIndexes.indexes."+itoa(i), v.T, command.TObject)
+			return nil, command.WrongType("createIndexes.indexes."+strconv.Itoa(i), v.T, command.TObject)
 		}
 		doc := v.Doc()
 		if ignore {
@@ -218,7 +219,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 	u := w.unit(s)
 	defer w.drop(u)
 	if ci.made {
-		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: unreplicated(ci.ns)}); err != nil {
+		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: catalog.Unreplicated(ci.ns)}); err != nil {
 			return nil, err
 		}
 	}
@@ -417,7 +418,7 @@ func indexesToDrop(c *catalog.Collection, ts *tsOptions, arg value.Value) (names
 		case v.T == value.Document && arg.T == value.Document:
 			idx, err = indexToDropByKey(c, ts, v.Doc())
 		default:
-			return nil, false, command.WrongType("dropIndexes.index."+itoa(i), v.T, command.TString)
+			return nil, false, command.WrongType("dropIndexes.index."+strconv.Itoa(i), v.T, command.TString)
 		}
 		if err != nil {
 			return nil, false, err

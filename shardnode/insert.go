@@ -145,7 +145,7 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 		raw[i] = docs[i].doc
 	}
 	for len(docs) > 0 {
-		wc := relaxed
+		wc := replication.Visible
 		if last {
 			wc = w.wc
 		}
@@ -177,7 +177,7 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 }
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
-func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
+func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
 		if txnOf(w.op) != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)

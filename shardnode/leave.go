@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -218,7 +219,7 @@ func (w *writeOp) discard(ctx context.Context, find func(*catalog.Snapshot) *cat
 		if err := u.DropCollection(c); err != nil {
 			return err
 		}
-		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replicationConcern{W: 1, MayLeave: true, Timeout: discardWait})
+		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replication.WriteConcern{W: 1, MayLeave: true, Timeout: discardWait})
 		return err
 	})
 }

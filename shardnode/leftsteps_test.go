@@ -242,7 +242,7 @@ func TestStepDownBetweenSteps(t *testing.T) {
 func TestTemporaryCollectionsGo(t *testing.T) {
 	m := newTestMembers(t, 400*time.Millisecond)
 	n := m.primary()
-	err := n.srv.Node.writeUnit(context.Background(), durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := n.srv.Node.Docs.WriteWith(context.Background(), replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.tmp", Options: value.Doc(value.F("temp", value.NewBool(true)))})
 		return err
 	})

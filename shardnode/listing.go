@@ -371,7 +371,7 @@ func clusteredSpec(c *catalog.Collection) []byte {
 	if v.T != value.Document {
 		return nil
 	}
-	return appendField(v.Doc(), "clustered", value.NewBool(true))
+	return value.WithField(v.Doc(), "clustered", value.NewBool(true))
 }
 
 var errNoIndexes = mongoerr.New(mongoerr.BadValue, "Must specify at least one index to create")

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -115,7 +116,7 @@ func (f *filling) takes(ms, span int64) bool {
 }
 
 // tryMeasurements is tryInsert for a time series collection.
-func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replicationConcern, stmt int) (done int, docErr, err error) {
+func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	for ; done < len(raw) && docErr == nil; done++ {
 		if value.Lookup(raw[done], t.fields.Time).T != value.DateTime {
 			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.fields.Time)
@@ -343,7 +344,7 @@ func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []
 		if u.Empty() {
 			return nil
 		}
-		return w.commit(u, relaxed)
+		return w.commit(u, replication.Visible)
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 
 	"context"
@@ -36,15 +37,17 @@ type memberNode struct{ n *Node }
 
 func (m memberNode) EnsureSystem(ctx context.Context) error { return m.n.ensureSystem(ctx) }
 
-func (m memberNode) ReadDoc(ns string, id value.Value) ([]byte, error) { return m.n.getDoc(ns, id) }
+func (m memberNode) ReadDoc(ns string, id value.Value) ([]byte, error) {
+	return m.n.Docs.Get(ns, id)
+}
 
 func (m memberNode) WriteDoc(ctx context.Context, ns string, doc []byte) error {
-	return m.n.writeUnit(ctx, replicationConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := collectionFor(s, u, ns)
+	return m.n.Docs.WriteWith(ctx, replication.WriteConcern{W: 1, J: true}, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(s, u, ns)
 		if err != nil {
 			return err
 		}
-		return putIn(s, u, c, doc)
+		return statedoc.PutIn(s, u, c, doc)
 	})
 }
 

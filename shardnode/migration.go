@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -201,7 +204,7 @@ func (m *migrations) writeDonorState(ctx context.Context, d *donor) error {
 		value.F("_id", value.NewBinary(4, d.id[:])), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
 		value.F("donorShardId", value.NewString(m.state.ID)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", d.rng.doc()),
 		value.F("preMigrationChunkVersion", value.NewDocument(d.version.Doc())))
-	if err := m.n.putDoc(ctx, coordinatorsNS, doc); err != nil {
+	if err := m.n.Docs.Put(ctx, coordinatorsNS, doc); err != nil {
 		return err
 	}
 	left := d.deletion()
@@ -243,7 +246,7 @@ func (m *migrations) hang(ctx context.Context, step int) error {
 	if m.n.Points == nil {
 		return nil
 	}
-	return m.n.Points.Register("moveChunkHangAtStep" + itoa(step)).Pause(ctx)
+	return m.n.Points.Register("moveChunkHangAtStep" + strconv.Itoa(step)).Pause(ctx)
 }
 
 // run clones, catches up, and commits. committed tells whether the config server took the new placement.
@@ -314,7 +317,7 @@ func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 	n := d.m.n
 	end := n.now().Add(time.Duration(n.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
 	for pause := migrationLockWait / 16; ; pause = min(2*pause, 2*migrationLockWait) {
-		locks := n.ddl.m.NewLocker()
+		locks := n.locks.NewLocker()
 		locks.SetTimeout(migrationLockWait)
 		err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X)
 		if err == nil {
@@ -333,7 +336,7 @@ func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 // announce tells the shard's secondaries that the placement is about to change.
 func (d *donor) announce(ctx context.Context) error {
 	id := value.NewBinary(4, d.id[:])
-	return d.m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return d.m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(placingNotice("announced", id, d.ns))
 		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a migration of "+d.ns+" is about to be committed")))})
 		return nil
@@ -447,7 +450,7 @@ func (m *migrations) decide(ctx context.Context, left *rangeDeletion, to string,
 	if committed {
 		decision = "committed"
 	}
-	if err := m.n.setFields(ctx, coordinatorsNS, left.id, value.F("decision", value.NewString(decision))); err != nil {
+	if err := m.n.Docs.SetFields(ctx, coordinatorsNS, left.id, value.F("decision", value.NewString(decision))); err != nil {
 		return err
 	}
 	shard, err := m.state.Registry.Shard(ctx, to)
@@ -474,7 +477,7 @@ func (m *migrations) decide(ctx context.Context, left *rangeDeletion, to string,
 // is pending, goes too. Both at once: repeated once the range had been deleted and had come back, the deletion would be of
 // live documents.
 func (m *migrations) conclude(ctx context.Context, left *rangeDeletion) error {
-	return m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(placingNotice("concluded", left.id, left.ns))
 		coordinators := s.Catalog().Lookup(coordinatorsNS)
 		if coordinators == nil {
@@ -491,7 +494,7 @@ func (m *migrations) conclude(ctx context.Context, left *rangeDeletion) error {
 			err = m.n.rangeDeletions().PutIn(s, u, left)
 		}
 		if err == nil {
-			err = putRecord(s, u, coordinators, left.id, nil)
+			err = statedoc.PutRecord(s, u, coordinators, left.id, nil)
 		}
 		return err
 	})
@@ -534,7 +537,7 @@ func (m *migrations) releaseAll() {
 // be on its way to the config server, or be done, and what is written here until that is known would be lost with the
 // range. m.mu is held.
 func (m *migrations) holdUndecided() error {
-	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
+	return m.n.Docs.Each(coordinatorsNS, func(doc []byte) error {
 		if !value.Lookup(doc, "decision").IsMissing() {
 			return nil
 		}

@@ -490,7 +490,7 @@ func gone(err error) bool {
 
 // recover decides the migrations whose coordinator documents were left behind.
 func (m *migrations) recover(op *command.Op) error {
-	return m.n.eachDoc(coordinatorsNS, func(doc []byte) error {
+	return m.n.Docs.Each(coordinatorsNS, func(doc []byte) error {
 		var id [16]byte
 		copy(id[:], value.Lookup(doc, "_id").Bytes())
 		m.mu.Lock()
@@ -499,7 +499,7 @@ func (m *migrations) recover(op *command.Op) error {
 		if running {
 			return nil // it will decide for itself
 		}
-		if now, err := m.n.getDoc(coordinatorsNS, value.Lookup(doc, "_id")); err != nil || now == nil {
+		if now, err := m.n.Docs.Get(coordinatorsNS, value.Lookup(doc, "_id")); err != nil || now == nil {
 			return err // it did, since the list was begun
 		}
 		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()

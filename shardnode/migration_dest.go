@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -33,7 +34,7 @@ type recipient struct {
 	rng  *keyRange
 	stop context.CancelFunc
 
-	throttle replicationConcern // of the clone's writes
+	throttle replication.WriteConcern // of the clone's writes
 
 	mu struct {
 		sync.Mutex
@@ -113,24 +114,24 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 
 // throttle reads what a migration asks each batch of documents to wait for: with secondaryThrottle, for one more member of
 // the recipient's set, or for the writeConcern that is given.
-func (n *Node) throttle(op *command.Op) (replicationConcern, error) {
+func (n *Node) throttle(op *command.Op) (replication.WriteConcern, error) {
 	if !op.Bool("secondaryThrottle") {
-		return relaxed, nil
+		return replication.Visible, nil
 	}
 	config := n.Repl.Config()
 	doc := op.Req.Doc("throttleConcern")
 	if doc == nil {
-		two := replicationConcern{W: 2, Timeout: throttleWait}
+		two := replication.WriteConcern{W: 2, Timeout: throttleWait}
 		if config == nil || config.CheckWriteConcern(two) != nil {
-			return relaxed, nil // a set of one has no secondary to wait for
+			return replication.Visible, nil // a set of one has no secondary to wait for
 		}
 		return two, nil
 	}
 	wc, err := command.ParseWriteConcern(doc)
 	if err == nil && config != nil {
-		err = config.CheckWriteConcern(replConcern(wc))
+		err = config.CheckWriteConcern(wc.ForSet())
 	}
-	return replConcern(wc), err
+	return wc.ForSet(), err
 }
 
 // throttleWait is how long a batch of a migration with secondaryThrottle waits for a secondary.
@@ -257,7 +258,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 		return err
 	}
 	n := r.m.n
-	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(r.ns)
 		if c != nil && c.UUID != r.uuid {
 			return mongoerr.Newf(mongoerr.InvalidUUID, "collection %s exists here with another UUID than the donor's", r.ns)
@@ -317,7 +318,7 @@ func (r *recipient) clone(ctx context.Context) error {
 // insertBatch stores documents of the clone, and waits for them to be where secondaryThrottle asks.
 func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 	var added int64
-	err := r.m.n.writeUnit(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := r.m.n.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		added = 0
 		u.SetFromMigrate()
 		for _, d := range docs {
@@ -373,7 +374,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		return 0, nil
 	}
 	var added int64
-	err = r.m.n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err = r.m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		added = 0
 		u.SetFromMigrate()
 		c := s.Catalog().Lookup(r.ns)

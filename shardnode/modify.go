@@ -145,7 +145,7 @@ func (n *Node) showMoved(op *command.Op, st *statement, err error) error {
 	if perr != nil {
 		return perr
 	}
-	return e.WithDetails(appendField(e.Details, "value", value.NewDocument(shown)))
+	return e.WithDetails(value.WithField(e.Details, "value", value.NewDocument(shown)))
 }
 
 // projectModified applies `fields` to the document that is returned.

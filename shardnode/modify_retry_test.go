@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -27,7 +28,7 @@ func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
 	}
 	image := append([]byte(nil), cur.Doc()...)
 	cur.Close()
-	if err := putIn(s, u, c, appendField(image, "held", value.NewBool(true))); err != nil {
+	if err := statedoc.PutIn(s, u, c, value.WithField(image, "held", value.NewBool(true))); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan any, 1)

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -176,7 +177,7 @@ func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
 	if len(kind) != 1 {
 		return m, false
 	}
-	m = movedWrite{stmt: int32(safeInt64(value.Lookup(note, "stmtId"))), op: kind[0], id: value.Lookup(note, "id").Clone()}
+	m = movedWrite{stmt: int32(value.SafeInt64(value.Lookup(note, "stmtId"))), op: kind[0], id: value.Lookup(note, "id").Clone()}
 	if img := value.Lookup(note, "image"); img.T == value.Document {
 		m.image = append([]byte(nil), img.Doc()...)
 	}
@@ -221,7 +222,7 @@ func (n *Node) runNoteMovedWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if t == nil || s == nil || s.parent == nil {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "_shardsvrNoteMovedWrite must be run in an internal transaction")
 	}
-	m := movedWrite{stmt: int32(safeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
+	m := movedWrite{stmt: int32(value.SafeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
 	if !m.id.IsMissing() {
 		m.op = 'i'
 	}
@@ -247,7 +248,7 @@ func (n *Node) keepMovedImage(ctx context.Context, t *openTxn, s *retrySession, 
 	if err := t.locks.LockCollection(ctx, catalog.DBOf(imagesNS), imagesNS, lock.IX); err != nil {
 		return err
 	}
-	return putIn(t.view, t.unit, c, imageRecord(t.view, s.parent, s.of, kind, image))
+	return statedoc.PutIn(t.view, t.unit, c, imageRecord(t.view, s.parent, s.of, kind, image))
 }
 
 // hasRun tells whether a statement of a txnNumber was executed.
@@ -272,7 +273,7 @@ func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) 
 	s := n.retries.mu.sessions[id]
 	n.retries.mu.Unlock()
 	executed := false
-	if number := safeInt64(op.Arg("number")); s != nil {
+	if number := value.SafeInt64(op.Arg("number")); s != nil {
 		for c := s.openChild(number); c != nil; c = s.openChild(number) {
 			if err := n.endChild(op, c); err != nil {
 				return dst, err
@@ -290,7 +291,7 @@ func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) 
 				return dst, err
 			}
 		}
-		executed = s.hasRun(number, int32(safeInt64(op.Arg("statement"))))
+		executed = s.hasRun(number, int32(value.SafeInt64(op.Arg("statement"))))
 	}
 	return value.Append(dst, "executed", value.NewBool(executed)), nil
 }

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 )
@@ -118,7 +119,7 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 		if !any {
 			return nil
 		}
-		return w.commit(u, relaxed)
+		return w.commit(u, replication.Visible)
 	})
 	if err != nil {
 		return err

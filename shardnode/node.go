@@ -17,14 +17,17 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/replset"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 )
 
 // Node is one data-bearing node.
 type Node struct {
 	Engine  *storage.Engine
 	Set     replication.Set
+	Docs    *statedoc.Docs // the documents of the node's own
 	Service *command.Service
 	Params  *cluster.Params
 	Points  *cluster.FailPoints // nil for none
@@ -52,10 +55,11 @@ type Node struct {
 
 	sharding atomic.Pointer[ShardState] // nil on a node that is no shard
 	cursors  cursorTable
+
 	metas    sync.Map // catalog.UUID → *collMeta
 	exec     *exec.Executor
 	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
-	ddl      ddlLocks
+	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
 	sizes    *counters
 	latency  latencyTable
 	admin    adminState
@@ -82,10 +86,11 @@ func New(o Options) *Node {
 	if n.now == nil {
 		n.now = time.Now
 	}
+	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set}
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
 	n.sizes.work.Init()
-	n.ddl.init()
+	n.locks = lock.NewManager()
 	n.register(o.Service.Table)
 	return n
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -107,7 +108,7 @@ func (o *outWriter) replaceSeries() error {
 			return err
 		}
 	}
-	return o.w.commit(u, relaxed)
+	return o.w.commit(u, replication.Visible)
 }
 
 // create makes the temporary collection.
@@ -118,7 +119,7 @@ func (o *outWriter) create(ns string) error {
 	return w.retry(func() error {
 		u := w.unit(nil)
 		defer u.Rollback()
-		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.doc(), Unreplicated: unreplicated(ns)})
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.doc(), Unreplicated: catalog.Unreplicated(ns)})
 		if err != nil {
 			return err
 		}
@@ -127,7 +128,7 @@ func (o *outWriter) create(ns string) error {
 				return err
 			}
 		}
-		return w.commit(u, relaxed)
+		return w.commit(u, replication.Visible)
 	})
 }
 

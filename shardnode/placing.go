@@ -59,7 +59,7 @@ func (n *Node) hearPlacing(notice []byte) {
 // loadPlacing reads what is stored of migrations, when the node opens and after a snapshot from another member.
 func (n *Node) loadPlacing() error {
 	open := make(map[string]string)
-	err := n.eachDoc(coordinatorsNS, func(doc []byte) error {
+	err := n.Docs.Each(coordinatorsNS, func(doc []byte) error {
 		open[string(value.Lookup(doc, "_id").Bytes())] = value.Lookup(doc, "nss").Str()
 		return nil
 	})

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -171,7 +174,7 @@ func (n *Node) loadPromises() error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	open := make(map[string]openPromise)
-	err := n.eachDoc(preparedNS, func(doc []byte) error {
+	err := n.Docs.Each(preparedNS, func(doc []byte) error {
 		if p, ok, _ := readPromise(doc); ok {
 			open[promiseKey(p.lsid, p.number)] = openPromise{}
 		}
@@ -289,10 +292,10 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 		parts = [][]byte{value.ArrayOf()}
 	}
 	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
-	err := n.writeUnit(op, durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := collectionFor(snap, u, preparedNS)
+	err := n.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(snap, u, preparedNS)
 		for i := 0; err == nil && i < len(parts); i++ {
-			err = putIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
+			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
 		}
 		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
 		u.Notice(promiseNotice("prepared", s.lsid, t.number, touchedField(t.unit.Collections())))
@@ -309,11 +312,11 @@ func preparedID(lsid []byte, number int64, part int) value.Value {
 }
 
 // forgetPromise removes the record of a prepared transaction.
-func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replicationConcern) error {
-	return n.writeUnit(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
+	return n.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(preparedNS)
 		for i := 0; c != nil && i < parts; i++ {
-			if err := putRecord(s, u, c, preparedID(lsid, number, i), nil); err != nil {
+			if err := statedoc.PutRecord(s, u, c, preparedID(lsid, number, i), nil); err != nil {
 				return err
 			}
 		}
@@ -331,8 +334,8 @@ type promise struct {
 
 // readPromise reads a part of a stored promise; ok is false for a document that is none.
 func readPromise(doc []byte) (p promise, ok bool, err error) {
-	id := subdoc(doc, "_id")
-	p.lsid = subdoc(id, "lsid")
+	id := value.LookupDoc(doc, "_id")
+	p.lsid = value.LookupDoc(id, "lsid")
 	number, isNumber := value.Lookup(id, "txnNumber").AsInt64()
 	if _, err := cluster.ParseLSID(p.lsid, cluster.NoUser); err != nil || !isNumber || value.Lookup(id, "part").IsMissing() {
 		return p, false, nil
@@ -349,7 +352,7 @@ func readPromise(doc []byte) (p promise, ok bool, err error) {
 // restorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
 func (n *Node) restorePrepared(ctx context.Context) error {
 	var promises []*promise
-	err := n.eachDoc(preparedNS, func(doc []byte) error {
+	err := n.Docs.Each(preparedNS, func(doc []byte) error {
 		part, ok, err := readPromise(doc)
 		if !ok {
 			n.warn("A document of "+preparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no promise", value.Show(value.Lookup(doc, "_id"))))
@@ -375,7 +378,7 @@ func (n *Node) restorePrepared(ctx context.Context) error {
 		s := known(n.retries.mu.sessions, p.lsid)
 		n.retries.mu.Unlock()
 		if s.number > p.number || s.number == p.number && s.txn != nil && s.txn.state == txnCommitted {
-			err = n.forgetPromise(ctx, p.lsid, p.number, len(p.parts), relaxed) // it was decided, and carried out
+			err = n.forgetPromise(ctx, p.lsid, p.number, len(p.parts), replication.Visible) // it was decided, and carried out
 		} else {
 			err = n.restore(ctx, s, p)
 		}
@@ -391,7 +394,7 @@ func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
 	s.begin(p.number)
 	base := n.Engine.Snapshot()
 	t := &openTxn{number: p.number, state: txnPrepared, started: n.now(), prepared: base.Timestamp(), parts: len(p.parts), base: base,
-		unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker(), readConcern: value.Doc()}
+		unit: n.Engine.NewUnitOfWork(base), locks: n.locks.NewLocker(), readConcern: value.Doc()}
 	s.txn, s.used, s.dirty = t, n.now(), true
 	s.enrol()
 	n.txns.started.Add(1)
@@ -410,7 +413,7 @@ func (t *openTxn) restoreOps(ctx context.Context, p *promise) error {
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
 			if err := t.restoreOp(ctx, i, v); err != nil {
-				return mongoerr.From(err).Prefix("prepared transaction " + itoa(int(p.number)) + " on session " + value.ShowDoc(p.lsid) + " cannot be restored: ")
+				return mongoerr.From(err).Prefix("prepared transaction " + strconv.Itoa(int(p.number)) + " on session " + value.ShowDoc(p.lsid) + " cannot be restored: ")
 			}
 		}
 	}
@@ -438,7 +441,7 @@ func (t *openTxn) restoreOp(ctx context.Context, i int, v value.Value) error {
 
 // commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds, and has room on
 // a full disk.
-func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationConcern) error {
+func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replication.WriteConcern) error {
 	t := s.txn
 	at := op.Arg("commitTimestamp")
 	if at.T != value.Timestamp {
@@ -471,7 +474,7 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replicationCon
 	if t.ts = ts; err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	_ = n.forgetPromise(ctx, s.lsid, t.number, t.parts, relaxed) // what it leaves, restorePrepared removes
+	_ = n.forgetPromise(ctx, s.lsid, t.number, t.parts, replication.Visible) // what it leaves, restorePrepared removes
 	return nil
 }
 
@@ -482,7 +485,7 @@ func (n *Node) reopen(ctx context.Context, s *retrySession) error {
 	t := s.txn
 	p := &promise{lsid: s.lsid, number: t.number}
 	for i := range t.parts {
-		doc, err := n.getDoc(preparedNS, preparedID(s.lsid, t.number, i))
+		doc, err := n.Docs.Get(preparedNS, preparedID(s.lsid, t.number, i))
 		if err != nil {
 			return err
 		}
@@ -508,7 +511,7 @@ func (n *Node) reopen(ctx context.Context, s *retrySession) error {
 // abortPrepared carries out the decision to abort: the record goes first, so that no restart takes the promise up again.
 func (n *Node) abortPrepared(op *command.Op, s *retrySession) error {
 	t := s.txn
-	if err := n.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.lsid, t.number, t.parts, durable); err != nil {
+	if err := n.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.lsid, t.number, t.parts, replication.Durable); err != nil {
 		return err
 	}
 	n.closeTxn(s, txnAborted)

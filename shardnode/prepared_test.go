@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -57,7 +58,7 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	commit := inTxn(`{"commitTransaction": 1, "commitTimestamp": {"$timestamp": {"t": 1, "i": 1}}}`, 1, false)
 	// A change of the catalog that no lock keeps out makes the unit fail, and so does its record while a part of it is missing.
 	change := func() {
-		if err := n.srv.Node.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if err := n.srv.Node.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			c := s.Catalog().Lookup("d.c")
 			_, err := u.SetCollectionOptions(c, c.Options, value.Doc(value.F("collMod", value.NewString("c"))), nil)
 			return err
@@ -66,12 +67,12 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 		}
 	}
 	var stored []byte
-	if err := n.srv.Node.eachDoc(preparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
+	if err := n.srv.Node.Docs.Each(preparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	ops := value.Values(value.Lookup(stored, "applyOps").Doc())
 	put := func(list ...value.Value) {
-		if err := n.srv.Node.putDoc(ctx, preparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
+		if err := n.srv.Node.Docs.Put(ctx, preparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -148,7 +149,7 @@ func (n *Node) createProfile(ctx context.Context, db string) error {
 	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, NoIDIndex: true, Options: value.Doc(
 		value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(profileSize)))})
 	if err == nil {
-		_, err = n.Set.Commit(ctx, u, relaxed)
+		_, err = n.Set.Commit(ctx, u, replication.Visible)
 	}
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 		return nil
@@ -252,7 +253,7 @@ func (n *Node) writeProfile(db string, doc []byte) {
 		return
 	}
 	if _, err := u.InsertMany(c, [][]byte{doc}, storage.NoInfo); err == nil {
-		_, _ = n.Set.Commit(ctx, u, relaxed) // a lost profile entry harms nobody
+		_, _ = n.Set.Commit(ctx, u, replication.Visible) // a lost profile entry harms nobody
 	}
 }
 

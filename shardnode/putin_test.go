@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -17,22 +19,22 @@ func TestSessionRecordsMeetEachOther(t *testing.T) {
 		return value.Doc(value.F("_id", value.NewInt32(id)), value.F("by", value.NewString(by)))
 	}
 	const ns = "config.met"
-	if err := node.putDoc(t.Context(), ns, record(0, "")); err != nil {
+	if err := node.Docs.Put(t.Context(), ns, record(0, "")); err != nil {
 		t.Fatal(err)
 	}
 	puts := []func(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) error{
 		func(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) error {
-			return putIn(s, u, s.Catalog().Lookup(ns), doc)
+			return statedoc.PutIn(s, u, s.Catalog().Lookup(ns), doc)
 		},
 		func(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) error {
-			return putRecord(s, u, s.Catalog().Lookup(ns), value.Lookup(doc, "_id"), doc)
+			return statedoc.PutRecord(s, u, s.Catalog().Lookup(ns), value.Lookup(doc, "_id"), doc)
 		},
 	}
 	for i, put := range puts {
 		id, tries := int32(i+1), 0
-		err := node.writeUnit(t.Context(), durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		err := node.Docs.WriteWith(t.Context(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			if tries++; tries == 1 {
-				if err := node.putDoc(t.Context(), ns, record(id, "first")); err != nil {
+				if err := node.Docs.Put(t.Context(), ns, record(id, "first")); err != nil {
 					return err
 				}
 			}
@@ -41,7 +43,7 @@ func TestSessionRecordsMeetEachOther(t *testing.T) {
 		if err != nil || tries != 2 {
 			t.Errorf("%d: %v after %d tries", i, err, tries)
 		}
-		doc, err := node.getDoc(ns, value.NewInt32(id))
+		doc, err := node.Docs.Get(ns, value.NewInt32(id))
 		if by := value.Lookup(doc, "by"); err != nil || by.T != value.String || by.Str() != "second" {
 			t.Errorf("%d: %s is there (%v)", i, value.ShowDoc(doc), err)
 		}

@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	hexcode "encoding/hex"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -306,7 +307,7 @@ func checkSettings(doc []byte) error {
 			}
 			for i, h := range hintList(v) {
 				if h.T != value.Document {
-					return command.WrongType(path+"."+itoa(i), h.T, command.TObject)
+					return command.WrongType(path+"."+strconv.Itoa(i), h.T, command.TObject)
 				}
 				if err := checkIndexHint(path, h.Doc()); err != nil {
 					return err

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -68,7 +69,7 @@ func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
 
 // rangeDeletions are the entries of config.rangeDeletions.
 func (n *Node) rangeDeletions() statedoc.Collection[*rangeDeletion] {
-	return statedoc.In(stateStore{n}, rangeDeletionsNS, readRangeDeletion)
+	return statedoc.In(n.Docs, rangeDeletionsNS, readRangeDeletion)
 }
 
 // orphanDocs is how many of a collection's documents here are known to be orphans.
@@ -257,7 +258,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (m *migrations) removeRecords(op *command.Op, uuid catalog.UUID, r *keyRange, rids []storage.RecordID, entry *value.Value) error {
-	return m.n.writeUnit(op, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return m.n.Docs.WriteWith(op, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.SetFromMigrate()
 		c := s.Catalog().LookupUUID(uuid)
 		if c == nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -200,7 +201,7 @@ func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target 
 	}
 	opts := optionsOf(c.Options)
 	opts.set("temp", value.NewBool(true))
-	spec := storage.CollectionSpec{NS: tmp, Options: opts.doc(), IDIndexSpec: idSpec, Unreplicated: unreplicated(tmp)}
+	spec := storage.CollectionSpec{NS: tmp, Options: opts.doc(), IDIndexSpec: idSpec, Unreplicated: catalog.Unreplicated(tmp)}
 	copied, err := n.copyInto(w, s, c, spec, specs)
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, 
 			return nil, err
 		}
 	}
-	if err := w.commit(u, relaxed); err != nil {
+	if err := w.commit(u, replication.Visible); err != nil {
 		return nil, err
 	}
 	made = w.catalog().Lookup(spec.NS)
@@ -296,7 +297,7 @@ func (n *Node) insertBatch(w *writeOp, id catalog.UUID, docs [][]byte) error {
 	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
 		return err
 	}
-	return w.commit(u, relaxed)
+	return w.commit(u, replication.Visible)
 }
 
 // discardCopy drops a copy that was not finished.

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -351,8 +352,8 @@ func (w *writeOp) replay(st *statement) (r result, ok bool) {
 
 // storedImage is the image that keepImage stored, nil for none.
 func (w *writeOp) storedImage() []byte {
-	doc, err := w.n.getDoc(imagesNS, value.NewDocument(w.session.lsid))
-	if err != nil || safeInt64(value.Lookup(doc, "txnNum")) != w.session.number {
+	doc, err := w.n.Docs.Get(imagesNS, value.NewDocument(w.session.lsid))
+	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != w.session.number {
 		return nil
 	}
 	return value.Lookup(doc, "image").Doc()
@@ -390,7 +391,7 @@ func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	if c == nil {
 		return nil // the node has only just begun: the table in memory serves
 	}
-	return putIn(s, u, c, imageRecord(s, w.session, w.session.number, w.imageKind, image))
+	return statedoc.PutIn(s, u, c, imageRecord(s, w.session, w.session.number, w.imageKind, image))
 }
 
 // imageRecord is the stored form of what a session's findAndModify answered.

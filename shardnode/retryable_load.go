@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -23,7 +23,7 @@ func (n *Node) loadRetries() error {
 	defer s.Release()
 	t := &n.retries
 	sessions := make(map[cluster.LogicalSessionID]*retrySession)
-	progress, err := n.getDoc(retryProgressNS, retryProgressID)
+	progress, err := n.Docs.Get(retryProgressNS, retryProgressID)
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (n *Node) loadRetries() error {
 	if gap {
 		cut = n.now() // what was cut off was written before
 	}
-	err = n.eachDoc(transactionsNS, func(doc []byte) error {
-		if s := known(sessions, subdoc(doc, "_id")); s != nil {
+	err = n.Docs.Each(transactionsNS, func(doc []byte) error {
+		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
 			if err := s.readRecord(doc); err != nil {
 				n.warn("A document of "+transactionsNS+" is no record of a session", err)
 				s.incomplete = true
@@ -112,7 +112,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 		made = value.Lookup(e.O, "_id")
 	}
 	for _, v := range stmts {
-		if id := int32(safeInt64(v)); !s.has(id) {
+		if id := int32(value.SafeInt64(v)); !s.has(id) {
 			s.ran(stmtRun{id, id, e.Op, made})
 		}
 	}
@@ -163,11 +163,11 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	written := len(records)
 	for len(records) > 0 {
 		batch := records[:min(len(records), 500)]
-		err := n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			c, err := collectionFor(s, u, transactionsNS)
+		err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			c, err := statedoc.CollectionFor(s, u, transactionsNS)
 			for _, r := range batch {
 				if err == nil {
-					err = putRecord(s, u, c, value.NewDocument(r.id), r.doc)
+					err = statedoc.PutRecord(s, u, c, value.NewDocument(r.id), r.doc)
 				}
 			}
 			return err
@@ -198,12 +198,12 @@ func (n *Node) flushRetries(ctx context.Context) error {
 
 // saveProgress stores the time up to which the table is written down.
 func (t *retryTable) saveProgress(ctx context.Context, n *Node) error {
-	err := n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := collectionFor(s, u, retryProgressNS)
+	err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(s, u, retryProgressNS)
 		if err != nil {
 			return err
 		}
-		return putRecord(s, u, c, retryProgressID, value.Doc(value.F("_id", retryProgressID), value.F("ts", t.flushed.Value())))
+		return statedoc.PutRecord(s, u, c, retryProgressID, value.Doc(value.F("_id", retryProgressID), value.F("ts", t.flushed.Value())))
 	})
 	if err == nil {
 		t.saved.Store(uint64(t.flushed))
@@ -230,14 +230,6 @@ func (s *retrySession) record(used time.Time) []byte {
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// subdoc is a field's document, nil where it is none.
-func subdoc(doc []byte, field string) []byte {
-	if v := value.Lookup(doc, field); v.T == value.Document {
-		return v.Doc()
-	}
-	return nil
-}
-
 // readRecord is the other way round. Of what is no record as much is taken as can be: its statements are not all known.
 func (s *retrySession) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
@@ -248,8 +240,8 @@ func (s *retrySession) readRecord(doc []byte) error {
 	if used := value.Lookup(doc, "lastWriteDate"); used.T == value.DateTime {
 		s.used = used.Time()
 	}
-	last := subdoc(doc, "lastWriteOpTime")
-	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: safeInt64(value.Lookup(last, "t"))}
+	last := value.LookupDoc(doc, "lastWriteOpTime")
+	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: value.SafeInt64(value.Lookup(last, "t"))}
 	if value.Lookup(doc, "state").Str() == "committed" {
 		s.txn, s.committed = &openTxn{number: s.number, state: txnCommitted, ts: s.last.TS}, true
 	}
@@ -286,24 +278,6 @@ func readRun(v value.Value) (r stmtRun, ok bool) {
 
 // maxRun bounds what one entry of a record can claim: no session has so many statements under one number.
 const maxRun = 10_000_000
-
-// putRecord replaces the document with an _id, or removes it where doc is nil.
-func putRecord(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, id value.Value, doc []byte) error {
-	rid, old, ok, err := s.FindByID(c, id)
-	if err != nil {
-		return err
-	}
-	rid, old = rid.Clone(), append([]byte(nil), old...)
-	switch {
-	case ok && doc == nil:
-		return u.Delete(c, rid, old, storage.NoInfo)
-	case ok:
-		return u.Update(c, rid, old, doc, storage.NoInfo)
-	case doc == nil:
-		return nil
-	}
-	return insertUnseen(u, c, doc)
-}
 
 // retryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
 // Transactions that are open when the node steps down end there.

@@ -269,7 +269,7 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
 	before := value.Doc(value.F("_id", retryProgressID), value.F("ts", storage.Timestamp(1).Value()))
-	if err := n.srv.Node.putDoc(context.Background(), retryProgressNS, before); err != nil {
+	if err := n.srv.Node.Docs.Put(context.Background(), retryProgressNS, before); err != nil {
 		t.Fatal(err)
 	}
 	n.forgetSessions()

@@ -37,7 +37,7 @@ func (n *Node) rwConcernSpecs() []command.Spec {
 }
 
 func (d *rwDefaults) load(n *Node) error {
-	doc, err := n.getDoc(settingsNS, rwDefaultsID)
+	doc, err := n.Docs.Get(settingsNS, rwDefaultsID)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error
 		cur.write = w
 	}
 	doc := n.rwDocument(&cur)
-	if err := n.putDoc(op, settingsNS, doc); err != nil {
+	if err := n.Docs.Put(op, settingsNS, doc); err != nil {
 		return dst, err
 	}
 	d.keep(n, doc)

@@ -94,7 +94,7 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 		txnCoordinatorsNS: {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
 	} {
 		for _, doc := range docs {
-			if err := n.srv.Node.putDoc(context.Background(), ns, doc); err != nil {
+			if err := n.srv.Node.Docs.Put(context.Background(), ns, doc); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -119,7 +119,7 @@ func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 	id := preparedID(n.sessionDoc(), 1, 0)
 	missing := value.Doc(value.F("op", value.NewString("u")), value.F("ns", value.NewString("d.c")), value.F("o2", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))),
 		value.F("o", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))))
-	if err := n.srv.Node.putDoc(context.Background(), preparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
+	if err := n.srv.Node.Docs.Put(context.Background(), preparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
 		t.Fatal(err)
 	}
 	m.warned.Store(0)

@@ -6,6 +6,8 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -38,12 +40,12 @@ func (m *migrations) runSessionMods(op *command.Op, dst []byte) ([]byte, error) 
 	start, i := len(dst), 0
 	for i < len(d.mu.history) && len(dst)-start < maxTransfer {
 		rec := d.mu.history[i]
-		image, err := m.n.getDoc(imagesNS, value.Lookup(rec, "_id"))
+		image, err := m.n.Docs.Get(imagesNS, value.Lookup(rec, "_id"))
 		if err != nil {
 			return dst, err
 		}
-		if image != nil && safeInt64(value.Lookup(image, "txnNum")) == safeInt64(value.Lookup(rec, "txnNum")) {
-			rec = appendField(rec, "image", value.NewDocument(image))
+		if image != nil && value.SafeInt64(value.Lookup(image, "txnNum")) == value.SafeInt64(value.Lookup(rec, "txnNum")) {
+			rec = value.WithField(rec, "image", value.NewDocument(image))
 		}
 		dst = value.AppendIndex(dst, i, value.NewDocument(rec))
 		i++
@@ -99,12 +101,12 @@ func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
 			images = append(images, image)
 		}
 	}
-	return n.writeUnit(ctx, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		for ns, docs := range map[string][][]byte{transactionsNS: known, imagesNS: images} {
-			c, err := collectionFor(s, u, ns)
+			c, err := statedoc.CollectionFor(s, u, ns)
 			for _, doc := range docs {
 				if err == nil {
-					err = putIn(s, u, c, doc)
+					err = statedoc.PutIn(s, u, c, doc)
 				}
 			}
 			if err != nil {

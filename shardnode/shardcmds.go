@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -42,7 +43,7 @@ func (id *Identity) ConfigSet() string {
 
 // Identity reads the stored identity; ok is false on a node that belongs to no cluster.
 func (s *Server) Identity() (id Identity, ok bool, err error) {
-	doc, err := s.Node.getDoc(identityNS, value.NewString("shardIdentity"))
+	doc, err := s.Node.Docs.Get(identityNS, value.NewString("shardIdentity"))
 	if err != nil || doc == nil {
 		return id, false, err
 	}
@@ -77,7 +78,7 @@ func (s *Server) join(op *command.Op, doc []byte, join func(Identity) (*ShardSta
 			return mongoerr.Newf(mongoerr.IncompatibleShardingMetadata, "this node is shard %s of another cluster or name already", have.Shard)
 		}
 	} else {
-		if err := s.Node.putDoc(op, identityNS, id.doc()); err != nil {
+		if err := s.Node.Docs.Put(op, identityNS, id.doc()); err != nil {
 			return err
 		}
 	}
@@ -112,12 +113,12 @@ func (m *migrations) runCreateParticipant(op *command.Op, dst []byte) ([]byte, e
 	if !ok {
 		return dst, mongoerr.New(mongoerr.InvalidUUID, "uuid is no UUID")
 	}
-	unlock, err := m.n.lockCollection(op, ns, lock.X)
+	unlock, err := m.n.locks.Collection(op, ns, lock.X)
 	if err != nil {
 		return dst, err
 	}
 	defer unlock()
-	return dst, m.n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return dst, m.n.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(ns)
 		if c != nil && c.UUID != uuid {
 			// What an interrupted drop left behind: this shard is not the database's primary, and no entry of the
@@ -168,9 +169,9 @@ func (m *migrations) runParticipantBlock(op *command.Op, dst []byte) ([]byte, er
 		m.state.forget(ns)
 		m.state.EndDDL(ns, id)
 	case "Writes", "ReadsAndWrites":
-		take := m.n.lockCollection
+		take := m.n.locks.Collection
 		if catalog.CollOf(ns) == "" {
-			take = m.n.lockDatabase
+			take = m.n.locks.Database
 		}
 		unlock, err := take(op, ns, lock.X)
 		if err != nil {
@@ -192,12 +193,12 @@ func (m *migrations) runRenameParticipant(op *command.Op, dst []byte) ([]byte, e
 	if !ok {
 		return dst, mongoerr.New(mongoerr.InvalidUUID, "sourceUUID is no UUID")
 	}
-	l := m.n.ddl.m.NewLocker()
+	l := m.n.locks.NewLocker()
 	defer l.UnlockAll()
-	if err := lockAll(op, l, lock.X, []string{from, to}); err != nil {
+	if err := l.LockCollections(op, lock.X, from, to); err != nil {
 		return dst, err
 	}
-	return dst, m.n.writeUnit(op, durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return dst, m.n.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
 		if target != nil && target.UUID == uuid {
 			return nil

@@ -19,7 +19,7 @@ type ownKeys struct{ n *Node }
 // LoadKeys implements cluster.KeyStore.
 func (k ownKeys) LoadKeys(context.Context) ([]cluster.SigningKey, error) {
 	var keys []cluster.SigningKey
-	err := k.n.eachDoc(keysNS, func(doc []byte) error {
+	err := k.n.Docs.Each(keysNS, func(doc []byte) error {
 		if value.Lookup(doc, "purpose").Str() != cluster.KeyPurpose {
 			return nil
 		}
@@ -32,7 +32,7 @@ func (k ownKeys) LoadKeys(context.Context) ([]cluster.SigningKey, error) {
 
 // InsertKey implements cluster.KeyStore.
 func (k ownKeys) InsertKey(ctx context.Context, key cluster.SigningKey) error {
-	return k.n.putDoc(ctx, keysNS, key.Doc())
+	return k.n.Docs.Put(ctx, keysNS, key.Doc())
 }
 
 // keyCheck is how often the primary looks whether the next key is due, unless keys live for less than four times that.

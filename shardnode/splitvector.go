@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -26,7 +27,7 @@ func (m *migrations) splitSpecs() []command.Spec {
 			Run: func(op *command.Op, dst []byte) ([]byte, error) {
 				db := op.Req.Cmd.Str()
 				m.state.Catalog.PurgeDatabase(db)
-				return dst, m.n.writeUnit(op, relaxed, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+				return dst, m.n.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 					u.Notice(placingNotice("dropped", value.NewString(db), db))
 					u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+db+" was dropped")))})
 					return nil

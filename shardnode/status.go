@@ -89,7 +89,7 @@ func (n *Node) fcvStatus() []byte {
 }
 
 func (n *Node) globalLockStatus() []byte {
-	readers, writers := n.ddl.m.Queued()
+	readers, writers := n.locks.Queued()
 	var active int64
 	n.Service.EachOp(func(*command.Op) { active++ })
 	return value.Doc(i64("totalTime", n.now().Sub(n.Service.Started).Microseconds()),
@@ -99,7 +99,7 @@ func (n *Node) globalLockStatus() []byte {
 
 // lockStatus counts acquisitions and waits by kind of resource and mode.
 func (n *Node) lockStatus() []byte {
-	st := n.ddl.m.Stats()
+	st := n.locks.Stats()
 	out, m := value.Begin(nil)
 	for _, k := range lock.Kinds() {
 		var acquires, waits, micros []value.Field

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -21,7 +22,7 @@ func (n *Node) ensureSystem(ctx context.Context) error {
 		}
 		u := n.Engine.NewUnitOfWork(nil)
 		defer u.Rollback()
-		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
 		if err != nil {
 			return err
 		}
@@ -30,7 +31,7 @@ func (n *Node) ensureSystem(ctx context.Context) error {
 				return err
 			}
 		}
-		_, err = n.Set.Commit(ctx, u, relaxed)
+		_, err = n.Set.Commit(ctx, u, replication.Visible)
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 			return nil
 		}

@@ -26,7 +26,7 @@ func (n *Node) temporaryService() replication.Service {
 		},
 		Run: func(ctx context.Context, _ int64) {
 			for _, c := range found {
-				err := n.writeUnit(ctx, relaxed, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+				err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 					if c := s.Catalog().LookupUUID(c.UUID); c != nil && c.Temp {
 						return u.DropCollection(c)
 					}

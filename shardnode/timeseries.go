@@ -75,7 +75,7 @@ func tsOptionsOf(doc []byte) *tsOptions {
 	return &tsOptions{
 		timeField: value.Lookup(doc, "timeField").Str(), metaField: value.Lookup(doc, "metaField").Str(),
 		granularity: value.Lookup(doc, "granularity").Str(),
-		span:        safeInt64(value.Lookup(doc, "bucketMaxSpanSeconds")), rounding: safeInt64(value.Lookup(doc, "bucketRoundingSeconds")),
+		span:        value.SafeInt64(value.Lookup(doc, "bucketMaxSpanSeconds")), rounding: value.SafeInt64(value.Lookup(doc, "bucketRoundingSeconds")),
 	}
 }
 
@@ -139,7 +139,7 @@ func (t *tsOptions) setSpan(rounding, span value.Value) error {
 		if !rounding.IsMissing() {
 			return badOption("Timeseries 'granularity' is not allowed to be set when 'bucketRoundingSeconds' is set")
 		}
-		if !span.IsMissing() && safeInt64(span) != implied {
+		if !span.IsMissing() && value.SafeInt64(span) != implied {
 			return badOption("Timeseries 'bucketMaxSpanSeconds' is not configurable to a value other than the default of %d for the provided granularity", implied)
 		}
 		t.span = implied
@@ -149,10 +149,10 @@ func (t *tsOptions) setSpan(rounding, span value.Value) error {
 		t.granularity, t.span = "seconds", granularities[0].span
 		return nil
 	}
-	if rounding.IsMissing() != span.IsMissing() || safeInt64(rounding) != safeInt64(span) {
+	if rounding.IsMissing() != span.IsMissing() || value.SafeInt64(rounding) != value.SafeInt64(span) {
 		return badOption("Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' must be set to the same value")
 	}
-	t.rounding, t.span = safeInt64(rounding), safeInt64(span)
+	t.rounding, t.span = value.SafeInt64(rounding), value.SafeInt64(span)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 			}
 		}
 		if v := value.Lookup(c.Options, "expireAfterSeconds"); v.T.Numeric() && c.Clustered {
-			m.expire(ctx, c, clusteredTTLFilter(c, now.Add(-time.Duration(safeInt64(v))*time.Second)), nil)
+			m.expire(ctx, c, clusteredTTLFilter(c, now.Add(-time.Duration(value.SafeInt64(v))*time.Second)), nil)
 		}
 	}
 	m.n.sizes.ttlPasses.Add(1)
@@ -113,5 +113,5 @@ func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter [
 	body := value.Doc(value.F("delete", value.NewString(c.Name())), value.F("deletes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(del...))))),
 		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))), value.F("$db", value.NewString(c.DB())))
 	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)
-	m.n.sizes.ttlDeleted.Add(safeInt64(value.Lookup(reply, "n")))
+	m.n.sizes.ttlDeleted.Add(value.SafeInt64(value.Lookup(reply, "n")))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -161,7 +162,7 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 		s.leaveParent()
 		return nil, err
 	}
-	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.ddl.m.NewLocker()}
+	t := &openTxn{number: op.Req.TxnNumber, started: n.now(), base: base, unit: n.Engine.NewUnitOfWork(base), locks: n.locks.NewLocker()}
 	t.locks.SetTimeout(time.Duration(n.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
 	t.readConcern, t.by, t.router = value.Doc(), op.Caller(), op.Client.Process()
 	if op.Req.ReadConcern != nil {
@@ -233,7 +234,7 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 	if err := n.checkConcern(op, wc); err != nil {
 		return err
 	}
-	concern := replConcern(wc)
+	concern := wc.ForSet()
 	s := n.retries.of(op)
 	switch t.state {
 	case txnCommitted:
@@ -263,7 +264,7 @@ func (n *Node) commitTxn(op *command.Op, t *openTxn) error {
 }
 
 // awaitCommitted waits for what the write concern asks of a transaction that has committed.
-func (n *Node) awaitCommitted(op *command.Op, t *openTxn, concern replicationConcern) {
+func (n *Node) awaitCommitted(op *command.Op, t *openTxn, concern replication.WriteConcern) {
 	op.AdvanceOperationTime(uint64(t.ts))
 	if err := n.Set.Await(op, t.ts, concern); err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
@@ -318,7 +319,7 @@ func (n *Node) settleTxn(s *retrySession, t *openTxn) {
 }
 
 // awaitCommitting is for a commit that is sent again before the first is decided.
-func (n *Node) awaitCommitting(op *command.Op, s *retrySession, t *openTxn, concern replicationConcern) error {
+func (n *Node) awaitCommitting(op *command.Op, s *retrySession, t *openTxn, concern replication.WriteConcern) error {
 	timedOut, err := t.left.await(op, concern.Timeout)
 	if err != nil {
 		return err
@@ -335,7 +336,7 @@ func (n *Node) awaitCommitting(op *command.Op, s *retrySession, t *openTxn, conc
 }
 
 // commitOpen commits the unit of a transaction that this node decides alone.
-func (n *Node) commitOpen(op *command.Op, s *retrySession, concern replicationConcern) error {
+func (n *Node) commitOpen(op *command.Op, s *retrySession, concern replication.WriteConcern) error {
 	t := s.txn
 	if t.ts = n.Engine.Visible(); !t.unit.Empty() {
 		concern.MayLeave = true

@@ -155,7 +155,7 @@ func TestTransactionsAndCatalogChanges(t *testing.T) {
 		{2, false, "admin", `{"commitTransaction": 1}`, 0, ""},
 		{0, false, "d", readAll, 0, `[ { _id: 1 } ]`},
 	})
-	unlock, err := n.srv.Node.lockCollection(n.srv.Service.Background(t.Context(), &command.Client{InProcess: true}), "d.c", lock.X)
+	unlock, err := n.srv.Node.locks.Collection(n.srv.Service.Background(t.Context(), &command.Client{InProcess: true}), "d.c", lock.X)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
@@ -9,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -207,7 +209,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 		st.arrayFilters = value.Values(v.Doc())
 		for i, f := range st.arrayFilters {
 			if f.T != value.Document {
-				return command.WrongType("update.updates.arrayFilters."+itoa(i), f.T, command.TObject)
+				return command.WrongType("update.updates.arrayFilters."+strconv.Itoa(i), f.T, command.TObject)
 			}
 		}
 	case "upsertSupplied":
@@ -263,7 +265,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	if r, done := w.replay(st); done {
 		return r, nil
 	}
-	wc := relaxed
+	wc := replication.Visible
 	if last {
 		wc = w.wc
 	}
@@ -303,7 +305,7 @@ func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec
 }
 
 // runOne is one attempt at a statement that changes at most one document.
-func (w *writeOp) runOne(ns string, st *statement, wc replicationConcern) (r result, err error) {
+func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) (r result, err error) {
 	s := w.snapshot()
 	defer s.Release()
 	q, err := w.newQuery(ns, st, s)
@@ -451,7 +453,7 @@ func (w *writeOp) clusterTime() uint64 {
 }
 
 // upsert inserts the document that a statement makes where nothing matched.
-func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replicationConcern) (r result, err error) {
+func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replication.WriteConcern) (r result, err error) {
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
 	if doc == nil {

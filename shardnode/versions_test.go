@@ -68,7 +68,7 @@ func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 		for len(conf.asked) > 0 {
 			<-conf.asked
 		}
-		held := node.ddl.m.NewLocker()
+		held := node.locks.NewLocker()
 		for _, ns := range []string{"d.c", "d.new"} {
 			if err := held.LockCollection(context.Background(), "d", ns, lock.X); err != nil {
 				t.Fatal(err)

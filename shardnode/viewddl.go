@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"bytes"
+	"strconv"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
@@ -29,7 +30,7 @@ func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 		case value.Document:
 			stages = append(stages, s)
 		default:
-			return nil, command.WrongType(path+"."+itoa(i), s.T, command.TObject)
+			return nil, command.WrongType(path+"."+strconv.Itoa(i), s.T, command.TObject)
 		}
 	}
 	return value.ArrayOf(stages...), nil

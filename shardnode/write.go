@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/shoaldb/shoal/command"
@@ -57,7 +58,7 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return &writeOp{n: n, op: op, wc: replConcern(wc), bypass: op.Bool("bypassDocumentValidation")}, nil
+	return &writeOp{n: n, op: op, wc: wc.ForSet(), bypass: op.Bool("bypassDocumentValidation")}, nil
 }
 
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
@@ -75,7 +76,7 @@ func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
 	if wc.Tags {
 		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
 	} else if c := n.Repl.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
-		if err := c.CheckWriteConcern(replConcern(wc)); err != nil {
+		if err := c.CheckWriteConcern(wc.ForSet()); err != nil {
 			op.SetWriteConcernError(mongoerr.From(err))
 		}
 	}
@@ -105,14 +106,6 @@ func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns st
 		err = w.enter(ns)
 	}
 	return w, ns, list, err
-}
-
-func replConcern(wc command.WriteConcern) replication.WriteConcern {
-	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
-	if wc.Majority {
-		r.W = -1
-	}
-	return r
 }
 
 // enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
@@ -151,7 +144,7 @@ func (w *writeOp) enterCollection(ns string) error {
 // lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
 func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
 	if w.wc.Timeout == 0 && txnOf(w.op) == nil {
-		return w.n.lockCollection(w.op, ns, lock.IX)
+		return w.n.locks.Collection(w.op, ns, lock.IX)
 	}
 	return w.lock(lock.IX, ns)
 }
@@ -159,16 +152,16 @@ func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
 // lock takes collections for the command, or for the rest of the transaction.
 func (w *writeOp) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
 	if t := txnOf(w.op); t != nil {
-		return func() {}, lockAll(w.op, t.locks, mode, names)
+		return func() {}, t.locks.LockCollections(w.op, mode, names...)
 	}
-	return w.locked(func(l *lock.Locker) error { return lockAll(w.op, l, mode, names) })
+	return w.locked(func(l *lock.Locker) error { return l.LockCollections(w.op, mode, names...) })
 }
 
 // locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
 // no longer for them than for the write concern.
 func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err error) {
 	for limit := w.wc.Timeout; ; limit *= 2 {
-		l := w.n.ddl.m.NewLocker()
+		l := w.n.locks.NewLocker()
 		if limit > 0 {
 			l.SetTimeout(limit)
 		}
@@ -203,9 +196,6 @@ func (w *writeOp) unlockCollection() {
 		w.unlock = nil
 	}
 }
-
-// relaxed is the concern of all commits of a command but its last: they only have to be visible.
-var relaxed = replication.WriteConcern{W: 1}
 
 // unit starts a unit of work of the command.
 func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
@@ -402,14 +392,12 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if err := w.n.mayCreate(w.op, ns); err != nil {
 		return nil, err
 	}
-	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: unreplicated(ns)})
+	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another has made it since s
 		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 	}
 	return c, err
 }
-
-func unreplicated(ns string) bool { return catalog.DBOf(ns) == "local" }
 
 // checkWritable refuses writes to namespaces that clients may not write.
 func checkWritable(op *command.Op, ns string) error {
@@ -464,7 +452,7 @@ func appendWriteErrors(dst []byte, errs []writeError) []byte {
 	dst, m := value.BeginKey(dst, value.Array, "writeErrors")
 	for i, e := range errs {
 		var dm int
-		dst, dm = value.BeginKey(dst, value.Document, itoa(i))
+		dst, dm = value.BeginKey(dst, value.Document, strconv.Itoa(i))
 		dst = value.Append(dst, "index", value.NewInt32(int32(e.index)))
 		dst = appendErrorFields(dst, e.err)
 		dst = value.End(dst, dm)
@@ -489,5 +477,3 @@ func checkBatch(n int) error {
 }
 
 var _ context.Context = (*command.Op)(nil)
-
-type replicationConcern = replication.WriteConcern

@@ -34,7 +34,7 @@ func (n *Node) writeBlockSpecs() []command.Spec {
 }
 
 func (b *writeBlock) load(n *Node) error {
-	doc, err := n.getDoc(writeBlockNS, value.NewString(""))
+	doc, err := n.Docs.Get(writeBlockNS, value.NewString(""))
 	if err != nil {
 		return err
 	}
@@ -112,10 +112,10 @@ func (n *Node) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, err
 	}
 	var err error
 	if on {
-		err = n.putDoc(op, writeBlockNS, value.Doc(value.F("_id", value.NewString("")), value.F("blockNewUserShardedDDL", value.NewBool(true)),
+		err = n.Docs.Put(op, writeBlockNS, value.Doc(value.F("_id", value.NewString("")), value.F("blockNewUserShardedDDL", value.NewBool(true)),
 			value.F("blockUserWrites", value.NewBool(true)), value.F(writeBlockedReason, value.NewString(reason))))
 	} else {
-		err = n.removeDoc(op, writeBlockNS, value.NewString(""))
+		err = n.Docs.Remove(op, writeBlockNS, value.NewString(""))
 	}
 	if err != nil {
 		return dst, err

@@ -34,7 +34,7 @@ var rooms = map[string]string{
 	"shardnode":          "wire query auth storage replication cluster command shardnode/exec shardnode/replset shardnode/statedoc",
 	"shardnode/exec":     "wire query storage cluster command",
 	"shardnode/replset":  "wire query storage replication cluster command",
-	"shardnode/statedoc": "query storage",
+	"shardnode/statedoc": "wire query storage replication",
 	"configsvr":          "wire query auth cluster command",
 	"router":             "wire query auth storage cluster command",
 	"console":            "wire query cluster command",

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/tidwall/btree"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // UUID identifies a collection for its whole life, renames included.
@@ -152,6 +153,9 @@ func DBOf(ns string) string {
 	}
 	return ns
 }
+
+// Unreplicated tells whether a namespace is the member's own: the set's log does not carry it.
+func Unreplicated(ns string) bool { return DBOf(ns) == "local" }
 
 // CollOf is the collection part of a namespace.
 func CollOf(ns string) string {

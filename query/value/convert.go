@@ -1,0 +1,65 @@
+package value
+
+import (
+	"math"
+	"math/big"
+)
+
+// LookupDoc is a field's document; nil where the field is none.
+func LookupDoc(doc []byte, field string) []byte {
+	if v := Lookup(doc, field); v.T == Document {
+		return v.Doc()
+	}
+	return nil
+}
+
+// WithField is a copy of doc with one field more.
+func WithField(doc []byte, name string, v Value) []byte {
+	out := append([]byte(nil), doc[:len(doc)-1]...)
+	return End(Append(out, name, v), 0)
+}
+
+// SafeInt64 is a number as the server's interface definitions take it for an integer: doubles are cut, decimals rounded
+// to even, NaN is 0, and what lies outside the range is its nearest end.
+func SafeInt64(v Value) int64 {
+	if i, ok := v.AsInt64(); ok {
+		return i
+	}
+	f := v.AsFloat64()
+	if v.T == Decimal128 {
+		if i, ok := roundDecimal(v); ok {
+			return i
+		}
+	}
+	switch {
+	case math.IsNaN(f):
+		return 0
+	case f >= math.MaxInt64:
+		return math.MaxInt64
+	case f <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(f)
+}
+
+// roundDecimal rounds a decimal to even, exactly; ok is false where it is no number or lies outside the range.
+func roundDecimal(v Value) (i int64, ok bool) {
+	coef, exp, class := v.NumberParts()
+	if class != 0 || exp >= 0 {
+		return 0, false
+	}
+	if exp < -80 {
+		return 0, true // far below a half, whatever the coefficient
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-exp)), nil)
+	q, r := new(big.Int).QuoRem(coef, unit, new(big.Int))
+	switch r.Abs(r).Lsh(r, 1).Cmp(unit) {
+	case 1:
+		q.Add(q, big.NewInt(int64(coef.Sign())))
+	case 0:
+		if q.Bit(0) == 1 {
+			q.Add(q, big.NewInt(int64(coef.Sign())))
+		}
+	}
+	return q.Int64(), q.IsInt64()
+}

@@ -1,0 +1,45 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// databaseOf is the database of a namespace.
+func databaseOf(ns string) string {
+	db, _, _ := strings.Cut(ns, ".")
+	return db
+}
+
+// Collection takes a collection, with the intents above it, and gives the function that lets it go.
+func (m *Manager) Collection(ctx context.Context, ns string, mode Mode) (unlock func(), err error) {
+	return m.take(func(l *Locker) error { return l.LockCollection(ctx, databaseOf(ns), ns, mode) })
+}
+
+// Database takes a whole database, as Collection does.
+func (m *Manager) Database(ctx context.Context, db string, mode Mode) (unlock func(), err error) {
+	return m.take(func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
+}
+
+func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
+	l := m.NewLocker()
+	if err := f(l); err != nil {
+		l.UnlockAll()
+		return nil, err
+	}
+	return l.UnlockAll, nil
+}
+
+// LockCollections takes several collections, each once, in order of name: whoever takes some of them too waits for the
+// first that both want, and nobody for each other.
+func (l *Locker) LockCollections(ctx context.Context, mode Mode, names ...string) error {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	for _, ns := range slices.Compact(names) {
+		if err := l.LockCollection(ctx, databaseOf(ns), ns, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
