@@ -99,3 +99,8 @@ func (c *Client) UUID() [16]byte {
 	}
 	return c.mu.uuid
 }
+
+// OwnClient is the client that a node's own work is done for.
+func OwnClient() *Client {
+	return &Client{InProcess: true, Internal: true, Own: true, Remote: "local", Started: time.Now()}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -89,8 +90,8 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	}
 	c.join = func(id, hosts string, servers ...*shardnode.Server) {
 		for _, s := range servers {
-			s.OnJoin(func(id shardnode.Identity) (*shardnode.ShardState, error) {
-				return shardnode.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
+			s.OnJoin(func(id migration.Identity) (*migration.ShardState, error) {
+				return migration.NewShardState(id.Shard, cluster.NewCatalog(c.confP), reg(), clock), nil
 			})
 		}
 		c.shards[id] = servers[0].Peer()

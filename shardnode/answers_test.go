@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -121,7 +122,7 @@ func TestPartialIndexOfATimeSeries(t *testing.T) {
 	if !strings.Contains(buckets, `partialFilterExpression: { meta.k: { $eq: 1 } }`) {
 		t.Errorf("the indexes of the buckets are %s", buckets)
 	}
-	m := &ttlMonitor{n: n.srv.Node, client: n.srv.Node.ownClient()}
+	m := &ttlMonitor{n: n.srv.Node, client: command.OwnClient()}
 	m.pass(t.Context())
 	if got := fmt.Sprint(n.first("d", `{"find": "ts", "projection": {"_id": 1}, "sort": {"_id": 1}}`)); got != "[{ _id: 2 } { _id: 3 }]" {
 		t.Errorf("after a pass there are %s", got)

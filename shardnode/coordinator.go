@@ -8,6 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -26,17 +28,60 @@ import (
 
 const txnCoordinatorsNS = "config.transaction_coordinators"
 
-// coordinators are those at work on a node.
+// coordinators are the two-phase commits that a node leads.
 type coordinators struct {
+	n     *Node
+	state *migration.ShardState
+	wg    sync.WaitGroup // those at work
+
 	mu struct {
 		sync.Mutex
+		ctx     context.Context // ends when the node steps down
 		running map[string]*coordinator
+	}
+}
+
+// newCoordinators leads no commit before the node steps up.
+func newCoordinators(n *Node, state *migration.ShardState) *coordinators {
+	m := &coordinators{n: n, state: state}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	m.mu.ctx, m.mu.running = ended, make(map[string]*coordinator)
+	return m
+}
+
+// recoverRetry is how long the recovery of commits waits that has failed.
+const recoverRetry = time.Second
+
+// service are the coordinators as a primary-only service: the commits that an earlier primary left are led on, and those under
+// way end with it.
+func (m *coordinators) service() replication.Service {
+	return replication.Service{
+		Name: "TransactionCoordinator",
+		StepUp: func(ctx context.Context, _ int64) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.mu.ctx = ctx
+			return nil
+		},
+		Run: func(ctx context.Context, _ int64) {
+			for m.recoverCoordinators() != nil {
+				select {
+				case <-time.After(recoverRetry):
+					continue
+				case <-ctx.Done():
+				}
+				break
+			}
+			<-ctx.Done()
+			m.wg.Wait() // none begins any more
+		},
 	}
 }
 
 // coordinator leads one commit.
 type coordinator struct {
-	m            *migrations
+	m            *coordinators
 	lsid         []byte
 	number       int64
 	participants []string
@@ -98,11 +143,11 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 }
 
 // commits are the entries of config.transaction_coordinators.
-func (m *migrations) commits() statedoc.Collection[*commitDoc] {
+func (m *coordinators) commits() statedoc.Collection[*commitDoc] {
 	return statedoc.In(m.n.Docs, txnCoordinatorsNS, readCommitDoc)
 }
 
-func (m *migrations) coordinatorSpec() command.Spec {
+func (m *coordinators) coordinatorSpec() command.Spec {
 	return command.Spec{
 		Name: "coordinateCommitTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
 		Fields: []command.Field{command.Req("participants", command.TArray)}, Run: m.runCoordinate,
@@ -110,7 +155,7 @@ func (m *migrations) coordinatorSpec() command.Spec {
 }
 
 // runCoordinate leads the commit of a transaction, or joins who does. Without participants it tells what became of one.
-func (m *migrations) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
+func (m *coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
 	if err := m.n.notPrimary(); err != nil {
 		return dst, err
 	}
@@ -179,7 +224,7 @@ func aborted(number int64) error {
 }
 
 // awaitDecision waits for what the client's write concern asks.
-func (m *migrations) awaitDecision(op *command.Op, ts storage.Timestamp) error {
+func (m *coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
 	if err != nil {
 		return err
@@ -195,7 +240,7 @@ func (m *migrations) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 
 // localOutcome is what this node knows of a transaction that it coordinates no more, or never did. A transaction that is
 // asked after and was never prepared is aborted; one that is prepared is decided elsewhere, and waited for.
-func (m *migrations) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (txnState, storage.Timestamp, error) {
+func (m *coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (txnState, storage.Timestamp, error) {
 	for {
 		state, ts, err := m.n.outcome(op, op.Req.TxnNumber)
 		if err != nil || !recovery || state == txnCommitted || state == txnAborted {
@@ -235,54 +280,44 @@ func coordinatorKey(lsid []byte, number int64) value.Value {
 	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number))))
 }
 
-func (m *migrations) coordinatorOf(lsid []byte, number int64) *coordinator {
-	c := &m.coordinators
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.running[string(coordinatorKey(lsid, number).Doc())]
+func (m *coordinators) coordinatorOf(lsid []byte, number int64) *coordinator {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.running[string(coordinatorKey(lsid, number).Doc())]
 }
 
 // startCoordinator sets a coordinator to work, or gives the one that is.
-func (m *migrations) startCoordinator(c *coordinator) *coordinator {
+func (m *coordinators) startCoordinator(c *coordinator) *coordinator {
 	key := string(coordinatorKey(c.lsid, c.number).Doc())
-	t := &m.coordinators
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if have := t.mu.running[key]; have != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have := m.mu.running[key]; have != nil {
 		return have
 	}
-	if t.mu.running == nil {
-		t.mu.running = make(map[string]*coordinator)
-	}
 	c.done = make(chan struct{})
-	m.mu.Lock()
 	ctx := m.mu.ctx
-	ended := ctx.Err() != nil
-	if !ended {
-		m.wg.Add(1)
-	}
-	m.mu.Unlock()
-	if ended {
+	if ctx.Err() != nil {
 		c.why = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "the node is no primary any more")
 		close(c.done)
 		return c
 	}
-	t.mu.running[key] = c
+	m.mu.running[key] = c
+	m.wg.Add(1)
 	go func() {
 		defer m.wg.Done()
 		if err := c.lead(storage.WithReserve(ctx)); err != nil && !c.commit {
 			c.why = err // the node stops, or is no primary any more: whoever is next goes on
 		}
-		t.mu.Lock()
-		delete(t.mu.running, key)
-		t.mu.Unlock()
+		m.mu.Lock()
+		delete(m.mu.running, key)
+		m.mu.Unlock()
 		close(c.done)
 	}()
 	return c
 }
 
 // recoverCoordinators goes on with the commits that an earlier run left.
-func (m *migrations) recoverCoordinators() error {
+func (m *coordinators) recoverCoordinators() error {
 	return m.commits().Each(func(d *commitDoc) error {
 		if d.stray.T != value.Missing {
 			m.n.warn("A document of "+txnCoordinatorsNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s names no transaction", value.Show(d.stray)))
@@ -368,7 +403,7 @@ func (c *coordinator) run(ctx context.Context) error {
 }
 
 // pause stops a coordinator while a fail point of that name is on.
-func (m *migrations) pause(ctx context.Context, name string) error {
+func (m *coordinators) pause(ctx context.Context, name string) error {
 	if m.n.Points == nil {
 		return nil
 	}
@@ -465,7 +500,7 @@ func (c *coordinator) each(f func(i int, shard string)) {
 
 // removed tells whether a shard that the registry does not know is none of the cluster's any more. The registry may have
 // asked a member of the config server that is behind.
-func (m *migrations) removed(ctx context.Context, shard string) (bool, error) {
+func (m *coordinators) removed(ctx context.Context, shard string) (bool, error) {
 	docs, err := cluster.FindAll(ctx, m.state.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))),
 		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config"))))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
 )
 
 // step is a command and the error code it answers; 0 for success.
@@ -286,7 +288,7 @@ func TestTTL(t *testing.T) {
 	n.ok("d", `{"insert": "cl", "documents": [{"_id": {"$date": "2020-01-01T00:00:00Z"}}, {"_id": {"$date": "2099-01-01T00:00:00Z"}}]}`)
 	n.srv.Node.Services.StepDown() // the monitor's own passes end
 	n.srv.Node.now = func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-	m := ttlMonitor{n: n.srv.Node, client: n.srv.Node.ownClient()}
+	m := ttlMonitor{n: n.srv.Node, client: command.OwnClient()}
 	m.pass(context.Background())
 	got := strings.Join(n.first("d", `{"find": "c", "projection": {"_id": 1}}`), " ")
 	if want := "{ _id: 2 } { _id: 3 } { _id: 4 }"; got != want {

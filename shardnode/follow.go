@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -73,7 +74,7 @@ func (s *Server) joinStored() error {
 }
 
 // becomeShard gives the node its sharding state, once.
-func (s *Server) becomeShard(id Identity, join func(Identity) (*ShardState, error)) error {
+func (s *Server) becomeShard(id migration.Identity, join func(migration.Identity) (*migration.ShardState, error)) error {
 	s.joining.Lock()
 	defer s.joining.Unlock()
 	if s.Node.Sharding() != nil {

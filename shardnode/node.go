@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
@@ -53,8 +54,8 @@ type Node struct {
 
 	background func(func(life context.Context)) // runs what outlives its command; the server waits for it
 
-	sharding atomic.Pointer[ShardState] // nil on a node that is no shard
-	cursors  cursorTable
+	shard   *migration.Shard
+	cursors cursorTable
 
 	metas    sync.Map // catalog.UUID → *collMeta
 	exec     *exec.Executor
@@ -66,7 +67,6 @@ type Node struct {
 	retries  retryTable
 	txns     txnCounters
 	prepared preparedTxns
-	placing  placing
 	buckets  openBuckets
 	now      func() time.Time
 }
@@ -87,6 +87,7 @@ func New(o Options) *Node {
 		n.now = time.Now
 	}
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set}
+	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
 	n.sizes.work.Init()

@@ -15,6 +15,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
@@ -61,7 +62,7 @@ type Server struct {
 	Engine  *storage.Engine
 
 	again   chan struct{} // the follower is to read
-	joins   atomic.Pointer[func(Identity) (*ShardState, error)]
+	joins   atomic.Pointer[func(migration.Identity) (*migration.ShardState, error)]
 	joining sync.Mutex
 	local   *command.Client
 	life    context.Context // ends with stop
@@ -143,11 +144,6 @@ func Open(c Config) (*Server, error) {
 	return s, nil
 }
 
-// ownClient is who the node's own work is done for.
-func (n *Node) ownClient() *command.Client {
-	return &command.Client{InProcess: true, Internal: true, Own: true, Remote: "local", Started: time.Now()}
-}
-
 // noteDone counts operations, logs and profiles slow ones, and tells done of them where it is not nil.
 func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.Op, err error) {
 	return func(op *command.Op, err error) {
@@ -162,7 +158,7 @@ func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.O
 func (s *Server) Peer() cluster.Peer { return s.peer(s.local) }
 
 // OwnPeer is Peer for the server's own work, which reads on any member.
-func (s *Server) OwnPeer() cluster.Peer { return s.peer(s.Node.ownClient()) }
+func (s *Server) OwnPeer() cluster.Peer { return s.peer(command.OwnClient()) }
 
 func (s *Server) peer(c *command.Client) cluster.Peer {
 	return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {

@@ -62,9 +62,3 @@ func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) boo
 	}
 	return false
 }
-
-// Sharded implements Sharding.
-func (s *ShardState) Sharded(op *command.Op, ns string) bool {
-	info, err := s.Catalog.Collection(op, ns)
-	return err == nil && info.Map != nil
-}

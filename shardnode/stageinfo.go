@@ -147,7 +147,7 @@ func (n *Node) host() string { return n.Host }
 // appendShard adds the shard's name to a report of a node that is one: who reads through a router tells by it which
 // shard speaks.
 func (n *Node) appendShard(dst []byte) []byte {
-	if s := n.sharding.Load(); s != nil {
+	if s := n.shard.State(); s != nil {
 		dst = value.Append(dst, "shard", value.NewString(s.ID))
 	}
 	return dst

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -71,7 +72,7 @@ func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *tsOptions,
 			value.F("bucketsNs", value.NewString(c.NS)), value.F("bucketCount", shortInt(count)))))
 	} else {
 		dst = value.Append(dst, "count", shortInt(count))
-		dst = value.Append(dst, "numOrphanDocs", shortInt(n.orphanDocs(c)))
+		dst = value.Append(dst, "numOrphanDocs", shortInt(migration.OrphanDocs(n.Docs, c)))
 		if count > 0 {
 			dst = value.Append(dst, "avgObjSize", shortInt(size/count))
 		}

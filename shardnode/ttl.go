@@ -22,7 +22,7 @@ type ttlMonitor struct {
 const ttlTick = 500 * time.Millisecond
 
 func (n *Node) ttlService() replication.Service {
-	m := &ttlMonitor{n: n, client: n.ownClient()}
+	m := &ttlMonitor{n: n, client: command.OwnClient()}
 	return replication.Service{Name: "TTLMonitor", Run: m.loop}
 }
 

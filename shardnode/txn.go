@@ -64,6 +64,14 @@ func txnOf(op *command.Op) *openTxn {
 	return t
 }
 
+// ReadTime is the time that the transaction's statements read at, 0 where it has ended.
+func (t *openTxn) ReadTime() storage.Timestamp {
+	if t.base == nil {
+		return 0
+	}
+	return t.base.Timestamp()
+}
+
 // beginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.
 func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	if n.Repl == nil || n.Repl.Name == "" {

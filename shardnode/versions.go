@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -17,7 +18,7 @@ func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}
-	if err := waitCritical(op, n.versions(op, ns)); err != nil {
+	if err := migration.WaitCritical(op, n.versions(op, ns)); err != nil {
 		return err
 	}
 	if op.Req.Spec.Kind == command.Read && n.Engine.Catalog().Lookup(ns) == nil {
@@ -51,7 +52,7 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 	case name.T == value.String && catalog.CollOf(name.Str()) != "": // as of dataSize and renameCollection
 		ns = name.Str()
 	}
-	return waitCritical(op, n.versions(op, ns))
+	return migration.WaitCritical(op, n.versions(op, ns))
 }
 
 // lockVersioned takes collections exclusively for a command that changes the catalog, and compares the versions that it came
@@ -62,7 +63,7 @@ func (w *writeOp) lockVersioned(ns string, names ...string) (unlock func(), err 
 	}
 	if err = w.n.versions(w.op, ns); err != nil {
 		unlock()
-		return nil, waitCritical(w.op, err)
+		return nil, migration.WaitCritical(w.op, err)
 	}
 	return unlock, nil
 }
@@ -150,7 +151,7 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (func(doc []byte) bool, error) 
 	if len(written) > 0 {
 		mine := owned
 		owned = func(doc []byte) bool {
-			return (mine == nil || mine(doc)) && !slices.ContainsFunc(written, func(r *keyRange) bool { return r.contains(doc) })
+			return (mine == nil || mine(doc)) && !slices.ContainsFunc(written, func(r *migration.KeyRange) bool { return r.Contains(doc) })
 		}
 	}
 	w.filtered, w.owned = c.UUID, owned
@@ -158,7 +159,7 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (func(doc []byte) bool, error) 
 }
 
 // written reads the ranges that are written already.
-func (w *writeOp) written(table *cluster.ChunkMap) ([]*keyRange, error) {
+func (w *writeOp) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
 	list := w.op.Req.Doc(writtenRanges)
 	if list == nil {
 		return nil, nil
@@ -166,13 +167,13 @@ func (w *writeOp) written(table *cluster.ChunkMap) ([]*keyRange, error) {
 	if table == nil {
 		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
 	}
-	var out []*keyRange
+	var out []*migration.KeyRange
 	for _, v := range value.Values(list) {
 		min, max := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max")
 		if min.T != value.Document || max.T != value.Document {
 			return nil, mongoerr.New(mongoerr.FailedToParse, "a range needs min and max")
 		}
-		out = append(out, newKeyRange(table.Key, min.Doc(), max.Doc()))
+		out = append(out, migration.NewKeyRange(table.Key, min.Doc(), max.Doc()))
 	}
 	return out, nil
 }
@@ -222,7 +223,7 @@ type Sharding interface {
 
 // Sharding is the node's place in a cluster; nil on a node that is no shard.
 func (n *Node) Sharding() Sharding {
-	if s := n.sharding.Load(); s != nil {
+	if s := n.shard.State(); s != nil {
 		return s
 	}
 	return nil

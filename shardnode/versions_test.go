@@ -11,6 +11,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -51,8 +52,8 @@ func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}]}`)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}`)
 	before := n.first("d", `{"listCollections": 1}`)
-	state := NewShardState("shard1", cluster.NewCatalog(conf), nil, n.srv.Clock)
-	node.sharding.Store(state)
+	state := migration.NewShardState("shard1", cluster.NewCatalog(conf), nil, n.srv.Clock)
+	node.shard.Become(state)
 	for _, s := range []struct{ db, cmd string }{
 		{"d", `{"drop": "c"}`},
 		{"d", `{"create": "new"}`},

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -138,7 +139,7 @@ func (w *writeOp) enterCollection(ns string) error {
 		return nil
 	}
 	w.unlockCollection()
-	return waitCritical(w.op, err)
+	return migration.WaitCritical(w.op, err)
 }
 
 // lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.

@@ -17,6 +17,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/router"
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -186,7 +187,7 @@ func newPorts(c *config) *ports {
 
 // joinable makes a data-bearing server a shard: at once where it belongs to a cluster already, else when it is added.
 func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d *directory, clock *cluster.VectorClock) error {
-	join := func(id shardnode.Identity) (*shardnode.ShardState, error) {
+	join := func(id migration.Identity) (*migration.ShardState, error) {
 		p := config
 		if p == nil { // the shard's own process: it signs with the cluster's keys from now on
 			var err error
@@ -195,7 +196,7 @@ func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d
 			}
 			s.FollowKeys(cluster.PeerKeys{Peer: p})
 		}
-		state := shardnode.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock)
+		state := migration.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock)
 		state.ConfigDB, state.ClusterID = id.ConfigDB, id.ClusterID
 		d.monitors.OnMove(func(set, _ string, _ int64) {
 			if set == id.ConfigSet() {

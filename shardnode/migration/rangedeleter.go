@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type rangeDeletion struct {
 	ns      string
 	uuid    catalog.UUID
 	donor   string
-	rng     *keyRange
+	rng     *KeyRange
 	pending bool
 	delayed bool              // it waits for orphanCleanupDelaySecs, and for the queries that began before the range left
 	since   storage.Timestamp // when it was decided, 0 while it is pending
@@ -61,20 +61,22 @@ func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
 	orphans, _ := value.Lookup(doc, "numOrphanDocs").AsInt64()
 	return &rangeDeletion{
 		id: value.Lookup(doc, "_id").Clone(), ns: value.Lookup(doc, "nss").Str(), uuid: uuid, donor: value.Lookup(doc, "donorShardId").Str(),
-		rng:     newKeyRange(key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc()),
+		rng:     NewKeyRange(key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc()),
 		pending: value.Lookup(doc, "pending").Truthy(), delayed: value.Lookup(doc, "whenToClean").Str() == "delayed",
 		since: storage.Timestamp(value.Lookup(doc, "timestamp").TimestampU64()), orphans: orphans,
 	}, nil
 }
 
 // rangeDeletions are the entries of config.rangeDeletions.
-func (n *Node) rangeDeletions() statedoc.Collection[*rangeDeletion] {
-	return statedoc.In(n.Docs, rangeDeletionsNS, readRangeDeletion)
+func rangeDeletions(store statedoc.Store) statedoc.Collection[*rangeDeletion] {
+	return statedoc.In(store, rangeDeletionsNS, readRangeDeletion)
 }
 
-// orphanDocs is how many of a collection's documents here are known to be orphans.
-func (n *Node) orphanDocs(c *catalog.Collection) (count int64) {
-	_ = n.rangeDeletions().Each(func(d *rangeDeletion) error {
+func (m *Manager) rangeDeletions() statedoc.Collection[*rangeDeletion] { return rangeDeletions(m.Docs) }
+
+// OrphanDocs is how many of a collection's documents on a node are known to be orphans.
+func OrphanDocs(docs *statedoc.Docs, c *catalog.Collection) (count int64) {
+	_ = rangeDeletions(docs).Each(func(d *rangeDeletion) error {
 		if !d.pending && d.uuid == c.UUID {
 			count += d.orphans
 		}
@@ -84,32 +86,32 @@ func (n *Node) orphanDocs(c *catalog.Collection) (count int64) {
 }
 
 // clearPending marks a range deletion as ready, to be carried out at once: nobody has ever read the range here.
-func (m *migrations) clearPending(ctx context.Context, id value.Value, orphans int64) error {
-	return m.n.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
+func (m *Manager) clearPending(ctx context.Context, id value.Value, orphans int64) error {
+	return m.rangeDeletions().Update(ctx, id, func(d *rangeDeletion) {
 		d.pending, d.delayed, d.orphans, d.since = false, false, orphans, m.today()
 	})
 }
 
 // today is the time as range deletions note it.
-func (m *migrations) today() storage.Timestamp {
-	return storage.TimestampOf(uint32(m.n.now().Unix()), 0)
+func (m *Manager) today() storage.Timestamp {
+	return storage.TimestampOf(uint32(m.Now().Unix()), 0)
 }
 
 // due is how long a range deletion has to wait yet.
-func (m *migrations) due(d *rangeDeletion) time.Duration {
+func (m *Manager) due(d *rangeDeletion) time.Duration {
 	if !d.delayed {
 		return 0
 	}
-	end := time.Unix(int64(d.since.Seconds())+m.n.Params.Int("orphanCleanupDelaySecs"), 0)
-	return max(0, end.Sub(m.n.now()))
+	end := time.Unix(int64(d.since.Seconds())+m.Params.Int("orphanCleanupDelaySecs"), 0)
+	return max(0, end.Sub(m.Now()))
 }
 
 // sweep carries out the range deletions whose time has come, and says when to look again, 0 for not before it is woken. A
 // query keeps the snapshot that it began with, so that no deletion takes anything from it; those that are delayed wait for
 // the queries nevertheless, so that whoever looks at the shard itself finds what they read.
-func (m *migrations) sweep(op *command.Op) (next time.Duration, err error) {
+func (m *Manager) sweep(op *command.Op) (next time.Duration, err error) {
 	m.state.readers.waiting.Store(false)
-	err = m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+	err = m.rangeDeletions().Each(func(d *rangeDeletion) error {
 		if d.pending || m.paused() != nil {
 			return nil
 		}
@@ -128,15 +130,15 @@ func (m *migrations) sweep(op *command.Op) (next time.Duration, err error) {
 }
 
 // paused is an error where the range deleter may not run.
-func (m *migrations) paused() error {
-	if m.n.Params.Bool("disableResumableRangeDeleter") {
+func (m *Manager) paused() error {
+	if m.Params.Bool("disableResumableRangeDeleter") {
 		return mongoerr.Newf(mongoerr.ResumableRangeDeleterDisabled, "the server parameter disableResumableRangeDeleter is true on shard %s, so that no range is deleted there", m.state.ID)
 	}
 	return nil
 }
 
 // deleteNow carries out a range deletion without looking at what it might wait for.
-func (m *migrations) deleteNow(op *command.Op, id value.Value) error {
+func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 	if err := m.pause(op, "suspendRangeDeletion"); err != nil {
 		return err
 	}
@@ -145,14 +147,14 @@ func (m *migrations) deleteNow(op *command.Op, id value.Value) error {
 
 // deleteRange carries out one range deletion, if it is still there: its reader may have it from a list that is old by
 // now. The range may have come back since, with documents that somebody else's deletion made way for.
-func (m *migrations) deleteRange(op *command.Op, id value.Value) error {
+func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {
 	case m.deleting <- struct{}{}:
 		defer func() { <-m.deleting }()
 	case <-op.Done():
 		return op.Err()
 	}
-	d, ok, err := m.n.rangeDeletions().Get(id)
+	d, ok, err := m.rangeDeletions().Get(id)
 	if err != nil || !ok || d.pending {
 		return err
 	}
@@ -160,11 +162,11 @@ func (m *migrations) deleteRange(op *command.Op, id value.Value) error {
 		return err
 	}
 	defer m.rangesChanged()
-	return m.n.rangeDeletions().Remove(op, id)
+	return m.rangeDeletions().Remove(op, id)
 }
 
 // rangesChanged wakes those who wait for a range deletion to be decided or carried out.
-func (m *migrations) rangesChanged() {
+func (m *Manager) rangesChanged() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.ranges != nil {
@@ -174,7 +176,7 @@ func (m *migrations) rangesChanged() {
 }
 
 // nextChange is closed by the next rangesChanged.
-func (m *migrations) nextChange() <-chan struct{} {
+func (m *Manager) nextChange() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.ranges == nil {
@@ -185,8 +187,8 @@ func (m *migrations) nextChange() <-chan struct{} {
 
 // removeRange deletes a range's documents, in units of a bounded size, whatever the collection is called by now. For an entry of config.rangeDeletions it pauses
 // between batches (rangeDeleterBatchSize, rangeDeleterBatchDelayMS) and notes in the entry how many documents are left.
-func (m *migrations) removeRange(op *command.Op, uuid catalog.UUID, r *keyRange, entry *value.Value) error {
-	s := m.n.Engine.Snapshot()
+func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, entry *value.Value) error {
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().LookupUUID(uuid)
 	if c == nil {
@@ -201,7 +203,7 @@ func (m *migrations) removeRange(op *command.Op, uuid catalog.UUID, r *keyRange,
 			if end = !scan.Next(); end {
 				break
 			}
-			if r.contains(scan.Doc()) {
+			if r.Contains(scan.Doc()) {
 				rids = append(rids, scan.RecordID().Clone())
 			}
 			if err := op.Check(); err != nil {
@@ -228,18 +230,18 @@ func (m *migrations) removeRange(op *command.Op, uuid catalog.UUID, r *keyRange,
 }
 
 // rangeBatch is how many documents the range deleter removes without a pause.
-func (m *migrations) rangeBatch() int64 {
-	if n := m.n.Params.Int("rangeDeleterBatchSize"); n > 0 {
+func (m *Manager) rangeBatch() int64 {
+	if n := m.Params.Int("rangeDeleterBatchSize"); n > 0 {
 		return n
 	}
 	return 1<<31 - 1
 }
 
-func (m *migrations) betweenBatches(op *command.Op) error {
+func (m *Manager) betweenBatches(op *command.Op) error {
 	if err := m.paused(); err != nil {
 		return err
 	}
-	return sleep(op, time.Duration(m.n.Params.Int("rangeDeleterBatchDelayMS"))*time.Millisecond)
+	return sleep(op, time.Duration(m.Params.Int("rangeDeleterBatchDelayMS"))*time.Millisecond)
 }
 
 // sleep waits, unless ctx ends before.
@@ -257,8 +259,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (m *migrations) removeRecords(op *command.Op, uuid catalog.UUID, r *keyRange, rids []storage.RecordID, entry *value.Value) error {
-	return m.n.Docs.WriteWith(op, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, rids []storage.RecordID, entry *value.Value) error {
+	return m.Docs.WriteWith(op, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.SetFromMigrate()
 		c := s.Catalog().LookupUUID(uuid)
 		if c == nil {
@@ -270,7 +272,7 @@ func (m *migrations) removeRecords(op *command.Op, uuid catalog.UUID, r *keyRang
 			if err != nil {
 				return err
 			}
-			if ok && r.contains(doc) {
+			if ok && r.Contains(doc) {
 				if err := u.Delete(c, rid, append([]byte(nil), doc...), storage.NoInfo); err != nil {
 					return err
 				}
@@ -280,19 +282,19 @@ func (m *migrations) removeRecords(op *command.Op, uuid catalog.UUID, r *keyRang
 		if entry == nil {
 			return nil
 		}
-		return m.n.rangeDeletions().UpdateIn(s, u, *entry, func(d *rangeDeletion) { d.orphans = max(0, d.orphans-removed) })
+		return m.rangeDeletions().UpdateIn(s, u, *entry, func(d *rangeDeletion) { d.orphans = max(0, d.orphans-removed) })
 	})
 }
 
 // deleteOverlapping removes what earlier migrations left in a range before it is received again, whether it is due or not:
 // the queries that may still read it have snapshots of their own. It waits for a migration of a part of the range that is
 // not decided yet (receiveChunkWaitForRangeDeleterTimeoutMS).
-func (m *migrations) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID, r *keyRange) error {
-	limit := time.NewTimer(time.Duration(m.n.Params.Int("receiveChunkWaitForRangeDeleterTimeoutMS")) * time.Millisecond)
+func (m *Manager) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID, r *KeyRange) error {
+	limit := time.NewTimer(time.Duration(m.Params.Int("receiveChunkWaitForRangeDeleterTimeoutMS")) * time.Millisecond)
 	defer limit.Stop()
 	for {
 		changed, undecided := m.nextChange(), false
-		err := m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+		err := m.rangeDeletions().Each(func(d *rangeDeletion) error {
 			if d.uuid != uuid || cluster.CompareKeys(d.rng.minV, r.maxV) >= 0 || cluster.CompareKeys(r.minV, d.rng.maxV) >= 0 {
 				return nil
 			}
@@ -319,10 +321,10 @@ func (m *migrations) deleteOverlapping(op *command.Op, ns string, uuid catalog.U
 }
 
 // awaitCleanup waits until no range deletion of a collection is left that is decided.
-func (m *migrations) awaitCleanup(op *command.Op, ns string) error {
+func (m *Manager) awaitCleanup(op *command.Op, ns string) error {
 	for {
 		changed, left := m.nextChange(), false
-		err := m.n.rangeDeletions().Each(func(d *rangeDeletion) error {
+		err := m.rangeDeletions().Each(func(d *rangeDeletion) error {
 			left = left || !d.pending && d.ns == ns
 			return nil
 		})
@@ -341,8 +343,8 @@ func (m *migrations) awaitCleanup(op *command.Op, ns string) error {
 }
 
 // countRange counts the documents of a range.
-func (m *migrations) countRange(op *command.Op, uuid catalog.UUID, r *keyRange) (count int64, err error) {
-	s := m.n.Engine.Snapshot()
+func (m *Manager) countRange(op *command.Op, uuid catalog.UUID, r *KeyRange) (count int64, err error) {
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().LookupUUID(uuid)
 	if c == nil {
@@ -351,7 +353,7 @@ func (m *migrations) countRange(op *command.Op, uuid catalog.UUID, r *keyRange) 
 	scan := s.Scan(c, storage.ScanOptions{})
 	defer scan.Close()
 	for scan.Next() {
-		if r.contains(scan.Doc()) {
+		if r.Contains(scan.Doc()) {
 			count++
 		}
 		if err := op.Check(); err != nil {

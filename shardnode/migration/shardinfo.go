@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -7,7 +7,7 @@ import (
 )
 
 // infoSpecs are the commands by which people look at a shard's view of the cluster.
-func (m *migrations) infoSpecs() []command.Spec {
+func (m *Manager) infoSpecs() []command.Spec {
 	row := func(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
 		return command.Spec{Name: name, Roles: command.Shard, AdminOnly: true, ArgTypes: types, Fields: fields, Run: run}
 	}
@@ -19,12 +19,12 @@ func (m *migrations) infoSpecs() []command.Spec {
 	}
 }
 
-func (m *migrations) runShardMap(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	return m.state.Registry.AppendShardMap(op, dst)
 }
 
 // runShardVersion shows the version that this shard holds of a collection.
-func (m *migrations) runShardVersion(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runShardVersion(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	info, err := m.state.Catalog.Collection(op, ns)
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -54,7 +54,7 @@ func (m *migrations) runShardVersion(op *command.Op, dst []byte) ([]byte, error)
 	return value.End(value.End(dst, am), mm), nil
 }
 
-func (m *migrations) runDatabaseVersion(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runDatabaseVersion(op *command.Op, dst []byte) ([]byte, error) {
 	info, err := m.state.Catalog.Database(op, op.Req.Cmd.Str())
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return dst, err
@@ -66,13 +66,13 @@ func (m *migrations) runDatabaseVersion(op *command.Op, dst []byte) ([]byte, err
 	return value.Append(dst, "dbVersion", value.NewDocument(version)), nil
 }
 
-func (m *migrations) runShardingState(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runShardingState(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "enabled", value.NewBool(true))
 	dst = value.Append(dst, "configServer", value.NewString(m.state.ConfigHosts()))
 	dst = value.Append(dst, "shardName", value.NewString(m.state.ID))
 	dst = value.Append(dst, "clusterId", value.NewObjectID(m.state.ClusterID))
 	dst, vm := value.BeginKey(dst, value.Document, "versions")
-	s := m.n.Engine.Snapshot()
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	for _, c := range s.Catalog().All() {
 		if info, ok := m.state.Catalog.Cached(c.NS); ok && info.Map != nil {

@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"sort"
@@ -12,7 +12,7 @@ import (
 )
 
 // splitSpecs are the rows of the commands that look for places to split.
-func (m *migrations) splitSpecs() []command.Spec {
+func (m *Manager) splitSpecs() []command.Spec {
 	return []command.Spec{
 		{
 			Name: "splitVector", Roles: command.Shard | command.Config, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
@@ -27,7 +27,7 @@ func (m *migrations) splitSpecs() []command.Spec {
 			Run: func(op *command.Op, dst []byte) ([]byte, error) {
 				db := op.Req.Cmd.Str()
 				m.state.Catalog.PurgeDatabase(db)
-				return dst, m.n.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+				return dst, m.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
 					u.Notice(placingNotice("dropped", value.NewString(db), db))
 					u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+db+" was dropped")))})
 					return nil
@@ -44,7 +44,7 @@ type keyed struct {
 }
 
 // runSplitVector finds keys to split a range at: its median with force, else one for every half of a chunk's size.
-func (m *migrations) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	key, err := cluster.ParseShardKey(op.Req.Doc("keyPattern"))
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *migrations) runSplitVector(op *command.Op, dst []byte) ([]byte, error) 
 	if d := op.Req.Doc("max"); d != nil {
 		hi = d
 	}
-	docs, err := m.keysIn(op, ns, newKeyRange(key, lo, hi))
+	docs, err := m.keysIn(op, ns, NewKeyRange(key, lo, hi))
 	if err != nil {
 		return dst, err
 	}
@@ -73,8 +73,8 @@ func (m *migrations) runSplitVector(op *command.Op, dst []byte) ([]byte, error) 
 }
 
 // keysIn lists the keys of the documents in a range, in order.
-func (m *migrations) keysIn(op *command.Op, ns string, rng *keyRange) ([]keyed, error) {
-	s := m.n.Engine.Snapshot()
+func (m *Manager) keysIn(op *command.Op, ns string, rng *KeyRange) ([]keyed, error) {
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(ns)
 	if c == nil {

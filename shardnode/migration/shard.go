@@ -1,16 +1,40 @@
-package shardnode
+package migration
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 )
 
 // A shard's primary holds operations up while the placement of a collection changes. Its secondaries cannot; they hear of
 // it by the notices of the units that announce a migration's commit, before the config server is asked for it, and that
 // conclude it, before the range may be deleted. In between they ask the config server at each read, so that a reader who
 // comes after a write to the new owner, or after the deletion, is not answered by the placement of before.
+
+// Shard is a node's place in a cluster, from before it has one.
+type Shard struct {
+	docs    *statedoc.Docs
+	node    Role
+	state   atomic.Pointer[ShardState] // nil on a node that is no shard
+	placing placing
+}
+
+// Role is what Shard asks of the node about its role in the replica set.
+type Role interface {
+	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	NotPrimary() error
+}
+
+// NewShard makes the place of a node that is no shard yet.
+func NewShard(docs *statedoc.Docs, node Role) *Shard { return &Shard{docs: docs, node: node} }
+
+// State is what the node knows as a shard; nil on a node that is none.
+func (h *Shard) State() *ShardState { return h.state.Load() }
+
+// Become makes the node a shard.
+func (h *Shard) Become(s *ShardState) { h.state.Store(s) }
 
 // placing are the migrations whose commits have been announced and not concluded.
 type placing struct {
@@ -25,9 +49,9 @@ func placingNotice(state string, id value.Value, ns string) []byte {
 	return value.Doc(value.F("placing", value.NewString(state)), value.F("id", id), value.F("ns", value.NewString(ns)))
 }
 
-// hearPlacing takes in a notice, before its unit is visible.
-func (n *Node) hearPlacing(notice []byte) {
-	p := &n.placing
+// Hear takes in a notice, before its unit is visible.
+func (h *Shard) Hear(notice []byte) {
+	p := &h.placing
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if notice == nil {
@@ -36,7 +60,7 @@ func (n *Node) hearPlacing(notice []byte) {
 	}
 	ns := value.Lookup(notice, "ns").Str()
 	if value.Lookup(notice, "placing").Str() == "dropped" {
-		if s := n.sharding.Load(); s != nil {
+		if s := h.State(); s != nil {
 			s.forget(ns)
 		}
 		return
@@ -50,34 +74,34 @@ func (n *Node) hearPlacing(notice []byte) {
 		p.mu.ns[id] = ns
 	case "concluded":
 		delete(p.mu.ns, id)
-		if s := n.sharding.Load(); s != nil {
+		if s := h.State(); s != nil {
 			s.Catalog.InvalidateCollection(ns)
 		}
 	}
 }
 
-// loadPlacing reads what is stored of migrations, when the node opens and after a snapshot from another member.
-func (n *Node) loadPlacing() error {
+// Load reads what is stored of migrations, when the node opens and after a snapshot from another member.
+func (h *Shard) Load() error {
 	open := make(map[string]string)
-	err := n.Docs.Each(coordinatorsNS, func(doc []byte) error {
-		open[string(value.Lookup(doc, "_id").Bytes())] = value.Lookup(doc, "nss").Str()
+	err := coordinatorDocs(h.docs).Each(func(d *coordinatorDoc) error {
+		open[string(d.id[:])] = d.ns
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	n.placing.mu.Lock()
-	defer n.placing.mu.Unlock()
-	n.placing.mu.ns, n.placing.mu.lost = open, false
-	if s := n.sharding.Load(); s != nil {
+	h.placing.mu.Lock()
+	defer h.placing.mu.Unlock()
+	h.placing.mu.ns, h.placing.mu.lost = open, false
+	if s := h.State(); s != nil {
 		s.Catalog.Clear()
 	}
 	return nil
 }
 
 // placementMoves tells a secondary that what it knows of a collection's placement may be out of date.
-func (n *Node) placementMoves(ns string) bool {
-	p := &n.placing
+func (h *Shard) placementMoves(ns string) bool {
+	p := &h.placing
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.lost {
@@ -85,22 +109,15 @@ func (n *Node) placementMoves(ns string) bool {
 	}
 	for _, moving := range p.mu.ns {
 		if moving == ns {
-			return n.notPrimary() != nil
+			return h.node.NotPrimary() != nil
 		}
 	}
 	return false
 }
 
-// hear takes in a notice of a unit of work.
-func (n *Node) hear(ts storage.Timestamp, notice []byte) {
-	n.prepared.hear(ts, notice, n.now())
-	n.hearPlacing(notice)
-}
-
-// loadNoticed reads what the notices that were missed told of.
-func (n *Node) loadNoticed() error {
-	if err := n.loadPromises(); err != nil {
-		return err
+// AskWherePlaced has a secondary ask the config server for a placement that a migration may have changed.
+func (h *Shard) AskWherePlaced(ns string) {
+	if h.placementMoves(ns) {
+		h.State().Catalog.InvalidateCollection(ns)
 	}
-	return n.loadPlacing()
 }

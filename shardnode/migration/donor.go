@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"context"
@@ -26,15 +26,48 @@ const (
 	rangeDeletionsNS = "config.rangeDeletions"
 )
 
-// migrations is a shard's part in live migrations: at most one leaves it and one enters it at a time.
-type migrations struct {
-	n     *Node
-	state *ShardState
-	wg    sync.WaitGroup // recipients at work
-	wake  chan struct{}
+// Config is what migrations work with.
+type Config struct {
+	Engine   *storage.Engine
+	Docs     *statedoc.Docs
+	Params   *cluster.Params
+	Points   *cluster.FailPoints // nil for none
+	Service  *command.Service
+	Services *replication.Services
+	Locks    *lock.Manager // writers of a collection hold it in IX
+	Now      func() time.Time
+}
 
-	coordinators coordinators
-	deleting     chan struct{} // full while a range is deleted
+// Node is what migrations ask of the node that they run on.
+type Node interface {
+	// SetConfig is the configuration of the node's replica set; nil for none.
+	SetConfig() *replication.SetConfig
+	// Warn logs what went wrong without a client to tell.
+	Warn(msg string, err error)
+	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	Forget(u *storage.UnitOfWork, c *catalog.Collection)
+}
+
+// Sessions is the history of the node's sessions, which goes with a chunk.
+type Sessions interface {
+	// History lists the records of the sessions with retryable writes that wrote at a time or later.
+	History(since storage.Timestamp) [][]byte
+	// WithImage adds to a record what the session's findAndModify answered, where that is stored.
+	WithImage(rec []byte) ([]byte, error)
+	// Adopt takes up the records of another shard, durably.
+	Adopt(ctx context.Context, records []value.Value) error
+}
+
+// Manager is a shard's part in live migrations: at most one leaves it and one enters it at a time.
+type Manager struct {
+	Config
+	node     Node
+	sessions Sessions
+	state    *ShardState
+	wg       sync.WaitGroup // recipients at work
+	wake     chan struct{}
+
+	deleting chan struct{} // full while a range is deleted
 
 	mu struct {
 		sync.Mutex
@@ -53,38 +86,39 @@ type section struct {
 	c  *criticalSection
 }
 
-// keyRange is a range of the shard key space, as cluster.InRange understands it.
-type keyRange struct {
+// KeyRange is a range of the shard key space, as cluster.InRange understands it.
+type KeyRange struct {
 	key      *cluster.ShardKeyPattern
 	min, max []byte
 	minV     []value.Value
 	maxV     []value.Value
 }
 
-func newKeyRange(key *cluster.ShardKeyPattern, min, max []byte) *keyRange {
-	r := &keyRange{key: key, min: append([]byte(nil), min...), max: append([]byte(nil), max...)}
+// NewKeyRange copies the bounds of a range.
+func NewKeyRange(key *cluster.ShardKeyPattern, min, max []byte) *KeyRange {
+	r := &KeyRange{key: key, min: append([]byte(nil), min...), max: append([]byte(nil), max...)}
 	r.minV, r.maxV = value.Values(r.min), value.Values(r.max)
 	return r
 }
 
-// contains tells whether a document's shard key is in the range.
-func (r *keyRange) contains(doc []byte) bool {
+// Contains tells whether a document's shard key is in the range.
+func (r *KeyRange) Contains(doc []byte) bool {
 	vals, err := r.key.FromDocument(doc, nil)
 	return err == nil && cluster.InRange(vals, r.minV, r.maxV)
 }
 
-func (r *keyRange) doc() value.Value {
+func (r *KeyRange) doc() value.Value {
 	return value.NewDocument(value.Doc(value.F("min", value.NewDocument(r.min)), value.F("max", value.NewDocument(r.max))))
 }
 
 // donor is a migration that leaves this shard.
 type donor struct {
-	m    *migrations
+	m    *Manager
 	id   [16]byte
 	ns   string
 	uuid catalog.UUID
 	to   string
-	rng  *keyRange
+	rng  *KeyRange
 	// version is the chunk's when the migration began: the commit is refused where it has another by then.
 	version cluster.ChunkVersion
 
@@ -108,7 +142,7 @@ type donor struct {
 }
 
 // moveRange runs a migration from beginning to end.
-func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte) error {
+func (m *Manager) moveRange(op *command.Op, ns, to string, min, max []byte) error {
 	d, err := m.beginDonor(op, ns, to, min, max)
 	if err != nil || d == nil {
 		return err
@@ -138,7 +172,7 @@ func (m *migrations) moveRange(op *command.Op, ns, to string, min, max []byte) e
 	return err
 }
 
-func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
+func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
 	if err := m.awaitRecovery(op); err != nil {
 		return nil, err
 	}
@@ -153,18 +187,18 @@ func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) 
 	if to == m.state.ID {
 		return nil, nil
 	}
-	rng := newKeyRange(info.Map.Key, min, max)
+	rng := NewKeyRange(info.Map.Key, min, max)
 	chunk := info.Map.Find(rng.minV)
 	low, high := chunk.Bounds()
 	if chunk.Shard != m.state.ID || cluster.CompareKeys(low, rng.minV) > 0 || cluster.CompareKeys(high, rng.maxV) < 0 {
 		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Unable to move range with bounds [%s, %s) of %s: it is not within one chunk of shard %s",
 			value.ShowDoc(rng.min), value.ShowDoc(rng.max), ns, m.state.ID)
 	}
-	c := m.n.Engine.Catalog().Lookup(ns)
+	c := m.Engine.Catalog().Lookup(ns)
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.n.Engine.Visible()}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.out != nil || m.mu.in != nil {
@@ -174,7 +208,7 @@ func (m *migrations) beginDonor(op *command.Op, ns, to string, min, max []byte) 
 	return d, nil
 }
 
-func (m *migrations) endDonor(d *donor) {
+func (m *Manager) endDonor(d *donor) {
 	d.mu.Lock()
 	if d.mu.scan != nil {
 		d.mu.scan.Close()
@@ -199,17 +233,14 @@ func (m *migrations) endDonor(d *donor) {
 
 // writeDonorState makes the migration durable: the coordinator document, and the range deletion that waits for its
 // outcome.
-func (m *migrations) writeDonorState(ctx context.Context, d *donor) error {
-	doc := value.Doc(
-		value.F("_id", value.NewBinary(4, d.id[:])), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
-		value.F("donorShardId", value.NewString(m.state.ID)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", d.rng.doc()),
-		value.F("preMigrationChunkVersion", value.NewDocument(d.version.Doc())))
-	if err := m.n.Docs.Put(ctx, coordinatorsNS, doc); err != nil {
+func (m *Manager) writeDonorState(ctx context.Context, d *donor) error {
+	doc := &coordinatorDoc{id: d.id, ns: d.ns, uuid: d.uuid, from: m.state.ID, to: d.to, min: d.rng.min, max: d.rng.max, version: d.version, versioned: true}
+	if err := coordinatorDocs(m.Docs).Put(ctx, doc); err != nil {
 		return err
 	}
 	left := d.deletion()
 	left.pending = true
-	return m.n.rangeDeletions().Put(ctx, left)
+	return m.rangeDeletions().Put(ctx, left)
 }
 
 // deletion is the range deletion that this shard is left with if the migration is committed.
@@ -242,11 +273,19 @@ var errOutcomeUnknown = errors.New("the migration's outcome is not known yet")
 
 // hang stops a migration at one of its steps while the fail point of that step is on: 1 begun, 2 state written, 3 cloning,
 // 4 caught up, 5 everything is on the recipient and nothing may be written, 6 placement changed, 7 outcome carried out.
-func (m *migrations) hang(ctx context.Context, step int) error {
-	if m.n.Points == nil {
+func (m *Manager) hang(ctx context.Context, step int) error {
+	if m.Points == nil {
 		return nil
 	}
-	return m.n.Points.Register("moveChunkHangAtStep" + strconv.Itoa(step)).Pause(ctx)
+	return m.Points.Register("moveChunkHangAtStep" + strconv.Itoa(step)).Pause(ctx)
+}
+
+// pause stops a migration while a fail point of that name is on.
+func (m *Manager) pause(ctx context.Context, name string) error {
+	if m.Points == nil {
+		return nil
+	}
+	return m.Points.Register(name).Pause(ctx)
 }
 
 // run clones, catches up, and commits. committed tells whether the config server took the new placement.
@@ -255,9 +294,9 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 		return false, err
 	}
 	d.mu.Lock()
-	d.mu.snap = d.m.n.Engine.Snapshot()
+	d.mu.snap = d.m.Engine.Snapshot()
 	d.mu.from = d.mu.snap.Timestamp()
-	d.mu.pin, err = d.m.n.Engine.PinOplog(d.mu.from)
+	d.mu.pin, err = d.m.Engine.PinOplog(d.mu.from)
 	d.mu.Unlock()
 	if err != nil {
 		return false, err
@@ -314,17 +353,17 @@ const migrationLockWait = 500 * time.Millisecond
 // lockForCommit takes the collection exclusively: every write in flight has committed once it is held. It waits for the
 // transactions that have written, no longer than a transaction may live, and lets writers pass between two tries.
 func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
-	n := d.m.n
-	end := n.now().Add(time.Duration(n.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
+	m := d.m
+	end := m.Now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
 	for pause := migrationLockWait / 16; ; pause = min(2*pause, 2*migrationLockWait) {
-		locks := n.locks.NewLocker()
+		locks := m.Locks.NewLocker()
 		locks.SetTimeout(migrationLockWait)
 		err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X)
 		if err == nil {
 			return locks, nil
 		}
 		locks.UnlockAll()
-		if mongoerr.CodeOf(err) != mongoerr.LockTimeout || n.now().After(end) {
+		if mongoerr.CodeOf(err) != mongoerr.LockTimeout || m.Now().After(end) {
 			return nil, err
 		}
 		if err := sleep(op, pause); err != nil {
@@ -336,7 +375,7 @@ func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 // announce tells the shard's secondaries that the placement is about to change.
 func (d *donor) announce(ctx context.Context) error {
 	id := value.NewBinary(4, d.id[:])
-	return d.m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return d.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(placingNotice("announced", id, d.ns))
 		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a migration of "+d.ns+" is about to be committed")))})
 		return nil
@@ -351,7 +390,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 		return false, err
 	}
 	critical, err := s.EnterCritical(d.ns, "moveChunk")
-	indexes := readyIndexes(d.m.n.Engine.Catalog().Lookup(d.ns))
+	indexes := readyIndexes(d.m.Engine.Catalog().Lookup(d.ns))
 	locks.UnlockAll()
 	if err != nil {
 		return false, err
@@ -423,7 +462,7 @@ func readyIndexes(c *catalog.Collection) value.Value {
 }
 
 // fence makes a commit that may still be on its way to the config server come too late.
-func (m *migrations) fence(ctx context.Context, ns string, min []byte, version cluster.ChunkVersion) error {
+func (m *Manager) fence(ctx context.Context, ns string, min []byte, version cluster.ChunkVersion) error {
 	_, err := cluster.RunWrite(ctx, m.state.Registry.Config(), value.Doc(
 		value.F("_configsvrEnsureChunkVersionIsGreaterThan", value.NewString(ns)), value.F("minKey", value.NewDocument(min)),
 		value.F("version", value.NewDocument(version.Doc())), value.F("$db", value.NewString("admin"))))
@@ -431,7 +470,7 @@ func (m *migrations) fence(ctx context.Context, ns string, min []byte, version c
 }
 
 // moved asks the config server whether a range belongs to the recipient now. What it says stays so.
-func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange, version cluster.ChunkVersion) (bool, error) {
+func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version cluster.ChunkVersion) (bool, error) {
 	if err := m.fence(ctx, ns, r.min, version); err != nil && !gone(err) {
 		return false, err
 	}
@@ -445,12 +484,12 @@ func (m *migrations) moved(ctx context.Context, ns, to string, r *keyRange, vers
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on
 // failure the other way round. left is the deletion that is this shard's then. Every step may be repeated.
-func (m *migrations) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
+func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
 	decision := "aborted"
 	if committed {
 		decision = "committed"
 	}
-	if err := m.n.Docs.SetFields(ctx, coordinatorsNS, left.id, value.F("decision", value.NewString(decision))); err != nil {
+	if err := coordinatorDocs(m.Docs).Update(ctx, left.id, func(d *coordinatorDoc) { d.decision = decision }); err != nil {
 		return err
 	}
 	shard, err := m.state.Registry.Shard(ctx, to)
@@ -476,8 +515,8 @@ func (m *migrations) decide(ctx context.Context, left *rangeDeletion, to string,
 // conclude ends a migration here: its coordinator document goes, and its range deletion becomes ready, or, where what is left
 // is pending, goes too. Both at once: repeated once the range had been deleted and had come back, the deletion would be of
 // live documents.
-func (m *migrations) conclude(ctx context.Context, left *rangeDeletion) error {
-	return m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+func (m *Manager) conclude(ctx context.Context, left *rangeDeletion) error {
+	return m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(placingNotice("concluded", left.id, left.ns))
 		coordinators := s.Catalog().Lookup(coordinatorsNS)
 		if coordinators == nil {
@@ -488,20 +527,20 @@ func (m *migrations) conclude(ctx context.Context, left *rangeDeletion) error {
 		}
 		var err error
 		if left.pending {
-			err = m.n.rangeDeletions().RemoveIn(s, u, left.id)
+			err = m.rangeDeletions().RemoveIn(s, u, left.id)
 		} else {
 			left.since = m.today()
-			err = m.n.rangeDeletions().PutIn(s, u, left)
+			err = m.rangeDeletions().PutIn(s, u, left)
 		}
 		if err == nil {
-			err = statedoc.PutRecord(s, u, coordinators, left.id, nil)
+			err = coordinatorDocs(m.Docs).RemoveIn(s, u, left.id)
 		}
 		return err
 	})
 }
 
 // hold keeps a critical section until the outcome of its migration is known; false where the node is no primary any more.
-func (m *migrations) hold(d *donor, c *criticalSection) bool {
+func (m *Manager) hold(d *donor, c *criticalSection) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.ctx.Err() != nil || m.mu.out != d {
@@ -512,7 +551,7 @@ func (m *migrations) hold(d *donor, c *criticalSection) bool {
 }
 
 // release ends the critical section of a migration whose outcome is known.
-func (m *migrations) release(id [16]byte) {
+func (m *Manager) release(id [16]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.mu.held[id]
@@ -526,7 +565,7 @@ func (m *migrations) release(id [16]byte) {
 }
 
 // releaseAll ends all critical sections: the node is no primary any more.
-func (m *migrations) releaseAll() {
+func (m *Manager) releaseAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.held = nil
@@ -536,14 +575,12 @@ func (m *migrations) releaseAll() {
 // holdUndecided closes the collections of migrations that an earlier primary left without a decision: its commit may still
 // be on its way to the config server, or be done, and what is written here until that is known would be lost with the
 // range. m.mu is held.
-func (m *migrations) holdUndecided() error {
-	return m.n.Docs.Each(coordinatorsNS, func(doc []byte) error {
-		if !value.Lookup(doc, "decision").IsMissing() {
+func (m *Manager) holdUndecided() error {
+	return coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
+		if d.decision != "" {
 			return nil
 		}
-		var id [16]byte
-		copy(id[:], value.Lookup(doc, "_id").Bytes())
-		ns := value.Lookup(doc, "nss").Str()
+		id, ns := d.id, d.ns
 		for _, other := range m.mu.held {
 			if other.ns == ns {
 				m.mu.held[id] = other
@@ -557,7 +594,7 @@ func (m *migrations) holdUndecided() error {
 
 // awaitRecovery waits until what an earlier primary left undecided is decided: its outcome is about ranges that the next
 // migration may be about, too.
-func (m *migrations) awaitRecovery(ctx context.Context) error {
+func (m *Manager) awaitRecovery(ctx context.Context) error {
 	m.mu.Lock()
 	recovered := m.mu.recovered
 	m.mu.Unlock()

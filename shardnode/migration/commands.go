@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"bytes"
@@ -15,34 +15,36 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// BecomeShard gives the node its part in the sharding protocols and registers their commands.
-func (n *Node) BecomeShard(state *ShardState) {
-	m := &migrations{n: n, state: state, wake: make(chan struct{}, 1), deleting: make(chan struct{}, 1)}
-	ended, end := context.WithCancel(context.Background())
-	end()
-	m.mu.ctx = ended // until the node steps up
-	state.Catalog.Limit(n.Params.Int("catalogCacheCollectionMaxEntries"), n.Params.Int("catalogCacheDatabaseMaxEntries"))
-	n.sharding.Store(state)
-	n.Service.Table.Add(m.specs()...)
-	n.Service.Table.Add(m.shardSpecs()...)
-	n.Service.Table.Add(m.infoSpecs()...)
-	n.Service.Table.Add(m.splitSpecs()...)
-	n.Service.Table.Add(m.coordinatorSpec())
+// Start gives a node that has become a shard its part in migrations, and registers the commands.
+func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardState) error {
+	m := newManager(c, node, sessions, state)
+	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
+	shard.Become(state)
+	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs()} {
+		c.Service.Table.Add(specs...)
+	}
 	state.readers.onEnd(m.wakeDeleter)
 	for _, name := range []string{"orphanCleanupDelaySecs", "disableResumableRangeDeleter"} {
-		n.Params.OnChange(name, func(value.Value) {
+		c.Params.OnChange(name, func(value.Value) {
 			m.rangesChanged()
 			m.wakeDeleter()
 		})
 	}
-	if err := errors.Join(n.Services.Add(m.service()), n.Services.Add(state.identityService(n))); err != nil {
-		n.warn("Migrations did not step up", err)
-	}
+	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.identityService(c.Docs)))
+}
+
+// newManager takes part in no migration before the node steps up.
+func newManager(c Config, node Node, sessions Sessions, state *ShardState) *Manager {
+	m := &Manager{Config: c, node: node, sessions: sessions, state: state, wake: make(chan struct{}, 1), deleting: make(chan struct{}, 1)}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	m.mu.ctx = ended
+	return m
 }
 
 // service are migrations as a primary-only service: what an earlier primary left unfinished is decided, ranges that are
 // no longer owned are deleted, and migrations under way end with it.
-func (m *migrations) service() replication.Service {
+func (m *Manager) service() replication.Service {
 	return replication.Service{
 		Name: "MigrationCoordinator",
 		StepUp: func(ctx context.Context, _ int64) error {
@@ -66,13 +68,13 @@ func (m *migrations) service() replication.Service {
 }
 
 // life ends when the node steps down.
-func (m *migrations) life() context.Context {
+func (m *Manager) life() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.ctx
 }
 
-func (m *migrations) specs() []command.Spec {
+func (m *Manager) specs() []command.Spec {
 	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
 		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
 	}
@@ -105,7 +107,7 @@ func migrationID(op *command.Op) (id [16]byte, err error) {
 	return id, nil
 }
 
-func (m *migrations) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.Cmd.Str()
 	min, max := op.Req.Doc("min"), op.Req.Doc("max")
 	m.state.Catalog.InvalidateCollection(ns)
@@ -140,12 +142,12 @@ func chunkBefore(cm *cluster.ChunkMap, bound []value.Value) *cluster.Chunk {
 	return last
 }
 
-func (m *migrations) runRecvStart(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runRecvStart(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "started", value.NewBool(true)), m.beginRecipient(op)
 }
 
 // incoming finds the migration that a request of its donor is about.
-func (m *migrations) incoming(op *command.Op) (*recipient, error) {
+func (m *Manager) incoming(op *command.Op) (*recipient, error) {
 	id, err := migrationID(op)
 	if err != nil {
 		return nil, err
@@ -158,7 +160,7 @@ func (m *migrations) incoming(op *command.Op) (*recipient, error) {
 	return m.mu.in, nil
 }
 
-func (m *migrations) outgoing(op *command.Op) (*donor, error) {
+func (m *Manager) outgoing(op *command.Op) (*donor, error) {
 	id, err := migrationID(op)
 	if err != nil {
 		return nil, err
@@ -171,7 +173,7 @@ func (m *migrations) outgoing(op *command.Op) (*donor, error) {
 	return m.mu.out, nil
 }
 
-func (m *migrations) runRecvStatus(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runRecvStatus(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := m.incoming(op)
 	if err != nil {
 		return dst, err
@@ -195,12 +197,12 @@ func (m *migrations) runRecvStatus(op *command.Op, dst []byte) ([]byte, error) {
 	return value.End(dst, cm), nil
 }
 
-func (m *migrations) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := m.incoming(op)
 	if err != nil {
 		return dst, err
 	}
-	here := readyIndexes(m.n.Engine.Catalog().Lookup(r.ns))
+	here := readyIndexes(m.Engine.Catalog().Lookup(r.ns))
 	if want := op.Arg("indexes"); !bytes.Equal(here.Doc(), want.Doc()) {
 		return dst, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
 			r.ns, value.Show(want), value.Show(here))
@@ -213,7 +215,7 @@ func (m *migrations) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "docs", value.NewInt64(r.mu.docs)), nil
 }
 
-func (m *migrations) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := m.incoming(op)
 	if err != nil {
 		return dst, err
@@ -228,7 +230,7 @@ func (m *migrations) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
 const maxTransfer = 4 << 20
 
 // runMigrateClone answers with the next documents of the range, as they stood when the migration began.
-func (m *migrations) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(op)
 	if err != nil {
 		return dst, err
@@ -252,7 +254,7 @@ func (m *migrations) runMigrateClone(op *command.Op, dst []byte) ([]byte, error)
 		if doc == nil {
 			doc = d.mu.scan.Doc()
 		}
-		if d.rng.contains(doc) {
+		if d.rng.Contains(doc) {
 			if i > 0 && len(dst)-start+len(doc) > maxTransfer {
 				d.mu.held = append([]byte(nil), doc...)
 				break
@@ -271,14 +273,14 @@ func (m *migrations) runMigrateClone(op *command.Op, dst []byte) ([]byte, error)
 }
 
 // runTransferMods answers with what was written to the range since the last answer, read from the oplog.
-func (m *migrations) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(op)
 	if err != nil {
 		return dst, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := m.n.Engine.Snapshot()
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	ids, more := d.mu.unsent, true
 	if len(ids) == 0 {
@@ -303,7 +305,7 @@ func (m *migrations) runTransferMods(op *command.Op, dst []byte) ([]byte, error)
 			d.mu.unsent, more = ids[i:], true
 			break
 		}
-		if ok && d.rng.contains(doc) {
+		if ok && d.rng.Contains(doc) {
 			reload = append(reload, value.NewDocument(append([]byte(nil), doc...)))
 		} else {
 			gone = append(gone, value.NewDocument(value.Doc(value.F("_id", id))))
@@ -389,7 +391,7 @@ func withKey(e []byte, field string) []byte {
 
 // runDecision is the donor's word on how a migration ended: it settles this shard's range deletion. It may come again,
 // and after a restart.
-func (m *migrations) runDecision(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 	id, err := migrationID(op)
 	if err != nil {
 		return dst, err
@@ -409,7 +411,7 @@ func (m *migrations) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 	idv := value.NewBinary(4, id[:])
 	defer m.rangesChanged()
 	if op.Bool("committed") {
-		return dst, m.n.rangeDeletions().Remove(op, idv)
+		return dst, m.rangeDeletions().Remove(op, idv)
 	}
 	var orphans int64
 	if r != nil {
@@ -422,29 +424,24 @@ func (m *migrations) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-func (m *migrations) runFlush(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runFlush(op *command.Op, dst []byte) ([]byte, error) {
 	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
 	_, err := m.state.Catalog.Collection(op, op.Req.Cmd.Str())
 	return dst, err
 }
 
-func (m *migrations) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runCleanupOrphaned(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, m.awaitCleanup(op, op.Req.Cmd.Str())
 }
 
 // background finishes what an earlier run left, then deletes ranges as they become ready.
-func (m *migrations) background(ctx context.Context) {
-	coordinators := false
+func (m *Manager) background(ctx context.Context) {
 	for {
-		op := m.n.Service.Background(ctx, m.n.ownClient())
+		op := m.Service.Background(ctx, command.OwnClient())
 		var again time.Duration
 		err := m.recover(op)
 		if err == nil {
 			m.recoveryDone()
-		}
-		if err == nil && !coordinators {
-			err = m.recoverCoordinators()
-			coordinators = err == nil
 		}
 		if err == nil {
 			again, err = m.sweep(op)
@@ -465,7 +462,7 @@ func (m *migrations) background(ctx context.Context) {
 	}
 }
 
-func (m *migrations) recoveryDone() {
+func (m *Manager) recoveryDone() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -475,7 +472,7 @@ func (m *migrations) recoveryDone() {
 	}
 }
 
-func (m *migrations) wakeDeleter() {
+func (m *Manager) wakeDeleter() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -489,24 +486,20 @@ func gone(err error) bool {
 }
 
 // recover decides the migrations whose coordinator documents were left behind.
-func (m *migrations) recover(op *command.Op) error {
-	return m.n.Docs.Each(coordinatorsNS, func(doc []byte) error {
-		var id [16]byte
-		copy(id[:], value.Lookup(doc, "_id").Bytes())
+func (m *Manager) recover(op *command.Op) error {
+	return coordinatorDocs(m.Docs).Each(func(doc *coordinatorDoc) error {
+		id, ns, to, uuid := doc.id, doc.ns, doc.to, doc.uuid
 		m.mu.Lock()
 		running := m.mu.out != nil && m.mu.out.id == id
 		m.mu.Unlock()
 		if running {
 			return nil // it will decide for itself
 		}
-		if now, err := m.n.Docs.Get(coordinatorsNS, value.Lookup(doc, "_id")); err != nil || now == nil {
+		if _, ok, err := coordinatorDocs(m.Docs).Get(doc.ID()); err != nil || !ok {
 			return err // it did, since the list was begun
 		}
-		ns, to := value.Lookup(doc, "nss").Str(), value.Lookup(doc, "recipientShardId").Str()
-		uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
-		if v, err := cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion")); err == nil {
-			err := m.fence(op, ns, value.Lookup(value.Lookup(doc, "range").Doc(), "min").Doc(), v)
-			if err != nil && !gone(err) {
+		if doc.versioned {
+			if err := m.fence(op, ns, doc.min, doc.version); err != nil && !gone(err) {
 				return err
 			}
 		}
@@ -520,8 +513,7 @@ func (m *migrations) recover(op *command.Op) error {
 			// The collection is gone: there is nothing to keep or delete.
 			return m.conclude(op, &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, pending: true})
 		}
-		rg := value.Lookup(doc, "range").Doc()
-		r := newKeyRange(info.Map.Key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc())
+		r := NewKeyRange(info.Map.Key, doc.min, doc.max)
 		committed := info.Map.Find(r.minV).Shard == to
 		left, err := m.leftBy(op, id, ns, uuid, r, committed)
 		if err != nil {
@@ -532,9 +524,9 @@ func (m *migrations) recover(op *command.Op) error {
 }
 
 // leftBy is the range deletion that a migration leaves whose donor has been replaced.
-func (m *migrations) leftBy(op *command.Op, id [16]byte, ns string, uuid catalog.UUID, r *keyRange, committed bool) (*rangeDeletion, error) {
+func (m *Manager) leftBy(op *command.Op, id [16]byte, ns string, uuid catalog.UUID, r *KeyRange, committed bool) (*rangeDeletion, error) {
 	left := &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, uuid: uuid, donor: m.state.ID, rng: r, delayed: true}
-	stored, ok, err := m.n.rangeDeletions().Get(left.id)
+	stored, ok, err := m.rangeDeletions().Get(left.id)
 	if err != nil || !committed {
 		return left, err
 	}

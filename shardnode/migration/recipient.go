@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"context"
@@ -26,12 +26,12 @@ const (
 
 // recipient is a migration that enters this shard.
 type recipient struct {
-	m    *migrations
+	m    *Manager
 	id   [16]byte
 	ns   string
 	from string
 	uuid catalog.UUID
-	rng  *keyRange
+	rng  *KeyRange
 	stop context.CancelFunc
 
 	throttle replication.WriteConcern // of the clone's writes
@@ -66,7 +66,7 @@ func (r *recipient) status() (state string, err error, changed chan struct{}) {
 }
 
 // beginRecipient answers _recvChunkStart.
-func (m *migrations) beginRecipient(op *command.Op) error {
+func (m *Manager) beginRecipient(op *command.Op) error {
 	id, err := migrationID(op)
 	if err != nil {
 		return err
@@ -79,9 +79,9 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 	if !ok {
 		return mongoerr.New(mongoerr.InvalidUUID, "collectionUuid is no UUID")
 	}
-	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: newKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
+	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: NewKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
-	if r.throttle, err = m.n.throttle(op); err != nil {
+	if r.throttle, err = m.throttle(op); err != nil {
 		return err
 	}
 	if err := m.awaitRecovery(op); err != nil {
@@ -114,11 +114,11 @@ func (m *migrations) beginRecipient(op *command.Op) error {
 
 // throttle reads what a migration asks each batch of documents to wait for: with secondaryThrottle, for one more member of
 // the recipient's set, or for the writeConcern that is given.
-func (n *Node) throttle(op *command.Op) (replication.WriteConcern, error) {
+func (m *Manager) throttle(op *command.Op) (replication.WriteConcern, error) {
 	if !op.Bool("secondaryThrottle") {
 		return replication.Visible, nil
 	}
-	config := n.Repl.Config()
+	config := m.node.SetConfig()
 	doc := op.Req.Doc("throttleConcern")
 	if doc == nil {
 		two := replication.WriteConcern{W: 2, Timeout: throttleWait}
@@ -145,12 +145,12 @@ const eagerRounds = 10
 func (r *recipient) fewLeft(changed int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return int64(changed)*100 <= r.mu.docs*r.m.n.Params.Int("maxCatchUpPercentageBeforeBlockingWrites")
+	return int64(changed)*100 <= r.mu.docs*r.m.Params.Int("maxCatchUpPercentageBeforeBlockingWrites")
 }
 
 // run clones the range and follows its changes until it is told to commit.
 func (r *recipient) run(ctx context.Context) error {
-	op := r.m.n.Service.Background(ctx, r.m.n.ownClient())
+	op := r.m.Service.Background(ctx, command.OwnClient())
 	if err := r.m.deleteOverlapping(op, r.ns, r.uuid, r.rng); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (r *recipient) run(ctx context.Context) error {
 		return err
 	}
 	pending := &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, uuid: r.uuid, donor: r.from, rng: r.rng, pending: true}
-	if err := r.m.n.rangeDeletions().Put(ctx, pending); err != nil {
+	if err := r.m.rangeDeletions().Put(ctx, pending); err != nil {
 		return err
 	}
 	// Nothing in the range is this shard's yet: what lies there are orphans, which would come to life.
@@ -200,7 +200,7 @@ func (r *recipient) run(ctx context.Context) error {
 				}
 				// The clone was written without waiting for the journal. Once the donor hears "done" it may delete the
 				// range, so all of it has to be durable first.
-				if err := r.m.n.Engine.Sync(ctx); err != nil {
+				if err := r.m.Engine.Sync(ctx); err != nil {
 					return err
 				}
 				r.set(recvDone, nil)
@@ -257,8 +257,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := r.m.n
-	return n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c := s.Catalog().Lookup(r.ns)
 		if c != nil && c.UUID != r.uuid {
 			return mongoerr.Newf(mongoerr.InvalidUUID, "collection %s exists here with another UUID than the donor's", r.ns)
@@ -298,14 +297,14 @@ func (r *recipient) clone(ctx context.Context) error {
 		}
 		for rest := docs; len(rest) > 0; {
 			batch := rest
-			if n := r.m.n.Params.Int("migrateCloneInsertionBatchSize"); n > 0 && int64(len(rest)) > n {
+			if n := r.m.Params.Int("migrateCloneInsertionBatchSize"); n > 0 && int64(len(rest)) > n {
 				batch = rest[:n]
 			}
 			rest = rest[len(batch):]
 			if err := r.insertBatch(ctx, batch); err != nil {
 				return err
 			}
-			if err := sleep(ctx, time.Duration(r.m.n.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
+			if err := sleep(ctx, time.Duration(r.m.Params.Int("migrateCloneInsertionBatchDelayMS"))*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -318,7 +317,7 @@ func (r *recipient) clone(ctx context.Context) error {
 // insertBatch stores documents of the clone, and waits for them to be where secondaryThrottle asks.
 func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 	var added int64
-	err := r.m.n.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := r.m.Docs.WriteWith(ctx, r.throttle, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		added = 0
 		u.SetFromMigrate()
 		for _, d := range docs {
@@ -353,7 +352,7 @@ func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) 
 		_, err = u.Insert(c, doc, storage.NoInfo)
 		return 1, err
 	}
-	if !r.rng.contains(old) {
+	if !r.rng.Contains(old) {
 		return 0, mongoerr.Newf(16976, "cannot migrate document %s: one with this _id is on this shard, outside of the range", value.Show(value.Lookup(doc, "_id")))
 	}
 	return 0, u.Update(c, rid.Clone(), append([]byte(nil), old...), doc, storage.NoInfo)
@@ -374,7 +373,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		return 0, nil
 	}
 	var added int64
-	err = r.m.n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	err = r.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		added = 0
 		u.SetFromMigrate()
 		c := s.Catalog().Lookup(r.ns)
@@ -386,7 +385,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 			if err != nil {
 				return err
 			}
-			if ok && r.rng.contains(old) {
+			if ok && r.rng.Contains(old) {
 				if err := u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo); err != nil {
 					return err
 				}

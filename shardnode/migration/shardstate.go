@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"context"
@@ -197,13 +197,16 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	return s.checkMoment(op, ns) // by the placement that was agreed on
 }
 
+// transaction is what the checks of versions ask about the transaction that an operation is in.
+type transaction interface {
+	// ReadTime is the time that its statements read at, 0 where it has ended.
+	ReadTime() storage.Timestamp
+}
+
 // momentOf is the time that an operation reads at, where it is given; 0 for one that reads the newest.
 func momentOf(op *command.Op) (storage.Timestamp, error) {
-	if t := txnOf(op); t != nil {
-		if t.base == nil {
-			return 0, nil
-		}
-		return t.base.Timestamp(), nil
+	if t, ok := op.Txn.(transaction); ok {
+		return t.ReadTime(), nil
 	}
 	if op.Req.ReadConcern == nil {
 		return 0, nil
@@ -223,7 +226,7 @@ func (s *ShardState) checkMoment(op *command.Op, ns string) error {
 	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(at) {
 		return nil // what is wrong with the placement, the comparison of versions tells
 	}
-	if txnOf(op) == nil {
+	if op.Txn == nil {
 		return mongoerr.Newf(mongoerr.StaleChunkHistory, "Unable to read from %s at %v: ranges of it have moved to shard %s since; please retry the operation", ns, at, s.ID)
 	}
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
@@ -269,8 +272,8 @@ type criticalError struct {
 func (e *criticalError) Error() string { return e.stale.Error() }
 func (e *criticalError) Unwrap() error { return e.stale }
 
-// waitCritical holds an operation that met a critical section until the section ends.
-func waitCritical(ctx context.Context, err error) error {
+// WaitCritical holds an operation that met a critical section until the section ends.
+func WaitCritical(ctx context.Context, err error) error {
 	c, ok := err.(*criticalError)
 	if !ok {
 		return err

@@ -1,4 +1,4 @@
-package shardnode
+package migration
 
 import (
 	"testing"
@@ -67,12 +67,12 @@ func BenchmarkOwnershipFilter(b *testing.B) {
 // A recipient is content with few changes under way (maxCatchUpPercentageBeforeBlockingWrites, which was read by nobody):
 // beside writers that never pause a migration did not come to its end.
 func TestRecipientIsContentWithFewChanges(t *testing.T) {
-	r := &recipient{m: &migrations{n: &Node{Params: cluster.NewParams()}}}
+	r := &recipient{m: &Manager{Config: Config{Params: cluster.NewParams()}}}
 	r.mu.docs = 1000
 	if !r.fewLeft(100) || r.fewLeft(101) {
 		t.Error("10 % of 1000 documents are not 100")
 	}
-	r.m.n.Params.Store("maxCatchUpPercentageBeforeBlockingWrites", value.NewInt32(0))
+	r.m.Params.Store("maxCatchUpPercentageBeforeBlockingWrites", value.NewInt32(0))
 	if r.fewLeft(1) {
 		t.Error("a change is left at 0 %")
 	}

@@ -1,0 +1,52 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Identity reads the stored identity; ok is false on a node that belongs to no cluster.
+func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
+	doc, err := s.Node.Docs.Get(migration.IdentityNS, value.NewString("shardIdentity"))
+	if err != nil || doc == nil {
+		return id, false, err
+	}
+	id, err = migration.ParseIdentity(doc)
+	return id, err == nil, err
+}
+
+// OnJoin registers what a node that was started as a shard server does when a cluster takes it in. join makes the
+// node's sharding state; it is called with an identity that is durable already.
+func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, error)) {
+	s.joins.Store(&join)
+	s.Service.Table.Add(command.Spec{
+		Name: "_addShard", Roles: command.Shard, AdminOnly: true, Internal: true, PrimaryOnly: true, Lenient: true, WriteConcern: true, ArgTypes: command.TAny,
+		Fields: []command.Field{command.Req("shardIdentity", command.TObject)},
+		Run: func(op *command.Op, dst []byte) ([]byte, error) {
+			return dst, s.join(op, op.Req.Doc("shardIdentity"), join)
+		},
+	})
+}
+
+func (s *Server) join(op *command.Op, doc []byte, join func(migration.Identity) (*migration.ShardState, error)) error {
+	id, err := migration.ParseIdentity(doc)
+	if err != nil {
+		return err
+	}
+	have, ok, err := s.Identity()
+	if err != nil {
+		return err
+	}
+	if ok {
+		if have.Shard != id.Shard || have.ClusterID != id.ClusterID {
+			return mongoerr.Newf(mongoerr.IncompatibleShardingMetadata, "this node is shard %s of another cluster or name already", have.Shard)
+		}
+	} else {
+		if err := s.Node.Docs.Put(op, migration.IdentityNS, id.Doc()); err != nil {
+			return err
+		}
+	}
+	return s.becomeShard(id, join)
+}

@@ -1,0 +1,59 @@
+package migration
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// coordinatorDoc is what is stored of a migration that leaves this shard, from before it begins until it is concluded.
+type coordinatorDoc struct {
+	id       [16]byte
+	ns       string
+	uuid     catalog.UUID
+	from, to string
+	min, max []byte
+	// version is that of the chunk before the migration; versioned is false where it is not known.
+	version   cluster.ChunkVersion
+	versioned bool
+	decision  string // committed, aborted, or empty while that is not known
+}
+
+// coordinatorDocs are the entries of config.migrationCoordinators.
+func coordinatorDocs(store statedoc.Store) statedoc.Collection[*coordinatorDoc] {
+	return statedoc.In(store, coordinatorsNS, readCoordinatorDoc)
+}
+
+// ID implements statedoc.Doc.
+func (d *coordinatorDoc) ID() value.Value { return value.NewBinary(4, d.id[:]) }
+
+// Doc implements statedoc.Doc.
+func (d *coordinatorDoc) Doc() []byte {
+	moving := value.Doc(value.F("min", value.NewDocument(d.min)), value.F("max", value.NewDocument(d.max)))
+	f := []value.Field{
+		value.F("_id", d.ID()), value.F("nss", value.NewString(d.ns)), value.F("collectionUuid", d.uuid.Value()),
+		value.F("donorShardId", value.NewString(d.from)), value.F("recipientShardId", value.NewString(d.to)), value.F("range", value.NewDocument(moving)),
+	}
+	if d.versioned {
+		f = append(f, value.F("preMigrationChunkVersion", value.NewDocument(d.version.Doc())))
+	}
+	if d.decision != "" {
+		f = append(f, value.F("decision", value.NewString(d.decision)))
+	}
+	return value.Doc(f...)
+}
+
+func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
+	moving := value.LookupDoc(doc, "range")
+	d := &coordinatorDoc{
+		ns: value.Lookup(doc, "nss").Str(), from: value.Lookup(doc, "donorShardId").Str(), to: value.Lookup(doc, "recipientShardId").Str(),
+		min: value.LookupDoc(moving, "min"), max: value.LookupDoc(moving, "max"), decision: value.Lookup(doc, "decision").Str(),
+	}
+	copy(d.id[:], value.Lookup(doc, "_id").Bytes())
+	d.uuid, _ = catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+	var err error
+	d.version, err = cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion"))
+	d.versioned = err == nil
+	return d, nil
+}

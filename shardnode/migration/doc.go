@@ -1,0 +1,34 @@
+// Package migration is a node's part in the placement of data: what it knows of its place in a cluster, the migrations that
+// leave and enter it, and the deletion of the ranges that have left.
+//
+//	config server ── _shardsvrMoveRange ──► Manager.moveRange                        the donor
+//	                                          │ writeDonorState    config.migrationCoordinators, config.rangeDeletions
+//	  recipient.run ◄── _recvChunkStart ──────┤ donor.run
+//	    clone, transferMods, transferSessions │
+//	    finish ◄─────── _recvChunkCommit ─────┤ donor.commit       ShardState.EnterCritical … LeaveCritical
+//	                    commit ──► config server
+//	    runDecision ◄── _shardsvrMigrationDecision ── decide, conclude
+//	                                          └──► sweep           the range deleter
+//
+// The path of a version check: every operation on a namespace passes ShardState.CheckVersion. One that meets a critical
+// section waits for its end outside of its locks (WaitCritical). A read takes its ownership filter from ReadFilter and counts
+// itself by BeginRead, so that a delayed deletion waits for it.
+//
+// The path of a placement on a secondary: the units that announce and conclude a migration carry notices. Shard.Hear takes them
+// in, and AskWherePlaced has a read in between ask the config server.
+//
+// What the package needs of the node is in Config, Node, Role and Sessions: it knows nothing of transactions, retries or
+// commands on documents. The state documents are statedoc collections (coordinatorDocs, rangeDeletions).
+//
+// Invariants
+//
+//  1. Nothing of a migration happens before its coordinator document and both range deletions are durable.
+//  2. While a critical section stands no write begins on its collection, and from BlockReads on no read either: every write
+//     that began before has committed when the recipient fetches the last changes.
+//  3. A range is deleted on the loser only. Where the outcome is not known (errOutcomeUnknown) nothing is deleted, and the
+//     collection stays closed until recover knows it.
+//  4. The coordinator document and the range deletion change together when a migration is concluded: repeated, the conclusion
+//     finds no document and does nothing.
+//  5. A primary that takes over closes the collections of undecided migrations before it takes writes (holdUndecided).
+//  6. A query keeps the routing table and the snapshot that it began with; a deletion takes nothing from it.
+package migration

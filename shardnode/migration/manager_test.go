@@ -1,0 +1,207 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// fakeNode is a node without a replica set, which notes what it is told.
+type fakeNode struct {
+	warned    []string
+	forgotten []string
+	secondary error // what NotPrimary answers
+}
+
+func (f *fakeNode) NotPrimary() error { return f.secondary }
+
+func (f *fakeNode) SetConfig() *replication.SetConfig { return nil }
+
+func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) }
+
+func (f *fakeNode) Forget(_ *storage.UnitOfWork, c *catalog.Collection) {
+	f.forgotten = append(f.forgotten, c.NS)
+}
+
+// fakeSessions has a history of so many records, each with an image.
+type fakeSessions struct {
+	records int
+	since   []storage.Timestamp // what History was asked for
+}
+
+func (f *fakeSessions) History(since storage.Timestamp) (out [][]byte) {
+	f.since = append(f.since, since)
+	for i := range f.records {
+		out = append(out, value.Doc(value.F("_id", value.NewInt32(int32(i)))))
+	}
+	return out
+}
+
+func (f *fakeSessions) WithImage(rec []byte) ([]byte, error) {
+	return value.WithField(rec, "image", value.NewBool(true)), nil
+}
+
+func (f *fakeSessions) Adopt(context.Context, []value.Value) error { return nil }
+
+// newTestManager makes the manager of a shard "a" on an empty store in memory.
+func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
+	t.Helper()
+	eng, err := storage.Open(storage.Options{Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = eng.Close() })
+	c := Config{
+		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
+		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now,
+	}
+	m := newManager(c, n, s, NewShardState("a", nil, nil, nil))
+	c.Service.Table.Add(m.specs()...)
+	return m
+}
+
+func testRange(t *testing.T, min, max int32) *KeyRange {
+	t.Helper()
+	key, err := cluster.ParseShardKey(value.Doc(value.F("_id", value.NewInt32(1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := func(i int32) []byte { return value.Doc(value.F("_id", value.NewInt32(i))) }
+	return NewKeyRange(key, bound(min), bound(max))
+}
+
+// run runs an internal command and gives its reply.
+func run(t *testing.T, m *Manager, fields ...value.Field) []byte {
+	t.Helper()
+	cmd := value.Doc(append(fields, value.F("$db", value.NewString("admin")))...)
+	reply, err := m.Service.Direct(t.Context(), command.OwnClient(), &wire.Message{Body: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !value.Lookup(reply, "ok").Truthy() {
+		t.Fatalf("%s: %s", value.ShowDoc(cmd), value.ShowDoc(reply))
+	}
+	return reply
+}
+
+// A recipient asks for the history of sessions in two parts. Each is taken from the sessions once, and given until nothing is
+// left of it; the second goes back a little behind the beginning of the migration.
+func TestSessionHistoryInTwoParts(t *testing.T) {
+	sessions := &fakeSessions{records: 3}
+	m := newTestManager(t, &fakeNode{}, sessions)
+	d := &donor{m: m, id: [16]byte{7}, ns: "d.c", began: storage.TimestampOf(100, 1)}
+	m.mu.out = d
+	for _, final := range []bool{false, true} {
+		for _, want := range []int{3, 0} {
+			reply := run(t, m, value.F("_getNextSessionMods", value.NewString("d.c")), value.F("migrationId", value.NewBinary(4, d.id[:])),
+				value.F("final", value.NewBool(final)))
+			got := value.Values(value.Lookup(reply, "sessions").Doc())
+			if len(got) != want {
+				t.Fatalf("final %v: %d records, want %d", final, len(got), want)
+			}
+			for _, rec := range got {
+				if !value.Lookup(rec.Doc(), "image").Truthy() {
+					t.Errorf("%s comes without its image", value.Show(rec))
+				}
+			}
+		}
+	}
+	if want := storage.TimestampOf(90, 1); len(sessions.since) != 2 || sessions.since[0] != 0 || sessions.since[1] != want {
+		t.Errorf("asked for %v, want 0 and %v", sessions.since, want)
+	}
+}
+
+// The range deleter carries out what is decided and due, and leaves what is pending.
+func TestSweepDeletesWhatIsDecided(t *testing.T) {
+	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
+	ctx := t.Context()
+	for i := range int32(10) {
+		if err := m.Docs.Put(ctx, "d.c", value.Doc(value.F("_id", value.NewInt32(i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uuid := m.Engine.Catalog().Lookup("d.c").UUID
+	for _, d := range []*rangeDeletion{
+		{id: value.NewInt32(1), ns: "d.c", uuid: uuid, donor: "a", rng: testRange(t, 0, 3), since: m.today()},
+		{id: value.NewInt32(2), ns: "d.c", uuid: uuid, donor: "a", rng: testRange(t, 5, 9), pending: true},
+	} {
+		if err := m.rangeDeletions().Put(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := OrphanDocs(m.Docs, m.Engine.Catalog().Lookup("d.c")); n != 0 {
+		t.Errorf("%d orphans are counted, none is noted", n)
+	}
+	if _, err := m.sweep(m.Service.Background(ctx, command.OwnClient())); err != nil {
+		t.Fatal(err)
+	}
+	var left []int32
+	if err := m.Docs.Each("d.c", func(doc []byte) error {
+		left = append(left, value.Lookup(doc, "_id").Int32())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 7 || left[0] != 3 {
+		t.Errorf("left are %v", left)
+	}
+	var open []int32
+	if err := m.rangeDeletions().Each(func(d *rangeDeletion) error { open = append(open, d.id.Int32()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(open) != 1 || open[0] != 2 {
+		t.Errorf("open are the deletions %v", open)
+	}
+}
+
+// What is stored of a migration comes back as it was, also where it was stored without the chunk's version.
+func TestCoordinatorDocument(t *testing.T) {
+	r := testRange(t, 1, 2)
+	for _, d := range []*coordinatorDoc{
+		{id: [16]byte{1}, ns: "d.c", uuid: catalog.UUID{2}, from: "a", to: "b", min: r.min, max: r.max, versioned: true},
+		{id: [16]byte{1}, ns: "d.c", uuid: catalog.UUID{2}, from: "a", to: "b", min: r.min, max: r.max, decision: "aborted"},
+	} {
+		got, err := readCoordinatorDoc(d.Doc())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Doc(), d.Doc()) || got.versioned != d.versioned || got.decision != d.decision {
+			t.Errorf("%s came back as %s", value.ShowDoc(d.Doc()), value.ShowDoc(got.Doc()))
+		}
+	}
+}
+
+// A secondary asks the config server for a placement between the notice that a migration is about to be committed and the one
+// that it is concluded; a primary does not, and neither does anybody about other collections.
+func TestSecondariesHearOfMigrations(t *testing.T) {
+	n := &fakeNode{}
+	h := NewShard(nil, n)
+	id := value.NewBinary(4, make([]byte, 16))
+	h.Hear(placingNotice("announced", id, "d.c"))
+	if h.placementMoves("d.c") {
+		t.Error("the primary asks")
+	}
+	n.secondary = context.Canceled
+	if !h.placementMoves("d.c") || h.placementMoves("d.other") {
+		t.Error("a secondary does not ask for the collection that moves, or asks for another")
+	}
+	h.Hear(placingNotice("concluded", id, "d.c"))
+	if h.placementMoves("d.c") {
+		t.Error("a secondary asks after the end")
+	}
+	h.Hear(nil) // some were missed
+	if !h.placementMoves("d.c") {
+		t.Error("a secondary that missed notices does not ask")
+	}
+}

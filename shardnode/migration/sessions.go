@@ -1,0 +1,66 @@
+package migration
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// The history of sessions goes with a chunk: a retryable write that was executed on the donor may be sent again to the
+// recipient. Which statement wrote to which chunk is not recorded, so all of the donor's history goes: a statement is
+// executed on one shard only, so that what is known of others does no harm.
+//
+// The recipient asks twice: after the clone for what was executed before the migration, and when the donor takes no writes
+// any more for the rest.
+
+// sessionsAgain is how far back the second part overlaps the first: a statement may be noted a moment after it is visible.
+const sessionsAgain = 10 // seconds
+
+// runSessionMods answers with the next part of the history.
+func (m *Manager) runSessionMods(op *command.Op, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(op)
+	if err != nil {
+		return dst, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if final := op.Bool("final"); d.mu.history == nil || final && !d.mu.finalHistory {
+		since := storage.Timestamp(0)
+		if d.mu.finalHistory = final; final {
+			since = d.began - min(d.began, storage.TimestampOf(sessionsAgain, 0))
+		}
+		d.mu.history = m.sessions.History(since)
+	}
+	dst, am := value.BeginKey(dst, value.Array, "sessions")
+	start, i := len(dst), 0
+	for i < len(d.mu.history) && len(dst)-start < maxTransfer {
+		rec := d.mu.history[i]
+		rec, err := m.sessions.WithImage(rec)
+		if err != nil {
+			return dst, err
+		}
+		dst = value.AppendIndex(dst, i, value.NewDocument(rec))
+		i++
+	}
+	d.mu.history = d.mu.history[i:]
+	return value.End(dst, am), nil
+}
+
+// transferSessions fetches a part of the donor's history until nothing is left of it.
+func (r *recipient) transferSessions(ctx context.Context, final bool) error {
+	for {
+		reply, err := r.ask(ctx, "_getNextSessionMods", value.F("final", value.NewBool(final)))
+		if err != nil {
+			return err
+		}
+		records := value.Values(value.Lookup(reply, "sessions").Doc())
+		if len(records) == 0 {
+			return nil
+		}
+		if err := r.m.sessions.Adopt(ctx, records); err != nil {
+			return err
+		}
+	}
+}
