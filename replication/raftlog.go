@@ -187,8 +187,17 @@ func (l *raftLog) check(applied uint64) error {
 	case l.mu.hard.GetCommit() > l.mu.last:
 		return brokenLog(fmt.Sprintf("it ends with entry %d, but entry %d was committed", l.mu.last, l.mu.hard.GetCommit()))
 	}
-	// What is applied is committed, even where the note of it was not synced.
-	l.mu.hard.Commit = new(max(l.mu.hard.GetCommit(), applied))
+	inForce := uint64(0)
+	if n := len(l.mu.confs); n > 0 {
+		inForce = l.mu.confs[n-1].index
+	}
+	if inForce > l.mu.last {
+		return brokenLog(fmt.Sprintf("it ends with entry %d, but entry %d is the configuration in force", l.mu.last, inForce))
+	}
+	// What is applied is committed, even where the note of it was not synced. So is the configuration in force, which is written
+	// before the store applies its entry: a member that took it for undecided would have no snapshot to send, as it does not know
+	// the configuration before, and one that leads may need whom it cannot send any to decide.
+	l.mu.hard.Commit = new(max(l.mu.hard.GetCommit(), applied, inForce))
 	return nil
 }
 

@@ -161,11 +161,8 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 	if err != nil {
 		return err
 	}
-	// A member that lost its store must not come back with less than it acknowledged.
-	for r.engineIndex() < match {
-		if err := r.wait(ctx, time.Millisecond); err != nil {
-			return err
-		}
+	if err := r.awaitSendable(ctx, id, match, term); err != nil {
+		return err
 	}
 	snap, err := r.acquire(ctx, id, match)
 	if err != nil {
@@ -188,6 +185,28 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 	r.log.Info().Int("member", o.Member).Uint64("index", o.Index).Dur("took", time.Since(o.Started)).Msg("a snapshot was sent and installed")
 	return nil
 }
+
+// awaitSendable waits until a snapshot of the store would be one for a member: it knows the member, whose addition the store
+// may be about to apply, and a member that lost its store does not come back with less than it acknowledged.
+func (r *Raft) awaitSendable(ctx context.Context, id, match, term uint64) error {
+	for {
+		at := r.engineIndex()
+		if rec, ok := r.rlog.confAt(at); at >= match && ok && rec.has(id) {
+			return nil
+		}
+		if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
+			return errDeposed
+		}
+		if r.Config().Member(int(id)-1) == nil {
+			return errMemberRemoved
+		}
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+var errMemberRemoved = mongoerr.New(mongoerr.NodeNotFound, "the member was removed")
 
 // acknowledgedBy is up to where a member has the log, as far as raft knows here.
 func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
@@ -230,6 +249,8 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 		var ok bool
 		if x.rec, ok = r.rlog.confAt(m.Index); !ok {
 			err = mongoerr.New(mongoerr.InternalError, "the configuration of a snapshot is not known any more")
+		} else if !x.rec.has(id) {
+			err = mongoerr.New(mongoerr.NodeNotFound, "the configuration of a snapshot does not have the member that it is for")
 		}
 	}
 	if err != nil {
@@ -345,7 +366,7 @@ func (s *sending) run(ctx context.Context) error {
 		}
 		m := cfg.Member(int(s.id) - 1)
 		if m == nil {
-			return mongoerr.New(mongoerr.NodeNotFound, "the member was removed")
+			return errMemberRemoved
 		}
 		want, err := s.call(ctx, m.Host, ask)
 		if err != nil {

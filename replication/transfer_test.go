@@ -3,6 +3,10 @@ package replication
 import (
 	"testing"
 	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // receiving starts a new member of a set and returns in the middle of the snapshot that it gets.
@@ -128,4 +132,83 @@ func TestSnapshotSenderIsLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A crash between the note of a configuration and the store's of its entry: a primary that came up with that could not send a
+// snapshot, because it did not know the configuration at its store's place, and where it needed the one it sent it to, as the
+// majority that was left, there was no primary any more.
+func TestCrashBehindAConfiguration(t *testing.T) {
+	simulate(t, 1, three, func(s *simulation) {
+		s.size = 20000
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(10 * time.Second)
+		p := s.awaitPrimary(time.Second)
+		var others []string
+		for _, h := range three {
+			if h != p.host {
+				others = append(others, h)
+			}
+		}
+		b, c := others[0], others[1]
+		behind := s.nodes[c].r.rlog.lastIndex()
+		s.crash(c, false)
+		for first := uint64(0); first <= behind+1; first, _ = p.r.rlog.FirstIndex() {
+			if _, err := s.write(background, p, Majority); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := p.r.Config().Clone()
+		next.Version++
+		next.ByHost(b).Votes, next.ByHost(b).Priority = 0, 0
+		if err := p.r.Reconfigure(background, next, false); err != nil {
+			t.Fatal(err)
+		}
+		s.crash(b, false)
+		at := p.r.rlog.conf().index
+		s.crash(p.host, false)
+		for _, d := range []*diskState{&p.d.base, &p.d.live} {
+			if d.index >= at {
+				d.index = at - 1 // which brought no write
+			}
+			hard := &raftpb.HardState{}
+			if err := proto.Unmarshal(d.kv[string([]byte{keyHard})], hard); err != nil {
+				t.Fatal(err)
+			}
+			hard.Commit = new(min(hard.GetCommit(), at-1))
+			d.kv[string([]byte{keyHard})], _ = proto.Marshal(hard)
+		}
+		s.start(p.host)
+		s.start(c)
+		p = s.awaitPrimary(20 * time.Second)
+		if _, err := s.write(background, p, Majority); err != nil {
+			t.Error(err)
+		}
+		s.start(b)
+		s.converge(30 * time.Second)
+	})
+}
+
+// A snapshot is for members of the configuration at its place, one that is made as well as one that is at hand.
+func TestSnapshotsAreForMembers(t *testing.T) {
+	simulate(t, 1, three, func(s *simulation) {
+		s.found(simConfig(2*time.Second, three...))
+		s.settle(10 * time.Second)
+		p := s.awaitPrimary(time.Second)
+		for range 2 {
+			if x, err := p.r.acquire(background, 9, 0); err == nil {
+				t.Errorf("a snapshot at %d, of %v, for member 9", x.rec.index, x.rec.state)
+			}
+			x, err := p.r.acquire(background, 2, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.r.release(x)
+		}
+		if err := p.r.awaitSendable(background, 9, 0, uint64(p.r.Term())); mongoerr.CodeOf(err) != mongoerr.NodeNotFound {
+			t.Errorf("waiting for a snapshot for member 9: %v", err)
+		}
+		if err := p.r.awaitSendable(background, 2, p.r.rlog.lastIndex()+10, 1); mongoerr.CodeOf(err) != mongoerr.PrimarySteppedDown {
+			t.Errorf("waiting in a term that is over: %v", err)
+		}
+	})
 }
