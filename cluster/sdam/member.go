@@ -158,7 +158,7 @@ func (m *member) look() *Server {
 // wait, perhaps for a process that is paused, and what can be sent again is sent to the new one once they are cut off.
 func (m *member) patience(t Timing) time.Duration {
 	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
-		return min(t.Timeout, 2*t.MinBetween)
+		return min(t.Timeout, t.MinBetween)
 	}
 	return t.Timeout
 }

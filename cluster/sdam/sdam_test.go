@@ -573,7 +573,7 @@ func TestCallsToAFrozenPrimaryAreCutOff(t *testing.T) {
 			f.mu.Lock()
 			severed = slices.Contains(f.severed, "a:1")
 			f.mu.Unlock()
-			if took := time.Since(began); took > 4*DefaultTiming.MinBetween {
+			if took := time.Since(began); took > 3*DefaultTiming.MinBetween/2 {
 				t.Fatalf("calls to the old primary are not cut off after %v", took)
 			}
 		}

@@ -114,10 +114,10 @@ func (s *Set) update(srv *Server) {
 	}
 }
 
-// doubt has a former primary looked at again where it does not tell by itself, and soon, that it is none any more: it may
-// be paused, and calls to it wait.
+// doubt has a former primary looked at again where it does not tell by itself, and at once, that it is none any more: it may
+// be paused, and calls to it wait. One that lives has answered them by then, and better than a connection that is cut.
 func (s *Set) doubt(old *Server) {
-	time.AfterFunc(s.timing().MinBetween, func() {
+	time.AfterFunc(s.timing().MinBetween/5, func() {
 		if s.topo.Load().server(old.Host) == old {
 			old.member.check()
 		}
