@@ -287,12 +287,15 @@ func (n *Node) prepare(op *command.Op, t *openTxn) error {
 	}
 	t.unit.LimitTransaction(0)
 	s := n.retries.of(op)
-	parts := t.unit.TransactionOps()
+	parts, err := t.unit.TransactionOps()
+	if err != nil {
+		return err
+	}
 	if len(parts) == 0 {
 		parts = [][]byte{value.ArrayOf()}
 	}
 	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
-	err := n.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+	err = n.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := statedoc.CollectionFor(snap, u, preparedNS)
 		for i := 0; err == nil && i < len(parts); i++ {
 			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))

@@ -61,6 +61,9 @@ func (e *Engine) collectDead(ctx context.Context) error {
 			}
 		}
 	}
+	if err := e.collectLate(ctx, e.Oldest()); err != nil {
+		return err
+	}
 	e.history.forget(e.Oldest())
 	e.spans.update(e.Catalog())
 	return nil

@@ -108,14 +108,21 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 		return e.commitLocal(u, sync)
 	}
 	if e.stages(u) {
-		if err := e.stageUnit(ctx, u); err != nil {
+		if err := e.stageUnit(ctx, u, true); err != nil {
 			u.Rollback()
 			return 0, err
 		}
+	}
+	if u.bulk != nil {
 		// Whoever follows a unit that was left reads its batch. The log has most of this one: what is left to do takes no
 		// longer than the log's leader keeps leading without a majority.
 		u.leave.may = false
 	}
+	return e.queueUnit(ctx, u, sync)
+}
+
+// queueUnit commits a unit as one part of a group.
+func (e *Engine) queueUnit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	u.closeTransaction(func() {})
 	u.log.pack()
 	u.releaseLatest()
@@ -198,12 +205,7 @@ func (e *Engine) takeGroup() {
 	c.mu.Lock()
 	size, n := 0, 0
 	for n < len(c.mu.queue) && size < groupBytes {
-		if size += c.mu.queue[n].Size(); c.mu.queue[n].bulk != nil {
-			if n == 0 {
-				n = 1 // alone
-			}
-			break
-		}
+		size += c.mu.queue[n].Size()
 		n++
 	}
 	c.group = append(c.group[:0], c.mu.queue[:n]...)
@@ -273,9 +275,9 @@ type Group struct {
 	old      *catalog.Snapshot
 	edits    []catalogEdit // what leads from old to cat
 	counts   []delta       // the counters as they will be
+	late     []lateEdit
 	err      error
-	data     []byte      // the entry of the replicated log, see entry.go
-	staged   *stagedUnit // where the bulk of the group's only unit is
+	data     []byte // the entry of the replicated log, see entry.go
 }
 
 // apply writes the batch to the log and the memory table; it does not wait for the disk.
@@ -321,8 +323,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 			u.wait.at, u.wait.ts = g.last, g.last
 			g.unmarked = u.log.count() == 0
 		}
-		g.staged = u.bulk
-		e.stamp(u)
+		e.stamp(u, g)
 		t.count(u, g)
 		g.sync = g.sync || u.wait.sync && !e.opts.Memory
 		live++
@@ -353,11 +354,11 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 }
 
 // stamp writes the unit's timestamp over the pending ones, and adds its oplog blocks.
-func (e *Engine) stamp(u *UnitOfWork) {
+func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 	b := u.stage()
 	ts := u.wait.at
 	for r := batchrepr.Read(b.Repr()); ; {
-		_, k, _, ok, err := r.Next()
+		kind, k, _, ok, err := r.Next()
 		if !ok || err != nil {
 			break
 		}
@@ -365,9 +366,21 @@ func (e *Engine) stamp(u *UnitOfWork) {
 		if n > suffixLen && k[n-1] == suffixLen && binary.BigEndian.Uint64(k[n-suffixLen:]) == pending {
 			binary.BigEndian.PutUint64(k[n-suffixLen:], uint64(ts))
 		}
+		if d, ok := lateEditOf(kind, k, ts); ok {
+			g.late = append(g.late, d)
+		}
 	}
 	last := ts - Timestamp(max(1, u.log.count()))
 	var buf [32]byte
+	if s := u.bulk; s != nil {
+		for i := range s.refs {
+			r := &s.refs[i]
+			last += Timestamp(r.count)
+			_ = b.Set(timeKey(buf[:], identOplog, last), r.value(s.id, i == len(s.refs)-1), nil)
+			u.addDelta(identOplog, e.oplog.counters.Load(), int64(r.count), int64(r.size))
+		}
+		g.late = append(g.late, s.mark(b, ts))
+	}
 	for _, blk := range u.log.blocks {
 		last += Timestamp(blk.count)
 		_ = b.Set(timeKey(buf[:], identOplog, last), blk.stored(), nil)
@@ -375,9 +388,6 @@ func (e *Engine) stamp(u *UnitOfWork) {
 	}
 	for _, id := range u.drops {
 		_ = b.Set(dropKey(ts, id), nil, nil)
-	}
-	if u.bulk != nil {
-		u.markStaged(b)
 	}
 	u.stampNotices(b)
 	if len(u.superseded) > 0 {
@@ -431,6 +441,7 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 // then the claims are given back. replica.mu is held.
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {
+		e.replica.late.edit(g.late)
 		e.tellNotices(g)
 	}
 	if now := e.view.Load(); g.err == nil && (g.last > now.ts || g.local > now.local) {
@@ -438,7 +449,7 @@ func (e *Engine) publish(g *Group) {
 		if now.cat != g.old {
 			cat = applyEdits(now.cat, g.edits)
 		}
-		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat}, g.counts, len(g.edits) > 0)
+		e.show(&view{moment{max(g.last, now.ts), max(g.local, now.local), now.era}, cat, e.replica.late.all()}, g.counts, len(g.edits) > 0)
 	}
 	for _, u := range g.units {
 		if u.wait.err == nil && g.err != nil {

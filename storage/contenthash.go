@@ -31,7 +31,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 		return nil, err
 	}
 	defer closeQuietly(it)
-	h := contentHasher{it: it, ts: ts, h: sha256.New(), counters: e.Visible() == ts}
+	h := contentHasher{it: it, ts: ts, hidden: s.hidden, h: sha256.New(), counters: e.Visible() == ts}
 	for _, c := range s.cat.All() {
 		if isLocal(c.Ident) {
 			continue
@@ -46,6 +46,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 type contentHasher struct {
 	it       *pebble.Iterator
 	ts       Timestamp
+	hidden   hiddenTimes
 	h        hash.Hash
 	counters bool
 	v        versions
@@ -101,6 +102,7 @@ func (h *contentHasher) table(ctx context.Context, ns, index string, id catalog.
 		err = h.it.Error()
 	} else {
 		h.v.reset(h.it, h.ts, false)
+		h.v.hidden = h.hidden
 		for ok := h.v.seekGE(appendIdent(nil, id)); ok; ok = h.v.next() {
 			h.add(h.v.user)
 			h.number(int64(h.v.at))

@@ -27,8 +27,9 @@
 // The applied index is written in the batch of the entry, so that data and index are one. WriteSnapshot and
 // InstallSnapshot move everything replicated to a member that the log no longer reaches.
 //
-// A unit of many megabytes is put into a table of its own before, in chunks that go through the log like other units
-// (stageUnit); its entry has each member unfold them.
+// A unit of many megabytes sends its versions ahead, in chunks that go through the log like other units (stageUnit). Nobody
+// sees them before the unit's own entry says from when (lateUnit): views carry what is hidden from them. What failed is
+// deleted by the lists of its keys; a transaction sends chunks while it is under way, and reads them through its own view.
 //
 // Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
 //
@@ -48,12 +49,11 @@
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
 //	               n → ident, catalog id                    the next to be given out
 //	               o → timestamp                            versions before it may be gone
-//	               u → timestamp                            of a staged unit of which a part is there
 //	               t → timestamp                            newest commit, where the oplog alone does not tell
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version
 //	4  oplog       timestamp of its last entry → block      local.oplog.rs, packed where it is large, see opBlock
-//	5  staged      term, number, chunk → bytes               units too large for one entry of the log, see staged.go
+//	5  staged      term, number, kind, n → bytes             units too large for one entry of the log, see staged.go
 //	16… records    RecordId @version → document             8 bytes, or the _id's keystring where clustered
 //	    _id index  keystring @version → RecordId, type bits
 //	    indexes    keystring, RecordId @version → 1, type bits
@@ -79,8 +79,8 @@
 //  8. After an error of the disk under the log nothing more is written; reads go on.
 //  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what nobody can
 //     read; no ident is given out twice, because a member may delete a dropped table late.
-//  10. An entry holds values, not changes: applied twice it does no harm, but that of a staged unit needs its chunks before it.
-//     What is applied is never rolled back.
+//  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
+//     sent ahead and did not commit is deleted by entries of their own.
 //  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.
 //  12. While an index is unfinished no member's oldest moves: the build puts in keys with the version of its start.
 //  13. An iterator of one era (iterPool) never serves a view of another.

@@ -92,7 +92,8 @@ type Engine struct {
 // view is what becomes visible at once: a moment and its catalog.
 type view struct {
 	moment
-	cat *catalog.Snapshot
+	cat  *catalog.Snapshot
+	late []*lateUnit
 }
 
 // Open opens or creates the store, recovers it after a crash, and starts its background work.

@@ -13,26 +13,20 @@ import (
 // An entry of the replicated log is a group as the primary made it:
 //
 //	entry = version 1 | flags u8 (0) | timestamp of its newest unit u64 | pebble batch
-//	entry = version 2 | flags u8 (0) | timestamp of its unit u64 | term u64, number u64, chunks u32 of what is staged | pebble batch
 //
 // The batch has everything: versions with their timestamps, oplog blocks, counters as they are afterwards, catalog
 // entries, drops. It says what the keys are, not what to add to them, so that applying it twice does no harm.
 const (
-	entryVersion       = 1
-	entryVersionStaged = 2
-	entryHeader        = 1 + 1 + 8
+	entryVersion = 1
+	entryHeader  = 1 + 1 + 8
 )
 
 // seal makes the group's entry. The batch itself is changed when it is applied, so the entry has its own bytes.
 func (g *Group) seal() {
 	repr := g.batch.Repr()
-	d := make([]byte, entryHeader, entryHeader+stagedUnitLen+len(repr))
+	d := make([]byte, entryHeader, entryHeader+len(repr))
 	d[0] = entryVersion
 	binary.BigEndian.PutUint64(d[2:], uint64(g.last))
-	if g.staged != nil {
-		d[0] = entryVersionStaged
-		d = g.staged.append(d)
-	}
 	g.data = append(d, repr...)
 }
 
@@ -44,21 +38,10 @@ func (g *Group) Timestamp() Timestamp { return g.last }
 
 // EntryTimestamp is the timestamp of the newest unit in an entry of the replicated log, zero where it is none.
 func EntryTimestamp(data []byte) Timestamp {
-	if _, _, ok := splitEntry(data); !ok {
+	if len(data) < entryHeader || data[0] != entryVersion {
 		return 0
 	}
 	return Timestamp(binary.BigEndian.Uint64(data[2:]))
-}
-
-// splitEntry takes an entry's batch out, and what is staged of its unit, nil for nothing.
-func splitEntry(data []byte) (staged *stagedUnit, repr []byte, ok bool) {
-	switch {
-	case len(data) >= entryHeader && data[0] == entryVersion:
-		return nil, data[entryHeader:], true
-	case len(data) >= entryHeader+stagedUnitLen && data[0] == entryVersionStaged:
-		return readStagedUnit(data[entryHeader:]), data[entryHeader+stagedUnitLen:], true
-	}
-	return nil, nil, false
 }
 
 // follower is what a member that is not primary has to find by other names than readers do.
@@ -86,6 +69,7 @@ func (f *follower) note(c *catalog.Collection) {
 type effects struct {
 	ts     Timestamp
 	edits  []catalogEdit
+	late   []lateEdit
 	counts []delta
 	drops  []pendingDrop
 	next   []byte // value of metaNext
@@ -129,7 +113,7 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 	// The store writes into the batch's header, and the log keeps its entries: the batch is a copy.
 	b := e.db.NewBatch()
 	defer closeQuietly(b)
-	staged, repr, _ := splitEntry(data)
+	repr := data[entryHeader:]
 	if err := b.SetRepr(append(make([]byte, 0, len(repr)+64), repr...)); err != nil {
 		return ApplyInfo{}, corrupt("entry %d of the replicated log: %v", at.index, err)
 	}
@@ -138,23 +122,13 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 		return ApplyInfo{}, err
 	}
 	_ = b.Set(metaKey(metaApplied), at.encode(), nil)
-	if err := e.applyBatch(b, staged, at.ts); err != nil {
+	if err := e.guard(func() error { return e.db.Apply(b, pebble.NoSync) }); err != nil {
 		e.fail(err)
 		return ApplyInfo{}, err
 	}
 	e.showEntry(fx)
 	r.at.Store(&at)
 	return fx.info, nil
-}
-
-// applyBatch writes the batch of an entry, behind what is staged of it.
-func (e *Engine) applyBatch(b *pebble.Batch, staged *stagedUnit, ts Timestamp) error {
-	if staged != nil {
-		if err := e.unfold(staged, ts); err != nil {
-			return err
-		}
-	}
-	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
 }
 
 // readEffects looks through an entry for what memory has to follow.
@@ -180,6 +154,10 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 		switch {
 		case id == 0 || id >= identLocal:
 			return nil, corrupt("entry %d of the replicated log writes to table %d", at.index, id)
+		case id == identStaging:
+			if d, ok := lateEditOf(kind, k, at.ts); ok {
+				fx.late = append(fx.late, d)
+			}
 		case id > identCatalog || kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindSetWithDelete:
 		case id == identCatalog:
 			if err := e.readCatalogChange(f, fx, made, k, v); err != nil {
@@ -303,7 +281,8 @@ func (e *Engine) showEntry(fx *effects) {
 	for _, p := range fx.notices {
 		e.notices.tellStamped(p)
 	}
-	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits)}, fx.counts, len(fx.edits) > 0)
+	e.replica.late.edit(fx.late)
+	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.all()}, fx.counts, len(fx.edits) > 0)
 	e.setDurable(fx.ts)
 	e.watch.wake()
 }

@@ -159,6 +159,10 @@ func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 		return nil, err
 	}
 	it.v.reset(it.Iterator, s.of(identOf(lower)), s.unit != nil)
+	it.v.hidden = s.hidden
+	if s.unit != nil {
+		it.v.sent = s.unit.bulk.times()
+	}
 	return it, nil
 }
 

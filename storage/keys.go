@@ -27,14 +27,13 @@ const (
 
 // The first byte of keys in the meta table.
 const (
-	metaApplied   = 'a' // → index and term of the newest entry of the replicated log that is applied, its timestamp
-	metaCounters  = 'c' // ident → records, data size
-	metaDrop      = 'd' // timestamp, ident → nothing: a table to be deleted
-	metaFormat    = 'f' // → format version, in the local meta table: a store's own
-	metaNext      = 'n' // → the next ident and catalog id
-	metaOldest    = 'o' // → the timestamp before which history is gone
-	metaUnfolding = 'u' // → the timestamp of a staged unit of which the store has a part, see unfold
-	metaTop       = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
+	metaApplied  = 'a' // → index and term of the newest entry of the replicated log that is applied, its timestamp
+	metaCounters = 'c' // ident → records, data size
+	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
+	metaFormat   = 'f' // → format version, in the local meta table: a store's own
+	metaNext     = 'n' // → the next ident and catalog id
+	metaOldest   = 'o' // → the timestamp before which history is gone
+	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell
 )
 
 const (

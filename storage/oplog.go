@@ -30,6 +30,7 @@ const OplogNS = "local.oplog.rs"
 const (
 	blockVersion       = 1
 	blockVersionPacked = 2
+	blockVersionStaged = 3 // the block is in pieces elsewhere, see oplogRef
 	blockBytes         = 128 << 10
 	blockHeader        = 1 + 4 + 8
 	// packBytes is the size from which a block is packed. It is done once, before the log: every later copy of the block,
@@ -123,6 +124,9 @@ func (b *opBlock) stored() []byte {
 
 // blockSize is the size of a stored block when it is not packed, which is what the oplog's size counts.
 func blockSize(p []byte) int64 {
+	if r, _, _, ok := refOf(p); ok {
+		return int64(r.size)
+	}
 	if len(p) > blockHeader && p[0] == blockVersionPacked {
 		if n, err := s2.DecodedLen(p[blockHeader:]); err == nil {
 			return int64(blockHeader + n)
@@ -464,6 +468,9 @@ func (c *oplogCursor) load() bool {
 	last := timeOf(c.it.Key())
 	p, err := c.it.ValueAndErr()
 	if err == nil {
+		p, err = c.s.e.blockBytes(last, p)
+	}
+	if err == nil {
 		c.raw = append(c.raw[:0], p...)
 		err = c.block.read(last, c.raw)
 	}
@@ -556,7 +563,9 @@ func (e *Engine) TruncateOplog() error {
 	if size <= limit {
 		return nil
 	}
-	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > maxPinned*limit))
+	pieces := e.db.NewBatch()
+	defer closeQuietly(pieces)
+	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > maxPinned*limit), pieces)
 	if err != nil || cut == 0 {
 		return err
 	}
@@ -568,7 +577,7 @@ func (e *Engine) TruncateOplog() error {
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
 	u.stageRaw(func(b *pebble.Batch) error {
-		return b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil)
+		return errorsJoin(b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil), b.Apply(pieces, nil))
 	})
 	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
 	_, err = e.commitUnit(context.Background(), u, false)
@@ -576,8 +585,8 @@ func (e *Engine) TruncateOplog() error {
 }
 
 // oldestEntries finds the end of the oldest blocks that hold excess bytes, none of them past limit, and counts what is in
-// them.
-func (e *Engine) oldestEntries(excess int64, limit Timestamp) (cut Timestamp, entries, bytes int64, err error) {
+// them. pieces gets the deletion of what they have elsewhere.
+func (e *Engine) oldestEntries(excess int64, limit Timestamp, pieces *pebble.Batch) (cut Timestamp, entries, bytes int64, err error) {
 	lower, upper := identRange(identOplog)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
@@ -595,6 +604,7 @@ func (e *Engine) oldestEntries(excess int64, limit Timestamp) (cut Timestamp, en
 		}
 		cut = at
 		bytes += blockSize(p)
+		dropPieces(pieces, p)
 		if len(p) >= blockHeader {
 			entries += int64(binary.LittleEndian.Uint32(p[1:]))
 		}

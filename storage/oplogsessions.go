@@ -29,6 +29,9 @@ func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error
 		if !inSession(p) {
 			continue
 		}
+		if p, err = s.e.blockBytes(timeOf(it.Key()), p); err != nil {
+			return err
+		}
 		if err := b.read(timeOf(it.Key()), p); err != nil {
 			return err
 		}

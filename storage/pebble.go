@@ -240,4 +240,12 @@ func errorsJoin(a, b error) error {
 	return errors.Join(a, b)
 }
 
+// errorsOr is err, or other where that is nil.
+func errorsOr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
 func closeQuietly(c io.Closer) { _ = c.Close() }

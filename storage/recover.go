@@ -40,12 +40,8 @@ func (e *Engine) recover() error {
 	return e.resetBuilds()
 }
 
-// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark. Where a
-// crash came while a staged unit was applied, the store has a part of it, and the log applies it again.
+// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark.
 func (e *Engine) newestCommit(at *applied) (Timestamp, error) {
-	if unfolding, err := e.metaTime(identMeta, metaUnfolding); err != nil || unfolding > 0 {
-		return at.ts, err
-	}
 	top := at.ts
 	for _, id := range []catalog.Ident{identOplog, identSuperseded} {
 		lower, upper := identRange(id)
@@ -200,6 +196,9 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 			note(d.ident)
 		}
 	}
+	if err := e.lateTables(note); err != nil {
+		return err
+	}
 	tables, err := e.tables()
 	if err != nil {
 		return err
@@ -279,14 +278,14 @@ type catalogHistory struct {
 
 func (h *catalogHistory) add(ts Timestamp, cat *catalog.Snapshot) {
 	h.Lock()
-	h.list = append(h.list, &view{moment{ts: ts}, cat})
+	h.list = append(h.list, &view{moment: moment{ts: ts}, cat: cat})
 	h.Unlock()
 }
 
 // reset forgets all but one catalog.
 func (h *catalogHistory) reset(ts Timestamp, cat *catalog.Snapshot) {
 	h.Lock()
-	h.list = []*view{{moment{ts: ts}, cat}}
+	h.list = []*view{{moment: moment{ts: ts}, cat: cat}}
 	h.Unlock()
 }
 

@@ -36,6 +36,7 @@ type replicaState struct {
 	}
 	patience  time.Duration           // how long a leader gathers
 	staged    atomic.Uint64           // numbers of staged units
+	late      lateUnits               // those and what others staged
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
 		sync.Mutex
@@ -302,7 +303,7 @@ func (e *Engine) applyHead(at applied) error {
 	defer r.unpark()
 	g := r.mu.inflight[0]
 	_ = g.batch.Set(metaKey(metaApplied), at.encode(), nil)
-	if g.err = e.applyBatch(g.batch, g.staged, g.last); g.err != nil {
+	if g.err = e.guard(func() error { return e.db.Apply(g.batch, pebble.NoSync) }); g.err != nil {
 		e.fail(g.err)
 	}
 	for first := true; first || len(r.mu.inflight) > 0 && r.mu.inflight[0].data == nil; first = false {

@@ -14,6 +14,8 @@ import (
 // It holds no locks; what it pins is history, so it must be released.
 type Snapshot struct {
 	moment
+	hidden hiddenTimes // see lateUnits
+
 	e    *Engine
 	cat  *catalog.Snapshot
 	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
@@ -86,7 +88,7 @@ func (r *snapshotRegistry) min(line int) Timestamp {
 // Snapshot is the newest view. It must be released.
 func (e *Engine) Snapshot() *Snapshot {
 	v := e.view.Load()
-	s := &Snapshot{e: e, moment: v.moment, cat: v.cat}
+	s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
 	e.snapshots.add(s)
 	return s
 }
@@ -96,7 +98,7 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 	v := e.view.Load()
 	d := e.Durable()
 	if d >= v.ts {
-		s := &Snapshot{e: e, moment: v.moment, cat: v.cat}
+		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
 		e.snapshots.add(s)
 		return s
 	}
@@ -128,13 +130,13 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 		s.Release()
 		return nil, err
 	}
-	s.cat = cat
+	s.cat, s.hidden = cat, now.hiddenAt(ts)
 	return s, nil
 }
 
 // Clone is another snapshot of the same moment, for a cursor with a life of its own.
 func (s *Snapshot) Clone() *Snapshot {
-	c := &Snapshot{e: s.e, moment: s.moment, cat: s.cat, unit: s.unit}
+	c := &Snapshot{e: s.e, moment: s.moment, hidden: s.hidden, cat: s.cat, unit: s.unit}
 	s.e.snapshots.add(c)
 	return c
 }

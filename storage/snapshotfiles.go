@@ -383,8 +383,11 @@ func (e *Engine) load(era uint32) error {
 	}
 	e.noteNext(numbers)
 	e.replica.mu.follower = nil
+	if err := e.loadLate(); err != nil {
+		return err
+	}
 	e.notices.tell(top, nil)
-	e.view.Store(&view{moment{top, local, era}, cat})
+	e.view.Store(&view{moment{top, local, era}, cat, e.replica.late.all()})
 	e.replica.at.Store(at)
 	e.durable.Store(uint64(top))
 	e.watch.wake()

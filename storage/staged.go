@@ -4,56 +4,61 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 )
 
 // A unit of work of many megabytes goes through the replicated log in chunks of bounded size. Each chunk is a unit of its
-// own, which puts bytes into the table of staged units (identStaging); others commit between them. Once all are there, the
-// unit itself is a small entry that says: unfold what is staged. Each member reads the chunks one after the other and
-// writes what they hold under the timestamp that the entry has, which readers do not see yet; the last batch has the
-// counters and marks, takes the chunks away, and makes the timestamp visible. After a crash in between, the entry is applied
-// again from its beginning.
+// own, which writes a part of the versions to their tables, where nobody sees them yet (late.go); others commit between
+// them. A transaction sends chunks while it is under way, so that its memory is bounded too. The commit is then an entry as
+// small as any: it says from when the versions are visible, and has blocks of the oplog that refer to pieces which came with
+// the chunks. A unit that fails has its versions deleted, by the lists of keys that are kept until then.
 //
-// What is staged is a stream of records, cut wherever a chunk is full:
+// The table of staged units, all keys of a unit behind each other:
 //
-//	record = kind u8 | key length uvarint | value length uvarint | key | value
-//
-// with the kinds of pebble's batches. Timestamps are not known yet: versions have `pending`, and keys of the oplog and of
-// superseded versions the distance to it that they will have to the unit's timestamp.
+//	term, number, 0 @commit            the unit has committed; until no reader is of a time before that
+//	term, number, 1, chunk @version    keys of the chunk, and keys that have an older version; as long
+//	term, number, 2, piece             of blocks of the oplog; until the oplog is truncated there
+//	term, number, 3                    the pieces belong to the oplog
 const (
 	// stageBytes is the size from which a unit is staged.
 	stageBytes = 6 << 20
-	// chunkBytes is the size of a chunk. About twice as much is written at once when a staged unit is applied.
+	// chunkBytes is the size of a chunk, but for a document that is larger.
 	chunkBytes = 2 << 20
-	// stagedAtOnce bounds how many chunks of a unit are on their way through the log.
-	stagedAtOnce = 2
 )
 
-// stagedUnit names what is staged of a unit.
-type stagedUnit struct {
-	term, number uint64 // of the primary, and among its units
-	chunks       uint32
+// The kinds of keys in the table of staged units.
+const (
+	stagedSeen byte = iota
+	stagedChunk
+	stagedPiece
+	stagedLogged
+	stagedEnd
+)
+
+// stagedID names a staged unit: the term of the primary, and a number among its units.
+type stagedID struct{ term, number uint64 }
+
+const stagedIDLen = 8 + 8
+
+func (s stagedID) user(kind byte, n uint32) []byte {
+	k := binary.BigEndian.AppendUint64(appendIdent(nil, identStaging), s.term)
+	k = append(binary.BigEndian.AppendUint64(k, s.number), kind)
+	return binary.BigEndian.AppendUint32(k, n)
 }
 
-const stagedUnitLen = 8 + 8 + 4
+// key is a key without version. Those with one come right behind it.
+func (s stagedID) key(kind byte, n uint32) []byte { return appendUnversioned(s.user(kind, n)) }
 
-func (s *stagedUnit) append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, s.term)
-	dst = binary.BigEndian.AppendUint64(dst, s.number)
-	return binary.BigEndian.AppendUint32(dst, s.chunks)
-}
-
-func readStagedUnit(p []byte) *stagedUnit {
-	return &stagedUnit{binary.BigEndian.Uint64(p), binary.BigEndian.Uint64(p[8:]), binary.BigEndian.Uint32(p[16:])}
-}
-
-// key is that of a chunk; one more than the last is the end of the unit's.
-func (s *stagedUnit) key(chunk uint32) []byte {
-	at := stagedUnit{s.term, s.number, chunk}
-	return appendUnversioned(at.append(appendIdent(nil, identStaging)))
+func splitStagedKey(k []byte) (id stagedID, kind byte, ok bool) {
+	if len(k) < identLen+stagedIDLen+1 || identOf(k) != identStaging {
+		return id, 0, false
+	}
+	k = k[identLen:]
+	return stagedID{binary.BigEndian.Uint64(k), binary.BigEndian.Uint64(k[8:])}, k[stagedIDLen], true
 }
 
 // stages tells whether the unit is too large for an entry of the replicated log.
@@ -61,19 +66,29 @@ func (e *Engine) stages(u *UnitOfWork) bool {
 	return e.replicated() && u.line == lineReplicated && u.Size()+len(u.superseded) > e.opts.stageBytes
 }
 
-// stageUnit puts the bulk of a unit into the table of staged units. What stays in the unit is small. Unlike the commit, it
-// can be taken back: the unit's claims are held, and nothing of it can be seen. An error leaves the unit to be rolled back.
-func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork) error {
-	s := &stager{e: e, u: u, ctx: ctx, room: u.makesRoom(), slots: make(chan struct{}, stagedAtOnce)}
-	s.unit = stagedUnit{term: uint64(e.Term()), number: e.replica.staged.Add(1)}
-	s.run()
-	if err := s.flush(); err != nil {
-		s.discard()
-		return err
+// spill stages what a transaction has written so far, where that is much. Its statements see it as before.
+func (u *UnitOfWork) spill() error {
+	if u.own == nil || u.behind != nil || len(u.capped) > 0 || u.batch == nil || !u.e.replicated() {
+		return nil
 	}
-	u.bulk = &s.unit
-	u.OnRollback(s.discard)
-	return nil
+	if u.batch.Len()+len(u.superseded)+u.log.closed() <= u.e.opts.stageBytes {
+		return nil
+	}
+	return u.e.stageUnit(context.Background(), u, false)
+}
+
+// stageUnit sends the bulk of a unit in chunks; all of it where the unit is about to commit. What stays is small. Unlike the
+// commit, it can be taken back: the unit's claims are held, and nothing of it can be seen. An error leaves the unit to be
+// rolled back.
+func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
+	if u.bulk == nil {
+		u.bulk = &stager{e: e, u: u, id: stagedID{uint64(e.Term()), e.replica.staged.Add(1)}}
+		u.OnRollback(u.bulk.discard)
+	}
+	s := u.bulk
+	s.ctx, s.room = ctx, u.makesRoom()
+	s.run(all)
+	return s.flush()
 }
 
 // stager makes the chunks of a unit.
@@ -81,46 +96,58 @@ type stager struct {
 	e    *Engine
 	u    *UnitOfWork
 	ctx  context.Context
-	unit stagedUnit
-	buf  []byte
-	// entries is how many of the oplog are still to come, logBytes the size of those that went.
-	entries  int
-	logBytes int64
-	room     bool // the unit makes room on the disk
-	slots    chan struct{}
-	wg       sync.WaitGroup
-	mu       sync.Mutex
-	err      error
+	id   stagedID
+	room bool // the unit makes room on the disk
+
+	at     hiddenTimes // of the chunks that are there
+	chunks uint32
+	pieces uint32
+	writes int        // keys that were the unit's
+	refs   []oplogRef // the blocks of the oplog, in order
+
+	batch *pebble.Batch // the chunk that is being filled
+	list  chunkKeys
+	sent  chan error // of the chunk that is on its way; nil for none
+	err   error
 }
 
-// run streams all that the unit has. What is not needed any more is let go at once: the whole is in memory once already.
-func (s *stager) run() {
+// run streams what the unit has. What is not needed any more is let go at once.
+func (s *stager) run(all bool) {
 	u := s.u
 	u.releaseLatest()
 	u.releaseHeld()
-	s.batch()
-	if len(u.superseded) > 0 {
-		s.record(pebble.InternalKeyKindSet, timeKey(nil, identSuperseded, Timestamp(pending)), u.superseded)
-		u.superseded = nil
+	s.versions()
+	superseded := u.superseded
+	u.superseded = nil
+	_ = eachKey(superseded, func(key []byte) error {
+		if identOf(key) < identFirst {
+			u.superseded = appendKey(u.superseded, key)
+			return nil
+		}
+		s.list.superseded = appendKey(s.list.superseded, key)
+		s.fill()
+		return nil
+	})
+	if all {
+		s.blocks(len(u.log.blocks))
+		u.closeTransaction(func() { s.blocks(len(u.log.blocks)) })
+		return
 	}
-	s.entries = u.log.entries()
-	u.log.staged = s.entries
-	s.blocks()
-	u.closeTransaction(s.blocks)
-	u.addDelta(identOplog, s.e.oplog.counters.Load(), int64(u.log.staged), s.logBytes)
+	s.blocks(len(u.log.blocks) - 1)
+	u.partialTransaction(func() { s.blocks(len(u.log.blocks)) })
 }
 
-// batch streams the staged keys. The unit keeps those of system tables: what applies an entry has to see them.
-func (s *stager) batch() {
+// versions streams the versions that the unit has staged. Readers of the unit's own view find them in the store then. The
+// unit keeps what it has for system tables: what applies an entry has to see that.
+func (s *stager) versions() {
 	u := s.u
-	if u.own != nil {
-		u.own.Release()
-		u.own = nil
-	}
 	from := u.batch
-	u.batch = nil
 	if from == nil {
 		return
+	}
+	before := u.writes()
+	if u.batch = nil; u.own != nil {
+		u.batch = s.e.db.NewIndexedBatch()
 	}
 	skip := int(u.inherited)
 	u.inherited = 0
@@ -132,108 +159,167 @@ func (s *stager) batch() {
 		if skip--; skip >= 0 {
 			continue
 		}
-		if identOf(k) >= identFirst || kind == pebble.InternalKeyKindRangeDelete {
-			s.record(kind, k, v)
-		} else if kind == pebble.InternalKeyKindDelete {
+		user, ts, versioned := splitVersion(k)
+		switch {
+		case versioned && ts == pending && identOf(k) >= identFirst && kind == pebble.InternalKeyKindSet:
+			s.set(k, v)
+			s.list.keys = appendKey(s.list.keys, user)
+			s.fill()
+		case kind == pebble.InternalKeyKindDelete:
 			_ = u.stage().Delete(k, nil)
-		} else {
+		case kind == pebble.InternalKeyKindRangeDelete:
+			_ = u.stage().DeleteRange(k, v, nil)
+		default:
 			_ = u.stage().Set(k, v, nil)
 		}
 	}
-	closeQuietly(from)
+	s.writes = before + 1 // cursors over the own view read anew
+	if u.own == nil {
+		closeQuietly(from)
+	} // else iterators of that view may be reading it
 }
 
-// blocks streams the oplog blocks that are complete.
-func (s *stager) blocks() {
+// blocks streams the first blocks of the unit's oplog, cut into pieces.
+func (s *stager) blocks(n int) {
 	l := &s.u.log
-	for _, b := range l.blocks {
+	for i := range max(n, 0) {
+		b := l.blocks[i]
 		b.pack()
-		s.entries -= b.count
-		s.record(pebble.InternalKeyKindSet, timeKey(nil, identOplog, Timestamp(pending-uint64(s.entries))), b.stored())
-		s.logBytes += int64(len(b.buf))
-	}
-	l.free()
-}
-
-func (s *stager) record(kind pebble.InternalKeyKind, key, val []byte) {
-	s.buf = append(s.buf, byte(kind))
-	s.buf = binary.AppendUvarint(s.buf, uint64(len(key)))
-	s.buf = binary.AppendUvarint(s.buf, uint64(len(val)))
-	s.bytes(key)
-	s.bytes(val)
-}
-
-// bytes adds to the stream, a chunk at most at a time: one value may have many.
-func (s *stager) bytes(p []byte) {
-	for len(p) > 0 {
-		n := min(len(p), max(s.e.opts.chunkBytes-len(s.buf), 0))
-		s.buf = append(s.buf, p[:n]...)
-		if p = p[n:]; len(s.buf) >= s.e.opts.chunkBytes {
-			s.chunk()
+		stored := b.stored()
+		ref := oplogRef{count: b.count, wall: b.buf[5:blockHeader], size: len(b.buf), first: s.pieces}
+		for len(stored) > 0 {
+			part := stored[:min(len(stored), s.e.opts.chunkBytes)]
+			stored = stored[len(part):]
+			s.set(s.id.key(stagedPiece, s.pieces), part)
+			s.pieces++
+			s.fill()
 		}
+		ref.wall, ref.pieces = bytes.Clone(ref.wall), s.pieces-ref.first
+		s.refs = append(s.refs, ref)
+		l.staged += b.count
+	}
+	l.freeFirst(max(n, 0))
+}
+
+func (s *stager) set(k, v []byte) {
+	if s.batch == nil {
+		s.batch = s.e.db.NewBatchWithSize(s.e.opts.chunkBytes + s.e.opts.chunkBytes/4)
+	}
+	_ = s.batch.Set(k, v, nil)
+}
+
+// fill sends the chunk where it is full.
+func (s *stager) fill() {
+	n := len(s.list.keys) + len(s.list.superseded)
+	if s.batch != nil {
+		n += s.batch.Len()
+	}
+	if n >= s.e.opts.chunkBytes {
+		s.send()
 	}
 }
 
-// chunk sends what has been collected. It waits while enough is on its way.
-func (s *stager) chunk() {
-	key, val := s.unit.key(s.unit.chunks), s.buf
-	s.unit.chunks++
-	s.buf = make([]byte, 0, s.e.opts.chunkBytes+64)
-	s.slots <- struct{}{}
-	if s.failed() != nil {
-		<-s.slots
+// send sends what has been collected. One chunk is on its way while the next is filled: a key may be in both, and the later
+// one has to have the later timestamp.
+func (s *stager) send() {
+	s.set(appendVersion(s.id.user(stagedChunk, s.chunks), pending), s.list.value())
+	if len(s.u.catalogs.ops) > 0 { // tables of the unit's own are in no catalog yet
+		s.set(metaKey(metaNext), s.e.nextNumbers())
+	}
+	b := s.batch
+	s.batch, s.list = nil, chunkKeys{}
+	s.chunks++
+	if s.await(); s.err != nil {
+		closeQuietly(b)
 		return
 	}
-	s.wg.Add(1)
-	go func() {
-		defer func() { <-s.slots; s.wg.Done() }()
-		s.note(s.put(key, val))
-	}()
+	s.sent = make(chan error, 1)
+	go func() { s.sent <- s.put(b) }()
 }
 
 // put commits one chunk, in the role that the unit began in.
-func (s *stager) put(key, val []byte) error {
-	if err := s.ctx.Err(); err != nil {
-		return context.Cause(s.ctx)
+func (s *stager) put(b *pebble.Batch) error {
+	p := s.e.NewUnitOfWork(nil)
+	p.gen, p.batch = s.u.gen, b
+	err := s.ctx.Err()
+	if err != nil {
+		err = context.Cause(s.ctx)
+	} else if err = s.e.checkSpace(s.room); mayUseReserve(s.ctx) {
+		err = nil
 	}
-	if err := s.e.checkSpace(s.room); err != nil && !mayUseReserve(s.ctx) {
+	if err != nil {
+		p.Rollback()
 		return err
 	}
-	p := s.e.NewUnitOfWork(nil)
-	p.gen = s.u.gen
-	p.stageRaw(func(b *pebble.Batch) error { return b.Set(key, val, nil) })
-	_, err := s.e.commitUnit(context.WithoutCancel(s.ctx), p, false)
+	_, err = s.e.queueUnit(context.WithoutCancel(s.ctx), p, false)
+	if err == nil {
+		s.at = append(s.at, uint64(p.wait.at))
+	}
 	return err
 }
 
-func (s *stager) note(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
+// await waits for the chunk that is on its way.
+func (s *stager) await() {
+	if s.sent == nil {
+		return
+	}
+	if err := <-s.sent; s.err == nil {
 		s.err = err
 	}
-}
-
-func (s *stager) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+	s.sent = nil
 }
 
 // flush sends the last chunk and waits until all are there.
 func (s *stager) flush() error {
-	if len(s.buf) > 0 {
-		s.chunk()
+	if s.batch != nil || len(s.list.superseded) > 0 {
+		s.send()
 	}
-	s.buf = nil
-	s.wg.Wait()
-	return s.failed()
+	s.await()
+	return s.err
 }
 
-// discard takes the chunks of a unit away that is not committed, where this member may still write; else the next primary
-// does. Nobody waits for it: the unit may fail in the hands of who leads the commits.
+// mark adds to the unit's batch what makes its chunks part of it, when it gets its timestamp.
+func (s *stager) mark(b *pebble.Batch, ts Timestamp) lateEdit {
+	_ = b.Set(appendVersion(s.id.user(stagedSeen, 0), uint64(ts)), nil, nil)
+	if len(s.refs) > 0 {
+		_ = b.Set(s.id.key(stagedLogged, 0), nil, nil)
+	}
+	return lateEdit{s.id, stagedSeen, ts}
+}
+
+// times are the timestamps of the unit's own chunks, which its own view shows.
+func (s *stager) times() hiddenTimes {
+	if s == nil {
+		return nil
+	}
+	return s.at
+}
+
+// transactionOps are the operations that were sent ahead, as applyOps arrays.
+func (s *stager) transactionOps() (arrays [][]byte, err error) {
+	if s == nil {
+		return nil, nil
+	}
+	for _, ref := range s.refs {
+		p, err := s.e.blockBytes(0, ref.value(s.id, false))
+		if err != nil {
+			return nil, err
+		}
+		var b openBlock
+		if err := b.read(0, p); err != nil {
+			return nil, err
+		}
+		for i := range b.entries {
+			arrays = append(arrays, bytes.Clone(value.Lookup(b.entries[i].O, "applyOps").Doc()))
+		}
+	}
+	return arrays, nil
+}
+
+// discard takes away what was staged of a unit that is not committed, where this member may still write; else the next
+// primary does. Nobody waits for it: the unit may fail in the hands of who leads the commits.
 func (s *stager) discard() {
-	e, unit, gen := s.e, s.unit, s.u.gen
+	e, gen := s.e, s.u.gen
 	c := &e.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,17 +329,41 @@ func (s *stager) discard() {
 	c.owners.Add(1)
 	go func() {
 		defer c.owners.Done()
-		_ = e.deleteStaged(gen, unit.key(0), unit.key(unit.chunks))
+		s.await()
+		_ = e.discardStaged(gen, s.id)
 	}()
 }
 
-// deleteStaged deletes chunks on all members.
-func (e *Engine) deleteStaged(gen uint64, from, to []byte) error {
-	u := e.NewUnitOfWork(nil)
-	u.gen = gen
-	u.stageRaw(func(b *pebble.Batch) error { return b.DeleteRange(from, to, nil) })
-	_, err := e.commitUnit(context.Background(), u, false)
-	return err
+// discardStaged deletes what is staged of a unit on all members, chunk by chunk.
+func (e *Engine) discardStaged(gen uint64, id stagedID) error {
+	commit := func(f func(b *pebble.Batch) error) error {
+		u := e.NewUnitOfWork(nil)
+		u.gen = gen
+		u.stageRaw(f)
+		_, err := e.queueUnit(context.Background(), u, false)
+		return err
+	}
+	for {
+		c, err := e.nextChunk(id, id.key(stagedChunk, 0))
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			break
+		}
+		err = commit(func(b *pebble.Batch) error {
+			_ = b.Delete(c.record, nil)
+			return eachKey(c.keys, func(key []byte) error {
+				return b.Delete(appendVersion(bytes.Clone(key), uint64(c.at)), nil)
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return commit(func(b *pebble.Batch) error {
+		return b.DeleteRange(id.key(stagedSeen, 0), id.key(stagedEnd, 0), nil)
+	})
 }
 
 // dropAbandoned deletes what primaries of earlier terms have staged and not committed. Only a primary does anything.
@@ -263,146 +373,121 @@ func (e *Engine) dropAbandoned() error {
 	if !e.replicated() || !e.writable() {
 		return nil
 	}
-	lower, _ := identRange(identStaging)
-	upper := (&stagedUnit{term: term}).key(0)
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return err
+	var found []stagedID
+	decided := map[stagedID]bool{}
+	err := e.eachStaged(func(_ *pebble.Iterator, id stagedID, kind byte) error {
+		if n := len(found); id.term < term && (n == 0 || found[n-1] != id) {
+			found = append(found, id)
+		}
+		if kind == stagedSeen || kind == stagedLogged {
+			decided[id] = true
+		}
+		return nil
+	})
+	for _, id := range found {
+		if err == nil && !decided[id] {
+			err = e.discardStaged(gen, id)
+		}
 	}
-	found := it.First()
-	if err := errorsJoin(it.Error(), it.Close()); err != nil || !found {
-		return err
-	}
-	return e.deleteStaged(gen, lower, upper)
+	return err
 }
 
-// markStaged adds to a staged unit's batch what ends its time in the table. It is called when the unit gets its timestamp.
-func (u *UnitOfWork) markStaged(b *pebble.Batch) {
-	_ = b.DeleteRange(u.bulk.key(0), u.bulk.key(u.bulk.chunks), nil)
-	_ = b.Delete(metaKey(metaUnfolding), nil)
+// oplogRef is a block of the oplog whose content is in pieces among what is staged.
+type oplogRef struct {
+	count  int
+	wall   []byte
+	size   int // unpacked
+	first  uint32
+	pieces uint32
 }
 
-// unfold writes what is staged of a unit under its timestamp. replica.mu is held: no snapshot may come in between.
-func (e *Engine) unfold(s *stagedUnit, ts Timestamp) error {
-	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: s.key(0), UpperBound: s.key(s.chunks)})
+// value is the block as the oplog has it: version, entries and time as in others, the size, and where the pieces are. The
+// unit's last block says so: with it goes all that is left of the unit.
+func (r *oplogRef) value(id stagedID, last bool) []byte {
+	p := binary.LittleEndian.AppendUint32([]byte{blockVersionStaged}, uint32(r.count))
+	p = append(p, r.wall...)
+	for _, n := range []uint64{uint64(r.size), id.term, id.number, uint64(r.first), uint64(r.pieces)} {
+		p = binary.AppendUvarint(p, n)
+	}
+	if last {
+		return append(p, 1)
+	}
+	return append(p, 0)
+}
+
+// refOf reads what a block says that is in pieces.
+func refOf(p []byte) (r oplogRef, id stagedID, last, ok bool) {
+	if len(p) < blockHeader || p[0] != blockVersionStaged {
+		return r, id, false, false
+	}
+	b := blockReader{p: p[blockHeader:]}
+	r.size = int(b.uvarint())
+	id.term, id.number = b.uvarint(), b.uvarint()
+	r.first, r.pieces = uint32(b.uvarint()), uint32(b.uvarint())
+	end := b.take(1)
+	return r, id, !b.bad && end[0] == 1, !b.bad
+}
+
+// blockBytes gives a block that is in pieces as a whole, others as they are. Pieces go when the oplog is truncated.
+func (e *Engine) blockBytes(at Timestamp, p []byte) ([]byte, error) {
+	r, id, _, ok := refOf(p)
+	if !ok {
+		return p, nil
+	}
+	var whole []byte
+	for i := range r.pieces {
+		part, err := e.getMeta(id.key(stagedPiece, r.first+i))
+		if err != nil {
+			return nil, err
+		}
+		if part == nil {
+			return nil, positionLost(at)
+		}
+		whole = append(whole, part...)
+	}
+	return whole, nil
+}
+
+// dropPieces deletes what a block that is truncated has among what is staged.
+func dropPieces(b *pebble.Batch, block []byte) {
+	if r, id, last, ok := refOf(block); ok {
+		to := id.key(stagedPiece, r.first+r.pieces)
+		if last {
+			to = id.key(stagedEnd, 0)
+		}
+		_ = b.DeleteRange(id.key(stagedPiece, r.first), to, nil)
+	}
+}
+
+// stagedVersion looks a key up among what was staged of the unit; known is false where it is not there.
+func (u *UnitOfWork) stagedVersion(id catalog.Ident, user []byte) (live, known bool, err error) {
+	it, err := u.own.iterator(nil, nil)
 	if err != nil {
-		return err
+		return false, false, err
 	}
 	defer closeQuietly(it)
-	f := unfolder{e: e, ts: ts, b: e.db.NewBatch()}
-	defer func() { closeQuietly(f.b) }()
-	// Who finds this knows that the store has versions of a unit that is not applied.
-	_ = f.b.Set(metaKey(metaUnfolding), binary.BigEndian.AppendUint64(nil, uint64(ts)), nil)
-	chunks := uint32(0)
-	for ok := it.First(); ok; ok = it.Next() {
-		p, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(it.Key(), s.key(chunks)) {
-			break
-		}
-		chunks++
-		if err := f.take(p); err != nil {
-			return err
-		}
-	}
-	if err := it.Error(); err != nil {
-		return err
-	}
-	if chunks != s.chunks || len(f.rest) > 0 {
-		return corrupt("of a unit of work at %v, %d chunks of %d are there", ts, chunks, s.chunks)
-	}
-	return f.write()
+	it.v.ts = uint64(u.own.of(id))
+	_, live, err = it.v.get(append(appendIdent(nil, id), user...))
+	at := it.v.at
+	return live, at == pending || u.bulk.at.has(at), err
 }
 
-// unfolder turns the stream of a staged unit into batches.
-type unfolder struct {
-	e    *Engine
-	ts   Timestamp
-	b    *pebble.Batch
-	rest []byte // a record that is not complete
-}
-
-// take takes a chunk in.
-func (f *unfolder) take(chunk []byte) error {
-	p := chunk
-	if len(f.rest) > 0 {
-		f.rest = append(f.rest, chunk...)
-		p = f.rest
+// sentDuplicate is stagedDuplicate for a unit of which a part is in the store: its own view has all of it.
+func (u *UnitOfWork) sentDuplicate(idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
+	prefix := append(appendIdent(nil, idx.Ident), key...)
+	it, err := u.own.iterator(nil, nil)
+	if err != nil {
+		return false, err
 	}
-	for {
-		n, err := f.record(p)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-		p = p[n:]
-		if f.b.Len() >= 2*f.e.opts.chunkBytes {
-			if err := f.write(); err != nil {
-				return err
-			}
+	defer closeQuietly(it)
+	v := &it.v
+	v.ts = uint64(u.own.of(idx.Ident))
+	var buf [8]byte
+	for ok := v.seekGE(prefix); ok && bytes.HasPrefix(v.user, prefix); ok = v.next() {
+		ks, other, fine := splitIndexKey(idx, v.user[identLen:], &buf)
+		if fine && bytes.Equal(ks, key) && !bytes.Equal(other, rid) && (v.at == pending || u.bulk.at.has(v.at)) {
+			return true, nil
 		}
 	}
-	f.rest = append(f.rest[:0], p...)
-	return nil
-}
-
-// record stages the first record of p; n is its length, 0 where it is not complete.
-func (f *unfolder) record(p []byte) (n int, err error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	kind := pebble.InternalKeyKind(p[0])
-	key, a := binary.Uvarint(p[1:])
-	if a <= 0 {
-		return 0, nil
-	}
-	val, b := binary.Uvarint(p[1+a:])
-	if b <= 0 {
-		return 0, nil
-	}
-	head := 1 + a + b
-	if uint64(len(p)-head) < key+val {
-		return 0, nil
-	}
-	k, v := p[head:head+int(key)], p[head+int(key):head+int(key+val)]
-	switch kind {
-	case pebble.InternalKeyKindSet, pebble.InternalKeyKindSetWithDelete:
-		op := f.b.SetDeferred(len(k), len(v))
-		copy(op.Key, k)
-		copy(op.Value, v)
-		f.stamp(op.Key)
-		err = op.Finish()
-	case pebble.InternalKeyKindDelete:
-		err = f.b.Delete(k, nil)
-	case pebble.InternalKeyKindRangeDelete:
-		err = f.b.DeleteRange(k, v, nil)
-	default:
-		err = corrupt("a staged unit of work at %v has a record of kind %v", f.ts, kind)
-	}
-	return head + int(key+val), err
-}
-
-// stamp puts the unit's timestamp into a key.
-func (f *unfolder) stamp(k []byte) {
-	switch id := identOf(k); {
-	case id == identOplog || id == identSuperseded:
-		at := k[identLen : identLen+8]
-		binary.BigEndian.PutUint64(at, uint64(f.ts)-(pending-binary.BigEndian.Uint64(at)))
-	case len(k) > suffixLen && k[len(k)-1] == suffixLen && binary.BigEndian.Uint64(k[len(k)-suffixLen:]) == pending:
-		binary.BigEndian.PutUint64(k[len(k)-suffixLen:], uint64(f.ts))
-	}
-}
-
-func (f *unfolder) write() error {
-	if f.b.Empty() {
-		return nil
-	}
-	err := f.e.guard(func() error { return f.e.db.Apply(f.b, pebble.NoSync) })
-	closeQuietly(f.b)
-	f.b = f.e.db.NewBatch()
-	return err
+	return false, v.err
 }

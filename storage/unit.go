@@ -21,7 +21,7 @@ type UnitOfWork struct {
 	base     *Snapshot // nil for units that only insert
 	own      *Snapshot // base with the unit's writes on top
 	batch    *pebble.Batch
-	bulk     *stagedUnit // where the most of a large unit is, once it is staged
+	bulk     *stager // has sent the most of a large unit ahead
 	claims   []heldClaim
 	deltas   []delta
 	used     []usedCollection
@@ -119,7 +119,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 			_ = u.batch.Apply(old, nil)
 			closeQuietly(old)
 		}
-		u.own = &Snapshot{e: u.e, moment: u.base.moment, cat: u.base.cat, unit: u}
+		u.own = &Snapshot{e: u.e, moment: u.base.moment, hidden: u.base.hidden, cat: u.base.cat, unit: u}
 		u.e.snapshots.add(u.own)
 	}
 	return u.own
@@ -153,11 +153,14 @@ func (u *UnitOfWork) readTS() Timestamp {
 }
 
 // writes counts the staged keys; cursors over the unit's view use it to notice new ones.
-func (u *UnitOfWork) writes() int {
-	if u.batch == nil {
-		return 0
+func (u *UnitOfWork) writes() (n int) {
+	if u.bulk != nil {
+		n = u.bulk.writes
 	}
-	return int(u.batch.Count() - u.inherited)
+	if u.batch == nil {
+		return n
+	}
+	return n + int(u.batch.Count()-u.inherited)
 }
 
 // Empty tells whether the unit has nothing to commit.
@@ -262,6 +265,9 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", c.NS)
 	}
 	if err := u.log.checkSize(); err != nil {
+		return err
+	}
+	if err := u.spill(); err != nil {
 		return err
 	}
 	for i := len(u.used) - 1; i >= 0; i-- {
@@ -371,6 +377,7 @@ func (u *UnitOfWork) newest() (*versions, error) {
 		now = v.local
 	}
 	u.latest.v.reset(u.latest.it.Iterator, now, false)
+	u.latest.v.hidden = v.hiddenAt(v.ts)
 	return &u.latest.v, nil
 }
 
@@ -385,7 +392,7 @@ func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 		if err != nil {
 			return err
 		}
-		at, err := v.newestVersion(append(appendIdent(nil, c.Ident), rid...))
+		at, err := v.newestVersion(append(appendIdent(nil, c.Ident), rid...), &u.e.replica.late)
 		if err != nil {
 			return err
 		}
@@ -404,7 +411,7 @@ type unitLog struct {
 	begun   bool // there was a block
 	blocks  []*opBlock
 	limit   int64 // of a transaction's operations, 0 for none
-	staged  int   // entries that are no more here, see stageUnit
+	staged  int   // entries that are no more here, see stager
 }
 
 var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
@@ -419,15 +426,11 @@ func (l *unitLog) count() (n int) {
 	return n + l.staged
 }
 
-// entries is how many entries of the oplog there will be: a transaction's operations share some.
-func (l *unitLog) entries() (n int) {
-	for _, b := range l.blocks {
-		n += b.count
-	}
-	if l.txn != nil && !l.txn.done {
-		l.txn.close()
-		if n += len(l.txn.arrays); n == 0 && l.txn.always {
-			n = 1
+// closed is the size of what can be sent ahead: a transaction's last entry differs from those before.
+func (l *unitLog) closed() (n int) {
+	if l.txn != nil && l.txn.index > 0 {
+		for _, a := range l.txn.arrays {
+			n += len(a)
 		}
 	}
 	return n
@@ -451,12 +454,18 @@ func (l *unitLog) pack() {
 }
 
 func (l *unitLog) free() {
-	for _, b := range l.blocks {
-		if cap(b.buf) <= 4*blockBytes {
+	l.freeFirst(len(l.blocks))
+	l.blocks = nil
+}
+
+// freeFirst lets go of the first n blocks.
+func (l *unitLog) freeFirst(n int) {
+	for i, b := range l.blocks[:n] {
+		if l.blocks[i] = nil; cap(b.buf) <= 4*blockBytes {
 			blockPool.Put(b)
 		}
 	}
-	l.blocks = nil
+	l.blocks = l.blocks[n:]
 }
 
 // SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). prev is the session's last entry of
@@ -529,6 +538,7 @@ type txnLog struct {
 	mark   int
 	index  int
 	count  int
+	ahead  int // bytes of the arrays that were sent ahead
 	done   bool
 	always bool // there is an entry even of no operations
 }
@@ -537,7 +547,7 @@ type txnLog struct {
 const applyOpsBytes = 12 << 20
 
 func (t *txnLog) size() int {
-	n := len(t.cur)
+	n := len(t.cur) + t.ahead
 	for _, a := range t.arrays {
 		n += len(a)
 	}
@@ -582,12 +592,28 @@ func (t *txnLog) close() {
 }
 
 // TransactionOps gives the unit's operations so far as applyOps arrays, for prepare entries.
-func (u *UnitOfWork) TransactionOps() [][]byte {
+func (u *UnitOfWork) TransactionOps() ([][]byte, error) {
 	if u.log.txn == nil {
-		return nil
+		return nil, nil
 	}
 	u.log.txn.close()
-	return u.log.txn.arrays
+	ahead, err := u.bulk.transactionOps()
+	return append(ahead, u.log.txn.arrays...), err
+}
+
+// partialTransaction turns the collected operations into entries that others follow.
+func (u *UnitOfWork) partialTransaction(each func()) {
+	t := u.log.txn
+	if t == nil || t.index == 0 {
+		return
+	}
+	for _, arr := range t.arrays {
+		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", StmtID: -1,
+			O: value.Doc(value.F("applyOps", value.NewArray(arr)), value.F("partialTxn", value.NewBool(true)))})
+		t.ahead += len(arr)
+		each()
+	}
+	t.arrays = nil
 }
 
 // closeTransaction turns the collected operations into entries: all but the last are marked partialTxn. each is called after
@@ -609,7 +635,7 @@ func (u *UnitOfWork) closeTransaction(each func()) {
 		switch {
 		case i < len(t.arrays)-1:
 			f = append(f, value.F("partialTxn", value.NewBool(true)))
-		case i > 0:
+		case i > 0 || t.ahead > 0:
 			f = append(f, value.F("count", value.NewInt64(int64(count))))
 		}
 		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})

@@ -14,6 +14,9 @@ type versions struct {
 	ts  uint64
 	own bool // versions of the unit of work itself are part of the view
 
+	hidden hiddenTimes // versions that the view does not show although they are not later
+	sent   hiddenTimes // versions of the unit itself that are in the store already
+
 	user  []byte // key without version, owned
 	value []byte // borrowed from the iterator, or in buf
 	at    uint64 // the version's timestamp
@@ -23,10 +26,15 @@ type versions struct {
 }
 
 func (v *versions) reset(it *pebble.Iterator, ts Timestamp, own bool) {
-	v.it, v.ts, v.own, v.err = it, uint64(ts), own, nil
+	v.it, v.ts, v.own, v.err, v.hidden, v.sent = it, uint64(ts), own, nil, nil, nil
 }
 
-func (v *versions) sees(ts uint64) bool { return ts <= v.ts || v.own && ts == pending }
+func (v *versions) sees(ts uint64) bool {
+	if v.own && (ts == pending || v.sent.has(ts)) {
+		return true
+	}
+	return ts <= v.ts && !v.hidden.has(ts)
+}
 
 // first is the timestamp to seek a key with, so that the seek lands on the newest version in view.
 func (v *versions) first() uint64 {
@@ -55,6 +63,10 @@ func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
 			v.at = at
 			val, err := v.it.ValueAndErr()
 			return val, err == nil && len(val) > 0, err
+		}
+		if binary.BigEndian.Uint64(k[len(k)-suffixLen:]) <= v.ts { // hidden
+			v.it.Next()
+			continue
 		}
 		// Only a unit's own view gets here: its own version is missing and newer ones of others come first.
 		v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
@@ -86,7 +98,7 @@ func (v *versions) settle() bool {
 		}
 		if !v.sees(ts) {
 			// Newer than the view. A few steps are cheaper than a seek.
-			if skipped++; skipped < 4 {
+			if skipped++; skipped < 4 || ts <= v.ts { // or hidden
 				v.it.Next()
 				continue
 			}
@@ -175,7 +187,10 @@ func (v *versions) jumpBack() (found bool) {
 			break
 		}
 		user, at, ok := splitVersion(v.it.Key())
-		if !ok || !bytes.Equal(user, v.user) {
+		for ok && bytes.Equal(user, v.user) && at <= v.ts && v.hidden.has(at) && v.it.Next() {
+			user, at, ok = splitVersion(v.it.Key())
+		}
+		if !v.it.Valid() || !ok || !bytes.Equal(user, v.user) {
 			break
 		}
 		if v.sees(at) {
@@ -200,12 +215,15 @@ func (v *versions) end() bool {
 	return false
 }
 
-// newestVersion is the timestamp of the newest version of a key, deletions included; 0 where there is none.
-func (v *versions) newestVersion(user []byte) (Timestamp, error) {
+// newestVersion is when the newest version of a key became visible, deletions included; 0 where there is none. Versions of
+// units that have not committed are none: who asks has the claim of the key, so what wrote those has failed.
+func (v *versions) newestVersion(user []byte, late *lateUnits) (Timestamp, error) {
 	v.seek = appendVersion(append(v.seek[:0], user...), pending-1)
-	if !v.it.SeekPrefixGE(v.seek) {
-		return 0, v.it.Error()
+	for ok := v.it.SeekPrefixGE(v.seek); ok; ok = v.it.Next() {
+		_, at, _ := splitVersion(v.it.Key())
+		if at = late.visibleFrom(at); at != pending {
+			return Timestamp(at), nil
+		}
 	}
-	_, ts, _ := splitVersion(v.it.Key())
-	return Timestamp(ts), nil
+	return 0, v.it.Error()
 }

@@ -45,7 +45,11 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 		defer u.releaseHeld()
 	}
 	for i, doc := range docs {
-		if err := u.log.checkSize(); err != nil {
+		err := u.log.checkSize()
+		if err == nil {
+			err = u.spill()
+		}
+		if err != nil {
 			return i, err
 		}
 		if _, err := u.insert(c, doc, &info); err != nil {
@@ -128,7 +132,10 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 		if err := u.claimRecord(c, rid); err != nil {
 			return nil, err
 		}
-		if live, known := u.staged(c.Ident, rid); known {
+		if live, known, err := u.staged(c.Ident, rid); known || err != nil {
+			if err != nil {
+				return nil, err
+			}
 			if live {
 				return nil, duplicateID(c, idKey, u.scratch.tb)
 			}
@@ -157,7 +164,10 @@ func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb 
 	case claimOther:
 		return errConflict
 	case claimMine:
-		if live, known := u.staged(idx.Ident, key); known {
+		if live, known, err := u.staged(idx.Ident, key); known || err != nil {
+			if err != nil {
+				return err
+			}
 			if live {
 				return duplicateKey(c, idx, key, tb)
 			}
@@ -177,7 +187,7 @@ func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb 
 	if err != nil || !there {
 		return err
 	}
-	if u.own != nil && v.at > uint64(u.readTS()) {
+	if u.own != nil && u.e.replica.late.visibleFrom(v.at) > uint64(u.readTS()) {
 		return errConflict
 	}
 	return duplicateKey(c, idx, key, tb)
@@ -206,8 +216,10 @@ func (u *UnitOfWork) checkUnique(c *catalog.Collection, idx *catalog.Index, set 
 
 // lookForDuplicate searches the entries with a key for one of another record.
 func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index, key, tb []byte, rid RecordID, mine bool) error {
-	if mine && u.stagedDuplicate(idx, key, rid) {
-		return duplicateKey(c, idx, key, tb)
+	if mine {
+		if found, err := u.stagedDuplicate(idx, key, rid); err != nil || found {
+			return errorsOr(err, duplicateKey(c, idx, key, tb))
+		}
 	}
 	v, err := u.newest()
 	if err != nil {
@@ -221,10 +233,12 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 		if !fine || !bytes.Equal(ks, key) || bytes.Equal(other, rid) {
 			continue
 		}
-		if live, known := u.staged(idx.Ident, v.user[identLen:]); mine && known && !live {
+		if live, known, err := u.staged(idx.Ident, v.user[identLen:]); err != nil {
+			return err
+		} else if mine && known && !live {
 			continue
 		}
-		if u.own != nil && v.at > uint64(u.readTS()) {
+		if u.own != nil && u.e.replica.late.visibleFrom(v.at) > uint64(u.readTS()) {
 			return errConflict
 		}
 		return duplicateKey(c, idx, key, tb)
@@ -233,17 +247,23 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 }
 
 // staged looks a key up among the unit's own writes. It is slow, and only asked after a claim showed that there is one.
-func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool) {
+func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool, err error) {
 	u.eachStaged(id, func(key, val []byte) {
 		if bytes.Equal(key, user) {
 			live, known = len(val) > 0, true
 		}
 	})
-	return live, known
+	if !known && u.bulk != nil {
+		return u.stagedVersion(id, user)
+	}
+	return live, known, nil
 }
 
 // stagedDuplicate looks for a live entry of another record with the key among the unit's own writes.
-func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordID) bool {
+func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
+	if u.bulk != nil {
+		return u.sentDuplicate(idx, key, rid)
+	}
 	live := map[string]bool{}
 	var buf [8]byte
 	u.eachStaged(idx.Ident, func(k, val []byte) {
@@ -254,10 +274,10 @@ func (u *UnitOfWork) stagedDuplicate(idx *catalog.Index, key []byte, rid RecordI
 	})
 	for _, l := range live {
 		if l {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 func (u *UnitOfWork) eachStaged(id catalog.Ident, f func(user, val []byte)) {

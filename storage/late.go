@@ -1,0 +1,338 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/klauspost/compress/s2"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// lateUnit is a unit whose versions are in the store before it commits: they have the timestamps of the chunks that brought
+// them (staged.go), and are visible from the timestamp of the commit on. Until no reader can be of a time between the two,
+// snapshots carry the timestamps that are hidden from them. That the versions lie where they do does no harm: the unit has
+// claimed their keys, so nobody else writes a version between them and the commit.
+type lateUnit struct {
+	id   stagedID
+	at   hiddenTimes // of its chunks
+	seen Timestamp   // from when its versions are visible; `pending` before it has committed
+	gone Timestamp   // when the last of its versions was deleted, because it failed; 0 where it has not
+}
+
+// hiddenTimes are timestamps whose versions are not shown, in order.
+type hiddenTimes []uint64
+
+func (h hiddenTimes) has(ts uint64) bool {
+	if len(h) == 0 || ts < h[0] || ts > h[len(h)-1] {
+		return false
+	}
+	_, found := slices.BinarySearch(h, ts)
+	return found
+}
+
+// lateUnits are the units that readers have to know of. The list is replaced, never changed: under replica.mu, and before
+// the view in which the change counts.
+type lateUnits struct {
+	list atomic.Pointer[[]*lateUnit]
+}
+
+func (l *lateUnits) all() []*lateUnit {
+	if p := l.list.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (l *lateUnits) store(list []*lateUnit) {
+	if len(list) == 0 {
+		l.list.Store(nil)
+		return
+	}
+	l.list.Store(&list)
+}
+
+// hiddenAt are the timestamps that a reader at ts, which is not later than the view, does not see.
+func (v *view) hiddenAt(ts Timestamp) (out hiddenTimes) {
+	several := false
+	for _, u := range v.late {
+		switch {
+		case u.seen <= ts || len(u.at) == 0 || Timestamp(u.at[0]) > ts:
+		case out == nil:
+			out = u.at
+		default:
+			out, several = append(slices.Clip(out), u.at...), true
+		}
+	}
+	if several {
+		slices.Sort(out)
+	}
+	return out
+}
+
+// visibleFrom is when a version became visible that has the timestamp at: `pending` for one that is not.
+func (l *lateUnits) visibleFrom(at uint64) uint64 {
+	for _, u := range l.all() {
+		if u.at.has(at) {
+			return uint64(u.seen)
+		}
+	}
+	return at
+}
+
+// lateEdit is what a group of units changes about late units.
+type lateEdit struct {
+	id   stagedID
+	kind byte // stagedChunk: one more, stagedSeen: it committed, 0: it is gone
+	at   Timestamp
+}
+
+// edit makes changes that a group brings at a timestamp.
+func (l *lateUnits) edit(edits []lateEdit) {
+	if len(edits) == 0 {
+		return
+	}
+	list := slices.Clone(l.all())
+	for _, d := range edits {
+		i := slices.IndexFunc(list, func(u *lateUnit) bool { return u.id == d.id })
+		if i < 0 {
+			if d.kind == 0 {
+				continue
+			}
+			i, list = len(list), append(list, &lateUnit{id: d.id, seen: Timestamp(pending)})
+		}
+		u := *list[i]
+		switch d.kind {
+		case stagedChunk:
+			if !u.at.has(uint64(d.at)) {
+				u.at = append(slices.Clip(u.at), uint64(d.at))
+				slices.Sort(u.at)
+			}
+		case stagedSeen:
+			u.seen = d.at
+		default:
+			u.gone = d.at
+		}
+		list[i] = &u
+	}
+	l.store(list)
+}
+
+// drop forgets units that no reader needs to know of any more.
+func (l *lateUnits) drop(done func(*lateUnit) bool) {
+	list := slices.DeleteFunc(slices.Clone(l.all()), done)
+	l.store(list)
+}
+
+// lateEditOf is what a key of an entry, or of a unit that has its timestamp, says of a late unit. at is that of the whole.
+func lateEditOf(kind pebble.InternalKeyKind, key []byte, at Timestamp) (d lateEdit, ok bool) {
+	id, what, ok := splitStagedKey(key)
+	switch {
+	case !ok:
+		return d, false
+	case kind == pebble.InternalKeyKindRangeDelete && what == stagedSeen:
+		return lateEdit{id, 0, at}, true
+	case kind == pebble.InternalKeyKindSet && (what == stagedSeen || what == stagedChunk):
+		_, own, _ := splitVersion(key)
+		return lateEdit{id, what, Timestamp(own)}, true
+	}
+	return d, false
+}
+
+// loadLate reads what the store has of late units.
+func (e *Engine) loadLate() error {
+	var list []*lateUnit
+	err := e.eachStaged(func(it *pebble.Iterator, id stagedID, kind byte) error {
+		if kind != stagedSeen && kind != stagedChunk {
+			return nil
+		}
+		_, ts, _ := splitVersion(it.Key())
+		if n := len(list); n == 0 || list[n-1].id != id {
+			list = append(list, &lateUnit{id: id, seen: Timestamp(pending)})
+		}
+		if u := list[len(list)-1]; kind == stagedSeen {
+			u.seen = Timestamp(ts)
+		} else {
+			u.at = append(u.at, ts)
+		}
+		return nil
+	})
+	for _, u := range list {
+		slices.Sort(u.at)
+	}
+	e.replica.late.store(list)
+	return err
+}
+
+// eachStaged calls f for each key of the table of staged units.
+func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) error) error {
+	lower, upper := identRange(identStaging)
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	for ok := it.First(); ok; ok = it.Next() {
+		if id, kind, ok := splitStagedKey(it.Key()); ok {
+			if err := f(it, id, kind); err != nil {
+				return err
+			}
+		}
+	}
+	return it.Error()
+}
+
+// chunkKeys is what a chunk's record says of the versions that came with it.
+type chunkKeys struct {
+	at         Timestamp
+	record     []byte // the key of the record itself
+	keys       []byte // without version, each with its length
+	superseded []byte // those of them, or of another chunk of the unit, that have an older version
+}
+
+func (c *chunkKeys) value() []byte {
+	p := binary.AppendUvarint(nil, uint64(len(c.keys)))
+	p = append(p, c.keys...)
+	return s2.Encode(nil, append(p, c.superseded...))
+}
+
+func readChunkKeys(key, val []byte) (*chunkKeys, error) {
+	_, ts, ok := splitVersion(key)
+	p, err := s2.Decode(nil, val)
+	n, w := binary.Uvarint(p)
+	if !ok || err != nil || w <= 0 || uint64(len(p)-w) < n {
+		return nil, corrupt("the record of a chunk of a unit of work is unreadable")
+	}
+	return &chunkKeys{Timestamp(ts), bytes.Clone(key), p[w : w+int(n)], p[w+int(n):]}, nil
+}
+
+// eachKey cuts a list of keys with their lengths.
+func eachKey(list []byte, f func(key []byte) error) error {
+	for len(list) > 0 {
+		n, w := binary.Uvarint(list)
+		if w <= 0 || n > uint64(len(list)-w) {
+			return corrupt("a list of keys is unreadable")
+		}
+		if err := f(list[w : w+int(n)]); err != nil {
+			return err
+		}
+		list = list[w+int(n):]
+	}
+	return nil
+}
+
+func appendKey(list, key []byte) []byte {
+	return append(binary.AppendUvarint(list, uint64(len(key))), key...)
+}
+
+// nextChunk reads the first chunk's record of a unit from a key on, nil where there is none.
+func (e *Engine) nextChunk(id stagedID, from []byte) (*chunkKeys, error) {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: id.key(stagedChunk+1, 0)})
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(it)
+	if !it.First() {
+		return nil, it.Error()
+	}
+	val, err := it.ValueAndErr()
+	if err != nil {
+		return nil, err
+	}
+	return readChunkKeys(it.Key(), val)
+}
+
+// lateTables are the tables that units write to which have not committed: the catalog need not know them yet.
+func (e *Engine) lateTables(note func(catalog.Ident)) error {
+	return e.eachStaged(func(it *pebble.Iterator, _ stagedID, kind byte) error {
+		if kind != stagedChunk {
+			return nil
+		}
+		val, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		c, err := readChunkKeys(it.Key(), val)
+		if err != nil {
+			return err
+		}
+		return eachKey(c.keys, func(key []byte) error { note(identOf(key)); return nil })
+	})
+}
+
+// collectLate drops what late units superseded, and forgets those units, once no reader can be of a time before their
+// commit. Only this member's store changes.
+func (e *Engine) collectLate(ctx context.Context, oldest Timestamp) error {
+	for _, u := range e.replica.late.all() {
+		if u.seen > oldest && (u.gone == 0 || u.gone > oldest) {
+			continue
+		}
+		if u.seen <= oldest {
+			if err := e.dropSuperseded(ctx, u); err != nil {
+				return err
+			}
+		}
+		e.replica.mu.Lock()
+		e.replica.late.drop(func(x *lateUnit) bool { return x.id == u.id })
+		e.replica.mu.Unlock()
+	}
+	return nil
+}
+
+// dropSuperseded deletes what a unit has given newer versions, and then the records of its chunks.
+func (e *Engine) dropSuperseded(ctx context.Context, u *lateUnit) error {
+	for from := u.id.key(stagedChunk, 0); ctx.Err() == nil; {
+		c, err := e.nextChunk(u.id, from)
+		if err != nil {
+			return err
+		}
+		b := e.db.NewBatch()
+		if c == nil {
+			_ = b.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(e.Oldest())), nil)
+			_ = b.DeleteRange(u.id.key(stagedSeen, 0), u.id.key(stagedChunk+1, 0), nil)
+			defer closeQuietly(b)
+			return e.applyDead(b)
+		}
+		if err := errorsJoin(e.dropOlder(b, c.superseded, u.at[len(u.at)-1]), b.Close()); err != nil {
+			return err
+		}
+		from = append(c.record, 0)
+	}
+	return ctx.Err()
+}
+
+// dropOlder deletes of each key in a list the versions before the newest that is not later than last, and that one too where
+// it is a deletion. The unit's own is the newest of those: it had the claim of the key.
+func (e *Engine) dropOlder(b *pebble.Batch, list []byte, last uint64) error {
+	it, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	err = eachKey(list, func(user []byte) error {
+		for ok, first := it.SeekGE(appendVersion(bytes.Clone(user), last)), true; ok; ok, first = it.Next(), false {
+			other, _, versioned := splitVersion(it.Key())
+			if !versioned || !bytes.Equal(other, user) {
+				break
+			}
+			if val, err := it.ValueAndErr(); err != nil {
+				return err
+			} else if first && len(val) > 0 {
+				continue
+			}
+			_ = b.Delete(it.Key(), nil)
+		}
+		if b.Len() < 1<<20 {
+			return it.Error()
+		}
+		defer b.Reset()
+		return errorsJoin(it.Error(), e.applyDead(b))
+	})
+	if err == nil {
+		err = e.applyDead(b)
+	}
+	return err
+}
