@@ -204,9 +204,8 @@ func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
 	return out
 }
 
-// List is what $listLocalSessions shows: the sessions in use, of the users that its specification names where it does.
-func (c *SessionCache) List(spec []byte) (docs [][]byte) {
-	shown := SessionsOf(spec)
+// List is what $listLocalSessions shows: the sessions in use, of the owners that shown picks.
+func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 	for id, at := range c.Live() {
 		if shown(id.UID) {
 			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))

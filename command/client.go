@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 )
 
@@ -29,8 +30,10 @@ type Client struct {
 	// Close ends the connection; nil where there is none.
 	Close func()
 
-	gone atomic.Bool
-	ctx  func() context.Context
+	gone           atomic.Bool
+	login          atomic.Pointer[auth.Identity] // who it has authenticated as, nil for nobody
+	claimsInternal bool                          // its hello says that it is a member, which it has to prove
+	ctx            func() context.Context
 
 	mu struct {
 		sync.Mutex
@@ -38,6 +41,8 @@ type Client struct {
 		appName  string
 		uuid     [16]byte // made when first asked for
 		process  [16]byte // of a node: which it is; zero where it has not said so
+		// authenticating is the authentication that is under way, nil for none.
+		authenticating *login
 	}
 }
 

@@ -15,6 +15,7 @@ type OpsView struct {
 	Now      time.Time
 	Locks    bool                                          // with what the operation has locked
 	Truncate bool                                          // long commands as text
+	Own      bool                                          // of the asking user alone
 	Idle     bool                                          // connections that wait for their client too
 	Threads  []string                                      // what works in the background, shown with the idle connections
 	Cursor   func(dst []byte, op *Op, cursor int64) []byte // appends the cursor of a getMore; nil for none
@@ -26,12 +27,15 @@ type OpsView struct {
 func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	busy := map[*Client]bool{}
 	self.Service.EachOp(func(op *Op) {
+		if view.Own && op.servedFor() != self.servedFor() {
+			return
+		}
 		if by := op.Caller(); by.Client != nil || op == self {
 			out = append(out, view.op(op, by))
 			busy[op.Client] = true
 		}
 	})
-	if !view.Idle {
+	if !view.Idle || view.Own {
 		return out
 	}
 	self.Service.EachClient(func(c *Client) {
@@ -43,6 +47,11 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 		out = append(out, view.idle(Caller{}, name))
 	}
 	return out
+}
+
+// OwnOps tells whether $currentOp's specification asks for the user's own operations alone, where users are known.
+func OwnOps(op *Op, spec []byte) bool {
+	return op.Service.enforces() && !value.Lookup(spec, "allUsers").Truthy()
 }
 
 // Caller is the connection that an operation serves, none where it is the process's own work.

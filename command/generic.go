@@ -328,8 +328,17 @@ func KillOp(op *Op, dst []byte) ([]byte, error) {
 	if id < -1<<31 || id > 1<<31-1 {
 		return dst, mongoerr.New(26823, "invalid op : "+strconv.FormatInt(id, 10))
 	}
+	if !op.Allowed("killop", "", "") && !op.ownOp(int32(id)) {
+		return dst, op.Refuse()
+	}
 	op.Service.KillOp(int32(id), mongoerr.Interrupted)
 	return value.Append(dst, "info", value.NewString("attempting to kill op")), nil
+}
+
+// ownOp tells whether an operation is one of the same user; one that does not exist is nobody's.
+func (op *Op) ownOp(id int32) (own bool) {
+	op.Service.EachOp(func(other *Op) { own = own || other.ID == id && other.servedFor() == op.servedFor() })
+	return own
 }
 
 // memoryReport is the mem section of serverStatus, from the runtime's own figures.

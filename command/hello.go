@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -141,13 +142,14 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 		}
 	}
 	if node := op.Arg("internalClient"); node.T == value.Document {
-		op.Client.Internal = true
+		op.Client.claimsInternal = true
+		op.Client.Internal = op.Client.Internal || !op.Service.enforces()
 		if id := value.Lookup(node.Doc(), "process"); id.T == value.Binary && len(id.Bytes()) == 16 {
 			op.Client.setProcess([16]byte(id.Bytes()))
 		}
 	}
 	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {
-		if err := checkUserName(v); err != nil {
+		if _, err := userName(v); err != nil {
 			return dst, err
 		}
 	}
@@ -175,22 +177,30 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	if t.Tail != nil {
 		dst = t.Tail(dst)
 	}
-	return op.negotiateCompression(dst), nil
+	dst = op.negotiateCompression(dst)
+	if op.Service.Access != nil {
+		return op.Service.Access.appendHello(op, dst)
+	}
+	return dst, nil
 }
 
-// checkUserName checks saslSupportedMechs: "database.user", or a document of both.
-func checkUserName(v value.Value) error {
+// userName reads saslSupportedMechs: "database.user", or a document of both.
+func userName(v value.Value) (auth.UserName, error) {
 	switch {
 	case v.T == value.Document:
-		if value.Lookup(v.Doc(), "user").T != value.String || value.Lookup(v.Doc(), "db").T != value.String {
-			return mongoerr.New(mongoerr.BadValue, "UserName must contain a 'user' and a 'db' field")
+		user, db := value.Lookup(v.Doc(), "user"), value.Lookup(v.Doc(), "db")
+		if user.T != value.String || db.T != value.String {
+			return auth.UserName{}, mongoerr.New(mongoerr.BadValue, "UserName must contain a 'user' and a 'db' field")
 		}
+		return auth.UserName{User: user.Str(), DB: db.Str()}, nil
 	case v.T != value.String:
-		return mongoerr.Newf(mongoerr.TypeMismatch, "UserName must be either a string or an object, not %s", v.T.Name())
-	case !strings.Contains(v.Str(), "."):
-		return mongoerr.New(mongoerr.BadValue, "UserName must contain a '.' separated database.user pair")
+		return auth.UserName{}, mongoerr.Newf(mongoerr.TypeMismatch, "UserName must be either a string or an object, not %s", v.T.Name())
 	}
-	return nil
+	db, user, ok := strings.Cut(v.Str(), ".")
+	if !ok {
+		return auth.UserName{}, mongoerr.New(mongoerr.BadValue, "UserName must contain a '.' separated database.user pair")
+	}
+	return auth.UserName{User: user, DB: db}, nil
 }
 
 // AppendVersion adds topologyVersion where the role's Describe wants it.

@@ -6,8 +6,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// KillCursors answers killCursors; kill ends one cursor and tells whether it was there.
-func KillCursors(op *Op, kill func(id int64) bool, dst []byte) ([]byte, error) {
+// KillCursors answers killCursors; kill ends one cursor and tells whether it was there, owner tells whose it is. Nobody ends
+// the cursors of others without being allowed to, and then none of those that the command names ends.
+func KillCursors(op *Op, owner func(id int64) (of [32]byte, ok bool), kill func(id int64) bool, dst []byte) ([]byte, error) {
 	var ids, killed, missing []value.Value
 	for i, v := range value.Values(op.Req.Doc("cursors")) {
 		if v.IsNullish() {
@@ -15,6 +16,9 @@ func KillCursors(op *Op, kill func(id int64) bool, dst []byte) ([]byte, error) {
 		}
 		if v.T != value.Int64 {
 			return dst, WrongType("killCursors.cursors."+strconv.Itoa(i), v.T, TInt)
+		}
+		if of, ok := owner(v.Int64()); ok && of != op.Owner() && !op.Allowed("killAnyCursor", op.Req.DB, op.Req.Cmd.Str()) {
+			return dst, op.Refuse()
 		}
 		ids = append(ids, v)
 	}

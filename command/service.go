@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command/querystats"
@@ -47,6 +48,8 @@ type Service struct {
 	Queries *querystats.Store
 	// ProcessLost is told when the last connection of a process of the cluster is closed; nil for nobody. It must not wait.
 	ProcessLost func(id [16]byte)
+	// Access is what the service knows of users; nil where it has none.
+	Access *Access
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
 	unknown  atomic.Int64 // requests for commands that do not exist
@@ -242,6 +245,9 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 		if op.Query != nil {
 			op.endQuery(err)
 		}
+		if s.Access != nil && op.Req.DB == "admin" {
+			s.Access.changed(op)
+		}
 		s.ops.remove(op)
 	}()
 	switch err := s.prepare(op); {
@@ -257,14 +263,36 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	return dst, err
 }
 
+// enforces tells whether the service asks who its clients are.
+func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
+
+// authenticated refuses strangers before anything of their request is read, so that no error tells them about it.
+func (s *Service) authenticated(op *Op) error {
+	if !s.enforces() || op.Client.InProcess || op.Client.login.Load() != nil {
+		return nil
+	}
+	if rule := auth.RuleFor(op.Req.Spec.Name); rule != nil && rule.Open || firstSteps[op.Req.Spec.Name] {
+		return nil // authorize decides
+	}
+	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
+}
+
 // prepare is the generic part of a request, up to its handler.
 func (s *Service) prepare(op *Op) error {
 	req := &op.Req
+	if err := s.authenticated(op); err != nil {
+		return err
+	}
 	if err := req.parse(true); err != nil {
 		return err
 	}
 	if req.DB == "" && req.Msg.OpCode == wire.OpQuery {
 		req.DB = "admin" // the handshake of old drivers
+	}
+	if s.enforces() && !op.Client.InProcess {
+		if err := s.Access.authorize(op); err != nil {
+			return err
+		}
 	}
 	s.ops.add(op) // from here on others read the request; before the test for shutdown, which kills what is in the table
 	if s.stopping.Load() && !req.Spec.NoAuth {
@@ -285,8 +313,8 @@ func (s *Service) prepare(op *Op) error {
 	if req.MaxTimeMS > 0 && !req.Spec.TimeToWait {
 		op.deadline = op.Start.Add(time.Duration(req.MaxTimeMS) * time.Millisecond)
 	}
-	if req.ClusterTime != nil && s.Clock != nil {
-		if err := s.Clock.GossipIn(op, req.ClusterTime, op.Client.InProcess || op.Client.Internal); err != nil {
+	if known, trusted := s.Access.mayAdvance(op.Client); known && req.ClusterTime != nil && s.Clock != nil {
+		if err := s.Clock.GossipIn(op, req.ClusterTime, trusted); err != nil {
 			return err
 		}
 	}

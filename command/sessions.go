@@ -30,7 +30,7 @@ func (b *Base) sessionSpecs() []Spec {
 }
 
 func (b *Base) runStartSession(op *Op, dst []byte) ([]byte, error) {
-	id := cluster.NewSessionID(cluster.NoUser)
+	id := cluster.NewSessionID(op.Owner())
 	if err := b.Sessions.Touch(id); err != nil {
 		return dst, err
 	}
@@ -50,13 +50,27 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 		if v.T != value.Document {
 			return nil, WrongType(op.Req.Spec.Name+"."+op.Req.Spec.Name+"."+itoa(i), v.T, TObject)
 		}
-		id, err := cluster.ParseLSID(v.Doc(), cluster.NoUser)
+		id, err := cluster.ParseLSID(v.Doc(), op.Owner())
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, id.Parent())
 	}
 	return out, nil
+}
+
+// OwnedSessions is the value of a command about sessions, with each of them named by its owner too, as nodes name them to each
+// other.
+func (op *Op) OwnedSessions() value.Value {
+	ids, err := sessionList(op)
+	if err != nil || op.Req.Spec.Name != "killSessions" {
+		return op.Req.Cmd
+	}
+	vals := make([]value.Value, len(ids))
+	for i, id := range ids {
+		vals[i] = value.NewDocument(id.Doc())
+	}
+	return value.NewArray(value.ArrayOf(vals...))
 }
 
 func (b *Base) runEndSessions(op *Op, dst []byte) ([]byte, error) {
@@ -87,7 +101,7 @@ func (b *Base) runKillSessions(op *Op, dst []byte) ([]byte, error) {
 	}
 	b.kill(op, func(id cluster.LogicalSessionID) bool {
 		for _, k := range ids {
-			if k.ID == id.ID {
+			if k.ID == id.ID && k.UID == id.UID {
 				return true
 			}
 		}
@@ -161,14 +175,20 @@ func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 			all = false
 			switch {
 			case k == "lsid" && e.T == value.Document:
-				id, err := cluster.ParseLSID(e.Doc(), cluster.NoUser)
+				id, err := cluster.ParseLSID(e.Doc(), op.Owner())
 				if err != nil {
 					return dst, err
 				}
 				ids[id.ID] = true
 			case k == "uid" && e.T == value.Binary && len(e.Bytes()) == 32:
 				owners[[32]byte(e.Bytes())] = true
-			case k == "users" || k == "roles": // nobody is known by name or role without authentication
+			case k == "users":
+				for _, u := range value.Values(e.Doc()) {
+					if user, err := readUser(path+".users", u.Doc()); err == nil {
+						owners[sha256.Sum256([]byte(user))] = true
+					}
+				}
+			case k == "roles": // nobody's sessions are known by their roles
 			case k == "lsid":
 				return dst, WrongType(path+".lsid", e.T, TObject)
 			case k == "uid":

@@ -265,6 +265,9 @@ func (s *Service) connSpecs() []Spec {
 }
 
 func runConnectionStatus(op *Op, dst []byte) ([]byte, error) {
+	if a := op.Service.Access; a != nil {
+		return a.connectionStatus(op, dst)
+	}
 	fields := []value.Field{
 		value.F("authenticatedUsers", value.NewArray(value.ArrayOf())), value.F("authenticatedUserRoles", value.NewArray(value.ArrayOf())),
 	}

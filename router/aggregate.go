@@ -306,7 +306,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 // newScope is where the router's part of a pipeline finds variables. What a router before this one gave, or the moment in
 // which the command came, is one for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
-	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work()}
+	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	env.SetConstants(op.Req.Doc("runtimeConstants"))
 	scope := expr.NewScope(env)
 	return scope, scope.DefineLet(op.Req.Doc("let"))

@@ -59,7 +59,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		if spec.T != value.Document || r.Sessions == nil {
 			return nil, false, nil
 		}
-		return r.Sessions.List(spec.Doc()), true, nil
+		return r.Sessions.List(op.SessionsShown(spec.Doc())), true, nil
 	}
 	return nil, false, nil
 }

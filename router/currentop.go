@@ -21,8 +21,11 @@ func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) localOps(op *command.Op, spec []byte) [][]byte {
 	now := time.Now()
 	host := r.Service.Host
-	out := command.DescribeOps(op, command.OpsView{Host: host, Now: now, Cursor: r.appendBusyCursor,
+	out := command.DescribeOps(op, command.OpsView{Host: host, Now: now, Own: command.OwnOps(op, spec), Cursor: r.appendBusyCursor,
 		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
+	if command.OwnOps(op, spec) {
+		return out
+	}
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, r.cursors.describeIdle(host)...)
 	}
@@ -155,6 +158,9 @@ func (r *Router) killOp(op *command.Op, dst []byte) ([]byte, error) {
 	id, err := strconv.ParseInt(num, 10, 32)
 	if !ok || err != nil {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "The op argument to killOp must be of the format shardid:opid but found \"%s\"", v.Str())
+	}
+	if !op.Allowed("killop", "", "") {
+		return dst, op.Refuse()
 	}
 	_, err = r.call(op, shard, value.Doc(value.F("killOp", value.NewInt32(1)), value.F("op", value.NewInt64(id)), value.F("$db", value.NewString("admin"))), nil)
 	if err != nil {

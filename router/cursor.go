@@ -20,6 +20,7 @@ type routerCursor struct {
 	ns    string
 	rns   string       // what the shard calls it, where that differs: the collection below a view
 	lsid  string       // the session it was opened in; "" without
+	owner [32]byte     // the digest of the user who opened it
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
@@ -184,7 +185,7 @@ func (t *cursorTable) metrics() value.Field {
 
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
-	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
+	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
 		concern: append([]byte(nil), op.Req.ReadConcern...), query: op.HoldQuery()}
 }
 
@@ -314,6 +315,9 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func checkCursorSession(op *command.Op, c *routerCursor) error {
+	if err := op.CheckOwner(c.id, c.owner); err != nil {
+		return err
+	}
 	switch {
 	case c.lsid == "" && op.Req.LSID != nil:
 		return mongoerr.Newf(50737, "Cannot run getMore on cursor %d, which was not created in a session, in session %s", c.id, value.ShowDoc(op.Req.LSID))
@@ -406,7 +410,18 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
-	return command.KillCursors(op, func(id int64) bool { return r.cursors.take(id) != nil }, dst)
+	return command.KillCursors(op, r.cursors.ownerOf, func(id int64) bool { return r.cursors.take(id) != nil }, dst)
+}
+
+// ownerOf tells whose a cursor is.
+func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.byID[id]
+	if c == nil {
+		return of, false
+	}
+	return c.owner, true
 }
 
 // KillSessionCursors ends the cursors of the sessions that f names.

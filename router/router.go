@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -77,7 +78,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 	if !slices.Contains(ids, cluster.ConfigShardID) {
 		ids = append(ids, cluster.ConfigShardID)
 	}
-	body := value.Doc(value.F(op.Req.Spec.Name, op.Req.Cmd), value.F("$db", value.NewString("admin")))
+	body := value.Doc(value.F(op.Req.Spec.Name, op.OwnedSessions()), value.F("$db", value.NewString("admin")))
 	return firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 
@@ -101,6 +102,11 @@ func (r *Router) Run(ctx context.Context) {
 	beat := time.NewTicker(10 * time.Second)
 	defer beat.Stop()
 	synced := time.Now()
+	if r.Service.Access != nil {
+		var watch sync.WaitGroup
+		watch.Go(func() { r.watchUsers(ctx) })
+		defer watch.Wait()
+	}
 	for {
 		// Each of these is repeated on the next beat: a failure now costs nothing but time.
 		r.dropTemps(ctx)

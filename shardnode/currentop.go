@@ -29,8 +29,11 @@ func (n *Node) runCurrentOp(op *command.Op, dst []byte) ([]byte, error) {
 // only what does not change while it runs is read: its request and its client.
 func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
-	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Cursor: n.appendBusyCursor, Threads: n.Services.AtWork(),
+	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Own: command.OwnOps(self, spec), Cursor: n.appendBusyCursor, Threads: n.Services.AtWork(),
 		Truncate: value.Lookup(spec, "truncateOps").Truthy(), Idle: value.Lookup(spec, "idleConnections").Truthy()})
+	if command.OwnOps(self, spec) {
+		return out
+	}
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors()...)
 	}

@@ -25,18 +25,24 @@ type docStream interface {
 	Close()
 }
 
+// cursorSession is whose a cursor is: the session that it was opened in, nil for none, and the digest of the user.
+type cursorSession struct {
+	lsid  []byte
+	owner [32]byte
+}
+
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
 type cursor struct {
-	id        int64
-	during    string // whose execution errors of the first batch came up in
-	ns        string
-	stream    docStream
-	work      *command.Work // of what was compiled for the stream
-	query     *command.QueryRun
-	snap      *storage.Snapshot
-	at        storage.Timestamp // what replies give as atClusterTime, 0 for none
-	pending   []byte            // a document that did not fit the last batch
-	lsid      []byte
+	id      int64
+	during  string // whose execution errors of the first batch came up in
+	ns      string
+	stream  docStream
+	work    *command.Work // of what was compiled for the stream
+	query   *command.QueryRun
+	snap    *storage.Snapshot
+	at      storage.Timestamp // what replies give as atClusterTime, 0 for none
+	pending []byte            // a document that did not fit the last batch
+	cursorSession
 	txn       *openTxn // the transaction that opened it, nil for none
 	origin    []byte   // the command that opened it, for currentOp and the log
 	created   time.Time
@@ -284,6 +290,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		if op.Req.LSID != nil {
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
+		c.owner = op.Owner()
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), op.Stats.PlanSummary
 		c.work, c.query = op.Work(), op.HoldQuery()
 		if end, ok := op.Deadline(); ok && !c.awaitData {
@@ -387,7 +394,18 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = op.Req.NS(coll), "command"
-	return command.KillCursors(op, n.cursors.kill, dst)
+	return command.KillCursors(op, n.cursors.owner, n.cursors.kill, dst)
+}
+
+// owner tells whose a cursor is.
+func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.mu.byID[id]
+	if c == nil {
+		return of, false
+	}
+	return c.owner, true
 }
 
 // staysOpen tells whether a cursor lives on at its end: a tailable one does, unless it began on an empty collection.
@@ -430,6 +448,9 @@ func (c *cursor) accepts(op *command.Op) error {
 	}
 	if op.Client.InProcess || op.Client.Internal {
 		return nil
+	}
+	if err := op.CheckOwner(c.id, c.owner); err != nil {
+		return err
 	}
 	switch {
 	case c.lsid == nil && op.Req.LSID != nil:

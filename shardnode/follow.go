@@ -26,6 +26,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 		again = again || c.DB() == "admin" || c.NS == settingsNS || c.NS == clusterParamsNS
 	}
 	if again {
+		s.Service.Access.Invalidate()
 		s.reread()
 	}
 }

@@ -168,7 +168,7 @@ type lang struct {
 // newLang makes the language environment of an operation. let is its variables, nil without.
 func (n *Node) newLang(op *command.Op, spec *collation.Spec, let []byte) (*lang, error) {
 	l := &lang{coll: spec}
-	l.env = &expr.Env{NowMS: n.now().UnixMilli(), ClusterTime: uint64(n.Engine.Visible()), Collator: spec.Collator(), Work: op.Work()}
+	l.env = &expr.Env{NowMS: n.now().UnixMilli(), ClusterTime: uint64(n.Engine.Visible()), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	l.scope = expr.NewScope(l.env)
 	return l, l.scope.DefineLet(let)
 }

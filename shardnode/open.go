@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -44,12 +45,28 @@ type Config struct {
 	Warn func(msg string, err error)
 	// Fatal is told when the store or the member of the set cannot go on, perhaps more than once; nil for nobody.
 	Fatal func(err error)
+	// Security says whether requests need authorization, and how members prove who they are.
+	Security Security
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
 	// Done is told of every operation; nil for nobody.
 	Done func(op *command.Op, err error)
+}
+
+// Security says who may do what on a server.
+type Security struct {
+	// Enforced says that requests need authorization.
+	Enforced bool
+	// Key is what members prove themselves by; nil for none.
+	Key *auth.Key
+}
+
+// install gives a server its knowledge of users, which it keeps itself.
+func (c *Security) install(s *Server, params *cluster.Params) {
+	a := &command.Access{Enforced: c.Enforced, Key: c.Key, Params: params, Users: s.OwnPeer()}
+	a.Install(s.Service)
 }
 
 // Server is an open data-bearing server: its store, its commands, its replica set.
@@ -123,6 +140,7 @@ func Open(c Config) (*Server, error) {
 	s.Base.BeginTxn = s.Node.beginTxn
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
+	c.Security.install(s, c.Params)
 	topo := command.NewTopology(NewObjectID(), 0)
 	s.Repl = s.Node.joinSet(c.SetName, topo, member, c.Repl)
 	s.Repl.OnPrimary = c.OnPrimary

@@ -77,12 +77,11 @@ func (n *Node) sessionsDue(since time.Duration) bool {
 }
 
 // storedSessions is what $listSessions shows.
-func storedSessions(s *storage.Snapshot, spec []byte) (docs [][]byte, err error) {
+func storedSessions(s *storage.Snapshot, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
 	all, err := allDocs(s, sessionsNS)
 	if err != nil {
 		return nil, err
 	}
-	shown := cluster.SessionsOf(spec)
 	for _, d := range all {
 		uid := value.Lookup(value.Lookup(d, "_id").Doc(), "uid").Bytes()
 		if len(uid) == 32 && shown([32]byte(uid)) {

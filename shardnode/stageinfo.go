@@ -28,13 +28,13 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		}
 		return n.planCacheStats(s, ns), nil
 	case "$listSessions":
-		return storedSessions(s, spec.Doc())
+		return storedSessions(s, op.SessionsShown(spec.Doc()))
 	case "$listSampledQueries":
 		return allDocs(s, "config.sampledQueries")
 	case "$listClusterCatalog":
 		return n.clusterCatalog(op, s, catalog.DBOf(ns), spec.Doc())
 	case "$listLocalSessions":
-		return n.localSessions(spec.Doc()), nil
+		return n.localSessions(op.SessionsShown(spec.Doc())), nil
 	case "$queryStats":
 		return n.Service.QueryStats(spec.Doc()), nil
 	case "$listCatalog":
@@ -110,11 +110,11 @@ func allDocs(s *storage.Snapshot, ns string) (docs [][]byte, err error) {
 }
 
 // localSessions lists the sessions that this node has seen in use.
-func (n *Node) localSessions(spec []byte) [][]byte {
+func (n *Node) localSessions(shown func(owner [32]byte) bool) [][]byte {
 	if n.Sessions == nil {
 		return nil
 	}
-	return n.Sessions.List(spec)
+	return n.Sessions.List(shown)
 }
 
 func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/configsvr"
@@ -33,6 +34,7 @@ type assembly struct {
 	info   *command.Info
 	roles  *roles
 	peers  *directory // nil on a lone server
+	key    *auth.Key  // of the members; nil without a key file
 	// services are the commands of each role, for those who list them.
 	services []*command.Service
 
@@ -50,6 +52,12 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	configureScripts(c, a.params)
 	if c.NoTabScan {
 		a.params.Store("notablescan", value.NewBool(true))
+	}
+	if c.Security.KeyFile != "" {
+		var err error
+		if a.key, err = auth.ReadKeyFile(c.Security.KeyFile); err != nil {
+			return nil, fmt.Errorf("Location5579201: Unable to acquire security key[s]: %w", err)
+		}
 	}
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(command.LongOf(v)) })
 	hostname, _ := os.Hostname()
@@ -150,6 +158,7 @@ func (a addrOf) String() string  { return string(a) }
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info = a.params, a.info
+	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Key: a.key}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command

@@ -43,9 +43,7 @@ type config struct {
 	OplogMB   int64
 	NoScripts bool
 	NoTabScan bool
-	SlowMS    int64
-	SlowRate  float64
-	Profile   int
+	profiling
 
 	// A cluster in one process.
 	Topology string // sharded, replset, standalone
@@ -55,6 +53,7 @@ type config struct {
 	NodePort int // first port of the members; 0: reached in the process only
 
 	Parameters []pair
+	Security   security
 
 	// The process.
 	Log      console.Options
@@ -66,9 +65,26 @@ type config struct {
 	Version  bool
 }
 
+// profiling says which operations are logged and recorded.
+type profiling struct {
+	SlowMS   int64
+	SlowRate float64
+	Profile  int
+}
+
+// security says who may do what.
+type security struct {
+	Auth       bool   // requests need authorization
+	KeyFile    string // which members prove themselves by
+	Transition bool   // both sorts of connections are taken
+}
+
+// enforced tells whether requests need authorization: a key file says so too.
+func (s *security) enforced() bool { return (s.Auth || s.KeyFile != "") && !s.Transition }
+
 func newConfig(p program) *config {
 	return &config{
-		Program: p, Port: -1, Unix: p != isStart, UnixDir: os.TempDir(), DBPath: "/data/db", SlowMS: 100, SlowRate: 1,
+		Program: p, Port: -1, Unix: p != isStart, UnixDir: os.TempDir(), DBPath: "/data/db", profiling: profiling{SlowMS: 100, SlowRate: 1},
 		Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Compressors: []string{"snappy", "zstd", "zlib"},
 	}
 }
@@ -105,6 +121,12 @@ func (c *config) finish() error {
 		return errors.New("BadValue: error: no args for --configdb")
 	case c.Fork && c.Log.Path == "" && !c.Log.Syslog:
 		return errors.New("BadValue: --fork has to be used with --logpath or --syslog")
+	}
+	switch {
+	case c.Security.Transition && c.Security.KeyFile == "":
+		return errors.New("BadValue: --transitionToAuth must be used with keyFile or x509 authentication")
+	case c.Security.Auth && c.ReplSet != "" && c.Security.KeyFile == "":
+		return errors.New("BadValue: security.keyFile is required when authorization is enabled with replica sets")
 	}
 	if c.Program == isMongos && !strings.Contains(c.ConfigDB, "/") {
 		return errors.New("BadValue: configdb supports only replica set connection string")

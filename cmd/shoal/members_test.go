@@ -120,7 +120,7 @@ func TestReplicaSet(t *testing.T) {
 		t.Errorf("%d members", n)
 	}
 	primary := s.primary(ctx, "")
-	wire := newDirectory(nil)
+	wire := newDirectory(nil, cluster.Handshake)
 	defer wire.close(ctx)
 	for _, h := range s.hosts {
 		c := s.direct(h)
@@ -171,7 +171,7 @@ func TestMaintenanceMode(t *testing.T) {
 	if at == primary {
 		at = s.hosts[1]
 	}
-	d := newDirectory(nil)
+	d := newDirectory(nil, cluster.Handshake)
 	defer d.close(ctx)
 	ask := func(host, cmd string) (bson.M, mongoerr.Code) {
 		t.Helper()
@@ -265,7 +265,7 @@ func TestMonitorParameters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := newDirectory(nil)
+	d := newDirectory(nil, cluster.Handshake)
 	defer d.close(t.Context())
 	d.timed(p)
 	if _, err := p.SetRuntime([]value.Field{value.F("defaultFindReplicaSetHostTimeoutMS", value.NewInt32(700))}); err != nil {
@@ -304,7 +304,7 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 		before = n
 		time.Sleep(50 * time.Millisecond)
 	}
-	d := newDirectory(cluster.NewVectorClock(nil))
+	d := newDirectory(cluster.NewVectorClock(nil), cluster.Handshake)
 	defer d.close(ctx)
 	p, err := d.dial("rs0", s.hosts[:1])
 	if err != nil {

@@ -55,14 +55,14 @@ func refused(name, why string) func(*config, string) error {
 	return func(*config, string) error { return &refusal{"NotImplemented: --" + name + " is refused: " + why} }
 }
 
-const noAuthentication = "authentication is not built yet, so this server would be open to whoever reaches it, in spite of the option"
-
 func setAuthorization(c *config, v string) error {
 	if v == "disabled" || v == "false" {
+		c.Security.Auth = false
 		return nil
 	}
 	if v == "enabled" || v == "true" {
-		return refused("auth", noAuthentication)(c, v)
+		c.Security.Auth = true
+		return nil
 	}
 	return usagef("Error parsing options: expected enabled or disabled for security.authorization, found '%s'", v)
 }
@@ -187,10 +187,11 @@ var processOptions = []option{
 	{name: "pidfilepath", path: "processManagement.pidFilePath", kind: textKind, on: isBoth, help: "Full path to pidfile (if not set, no pidfile is created)", set: text(func(c *config) *string { return &c.PIDFile })},
 	{name: "timeZoneInfo", path: "processManagement.timeZoneInfo", kind: textKind, on: isBoth, help: "Taken for compatibility: the time zone database is built in"},
 	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth, help: "Set a configurable parameter", set: setParameter},
-	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth, help: "Private key for cluster authentication", set: refused("keyFile", noAuthentication)},
-	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile)", set: refused("clusterAuthMode", noAuthentication)},
-	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod, help: "Run with security", set: setAuthorization},
-	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod, help: "Run without security", set: setAuthorization},
+	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth | isStart, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.Security.KeyFile })},
+	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile)", set: only("clusterAuthMode", "keyFile")},
+	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod | isStart, help: "Run with security", set: setAuthorization},
+	{name: "transitionToAuth", path: "security.transitionToAuth", kind: flagKind, on: isBoth, help: "For rolling access control upgrade: take authenticated connections and others, and ask for no authorization", set: truth(func(c *config, v bool) { c.Security.Transition = v })},
+	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod | isStart, help: "Run without security", set: setAuthorization},
 	{name: "noscripting", path: "security.javascriptEnabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable scripting engine", set: truth(func(c *config, v bool) { c.NoScripts = !v })},
 	{name: "tlsMode", path: "net.tls.mode", kind: textKind, on: isBoth, help: "Set the TLS operation mode (disabled)", set: only("tlsMode", "disabled")},
 	{name: "sslMode", path: "net.ssl.mode", kind: textKind, on: isBoth, help: "The old name of --tlsMode", set: only("sslMode", "disabled")},

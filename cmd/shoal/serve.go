@@ -135,7 +135,9 @@ func startupWarnings(c *config, euid int) {
 	warn := func(id int32, msg string) {
 		console.Warning(console.Control, id, c.Program.logCtx(), msg).StartupWarning().Write()
 	}
-	warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
+	if !c.Security.enforced() {
+		warn(22120, "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted")
+	}
 	if euid == 0 {
 		warn(22138, "You are running this process as the root user, which is not recommended")
 	}

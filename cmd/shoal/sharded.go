@@ -28,8 +28,8 @@ type directory struct {
 	monitors *sdam.Monitors
 }
 
-func newDirectory(clock *cluster.VectorClock) *directory {
-	nodes := sdam.NewNodes(wire.NewPool(wire.PoolOptions{Handshake: cluster.Handshake}), clock)
+func newDirectory(clock *cluster.VectorClock, handshake func(context.Context, *wire.ClientConn) error) *directory {
+	nodes := sdam.NewNodes(wire.NewPool(wire.PoolOptions{Handshake: handshake}), clock)
 	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
 }
 
@@ -38,7 +38,7 @@ func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	if clock != nil {
 		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
 	}
-	a.peers = newDirectory(clock)
+	a.peers = newDirectory(clock, command.Handshake(a.key, a.c.Security.Transition))
 	a.peers.timed(a.params)
 	a.onStop(a.peers.close)
 	return a.peers
@@ -274,6 +274,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	svc.AddGeneric(a.info)
 	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
 	r.Serve(base)
+	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, Params: a.params})
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))

@@ -24,21 +24,25 @@ func TestStartupWarnings(t *testing.T) {
 	if got := warnings(0); len(got) != 2 || !says(got, "Access control is not enabled") || !says(got, "root user") {
 		t.Errorf("as root: %q", got)
 	}
+	c := newConfig(isMongod)
+	c.Security.Auth = true
+	before, _, _ := console.Std.Ring("startupWarnings")
+	if startupWarnings(c, 1000); true {
+		if after, _, _ := console.Std.Ring("startupWarnings"); after != before {
+			t.Error("a server that asks who its clients are warns that it does not")
+		}
+	}
 	if got := warnings(1000); len(got) != 1 || !says(got, "Access control is not enabled") {
 		t.Errorf("as a user: %q", got)
 	}
 }
 
-// Options that ask for authentication, or for a repair, started an open server (without its warning) or an unrepaired
-// one: what is not built refuses to start, in one line.
-func TestAuthenticationAndRepairAreNotPretended(t *testing.T) {
+// Options that ask for a repair started an unrepaired server: what is not built refuses to start, in one line.
+func TestRepairIsNotPretended(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "conf")
 	for _, tc := range []struct{ args, file string }{
-		{args: "mongod --auth"}, {args: "mongod --keyFile /nowhere/key"}, {args: "mongos --configdb c/a:1 --keyFile=/nowhere/key"},
-		{args: "mongod --clusterAuthMode keyFile"}, {args: "mongod --repair"},
-		{args: "mongod", file: "security: {authorization: enabled}\n"}, {args: "mongod", file: "security: {keyFile: /nowhere/key}\n"},
-		{args: "mongod", file: "auth=true\n"}, {args: "mongod", file: "keyFile=/nowhere/key\n"}, {args: "mongod", file: "repair=true\n"},
+		{args: "mongod --repair"}, {args: "mongod", file: "repair=true\n"},
 	} {
 		args := append(strings.Fields(tc.args), "--port", "0")
 		if !strings.HasPrefix(tc.args, "mongos") {

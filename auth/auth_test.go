@@ -1,0 +1,395 @@
+package auth
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// exchange plays a whole conversation; meddle may change each message on its way to the server.
+func exchange(t *testing.T, mech, user, password string, creds func(string) ([]Credentials, error), meddle func(step int, msg string) string) (*Conversation, []string, error) {
+	t.Helper()
+	client, err := hashOf(mech).NewClientUnprepped(user, password, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, sc := client.NewConversation(), NewConversation(mech, "admin", creds)
+	var sent []string
+	answer := ""
+	for step := 1; step <= 2; step++ {
+		msg, err := cc.Step(answer)
+		if err != nil {
+			return sc, sent, err
+		}
+		sent = append(sent, msg)
+		if meddle != nil {
+			msg = meddle(step, msg)
+		}
+		out, _, err := sc.Step([]byte(msg))
+		if err != nil {
+			return sc, sent, err
+		}
+		answer = string(out)
+	}
+	_, err = cc.Step(answer)
+	return sc, sent, err
+}
+
+func stored(t *testing.T, mech, password string) func(string) ([]Credentials, error) {
+	t.Helper()
+	c, err := NewCredentials(mech, password, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(string) ([]Credentials, error) { return []Credentials{c}, nil }
+}
+
+func TestConversation(t *testing.T) {
+	for _, mech := range Mechanisms {
+		sc, _, err := exchange(t, mech, "ann", "secret", stored(t, mech, "secret"), nil)
+		if err != nil || !sc.Authenticated() || sc.User() != (UserName{"ann", "admin"}) {
+			t.Errorf("%s: %v, %v", mech, err, sc.User())
+		}
+		if _, done, err := sc.Step(nil); !done || err != nil {
+			t.Errorf("%s: the empty exchange ends with %v, %v", mech, done, err)
+		}
+		if sc, _, err := exchange(t, mech, "ann", "guess", stored(t, mech, "secret"), nil); mongoerr.CodeOf(err) != mongoerr.AuthenticationFailed || sc.Authenticated() {
+			t.Errorf("%s: a wrong password gives %v", mech, err)
+		}
+	}
+}
+
+// What a wire-tapper or a man in the middle can do with messages that went over the wire once.
+func TestTamperedConversations(t *testing.T) {
+	creds := stored(t, SHA256, "secret")
+	_, sent, err := exchange(t, SHA256, "ann", "secret", creds, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, meddle := range map[string]func(step int, msg string) string{
+		"both messages replayed":  func(step int, _ string) string { return sent[step-1] },
+		"the proof replayed":      func(step int, msg string) string { return []string{msg, sent[1]}[step-1] },
+		"messages in other order": func(step int, _ string) string { return sent[2-step] },
+		"another user's name":     func(step int, msg string) string { return strings.Replace(msg, "n=ann", "n=bob", 1) },
+		"another nonce": func(step int, msg string) string {
+			if step == 2 {
+				return strings.Replace(msg, "r=", "r=x", 1)
+			}
+			return msg
+		},
+		"a channel binding": func(step int, msg string) string { return strings.Replace(msg, "n,,", "p=tls-unique,,", 1) },
+		"downgraded":        func(step int, msg string) string { return strings.Replace(msg, "c=biws", "c=eSws", 1) },
+		"another's rights":  func(step int, msg string) string { return strings.Replace(msg, "n,,", "n,a=root,", 1) },
+		"nothing":           func(int, string) string { return "" },
+		"too much":          func(int, string) string { return strings.Repeat("x", maxPayload+1) },
+	} {
+		sc, _, err := exchange(t, SHA256, "ann", "secret", creds, meddle)
+		if err == nil || sc.Authenticated() {
+			t.Errorf("%s: %v, authenticated %v", name, err, sc.Authenticated())
+		}
+	}
+}
+
+// The steps after a failure find nothing to go on with.
+func TestConversationEndsWithItsFailure(t *testing.T) {
+	sc, _, err := exchange(t, SHA256, "ann", "guess", stored(t, SHA256, "secret"), nil)
+	if err == nil {
+		t.Fatal("a wrong password is taken")
+	}
+	for range 3 {
+		if _, done, err := sc.Step(nil); done || err == nil || sc.Authenticated() {
+			t.Fatal("the conversation goes on")
+		}
+	}
+}
+
+// A name that does not exist has a salt like others, which is the same each time and not that of another name.
+func TestSimulatedCredentials(t *testing.T) {
+	for _, mech := range Mechanisms {
+		real, err := NewCredentials(mech, "x", 15000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, again, b := Simulated(mech, UserName{"a", "admin"}, 15000), Simulated(mech, UserName{"a", "admin"}, 15000), Simulated(mech, UserName{"b", "admin"}, 15000)
+		if !bytes.Equal(a.Salt, again.Salt) || bytes.Equal(a.Salt, b.Salt) || len(a.Salt) != len(real.Salt) || a.Iterations != real.Iterations ||
+			len(a.StoredKey) != len(real.StoredKey) || len(a.ServerKey) != len(real.ServerKey) {
+			t.Errorf("%s: %v, %v, %v, %v", mech, a, again, b, real)
+		}
+	}
+}
+
+// Each of several keys is good, and no other.
+func TestKeys(t *testing.T) {
+	server, err := NewKey([]string{"oldkeyoldkey", "newkeynewkey"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]bool{"oldkeyoldkey": true, "newkeynewkey": true, "otherkeyother": false} {
+		sc, _, err := exchange(t, SHA256, System.User, key, server.Lookup, nil)
+		if (err == nil && sc.Authenticated()) != want {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if _, _, err := exchange(t, SHA256, "root", "oldkeyoldkey", server.Lookup, nil); err == nil {
+		t.Error("a key proves another user")
+	}
+}
+
+func TestReadKeyFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, tc := range map[string]struct {
+		text string
+		mode os.FileMode
+		keys int
+		err  string
+	}{
+		"one":   {text: "abc def\nghi\n", mode: 0o600, keys: 1},
+		"list":  {text: "- abcdefgh\n- ijklmnop\n", mode: 0o400, keys: 2},
+		"open":  {text: "abcdefgh", mode: 0o640, err: "too open"},
+		"short": {text: "abc", mode: 0o600, err: "between 6 and 1024"},
+		"none":  {text: "", mode: 0o600, err: "between 6 and 1024"},
+		"odd":   {text: "abc§defgh", mode: 0o600, err: "base64"},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(tc.text), tc.mode); err != nil {
+			t.Fatal(err)
+		}
+		k, err := ReadKeyFile(path)
+		if tc.err == "" && (err != nil || k.Len() != tc.keys) || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+			t.Errorf("%s: %v, %v", name, k, err)
+		}
+	}
+	if _, err := ReadKeyFile(filepath.Join(dir, "nowhere")); err == nil {
+		t.Error("a file that is not there is read")
+	}
+}
+
+// A stage without a row would be refused to everybody.
+func TestEveryStageHasARule(t *testing.T) {
+	for _, name := range agg.StageNames() {
+		if StageRuleFor(name) == nil {
+			t.Errorf("stage %s has no row", name)
+		}
+	}
+}
+
+func user(t *testing.T, roles ...RoleName) *Identity {
+	t.Helper()
+	id, err := NewIdentity(&User{Name: UserName{"ann", "admin"}, Roles: roles}, func(RoleName) (*Role, bool, error) { return nil, false, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// The manual's sentences on what resources a role is about.
+func TestBuiltinRoles(t *testing.T) {
+	for _, tc := range []struct {
+		role     RoleName
+		action   string
+		db, coll string
+		want     bool
+	}{
+		{RoleName{"read", "shop"}, "find", "shop", "c", true},
+		{RoleName{"read", "shop"}, "find", "shop", "system.js", true},
+		{RoleName{"read", "shop"}, "find", "shop", "system.views", false},
+		{RoleName{"read", "shop"}, "find", "other", "c", false},
+		{RoleName{"read", "shop"}, "insert", "shop", "c", false},
+		{RoleName{"readWrite", "shop"}, "remove", "shop", "c", true},
+		{RoleName{"readWrite", "shop"}, "dropDatabase", "shop", "", false},
+		{RoleName{"dbAdmin", "shop"}, "find", "shop", "c", false},
+		{RoleName{"dbAdmin", "shop"}, "find", "shop", "system.profile", true},
+		{RoleName{"dbOwner", "shop"}, "createUser", "shop", "", true},
+		{RoleName{"readAnyDatabase", "admin"}, "find", "other", "c", true},
+		{RoleName{"readAnyDatabase", "admin"}, "find", "local", "oplog.rs", false},
+		{RoleName{"readAnyDatabase", "admin"}, "find", "config", "shards", false},
+		{RoleName{"readAnyDatabase", "other"}, "find", "other", "c", false}, // only admin has it
+		{RoleName{"clusterMonitor", "admin"}, "find", "config", "shards", true},
+		{RoleName{"clusterMonitor", "admin"}, "find", "shop", "c", false},
+		{RoleName{"userAdminAnyDatabase", "admin"}, "find", "admin", "system.users", true},
+		{RoleName{"userAdminAnyDatabase", "admin"}, "remove", "admin", "system.users", false},
+		{RoleName{"root", "admin"}, "find", "shop", "c", true},
+		{RoleName{"root", "admin"}, "find", "local", "oplog.rs", true},
+		{RoleName{"root", "admin"}, "find", "shop", "system.buckets.weather", true},
+		{RoleName{"root", "admin"}, "internal", "shop", "c", false},
+		{RoleName{"__system", "admin"}, "internal", "shop", "c", true},
+		{RoleName{"backup", "admin"}, "find", "admin", "system.users", true},
+		{RoleName{"restore", "admin"}, "insert", "shop", "c", true},
+		{RoleName{"restore", "admin"}, "find", "shop", "c", false},
+	} {
+		g := user(t, tc.role).Grants
+		if got := g.Allow(Actions(tc.action), tc.db, tc.coll); got != tc.want {
+			t.Errorf("%s: %s on %s.%s: %v", tc.role, tc.action, tc.db, tc.coll, got)
+		}
+	}
+}
+
+func allows(t *testing.T, id *Identity, db string, cmd []byte, seqs ...wire.Sequence) bool {
+	t.Helper()
+	it := value.Walk(cmd)
+	name, _, _ := it.Next()
+	rule := RuleFor(string(name))
+	if rule == nil {
+		t.Fatalf("no rule for %s", name)
+	}
+	return rule.Allows(&Request{Name: string(name), DB: db, Msg: &wire.Message{Body: cmd, Seqs: seqs}, Who: id})
+}
+
+func s(text string) value.Value           { return value.NewString(text) }
+func d(fields ...value.Field) value.Value { return value.NewDocument(value.Doc(fields...)) }
+func arr(vs ...value.Value) value.Value   { return value.NewArray(value.ArrayOf(vs...)) }
+
+// Nothing is read or written through a stage, an upsert or a target that could not be used by its own name.
+func TestDeputiesAreNotConfused(t *testing.T) {
+	id := user(t, RoleName{"read", "shop"})
+	writer := user(t, RoleName{"readWrite", "shop"})
+	aggregate := func(on value.Value, stages ...value.Value) []byte {
+		return value.Doc(value.F("aggregate", on), value.F("pipeline", arr(stages...)))
+	}
+	lookup := func(from value.Value) value.Value {
+		return d(value.F("$lookup", d(value.F("from", from), value.F("as", s("x")))))
+	}
+	hidden := d(value.F("db", s("other")), value.F("coll", s("secret")))
+	for i, tc := range []struct {
+		cmd  []byte
+		want bool
+	}{
+		{aggregate(s("c")), true},
+		{aggregate(s("c"), lookup(s("d"))), true},
+		{aggregate(s("c"), lookup(hidden)), false},
+		{aggregate(s("c"), lookup(s("system.views"))), false},
+		{aggregate(s("c"), d(value.F("$lookup", d(value.F("from", s("d")), value.F("from", hidden), value.F("as", s("x")))))), false},
+		{aggregate(s("c"), d(value.F("$facet", d(value.F("f", arr(lookup(hidden))))))), false},
+		{aggregate(s("c"), d(value.F("$unionWith", d(value.F("coll", s("d")), value.F("pipeline", arr(lookup(hidden))))))), false},
+		{aggregate(s("c"), d(value.F("$unionWith", s("system.profile")))), false},
+		{aggregate(s("c"), d(value.F("$graphLookup", d(value.F("from", hidden))))), false},
+		{aggregate(s("c"), d(value.F("$out", s("d")))), false},
+		{aggregate(s("c"), d(value.F("$merge", s("d")))), false},
+		{aggregate(s("c"), d(value.F("$indexStats", d()))), false},
+		{aggregate(s("c"), d(value.F("$collStats", d()))), true},
+		{aggregate(value.NewInt32(1), d(value.F("$currentOp", d(value.F("allUsers", value.NewBool(true)))))), false},
+		{aggregate(value.NewInt32(1), d(value.F("$currentOp", d()))), true},
+		{aggregate(value.NewInt32(1), d(value.F("$documents", arr())), lookup(hidden)), false},
+		{aggregate(s("c"), d(value.F("$_internalUnpackBucket", d()))), false},
+		{value.Doc(value.F("explain", d(value.F("aggregate", s("c")), value.F("pipeline", arr(lookup(hidden)))))), false},
+		{value.Doc(value.F("explain", d(value.F("find", s("c"))))), true},
+		{value.Doc(value.F("explain", d(value.F("delete", s("c"))))), false},
+		{value.Doc(value.F("mapReduce", s("c")), value.F("out", d(value.F("inline", value.NewInt32(1))))), true},
+		{value.Doc(value.F("mapReduce", s("c")), value.F("out", s("d"))), false},
+		{value.Doc(value.F("_shardsvrDropDatabase", value.NewInt32(1))), false},
+		{value.Doc(value.F("usersInfo", s("ann"))), false}, // ann of shop is another
+		{value.Doc(value.F("usersInfo", d(value.F("user", s("ann")), value.F("db", s("admin"))))), true},
+	} {
+		if got := allows(t, id, "shop", tc.cmd); got != tc.want {
+			t.Errorf("%d: %s: %v", i, value.ShowDoc(tc.cmd), got)
+		}
+	}
+	view := value.Doc(value.F("create", s("v")), value.F("viewOn", s("c")), value.F("pipeline", arr(lookup(hidden))))
+	if allows(t, writer, "shop", view) {
+		t.Error("a view may show what its creator cannot read")
+	}
+	if !allows(t, writer, "shop", value.Doc(value.F("create", s("v")), value.F("viewOn", s("c")), value.F("pipeline", arr()))) {
+		t.Error("a view of what its creator can read is refused")
+	}
+}
+
+// Statements behind the body are looked at as those in it.
+func TestUpsertsAskForInsert(t *testing.T) {
+	role := &Role{Name: RoleName{"u", "admin"}, Privileges: []Privilege{{Resource{DB: "shop", Coll: "c"}, Actions("update")}}}
+	id, err := NewIdentity(&User{Name: UserName{"ann", "admin"}, Roles: []RoleName{role.Name}}, func(RoleName) (*Role, bool, error) { return role, true, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := func(upsert bool) value.Value {
+		return d(value.F("q", d()), value.F("u", d()), value.F("upsert", value.NewBool(upsert)))
+	}
+	if !allows(t, id, "shop", value.Doc(value.F("update", s("c")), value.F("updates", arr(st(false))))) {
+		t.Error("an update is refused")
+	}
+	if allows(t, id, "shop", value.Doc(value.F("update", s("c")), value.F("updates", arr(st(false), st(true))))) {
+		t.Error("an upsert is allowed")
+	}
+	seq := wire.Sequence{ID: "updates", Docs: st(true).Doc()}
+	if allows(t, id, "shop", value.Doc(value.F("update", s("c"))), seq) {
+		t.Error("an upsert in a document sequence is allowed")
+	}
+	ops := wire.Sequence{ID: "ops", Docs: value.Doc(value.F("update", value.NewInt32(0)), value.F("upsert", value.NewBool(true)))}
+	if allows(t, id, "admin", value.Doc(value.F("bulkWrite", value.NewInt32(1)), value.F("nsInfo", arr(d(value.F("ns", s("shop.c")))))), ops) {
+		t.Error("an upsert in a bulkWrite is allowed")
+	}
+}
+
+// Roles that inherit from each other in a circle come to an end.
+func TestResolve(t *testing.T) {
+	a, b := RoleName{"a", "admin"}, RoleName{"b", "admin"}
+	roles := map[RoleName]*Role{
+		a: {Name: a, Roles: []RoleName{b}},
+		b: {Name: b, Roles: []RoleName{a, {"read", "shop"}, {"gone", "admin"}}},
+	}
+	res, err := Resolve([]RoleName{a}, func(n RoleName) (*Role, bool, error) { r, ok := roles[n]; return r, ok, nil })
+	if err != nil || len(res.Roles) != 3 || len(res.Missing) != 1 || !Compile(res.Privileges).Allow(actFind, "shop", "c") {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestRestrictions(t *testing.T) {
+	doc := arr(d(value.F("clientSource", arr(s("192.0.2.0/24"), s("127.0.0.1"))), value.F("serverAddress", arr(s("10.0.0.1")))))
+	rs, err := ParseRestrictions(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value.Compare(rs.Value(), doc) != 0 {
+		t.Errorf("stored as %s", value.Show(rs.Value()))
+	}
+	for _, tc := range []struct {
+		client, server string
+		want           bool
+	}{
+		{"192.0.2.7:50000", "10.0.0.1:27017", true}, {"127.0.0.1:1", "10.0.0.1:27017", true}, {"127.0.0.1:1", "10.0.0.2:27017", false},
+		{"192.0.3.7:1", "10.0.0.1:27017", false}, {"[::ffff:192.0.2.7]:1", "10.0.0.1:27017", true}, {"@", "/tmp/mongodb.sock", false},
+	} {
+		if got := rs.Met(tc.client, tc.server); got != tc.want {
+			t.Errorf("%s to %s: %v", tc.client, tc.server, got)
+		}
+	}
+	if !Restrictions(nil).Met("@", "/tmp/x") {
+		t.Error("no restriction refuses")
+	}
+	for _, bad := range []value.Value{s("x"), arr(s("x")), arr(d(value.F("clientSource", arr(s("house"))))), arr(d(value.F("other", arr())))} {
+		if _, err := ParseRestrictions(bad); err == nil {
+			t.Errorf("%s is taken", value.Show(bad))
+		}
+	}
+}
+
+// A stored user comes back as it was.
+func TestUserDocument(t *testing.T) {
+	c, err := NewCredentials(SHA1, PasswordDigest("ann", "x"), 10000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &User{Name: UserName{"ann", "shop"}, UUID: value.NewBinary(4, make([]byte, 16)), Credentials: map[string]Credentials{SHA1: c},
+		CustomData: d(value.F("a", s("b"))), Roles: []RoleName{{"read", "shop"}}}
+	doc := u.Doc()
+	again, err := ParseUser(doc)
+	if err != nil || !bytes.Equal(again.Doc(), doc) {
+		t.Errorf("%s, %v", value.ShowDoc(doc), err)
+	}
+}
+
+func BenchmarkAllowFind(b *testing.B) {
+	id, _ := NewIdentity(&User{Roles: []RoleName{{"readWrite", "shop"}}}, nil)
+	msg := &wire.Message{Body: value.Doc(value.F("find", s("c")), value.F("filter", d(value.F("_id", value.NewInt32(1)))))}
+	for b.Loop() {
+		if !RuleFor("find").Allows(&Request{Name: "find", DB: "shop", Msg: msg, Who: id}) {
+			b.Fatal("refused")
+		}
+	}
+}

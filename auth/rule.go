@@ -1,0 +1,403 @@
+package auth
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// Request is what a rule sees of a request.
+type Request struct {
+	Name string // the command's own, whatever the client spelt
+	DB   string
+	Msg  *wire.Message
+	Who  *Identity
+
+	// ambiguous says that something was looked for that the request says twice.
+	ambiguous bool
+}
+
+// Arg is an element of the command.
+func (r *Request) Arg(name string) value.Value { return r.lookup(r.Msg.Body, name) }
+
+// lookup finds an element of a document. Where there are two of the name the request is not allowed: which of them the
+// command goes by is not to be guessed here.
+func (r *Request) lookup(doc []byte, name string) (found value.Value) {
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return found
+		}
+		if string(k) != name {
+			continue
+		}
+		if !found.IsMissing() {
+			r.ambiguous = true
+			return found
+		}
+		found = v
+	}
+}
+
+// first is the value of the command's own element.
+func (r *Request) first() value.Value {
+	it := value.Walk(r.Msg.Body)
+	_, v, _ := it.Next()
+	return v
+}
+
+// coll is the collection that the command names, empty where it names none.
+func (r *Request) coll() string {
+	if v := r.first(); v.T == value.String {
+		return v.Str()
+	}
+	return ""
+}
+
+// statements calls f with each document of a list, which stands in the body or behind it, as long as f says so; it gives
+// what f said last.
+func (r *Request) statements(name string, f func(doc []byte) bool) bool {
+	for i := range r.Msg.Seqs {
+		if r.Msg.Seqs[i].ID != name {
+			continue
+		}
+		for rest := r.Msg.Seqs[i].Docs; len(rest) >= 5; {
+			v, ok := value.FromElement(value.Document, rest)
+			if !ok || !f(v.Doc()) {
+				return false
+			}
+			rest = rest[len(v.Doc()):]
+		}
+	}
+	for _, v := range value.Values(r.Arg(name).Doc()) {
+		if v.T == value.Document && !f(v.Doc()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Rule says what a command asks for.
+type Rule struct {
+	// Open commands are for everybody, before authentication too.
+	Open bool
+	on   scope
+	need ActionSet
+	// check stands for what a scope and a set of actions cannot say; where there are both, both must allow.
+	check func(g *Grants, r *Request) bool
+}
+
+// scope is what a rule's actions have to be allowed on.
+type scope uint8
+
+const (
+	onNothing  scope = iota // being authenticated is enough
+	onCluster               // the cluster
+	onColl                  // the collection that the command names, in the database it is sent to
+	onDB                    // that database
+	onFullName              // the namespace that the command's value spells out
+	onNamedDB               // the database that the command's value names
+)
+
+// Allows tells whether an identity may run a request.
+func (rule *Rule) Allows(r *Request) bool {
+	g := r.Who.Grants
+	ok := true
+	switch rule.on {
+	case onCluster:
+		ok = g.AllowCluster(rule.need)
+	case onColl:
+		ok = g.Allow(rule.need, r.DB, r.coll())
+	case onDB:
+		ok = g.Allow(rule.need, r.DB, "")
+	case onFullName:
+		db, coll, _ := strings.Cut(r.coll(), ".")
+		ok = g.Allow(rule.need, db, coll)
+	case onNamedDB:
+		ok = g.Allow(rule.need, r.coll(), "")
+	}
+	return ok && (rule.check == nil || rule.check(g, r)) && !r.ambiguous
+}
+
+var (
+	actFind     = Actions("find")
+	actInsert   = Actions("insert")
+	actUpdate   = Actions("update")
+	actRemove   = Actions("remove")
+	actBypass   = Actions("bypassDocumentValidation")
+	actInternal = Actions("internal")
+)
+
+// RuleFor finds the rule of a command by its own name: the table's, or that of members for names that begin with an
+// underscore; nil where there is none.
+func RuleFor(command string) *Rule {
+	rule := rules[command]
+	if rule == nil && strings.HasPrefix(command, "_") {
+		return members
+	}
+	return rule
+}
+
+// MayInternal tells whether an identity may do what only members do.
+func (id *Identity) MayInternal() bool { return id.System || id.Grants.AllowCluster(actInternal) }
+
+// bypasses tells whether the request wants documents to go unvalidated.
+func (r *Request) bypasses() bool { return r.Arg("bypassDocumentValidation").Truthy() }
+
+func checkBypass(g *Grants, r *Request) bool {
+	return !r.bypasses() || g.Allow(actBypass, r.DB, r.coll())
+}
+
+func checkUpdate(g *Grants, r *Request) bool {
+	if !checkBypass(g, r) {
+		return false
+	}
+	return r.statements("updates", func(doc []byte) bool {
+		return !r.lookup(doc, "upsert").Truthy() || g.Allow(actInsert, r.DB, r.coll())
+	})
+}
+
+func checkFindAndModify(g *Grants, r *Request) bool {
+	need := actFind
+	if r.Arg("remove").Truthy() {
+		need.AddAll(actRemove)
+	} else {
+		need.AddAll(actUpdate)
+		if r.Arg("upsert").Truthy() {
+			need.AddAll(actInsert)
+		}
+	}
+	return g.Allow(need, r.DB, r.coll()) && checkBypass(g, r)
+}
+
+// checkBulkWrite asks for what each operation does to its namespace.
+func checkBulkWrite(g *Grants, r *Request) bool {
+	var names []string
+	r.statements("nsInfo", func(doc []byte) bool {
+		names = append(names, r.lookup(doc, "ns").Str())
+		return true
+	})
+	need := make([]ActionSet, len(names))
+	ok := r.statements("ops", func(doc []byte) bool {
+		it := value.Walk(doc)
+		kind, at, _ := it.Next()
+		i, isInt := at.AsInt64()
+		if !isInt || i < 0 || i >= int64(len(need)) {
+			return true // the command refuses it
+		}
+		switch string(kind) {
+		case "insert":
+			need[i].AddAll(actInsert)
+		case "update":
+			need[i].AddAll(actUpdate)
+			if r.lookup(doc, "upsert").Truthy() {
+				need[i].AddAll(actInsert)
+			}
+		case "delete":
+			need[i].AddAll(actRemove)
+		}
+		if r.bypasses() {
+			need[i].AddAll(actBypass)
+		}
+		return true
+	})
+	for i, ns := range names {
+		db, coll, _ := strings.Cut(ns, ".")
+		ok = ok && g.Allow(need[i], db, coll)
+	}
+	return ok
+}
+
+// checkMapReduce asks for reading, and for writing to the collection that the result goes to.
+func checkMapReduce(g *Grants, r *Request) bool {
+	if !g.Allow(actFind, r.DB, r.coll()) {
+		return false
+	}
+	out := r.Arg("out")
+	db, coll, need := r.DB, "", actInsert
+	switch out.T {
+	case value.String:
+		coll = out.Str()
+		need.AddAll(actRemove)
+	case value.Document:
+		if d := r.lookup(out.Doc(), "db"); d.T == value.String {
+			db = d.Str()
+		}
+		for k, v := range value.Elements(out.Doc()) {
+			switch k {
+			case "replace":
+				coll = v.Str()
+				need.AddAll(actRemove)
+			case "merge", "reduce":
+				coll = v.Str()
+				need.AddAll(actUpdate)
+			}
+		}
+	}
+	if r.bypasses() {
+		need.AddAll(actBypass)
+	}
+	return coll == "" || g.Allow(need, db, coll)
+}
+
+// checkRename asks for renameCollectionSameDB within a database, and for what a copy takes between two.
+func checkRename(g *Grants, r *Request) bool {
+	fromDB, from, _ := strings.Cut(r.coll(), ".")
+	toDB, to, _ := strings.Cut(r.Arg("to").Str(), ".")
+	drop := r.Arg("dropTarget").Truthy()
+	if drop && !g.Allow(Actions("dropCollection"), toDB, to) {
+		return false
+	}
+	if fromDB == toDB && !isSystem(fromDB, from) && !isSystem(toDB, to) && g.Allow(Actions("renameCollectionSameDB"), fromDB, "") {
+		// Nobody is to read by another name what could not be read by its own.
+		return g.Allow(actFind, fromDB, from) || !g.Allow(actFind, toDB, to)
+	}
+	return g.Allow(Actions("find dropCollection"), fromDB, from) && g.Allow(Actions("insert createIndex"), toDB, to)
+}
+
+// checkCreate asks for createCollection, or for insert where no option of a capped collection is given; of a view also that
+// its creator may read what it shows.
+func checkCreate(g *Grants, r *Request) bool {
+	coll := r.coll()
+	if !g.Allow(Actions("createCollection"), r.DB, coll) && (r.Arg("capped").Truthy() || !g.Allow(actInsert, r.DB, coll)) {
+		return false
+	}
+	on := r.Arg("viewOn")
+	return on.T != value.String || on.Str() == "" || viewAllowed(g, r, on.Str())
+}
+
+func checkCollMod(g *Grants, r *Request) bool {
+	on := r.Arg("viewOn")
+	return on.T != value.String || on.Str() == "" || viewAllowed(g, r, on.Str())
+}
+
+func viewAllowed(g *Grants, r *Request, on string) bool {
+	return pipelineAllowed(g, r, r.DB, on, r.Arg("pipeline").Doc())
+}
+
+func checkAggregate(g *Grants, r *Request) bool {
+	return pipelineAllowed(g, r, r.DB, r.coll(), r.Arg("pipeline").Doc())
+}
+
+// checkExplain asks for what the explained command does.
+func checkExplain(g *Grants, r *Request) bool {
+	v := r.first()
+	it := value.Walk(v.Doc())
+	name, _, ok := it.Next()
+	if v.T != value.Document || !ok {
+		return true // the command refuses it
+	}
+	in := Request{Name: canonical(string(name)), DB: r.DB, Msg: &wire.Message{Body: v.Doc()}, Who: r.Who}
+	rule := RuleFor(in.Name)
+	return rule != nil && in.Name != "explain" && rule.Allows(&in)
+}
+
+// canonical is the name that a spelling of a command stands for, of those that explain takes.
+func canonical(name string) string {
+	switch name {
+	case "findandmodify":
+		return "findAndModify"
+	case "mapreduce":
+		return "mapReduce"
+	}
+	return name
+}
+
+// checkListCollections allows who may, and who asks for no more than the names of what they may use anyway.
+func checkListCollections(g *Grants, r *Request) bool {
+	return g.Allow(Actions("listCollections"), r.DB, "") || r.Arg("nameOnly").Truthy() && r.Arg("authorizedCollections").Truthy()
+}
+
+// checkListDatabases: without the action, what is listed is narrowed to what the user may use, unless that is refused.
+func checkListDatabases(g *Grants, r *Request) bool {
+	v := r.Arg("authorizedDatabases")
+	return v.IsNullish() || v.Truthy() || g.AllowCluster(Actions("listDatabases"))
+}
+
+// checkKillOp leaves to the command whose operation it is.
+func checkKillOp(*Grants, *Request) bool { return true }
+
+// checkCurrentOp allows everybody their own operations.
+func checkCurrentOp(g *Grants, r *Request) bool {
+	return r.Arg("$ownOps").Truthy() || g.AllowCluster(Actions("inprog"))
+}
+
+func checkKillSessionsByPattern(g *Grants, r *Request) bool {
+	for _, p := range value.Values(r.first().Doc()) {
+		for k := range value.Elements(p.Doc()) {
+			if (k == "users" || k == "roles") && !g.AllowCluster(Actions("impersonate")) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkZones: zones can be changed by who may do so on the cluster, or may write the documents that they are.
+func checkZones(needs string) func(g *Grants, r *Request) bool {
+	return func(g *Grants, r *Request) bool {
+		if g.AllowCluster(Actions("enableSharding")) {
+			return true
+		}
+		for _, ns := range strings.Fields(needs) {
+			coll, acts, _ := strings.Cut(ns, ":")
+			if !g.Allow(Actions(strings.ReplaceAll(acts, ",", " ")), "config", coll) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// checkProfile: reading the level needs less than setting it.
+func checkProfile(g *Grants, r *Request) bool {
+	if g.Allow(Actions("enableProfiler"), r.DB, "") {
+		return true
+	}
+	level, _ := r.first().AsInt64()
+	return level == -1 && r.Arg("slowms").IsMissing() && r.Arg("sampleRate").IsMissing() && r.Arg("filter").IsMissing() &&
+		g.Allow(actFind, r.DB, "system.profile")
+}
+
+func checkDBHash(g *Grants, r *Request) bool { return g.Allow(Actions("dbHash"), r.DB, "") }
+
+func checkDataSize(g *Grants, r *Request) bool {
+	db, coll, _ := strings.Cut(r.coll(), ".")
+	return g.Allow(actFind, db, coll)
+}
+
+func checkCloneCapped(g *Grants, r *Request) bool {
+	return g.Allow(actFind, r.DB, r.coll()) && g.Allow(Actions("insert createIndex convertToCapped"), r.DB, r.Arg("toCollection").Str())
+}
+
+// checkValidateDB asks for validate on one database, or on all where none is named.
+func checkValidateDB(g *Grants, r *Request) bool {
+	if name := r.Arg("db"); name.T == value.String {
+		return g.Allow(Actions("validate"), name.Str(), r.Arg("collection").Str())
+	}
+	return g.AllowAll(Actions("validate"))
+}
+
+func checkOplogStats(g *Grants, _ *Request) bool {
+	return g.Allow(Actions("collStats"), "local", "oplog.rs")
+}
+
+func checkEncryptionCounts(g *Grants, r *Request) bool { return g.Allow(actFind, r.DB, r.coll()) }
+
+// checkSplit: splitting and merging is allowed on the cluster or on the collection.
+func checkSplit(g *Grants, r *Request) bool {
+	name, _, _ := strings.Cut(r.coll(), ".")
+	_, c, _ := strings.Cut(r.coll(), ".")
+	return g.AllowCluster(Actions("splitChunk")) || g.Allow(Actions("splitChunk"), name, c)
+}
+
+func checkSettings(g *Grants, _ *Request) bool { return g.Allow(actUpdate, "config", "settings") }
+
+func checkBalancerStatus(g *Grants, _ *Request) bool { return g.Allow(actFind, "config", "settings") }
+
+// checkMetadata: the whole cluster, a database or a collection can be asked about.
+func checkMetadata(g *Grants, r *Request) bool {
+	need := Actions("checkMetadataConsistency")
+	return g.AllowCluster(need) || r.coll() == "" && r.DB != "admin" && g.Allow(need, r.DB, "") || r.coll() != "" && g.Allow(need, r.DB, r.coll())
+}

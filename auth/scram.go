@@ -1,0 +1,243 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"sync"
+
+	"github.com/xdg-go/scram"
+	"github.com/xdg-go/stringprep"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The mechanisms that are built.
+const (
+	SHA1   = "SCRAM-SHA-1"
+	SHA256 = "SCRAM-SHA-256"
+)
+
+// Mechanisms lists the mechanisms in the order in which users show them.
+var Mechanisms = []string{SHA1, SHA256}
+
+// Credentials are what is stored of a password.
+type Credentials struct {
+	Iterations                 int
+	Salt, StoredKey, ServerKey []byte
+}
+
+func hashOf(mech string) scram.HashGeneratorFcn {
+	if mech == SHA1 {
+		return scram.SHA1
+	}
+	return scram.SHA256
+}
+
+// saltLen is such that a salt and the number of the block that it is hashed with fill one digest.
+func saltLen(mech string) int { return hashOf(mech)().Size() - 4 }
+
+// PasswordDigest is the password that SCRAM-SHA-1 works on.
+func PasswordDigest(user, password string) string {
+	sum := md5.Sum([]byte(user + ":mongo:" + password))
+	return hex.EncodeToString(sum[:])
+}
+
+// NewCredentials makes the credentials of a password for a mechanism. The password is as the mechanism works on it: for
+// SCRAM-SHA-1 digested, for SCRAM-SHA-256 as it is.
+func NewCredentials(mech, password string, iterations int) (Credentials, error) {
+	salt := make([]byte, saltLen(mech))
+	rand.Read(salt)
+	return derive(mech, password, salt, iterations)
+}
+
+func derive(mech, password string, salt []byte, iterations int) (Credentials, error) {
+	if mech == SHA256 {
+		prepared, err := stringprep.SASLprep.Prepare(password)
+		if err != nil {
+			return Credentials{}, mongoerr.New(mongoerr.BadValue, "the password cannot be prepared by SASLprep (RFC 4013)")
+		}
+		password = prepared
+	}
+	c, err := hashOf(mech).NewClientUnprepped("", password, "")
+	if err != nil {
+		return Credentials{}, err
+	}
+	s, err := c.GetStoredCredentialsWithError(scram.KeyFactors{Salt: string(salt), Iters: iterations})
+	if err != nil {
+		return Credentials{}, err
+	}
+	return Credentials{Iterations: iterations, Salt: salt, StoredKey: s.StoredKey, ServerKey: s.ServerKey}, nil
+}
+
+// simulationSecret makes the salts of users that do not exist; it is the process's own.
+var simulationSecret = func() []byte {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return b
+}()
+
+// Simulated are credentials for who does not exist: those of one name are the same at each try, and no password fits them.
+func Simulated(mech string, u UserName, iterations int) Credentials {
+	draw := func(what string, n int) []byte {
+		mac := hmac.New(sha256.New, simulationSecret)
+		mac.Write([]byte(what + "\x00" + mech + "\x00" + u.String()))
+		return mac.Sum(nil)[:n]
+	}
+	size := hashOf(mech)().Size()
+	return Credentials{Iterations: iterations, Salt: draw("salt", saltLen(mech)), StoredKey: draw("stored", size), ServerKey: draw("server", size)}
+}
+
+// Lookup finds what is known of a user: the credentials for the mechanism of the conversation, more than one where several
+// keys are good, which then share salt and iterations.
+type Lookup func(user string) ([]Credentials, error)
+
+// Conversation is one client's attempt to authenticate by SCRAM. One goroutine uses it at a time.
+type Conversation struct {
+	Mechanism string
+	DB        string
+	// SkipEmpty has the exchange end with the proof; without it one more, empty, follows.
+	SkipEmpty bool
+
+	lookup Lookup
+	tries  []*scram.ServerConversation // one for each credentials
+	won    *scram.ServerConversation
+	user   string
+	step   int
+}
+
+// NewConversation begins a conversation; mech is one of Mechanisms.
+func NewConversation(mech, db string, lookup Lookup) *Conversation {
+	return &Conversation{Mechanism: mech, DB: db, lookup: lookup}
+}
+
+// maxPayload bounds a client's message: there is nothing long in one.
+const maxPayload = 16 << 10
+
+// Step takes a message of the client and gives the answer. done says that the conversation has ended well.
+func (c *Conversation) Step(payload []byte) (answer []byte, done bool, err error) {
+	c.step++
+	if len(payload) > maxPayload {
+		return nil, false, errFailed
+	}
+	switch {
+	case c.step == 1:
+		answer, err = c.first(string(payload))
+		return answer, false, err
+	case c.step == 2:
+		answer, err = c.final(string(payload))
+		return answer, err == nil && c.SkipEmpty, err
+	case c.step == 3 && c.won != nil && len(payload) == 0:
+		return nil, true, nil
+	}
+	return nil, false, errFailed
+}
+
+// errFailed stands for every reason why an authentication fails: the client is not told which.
+var errFailed = mongoerr.New(mongoerr.AuthenticationFailed, "Authentication failed.")
+
+// Failed is the error of an authentication that failed, whatever the reason.
+func Failed() error { return errFailed }
+
+// User is who the client says to be, known after the first step.
+func (c *Conversation) User() UserName { return UserName{c.user, c.DB} }
+
+// Authenticated tells whether the client has proved it.
+func (c *Conversation) Authenticated() bool { return c.won != nil }
+
+func (c *Conversation) first(msg string) ([]byte, error) {
+	var creds []Credentials
+	// The nonce is drawn once, so that the conversations of several keys give one and the same answer.
+	raw := make([]byte, 24)
+	rand.Read(raw)
+	nonce := base64.StdEncoding.EncodeToString(raw)
+	var answer string
+	for i := 0; i == 0 || i < len(creds); i++ {
+		s, err := hashOf(c.Mechanism).NewServer(func(user string) (scram.StoredCredentials, error) {
+			if i == 0 {
+				var err error
+				if creds, err = c.lookup(user); err != nil {
+					return scram.StoredCredentials{}, err
+				}
+			}
+			k := creds[i]
+			return scram.StoredCredentials{KeyFactors: scram.KeyFactors{Salt: string(k.Salt), Iters: k.Iterations}, StoredKey: k.StoredKey, ServerKey: k.ServerKey}, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		conv := s.WithNonceGenerator(func() string { return nonce }).NewConversation()
+		if answer, err = conv.Step(msg); err != nil {
+			return nil, errFailed
+		}
+		c.tries = append(c.tries, conv)
+		// An identity to act as, besides the one that is proved, is not offered.
+		if c.user = conv.Username(); conv.AuthzID() != "" && conv.AuthzID() != c.user {
+			return nil, errFailed
+		}
+	}
+	return []byte(answer), nil
+}
+
+func (c *Conversation) final(msg string) ([]byte, error) {
+	for _, conv := range c.tries {
+		if answer, err := conv.Step(msg); err == nil && conv.Valid() {
+			c.won = conv
+			return []byte(answer), nil
+		}
+	}
+	return nil, errFailed
+}
+
+// Key is a member's key file: the keys that it takes from others, of which it offers the first that the other takes.
+type Key struct {
+	clients []*scram.Client
+	keys    []string
+	salt    []byte
+	once    sync.Once
+	creds   []Credentials
+	err     error
+}
+
+// keyIterations is how often a key is hashed: it is random and long, and guessing it is no use.
+const keyIterations = 4096
+
+// NewKey makes a key of the file's keys.
+func NewKey(keys []string) (*Key, error) {
+	k := &Key{keys: keys, salt: make([]byte, saltLen(SHA256))}
+	rand.Read(k.salt)
+	for _, key := range keys {
+		c, err := scram.SHA256.NewClientUnprepped(System.User, key, "")
+		if err != nil {
+			return nil, err
+		}
+		k.clients = append(k.clients, c)
+	}
+	return k, nil
+}
+
+// Len is the number of keys.
+func (k *Key) Len() int { return len(k.clients) }
+
+// Client begins a conversation with another member by the n-th key.
+func (k *Key) Client(n int) *scram.ClientConversation { return k.clients[n].NewConversation() }
+
+// Lookup gives the credentials that members prove. They are derived when the first one comes.
+func (k *Key) Lookup(user string) ([]Credentials, error) {
+	if user != System.User {
+		return nil, errFailed
+	}
+	k.once.Do(func() {
+		for _, key := range k.keys {
+			c, err := derive(SHA256, key, k.salt, keyIterations)
+			if err != nil {
+				k.err = err
+			}
+			k.creds = append(k.creds, c)
+		}
+	})
+	return k.creds, k.err
+}

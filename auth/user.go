@@ -1,0 +1,282 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// UserName names a user.
+type UserName struct{ User, DB string }
+
+// String is user@database, which sessions' owners are digests of.
+func (u UserName) String() string { return u.User + "@" + u.DB }
+
+// ID is the _id of the user's document: database.user.
+func (u UserName) ID() string { return u.DB + "." + u.User }
+
+// Digest is what a session says of its owner.
+func (u UserName) Digest() [32]byte { return sha256.Sum256([]byte(u.String())) }
+
+// ID is the _id of the role's document: database.role.
+func (r RoleName) ID() string { return r.DB + "." + r.Role }
+
+// User is a document of admin.system.users.
+type User struct {
+	Name        UserName
+	UUID        value.Value
+	Credentials map[string]Credentials
+	CustomData  value.Value
+	Roles       []RoleName
+	Limits      Restrictions
+}
+
+// ParseUser reads a stored user.
+func ParseUser(doc []byte) (*User, error) {
+	u := &User{Credentials: map[string]Credentials{}}
+	u.Name = UserName{value.Lookup(doc, "user").Str(), value.Lookup(doc, "db").Str()}
+	u.UUID, u.CustomData = value.Lookup(doc, "userId"), value.Lookup(doc, "customData")
+	for mech, c := range value.Elements(value.Lookup(doc, "credentials").Doc()) {
+		if c.T != value.Document {
+			continue
+		}
+		cred, err := parseCredentials(c.Doc())
+		if err != nil {
+			return nil, mongoerr.Newf(mongoerr.UnsupportedFormat, "credentials of user %s are malformed", u.Name)
+		}
+		u.Credentials[mech] = cred
+	}
+	var err error
+	if u.Roles, err = ParseRoleNames(value.Lookup(doc, "roles").Doc(), u.Name.DB); err != nil {
+		return nil, err
+	}
+	u.Limits, err = ParseRestrictions(value.Lookup(doc, "authenticationRestrictions"))
+	return u, err
+}
+
+// Doc is the user as stored.
+func (u *User) Doc() []byte {
+	var creds []value.Field
+	for _, mech := range Mechanisms {
+		if c, ok := u.Credentials[mech]; ok {
+			creds = append(creds, value.F(mech, value.NewDocument(c.doc())))
+		}
+	}
+	if _, external := u.Credentials["external"]; external || u.Name.DB == "$external" {
+		creds = []value.Field{value.F("external", value.NewBool(true))}
+	}
+	f := []value.Field{value.F("_id", value.NewString(u.Name.ID())), value.F("userId", u.UUID), value.F("user", value.NewString(u.Name.User)),
+		value.F("db", value.NewString(u.Name.DB)), value.F("credentials", value.NewDocument(value.Doc(creds...)))}
+	if !u.CustomData.IsMissing() {
+		f = append(f, value.F("customData", u.CustomData))
+	}
+	f = append(f, value.F("roles", RoleNames(u.Roles)))
+	if u.Limits != nil {
+		f = append(f, value.F("authenticationRestrictions", u.Limits.Value()))
+	}
+	return value.Doc(f...)
+}
+
+// Mechs lists the mechanisms that the user has credentials for, those of SCRAM with the weaker first.
+func (u *User) Mechs() (out []string) {
+	for _, m := range Mechanisms {
+		if _, ok := u.Credentials[m]; ok {
+			out = append(out, m)
+		}
+	}
+	if u.Name.DB == "$external" {
+		out = append(out, "external")
+	}
+	return out
+}
+
+// Role is a document of admin.system.roles.
+type Role struct {
+	Name       RoleName
+	Roles      []RoleName
+	Privileges []Privilege
+	Limits     Restrictions
+}
+
+// ParseRole reads a stored role.
+func ParseRole(doc []byte) (*Role, error) {
+	r := &Role{Name: RoleName{value.Lookup(doc, "role").Str(), value.Lookup(doc, "db").Str()}}
+	for _, p := range value.Values(value.Lookup(doc, "privileges").Doc()) {
+		priv, err := ParsePrivilege(p.Doc())
+		if err != nil {
+			return nil, err
+		}
+		r.Privileges = Merge(r.Privileges, priv)
+	}
+	var err error
+	if r.Roles, err = ParseRoleNames(value.Lookup(doc, "roles").Doc(), r.Name.DB); err != nil {
+		return nil, err
+	}
+	r.Limits, err = ParseRestrictions(value.Lookup(doc, "authenticationRestrictions"))
+	return r, err
+}
+
+// Doc is the role as stored.
+func (r *Role) Doc() []byte {
+	f := []value.Field{value.F("_id", value.NewString(r.Name.ID())), value.F("role", value.NewString(r.Name.Role)),
+		value.F("db", value.NewString(r.Name.DB)), value.F("privileges", Privileges(r.Privileges)), value.F("roles", RoleNames(r.Roles))}
+	if r.Limits != nil {
+		f = append(f, value.F("authenticationRestrictions", r.Limits.Value()))
+	}
+	return value.Doc(f...)
+}
+
+// Privileges is a list of privileges as an array.
+func Privileges(list []Privilege) value.Value {
+	out := make([]value.Value, len(list))
+	for i, p := range list {
+		out[i] = value.NewDocument(p.Doc())
+	}
+	return value.NewArray(value.ArrayOf(out...))
+}
+
+// RoleNames is a list of names as an array.
+func RoleNames(list []RoleName) value.Value {
+	out := make([]value.Value, len(list))
+	for i, r := range list {
+		out[i] = value.NewDocument(value.Doc(value.F("role", value.NewString(r.Role)), value.F("db", value.NewString(r.DB))))
+	}
+	return value.NewArray(value.ArrayOf(out...))
+}
+
+// ParseRoleNames reads an array of roles: names of roles of db, or documents of role and database.
+func ParseRoleNames(arr []byte, db string) ([]RoleName, error) {
+	var out []RoleName
+	for _, v := range value.Values(arr) {
+		r := RoleName{DB: db}
+		switch v.T {
+		case value.String:
+			r.Role = v.Str()
+		case value.Document:
+			name, of := value.Lookup(v.Doc(), "role"), value.Lookup(v.Doc(), "db")
+			if name.T != value.String || of.T != value.String {
+				return nil, mongoerr.New(mongoerr.BadValue, "Role objects must have a \"role\" and a \"db\" field, both strings")
+			}
+			r = RoleName{name.Str(), of.Str()}
+		default:
+			return nil, mongoerr.New(mongoerr.BadValue, "Role names must be either strings or objects")
+		}
+		if r.Role == "" || strings.ContainsRune(r.Role, 0) || strings.ContainsRune(r.DB, 0) {
+			return nil, mongoerr.New(mongoerr.BadValue, "Role names must be non-empty and without null characters")
+		}
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// Roles finds role documents; false where there is none.
+type Roles func(RoleName) (*Role, bool, error)
+
+// Resolved is all that a list of roles comes to.
+type Resolved struct {
+	Roles      []RoleName // those of the list and those that they inherit
+	Missing    []RoleName
+	Privileges []Privilege
+	Limits     []Restrictions // of each role that has some: each has to be met
+}
+
+// Resolve follows roles to everything they inherit. Roles may inherit in a circle: each is visited once.
+func Resolve(list []RoleName, find Roles) (Resolved, error) {
+	var out Resolved
+	seen := map[RoleName]bool{}
+	for todo := slices.Clone(list); len(todo) > 0; {
+		r := todo[0]
+		todo = todo[1:]
+		if seen[r] {
+			continue
+		}
+		seen[r] = true
+		if IsBuiltin(r) {
+			out.Roles, out.Privileges = append(out.Roles, r), appendBuiltin(out.Privileges, r)
+			continue
+		}
+		role, ok, err := find(r)
+		if err != nil {
+			return out, err
+		}
+		if !ok {
+			out.Missing = append(out.Missing, r)
+			continue
+		}
+		out.Roles = append(out.Roles, r)
+		for _, p := range role.Privileges {
+			out.Privileges = Merge(out.Privileges, p)
+		}
+		if role.Limits != nil {
+			out.Limits = append(out.Limits, role.Limits)
+		}
+		todo = append(todo, role.Roles...)
+	}
+	return out, nil
+}
+
+// Identity is who a connection's requests come from, at one generation of the users.
+type Identity struct {
+	Name       UserName
+	UUID       value.Value
+	Mechanism  string
+	Roles      []RoleName // granted
+	AllRoles   []RoleName // with those inherited
+	Grants     *Grants
+	Limits     []Restrictions
+	Owner      [32]byte // what its sessions are owned by
+	System     bool     // a member of the cluster
+	Generation uint64
+}
+
+// NewIdentity makes the identity of a user.
+func NewIdentity(u *User, find Roles) (*Identity, error) {
+	res, err := Resolve(u.Roles, find)
+	if err != nil {
+		return nil, err
+	}
+	// Everybody may change their own password where a role lets them; that is checked against the database resource.
+	id := &Identity{Name: u.Name, UUID: u.UUID, Roles: u.Roles, AllRoles: res.Roles, Grants: Compile(res.Privileges), Limits: res.Limits, Owner: u.Name.Digest()}
+	if u.Limits != nil {
+		id.Limits = append(id.Limits, u.Limits)
+	}
+	id.System = slices.Contains(res.Roles, RoleName{"__system", "admin"})
+	return id, nil
+}
+
+// System is the user that members of a cluster are to each other.
+var System = UserName{"__system", "local"}
+
+// NewSystem makes the identity of a member.
+func NewSystem() *Identity {
+	roles := []RoleName{{"__system", "admin"}}
+	return &Identity{Name: System, Roles: roles, AllRoles: roles, Grants: Compile(BuiltinPrivileges(roles[0])), Owner: System.Digest(), System: true}
+}
+
+func parseCredentials(doc []byte) (c Credentials, err error) {
+	n, ok := value.Lookup(doc, "iterationCount").AsInt64()
+	if !ok || n < 1 {
+		return c, errMalformed
+	}
+	c.Iterations = int(n)
+	for name, at := range map[string]*[]byte{"salt": &c.Salt, "storedKey": &c.StoredKey, "serverKey": &c.ServerKey} {
+		if *at, err = base64.StdEncoding.DecodeString(value.Lookup(doc, name).Str()); err != nil || len(*at) == 0 {
+			return c, errMalformed
+		}
+	}
+	return c, nil
+}
+
+var errMalformed = mongoerr.New(mongoerr.UnsupportedFormat, "malformed credentials")
+
+func (c Credentials) doc() []byte {
+	text := func(b []byte) value.Value { return value.NewString(base64.StdEncoding.EncodeToString(b)) }
+	return value.Doc(value.F("iterationCount", value.NewInt32(int32(c.Iterations))), value.F("salt", text(c.Salt)),
+		value.F("storedKey", text(c.StoredKey)), value.F("serverKey", text(c.ServerKey)))
+}

@@ -1,0 +1,405 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Access is a service's knowledge of users and what they may do. A service has one whether or not it asks for
+// authorization: users can be made, and may log in, before it does.
+type Access struct {
+	// Enforced says that requests need authorization. It does not change while the service runs.
+	Enforced bool
+	// Key is what members prove themselves by; nil where there is no key file.
+	Key *auth.Key
+	// Users is where users and roles are stored: the node itself, or the config server's primary.
+	Users cluster.Peer
+	// Params are the node's parameters.
+	Params *cluster.Params
+
+	epoch      [12]byte      // of the process: generations of two are not to be compared
+	writing    sync.Mutex    // held while users or roles are read and changed
+	generation atomic.Uint64 // of users and roles; an identity of an older one is read anew
+	claimed    atomic.Bool   // there are users or roles, or have been: the localhost exception is over
+
+	mu struct {
+		sync.Mutex
+		known map[auth.UserName]*auth.Identity // of this generation
+	}
+}
+
+// Install gives a service its knowledge of users, and the commands over them.
+func (a *Access) Install(s *Service) {
+	id := cluster.NewUUID()
+	copy(a.epoch[:], id[:])
+	s.Access = a
+	s.Table.Add(a.loginSpecs()...)
+	s.Table.Add(a.userSpecs()...)
+	s.Table.Add(a.roleSpecs()...)
+}
+
+// ManagementSpecs are the commands over users and roles that concern the whole cluster.
+func (a *Access) ManagementSpecs() (out []Spec) {
+	for _, s := range append(a.userSpecs(), a.roleSpecs()...) {
+		if s.WriteConcern || s.Kind == Read {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Invalidate makes every identity be read anew at its next request.
+func (a *Access) Invalidate() {
+	a.generation.Add(1)
+	a.mu.Lock()
+	a.mu.known = nil
+	a.mu.Unlock()
+}
+
+// errNoUser says that a user does not exist.
+var errNoUser = mongoerr.New(mongoerr.UserNotFound, "Could not find user")
+
+// read finds a document of users or roles by its _id.
+func (a *Access) read(ctx context.Context, coll, id string) ([]byte, error) {
+	docs, err := a.find(ctx, coll, value.Doc(value.F("_id", value.NewString(id))))
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	return docs[0], nil
+}
+
+// find lists documents of users or roles.
+func (a *Access) find(ctx context.Context, coll string, filter []byte) ([][]byte, error) {
+	return cluster.FindAll(ctx, a.Users, "admin", value.Doc(value.F("find", value.NewString(coll)),
+		value.F("filter", value.NewDocument(filter)), value.F("sort", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
+		value.F("$db", value.NewString("admin"))))
+}
+
+// user reads a stored user; errNoUser where there is none.
+func (a *Access) user(ctx context.Context, name auth.UserName) (*auth.User, error) {
+	doc, err := a.read(ctx, "system.users", name.ID())
+	if err != nil {
+		return nil, err
+	}
+	if doc == nil {
+		return nil, errNoUser
+	}
+	return auth.ParseUser(doc)
+}
+
+// role reads a stored role.
+func (a *Access) role(ctx context.Context, name auth.RoleName) (*auth.Role, bool, error) {
+	doc, err := a.read(ctx, "system.roles", name.ID())
+	if err != nil || doc == nil {
+		return nil, false, err
+	}
+	r, err := auth.ParseRole(doc)
+	return r, err == nil, err
+}
+
+// roles gives role as what Resolve asks.
+func (a *Access) roles(ctx context.Context) auth.Roles {
+	return func(name auth.RoleName) (*auth.Role, bool, error) { return a.role(ctx, name) }
+}
+
+// identity gives who a user is now, from memory where it is known.
+func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identity, error) {
+	generation := a.generation.Load() // before reading: what changes meanwhile is read again
+	a.mu.Lock()
+	id := a.mu.known[name]
+	a.mu.Unlock()
+	if id != nil && id.Generation == generation {
+		return id, nil
+	}
+	u, err := a.user(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if id, err = auth.NewIdentity(u, a.roles(ctx)); err != nil {
+		return nil, err
+	}
+	id.Generation = generation
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.generation.Load() == generation {
+		if a.mu.known == nil {
+			a.mu.known = map[auth.UserName]*auth.Identity{}
+		}
+		a.mu.known[name] = id
+	}
+	return id, nil
+}
+
+// current is the identity of a client as its user is now: one that was dropped, or was dropped and made anew, is nobody.
+func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error) {
+	id := c.login.Load()
+	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
+		return id, nil
+	}
+	now, err := a.identity(ctx, id.Name)
+	switch {
+	case err == errNoUser, err == nil && value.Compare(now.UUID, id.UUID) != 0:
+		c.login.CompareAndSwap(id, nil)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	c.login.CompareAndSwap(id, now)
+	return now, nil
+}
+
+// LoggedIn is who the client has authenticated as, nil for nobody.
+func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
+
+// authorize tells whether a request may run; it is the one place that asks.
+func (a *Access) authorize(op *Op) error {
+	req, c := &op.Req, op.Client
+	rule := auth.RuleFor(req.Spec.Name)
+	id, err := a.current(op, c)
+	if err != nil {
+		return err
+	}
+	if id == nil {
+		req.LSID = nil // a session belongs to somebody
+		switch {
+		case rule != nil && rule.Open, a.excepted(op):
+			return nil
+		}
+		return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", req.Spec.Name)
+	}
+	if id.System {
+		return nil
+	}
+	if memberFields(req) && !id.MayInternal() {
+		return a.refuse(req)
+	}
+	if rule == nil || !rule.Open && !rule.Allows(&auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id}) {
+		return a.refuse(req)
+	}
+	if err := a.narrow(op, id); err != nil {
+		return err
+	}
+	return ownSession(op, id)
+}
+
+// refuse is the error of a request that is not allowed.
+func (a *Access) refuse(req *Request) error {
+	return mongoerr.Newf(mongoerr.Unauthorized, "not authorized on %s to execute command %s", req.DB, value.ShowDoc(withoutSecrets(req.Body)))
+}
+
+// Refuse is the error of an operation whose user may not do what it asks.
+func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
+
+// withoutSecrets is a command as logs and errors may show it.
+func withoutSecrets(body []byte) []byte {
+	if value.Lookup(body, "pwd").IsMissing() {
+		return body
+	}
+	return replaceField(body, "pwd", value.NewString("xxx"))
+}
+
+// memberFields tells whether a request carries what only members say: versions, sessions of internal transactions, and the
+// arguments that a router adds.
+func memberFields(r *Request) bool {
+	if r.ShardVersion != nil || r.DatabaseVer != nil || r.LSID != nil && !value.Lookup(r.LSID, "txnUUID").IsMissing() {
+		return true
+	}
+	// The body, and not what the table names of it: a router passes on what it does not know.
+	for it := value.Walk(r.Body); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return false
+		}
+		switch string(k) {
+		case "fromRouter", "fromMongos", "needsMerge", "exchange", "runtimeConstants", "isMapReduceCommand", "fromConfigServer", "stayTemp",
+			"includeQueryStatsMetrics", "$audit", "mayBypassWriteBlocking", "startOrContinueTransaction", "coordinator", "$replData",
+			"$oplogQueryData":
+			if v.T == value.Document || v.Truthy() {
+				return true
+			}
+		}
+	}
+}
+
+// ownSession makes the request's session the user's own: sessions of one id and two users are two. A router passes it on so.
+func ownSession(op *Op, id *auth.Identity) error {
+	req := &op.Req
+	if req.LSID == nil {
+		return nil
+	}
+	if !value.Lookup(req.LSID, "uid").IsMissing() {
+		if !id.Grants.AllowCluster(auth.Actions("impersonate")) {
+			return mongoerr.New(mongoerr.Unauthorized, "Unauthorized to set user digest in LogicalSessionId")
+		}
+		return nil
+	}
+	lsid := append(make([]byte, 0, len(req.LSID)+48), req.LSID[:len(req.LSID)-1]...)
+	lsid = value.End(value.Append(lsid, "uid", value.NewBinary(0, id.Owner[:])), 0)
+	req.LSID = lsid
+	if op.Service.Role == Router {
+		req.Body = replaceField(req.Body, "lsid", value.NewDocument(lsid))
+		msg := *req.Msg
+		msg.Body, req.Msg = req.Body, &msg
+	}
+	return nil
+}
+
+// Owner is the digest that sessions of the operation's user belong to.
+func (op *Op) Owner() [32]byte {
+	if a := op.Service.Access; a != nil && a.Enforced && !op.Client.InProcess {
+		if id := op.Client.login.Load(); id != nil {
+			return id.Owner
+		}
+	}
+	return cluster.NoUser
+}
+
+// CheckOwner refuses a cursor to all but the user who opened it.
+func (op *Op) CheckOwner(cursor int64, owner [32]byte) error {
+	if owner == op.Owner() {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
+}
+
+// Allowed tells whether the operation's user may do something on a collection, with an empty database on the cluster; where
+// nobody is asked who they are, and for members, everything is allowed.
+func (op *Op) Allowed(actions, db, coll string) bool {
+	if !op.Service.enforces() || op.Client.InProcess {
+		return true
+	}
+	id := op.Client.login.Load()
+	switch {
+	case id == nil:
+		return false
+	case db == "":
+		return id.Grants.AllowCluster(auth.Actions(actions))
+	}
+	return id.Grants.Allow(auth.Actions(actions), db, coll)
+}
+
+// servedFor is the digest of the user whom an operation serves: its client's, or the one that the router says its session
+// is of.
+func (op *Op) servedFor() [32]byte {
+	if id := op.Client.login.Load(); id != nil && !id.System {
+		return id.Owner
+	}
+	if uid := value.Lookup(op.Req.LSID, "uid"); op.Req.LSID != nil && len(uid.Bytes()) == 32 {
+		return [32]byte(uid.Bytes())
+	}
+	return cluster.NoUser
+}
+
+// SessionsShown tells whose sessions a specification of $listSessions or $listLocalSessions asks for: where users are known, and
+// it names neither all nor some of them, the user's own.
+func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
+	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || !value.Lookup(spec, "users").IsNullish() {
+		return cluster.SessionsOf(spec)
+	}
+	self := op.servedFor()
+	return func(owner [32]byte) bool { return owner == self }
+}
+
+// UserRoles is what $$USER_ROLES stands for: the roles of the user whom the operation serves, as far as this process knows.
+func (op *Op) UserRoles() value.Value {
+	if !op.Service.enforces() {
+		return value.Value{}
+	}
+	by := op.Caller()
+	if by.Client == nil {
+		return value.Value{}
+	}
+	id := by.Client.login.Load()
+	if id == nil {
+		return value.Value{}
+	}
+	out := make([]value.Value, len(id.AllRoles))
+	for i, r := range id.AllRoles {
+		out[i] = value.NewDocument(value.Doc(value.F("_id", value.NewString(r.ID())), value.F("role", value.NewString(r.Role)), value.F("db", value.NewString(r.DB))))
+	}
+	return value.NewArray(value.ArrayOf(out...))
+}
+
+// narrow leaves of a listing what the user may know of, where the command asks for that or the user may see no more: it adds
+// a condition to the command's own filter.
+func (a *Access) narrow(op *Op, id *auth.Identity) error {
+	req := &op.Req
+	var only []byte
+	switch req.Spec.Name {
+	case "listDatabases":
+		own := op.Arg("authorizedDatabases")
+		if own.IsNullish() && id.Grants.AllowCluster(auth.Actions("listDatabases")) {
+			return nil
+		}
+		only = id.Grants.DatabaseFilter()
+	case "listCollections":
+		if !op.Bool("authorizedCollections") {
+			return nil
+		}
+		only = id.Grants.CollectionFilter(req.DB)
+	default:
+		return nil
+	}
+	list := []value.Value{value.NewDocument(only)}
+	if f := op.Arg("filter"); f.T == value.Document {
+		list = append(list, f)
+	}
+	filter := value.NewDocument(value.Doc(value.F("$and", value.NewArray(value.ArrayOf(list...)))))
+	msg := *req.Msg
+	if msg.Body = replaceField(req.Body, "filter", filter); value.Lookup(req.Body, "filter").IsMissing() {
+		msg.Body = value.End(value.Append(append([]byte(nil), req.Body[:len(req.Body)-1]...), "filter", filter), 0)
+	}
+	req.Msg, req.Body = &msg, msg.Body
+	return req.parse(true)
+}
+
+// mayAdvance tells whether a client's cluster time is taken without a signature; known is false where it is not taken at all.
+func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
+	if c.InProcess || c.Internal || a == nil || !a.Enforced {
+		return true, c.InProcess || c.Internal
+	}
+	id := c.login.Load()
+	if id == nil {
+		return false, false
+	}
+	return true, id.System || id.Grants.AllowCluster(auth.Actions("advanceClusterTime"))
+}
+
+// firstSteps are what the localhost exception allows: the first user or role, and what it takes to have a cluster for them.
+var firstSteps = map[string]bool{"createUser": true, "createRole": true, "replSetInitiate": true, "replSetReconfig": true, "replSetGetStatus": true, "addShard": true}
+
+// excepted tells whether the localhost exception allows a request: nobody has made a user or role, and it comes from this
+// machine.
+func (a *Access) excepted(op *Op) bool {
+	if !op.Client.Loopback || !firstSteps[op.Req.Spec.Name] || a.claimed.Load() || !a.Params.Bool("enableLocalhostAuthBypass") {
+		return false
+	}
+	if op.Req.Spec.Name[0] == 'c' && op.Req.DB != "admin" && op.Req.DB != "$external" {
+		return false
+	}
+	for _, coll := range []string{"system.users", "system.roles"} {
+		docs, err := cluster.FindAll(op, a.Users, "admin", value.Doc(value.F("find", value.NewString(coll)), value.F("limit", value.NewInt32(1)),
+			value.F("singleBatch", value.NewBool(true)), value.F("$db", value.NewString("admin"))))
+		if err != nil || len(docs) > 0 {
+			a.claimed.CompareAndSwap(false, err == nil)
+			return false
+		}
+	}
+	return true
+}
+
+// changed notes a command that may have written users or roles past the commands that are for it.
+func (a *Access) changed(op *Op) {
+	if op.Req.Spec.Kind != Write && op.Req.Spec.Kind != DDL && op.Req.Spec.Name != "applyOps" {
+		return
+	}
+	if op.Req.DB == "admin" {
+		a.Invalidate()
+	}
+}

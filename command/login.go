@@ -1,0 +1,277 @@
+package command
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// login is a client's authentication under way.
+type login struct {
+	conv *auth.Conversation
+	id   int32
+	user *auth.User // nil for members, and for who does not exist
+}
+
+// loginSpecs are the commands by which clients say who they are.
+func (a *Access) loginSpecs() []Spec {
+	return []Spec{
+		{Name: "saslStart", Roles: All, NoAuth: true, Lenient: true, Run: a.runSASLStart,
+			Fields: []Field{Req("mechanism", TString), Opt("payload", TAny), Opt("autoAuthorize", TAny), Opt("options", TObject), Opt("db", TAny)}},
+		{Name: "saslContinue", Roles: All, NoAuth: true, Lenient: true, Run: a.runSASLContinue,
+			Fields: []Field{Opt("conversationId", TAny), Opt("payload", TAny)}},
+		{Name: "authenticate", Roles: All, NoAuth: true, Lenient: true, Run: a.runAuthenticate, Fields: []Field{Opt("mechanism", TAny), Opt("user", TAny)}},
+		{Name: "logout", Roles: All, NoAuth: true, Lenient: true, Run: a.runLogout},
+	}
+}
+
+// enabled tells whether a mechanism is among authenticationMechanisms. Members may always prove their key.
+func (a *Access) enabled(mech string) bool {
+	if !slices.Contains(auth.Mechanisms, mech) {
+		return false
+	}
+	for _, v := range value.Values(a.Params.Get("authenticationMechanisms").Value().Doc()) {
+		if v.T == value.String && v.Str() == mech {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Access) iterations(mech string) int {
+	if mech == auth.SHA1 {
+		return int(a.Params.Int("scramIterationCount"))
+	}
+	return int(a.Params.Int("scramSHA256IterationCount"))
+}
+
+func (a *Access) runSASLStart(op *Op, dst []byte) ([]byte, error) {
+	out, err := a.start(op, op.Req.DB, op.Req.Body)
+	if err != nil {
+		return dst, a.failed(op, err)
+	}
+	return append(dst, out...), nil
+}
+
+// start begins a conversation by a saslStart document and gives the reply's elements.
+func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
+	mech, payload := value.Lookup(cmd, "mechanism"), value.Lookup(cmd, "payload")
+	if mech.T != value.String {
+		return nil, WrongType("saslStart.mechanism", mech.T, TString)
+	}
+	l := &login{id: 1}
+	member := a.Key != nil && db == auth.System.DB && mech.Str() == auth.SHA256
+	if !member && !a.enabled(mech.Str()) {
+		return nil, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech.Str())
+	}
+	lookup := func(user string) ([]auth.Credentials, error) {
+		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db})
+	}
+	l.conv = auth.NewConversation(mech.Str(), db, lookup)
+	l.conv.SkipEmpty = value.Lookup(value.Lookup(cmd, "options").Doc(), "skipEmptyExchange").Truthy()
+	op.Client.setLogin(l)
+	return a.step(op, l, payload)
+}
+
+// credentials finds what a user has to prove. Who does not exist, or cannot use the mechanism, gets credentials that nobody
+// can prove, read at the same cost.
+func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName) ([]auth.Credentials, error) {
+	if a.Key != nil && name == auth.System {
+		return a.Key.Lookup(name.User)
+	}
+	fake := auth.Simulated(mech, name, a.iterations(mech))
+	u, err := a.user(ctx, name)
+	if err != nil && err != errNoUser {
+		return nil, err
+	}
+	if u != nil {
+		if c, ok := u.Credentials[mech]; ok {
+			l.user = u
+			return []auth.Credentials{c}, nil
+		}
+	}
+	return []auth.Credentials{fake}, nil
+}
+
+func (a *Access) runSASLContinue(op *Op, dst []byte) ([]byte, error) {
+	l := op.Client.takeLogin()
+	if l == nil {
+		return dst, mongoerr.New(mongoerr.ProtocolError, "No SASL session state found")
+	}
+	if id, ok := op.Arg("conversationId").AsInt64(); !ok || id != int64(l.id) {
+		return dst, mongoerr.New(mongoerr.ProtocolError, "sasl: Mismatched conversation id")
+	}
+	op.Client.setLogin(l)
+	out, err := a.step(op, l, op.Arg("payload"))
+	if err != nil {
+		op.Client.takeLogin()
+		return dst, a.failed(op, err)
+	}
+	return append(dst, out...), nil
+}
+
+// step takes the client's next message and gives the reply's elements; with the last the client is who it said to be.
+func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
+	var msg []byte
+	switch payload.T {
+	case value.Binary:
+		msg = payload.Bytes()
+	case value.String:
+		msg = []byte(payload.Str())
+	default:
+		op.Client.takeLogin()
+		return nil, mongoerr.New(mongoerr.TypeMismatch, "Wrong type for field (payload). Expected binData")
+	}
+	answer, done, err := l.conv.Step(msg)
+	if err != nil {
+		op.Client.takeLogin()
+		return nil, err
+	}
+	if done {
+		op.Client.takeLogin()
+		if err := a.finish(op, l); err != nil {
+			return nil, err
+		}
+	}
+	out := value.Append(nil, "conversationId", value.NewInt32(l.id))
+	out = value.Append(out, "done", value.NewBool(done))
+	return value.Append(out, "payload", value.NewBinary(0, answer)), nil
+}
+
+// finish makes the client who it has proved to be.
+func (a *Access) finish(op *Op, l *login) error {
+	name, c := l.conv.User(), op.Client
+	if !l.conv.Authenticated() {
+		return auth.Failed()
+	}
+	if a.Key != nil && name == auth.System {
+		c.login.Store(auth.NewSystem())
+		c.Internal = c.claimsInternal
+		return nil
+	}
+	id, err := a.identity(op, name)
+	if err != nil || l.user == nil || value.Compare(id.UUID, l.user.UUID) != 0 {
+		return auth.Failed()
+	}
+	for _, limits := range id.Limits {
+		if !limits.Met(c.Remote, c.Local) {
+			return auth.Failed()
+		}
+	}
+	if was := c.login.Load(); was != nil && was.Name != name {
+		return mongoerr.New(mongoerr.ProtocolError, "Another user is already authenticated on this connection; log out first")
+	}
+	mine := *id
+	mine.Mechanism = l.conv.Mechanism
+	c.login.Store(&mine)
+	return nil
+}
+
+// failed gives the error of an authentication that failed, after a delay that makes guessing slow. All reasons that could
+// tell something about the user are one.
+func (a *Access) failed(op *Op, err error) error {
+	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {
+		if ms := a.Params.Int("authFailedDelayMs"); ms > 0 {
+			t := time.NewTimer(time.Duration(ms) * time.Millisecond)
+			defer t.Stop()
+			select {
+			case <-t.C:
+			case <-op.Done():
+			}
+		}
+	}
+	return err
+}
+
+func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
+	mech := op.Req.Str("mechanism")
+	if mech == "" {
+		mech = "MONGODB-CR"
+	}
+	return dst, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
+}
+
+// runLogout forgets the user of the connection, where it is one of the database that the command is sent to.
+func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
+	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
+		op.Client.login.Store(nil)
+		op.Client.Internal = op.Client.Internal && !a.Enforced
+	}
+	op.Client.takeLogin()
+	return dst, nil
+}
+
+// setLogin keeps the authentication that is under way.
+func (c *Client) setLogin(l *login) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.authenticating = l
+}
+
+// takeLogin gives the authentication that is under way and forgets it.
+func (c *Client) takeLogin() *login {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.mu.authenticating
+	c.mu.authenticating = nil
+	return l
+}
+
+// appendHello answers hello's questions about authentication.
+func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
+	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {
+		name, err := userName(v)
+		if err != nil {
+			return dst, err
+		}
+		mechs, err := a.supported(op, name)
+		if err != nil {
+			return dst, err
+		}
+		dst = value.Append(dst, "saslSupportedMechs", stringArray(mechs))
+	}
+	if v := op.Arg("speculativeAuthenticate"); v.T == value.Document && !value.Lookup(v.Doc(), "saslStart").IsMissing() {
+		db := value.Lookup(v.Doc(), "db")
+		if db.T != value.String {
+			return dst, nil
+		}
+		// One that does not work is left out: the client then begins in the ordinary way and is told.
+		if out, err := a.start(op, db.Str(), v.Doc()); err == nil {
+			var m int
+			dst, m = value.BeginKey(dst, value.Document, "speculativeAuthenticate")
+			dst = value.End(append(dst, out...), m)
+		}
+	}
+	return dst, nil
+}
+
+// supported lists the mechanisms that a user can use. For who does not exist it is all that are enabled: nobody is to learn
+// names so.
+func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
+	u, err := a.user(ctx, name)
+	if err != nil && err != errNoUser {
+		return nil, err
+	}
+	for _, m := range auth.Mechanisms {
+		has := u == nil
+		if u != nil {
+			_, has = u.Credentials[m]
+		}
+		if has && a.enabled(m) {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+func stringArray(list []string) value.Value {
+	vals := make([]value.Value, len(list))
+	for i, s := range list {
+		vals[i] = value.NewString(s)
+	}
+	return value.NewArray(value.ArrayOf(vals...))
+}

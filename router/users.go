@@ -1,0 +1,50 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Users and roles of a cluster are the config server's. A router passes on the commands over them, and keeps what it reads
+// until a command of its own changes it, or until it finds that another has.
+
+// UseAccess gives the router its knowledge of users; the commands that would change them here go to the config server.
+func (r *Router) UseAccess(a *command.Access) {
+	a.Users = r.config
+	a.Install(r.Service)
+	for _, s := range a.ManagementSpecs() {
+		changes := s.PrimaryOnly
+		s.PrimaryOnly = false
+		s.Run = func(op *command.Op, dst []byte) ([]byte, error) {
+			if changes {
+				defer a.Invalidate()
+			}
+			return r.toConfig(op, dst)
+		}
+		r.Service.Table.Add(s)
+	}
+}
+
+// watchUsers asks the config server from time to time whether users or roles have changed.
+func (r *Router) watchUsers(ctx context.Context) {
+	var known value.Value
+	for {
+		reply, err := cluster.Run(ctx, r.config, value.Doc(value.F("_getUserCacheGeneration", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+		if err == nil {
+			now := value.NewDocument(value.Doc(value.F("epoch", value.Lookup(reply, "cacheGeneration")), value.F("n", value.Lookup(reply, "generation"))))
+			if !known.IsMissing() && value.Compare(known, now) != 0 {
+				r.Service.Access.Invalidate()
+			}
+			known = now
+		}
+		select {
+		case <-time.After(time.Duration(r.Params.Int("userCacheInvalidationIntervalSecs")) * time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
