@@ -123,64 +123,10 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 func (n *Node) flushRetries(ctx context.Context) error {
 	t := &n.retries
 	seen := n.Engine.Visible()
-	limit := n.now().Add(-n.Sessions.Timeout())
-	type record struct {
-		id, doc []byte
-		of      *retrySession
-	}
-	var records []record
-	t.mu.Lock()
-	for id, s := range t.mu.sessions {
-		select {
-		case <-s.busy:
-		default:
-			// It is at work, perhaps for longer than what is written below may wait for.
-			s.mu.Lock()
-			if s.unsaved && (len(s.runs) > 0 || s.committed) {
-				records = append(records, record{s.lsid, s.record(n.now()), s})
-				s.unsaved = false
-			}
-			s.mu.Unlock()
-			continue
-		}
-		s.mu.Lock()
-		switch {
-		case s.unsaved && s.committed: // perhaps the command that committed it does not know yet
-			records = append(records, record{s.lsid, s.record(s.used), s})
-			s.dirty, s.unsaved = false, false
-		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
-		case s.used.Before(limit), s.outdated():
-			records = append(records, record{id: s.lsid, of: s})
-			delete(t.mu.sessions, id)
-		case s.dirty || s.unsaved:
-			records = append(records, record{s.lsid, s.record(s.used), s})
-			s.dirty, s.unsaved = false, false
-		}
-		s.mu.Unlock()
-		s.busy <- struct{}{}
-	}
-	t.mu.Unlock()
+	records := t.changed(n.now(), n.now().Add(-n.Sessions.Timeout()))
 	written := len(records)
-	for len(records) > 0 {
-		batch := records[:min(len(records), 500)]
-		err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			c, err := statedoc.CollectionFor(s, u, transactionsNS)
-			for _, r := range batch {
-				if err == nil {
-					err = statedoc.PutRecord(s, u, c, value.NewDocument(r.id), r.doc)
-				}
-			}
-			return err
-		})
-		if err != nil {
-			for _, r := range records { // the next flush has them before it says that it is complete
-				r.of.mu.Lock()
-				r.of.unsaved = true
-				r.of.mu.Unlock()
-			}
-			return err
-		}
-		records = records[len(batch):]
+	if err := t.store(ctx, n, records); err != nil {
+		return err
 	}
 	// A statement that was being committed during this flush is in the table by the next one, so the table is complete up
 	// to what the flush before this one saw. With nothing new that is said once more, and then no more.
@@ -194,6 +140,97 @@ func (n *Node) flushRetries(ctx context.Context) error {
 		return nil
 	}
 	return t.saveProgress(ctx, n)
+}
+
+// dueRecord is a session whose record is to be written, or removed where the table does not know it any more.
+type dueRecord struct {
+	id   cluster.LogicalSessionID
+	of   *retrySession
+	used time.Time
+}
+
+// changed takes the sessions that are to be written down, and forgets those that nobody has used since limit.
+func (t *retryTable) changed(now, limit time.Time) (records []dueRecord) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.mu.sessions {
+		select {
+		case <-s.busy:
+		default:
+			// It is at work, perhaps for longer than what is written below may wait for.
+			s.mu.Lock()
+			if s.unsaved && (len(s.runs) > 0 || s.committed) {
+				records = append(records, dueRecord{id, s, now})
+				s.unsaved = false
+			}
+			s.mu.Unlock()
+			continue
+		}
+		s.mu.Lock()
+		switch {
+		case s.unsaved && s.committed: // perhaps the command that committed it does not know yet
+			records = append(records, dueRecord{id, s, s.used})
+			s.dirty, s.unsaved = false, false
+		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
+		case s.used.Before(limit), s.outdated():
+			records = append(records, dueRecord{id, s, s.used})
+			delete(t.mu.sessions, id)
+		case s.dirty || s.unsaved:
+			records = append(records, dueRecord{id, s, s.used})
+			s.dirty, s.unsaved = false, false
+		}
+		s.mu.Unlock()
+		s.busy <- struct{}{}
+	}
+	return records
+}
+
+// store writes sessions down.
+func (t *retryTable) store(ctx context.Context, n *Node, records []dueRecord) error {
+	for len(records) > 0 {
+		batch := records[:min(len(records), 500)]
+		err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			return t.put(s, u, batch)
+		})
+		if err != nil {
+			for _, r := range records { // the next flush has them before it says that it is complete
+				r.of.mu.Lock()
+				r.of.unsaved = true
+				r.of.mu.Unlock()
+			}
+			return err
+		}
+		records = records[len(batch):]
+	}
+	return nil
+}
+
+// put writes the records of sessions as the table has them now: behind the unit's snapshot, so that no unit of a later snapshot
+// has an older record. One that was made before might replace what somebody else has written since.
+func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord) error {
+	c, err := statedoc.CollectionFor(snap, u, transactionsNS)
+	for _, r := range records {
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		s := t.mu.sessions[r.id]
+		t.mu.Unlock()
+		var doc []byte
+		if s != nil {
+			s.mu.Lock()
+			known := len(s.runs) > 0 || s.committed
+			if doc = s.record(r.used); s != r.of { // it was forgotten, and is there again
+				doc = s.record(time.Unix(int64(snap.Timestamp().Seconds()), 0))
+			}
+			s.mu.Unlock()
+			if !known {
+				continue // its client goes on with another number, which has written nothing yet
+			}
+		}
+		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.lsid), doc)
+	}
+	return err
 }
 
 // saveProgress stores the time up to which the table is written down.

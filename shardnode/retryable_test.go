@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -283,4 +284,61 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	}
 	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 4, true)))
 	n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 4, false)))
+}
+
+// What is written of a session is made behind the snapshot of the unit that writes it. A record that was made before replaced
+// what somebody else had written since: of the flush what a chunk brought, of a chunk what the flush had written. The oplog
+// does not have the former, and need not be read any more for the latter.
+func TestNewerSessionRecordsStay(t *testing.T) {
+	n := newTestNode(t)
+	ctx, node := context.Background(), n.srv.Node
+	stored := func() string {
+		t.Helper()
+		return strings.Join(n.first("config", `{"aggregate": "transactions", "cursor": {}, "pipeline": [{"$project": {"_id": 0, "txnNum": 1, "n": {"$size": "$statements"}}}]}`), " ")
+	}
+	history := func(number int) value.Value {
+		t.Helper()
+		var rec value.Value
+		n.ok("d", inSession(`{"insert": "other", "documents": [{}]}`, number))
+		for _, doc := range node.retries.history(0) {
+			rec = value.NewDocument(doc)
+		}
+		return rec
+	}
+	from := history(6)
+	node.retries.mu.sessions = map[cluster.LogicalSessionID]*retrySession{}
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 5))
+	late := node.retries.changed(node.now(), node.now().Add(-time.Hour))
+	if len(late) != 1 {
+		t.Fatalf("%d sessions have changed", len(late))
+	}
+	if err := node.adoptSessions(ctx, []value.Value{from}); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.retries.store(ctx, node, late); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); got != "{ txnNum: 6, n: 1 }" {
+		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s", got)
+	}
+
+	from = value.NewDocument(value.WithField(from.Doc(), "txnNum", value.NewInt64(7)))
+	adopted, err := node.adoptSession(ctx, from.Doc())
+	if err != nil || adopted == nil {
+		t.Fatal(adopted, err)
+	}
+	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 8))
+	for range 3 {
+		if err := node.flushRetries(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := node.retries.storeAdopted(ctx, node.Docs, []adoptedSession{*adopted}); err != nil {
+		t.Fatal(err)
+	}
+	n.forgetSessions()
+	again := n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 8))
+	if got := shown(t, again, "n", "retriedStmtIds"); got != "{ n: 2, retriedStmtIds: [ 0, 1 ] }" {
+		t.Errorf("a write that was sent again after number 7 had come with a chunk: %s; stored: %s", got, stored())
+	}
 }

@@ -39,32 +39,48 @@ func (n *Node) withImage(rec []byte) ([]byte, error) {
 
 // adoptSessions takes up the history of another shard, durably.
 func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
-	var known, images [][]byte
+	var adopted []adoptedSession
 	for _, rec := range records {
-		doc, image, err := n.adoptSession(ctx, rec.Doc())
+		a, err := n.adoptSession(ctx, rec.Doc())
 		if err != nil {
 			return err
 		}
-		if doc != nil {
-			known = append(known, doc)
-		}
-		if image != nil {
-			images = append(images, image)
+		if a != nil {
+			adopted = append(adopted, *a)
 		}
 	}
-	return n.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		for ns, docs := range map[string][][]byte{transactionsNS: known, imagesNS: images} {
-			c, err := statedoc.CollectionFor(s, u, ns)
-			for _, doc := range docs {
-				if err == nil {
-					err = statedoc.PutIn(s, u, c, doc)
-				}
-			}
-			if err != nil {
-				return err
+	return n.retries.storeAdopted(ctx, n.Docs, adopted)
+}
+
+// adoptedSession is a session of which the table has taken up a history of another shard.
+type adoptedSession struct {
+	dueRecord
+	number int64
+	image  []byte // the record of what its findAndModify answered, nil for none
+}
+
+// storeAdopted makes durable what was taken up. Where a client has gone on meanwhile with another number, what that one wrote
+// stays.
+func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adopted []adoptedSession) error {
+	return docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		due := make([]dueRecord, len(adopted))
+		for i := range adopted {
+			due[i] = adopted[i].dueRecord
+		}
+		if err := t.put(s, u, due); err != nil {
+			return err
+		}
+		c, err := statedoc.CollectionFor(s, u, imagesNS)
+		for i := range adopted {
+			a := &adopted[i]
+			a.of.mu.Lock()
+			current := a.of.number == a.number
+			a.of.mu.Unlock()
+			if err == nil && current && a.image != nil {
+				err = statedoc.PutIn(s, u, c, a.image)
 			}
 		}
-		return nil
+		return err
 	})
 }
 
@@ -96,27 +112,28 @@ func (n *Node) takeForHistory(ctx context.Context, s *retrySession, number int64
 	}
 }
 
-// adoptSession merges a record into the table and gives what is to be stored of it; nil where this shard knows better.
-func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte, err error) {
+// adoptSession merges a record into the table and gives the session, which is to be stored; nil where this shard knows better.
+func (n *Node) adoptSession(ctx context.Context, rec []byte) (*adoptedSession, error) {
+	id, err := cluster.ParseLSID(value.Lookup(rec, "_id").Doc(), cluster.NoUser)
+	if err != nil {
+		return nil, nil // no session of a client's
+	}
 	t := &n.retries
 	t.mu.Lock()
-	s := known(t.mu.sessions, value.Lookup(rec, "_id").Doc())
+	s := sessionOf(t.mu.sessions, id)
 	t.mu.Unlock()
-	if s == nil {
-		return nil, nil, nil
-	}
 	from := newRetrySession()
 	if err := from.readRecord(rec); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	release, err := n.takeForHistory(ctx, s, from.number)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer release()
 	switch {
 	case from.number < s.number, from.number == s.number && s.txn != nil:
-		return nil, nil, nil
+		return nil, nil
 	case from.number > s.number:
 		n.abortTxn(s)
 		s.begin(from.number)
@@ -129,11 +146,10 @@ func (n *Node) adoptSession(ctx context.Context, rec []byte) (doc, image []byte,
 			}
 		}
 	}
+	a := &adoptedSession{dueRecord: dueRecord{id, s, s.used}, number: s.number}
 	if img := value.Lookup(rec, "image"); img.T == value.Document {
-		image = img.Doc()
-		s.image = append([]byte(nil), value.Lookup(image, "image").Doc()...)
+		a.image = img.Doc()
+		s.image = append([]byte(nil), value.Lookup(a.image, "image").Doc()...)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.record(s.used), image, nil
+	return a, nil
 }
