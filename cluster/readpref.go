@@ -53,7 +53,7 @@ func ParseReadPreference(doc []byte) (*ReadPreference, error) {
 	mode := value.Lookup(doc, "mode")
 	switch {
 	case mode.IsNullish():
-		return nil, mongoerr.New(40414, "BSON field '$readPreference.mode' is missing but a required field")
+		return nil, mongoerr.MissingField("$readPreference.mode")
 	case mode.T != value.String:
 		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '$readPreference.mode' is the wrong type '%s', expected type 'string'", mode.T.Name())
 	}

@@ -72,14 +72,14 @@ func ParseLSID(doc []byte, owner [32]byte) (LogicalSessionID, error) {
 			}
 			copy(s.TxnUUID[:], v.Bytes())
 		default:
-			return s, mongoerr.Newf(40415, "BSON field 'OperationSessionInfo.lsid.%s' is an unknown field.", k)
+			return s, mongoerr.UnknownField("OperationSessionInfo.lsid." + string(k))
 		}
 	}
 	if !s.IsChild() {
 		s.TxnNumber = 0
 	}
 	if !seen {
-		return s, mongoerr.New(40414, "BSON field 'OperationSessionInfo.lsid.id' is missing but a required field")
+		return s, mongoerr.MissingField("OperationSessionInfo.lsid.id")
 	}
 	return s, nil
 }

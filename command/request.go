@@ -104,6 +104,21 @@ func (r *Request) Str(name string) string {
 	return ""
 }
 
+// UUID is Arg for a UUID; nil where it was not sent.
+func (r *Request) UUID(name string) (*[16]byte, error) {
+	v := r.Arg(name)
+	id := new([16]byte)
+	switch {
+	case v.IsNullish():
+		return nil, nil
+	case v.T != value.Binary || v.Subtype() != 4:
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type 'UUID'", r.Spec.Name, name, v.T.Name())
+	case copy(id[:], v.Bytes()) != len(id) || len(v.Bytes()) != len(id):
+		return nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+	}
+	return id, nil
+}
+
 // Int is Arg for a number, truncated; def where it is not there.
 func (r *Request) Int(name string, def int64) int64 {
 	v := r.Arg(name)
@@ -237,12 +252,12 @@ func wrongType(path string, got value.Type, want Types) error {
 
 // UnknownField is the error for a field that a command (or a sub-document) does not know.
 func UnknownField(path string) error {
-	return mongoerr.Newf(40415, "BSON field '%s' is an unknown field.", path)
+	return mongoerr.UnknownField(path)
 }
 
 // MissingField is the error for a required field that is not there.
 func MissingField(path string) error {
-	return mongoerr.Newf(40414, "BSON field '%s' is missing but a required field", path)
+	return mongoerr.MissingField(path)
 }
 
 // WrongType is the error for a field of another type than its table says.
@@ -276,7 +291,7 @@ func (r *Request) parse(strict bool) error {
 		i, known := spec.index[string(key)]
 		if known {
 			if seen&(1<<i) != 0 {
-				return mongoerr.Newf(40413, "BSON field '%s.%s' is a duplicate field", spec.Name, key)
+				return mongoerr.DuplicateField(spec.Name + "." + string(key))
 			}
 			seen |= 1 << i
 			taken, err := r.setArg(&spec.Fields[i], v)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -123,7 +124,10 @@ type move struct {
 }
 
 func (m *Manager) makeMove(ctx context.Context, ns string, mv *move, s balancerSettings) error {
-	err := m.moveRange(ctx, ns, mv.to, mv.min, mv.max, moveOptions{waitForDelete: s.waitForDelete, force: s.jumbo, throttle: s.throttle, concern: s.concern})
+	err := m.moveRange(ctx, &msg.MoveRange{
+		NS: ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete, ForceJumbo: s.jumbo,
+		Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern},
+	})
 	if mongoerr.CodeOf(err) == mongoerr.ChunkTooBig {
 		return nil
 	}

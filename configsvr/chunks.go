@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -15,8 +16,7 @@ import (
 type chunkWrites struct {
 	m      *Manager
 	uuid   [16]byte
-	put    []value.Value
-	remove []value.Value
+	writes msg.Changes
 }
 
 // entry reads a chunk's document by where it begins.
@@ -46,25 +46,24 @@ func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value
 	for _, f := range set {
 		out = value.Append(out, f.Key, f.Val)
 	}
-	w.put = append(w.put, value.NewDocument(value.End(out, mark)))
+	w.writes.Put = append(w.writes.Put, value.End(out, mark))
 	return nil
 }
 
 func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, since uint64) {
-	w.put = append(w.put, chunkDoc(newOID(), w.uuid, at, v, since))
+	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, since).Doc())
 }
 
 func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
 	old, err := w.entry(ctx, c.Min)
 	if err == nil {
-		w.remove = append(w.remove, value.Lookup(old, "_id").Clone())
+		w.writes.Delete = append(w.writes.Delete, value.Lookup(old, "_id").Clone())
 	}
 	return err
 }
 
 func (w *chunkWrites) commit(ctx context.Context) error {
-	_, err := cluster.Run(ctx, w.m.local, value.Doc(fld("_writeTogether", str("config.chunks")), fld("delete", arr(w.remove...)),
-		fld("put", arr(w.put...)), fld("$db", str("admin"))))
+	_, err := cluster.Run(ctx, w.m.local, msg.Doc(&msg.WriteTogether{NS: "config.chunks", Changes: w.writes}))
 	return err
 }
 
@@ -86,7 +85,8 @@ func chunkBetween(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk
 
 // splitChunk cuts a chunk into n pieces. By the rules of versions they get minor versions behind the collection's:
 // ⟨M, m+1⟩ … ⟨M, m+n⟩.
-func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, points []value.Value) (cluster.ChunkVersion, error) {
+func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cluster.ChunkVersion, error) {
+	ns, points := req.NS, req.Points
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	var none cluster.ChunkVersion
@@ -94,7 +94,7 @@ func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, po
 	if err != nil {
 		return none, err
 	}
-	c, err := chunkBetween(info, min, max)
+	c, err := chunkBetween(info, req.Min, req.Max)
 	if err != nil {
 		return none, err
 	}
@@ -104,16 +104,16 @@ func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, po
 	first := info.Map.Version().IncMinor()
 	v := first
 	w := &chunkWrites{m: m, uuid: e.UUID}
-	if err := w.change(ctx, c, fld("max", points[0]), lastmod(first)); err != nil {
+	if err := w.change(ctx, c, fld("max", value.NewDocument(points[0])), lastmod(first)); err != nil {
 		return none, err
 	}
 	for i, p := range points {
 		hi := c.Max
 		if i+1 < len(points) {
-			hi = points[i+1].Doc()
+			hi = points[i+1]
 		}
 		v = v.IncMinor()
-		w.add(placed{p.Doc(), hi, c.Shard}, v, c.OnSince)
+		w.add(placed{p, hi, c.Shard}, v, c.OnSince)
 	}
 	if err := w.commit(ctx); err != nil {
 		return none, err
@@ -123,14 +123,14 @@ func (m *Manager) splitChunk(ctx context.Context, ns string, min, max []byte, po
 	return v, nil
 }
 
-func checkSplitPoints(c *cluster.Chunk, points []value.Value) error {
+func checkSplitPoints(c *cluster.Chunk, points [][]byte) error {
 	if len(points) == 0 {
 		return mongoerr.New(mongoerr.InvalidOptions, "need to provide at least one split point")
 	}
 	lo, hi := c.Bounds()
 	prev := lo
 	for _, p := range points {
-		vals := value.Values(p.Doc())
+		vals := value.Values(p)
 		if len(vals) != len(lo) {
 			return mongoerr.New(mongoerr.InvalidOptions, "a split point must have all fields of the shard key")
 		}
@@ -190,49 +190,37 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	return v, nil
 }
 
-// migration is a range that a donor has handed to a recipient and now wants recorded.
-type migration struct {
-	ns, from, to string
-	min, max     []byte
-	epoch        cluster.Epoch
-	version      uint64 // the chunk's when the migration began, combined; 0 where it is not told
-	validAfter   uint64
-}
-
 // commitMigration records a migration. By the rules of versions the moved range gets ⟨M+1, 0⟩ and one chunk that stays on
 // the donor, the control chunk, ⟨M+1, 1⟩, so that both shards' versions tell of the move.
-func (m *Manager) commitMigration(ctx context.Context, g migration) error {
+func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
-	info, e, err := m.table(ctx, g.ns)
+	info, e, err := m.table(ctx, g.NS)
 	if err != nil {
 		return err
 	}
-	if e.Generation.Epoch != g.epoch {
-		return mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed during the migration", g.ns)
+	if e.Generation.Epoch != g.Epoch {
+		return mongoerr.Newf(mongoerr.StaleEpoch, "the collection %s changed during the migration", g.NS)
 	}
-	lo, hi := value.Values(g.min), value.Values(g.max)
+	lo, hi := value.Values(g.Min), value.Values(g.Max)
 	c := info.Map.Find(lo)
 	_, cmax := c.Bounds()
 	if cluster.CompareKeys(hi, cmax) > 0 {
 		return mongoerr.New(mongoerr.ConflictingOperationInProgress, "the range to be moved is not within one chunk")
 	}
-	if c.Shard == g.to {
+	if c.Shard == g.To {
 		return nil // a repeated commit
 	}
-	if c.Shard != g.from {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the range does not belong to shard %s any more", g.from)
+	if c.Shard != g.From {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the range does not belong to shard %s any more", g.From)
 	}
-	if g.version != 0 && c.Version.Combined() != g.version {
+	if g.Version != 0 && c.Version.Combined() != g.Version {
 		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the chunk changed while it was migrated: its version is %s", c.Version)
-	}
-	if g.validAfter == 0 {
-		g.validAfter = m.tick()
 	}
 	if err := m.writeMove(ctx, info, e, c, g); err != nil {
 		return err
 	}
-	m.log(ctx, "moveChunk.commit", g.ns, doc(fld("min", value.NewDocument(g.min)), fld("max", value.NewDocument(g.max)), fld("from", str(g.from)), fld("to", str(g.to))))
+	m.log(ctx, "moveChunk.commit", g.NS, doc(fld("min", value.NewDocument(g.Min)), fld("max", value.NewDocument(g.Max)), fld("from", str(g.From)), fld("to", str(g.To))))
 	return nil
 }
 
@@ -257,15 +245,16 @@ func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old c
 }
 
 // writeMove writes the pieces of a move: what stays behind the range, a control chunk, the range itself.
-func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g migration) error {
+func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g *msg.CommitChunkMigration) error {
+	since := m.tick()
 	w := &chunkWrites{m: m, uuid: e.UUID}
 	moved := info.Map.Version().IncMajor()
 	next := moved.IncMinor() // the control chunk's
 	cmin, cmax := c.Bounds()
-	left := cluster.CompareKeys(cmin, value.Values(g.min)) < 0
-	right := cluster.CompareKeys(value.Values(g.max), cmax) < 0
+	left := cluster.CompareKeys(cmin, value.Values(g.Min)) < 0
+	right := cluster.CompareKeys(value.Values(g.Max), cmax) < 0
 	if !left && !right {
-		for _, o := range info.Map.ChunksOf(g.from) {
+		for _, o := range info.Map.ChunksOf(g.From) {
 			if o == c {
 				continue
 			}
@@ -276,18 +265,18 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 		}
 	}
 	if right {
-		w.add(placed{g.max, c.Max, c.Shard}, next, c.OnSince)
+		w.add(placed{g.Max, c.Max, c.Shard}, next, c.OnSince)
 		next = next.IncMinor()
 	}
 	if left {
-		w.add(placed{g.min, g.max, g.to}, moved, g.validAfter)
-		if err := w.change(ctx, c, fld("max", value.NewDocument(g.min)), lastmod(next)); err != nil {
+		w.add(placed{g.Min, g.Max, g.To}, moved, since)
+		if err := w.change(ctx, c, fld("max", value.NewDocument(g.Min)), lastmod(next)); err != nil {
 			return err
 		}
 	} else {
-		old := doc(fld("validAfter", value.NewTimestampU64(g.validAfter)), fld("shard", str(g.to)))
-		if err := w.change(ctx, c, fld("max", value.NewDocument(g.max)), fld("shard", str(g.to)), lastmod(moved),
-			fld("onCurrentShardSince", value.NewTimestampU64(g.validAfter)), fld("history", m.pushHistory(ctx, e.UUID, c, old))); err != nil {
+		old := doc(fld("validAfter", value.NewTimestampU64(since)), fld("shard", str(g.To)))
+		if err := w.change(ctx, c, fld("max", value.NewDocument(g.Max)), fld("shard", str(g.To)), lastmod(moved),
+			fld("onCurrentShardSince", value.NewTimestampU64(since)), fld("history", m.pushHistory(ctx, e.UUID, c, old))); err != nil {
 			return err
 		}
 	}
@@ -310,16 +299,9 @@ func (m *Manager) pushHistory(ctx context.Context, uuid [16]byte, c *cluster.Chu
 	return arr(out...)
 }
 
-// moveOptions are how a range is to be moved.
-type moveOptions struct {
-	waitForDelete bool
-	force         bool   // also a chunk that is marked as jumbo
-	throttle      bool   // each batch waits for a secondary of the recipient, or for concern
-	concern       []byte // nil for the default
-}
-
 // moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
-func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte, o moveOptions) error {
+func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
+	ns, to, min, max := req.NS, req.To, req.Min, req.Max
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err
@@ -340,7 +322,7 @@ func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte,
 	if c.Shard == to {
 		return nil
 	}
-	if c.Jumbo && !o.force {
+	if c.Jumbo && !req.ForceJumbo {
 		return mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
 	}
 	if err := m.prepareRecipient(ctx, info, e, to); err != nil {
@@ -348,14 +330,7 @@ func (m *Manager) moveRange(ctx context.Context, ns, to string, min, max []byte,
 	}
 	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
 	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move...))
-	cmd := []value.Field{
-		fld("_shardsvrMoveRange", str(ns)), fld("toShard", str(to)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)),
-		fld("waitForDelete", value.NewBool(o.waitForDelete)), fld("secondaryThrottle", value.NewBool(o.throttle)), fld("epoch", value.NewObjectID(e.Generation.Epoch)),
-		fld("collectionTimestamp", value.NewTimestampU64(e.Generation.Timestamp)), fld("fromShard", str(c.Shard)), fld("$db", str("admin"))}
-	if o.concern != nil {
-		cmd = append(cmd, fld("throttleConcern", value.NewDocument(o.concern)))
-	}
-	_, err = m.onShard(ctx, c.Shard, value.Doc(cmd...))
+	_, err = m.onShard(ctx, c.Shard, &msg.ShardMoveRange{NS: ns, To: to, Min: min, Max: max, WaitForDelete: req.WaitForDelete, Transfer: req.Transfer})
 	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move, err)
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})
@@ -394,7 +369,7 @@ func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, er
 
 // prepareRecipient makes the collection on a shard that holds none of it yet.
 func (m *Manager) prepareRecipient(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, to string) error {
-	j := &shardJob{m: m, req: shardRequest{ns: info.NS}, db: info.DB, uuid: e.UUID}
+	j := &shardJob{m: m, req: &msg.ShardCollection{NS: info.NS}, db: info.DB, uuid: e.UUID}
 	_, coll := cluster.SplitNS(info.NS)
 	found, err := j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
 	if err != nil {
@@ -407,9 +382,7 @@ func (m *Manager) prepareRecipient(ctx context.Context, info *cluster.Collection
 	if err != nil {
 		return err
 	}
-	for _, s := range specs {
-		j.indexes = append(j.indexes, value.NewDocument(s))
-	}
+	j.indexes = specs
 	return j.makeOnOthers(ctx, map[string]bool{to: true})
 }
 

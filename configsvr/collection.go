@@ -8,44 +8,35 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardRequest is a shardCollection command.
-type shardRequest struct {
-	ns        string
-	key       []byte
-	unique    bool
-	chunks    int64
-	collation []byte
-	makeIndex bool
-}
-
 // shardJob is one shardCollection on its way.
 type shardJob struct {
 	m        *Manager
-	req      shardRequest
+	req      *msg.ShardCollection
 	pattern  *cluster.ShardKeyPattern
 	db       *cluster.DatabaseInfo
 	uuid     [16]byte
 	options  []byte
-	indexes  []value.Value
+	indexes  [][]byte
 	empty    bool
 	zones    []zoneRange
 	fallback []string // the shards that take chunks
 }
 
 // shardCollection makes a collection sharded. The entry in config.collections, written last, is what makes it so.
-func (m *Manager) shardCollection(ctx context.Context, req shardRequest) error {
-	pattern, err := cluster.ParseShardKey(req.key)
+func (m *Manager) shardCollection(ctx context.Context, req *msg.ShardCollection) error {
+	pattern, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
 		return err
 	}
-	if pattern.IsHashed() && req.unique {
+	if pattern.IsHashed() && req.Unique {
 		return mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
 	}
-	unlock, err := m.ddl.lock(ctx, req.ns)
+	unlock, err := m.ddl.lock(ctx, req.NS)
 	if err != nil {
 		return err
 	}
@@ -53,7 +44,7 @@ func (m *Manager) shardCollection(ctx context.Context, req shardRequest) error {
 	if done, err := m.alreadySharded(ctx, req, pattern); done || err != nil {
 		return err
 	}
-	name, _ := cluster.SplitNS(req.ns)
+	name, _ := cluster.SplitNS(req.NS)
 	j := &shardJob{m: m, req: req, pattern: pattern}
 	if j.db, err = m.database(ctx, name); err != nil {
 		return err
@@ -68,8 +59,8 @@ func (m *Manager) shardCollection(ctx context.Context, req shardRequest) error {
 }
 
 // alreadySharded compares an existing entry with what is asked for.
-func (m *Manager) alreadySharded(ctx context.Context, req shardRequest, pattern *cluster.ShardKeyPattern) (bool, error) {
-	docs, err := m.find(ctx, "collections", doc(fld("_id", str(req.ns))))
+func (m *Manager) alreadySharded(ctx context.Context, req *msg.ShardCollection, pattern *cluster.ShardKeyPattern) (bool, error) {
+	docs, err := m.find(ctx, "collections", doc(fld("_id", str(req.NS))))
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}
@@ -77,15 +68,15 @@ func (m *Manager) alreadySharded(ctx context.Context, req shardRequest, pattern 
 	if err != nil {
 		return false, err
 	}
-	if value.CompareDocs(e.Key.Doc(), pattern.Doc(), nil) == 0 && e.Unique == req.unique {
+	if value.CompareDocs(e.Key.Doc(), pattern.Doc(), nil) == 0 && e.Unique == req.Unique {
 		return true, nil
 	}
-	return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.ns)
+	return false, mongoerr.Newf(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s", req.NS)
 }
 
 // onPrimary runs a command on the database's primary shard.
 func (j *shardJob) onPrimary(ctx context.Context, f ...value.Field) ([]byte, error) {
-	return j.m.onShard(ctx, j.db.Primary, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
+	return j.m.runOn(ctx, j.db.Primary, value.Doc(append(f, fld("$db", str(j.db.Name)))...))
 }
 
 func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byte, error) {
@@ -94,7 +85,7 @@ func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byt
 
 // ensureCollection makes the collection where it does not exist, and refuses what cannot be sharded.
 func (j *shardJob) ensureCollection(ctx context.Context) error {
-	_, coll := cluster.SplitNS(j.req.ns)
+	_, coll := cluster.SplitNS(j.req.NS)
 	look := func() ([][]byte, error) {
 		return j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
 	}
@@ -104,8 +95,8 @@ func (j *shardJob) ensureCollection(ctx context.Context) error {
 	}
 	if len(found) == 0 {
 		f := []value.Field{fld("create", str(coll))}
-		if j.req.collation != nil {
-			f = append(f, fld("collation", value.NewDocument(j.req.collation)))
+		if j.req.Collation != nil {
+			f = append(f, fld("collation", value.NewDocument(j.req.Collation)))
 		}
 		if _, err := j.onPrimary(ctx, f...); err != nil {
 			return err
@@ -118,14 +109,14 @@ func (j *shardJob) ensureCollection(ctx context.Context) error {
 	j.options = value.Lookup(info, "options").Doc()
 	switch t := value.Lookup(info, "type").Str(); {
 	case t == "view":
-		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", j.req.ns)
+		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", j.req.NS)
 	case t == "timeseries":
 		return mongoerr.New(mongoerr.NotImplemented, "sharding a time-series collection is not implemented")
 	case value.Lookup(j.options, "capped").Truthy():
 		return mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
 	}
 	if c := value.Lookup(j.options, "collation"); c.T == value.Document {
-		given := j.req.collation != nil && value.Lookup(j.req.collation, "locale").Str() == "simple"
+		given := j.req.Collation != nil && value.Lookup(j.req.Collation, "locale").Str() == "simple"
 		if !given && value.Lookup(c.Doc(), "locale").Str() != "simple" {
 			return mongoerr.New(mongoerr.BadValue, "Collection has default collation, must specify collation {locale: \"simple\"} to shard it")
 		}
@@ -136,12 +127,12 @@ func (j *shardJob) ensureCollection(ctx context.Context) error {
 
 // ensureIndex finds an index that begins with the shard key, or makes one where the collection is empty.
 func (j *shardJob) ensureIndex(ctx context.Context) error {
-	_, coll := cluster.SplitNS(j.req.ns)
+	_, coll := cluster.SplitNS(j.req.NS)
 	list := func() (found bool, err error) {
 		specs, err := j.findOnPrimary(ctx, fld("listIndexes", str(coll)))
 		j.indexes = nil
 		for _, s := range specs {
-			j.indexes = append(j.indexes, value.NewDocument(s))
+			j.indexes = append(j.indexes, s)
 			if servesShardKey(j.pattern, s) {
 				found = true
 			}
@@ -163,7 +154,7 @@ func (j *shardJob) ensureIndex(ctx context.Context) error {
 		return mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before sharding the collection. ")
 	}
 	spec := []value.Field{fld("key", value.NewDocument(j.pattern.Doc())), fld("name", str(indexName(j.pattern)))}
-	if j.req.unique {
+	if j.req.Unique {
 		spec = append(spec, fld("unique", value.NewBool(true)))
 	}
 	if _, ok := j.collation(); ok {
@@ -197,7 +188,7 @@ func servesShardKey(k *cluster.ShardKeyPattern, spec []byte) bool {
 func (j *shardJob) checkUnique(spec []byte) error {
 	if value.Lookup(spec, "unique").Truthy() && !j.pattern.UniqueIndexAllowed(value.Lookup(spec, "key").Doc()) {
 		return mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
-			j.req.ns, value.Lookup(spec, "name").Str())
+			j.req.NS, value.Lookup(spec, "name").Str())
 	}
 	return nil
 }
@@ -216,7 +207,7 @@ func indexName(k *cluster.ShardKeyPattern) string {
 }
 
 func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
-	_, coll := cluster.SplitNS(j.req.ns)
+	_, coll := cluster.SplitNS(j.req.NS)
 	docs, err := j.findOnPrimary(ctx, fld("find", str(coll)), fld("limit", value.NewInt32(1)), fld("projection", doc(fld("_id", value.NewInt32(1)))))
 	return len(docs) == 0, err
 }
@@ -224,7 +215,7 @@ func (j *shardJob) isEmpty(ctx context.Context) (bool, error) {
 // commit holds writes up, lays out the first chunks and makes the collection sharded.
 func (j *shardJob) commit(ctx context.Context) error {
 	m := j.m
-	unblock, err := m.block(ctx, "shardCollection", []string{j.db.Primary}, j.req.ns)
+	unblock, err := m.block(ctx, "shardCollection", []string{j.db.Primary}, j.req.NS)
 	if err != nil {
 		return err
 	}
@@ -232,7 +223,7 @@ func (j *shardJob) commit(ctx context.Context) error {
 	if j.empty, err = j.isEmpty(ctx); err != nil {
 		return err
 	}
-	if j.zones, err = m.zonesOf(ctx, j.req.ns); err != nil {
+	if j.zones, err = m.zonesOf(ctx, j.req.NS); err != nil {
 		return err
 	}
 	if j.fallback, err = j.recipients(ctx); err != nil {
@@ -268,16 +259,16 @@ func (j *shardJob) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.refreshShards(ctx, j.req.ns, ids)
-	m.log(ctx, "shardCollection.end", j.req.ns, doc(fld("numChunks", value.NewInt32(int32(len(chunks))))))
+	m.refreshShards(ctx, j.req.NS, ids)
+	m.log(ctx, "shardCollection.end", j.req.NS, doc(fld("numChunks", value.NewInt32(int32(len(chunks))))))
 	return nil
 }
 
 func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 	f := []value.Field{
-		fld("_id", str(j.req.ns)), fld("lastmodEpoch", value.NewObjectID(gen.Epoch)), fld("lastmod", value.NewTime(time.Now())),
+		fld("_id", str(j.req.NS)), fld("lastmodEpoch", value.NewObjectID(gen.Epoch)), fld("lastmod", value.NewTime(time.Now())),
 		fld("timestamp", value.NewTimestampU64(gen.Timestamp)), fld("uuid", value.NewBinary(4, j.uuid[:])),
-		fld("key", value.NewDocument(j.pattern.Doc())), fld("unique", value.NewBool(j.req.unique)), fld("noBalance", value.NewBool(false)),
+		fld("key", value.NewDocument(j.pattern.Doc())), fld("unique", value.NewBool(j.req.Unique)), fld("noBalance", value.NewBool(false)),
 	}
 	if c, ok := j.collation(); ok {
 		f = append(f, fld("defaultCollation", c))
@@ -287,18 +278,11 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 
 // makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks.
 func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) error {
-	opts := j.options
-	if opts == nil {
-		opts = value.Doc()
-	}
 	for id := range owners {
 		if id == j.db.Primary {
 			continue
 		}
-		_, err := j.m.onShard(ctx, id, value.Doc(
-			fld("_shardsvrCreateCollectionParticipant", str(j.req.ns)),
-			fld("uuid", value.NewBinary(4, j.uuid[:])), fld("options", value.NewDocument(opts)),
-			fld("indexes", arr(j.indexes...)), fld("$db", str(j.db.Name))))
+		_, err := j.m.onShard(ctx, id, &msg.CreateCollectionParticipant{NS: j.req.NS, UUID: j.uuid, Options: j.options, Indexes: j.indexes})
 		if err != nil {
 			return err
 		}
@@ -342,7 +326,7 @@ func (j *shardJob) layout(ctx context.Context) []placed {
 	if k.HashedIndex() != 0 || len(j.fallback) == 0 {
 		return whole
 	}
-	n := int(j.req.chunks)
+	n := int(j.req.Chunks)
 	if n <= 0 {
 		n = len(j.fallback)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -175,7 +176,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 		}
 	}
 	for _, id := range ids {
-		if _, err := m.onShard(ctx, id, value.Doc(fld("dropDatabase", value.NewInt32(1)), fld("$db", str(db)))); err != nil {
+		if _, err := m.runOn(ctx, id, value.Doc(fld("dropDatabase", value.NewInt32(1)), fld("$db", str(db)))); err != nil {
 			return err
 		}
 	}
@@ -184,7 +185,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 	}
 	for _, id := range ids {
 		// For the members that are no primaries: they answer reads by what they remember.
-		_, _ = m.onShard(ctx, id, value.Doc(fld("_flushDatabaseCacheUpdates", str(db)), fld("syncFromConfig", value.NewBool(true)), fld("$db", str("admin"))))
+		_, _ = m.onShard(ctx, id, &msg.FlushDatabase{DB: db})
 	}
 	m.log(ctx, "dropDatabase", db, doc())
 	return nil

@@ -1,37 +1,22 @@
 package configsvr
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// uuidArg is a UUID that a command may name a collection by; nil where it does not.
-func uuidArg(op *command.Op, name string) ([]byte, error) {
-	v := op.Arg(name)
-	switch {
-	case v.IsNullish():
-		return nil, nil
-	case v.T != value.Binary || v.Subtype() != 4:
-		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type 'UUID'", op.Req.Spec.Name, name, v.T.Name())
-	case len(v.Bytes()) != 16:
-		return nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
-	}
-	return bytes.Clone(v.Bytes()), nil
-}
-
 // checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.
-func checkUUID(ns string, have [16]byte, want []byte) error {
-	if want == nil || bytes.Equal(have[:], want) {
+func checkUUID(ns string, have [16]byte, want *[16]byte) error {
+	if want == nil || have == *want {
 		return nil
 	}
 	db, coll := cluster.SplitNS(ns)
 	return mongoerr.New(mongoerr.CollectionUUIDMismatch, "Collection UUID does not match that specified").WithDetails(value.Doc(
-		fld("db", str(db)), fld("collectionUUID", value.NewBinary(4, want)), fld("expectedCollection", str(coll)), fld("actualCollection", value.NewNull())))
+		fld("db", str(db)), fld("collectionUUID", value.NewBinary(4, want[:])), fld("expectedCollection", str(coll)), fld("actualCollection", value.NewNull())))
 }
 
 // entry reads a sharded collection's entry; nil where there is none.
@@ -46,7 +31,7 @@ func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.Collec
 
 // dropCollection removes a sharded collection from all shards, and then from the catalog: until its entry is gone a drop that
 // is sent again finds it, and finishes what an earlier one began.
-func (m *Manager) dropCollection(ctx context.Context, ns string, expected []byte) error {
+func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]byte) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
 		return err
@@ -70,7 +55,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected []byte
 	defer unblock()
 	db, coll := cluster.SplitNS(ns)
 	for _, id := range ids {
-		_, err := m.onShard(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
+		_, err := m.runOn(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
 		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 			return err
 		}
@@ -90,7 +75,7 @@ func (m *Manager) forget(ctx context.Context, ns string, uuid [16]byte) error {
 	if err := w.dropZones(ctx, ns); err != nil {
 		return err
 	}
-	w.entries.gone = append(w.entries.gone, str(ns))
+	w.entries.Delete = append(w.entries.Delete, str(ns))
 	if err := w.commit(ctx); err != nil {
 		return err
 	}
@@ -104,14 +89,14 @@ func (m *Manager) removeChunks(ctx context.Context, uuid [16]byte) error {
 // catalogWrites are changes of collections' entries and zones that are seen together or not at all.
 type catalogWrites struct {
 	m              *Manager
-	entries, zones struct{ gone, put []value.Value }
+	entries, zones msg.Changes
 }
 
 // dropZones takes a namespace's zones away.
 func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(ns))), fld("projection", doc(fld("_id", value.NewInt32(1)))))
 	for _, d := range docs {
-		w.zones.gone = append(w.zones.gone, value.Lookup(d, "_id").Clone())
+		w.zones.Delete = append(w.zones.Delete, value.Lookup(d, "_id").Clone())
 	}
 	return err
 }
@@ -120,16 +105,13 @@ func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(from))))
 	for _, d := range docs {
-		w.zones.put = append(w.zones.put, doc(withField(d, "ns", str(to))...))
+		w.zones.Put = append(w.zones.Put, value.Doc(withField(d, "ns", str(to))...))
 	}
 	return err
 }
 
 func (w *catalogWrites) commit(ctx context.Context) error {
-	_, err := cluster.Run(ctx, w.m.local, value.Doc(
-		fld("_writeTogether", str("config.collections")), fld("delete", arr(w.entries.gone...)), fld("put", arr(w.entries.put...)),
-		fld("also", arr(doc(fld("ns", str("config.tags")), fld("delete", arr(w.zones.gone...)), fld("put", arr(w.zones.put...))))),
-		fld("$db", str("admin"))))
+	_, err := cluster.Run(ctx, w.m.local, msg.Doc(&msg.WriteTogether{NS: "config.collections", Changes: w.entries, AlsoNS: "config.tags", Also: w.zones}))
 	return err
 }
 

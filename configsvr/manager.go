@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -246,8 +247,13 @@ func (m *Manager) database(ctx context.Context, db string) (*cluster.DatabaseInf
 	return cluster.NewCatalog(m.local).Database(ctx, db)
 }
 
-// onShard runs a command on a shard.
-func (m *Manager) onShard(ctx context.Context, id string, cmd []byte) ([]byte, error) {
+// onShard sends a shard a command between nodes.
+func (m *Manager) onShard(ctx context.Context, id string, cmd msg.Message) ([]byte, error) {
+	return m.runOn(ctx, id, msg.Doc(cmd))
+}
+
+// runOn runs a command of the clients' on a shard.
+func (m *Manager) runOn(ctx context.Context, id string, cmd []byte) ([]byte, error) {
 	if id == cluster.ConfigShardID {
 		return cluster.Run(ctx, m.local, cmd)
 	}
@@ -280,8 +286,7 @@ func (m *Manager) shardIDs(ctx context.Context) ([]string, error) {
 // refreshShards tells shards that a collection's placement changed. One that cannot be told finds out by the versions.
 func (m *Manager) refreshShards(ctx context.Context, ns string, ids []string) {
 	for _, id := range ids {
-		_, _ = m.onShard(ctx, id, value.Doc(
-			fld("_flushRoutingTableCacheUpdates", str(ns)), fld("syncFromConfig", value.NewBool(true)), fld("$db", str("admin"))))
+		_, _ = m.onShard(ctx, id, &msg.FlushRoutingTable{NS: ns})
 	}
 }
 

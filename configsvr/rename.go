@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -15,7 +16,7 @@ type renameJob struct {
 	m                        *Manager
 	from, to                 string
 	dropTarget               bool
-	expected, expectedTarget []byte // UUIDs that the client named; nil where it did not
+	expected, expectedTarget *[16]byte // UUIDs that the client named; nil where it did not
 
 	db             *cluster.DatabaseInfo
 	ids            []string // all shards, the database's primary last
@@ -149,8 +150,7 @@ func (j *renameJob) carryOut(ctx context.Context) error {
 }
 
 func (j *renameJob) onParticipant(ctx context.Context, id string) error {
-	_, err := j.m.onShard(ctx, id, value.Doc(fld("_shardsvrRenameCollectionParticipant", str(j.from)), fld("to", str(j.to)),
-		fld("sourceUUID", value.NewBinary(4, j.source.uuid[:])), fld("$db", str("admin"))))
+	_, err := j.m.onShard(ctx, id, &msg.RenameCollectionParticipant{NS: j.from, To: j.to, UUID: j.source.uuid})
 	return err
 }
 
@@ -163,7 +163,7 @@ func (j *renameJob) renameEntry(ctx context.Context) error {
 		}
 	}
 	w := &catalogWrites{m: j.m}
-	w.entries.gone, w.entries.put = []value.Value{str(j.from)}, []value.Value{doc(entry...)}
+	w.entries = msg.Changes{Delete: []value.Value{str(j.from)}, Put: [][]byte{value.Doc(entry...)}}
 	if err := w.dropZones(ctx, j.to); err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/cluster/msg"
 )
 
 // sections are the critical sections on shards that DDL of this config server holds now. Nothing of it is durable: a config
@@ -44,22 +44,17 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 		end()
 		for _, p := range held {
 			// A shard that cannot be told asks who holds the section once somebody waits for it.
-			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, blockCommand(p.ns, "Unblock", why, section))
+			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, ID: section})
 		}
 	}
 	for _, id := range ids {
 		for _, ns := range names {
 			held = append(held, place{id, ns}) // whatever the answer says: the command may have arrived
-			if _, err := m.onShard(ctx, id, blockCommand(ns, "ReadsAndWrites", why, section)); err != nil {
+			if _, err := m.onShard(ctx, id, &msg.ParticipantBlock{NS: ns, Type: msg.BlockReadsAndWrites, Command: why, ID: section}); err != nil {
 				unblock()
 				return nil, err
 			}
 		}
 	}
 	return unblock, nil
-}
-
-func blockCommand(ns, kind, why string, id [16]byte) []byte {
-	return value.Doc(fld("_shardsvrParticipantBlock", str(ns)), fld("blockType", str(kind)),
-		fld("reason", doc(fld("command", str(why)), fld("ns", str(ns)))), fld("id", value.NewBinary(4, id[:])), fld("$db", str("admin")))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -50,8 +51,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if err := m.checkNewDatabases(ctx, peer, name); err != nil {
 		return "", err
 	}
-	identity := doc(fld("shardName", str(name)), fld("clusterId", value.NewObjectID(m.clusterID)), fld("configsvrConnectionString", str(m.host())))
-	if _, err := cluster.Run(ctx, peer, value.Doc(fld("_addShard", value.NewInt32(1)), fld("shardIdentity", identity), fld("$db", str("admin")))); err != nil {
+	if _, err := cluster.Run(ctx, peer, msg.Doc(&msg.Join{Shard: name, ClusterID: m.clusterID, ConfigDB: m.host()})); err != nil {
 		return "", err
 	}
 	return name, m.insertShard(ctx, name, conn, configVersion(hello))

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -77,7 +78,8 @@ func (m *Manager) removeShardFromZone(ctx context.Context, shard, zone string) e
 }
 
 // updateZoneRange assigns a range to a zone, or, with no zone, takes the assignment away.
-func (m *Manager) updateZoneRange(ctx context.Context, ns string, min, max []byte, zone string) error {
+func (m *Manager) updateZoneRange(ctx context.Context, req *msg.UpdateZoneKeyRange) (err error) {
+	ns, min, max, zone := req.NS, req.Min, req.Max, req.Zone
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	if info, _, err := m.table(ctx, ns); err == nil {
@@ -99,7 +101,7 @@ func (m *Manager) updateZoneRange(ctx context.Context, ns string, min, max []byt
 		return err
 	}
 	entry := doc(fld("ns", str(ns)), fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("tag", str(zone)))
-	_, err := m.update(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min))), doc(fld("$set", entry)), true)
+	_, err = m.update(ctx, "tags", doc(fld("ns", str(ns)), fld("min", value.NewDocument(min))), doc(fld("$set", entry)), true)
 	return err
 }
 

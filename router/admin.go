@@ -2,6 +2,7 @@ package router
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -18,29 +19,50 @@ func fullNS(op *command.Op) (string, error) {
 	return ns, nil
 }
 
-// configCommand relays a command to the config server under another name, and forgets what it may have changed.
-func (r *Router) configCommand(op *command.Op, name string, dst []byte, drop ...string) ([]byte, error) {
-	d := map[string]bool{"$clusterTime": true}
-	it := value.Walk(op.Req.Body)
-	first, arg, _ := it.Next()
-	d[string(first)] = true
-	for _, f := range drop {
-		d[f] = true
+// forConfig builds the message that has the config server carry out a client's command.
+type forConfig func(op *command.Op) msg.Message
+
+// configCommand has the config server carry out a command, with the arguments that any command may carry, and answers with
+// its reply.
+func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byte, error) {
+	var generic []byte
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		if msg.Generic(k) && string(k) != "$db" && string(k) != "$clusterTime" {
+			generic = append(generic, raw...)
+		}
 	}
-	body := rebuild(op.Req.Body, d)
-	b, mark := value.Begin(nil)
-	b = value.Append(b, name, arg)
-	b = value.End(append(b, body[4:len(body)-1]...), mark)
-	reply, err := r.onConfig(op, b)
+	reply, err := r.runOnConfig(op, rebuild(msg.Doc(m), nil, generic))
 	if err != nil {
 		return dst, err
 	}
 	return append(dst, rebuildElements(reply, replyTrailer)...), nil
 }
 
-// renamed makes a handler that is configCommand alone.
-func (r *Router) renamed(name string) command.Handler {
-	return func(op *command.Op, dst []byte) ([]byte, error) { return r.configCommand(op, name, dst) }
+// asks makes a handler that is configCommand alone.
+func (r *Router) asks(m forConfig) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) { return r.configCommand(op, m(op), dst) }
+}
+
+// The messages of commands that the config server carries out as the client sends them.
+
+func balancerCollectionStatus(op *command.Op) msg.Message {
+	return &msg.BalancerCollectionStatus{NS: op.Req.Cmd.Str()}
+}
+
+func addShardToZone(op *command.Op) msg.Message {
+	return &msg.AddShardToZone{Shard: op.Req.Cmd.Str(), Zone: op.Req.Str("zone")}
+}
+
+func removeShardFromZone(op *command.Op) msg.Message {
+	return &msg.RemoveShardFromZone{Shard: op.Req.Cmd.Str(), Zone: op.Req.Str("zone")}
+}
+
+func updateZoneKeyRange(op *command.Op) msg.Message {
+	return &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Min: op.Req.Doc("min"), Max: op.Req.Doc("max"), Zone: op.Req.Str("zone")}
 }
 
 // enableSharding creates a database, on a chosen primary where one is named.
@@ -76,7 +98,10 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if _, err := r.collectionForWrite(op, ns); err != nil {
 		return dst, err
 	}
-	dst, err = r.configCommand(op, "_configsvrShardCollection", dst)
+	dst, err = r.configCommand(op, &msg.ShardCollection{
+		NS: ns, Key: op.Req.Doc("key"), Unique: op.Bool("unique"), Chunks: op.Req.Int("numInitialChunks", 0),
+		Collation: op.Req.Doc("collation"), ImplicitIndex: op.BoolOr("implicitlyCreateIndex", true),
+	}, dst)
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }
@@ -97,6 +122,18 @@ func (r *Router) checkPresplit(op *command.Op, ns string) error {
 		err = mongoerr.Newf(mongoerr.InvalidOptions, "presplitHashedZones needs zones, and none are defined for collection %s", ns)
 	}
 	return err
+}
+
+// clearJumboFlag names the chunk by a key that it holds, or by its bounds.
+func (r *Router) clearJumboFlag(op *command.Op, dst []byte) ([]byte, error) {
+	m := &msg.ClearJumboFlag{NS: op.Req.Cmd.Str(), Find: op.Req.Doc("find")}
+	for _, b := range value.Values(op.Req.Doc("bounds")) {
+		if b.T != value.Document {
+			return dst, mongoerr.New(mongoerr.BadValue, "no valid shard key bounds found")
+		}
+		m.Bounds = append(m.Bounds, b.Doc())
+	}
+	return r.configCommand(op, m, dst)
 }
 
 // profile shows the level and sets what goes with it. A router has no profiler to switch on.
@@ -188,12 +225,7 @@ func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
 	} else if point, err = r.median(op, info, c); err != nil {
 		return dst, err
 	}
-	_, err = r.onConfig(op, value.Doc(
-		value.F("_configsvrCommitChunkSplit", value.NewString(ns)),
-		value.F("min", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)),
-		value.F("splitPoints", value.NewArray(value.ArrayOf(value.NewDocument(point)))),
-		value.F("shard", value.NewString(c.Shard)),
-		value.F("$db", value.NewString("admin"))))
+	_, err = r.onConfig(op, &msg.CommitChunkSplit{NS: ns, Min: c.Min, Max: c.Max, Points: [][]byte{point}})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }
@@ -245,25 +277,14 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	} else if lo == nil && hi == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange requires 'min' or 'max'")
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "_configsvrMoveRange", value.NewString(ns))
-	b = value.Append(b, "toShard", value.NewString(to.ID))
-	if lo != nil {
-		b = value.Append(b, "min", value.NewDocument(lo))
+	m := &msg.MoveRange{
+		NS: ns, To: to.ID, Min: lo, Max: hi, ForceJumbo: op.Bool("forceJumbo"),
+		WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
 	}
-	if hi != nil {
-		b = value.Append(b, "max", value.NewDocument(hi))
+	if m.Transfer.Throttle = op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); m.Transfer.Throttle {
+		m.Transfer.Concern = op.Req.WriteConcern
 	}
-	b = value.Append(b, "forceJumbo", op.Arg("forceJumbo"))
-	b = value.Append(b, "waitForDelete", value.NewBool(op.Bool("waitForDelete") || op.Bool("_waitForDelete")))
-	if throttle := op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); throttle {
-		b = value.Append(b, "secondaryThrottle", value.NewBool(true))
-		if op.Req.WriteConcern != nil {
-			b = value.Append(b, "throttleConcern", value.NewDocument(op.Req.WriteConcern))
-		}
-	}
-	b = value.End(value.Append(b, "$db", value.NewString("admin")), mark)
-	reply, err := r.onConfig(op, b)
+	reply, err := r.onConfig(op, m)
 	r.Catalog.InvalidateCollection(ns)
 	if err != nil {
 		return dst, err
@@ -296,11 +317,7 @@ func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	_, err = r.onConfig(op, value.Doc(
-		value.F("_configsvrCommitChunksMerge", value.NewString(ns)),
-		value.F("shard", value.NewString(info.Map.Find(value.Values(lo)).Shard)),
-		value.F("chunkRange", value.NewDocument(value.Doc(value.F("min", value.NewDocument(lo)), value.F("max", value.NewDocument(hi))))),
-		value.F("$db", value.NewString("admin"))))
+	_, err = r.onConfig(op, &msg.CommitChunksMerge{NS: ns, Min: lo, Max: hi})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }
@@ -323,7 +340,7 @@ func (r *Router) listShards(op *command.Op, dst []byte) ([]byte, error) {
 
 // addShard and removeShard change the set of shards.
 func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
-	dst, err := r.configCommand(op, "_configsvrAddShard", dst)
+	dst, err := r.configCommand(op, &msg.AddShard{Connection: op.Req.Cmd.Str(), Name: op.Req.Str("name")}, dst)
 	if err == nil {
 		err = r.Registry.Reload(op)
 	}
@@ -331,7 +348,7 @@ func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) removeShard(op *command.Op, dst []byte) ([]byte, error) {
-	dst, err := r.configCommand(op, "_configsvrRemoveShard", dst)
+	dst, err := r.configCommand(op, &msg.RemoveShard{Shard: op.Req.Cmd.Str()}, dst)
 	if err == nil {
 		err = r.Registry.Reload(op)
 	}
@@ -404,7 +421,7 @@ func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {
 
 // configString is the config server's connection string, as far as it is known.
 func (r *Router) configString(op *command.Op) string {
-	reply, err := r.onConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	reply, err := r.runOnConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
 	if err != nil {
 		return ""
 	}

@@ -434,7 +434,7 @@ func TestLateMigrationCommitIsRefused(t *testing.T) {
 	commit := bson.D{
 		{Key: "_configsvrCommitChunkMigration", Value: "db.c"}, {Key: "fromShard", Value: "shard0"}, {Key: "toShard", Value: "shard1"},
 		{Key: "migratedChunk", Value: bson.D{{Key: "min", Value: get(x, "min")}, {Key: "max", Value: get(x, "max")}, {Key: "lastmod", Value: get(x, "lastmod")},
-			{Key: "lastmodEpoch", Value: get(coll, "lastmodEpoch")}, {Key: "lastmodTimestamp", Value: get(coll, "timestamp")}}},
+			{Key: "lastmodEpoch", Value: get(coll, "lastmodEpoch")}}},
 		{Key: "$db", Value: "admin"}}
 	fence := bson.D{{Key: "_configsvrEnsureChunkVersionIsGreaterThan", Value: "db.c"}, {Key: "minKey", Value: get(x, "min")}, {Key: "version", Value: version}, {Key: "$db", Value: "admin"}}
 	send := func(d bson.D) error {

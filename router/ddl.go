@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -201,13 +202,16 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		var err error
 		if !info.Sharded() {
+			var err error
 			dst, err = r.toPrimary(op, info, dst[:from])
 			return err
 		}
-		reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropCollection", value.NewString(ns)),
-			value.F("collectionUUID", op.Arg("collectionUUID")), value.F("$db", value.NewString("admin"))))
+		expected, err := op.Req.UUID("collectionUUID")
+		if err != nil {
+			return err
+		}
+		reply, err := r.onConfig(op, &msg.DropCollection{NS: ns, UUID: expected})
 		if err != nil {
 			return err
 		}
@@ -218,8 +222,13 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// onConfig runs a command on the config server.
-func (r *Router) onConfig(op *command.Op, body []byte) ([]byte, error) {
+// onConfig sends the config server a command between nodes.
+func (r *Router) onConfig(op *command.Op, m msg.Message) ([]byte, error) {
+	return r.runOnConfig(op, msg.Doc(m))
+}
+
+// runOnConfig runs a command on the config server.
+func (r *Router) runOnConfig(op *command.Op, body []byte) ([]byte, error) {
 	reply, err := r.askConfig(op, body)
 	if err != nil {
 		return nil, err
@@ -281,7 +290,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	reply, err := r.onConfig(op, value.Doc(value.F("_configsvrDropDatabase", value.NewString(db)), value.F("$db", value.NewString("admin"))))
+	reply, err := r.onConfig(op, &msg.DropDatabase{DB: db})
 	r.Catalog.PurgeDatabase(db)
 	if err != nil {
 		return dst, err
@@ -322,7 +331,10 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		target, err := r.Catalog.Collection(op, to)
 		if src.Sharded() || err == nil && target.Sharded() {
-			dst, err = r.configCommand(op, "_configsvrRenameCollection", dst[:start])
+			m, err := renameMessage(op)
+			if err == nil {
+				dst, err = r.configCommand(op, m, dst[:start])
+			}
 			return err
 		}
 		dst, err = r.relay(op, src.DB.Primary, nil, src.Suffix(src.DB.Primary), dst[:start])
@@ -331,6 +343,25 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	r.Catalog.InvalidateCollection(from)
 	r.Catalog.InvalidateCollection(to)
 	return dst, err
+}
+
+// renameMessage is renameCollection as the config server carries it out. dropTarget is a flag, or the UUID of the target.
+func renameMessage(op *command.Op) (m *msg.RenameCollection, err error) {
+	m = &msg.RenameCollection{NS: op.Req.Cmd.Str(), To: op.Req.Str("to")}
+	switch t := op.Arg("dropTarget"); t.T {
+	case value.Missing:
+	case value.Boolean:
+		m.DropTarget = t.Bool()
+	case value.Binary:
+		m.DropTarget = true
+		m.TargetUUID, err = op.Req.UUID("dropTarget")
+	default:
+		err = mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", t.T.Name())
+	}
+	if err == nil {
+		m.UUID, err = op.Req.UUID("collectionUUID")
+	}
+	return m, err
 }
 
 // listDatabases adds up the shards' databases.

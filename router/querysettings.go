@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
@@ -54,7 +55,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	body := value.Doc(value.F("_shardsvrSetClusterParameter", value.NewDocument(param)), value.F("$db", value.NewString("admin")))
+	body := msg.Doc(&msg.SetClusterParameter{Param: param})
 	return dst, firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -190,12 +191,7 @@ func (r *Router) createDatabase(ctx context.Context, db, primary string) error {
 	if err := command.CheckDBName(db); err != nil {
 		return err
 	}
-	f := []value.Field{value.F("_configsvrCreateDatabase", value.NewString(db))}
-	if primary != "" {
-		f = append(f, value.F("primaryShardId", value.NewString(primary)))
-	}
-	f = append(f, value.F("$db", value.NewString("admin")))
-	reply, err := r.askConfig(ctx, value.Doc(f...))
+	reply, err := r.askConfig(ctx, msg.Doc(&msg.CreateDatabase{DB: db, Primary: primary}))
 	if err == nil {
 		err = cluster.ReplyError(reply)
 	}

@@ -1,6 +1,9 @@
 package router
 
-import "github.com/shoaldb/shoal/command"
+import (
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+)
 
 // opt makes optional fields of any type: the shard behind a relayed command checks them.
 func opt(names ...string) []command.Field {
@@ -71,7 +74,7 @@ func (r *Router) specs() []command.Spec {
 }
 
 func (r *Router) ddlSpecs() []command.Spec {
-	rename := relayed("renameCollection", command.DDL, r.renameCollection, "to", "dropTarget")
+	rename := relayed("renameCollection", command.DDL, r.renameCollection, "to", "dropTarget", "collectionUUID")
 	rename.AdminOnly, rename.API = true, true
 	listDBs := relayed("listDatabases", command.Read, r.listDatabases, "nameOnly", "filter", "authorizedDatabases")
 	listDBs.AdminOnly, listDBs.API = true, true
@@ -154,14 +157,14 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("getShardMap", any, r.getShardMap),
 		admin("getShardVersion", str, r.getShardVersion, o("fullMetadata", command.TSafeBool)),
 		admin("flushRouterConfig", any, r.flushRouterConfig),
-		admin("balancerStart", any, r.renamed("_configsvrBalancerStart"), o("maxTimeMS", any)),
-		admin("balancerStop", any, r.renamed("_configsvrBalancerStop"), o("maxTimeMS", any)),
-		admin("balancerStatus", any, r.renamed("_configsvrBalancerStatus")),
-		admin("balancerCollectionStatus", str, r.renamed("_configsvrBalancerCollectionStatus")),
-		admin("addShardToZone", str, r.renamed("_configsvrAddShardToZone"), req("zone", str)),
-		admin("removeShardFromZone", str, r.renamed("_configsvrRemoveShardFromZone"), req("zone", str)),
-		admin("updateZoneKeyRange", str, r.renamed("_configsvrUpdateZoneKeyRange"), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
-		admin("clearJumboFlag", str, r.renamed("_configsvrClearJumboFlag"), o("find", command.TObject), o("bounds", command.TArray)),
+		admin("balancerStart", any, r.asks(func(*command.Op) msg.Message { return &msg.BalancerStart{} }), o("maxTimeMS", any)),
+		admin("balancerStop", any, r.asks(func(*command.Op) msg.Message { return &msg.BalancerStop{} }), o("maxTimeMS", any)),
+		admin("balancerStatus", any, r.asks(func(*command.Op) msg.Message { return &msg.BalancerStatus{} })),
+		admin("balancerCollectionStatus", str, r.asks(balancerCollectionStatus)),
+		admin("addShardToZone", str, r.asks(addShardToZone), req("zone", str)),
+		admin("removeShardFromZone", str, r.asks(removeShardFromZone), req("zone", str)),
+		admin("updateZoneKeyRange", str, r.asks(updateZoneKeyRange), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
+		admin("clearJumboFlag", str, r.clearJumboFlag, o("find", command.TObject), o("bounds", command.TArray)),
 		admin("netstat", any, r.netstat),
 		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
 	}

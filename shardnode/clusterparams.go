@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -57,10 +58,9 @@ func (n *Node) clusterParamSpecs() []command.Spec {
 	set := adminOnly("setClusterParameter", n.runSetClusterParameter)
 	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
 	set.Lenient = true
-	return []command.Spec{get, set, {
-		Name: "_shardsvrSetClusterParameter", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, Lenient: true,
-		ArgTypes: command.TObject, WriteConcern: true, Run: n.runAdoptClusterParameter,
-	}}
+	adopt := command.Internal(n.runAdoptClusterParameter)
+	adopt.Roles, adopt.PrimaryOnly, adopt.WriteConcern = command.Shard|command.Config, true, true
+	return []command.Spec{get, set, adopt}
 }
 
 func (p *clusterParams) load(n *Node) error {
@@ -171,8 +171,8 @@ func (n *Node) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error
 
 // runAdoptClusterParameter takes up the query settings of the whole cluster as the config server stores them; what is older
 // than what the node has came late.
-func (n *Node) runAdoptClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
-	doc := op.Req.Cmd.Doc()
+func (n *Node) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
+	doc := req.Param
 	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
 	}

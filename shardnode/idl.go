@@ -67,22 +67,6 @@ func inRange(path string, v value.Value, low, high int64) (int64, error) {
 	return i, nil
 }
 
-// uuidArg reads a UUID argument; ok is false where it was not sent.
-func uuidArg(op *command.Op, name string) (id catalog.UUID, ok bool, err error) {
-	v := op.Arg(name)
-	if v.IsNullish() {
-		return id, false, nil
-	}
-	path := op.Req.Spec.Name + "." + name
-	if v.T != value.Binary || v.Subtype() != 4 {
-		return id, false, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type 'UUID'", path, v.T.Name())
-	}
-	if id, ok = catalog.UUIDFrom(v); !ok {
-		return id, false, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
-	}
-	return id, true, nil
-}
-
 // checkUUID compares a namespace's collection with the UUID that the client expects it to have.
 func checkUUID(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
 	if c := cat.Lookup(ns); c != nil && c.UUID == want {
@@ -99,11 +83,11 @@ func checkUUID(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
 
 // checkCollectionUUID is checkUUID for a command's collectionUUID argument.
 func (n *Node) checkCollectionUUID(op *command.Op, ns string) error {
-	id, ok, err := uuidArg(op, "collectionUUID")
-	if err != nil || !ok {
+	id, err := op.Req.UUID("collectionUUID")
+	if err != nil || id == nil {
 		return err
 	}
-	return checkUUID(n.Engine.Catalog(), ns, id)
+	return checkUUID(n.Engine.Catalog(), ns, *id)
 }
 
 // checkDBCase refuses a database whose name differs from another's in case alone.

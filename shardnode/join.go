@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
@@ -21,20 +22,14 @@ func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 // node's sharding state; it is called with an identity that is durable already.
 func (s *Server) OnJoin(join func(migration.Identity) (*migration.ShardState, error)) {
 	s.joins.Store(&join)
-	s.Service.Table.Add(command.Spec{
-		Name: "_addShard", Roles: command.Shard, AdminOnly: true, Internal: true, PrimaryOnly: true, Lenient: true, WriteConcern: true, ArgTypes: command.TAny,
-		Fields: []command.Field{command.Req("shardIdentity", command.TObject)},
-		Run: func(op *command.Op, dst []byte) ([]byte, error) {
-			return dst, s.join(op, op.Req.Doc("shardIdentity"), join)
-		},
+	spec := command.Internal(func(op *command.Op, m *msg.Join, dst []byte) ([]byte, error) {
+		return dst, s.join(op, migration.Identity{Shard: m.Shard, ClusterID: m.ClusterID, ConfigDB: m.ConfigDB}, join)
 	})
+	spec.Roles, spec.PrimaryOnly, spec.WriteConcern = command.Shard, true, true
+	s.Service.Table.Add(spec)
 }
 
-func (s *Server) join(op *command.Op, doc []byte, join func(migration.Identity) (*migration.ShardState, error)) error {
-	id, err := migration.ParseIdentity(doc)
-	if err != nil {
-		return err
-	}
+func (s *Server) join(op *command.Op, id migration.Identity, join func(migration.Identity) (*migration.ShardState, error)) error {
 	have, ok, err := s.Identity()
 	if err != nil {
 		return err

@@ -40,10 +40,10 @@ func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	cat := n.Engine.Catalog()
-	if id, ok, err := uuidArg(op, "collectionUUID"); err != nil {
+	if id, err := op.Req.UUID("collectionUUID"); err != nil {
 		return dst, err
-	} else if ok {
-		if err := checkUUID(cat, r.from, id); err != nil {
+	} else if id != nil {
+		if err := checkUUID(cat, r.from, *id); err != nil {
 			return dst, err
 		}
 	}

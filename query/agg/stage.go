@@ -143,7 +143,7 @@ func noDuplicates(stage string, spec []byte) error {
 	seen := map[string]bool{}
 	for k := range value.Elements(spec) {
 		if seen[k] {
-			return mongoerr.Newf(40413, "BSON field '%s.%s' is a duplicate field", stage, k)
+			return mongoerr.DuplicateField(stage + "." + k)
 		}
 		seen[k] = true
 	}
@@ -166,8 +166,8 @@ func wrongType(field, got, want string) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type '%s'", field, got, want)
 }
 func unknownField(field string) error {
-	return mongoerr.Newf(40415, "BSON field '%s' is an unknown field.", field)
+	return mongoerr.UnknownField(field)
 }
 func missingField(field string) error {
-	return mongoerr.Newf(40414, "BSON field '%s' is missing but a required field", field)
+	return mongoerr.MissingField(field)
 }

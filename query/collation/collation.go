@@ -41,7 +41,7 @@ func Parse(doc []byte) (*Spec, error) {
 		}
 		read, known := fields[string(k)]
 		if !known {
-			return nil, mongoerr.Newf(40415, "BSON field 'collation.%s' is an unknown field.", k)
+			return nil, mongoerr.UnknownField("collation." + string(k))
 		}
 		if err := read(s, v); err != nil {
 			return nil, err
@@ -49,7 +49,7 @@ func Parse(doc []byte) (*Spec, error) {
 		given[string(k)] = true
 	}
 	if !given["locale"] {
-		return nil, mongoerr.New(40414, "BSON field 'collation.locale' is missing but a required field")
+		return nil, mongoerr.MissingField("collation.locale")
 	}
 	if s.Locale == "simple" {
 		return nil, nil

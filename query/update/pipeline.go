@@ -69,12 +69,12 @@ func compileStage(name string, arg value.Value, scope *expr.Scope) (pipelineStag
 		arg = value.Value{}
 		for k, v := range value.Elements(spec.Doc()) {
 			if k != "newRoot" {
-				return pipelineStage{}, mongoerr.Newf(40415, "BSON field '$replaceRoot.%s' is an unknown field.", k)
+				return pipelineStage{}, mongoerr.UnknownField("$replaceRoot." + k)
 			}
 			arg = v
 		}
 		if arg.T == value.Missing {
-			return pipelineStage{}, mongoerr.New(40414, "BSON field '$replaceRoot.newRoot' is missing but a required field")
+			return pipelineStage{}, mongoerr.MissingField("$replaceRoot.newRoot")
 		}
 	default:
 		return pipelineStage{}, mongoerr.Newf(mongoerr.InvalidOptions, "%s is not allowed to be used within an update", name)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -418,15 +419,9 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	epoch := info.Map.Version()
-	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), value.Doc(
-		value.F("_configsvrCommitChunkMigration", value.NewString(d.ns)), value.F("fromShard", value.NewString(s.ID)),
-		value.F("toShard", value.NewString(d.to)), value.F("migratedChunk", value.NewDocument(value.Doc(
-			value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
-			value.F("lastmod", value.NewTimestampU64(d.version.Combined())),
-			value.F("lastmodEpoch", value.NewObjectID(epoch.Epoch)), value.F("lastmodTimestamp", value.NewTimestampU64(epoch.Timestamp))))),
-		value.F("fromShardCollectionVersion", value.NewDocument(epoch.Doc())), value.F("epoch", value.NewObjectID(epoch.Epoch)),
-		value.F("$db", value.NewString("admin"))))
+	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
+		NS: d.ns, From: s.ID, To: d.to, Min: d.rng.min, Max: d.rng.max, Version: d.version.Combined(), Epoch: info.Map.Version().Epoch,
+	}))
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
@@ -463,9 +458,7 @@ func readyIndexes(c *catalog.Collection) value.Value {
 
 // fence makes a commit that may still be on its way to the config server come too late.
 func (m *Manager) fence(ctx context.Context, ns string, min []byte, version cluster.ChunkVersion) error {
-	_, err := cluster.RunWrite(ctx, m.state.Registry.Config(), value.Doc(
-		value.F("_configsvrEnsureChunkVersionIsGreaterThan", value.NewString(ns)), value.F("minKey", value.NewDocument(min)),
-		value.F("version", value.NewDocument(version.Doc())), value.F("$db", value.NewString("admin"))))
+	_, err := cluster.RunWrite(ctx, m.state.Registry.Config(), msg.Doc(&msg.EnsureChunkVersion{NS: ns, Min: min, Version: version}))
 	return err
 }
 

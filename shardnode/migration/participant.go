@@ -1,6 +1,9 @@
 package migration
 
 import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -12,40 +15,29 @@ import (
 
 // shardSpecs are the commands that the config server's DDL sends to shards.
 func (m *Manager) shardSpecs() []command.Spec {
-	return []command.Spec{
-		{
-			Name: "_shardsvrCreateCollectionParticipant", Roles: command.Shard, Internal: true, ArgTypes: command.TString, Lenient: true, WriteConcern: true,
-			Fields: []command.Field{command.Req("uuid", command.TOther), command.Opt("options", command.TObject), command.Opt("indexes", command.TArray)},
-			Run:    m.runCreateParticipant,
-		},
-		{
-			Name: "_shardsvrParticipantBlock", Roles: command.Shard, AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true,
-			Fields: []command.Field{command.Req("blockType", command.TString), command.Opt("reason", command.TObject), command.Req("id", command.TOther)},
-			Run:    m.runParticipantBlock,
-		},
-		{
-			Name: "_shardsvrRenameCollectionParticipant", Roles: command.Shard, AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, WriteConcern: true,
-			Fields: []command.Field{command.Req("to", command.TString), command.Req("sourceUUID", command.TOther)},
-			Run:    m.runRenameParticipant,
-		},
+	create, block, rename := command.Internal(m.runCreateParticipant), command.Internal(m.runParticipantBlock), command.Internal(m.runRenameParticipant)
+	create.WriteConcern, rename.WriteConcern = true, true
+	specs := []command.Spec{create, block, rename}
+	for i := range specs {
+		specs[i].Roles = command.Shard
 	}
+	return specs
 }
 
 // runCreateParticipant makes a collection, with its UUID and indexes, as another shard has it. It may be repeated.
-func (m *Manager) runCreateParticipant(op *command.Op, dst []byte) ([]byte, error) {
-	ns := op.Req.Cmd.Str()
-	uuid, ok := catalog.UUIDFrom(op.Arg("uuid"))
-	if !ok {
-		return dst, mongoerr.New(mongoerr.InvalidUUID, "uuid is no UUID")
-	}
-	unlock, err := m.Locks.Collection(op, ns, lock.X)
+func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
+	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
 		return dst, err
 	}
 	defer unlock()
+	options := value.Doc()
+	if req.Options != nil {
+		options = bytes.Clone(req.Options)
+	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c := s.Catalog().Lookup(ns)
-		if c != nil && c.UUID != uuid {
+		c := s.Catalog().Lookup(req.NS)
+		if c != nil && c.UUID != req.UUID {
 			// What an interrupted drop left behind: this shard is not the database's primary, and no entry of the
 			// catalog names it.
 			if err := u.DropCollection(c); err != nil {
@@ -55,14 +47,14 @@ func (m *Manager) runCreateParticipant(op *command.Op, dst []byte) ([]byte, erro
 		}
 		var err error
 		if c == nil {
-			if c, err = u.CreateCollection(storage.CollectionSpec{NS: ns, UUID: uuid, Options: append([]byte(nil), op.Req.Doc("options")...)}); err != nil {
+			if c, err = u.CreateCollection(storage.CollectionSpec{NS: req.NS, UUID: req.UUID, Options: options}); err != nil {
 				return err
 			}
 		}
 		var specs [][]byte
-		for _, v := range value.Values(op.Req.Doc("indexes")) {
-			if name := value.Lookup(v.Doc(), "name").Str(); c.Index(name) == nil && name != "_id_" {
-				specs = append(specs, append([]byte(nil), v.Doc()...))
+		for _, spec := range req.Indexes {
+			if name := value.Lookup(spec, "name").Str(); c.Index(name) == nil && name != "_id_" {
+				specs = append(specs, bytes.Clone(spec))
 			}
 		}
 		if len(specs) == 0 {
@@ -82,42 +74,32 @@ func missingIndexes(n int) error {
 }
 
 // runParticipantBlock begins or ends a critical section that the config server asks for around a DDL.
-func (m *Manager) runParticipantBlock(op *command.Op, dst []byte) ([]byte, error) {
-	ns := op.Req.Cmd.Str()
-	why := value.Lookup(op.Req.Doc("reason"), "command").Str()
-	id, ok := catalog.UUIDFrom(op.Arg("id"))
-	if !ok {
-		return dst, mongoerr.New(mongoerr.InvalidUUID, "id is no UUID")
-	}
-	switch kind := op.Req.Str("blockType"); kind {
-	case "Unblock":
-		m.state.forget(ns)
-		m.state.EndDDL(ns, id)
-	case "Writes", "ReadsAndWrites":
+func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
+	switch req.Type {
+	case msg.Unblock:
+		m.state.forget(req.NS)
+		m.state.EndDDL(req.NS, req.ID)
+	case msg.BlockWrites, msg.BlockReadsAndWrites:
 		take := m.Locks.Collection
-		if catalog.CollOf(ns) == "" {
+		if catalog.CollOf(req.NS) == "" {
 			take = m.Locks.Database
 		}
-		unlock, err := take(op, ns, lock.X)
+		unlock, err := take(op, req.NS, lock.X)
 		if err != nil {
 			return dst, err
 		}
 		defer unlock()
-		return dst, m.state.EnterDDL(ns, why, id, kind == "ReadsAndWrites")
+		return dst, m.state.EnterDDL(req.NS, req.Command, req.ID, req.Type == msg.BlockReadsAndWrites)
 	default:
-		return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", kind)
+		return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
 	}
 	return dst, nil
 }
 
 // runRenameParticipant renames what this shard has of a collection, and drops the target's part. It may be repeated: what has
 // the source's UUID under the new name was renamed before.
-func (m *Manager) runRenameParticipant(op *command.Op, dst []byte) ([]byte, error) {
-	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
-	uuid, ok := catalog.UUIDFrom(op.Arg("sourceUUID"))
-	if !ok {
-		return dst, mongoerr.New(mongoerr.InvalidUUID, "sourceUUID is no UUID")
-	}
+func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollectionParticipant, dst []byte) ([]byte, error) {
+	from, to, uuid := req.NS, req.To, catalog.UUID(req.UUID)
 	l := m.Locks.NewLocker()
 	defer l.UnlockAll()
 	if err := l.LockCollections(op, lock.X, from, to); err != nil {

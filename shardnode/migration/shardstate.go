@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -110,9 +111,12 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 		return
 	}
 	defer c.asking.Unlock()
-	reply, err := cluster.Run(ctx, s.Registry.Config(), value.Doc(
-		value.F("_configsvrHoldsCriticalSection", c.ddl.Value()), value.F("$db", value.NewString("admin"))))
-	if err != nil || value.Lookup(reply, "held").Truthy() {
+	reply, err := cluster.Run(ctx, s.Registry.Config(), msg.Doc(&msg.HoldsCriticalSection{ID: c.ddl}))
+	var section msg.HoldsCriticalSectionReply
+	if err == nil {
+		err = msg.Parse(reply, &section)
+	}
+	if err != nil || section.Held {
 		return // asked again by who still waits
 	}
 	s.forget(name)

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -13,6 +14,8 @@ import (
 
 // splitSpecs are the rows of the commands that look for places to split.
 func (m *Manager) splitSpecs() []command.Spec {
+	flush := command.Internal(m.runFlushDatabase)
+	flush.Roles, flush.PrimaryOnly = command.Shard, true
 	return []command.Spec{
 		{
 			Name: "splitVector", Roles: command.Shard | command.Config, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
@@ -22,19 +25,18 @@ func (m *Manager) splitSpecs() []command.Spec {
 				command.Opt("maxSplitPoints", command.TNumber),
 			},
 		},
-		{
-			Name: "_flushDatabaseCacheUpdates", Roles: command.Shard, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, Lenient: true,
-			Run: func(op *command.Op, dst []byte) ([]byte, error) {
-				db := op.Req.Cmd.Str()
-				m.state.Catalog.PurgeDatabase(db)
-				return dst, m.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
-					u.Notice(placingNotice("dropped", value.NewString(db), db))
-					u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+db+" was dropped")))})
-					return nil
-				})
-			},
-		},
+		flush,
 	}
+}
+
+// runFlushDatabase forgets a database that was dropped, here and on the shard's secondaries.
+func (m *Manager) runFlushDatabase(op *command.Op, req *msg.FlushDatabase, dst []byte) ([]byte, error) {
+	m.state.Catalog.PurgeDatabase(req.DB)
+	return dst, m.Docs.WriteWith(op, replication.Visible, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Notice(placingNotice("dropped", value.NewString(req.DB), req.DB))
+		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("database "+req.DB+" was dropped")))})
+		return nil
+	})
 }
 
 // keyed is a document's shard key and size, for finding where to split.

@@ -1,0 +1,15 @@
+package msg
+
+// All makes an empty message of each type.
+func All() []Message {
+	return []Message{
+		new(CreateDatabase), new(CreateDatabaseReply), new(DropDatabase), new(AddShard), new(RemoveShard),
+		new(ShardCollection), new(DropCollection), new(RenameCollection),
+		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
+		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus),
+		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
+		new(HoldsCriticalSection), new(HoldsCriticalSectionReply),
+		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(ParticipantBlock),
+		new(FlushRoutingTable), new(FlushDatabase), new(SetClusterParameter), new(ShardMoveRange), new(WriteTogether),
+	}
+}

@@ -1,0 +1,372 @@
+package msg
+
+import (
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Message is a command that one node sends another, or the reply to one.
+type Message interface {
+	// fields names the message's fields to c, in the order in which they are sent.
+	fields(c *codec)
+}
+
+// Append appends a message as a document.
+func Append(dst []byte, m Message) []byte {
+	dst, mark := value.Begin(dst)
+	c := codec{mode: appending, dst: dst, db: adminDB}
+	m.fields(&c)
+	if c.shape == aCommand {
+		c.dst = value.Append(c.dst, "$db", value.NewString(c.db))
+	}
+	return value.End(c.dst, mark)
+}
+
+// AppendFields appends the elements of a reply, to which the command's pipeline adds the generic ones.
+func AppendFields(dst []byte, m Message) []byte {
+	c := codec{mode: appending, dst: dst}
+	m.fields(&c)
+	return c.dst
+}
+
+// Doc is Append to nothing, with the elements of more behind the message's own.
+func Doc(m Message, more ...value.Field) []byte {
+	doc := Append(nil, m)
+	if len(more) == 0 {
+		return doc
+	}
+	doc = doc[:len(doc)-1]
+	for _, f := range more {
+		doc = value.Append(doc, f.Key, f.Val)
+	}
+	return value.End(doc, 0)
+}
+
+// Parse reads a message from a document.
+func Parse(doc []byte, m Message) error {
+	elems, err := elements(doc, nil)
+	if err != nil {
+		return err
+	}
+	c := codec{mode: parsing, elems: elems}
+	m.fields(&c)
+	return c.finish()
+}
+
+// adminDB is the database that commands between nodes are sent to, unless the message says otherwise.
+const adminDB = "admin"
+
+// codec is one pass over a message's fields: it appends them, parses them, or lists what they are.
+type codec struct {
+	mode  mode
+	shape shape
+	name  string // of the command, or of the document within it, for errors
+	db    string
+
+	dst   []byte // appending
+	elems []elem // parsing
+	err   error  // parsing: the first error
+	desc  *Desc  // listing
+}
+
+type mode uint8
+
+const (
+	appending mode = iota
+	parsing
+	listing
+)
+
+// shape is what a message is: it decides which fields it may carry besides its own.
+type shape uint8
+
+const (
+	aDocument shape = iota // within a message
+	aCommand
+	aReply
+)
+
+// knows tells whether a field that is none of the message's own may be there.
+func (s shape) knows(key []byte) bool {
+	return s == aCommand && Generic(key) || s == aReply && genericReply(key)
+}
+
+// elem is an element of the document that is parsed.
+type elem struct {
+	key  []byte
+	val  value.Value
+	seen bool
+}
+
+// elements splits a document, all of it.
+func elements(doc []byte, dst []elem) ([]elem, error) {
+	if len(doc) < 5 || doc[len(doc)-1] != 0 {
+		return nil, errTruncated
+	}
+	n := 5
+	for it := value.Walk(doc); ; {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		n += len(raw)
+		dst = append(dst, elem{key: k, val: v})
+	}
+	if size := uint32(doc[0]) | uint32(doc[1])<<8 | uint32(doc[2])<<16 | uint32(doc[3])<<24; n != len(doc) || uint64(size) != uint64(n) {
+		return nil, errTruncated
+	}
+	return dst, nil
+}
+
+var errTruncated = mongoerr.New(mongoerr.InvalidBSON, "a message between nodes is no whole document")
+
+func (c *codec) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// finish gives the first error of a parse, and refuses what no field was named for.
+func (c *codec) finish() error {
+	for i := range c.elems {
+		e := &c.elems[i]
+		if c.err != nil {
+			break
+		}
+		if !e.seen && !c.shape.knows(e.key) {
+			c.fail(mongoerr.UnknownField(c.name + "." + string(e.key)))
+		}
+	}
+	return c.err
+}
+
+// take finds a field to parse; ok is false where there is none, which is an error for a required one. Null stands for a
+// field that was not sent, unless any value will do.
+func (c *codec) take(name string, k Kind, required bool) (v value.Value, ok bool) {
+	for i := range c.elems {
+		e := &c.elems[i]
+		if string(e.key) != name {
+			continue
+		}
+		if e.seen || slices.ContainsFunc(c.elems[i+1:], func(o elem) bool { return string(o.key) == name }) {
+			c.fail(mongoerr.DuplicateField(c.name + "." + name))
+			return v, false
+		}
+		e.seen = true
+		if e.val.T == value.Null && k != Any {
+			break
+		}
+		if !k.accepts(e.val) {
+			c.fail(wrongType(c.name+"."+name, e.val.T, k))
+			return v, false
+		}
+		return e.val, true
+	}
+	if required {
+		c.fail(mongoerr.MissingField(c.name + "." + name))
+	}
+	return v, false
+}
+
+func wrongType(path string, got value.Type, want Kind) error {
+	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type '%s'", path, got.Name(), want)
+}
+
+// field goes through one field: get makes its value for appending, and set keeps what was parsed. omit tells whether an
+// optional field has its default, and reset gives it that.
+func (c *codec) field(name string, k Kind, required bool, omit bool, get func() value.Value, set func(value.Value)) {
+	switch c.mode {
+	case listing:
+		c.desc.Fields = append(c.desc.Fields, Field{Name: name, Kind: k, Required: required})
+	case appending:
+		if required || !omit {
+			c.dst = value.Append(c.dst, name, get())
+		}
+	case parsing:
+		if v, ok := c.take(name, k, required); ok {
+			set(v)
+		}
+	}
+}
+
+// Whether a field must be sent.
+const (
+	required = true
+	optional = false
+)
+
+// command is a command's first element: its name and value.
+func (c *codec) command(name string, k Kind, get func() value.Value, set func(value.Value)) {
+	c.shape, c.name = aCommand, name
+	switch c.mode {
+	case listing:
+		c.desc.Name, c.desc.Value = name, k
+	case appending:
+		c.dst = value.Append(c.dst, name, get())
+	case parsing:
+		if len(c.elems) == 0 || string(c.elems[0].key) != name {
+			c.fail(mongoerr.New(mongoerr.CommandNotFound, "the message is no "+name))
+			return
+		}
+		if v, ok := c.take(name, k, required); ok {
+			set(v)
+		}
+	}
+}
+
+// on is a command on something that a string names: a namespace, a database, a shard.
+func (c *codec) on(name string, what *string) {
+	c.command(name, String, func() value.Value { return value.NewString(*what) }, func(v value.Value) { *what = v.Str() })
+}
+
+// plain is a command whose value says nothing.
+func (c *codec) plain(name string) {
+	c.command(name, Flag, func() value.Value { return value.NewInt32(1) }, func(value.Value) {})
+}
+
+// reply says that the message is the reply to a command.
+func (c *codec) reply(to string) { c.shape, c.name = aReply, to+".reply" }
+
+func (c *codec) str(name string, required bool, p *string) {
+	c.field(name, String, required, *p == "", func() value.Value { return value.NewString(*p) }, func(v value.Value) { *p = v.Str() })
+}
+
+func (c *codec) doc(name string, required bool, p *[]byte) {
+	c.field(name, Document, required, *p == nil, func() value.Value { return value.NewDocument(*p) }, func(v value.Value) { *p = v.Doc() })
+}
+
+// flag is an optional boolean; on the wire any number stands for one, too.
+func (c *codec) flag(name string, def bool, p *bool) {
+	if c.mode == parsing {
+		*p = def
+	}
+	c.field(name, Flag, optional, *p == def, func() value.Value { return value.NewBool(*p) }, func(v value.Value) { *p = v.Truthy() })
+	if c.mode == listing {
+		c.desc.Fields[len(c.desc.Fields)-1].Default = def
+	}
+}
+
+func (c *codec) boolean(name string, required bool, p *bool) {
+	c.field(name, Bool, required, !*p, func() value.Value { return value.NewBool(*p) }, func(v value.Value) { *p = v.Bool() })
+}
+
+func (c *codec) int32(name string, required bool, p *int32) {
+	c.field(name, Int, required, *p == 0, func() value.Value { return value.NewInt32(*p) }, func(v value.Value) {
+		n, _ := v.AsInt64()
+		if *p = int32(n); int64(*p) != n {
+			c.fail(mongoerr.Newf(mongoerr.BadValue, "BSON field '%s.%s' value %d does not fit into an int", c.name, name, n))
+		}
+	})
+}
+
+func (c *codec) int64(name string, required bool, p *int64) {
+	c.field(name, Long, required, *p == 0, func() value.Value { return value.NewInt64(*p) }, func(v value.Value) { *p, _ = v.AsInt64() })
+}
+
+func (c *codec) timestamp(name string, required bool, p *uint64) {
+	c.field(name, Timestamp, required, *p == 0, func() value.Value { return value.NewTimestampU64(*p) }, func(v value.Value) { *p = v.TimestampU64() })
+}
+
+func (c *codec) objectID(name string, required bool, p *[12]byte) {
+	c.field(name, ObjectID, required, *p == [12]byte{}, func() value.Value { return value.NewObjectID(*p) }, func(v value.Value) { *p = v.ObjectID() })
+}
+
+func (c *codec) uuid(name string, p *[16]byte) {
+	c.field(name, UUID, required, false, func() value.Value { return value.NewBinary(4, p[:]) }, func(v value.Value) { copy(p[:], v.Bytes()) })
+}
+
+// optionalUUID is a UUID that need not be named: any, also the one of zeros, may be.
+func (c *codec) optionalUUID(name string, p **[16]byte) {
+	c.field(name, UUID, optional, *p == nil, func() value.Value { return value.NewBinary(4, (*p)[:]) }, func(v value.Value) {
+		*p = new([16]byte)
+		copy((*p)[:], v.Bytes())
+	})
+}
+
+// any is a value of whatever type; Missing is not sent.
+func (c *codec) any(name string, p *value.Value) {
+	c.field(name, Any, optional, p.IsMissing(), func() value.Value { return *p }, func(v value.Value) { *p = v })
+}
+
+// values is an array of whatever; nil is not sent.
+func (c *codec) values(name string, required bool, p *[]value.Value) {
+	c.field(name, Array, required, *p == nil, func() value.Value { return value.NewArray(value.ArrayOf(*p...)) }, func(v value.Value) {
+		if *p = value.Values(v.Doc()); *p == nil {
+			*p = []value.Value{}
+		}
+	})
+}
+
+// docs is an array of documents.
+func (c *codec) docs(name string, required bool, p *[][]byte) {
+	c.field(name, Documents, required, *p == nil, func() value.Value {
+		dst, m := value.Begin(nil)
+		for i, d := range *p {
+			dst = value.AppendIndex(dst, i, value.NewDocument(d))
+		}
+		return value.NewArray(value.End(dst, m))
+	}, func(v value.Value) {
+		*p = [][]byte{}
+		for _, d := range value.Values(v.Doc()) {
+			*p = append(*p, d.Doc())
+		}
+	})
+}
+
+// strings is an array of strings.
+func (c *codec) strings(name string, required bool, p *[]string) {
+	c.field(name, Strings, required, *p == nil, func() value.Value {
+		dst, m := value.Begin(nil)
+		for i, s := range *p {
+			dst = value.AppendIndex(dst, i, value.NewString(s))
+		}
+		return value.NewArray(value.End(dst, m))
+	}, func(v value.Value) {
+		*p = []string{}
+		for _, s := range value.Values(v.Doc()) {
+			*p = append(*p, s.Str())
+		}
+	})
+}
+
+// version is a chunk version.
+func (c *codec) version(name string, p *cluster.ChunkVersion) {
+	c.field(name, Version, required, false, func() value.Value { return value.NewDocument(p.Doc()) }, func(v value.Value) {
+		var err error
+		if *p, err = cluster.ParseChunkVersion(v); err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// sub is a document with fields of its own.
+func (c *codec) sub(name string, fields func(c *codec)) {
+	switch c.mode {
+	case listing:
+		d := codec{mode: listing, desc: &Desc{}}
+		fields(&d)
+		c.desc.Fields = append(c.desc.Fields, Field{Name: name, Kind: Document, Required: true, Sub: d.desc.Fields})
+	case appending:
+		var m int
+		c.dst, m = value.BeginKey(c.dst, value.Document, name)
+		fields(c)
+		c.dst = value.End(c.dst, m)
+	case parsing:
+		v, ok := c.take(name, Document, required)
+		if !ok {
+			return
+		}
+		elems, err := elements(v.Doc(), nil)
+		d := codec{mode: parsing, elems: elems, name: c.name + "." + name}
+		if err == nil {
+			fields(&d)
+			err = d.finish()
+		}
+		if err != nil {
+			c.fail(err)
+		}
+	}
+}

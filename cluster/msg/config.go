@@ -1,0 +1,273 @@
+package msg
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// What routers and shards ask of the config server.
+
+// CreateDatabase makes a database's entry, on a shard that is named or on the least loaded one.
+type CreateDatabase struct {
+	DB      string
+	Primary string // "" lets the config server choose
+}
+
+func (m *CreateDatabase) fields(c *codec) {
+	c.on("_configsvrCreateDatabase", &m.DB)
+	c.str("primaryShardId", optional, &m.Primary)
+}
+
+// DropDatabase removes a database everywhere.
+type DropDatabase struct{ DB string }
+
+func (m *DropDatabase) fields(c *codec) { c.on("_configsvrDropDatabase", &m.DB) }
+
+// AddShard takes a replica set into the cluster.
+type AddShard struct {
+	Connection string // set/host:port,host:port
+	Name       string // "" names it after its set
+}
+
+func (m *AddShard) fields(c *codec) {
+	c.on("_configsvrAddShard", &m.Connection)
+	c.str("name", optional, &m.Name)
+}
+
+// RemoveShard drains a shard, or tells how far its draining is.
+type RemoveShard struct{ Shard string }
+
+func (m *RemoveShard) fields(c *codec) { c.on("_configsvrRemoveShard", &m.Shard) }
+
+// ShardCollection shards a collection.
+type ShardCollection struct {
+	NS            string
+	Key           []byte
+	Unique        bool
+	Chunks        int64 // how many at first; 0 lets the config server choose
+	Collation     []byte
+	ImplicitIndex bool // make the index that the key needs
+}
+
+func (m *ShardCollection) fields(c *codec) {
+	c.on("_configsvrShardCollection", &m.NS)
+	c.doc("key", required, &m.Key)
+	c.flag("unique", false, &m.Unique)
+	c.int64("numInitialChunks", optional, &m.Chunks)
+	c.doc("collation", optional, &m.Collation)
+	c.flag("implicitlyCreateIndex", true, &m.ImplicitIndex)
+}
+
+// DropCollection drops a sharded collection.
+type DropCollection struct {
+	NS   string
+	UUID *[16]byte // that the client expects it to have; nil where it names none
+}
+
+func (m *DropCollection) fields(c *codec) {
+	c.on("_configsvrDropCollection", &m.NS)
+	c.optionalUUID("collectionUUID", &m.UUID)
+}
+
+// RenameCollection renames a collection where source or target are sharded.
+type RenameCollection struct {
+	NS, To     string
+	DropTarget bool
+	UUID       *[16]byte // that the client expects the source to have; nil where it names none
+	TargetUUID *[16]byte // the same of the target
+}
+
+func (m *RenameCollection) fields(c *codec) {
+	c.on("_configsvrRenameCollection", &m.NS)
+	c.str("to", required, &m.To)
+	c.flag("dropTarget", false, &m.DropTarget)
+	c.optionalUUID("collectionUUID", &m.UUID)
+	c.optionalUUID("targetUUID", &m.TargetUUID)
+}
+
+// CommitChunkSplit cuts a chunk at one or several keys.
+type CommitChunkSplit struct {
+	NS       string
+	Min, Max []byte
+	Points   [][]byte
+}
+
+func (m *CommitChunkSplit) fields(c *codec) {
+	c.on("_configsvrCommitChunkSplit", &m.NS)
+	c.doc("min", required, &m.Min)
+	c.doc("max", required, &m.Max)
+	c.docs("splitPoints", required, &m.Points)
+}
+
+// CommitChunksMerge merges the chunks of a range, all of them on one shard.
+type CommitChunksMerge struct {
+	NS       string
+	Min, Max []byte
+}
+
+func (m *CommitChunksMerge) fields(c *codec) {
+	c.on("_configsvrCommitChunksMerge", &m.NS)
+	c.sub("chunkRange", func(c *codec) {
+		c.doc("min", required, &m.Min)
+		c.doc("max", required, &m.Max)
+	})
+}
+
+// CommitChunkMigration gives a range that was copied to its new owner. Version is what its chunk had when the migration
+// began: a commit that was overtaken finds another one.
+type CommitChunkMigration struct {
+	NS       string
+	From, To string
+	Min, Max []byte
+	Version  uint64 // major and minor as one; 0 compares nothing
+	Epoch    cluster.Epoch
+}
+
+func (m *CommitChunkMigration) fields(c *codec) {
+	c.on("_configsvrCommitChunkMigration", &m.NS)
+	c.str("fromShard", required, &m.From)
+	c.str("toShard", required, &m.To)
+	c.sub("migratedChunk", func(c *codec) {
+		c.doc("min", required, &m.Min)
+		c.doc("max", required, &m.Max)
+		c.timestamp("lastmod", optional, &m.Version)
+		c.objectID("lastmodEpoch", required, (*[12]byte)(&m.Epoch))
+	})
+}
+
+// EnsureChunkVersion makes the commit of a migration that began at a version, and may still be on its way, come too late.
+type EnsureChunkVersion struct {
+	NS      string
+	Min     []byte
+	Version cluster.ChunkVersion
+}
+
+func (m *EnsureChunkVersion) fields(c *codec) {
+	c.on("_configsvrEnsureChunkVersionIsGreaterThan", &m.NS)
+	c.doc("minKey", required, &m.Min)
+	c.version("version", &m.Version)
+}
+
+// Transfer is how a migration goes about its work.
+type Transfer struct {
+	Throttle bool   // each batch waits for secondaries
+	Concern  []byte // the write concern by which it waits; nil is the default one
+}
+
+func (t *Transfer) fields(c *codec) {
+	c.flag("secondaryThrottle", false, &t.Throttle)
+	c.doc("throttleConcern", optional, &t.Concern)
+}
+
+// MoveRange moves a range to another shard. A bound that is not there is the chunk's own.
+type MoveRange struct {
+	NS            string
+	To            string
+	Min, Max      []byte
+	WaitForDelete bool
+	ForceJumbo    bool
+	Transfer      Transfer
+}
+
+func (m *MoveRange) fields(c *codec) {
+	c.on("_configsvrMoveRange", &m.NS)
+	c.str("toShard", required, &m.To)
+	c.doc("min", optional, &m.Min)
+	c.doc("max", optional, &m.Max)
+	c.flag("waitForDelete", false, &m.WaitForDelete)
+	c.flag("forceJumbo", false, &m.ForceJumbo)
+	m.Transfer.fields(c)
+}
+
+// ClearJumboFlag lets a chunk be moved again. The chunk is the one that holds Find, or the one between Bounds.
+type ClearJumboFlag struct {
+	NS     string
+	Find   []byte
+	Bounds [][]byte
+}
+
+func (m *ClearJumboFlag) fields(c *codec) {
+	c.on("_configsvrClearJumboFlag", &m.NS)
+	c.doc("find", optional, &m.Find)
+	c.docs("bounds", optional, &m.Bounds)
+}
+
+// BalancerStart lets the balancer run.
+type BalancerStart struct{}
+
+func (m *BalancerStart) fields(c *codec) { c.plain("_configsvrBalancerStart") }
+
+// BalancerStop stops the balancer.
+type BalancerStop struct{}
+
+func (m *BalancerStop) fields(c *codec) { c.plain("_configsvrBalancerStop") }
+
+// BalancerStatus asks how the balancer is doing.
+type BalancerStatus struct{}
+
+func (m *BalancerStatus) fields(c *codec) { c.plain("_configsvrBalancerStatus") }
+
+// BalancerCollectionStatus asks what the balancer would do with a collection.
+type BalancerCollectionStatus struct{ NS string }
+
+func (m *BalancerCollectionStatus) fields(c *codec) {
+	c.on("_configsvrBalancerCollectionStatus", &m.NS)
+}
+
+// AddShardToZone puts a shard into a zone.
+type AddShardToZone struct{ Shard, Zone string }
+
+func (m *AddShardToZone) fields(c *codec) {
+	c.on("_configsvrAddShardToZone", &m.Shard)
+	c.str("zone", required, &m.Zone)
+}
+
+// RemoveShardFromZone takes a shard out of a zone.
+type RemoveShardFromZone struct{ Shard, Zone string }
+
+func (m *RemoveShardFromZone) fields(c *codec) {
+	c.on("_configsvrRemoveShardFromZone", &m.Shard)
+	c.str("zone", required, &m.Zone)
+}
+
+// UpdateZoneKeyRange gives a range to a zone, or to none.
+type UpdateZoneKeyRange struct {
+	NS       string
+	Min, Max []byte
+	Zone     string // "" takes the range out of its zone
+}
+
+func (m *UpdateZoneKeyRange) fields(c *codec) {
+	c.on("_configsvrUpdateZoneKeyRange", &m.NS)
+	c.doc("min", required, &m.Min)
+	c.doc("max", required, &m.Max)
+	c.str("zone", optional, &m.Zone)
+}
+
+// HoldsCriticalSection asks whether a DDL still holds a critical section.
+type HoldsCriticalSection struct{ ID [16]byte }
+
+func (m *HoldsCriticalSection) fields(c *codec) {
+	c.command("_configsvrHoldsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
+		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
+}
+
+// CreateDatabaseReply tells where a database is.
+type CreateDatabaseReply struct {
+	Primary string
+	Version []byte
+}
+
+func (m *CreateDatabaseReply) fields(c *codec) {
+	c.reply("_configsvrCreateDatabase")
+	c.str("primaryShard", required, &m.Primary)
+	c.doc("databaseVersion", required, &m.Version)
+}
+
+// HoldsCriticalSectionReply is the answer to HoldsCriticalSection.
+type HoldsCriticalSectionReply struct{ Held bool }
+
+func (m *HoldsCriticalSectionReply) fields(c *codec) {
+	c.reply("_configsvrHoldsCriticalSection")
+	c.boolean("held", required, &m.Held)
+}

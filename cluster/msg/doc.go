@@ -1,0 +1,18 @@
+// Package msg holds the commands that the nodes of a cluster send each other, one Go type for each.
+//
+// A type describes its command once, in a method that names every field with its type and the place it is kept in. Append
+// and Parse both follow that description, so that sender and receiver cannot spell a field in two ways, and Describe gives
+// it to the command table:
+//
+//	sender    Doc(&MoveRange{NS: …})  ──►  {_configsvrMoveRange: …, toShard: …, $db: "admin"}
+//	receiver  command.Internal's row  ──►  Parse  ──►  the handler, with a *MoveRange
+//
+// Invariants:
+//
+//  1. What Append writes Parse reads back: an optional field is written where it differs from its default, which is what
+//     Parse leaves where the field is not there.
+//  2. Parse refuses a required field that is missing, a field of another type, a field sent twice and one that the type
+//     does not know. The arguments that any command may carry (Generic) are let through; the command's pipeline reads them.
+//  3. Parse borrows from the document: who keeps raw documents beyond the request copies them.
+//  4. All lists every type. Its tests and its fuzz target go through that list.
+package msg

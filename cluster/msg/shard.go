@@ -1,0 +1,133 @@
+package msg
+
+import "github.com/shoaldb/shoal/query/value"
+
+// What the config server, and routers, ask of shards for the sake of the catalog.
+
+// Join makes a server that was started as a shard a part of the cluster.
+type Join struct {
+	Shard     string
+	ClusterID [12]byte
+	ConfigDB  string // the config server's connection string
+}
+
+func (m *Join) fields(c *codec) {
+	c.plain("_addShard")
+	c.sub("shardIdentity", func(c *codec) {
+		c.str("shardName", required, &m.Shard)
+		c.objectID("clusterId", required, &m.ClusterID)
+		c.str("configsvrConnectionString", required, &m.ConfigDB)
+	})
+}
+
+// CreateCollectionParticipant makes a collection as another shard has it: options, UUID and indexes.
+type CreateCollectionParticipant struct {
+	NS      string
+	UUID    [16]byte
+	Options []byte
+	Indexes [][]byte
+}
+
+func (m *CreateCollectionParticipant) fields(c *codec) {
+	c.on("_shardsvrCreateCollectionParticipant", &m.NS)
+	c.uuid("uuid", &m.UUID)
+	c.doc("options", optional, &m.Options)
+	c.docs("indexes", optional, &m.Indexes)
+}
+
+// RenameCollectionParticipant renames what a shard has of a collection.
+type RenameCollectionParticipant struct {
+	NS, To string
+	UUID   [16]byte // the source's
+}
+
+func (m *RenameCollectionParticipant) fields(c *codec) {
+	c.on("_shardsvrRenameCollectionParticipant", &m.NS)
+	c.str("to", required, &m.To)
+	c.uuid("sourceUUID", &m.UUID)
+}
+
+// What a ParticipantBlock holds up.
+const (
+	BlockWrites         = "Writes"
+	BlockReadsAndWrites = "ReadsAndWrites"
+	Unblock             = "Unblock"
+)
+
+// ParticipantBlock begins or ends a critical section around a DDL.
+type ParticipantBlock struct {
+	NS      string
+	Type    string // BlockWrites, BlockReadsAndWrites or Unblock
+	Command string // the DDL
+	ID      [16]byte
+}
+
+func (m *ParticipantBlock) fields(c *codec) {
+	c.on("_shardsvrParticipantBlock", &m.NS)
+	c.str("blockType", required, &m.Type)
+	c.sub("reason", func(c *codec) { c.str("command", optional, &m.Command) })
+	c.uuid("id", &m.ID)
+}
+
+// FlushRoutingTable tells a shard that the placement of a collection has changed.
+type FlushRoutingTable struct{ NS string }
+
+func (m *FlushRoutingTable) fields(c *codec) { c.on("_flushRoutingTableCacheUpdates", &m.NS) }
+
+// FlushDatabase tells a shard that a database is gone, or somewhere else.
+type FlushDatabase struct{ DB string }
+
+func (m *FlushDatabase) fields(c *codec) { c.on("_flushDatabaseCacheUpdates", &m.DB) }
+
+// SetClusterParameter hands a shard a cluster parameter as the config server stores it.
+type SetClusterParameter struct{ Param []byte }
+
+func (m *SetClusterParameter) fields(c *codec) {
+	c.command("_shardsvrSetClusterParameter", Document, func() value.Value { return value.NewDocument(m.Param) },
+		func(v value.Value) { m.Param = v.Doc() })
+}
+
+// ShardMoveRange asks the shard that owns a range to move it.
+type ShardMoveRange struct {
+	NS            string
+	To            string
+	Min, Max      []byte
+	WaitForDelete bool
+	Transfer      Transfer
+}
+
+func (m *ShardMoveRange) fields(c *codec) {
+	c.on("_shardsvrMoveRange", &m.NS)
+	c.str("toShard", required, &m.To)
+	c.doc("min", optional, &m.Min)
+	c.doc("max", optional, &m.Max)
+	c.flag("waitForDelete", false, &m.WaitForDelete)
+	m.Transfer.fields(c)
+}
+
+// Changes are documents to be deleted, by their _ids, and put in one collection.
+type Changes struct {
+	Delete []value.Value
+	Put    [][]byte
+}
+
+func (x *Changes) fields(c *codec) {
+	c.values("delete", optional, &x.Delete)
+	c.docs("put", optional, &x.Put)
+}
+
+// WriteTogether changes documents of one collection, or of two, so that no reader sees a part of the change.
+type WriteTogether struct {
+	NS      string
+	Changes Changes
+	AlsoNS  string // "" is no second collection
+	Also    Changes
+}
+
+func (m *WriteTogether) fields(c *codec) {
+	c.on("_writeTogether", &m.NS)
+	m.Changes.fields(c)
+	c.str("alsoNS", optional, &m.AlsoNS)
+	c.values("alsoDelete", optional, &m.Also.Delete)
+	c.docs("alsoPut", optional, &m.Also.Put)
+}
