@@ -187,10 +187,11 @@ func (a *Access) failed(op *Op, err error) error {
 	return err
 }
 
+// runAuthenticate is the command of certificates, which are not built; it proves nothing else.
 func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
 	mech := op.Req.Str("mechanism")
-	if mech == "" {
-		mech = "MONGODB-CR"
+	if mech != "MONGODB-X509" {
+		return dst, a.failed(op, auth.Failed())
 	}
 	return dst, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
 }

@@ -25,6 +25,8 @@ func (a *Access) userSpecs() []Spec {
 		write("dropAllUsersFromDatabase", TAny, a.runDropAllUsers),
 		write("grantRolesToUser", TString, a.runGrantRolesToUser, Req("roles", TArray)),
 		write("revokeRolesFromUser", TString, a.runGrantRolesToUser, Req("roles", TArray)),
+		{Name: "_mergeAuthzCollections", Roles: All, AdminOnly: true, PrimaryOnly: true, WriteConcern: true, ArgTypes: TAny, Run: a.changing(a.runMerge),
+			Fields: []Field{Opt("tempUsersCollection", TString), Opt("tempRolesCollection", TString), Req("db", TString), Req("drop", TBool)}},
 		{Name: "usersInfo", Roles: All, Kind: Read, ReadConcern: true, ArgTypes: TAny, Run: a.runUsersInfo, Fields: []Field{Opt("showPrivileges", TSafeBool),
 			Opt("showCredentials", TSafeBool), Opt("showCustomData", TSafeBool), Opt("showAuthenticationRestrictions", TSafeBool), Opt("filter", TObject)}},
 		{Name: "invalidateUserCache", Roles: All, AdminOnly: true, Run: func(_ *Op, dst []byte) ([]byte, error) {

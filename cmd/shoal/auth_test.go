@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -381,5 +382,74 @@ func (g *guarded) raw(user, password string) func(cmd bson.D) error {
 	return func(cmd bson.D) error {
 		_, err := ask(cmd)
 		return err
+	}
+}
+
+// The commands over users and roles refuse what they cannot do by the errors of the real server, and show what they did.
+func TestUserAndRoleCommands(t *testing.T) {
+	for _, topology := range []string{"standalone", "sharded"} {
+		t.Run(topology, func(t *testing.T) {
+			g := startGuarded(t, topology)
+			g.must(g.client("", "", ""), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+			root := g.client("root", "secret", "")
+			none := bson.A{}
+			g.must(root, "shop", "createUser", "ann", "pwd", "pw", "roles", none, "customData", bson.D{{Key: "a", Value: 1}})
+			g.must(root, "shop", "createRole", "mine", "roles", bson.A{"read"}, "privileges", none)
+			for _, tc := range []struct {
+				code int
+				text string
+				cmd  []any
+			}{
+				{51003, `User "ann@shop" already exists`, []any{"createUser", "ann", "pwd", "pw", "roles", none}},
+				{31, "Could not find role: nothing@shop", []any{"createUser", "bob", "pwd", "pw", "roles", bson.A{"nothing"}}},
+				{2, "Must provide a 'pwd' field", []any{"createUser", "bob", "roles", none}},
+				{2, "mechanisms field must not be empty", []any{"createUser", "bob", "pwd", "pw", "roles", none, "mechanisms", none}},
+				{2, "Use of SCRAM-SHA-256 requires undigested passwords", []any{"createUser", "bob", "pwd", "pw", "roles", none, "digestPassword", false, "mechanisms", bson.A{auth.SHA256}}},
+				{11, "User 'bob@shop' not found", []any{"dropUser", "bob"}},
+				{11, "", []any{"updateUser", "bob", "pwd", "x"}},
+				{2, "Must specify at least one field to update", []any{"updateUser", "ann"}},
+				{2, "non-empty", []any{"grantRolesToUser", "ann", "roles", none}},
+				{51002, `Role "mine@shop" already exists`, []any{"createRole", "mine", "roles", none, "privileges", none}},
+				{2, "built-in", []any{"createRole", "read", "roles", none, "privileges", none}},
+				{49, "built-in role and cannot be modified", []any{"dropRole", "read"}},
+				{31, "Role gone@shop not found", []any{"dropRole", "gone"}},
+				{49, "itself", []any{"grantRolesToRole", "mine", "roles", bson.A{"mine"}}},
+				{49, "other databases", []any{"grantPrivilegesToRole", "mine", "privileges", bson.A{bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{"find"}}}}}},
+				{334, "MONGODB-X509", []any{"authenticate", 1, "mechanism", "MONGODB-X509"}},
+				{18, "Authentication failed.", []any{"authenticate", 1, "mechanism", "SCRAM-SHA-256", "user", "nobody"}},
+			} {
+				if _, code, text := run1(root, "shop", tc.cmd...); code != tc.code || !strings.Contains(text, tc.text) {
+					t.Errorf("%v: %d %s", tc.cmd, code, text)
+				}
+			}
+			g.must(root, "shop", "grantRolesToUser", "ann", "roles", bson.A{"mine", "readWrite"})
+			g.must(root, "shop", "revokeRolesFromUser", "ann", "roles", bson.A{"readWrite"})
+			info := g.must(root, "shop", "usersInfo", "ann", "showPrivileges", true)["users"].(bson.A)
+			if text := fmt.Sprint(info); len(info) != 1 || !strings.Contains(text, "mine") || strings.Contains(text, "readWrite") || !strings.Contains(text, "inheritedPrivileges") {
+				t.Errorf("%v", info)
+			}
+			if got := g.must(root, "shop", "usersInfo", bson.D{{Key: "forAllDBs", Value: true}}, "filter", bson.D{{Key: "roles.role", Value: "mine"}})["users"].(bson.A); len(got) != 1 {
+				t.Errorf("%v", got)
+			}
+			if got := g.must(root, "shop", "rolesInfo", 1, "showBuiltinRoles", true)["roles"].(bson.A); len(got) != 7 {
+				t.Errorf("%d roles of a database", len(got))
+			}
+			// What mongorestore does.
+			temp := bson.D{{Key: "_id", Value: "shop.new"}, {Key: "user", Value: "new"}, {Key: "db", Value: "shop"}, {Key: "credentials", Value: bson.D{}}, {Key: "roles", Value: none}}
+			g.must(root, "admin", "insert", "tempusers", "documents", bson.A{temp})
+			g.must(root, "admin", "_mergeAuthzCollections", 1, "tempUsersCollection", "admin.tempusers", "db", "shop", "drop", true)
+			if got := g.must(root, "shop", "usersInfo", 1)["users"].(bson.A); len(got) != 1 || !strings.Contains(fmt.Sprint(got), "shop.new") {
+				t.Errorf("%v", got)
+			}
+			if got := g.must(root, "shop", "dropAllRolesFromDatabase", 1)["n"]; fmt.Sprint(got) != "1" {
+				t.Errorf("%v roles dropped", got)
+			}
+			// From another address the right password is as good as a wrong one.
+			limit := bson.A{bson.D{{Key: "clientSource", Value: bson.A{"192.0.2.0/24"}}}}
+			g.must(root, "admin", "createUser", "far", "pwd", "pw", "roles", none, "authenticationRestrictions", limit)
+			if _, code, text := run1(g.client("far", "pw", ""), "shop", "ping", 1); code != 18 {
+				t.Errorf("%d %s", code, text)
+			}
+		})
 	}
 }
