@@ -203,8 +203,21 @@ var processID = NewUUID()
 
 var helloInternal = value.Doc(
 	value.F("hello", value.NewInt32(1)),
-	value.F("internalClient", value.NewDocument(value.Doc(
+	value.F("internalClient", value.NewDocument(internalClient())),
+	value.F("$db", value.NewString("admin")))
+
+func internalClient(more ...value.Field) []byte {
+	return value.Doc(append([]value.Field{
 		value.F("minWireVersion", value.NewInt32(27)),
 		value.F("maxWireVersion", value.NewInt32(27)),
-		value.F("process", value.NewBinary(4, processID[:]))))),
-	value.F("$db", value.NewString("admin")))
+		value.F("process", value.NewBinary(4, processID[:]))}, more...)...)
+}
+
+// HelloEvery is a hello that says that this process is going to say the next one on the same connection after so long: where
+// it does not, it has stopped, although its connections stay.
+func HelloEvery(d time.Duration) []byte {
+	return value.Doc(
+		value.F("hello", value.NewInt32(1)),
+		value.F("internalClient", value.NewDocument(internalClient(value.F("everyMillis", value.NewInt64(d.Milliseconds()))))),
+		value.F("$db", value.NewString("admin")))
+}

@@ -31,6 +31,7 @@ type Client struct {
 	Close func()
 
 	gone           atomic.Bool
+	heard          atomic.Int64                  // when a node's last message came, in nanoseconds
 	login          atomic.Pointer[auth.Identity] // who it has authenticated as, nil for nobody
 	claimsInternal bool                          // its hello says that it is a member, which it has to prove
 	ctx            func() context.Context
@@ -39,8 +40,9 @@ type Client struct {
 		sync.Mutex
 		metadata []byte // the client document of its first hello
 		appName  string
-		uuid     [16]byte // made when first asked for
-		process  [16]byte // of a node: which it is; zero where it has not said so
+		uuid     [16]byte      // made when first asked for
+		process  [16]byte      // of a node: which it is; zero where it has not said so
+		every    time.Duration // of a node: how often it is to be heard of on this connection; 0 where it has not said
 		// authenticating is the authentication that is under way, nil for none.
 		authenticating *login
 	}
@@ -82,11 +84,15 @@ func (c *Client) Metadata() (doc []byte, app string) {
 	return c.mu.metadata, c.mu.appName
 }
 
-func (c *Client) setProcess(id [16]byte) {
+// setProcess takes in what a node says of itself: which process it is, and how often it will be heard of on this connection.
+func (c *Client) setProcess(id [16]byte, every time.Duration) {
+	c.hear(time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.process = id
+	c.mu.process, c.mu.every = id, every
 }
+
+func (c *Client) hear(now time.Time) { c.heard.Store(now.UnixNano()) }
 
 // Process is the process of the cluster that the client is a connection of; zero for others.
 func (c *Client) Process() [16]byte {

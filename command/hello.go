@@ -145,7 +145,8 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 		op.Client.claimsInternal = true
 		op.Client.Internal = op.Client.Internal || !op.Service.enforces()
 		if id := value.Lookup(node.Doc(), "process"); id.T == value.Binary && len(id.Bytes()) == 16 {
-			op.Client.setProcess([16]byte(id.Bytes()))
+			every, _ := value.Lookup(node.Doc(), "everyMillis").AsInt64()
+			op.Client.setProcess([16]byte(id.Bytes()), time.Duration(every)*time.Millisecond)
 		}
 	}
 	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {

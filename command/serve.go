@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -75,6 +76,9 @@ func (f *Front) HandleInline(c *wire.Conn, m *wire.Message, r *wire.Reply) bool 
 // Handle implements wire.Handler.
 func (f *Front) Handle(c *wire.Conn, m *wire.Message, r *wire.Reply) {
 	cl := c.State.(*Client)
+	if cl.Internal {
+		cl.hear(time.Now())
+	}
 	name := string(m.CommandName())
 	r.NoCompress = uncompressed[name]
 	if n := f.Service.Status.hellos.streaming(name); n != nil && m.AllowsExhaust() {

@@ -114,6 +114,29 @@ func (s *Service) HasProcess(id [16]byte) (found bool) {
 	return found
 }
 
+// Silent tells which processes of the cluster are connected, said how often they would be heard of, and were not on any
+// connection for so many times as long, nor since that moment.
+func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
+	type process struct{ heard, every int64 }
+	all := map[[16]byte]process{}
+	s.EachClient(func(c *Client) {
+		c.mu.Lock()
+		id, every := c.mu.process, c.mu.every
+		c.mu.Unlock()
+		if id != [16]byte{} {
+			p := all[id]
+			all[id] = process{max(p.heard, c.heard.Load(), since.UnixNano()), max(p.every, int64(every))}
+		}
+	})
+	silent := map[[16]byte]bool{}
+	for id, p := range all {
+		if p.every > 0 && now.UnixNano()-p.heard > int64(times)*p.every {
+			silent[id] = true
+		}
+	}
+	return silent
+}
+
 // EachOp calls f with every running operation; f must not block.
 func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
 

@@ -123,7 +123,7 @@ func Open(c Config) (*Server, error) {
 		temp = filepath.Join(c.Dir, "_tmp")
 		_ = os.RemoveAll(temp) // what a killed process left
 	}
-	s.Service.ProcessLost = func(id [16]byte) { s.Node.routerLost(id) }
+	s.Service.ProcessLost = func(id [16]byte) { lostRouters{s.Node}.disconnected(id) }
 	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
 	s.Node.TempDir = temp
 	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params

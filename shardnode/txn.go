@@ -56,7 +56,10 @@ const (
 )
 
 // txnCounters are serverStatus's transactions section.
-type txnCounters struct{ started, committed, aborted, open atomic.Int64 }
+type txnCounters struct {
+	started, committed, aborted, open atomic.Int64
+	watching                          atomic.Bool // their routers are being watched
+}
 
 // txnOf is the transaction that an operation belongs to; nil for none.
 func txnOf(op *command.Op) *openTxn {
@@ -182,6 +185,9 @@ func (n *Node) openTxn(op *command.Op, s *retrySession) (*openTxn, error) {
 	s.txn, s.used, s.dirty = t, op.Start, true
 	n.txns.started.Add(1)
 	n.txns.open.Add(1)
+	if t.router != [16]byte{} {
+		lostRouters{n}.watch()
+	}
 	return t, nil
 }
 

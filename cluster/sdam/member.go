@@ -12,7 +12,7 @@ import (
 
 // Timing are the monitor's intervals.
 type Timing struct {
-	Heartbeat  time.Duration // the longest time between two streamed hellos, and between two round trips: heartBeatFrequencyMs
+	Heartbeat  time.Duration // the longest time between two streamed hellos: heartBeatFrequencyMs
 	Timeout    time.Duration // how long a connection may take, and a hello be late: connectTimeoutMs
 	MinBetween time.Duration // minHeartbeatFrequencyMS: between checks of a member that does not answer
 	Select     time.Duration // how long a call waits for a member that it can go to: defaultFindReplicaSetHostTimeoutMS
@@ -204,7 +204,7 @@ func (m *member) connect(ctx context.Context, limit time.Duration) ([]byte, erro
 			return nil, false, err
 		}
 		m.watch = w
-		return m.ping(ctx, w)
+		return m.ping(ctx, w, helloPlain)
 	})
 }
 
@@ -216,9 +216,9 @@ func (m *member) hangUp() {
 }
 
 // ping asks once and notes the time that it took.
-func (m *member) ping(ctx context.Context, w Watch) ([]byte, bool, error) {
+func (m *member) ping(ctx context.Context, w Watch, hello []byte) ([]byte, bool, error) {
 	start := time.Now()
-	reply, _, err := w.Ask(ctx, helloPlain, false)
+	reply, _, err := w.Ask(ctx, hello, false)
 	if err == nil && cluster.ReplyError(reply) == nil {
 		m.sample(time.Since(start))
 	}
@@ -245,8 +245,12 @@ func (m *member) average() time.Duration {
 	return m.mu.rtt
 }
 
-// measure begins to take the round trip's time once a heartbeat, on a connection of its own: streamed hellos tell nothing
-// of it. A call within the process takes no time that counts.
+// pingEvery is the longest time between two round trips. The member goes by them, too: a process that has stopped, though
+// its connections are there, is not heard of.
+const pingEvery = 2 * time.Second
+
+// measure begins to take the round trip's time now and then, on a connection of its own: streamed hellos tell nothing of
+// it. A call within the process takes no time that counts.
 func (m *member) measure() {
 	if m.pings || m.set.net.Local(m.host) {
 		return
@@ -263,25 +267,25 @@ func (m *member) runPings() {
 			w.Close()
 		}
 	}()
-	for {
+	for m.ctx.Err() == nil {
 		t := m.set.timing()
-		select {
-		case <-time.After(t.Heartbeat):
-		case <-m.ctx.Done():
-			return
-		}
+		every := min(t.Heartbeat, pingEvery)
 		ctx, cancel := context.WithTimeout(m.ctx, t.Timeout)
 		var err error
 		if w == nil {
 			w, err = m.set.net.Watch(ctx, m.host)
 		}
 		if err == nil {
-			if _, _, err = m.ping(ctx, w); err != nil {
+			if _, _, err = m.ping(ctx, w, cluster.HelloEvery(every)); err != nil {
 				w.Close()
 				w = nil
 			}
 		}
 		cancel()
+		select {
+		case <-time.After(every):
+		case <-m.ctx.Done():
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"syscall"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -10,8 +11,26 @@ import (
 // A router is killed while a transaction is open: who writes its documents through another router waited until the
 // transaction had been open for 60 s. A router that lives keeps its transactions, also where its client takes its time.
 func TestRouterKilledInATransaction(t *testing.T) {
+	routerLost(t, (*outsider).kill)
+}
+
+// A router that is paused, as one whose machine has lost its power, keeps its connections and says nothing. When it comes
+// back, its transaction has ended.
+func TestRouterPausedInATransaction(t *testing.T) {
+	router, commit := routerLost(t, func(router *outsider) { router.signal(syscall.SIGSTOP) })
+	router.signal(syscall.SIGCONT)
+	if err := commit(); !labelled(err, "TransientTransactionError") {
+		t.Errorf("the transaction of the router that was paused: %v", err)
+	}
+}
+
+// routerLost has a router lost by lose while it has a transaction open, and another router's client write what that one has
+// written. commit commits the lost router's transaction.
+func routerLost(t *testing.T, lose func(router *outsider)) (router *outsider, commit func() error) {
+	t.Helper()
 	config, shard := launchOutside(t, "cfg", "--configsvr", 1), launchOutside(t, "a", "--shardsvr", 1)
-	router, other := launchRouter(t, config.conn()), launchRouter(t, config.conn())
+	router = launchRouter(t, config.conn())
+	other := launchRouter(t, config.conn())
 	ctx := t.Context()
 	if err := router.direct.Database("admin").RunCommand(ctx, bson.D{{Key: "addShard", Value: shard.conn()}}).Err(); err != nil {
 		t.Fatal(err)
@@ -42,7 +61,7 @@ func TestRouterKilledInATransaction(t *testing.T) {
 	if _, err := router.direct.Database("d").Collection("c").UpdateByID(mongo.NewSessionContext(ctx, dead), 1, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}); err != nil {
 		t.Fatal(err)
 	}
-	router.kill()
+	lose(router)
 	write := bson.D{{Key: "update", Value: "c"}, {Key: "maxTimeMS", Value: 20000},
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 3}}}}}}}}}
 	var r bson.M
@@ -52,4 +71,5 @@ func TestRouterKilledInATransaction(t *testing.T) {
 	if err := s.CommitTransaction(in); err != nil {
 		t.Errorf("the other router's own transaction: %v", err)
 	}
+	return router, func() error { return dead.CommitTransaction(ctx) }
 }

@@ -1,0 +1,50 @@
+package command
+
+import (
+	"testing"
+	"time"
+)
+
+// A process is silent when none of its connections brings anything for longer than it has said on any of them.
+func TestSilentProcesses(t *testing.T) {
+	s := NewService(Shard)
+	connect := func(id byte, every time.Duration) *Client {
+		c := NewClient(int64(id), "", "", nil)
+		c.setProcess([16]byte{id}, every)
+		s.clients.Store(c, struct{}{})
+		return c
+	}
+	a1, a2 := connect(1, 0), connect(1, 2*time.Second)
+	b := connect(2, 0) // it has not said how often
+	client := NewClient(3, "", "", nil)
+	s.clients.Store(client, struct{}{})
+	start := time.Now()
+	for _, c := range []*Client{a1, a2, b, client} {
+		c.hear(start)
+	}
+	silent := func(after time.Duration) bool {
+		t.Helper()
+		found := s.Silent(start.Add(after), time.Time{}, 3)
+		if len(found) > 1 || len(found) == 1 && !found[[16]byte{1}] {
+			t.Errorf("after %v: %v", after, found)
+		}
+		return len(found) == 1
+	}
+	if silent(6 * time.Second) {
+		t.Error("silent after three times what it said")
+	}
+	if !silent(7 * time.Second) {
+		t.Error("not silent after more than that")
+	}
+	if len(s.Silent(start.Add(7*time.Second), start.Add(5*time.Second), 3)) != 0 {
+		t.Error("silent while this process was paused itself")
+	}
+	a1.hear(start.Add(3 * time.Second))
+	if silent(8 * time.Second) {
+		t.Error("silent on one connection, heard of on another")
+	}
+	a2.setProcess([16]byte{1}, 2*time.Second)
+	if !silent(time.Minute) {
+		t.Error("a new hello on a connection makes it silent for ever")
+	}
+}
