@@ -67,6 +67,9 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
+	if watches(op) {
+		return runChangeStream(n, op, dst, ns, size)
+	}
 	s, err := n.readSnapshot(op)
 	if err != nil {
 		return dst, err

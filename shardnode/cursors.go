@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -76,6 +77,7 @@ type cursorTable struct {
 		byID map[int64]*cursor
 	}
 	command.CursorCounts
+	feed *streams.Feed // of the change streams among them
 }
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
@@ -253,8 +255,11 @@ func beginCursor(dst []byte, batch string) (out []byte, cm, bm int) {
 	return dst, cm, bm
 }
 
-func endCursor(dst []byte, cm, bm int, id int64, ns string, at storage.Timestamp) []byte {
+func endCursor(dst []byte, cm, bm int, id int64, ns string, at storage.Timestamp, after []byte) []byte {
 	dst = value.End(dst, bm)
+	if after != nil {
+		dst = value.Append(dst, "postBatchResumeToken", value.NewDocument(after))
+	}
 	if at != 0 {
 		dst = value.Append(dst, "atClusterTime", at.Value())
 	}
@@ -277,6 +282,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	c.returned.Store(count)
 	c.batches.Store(1)
 	c.at = snapshotTime(op, c.snap)
+	after := postBatch(c)
 	var id int64
 	if (done && !c.staysOpen(count)) || single {
 		op.Stats.CursorExhausted = done
@@ -299,7 +305,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		id = n.cursors.add(c)
 		op.Stats.CursorID = id
 	}
-	return endCursor(dst, cm, bm, id, c.ns, c.at), nil
+	return endCursor(dst, cm, bm, id, c.ns, c.at, after), nil
 }
 
 // runGetMore continues a cursor.
@@ -356,7 +362,11 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	dst, cm, bm := beginCursor(dst, "nextBatch")
 	dst, count, done, err := c.fillBatch(op, dst, size)
 	if err == nil && c.tailable && count == 0 && done && c.awaitData {
-		dst, count, done, err = n.awaitMore(op, dst, c, size)
+		if e, ok := c.stream.(*eventStream); ok {
+			dst, count, done, err = e.await(op, dst, c, size)
+		} else {
+			dst, count, done, err = n.awaitMore(op, dst, c, size)
+		}
 	}
 	if err != nil {
 		n.cursors.remove(c)
@@ -371,7 +381,8 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		c.left = max(c.left-time.Since(op.Start), 1)
 	}
 	id := c.id
-	if done && !c.tailable {
+	after := postBatch(c)
+	if c.over(done) {
 		op.Stats.CursorExhausted = true
 		n.cursors.remove(c)
 		id = 0
@@ -384,7 +395,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 			return dst, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
 		}
 	}
-	return endCursor(dst, cm, bm, id, c.ns, c.at), nil
+	return endCursor(dst, cm, bm, id, c.ns, c.at, after), nil
 }
 
 // runKillCursors ends cursors by id.
@@ -408,10 +419,21 @@ func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	return c.owner, true
 }
 
+// over tells whether a cursor ends with the batch that found the end of its documents.
+func (c *cursor) over(done bool) bool {
+	if e, ok := c.stream.(*eventStream); ok {
+		return done && e.stream.Ended()
+	}
+	return done && !c.tailable
+}
+
 // staysOpen tells whether a cursor lives on at its end: a tailable one does, unless it began on an empty collection.
 func (c *cursor) staysOpen(count int64) bool {
 	if !c.tailable {
 		return false
+	}
+	if e, ok := c.stream.(*eventStream); ok {
+		return !e.stream.Ended()
 	}
 	if qs, ok := c.stream.(*exec.Stream); ok && count == 0 {
 		coll := qs.Collection()

@@ -39,7 +39,7 @@ func (n *Node) replyList(op *command.Op, dst []byte, ns string, docs [][]byte, s
 	for i, d := range docs {
 		dst = value.AppendIndex(dst, i, value.NewDocument(d))
 	}
-	return endCursor(dst, cm, bm, 0, ns, 0), nil
+	return endCursor(dst, cm, bm, 0, ns, 0, nil), nil
 }
 
 var cursorFields = []command.Field{command.Opt("batchSize", command.TNumber)}

@@ -19,6 +19,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -90,6 +91,7 @@ func New(o Options) *Node {
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
+	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.sizes.work.Init()
 	n.locks = lock.NewManager()
 	n.register(o.Service.Table)
@@ -99,6 +101,7 @@ func New(o Options) *Node {
 // Close ends the cursors that still stand.
 func (n *Node) Close() {
 	n.cursors.closeAll()
+	n.cursors.feed.Close()
 }
 
 // collMeta is what is compiled once for a collection and used by every operation on it, until the collection changes.

@@ -47,6 +47,7 @@
 //	1  meta        a → index, term, timestamp               newest entry of the replicated log that is applied
 //	               c ident → records, data size            counters, exact as of the last commit
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
+//	               l → timestamp                            entries of the oplog up to it have been truncated
 //	               n → ident, catalog id                    the next to be given out
 //	               o → timestamp                            versions before it may be gone
 //	               t → timestamp                            newest commit, where the oplog alone does not tell

@@ -31,6 +31,7 @@ const (
 	metaCounters = 'c' // ident → records, data size
 	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
 	metaFormat   = 'f' // → format version, in the local meta table: a store's own
+	metaOplogCut = 'l' // → the time up to which entries of the oplog have been truncated
 	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
 	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell

@@ -577,6 +577,9 @@ func (e *Engine) TruncateOplog() error {
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
 	u.stageRaw(func(b *pebble.Batch) error {
+		if err := b.Set(metaKey(metaOplogCut), binary.BigEndian.AppendUint64(nil, uint64(cut)), nil); err != nil {
+			return err
+		}
 		return errorsJoin(b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil), b.Apply(pieces, nil))
 	})
 	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
@@ -610,6 +613,15 @@ func (e *Engine) oldestEntries(excess int64, limit Timestamp, pieces *pebble.Bat
 		}
 	}
 	return cut, entries, bytes, it.Error()
+}
+
+// OplogCut is the time up to which entries of the oplog have been truncated; zero where it has them all.
+func (e *Engine) OplogCut() (Timestamp, error) {
+	v, err := e.getMeta(metaKey(metaOplogCut))
+	if err != nil || len(v) != 8 {
+		return 0, err
+	}
+	return Timestamp(binary.BigEndian.Uint64(v)), nil
 }
 
 func corrupt(format string, args ...any) error {

@@ -2,8 +2,8 @@ package agg
 
 import (
 	"context"
-	"encoding/hex"
 
+	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -16,15 +16,51 @@ func init() {
 
 // ChangeStream is a parsed $changeStream.
 type ChangeStream struct {
-	FullDocument             string // default, updateLookup, whenAvailable, required
-	FullDocumentBeforeChange string // off, whenAvailable, required
-	ResumeAfter, StartAfter  []byte // resume tokens, nil without
-	StartAt                  uint64 // startAtOperationTime, 0 without
+	FullDocument             string              // default, updateLookup, whenAvailable, required
+	FullDocumentBeforeChange string              // off, whenAvailable, required
+	ResumeAfter, StartAfter  *changestream.Token // nil without
+	StartAt                  uint64              // startAtOperationTime, where HasStartAt is set
+	HasStartAt               bool
 	AllChangesForCluster     bool
 	ShowExpandedEvents       bool
+	ShowSystemEvents         bool
+	ShowMigrationEvents      bool
+	ShowRawUpdateDescription bool
 }
 
-// changeStreamStage is $changeStream; the host gives the events (Host.Info).
+// Filter is what a stream on a namespace tells of.
+func (c *ChangeStream) Filter(ns Namespace) changestream.Filter {
+	f := changestream.Filter{DB: ns.DB, Coll: ns.Coll, Expanded: c.ShowExpandedEvents, System: c.ShowSystemEvents, Migrations: c.ShowMigrationEvents}
+	if ns.Coll == DatabaseAggregate {
+		f.Coll = ""
+	}
+	if c.AllChangesForCluster {
+		f.DB = ""
+	}
+	return f
+}
+
+// Form is what the stream's options make of an event's document.
+func (c *ChangeStream) Form() changestream.Form {
+	return changestream.Form{Expanded: c.ShowExpandedEvents, Raw: c.ShowRawUpdateDescription}
+}
+
+// Token is the token that the stream goes on after, nil for none; startAfter tells which option gave it.
+func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
+	if c.StartAfter != nil {
+		return c.StartAfter, true
+	}
+	return c.ResumeAfter, false
+}
+
+// BehindStream is the pipeline without its $changeStream: it runs over the stream's events.
+func (p *Pipeline) BehindStream() *Pipeline {
+	rest := *p
+	rest.stages = p.stages[1:]
+	return &rest
+}
+
+// changeStreamStage is $changeStream. The host opens the stream, and runs BehindStream over its events.
 type changeStreamStage struct {
 	infoStage
 	cs ChangeStream
@@ -57,7 +93,7 @@ func parseChangeStream(o *Options, v value.Value) (*changeStreamStage, error) {
 	switch {
 	case c.ResumeAfter != nil && c.StartAfter != nil:
 		return nil, mongoerr.New(50865, "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage")
-	case (c.ResumeAfter != nil || c.StartAfter != nil) && c.StartAt != 0:
+	case (c.ResumeAfter != nil || c.StartAfter != nil) && c.HasStartAt:
 		return nil, mongoerr.New(40674, "Only one type of resume option is allowed, but multiple were found.")
 	case c.AllChangesForCluster && (o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate):
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, and with no collection name")
@@ -94,6 +130,12 @@ func (c *ChangeStream) option(k string, e value.Value) (err error) {
 			c.AllChangesForCluster = e.Bool()
 		case "showExpandedEvents":
 			c.ShowExpandedEvents = e.Bool()
+		case "showSystemEvents":
+			c.ShowSystemEvents = e.Bool()
+		case "showMigrationEvents":
+			c.ShowMigrationEvents = e.Bool()
+		case "showRawUpdateDescription":
+			c.ShowRawUpdateDescription = e.Bool()
 		}
 		return nil
 	case "resumeAfter":
@@ -109,7 +151,7 @@ func (c *ChangeStream) option(k string, e value.Value) (err error) {
 		if e.T != value.Timestamp {
 			return wrongType(name, e.T.Name(), "timestamp")
 		}
-		c.StartAt = e.TimestampU64()
+		c.StartAt, c.HasStartAt = e.TimestampU64(), true
 		return nil
 	}
 	return unknownField(name)
@@ -131,33 +173,14 @@ func enumField(dst *string, name string, e value.Value, allowed ...string) error
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s' is not a valid value.", e.Str(), name)
 }
 
-// keyTimestamp is the key encoding's type byte of a timestamp, which every token begins with.
-const keyTimestamp = 0x82
-
-func resumeToken(name string, e value.Value) ([]byte, error) {
+func resumeToken(name string, e value.Value) (*changestream.Token, error) {
 	if e.IsNullish() {
 		return nil, nil
 	}
 	if e.T != value.Document {
 		return nil, wrongType(name, e.T.Name(), "object")
 	}
-	data, bits := value.Lookup(e.Doc(), "_data"), value.Lookup(e.Doc(), "_typeBits")
-	switch {
-	case data.T != value.String:
-		return nil, mongoerr.Newf(40647, "Bad resume token: _data of missing or of wrong type: %s", data.T.Name())
-	case bits.T != value.Missing && bits.T != value.Binary:
-		return nil, mongoerr.Newf(40648, "Bad resume token: _typeBits of wrong type: %s", bits.T.Name())
-	case data.Str() == "":
-		return nil, mongoerr.New(40649, "Bad resume token: the _data is empty")
-	}
-	key, err := hex.DecodeString(data.Str())
-	if err != nil {
-		return nil, mongoerr.New(mongoerr.FailedToParse, "resume token string was not a valid hex string")
-	}
-	if key[0] != keyTimestamp {
-		return nil, mongoerr.Newf(50811, "Unknown type code %d in the key of a resume token", key[0])
-	}
-	return e.Clone().Doc(), nil
+	return changestream.ParseToken(e.Doc())
 }
 
 // allowedOnStream tells which stages may follow $changeStream.

@@ -27,6 +27,7 @@ const (
 	LabelRetryableWrite       = "RetryableWriteError"
 	LabelResumableStream      = "ResumableChangeStreamError"
 	LabelNoWritesPerformed    = "NoWritesPerformed"
+	LabelNonResumableStream   = "NonResumableChangeStreamError"
 )
 
 // In reports whether c belongs to one of the categories.

@@ -1,0 +1,152 @@
+package changestream
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Entry is an entry of the oplog as it concerns change streams. It owns what it refers to.
+type Entry struct {
+	TS          uint64
+	Wall        int64 // milliseconds
+	Op          byte  // i, u, d, c, n
+	NS          string
+	UUID        value.Value
+	O, O2       []byte
+	LSID        []byte // of an entry of a session, with its Number
+	Number      int64
+	Prev        uint64 // prevOpTime's timestamp: the entry before it in its session, 0 for none
+	FromMigrate bool
+}
+
+// ParseEntry reads a document of local.oplog.rs, which the entry owns from now on.
+func ParseEntry(doc []byte) *Entry {
+	e := &Entry{}
+	for it := value.Walk(doc); ; {
+		k, v, ok := it.Next()
+		if !ok {
+			return e
+		}
+		switch string(k) {
+		case "ts":
+			e.TS = v.TimestampU64()
+		case "wall":
+			e.Wall = v.DateTime()
+		case "op":
+			if s := v.Bytes(); len(s) == 1 {
+				e.Op = s[0]
+			}
+		case "ns":
+			e.NS = v.Str()
+		case "ui":
+			e.UUID = v
+		case "o":
+			e.O = v.Doc()
+		case "o2":
+			e.O2 = v.Doc()
+		case "lsid":
+			e.LSID = v.Doc()
+		case "txnNumber":
+			e.Number, _ = v.AsInt64()
+		case "prevOpTime":
+			e.Prev = value.Lookup(v.Doc(), "ts").TimestampU64()
+		case "fromMigrate":
+			e.FromMigrate = v.Truthy()
+		}
+	}
+}
+
+// ApplyOps is the array of operations of a transaction's entry; nil for other entries.
+func (e *Entry) ApplyOps() []byte {
+	if e.Op != 'c' {
+		return nil
+	}
+	it := value.Walk(e.O)
+	if k, v, ok := it.Next(); ok && string(k) == "applyOps" {
+		return v.Doc()
+	}
+	return nil
+}
+
+// Waits tells that what the entry holds happens with a later one: a part of a transaction, or one that is prepared.
+func (e *Entry) Waits() bool {
+	return e.ApplyOps() != nil && (value.Lookup(e.O, "partialTxn").Truthy() || value.Lookup(e.O, "prepare").Truthy())
+}
+
+// Commits tells that the entry is the decision of a prepared transaction, whose operations stand in earlier entries.
+func (e *Entry) Commits() bool {
+	it := value.Walk(e.O)
+	k, _, _ := it.Next()
+	return e.Op == 'c' && string(k) == "commitTransaction"
+}
+
+// Continues tells that an entry which commits a transaction has only the last of its operations: the others stand in the
+// entries that Prev leads to.
+func (e *Entry) Continues() bool {
+	return e.Commits() || e.ApplyOps() != nil && !e.Waits() && !value.Lookup(e.O, "count").IsMissing()
+}
+
+// Events are the changes of an entry that is no part of a longer transaction.
+func (e *Entry) Events() []*Event {
+	if ops := e.ApplyOps(); ops != nil {
+		if e.Waits() {
+			return nil
+		}
+		events, _ := e.Operations(ops, 0)
+		return events
+	}
+	if ev := e.event(e, 0); ev != nil {
+		return []*Event{ev}
+	}
+	return nil
+}
+
+// Operations are the changes of an array of operations, the first of which is its transaction's with the given index. The
+// transaction commits with e. next is the index of what follows.
+func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
+	for it := value.Walk(ops); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return events, index
+		}
+		if v.T == value.Document {
+			if ev := e.event(ParseEntry(v.Doc()), index); ev != nil {
+				ev.inTxn = e.LSID != nil
+				events = append(events, ev)
+			}
+		}
+		index++
+	}
+}
+
+// event is the change of one operation, which commits with e; nil where streams do not tell of it.
+func (e *Entry) event(op *Entry, index int) *Event {
+	ev := &Event{at: e, op: op, UUID: op.UUID, FromMigrate: op.FromMigrate || e.FromMigrate}
+	ev.DB, ev.Coll, _ = strings.Cut(op.NS, ".")
+	known := false
+	switch op.Op {
+	case 'i', 'u', 'd':
+		known = ev.ofDocument()
+	case 'c':
+		known = ev.ofCommand()
+	case 'n':
+		known = ev.ofNoop()
+	}
+	if !known {
+		return nil
+	}
+	identifier := []value.Field{value.F("operationType", value.NewString(ev.Type))}
+	if ev.Key != nil {
+		identifier = append(identifier, value.F("documentKey", value.NewDocument(ev.Key)))
+	} else if ev.description != nil {
+		identifier = append(identifier, value.F("operationDescription", value.NewDocument(ev.description)))
+	}
+	uuid := ev.UUID
+	if uuid.IsMissing() {
+		uuid = value.NewNull()
+	}
+	ev.Index = index
+	ev.Token = makeToken(e.TS, EventToken, index, uuid, value.NewDocument(value.Doc(identifier...)))
+	return ev
+}

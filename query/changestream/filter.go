@@ -1,0 +1,50 @@
+package changestream
+
+import "strings"
+
+// Filter says what a stream tells of: a collection, a database (Coll is empty), or everything (both are).
+type Filter struct {
+	DB, Coll   string
+	Expanded   bool // showExpandedEvents
+	System     bool // showSystemEvents
+	Migrations bool // showMigrationEvents
+}
+
+// Passes tells whether the stream has the event.
+func (f *Filter) Passes(e *Event) bool {
+	if e.FromMigrate && !f.Migrations || e.expanded && !f.Expanded || e.system && !f.System {
+		return false
+	}
+	switch {
+	case f.DB == "":
+		return e.DB != "admin" && e.DB != "local" && e.DB != "config" && f.shows(e)
+	case e.Type == "rename" && f.Coll != "":
+		return f.is(e.DB, e.Coll) || f.is(e.ToDB, e.ToColl)
+	case e.DB != f.DB:
+		return e.Type == "rename" && e.ToDB == f.DB && f.shows(e)
+	case f.Coll == "" || e.Type == "dropDatabase":
+		return f.shows(e)
+	}
+	return e.Coll == f.Coll
+}
+
+func (f *Filter) is(db, coll string) bool { return db == f.DB && coll == f.Coll }
+
+// shows tells whether a stream on more than one collection has events of that one.
+func (f *Filter) shows(e *Event) bool {
+	return f.System || !strings.HasPrefix(e.Coll, "system.")
+}
+
+// Invalidates tells whether an event that passes ends the stream: what it watches is gone.
+func (f *Filter) Invalidates(e *Event) bool {
+	switch e.Type {
+	case "drop", "rename":
+		return f.Coll != "" && !e.view()
+	case "dropDatabase":
+		return f.DB != ""
+	}
+	return false
+}
+
+// view tells that the event is of a view's definition.
+func (e *Event) view() bool { return strings.HasSuffix(e.op.NS, ".system.views") }

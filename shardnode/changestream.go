@@ -1,0 +1,235 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/streams"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// watches tells whether an aggregate opens a change stream.
+func watches(op *command.Op) bool {
+	it := value.Walk(op.Arg("pipeline").Doc())
+	_, first, ok := it.Next()
+	return ok && first.T == value.Document && !value.Lookup(first.Doc(), "$changeStream").IsMissing()
+}
+
+// runChangeStream opens a change stream: a cursor over the node's feed (package streams) instead of over a snapshot.
+func runChangeStream(n *Node, op *command.Op, dst []byte, ns string, size int64) ([]byte, error) {
+	s, err := n.readSnapshot(op)
+	if err != nil {
+		return dst, err
+	}
+	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
+	now := s.Timestamp()
+	p, err := a.prepareStream()
+	s.Release()
+	if err != nil {
+		return dst, err
+	}
+	op.AdvanceOperationTime(uint64(now))
+	e, err := openEvents(n, p, now)
+	if err != nil {
+		return dst, err
+	}
+	if err := e.stream.CatchUp(op); err != nil {
+		e.Close()
+		return dst, err
+	}
+	c := &cursor{ns: ns, stream: e, tailable: true, awaitData: true}
+	return n.firstBatch(op, dst, c, size, false)
+}
+
+// prepareStream parses the pipeline of a change stream.
+func (a *aggregation) prepareStream() (*agg.Pipeline, error) {
+	if v, err := viewFor(a.snap, a.ns); err != nil {
+		return nil, err
+	} else if v != nil {
+		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", a.ns)
+	}
+	rest, err := a.prepare(a.op.Arg("pipeline"), nil)
+	if err != nil {
+		return nil, err
+	}
+	if level := value.Lookup(a.op.Req.ReadConcern, "level"); level.T == value.String && level.Str() != "majority" && !a.op.Req.ReadByDefault {
+		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage $changeStream cannot run with a readConcern other than 'majority', or in a multi-document transaction. "+
+			"Current readConcern: %s", level.Str())
+	}
+	return rest, nil
+}
+
+// eventStream gives the events of a change stream to its cursor, through the stages behind $changeStream.
+type eventStream struct {
+	n      *Node
+	stream *streams.Stream
+	spec   *agg.ChangeStream
+	form   changestream.Form
+	src    agg.Source
+
+	made, given, before *changestream.Token // of the last event that was made, of the last two that passed the stages
+	id                  []byte              // the _id of the last one made
+}
+
+func openEvents(n *Node, p *agg.Pipeline, now storage.Timestamp) (*eventStream, error) {
+	spec, _ := p.ChangeStream()
+	start := streams.Start{At: now}
+	if spec.HasStartAt {
+		start.At = storage.Timestamp(max(spec.StartAt, 1) - 1)
+	}
+	start.Token, start.After = spec.Token()
+	e := &eventStream{n: n, spec: spec, form: spec.Form()}
+	var err error
+	if e.stream, err = n.cursors.feed.NewStream(spec.Filter(p.Options().NS), start); err != nil {
+		return nil, err
+	}
+	if start.Token != nil && start.Token.Type == changestream.EventToken {
+		e.given = start.Token
+	}
+	if e.src, err = p.BehindStream().Run(eventSource{e}); err != nil {
+		e.stream.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// eventSource makes the events' documents.
+type eventSource struct{ e *eventStream }
+
+// Next implements agg.Source.
+func (s eventSource) Next(ctx context.Context) (agg.Doc, bool, error) {
+	ev, ok, err := s.e.stream.Next(ctx)
+	if err != nil || !ok {
+		return agg.Doc{}, false, err
+	}
+	s.e.made = ev.Token
+	doc := ev.Invalidate
+	if doc == nil {
+		if doc, err = s.e.document(ctx, ev.Event); err != nil {
+			return agg.Doc{}, false, err
+		}
+	}
+	s.e.id = value.Lookup(doc, "_id").Doc()
+	return agg.Doc{Raw: doc}, true, nil
+}
+
+// Close implements agg.Source.
+func (s eventSource) Close() {}
+
+// document is an event with what has to be looked up for it.
+func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]byte, error) {
+	doc := ev.Document(e.form)
+	if !ev.Changes() {
+		return doc, nil
+	}
+	var more []byte
+	if ev.Type == "update" && e.spec.FullDocument == "updateLookup" {
+		full, err := e.lookUp(ctx, ev)
+		if err != nil {
+			return nil, err
+		}
+		more = value.Append(more, "fullDocument", full)
+	}
+	if more == nil {
+		return doc, nil
+	}
+	return value.End(append(append(make([]byte, 0, len(doc)+len(more)), doc[:len(doc)-1]...), more...), 0), nil
+}
+
+// lookUp is the document of an update as it is now; null where it is gone.
+func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value.Value, error) {
+	id, ok := catalog.UUIDFrom(ev.UUID)
+	if !ok {
+		return value.NewNull(), nil
+	}
+	s := e.n.Engine.MajoritySnapshot()
+	defer s.Release()
+	c := s.Catalog().LookupUUID(id)
+	if c == nil {
+		return value.NewNull(), nil
+	}
+	_, doc, ok, err := s.FindByID(c, value.Lookup(ev.Key, "_id"))
+	if err != nil || !ok {
+		return value.NewNull(), err
+	}
+	return value.NewDocument(append([]byte(nil), doc...)), nil
+}
+
+// NextDoc implements docStream.
+func (e *eventStream) NextDoc(op *command.Op) ([]byte, bool, error) {
+	d, ok, err := e.src.Next(op)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if id := value.Lookup(d.Raw, "_id"); id.T != value.Document || !sameToken(id.Doc(), e.id) {
+		shown := "missing"
+		if !id.IsMissing() {
+			shown = value.Show(id)
+		}
+		return nil, false, mongoerr.Newf(mongoerr.ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. "+
+			"Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. "+
+			"Expected: %s but found: %s", value.Show(value.NewDocument(e.id)), shown).WithLabel(mongoerr.LabelNonResumableStream)
+	}
+	e.before, e.given = e.given, e.made
+	return d.Raw, true, nil
+}
+
+// sameToken compares the _id of an event with the one that it was made with; of a split event only the fragment differs.
+func sameToken(a, b []byte) bool { return string(a) == string(b) }
+
+// Stop implements docStream. What the stream holds is bounded.
+func (e *eventStream) Stop() {}
+
+// Close implements docStream.
+func (e *eventStream) Close() {
+	e.src.Close()
+	e.stream.Close()
+}
+
+// postBatch is the token that a change stream can be resumed after what its cursor has given so far; nil for other cursors.
+func postBatch(c *cursor) []byte {
+	e, ok := c.stream.(*eventStream)
+	if !ok {
+		return nil
+	}
+	given, done := e.given, uint64(e.stream.Done())
+	if c.pending != nil {
+		given = e.before
+		if given == nil {
+			done = e.given.ClusterTime - 1
+		}
+	}
+	if given != nil && (given.ClusterTime >= done || c.pending != nil) {
+		return given.Document()
+	}
+	return changestream.MarkAt(done + 1).Document()
+}
+
+// await waits for events that pass the stages, for the getMore's maxTimeMS or a second.
+func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (out []byte, count int64, done bool, err error) {
+	wait := time.Second
+	if op.Req.MaxTimeMS > 0 {
+		wait = time.Duration(op.Req.MaxTimeMS) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(op, wait)
+	defer cancel()
+	for !e.stream.Ended() {
+		werr := e.stream.Wait(ctx)
+		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 {
+			return dst, count, done, err
+		}
+		if werr != nil {
+			if ctx.Err() == nil {
+				return dst, 0, true, werr
+			}
+			return dst, 0, true, op.CheckNow()
+		}
+	}
+	return dst, 0, true, nil
+}

@@ -1,0 +1,170 @@
+package shardnode
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// watch is a change stream under test.
+type watch struct {
+	n     *testNode
+	db    string
+	coll  string
+	id    int64
+	token bson.M // postBatchResumeToken of the newest batch
+}
+
+// plain turns documents into maps, at every depth.
+func plain(v any) any {
+	switch v := v.(type) {
+	case bson.D:
+		m := bson.M{}
+		for _, e := range v {
+			m[e.Key] = plain(e.Value)
+		}
+		return m
+	case bson.M:
+		for k := range v {
+			v[k] = plain(v[k])
+		}
+	case bson.A:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	}
+	return v
+}
+
+// openWatch opens a stream on a collection; "" stands for the database.
+func (n *testNode) openWatch(db, coll, spec string, stages ...string) (*watch, bson.A) {
+	n.t.Helper()
+	target := fmt.Sprintf("%q", coll)
+	if coll == "" {
+		target, coll = "1", "$cmd.aggregate"
+	}
+	pipeline := strings.Join(append([]string{`{"$changeStream": ` + spec + `}`}, stages...), ",")
+	c := plain(n.ok(db, fmt.Sprintf(`{"aggregate": %s, "pipeline": [%s], "cursor": {}}`, target, pipeline))["cursor"]).(bson.M)
+	w := &watch{n: n, db: db, coll: coll, id: c["id"].(int64)}
+	w.token, _ = c["postBatchResumeToken"].(bson.M)
+	return w, c["firstBatch"].(bson.A)
+}
+
+func (w *watch) more(ms int) bson.A {
+	w.n.t.Helper()
+	c := plain(w.n.ok(w.db, fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": %q, "maxTimeMS": %d}`, w.id, w.coll, ms))["cursor"]).(bson.M)
+	w.id, w.token = c["id"].(int64), c["postBatchResumeToken"].(bson.M)
+	return c["nextBatch"].(bson.A)
+}
+
+// types are the kinds of events in a batch.
+func types(batch bson.A) string {
+	var out []string
+	for _, e := range batch {
+		out = append(out, e.(bson.M)["operationType"].(string))
+	}
+	return strings.Join(out, " ")
+}
+
+// all reads the stream until it has n events or nothing more comes.
+func (w *watch) all(n int) bson.A {
+	w.n.t.Helper()
+	var out bson.A
+	for len(out) < n && w.id != 0 {
+		b := w.more(5000)
+		if len(b) == 0 {
+			break
+		}
+		out = append(out, b...)
+	}
+	return out
+}
+
+func TestChangeStreamTellsOfChanges(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 0}]}`)
+	w, first := n.openWatch("db", "c", `{"fullDocument": "updateLookup"}`)
+	if len(first) != 0 {
+		t.Fatalf("a stream that begins now has %v", first)
+	}
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "l": [1, 2, 3, 4, 5, 6, 7, 8, 9]}]}`)
+	n.ok("db", `{"insert": "other", "documents": [{"_id": 1}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"b.c": 1}, "$unset": {"a": 1}}}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": [{"$set": {"l": {"$slice": ["$l", 3]}}}]}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"z": 1}}]}`)
+	n.ok("db", `{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`)
+	n.ok("db", `{"drop": "c"}`)
+	got := w.all(7)
+	if s := types(got); s != "insert update update replace delete drop invalidate" {
+		t.Fatalf("the events are %s", s)
+	}
+	if w.id != 0 {
+		t.Error("the cursor stays open behind its invalidate")
+	}
+	insert, update, cut, replace := got[0].(bson.M), got[1].(bson.M), got[2].(bson.M), got[3].(bson.M)
+	want := func(name string, got, want any) {
+		t.Helper()
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	want("ns", insert["ns"], bson.M{"db": "db", "coll": "c"})
+	want("documentKey", insert["documentKey"], bson.M{"_id": int32(1)})
+	want("updateDescription", update["updateDescription"], bson.M{"updatedFields": bson.M{"b": bson.M{"c": int32(1)}}, "removedFields": bson.A{"a"}, "truncatedArrays": bson.A{}})
+	want("fullDocument of an update whose document is gone", update["fullDocument"], nil)
+	want("truncatedArrays", cut["updateDescription"].(bson.M)["truncatedArrays"], bson.A{bson.M{"field": "l", "newSize": int32(3)}})
+	want("fullDocument of a replacement", replace["fullDocument"], bson.M{"_id": int32(1), "z": int32(1)})
+	for _, e := range got {
+		if _, ok := e.(bson.M)["wallTime"].(bson.DateTime); !ok {
+			t.Errorf("%v has no wallTime", e)
+		}
+	}
+}
+
+// Whatever event a stream is resumed after, the events behind it come once each, and the tokens order as they do.
+func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("db", `{"create": "c"}`)
+	w, _ := n.openWatch("db", "c", `{}`)
+	begin := w.token
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2.5}, {"_id": "three"}]}`)
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 4}, {"_id": 5}], "lsid": {"id": {"$uuid": "11111111-1111-4111-8111-111111111111"}}, "txnNumber": {"$numberLong": "1"}, "startTransaction": true, "autocommit": false}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}], "lsid": {"id": {"$uuid": "11111111-1111-4111-8111-111111111111"}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`)
+	n.ok("admin", `{"commitTransaction": 1, "lsid": {"id": {"$uuid": "11111111-1111-4111-8111-111111111111"}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`)
+	n.ok("db", `{"delete": "c", "deletes": [{"q": {"_id": 4}, "limit": 1}]}`)
+	n.ok("db", `{"drop": "c"}`)
+	all := w.all(9)
+	if s := types(all); s != "insert insert insert insert insert update delete drop invalidate" {
+		t.Fatalf("the events are %s", s)
+	}
+	if e := all[4].(bson.M); e["txnNumber"] != int64(1) || e["lsid"] == nil {
+		t.Errorf("an event of a transaction is %v", e)
+	}
+	last := begin["_data"].(string)
+	for i, e := range all {
+		token := e.(bson.M)["_id"].(bson.M)["_data"].(string)
+		if token <= last {
+			t.Errorf("the token of event %d, %s, does not sort behind %s", i, token, last)
+		}
+		last = token
+		for _, option := range []string{"resumeAfter", "startAfter"} {
+			if i == len(all)-1 && option == "resumeAfter" {
+				continue
+			}
+			_, rest := n.openWatch("db", "c", fmt.Sprintf(`{%q: {"_data": %q}}`, option, token))
+			if !reflect.DeepEqual(rest, all[i+1:]) {
+				t.Errorf("%s event %d gives %v", option, i, types(rest))
+			}
+		}
+	}
+	if code := n.code("db", fmt.Sprintf(`{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}}}], "cursor": {}}`, last)); code != 260 {
+		t.Errorf("resumeAfter an invalidate: %d", code)
+	}
+	_, rest := n.openWatch("db", "c", fmt.Sprintf(`{"startAfter": {"_data": %q}}`, begin["_data"]))
+	if !reflect.DeepEqual(rest, all) {
+		t.Errorf("from the token of the empty first batch: %v", types(rest))
+	}
+}

@@ -1,0 +1,371 @@
+package streams
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// item is what one entry of the oplog tells streams.
+type item struct {
+	ts     storage.Timestamp
+	events []*changestream.Event
+	last   *changestream.Entry // of a transaction of several entries: that which commits it
+	size   int
+}
+
+// window is a part of the oplog that is decoded.
+type window struct {
+	items      []item
+	from, upTo storage.Timestamp
+	size       int
+}
+
+// maxWindow is what the decoded entries of the oplog may take together, before the older half of them goes.
+const maxWindow = 32 << 20
+
+// after are the items behind a time; ok is false where some of them are not in the window.
+func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
+	if ts < w.from {
+		return nil, false
+	}
+	lo, hi := 0, len(w.items)
+	for lo < hi {
+		if mid := (lo + hi) / 2; w.items[mid].ts > ts {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return w.items[lo:], true
+}
+
+// add is the window with more items; the old one stays as it is.
+func (w *window) add(items []item, upTo storage.Timestamp) *window {
+	next := &window{items: append(w.items, items...), from: w.from, upTo: upTo, size: w.size}
+	for i := range items {
+		next.size += items[i].size
+	}
+	if next.size <= maxWindow {
+		return next
+	}
+	cut := 0
+	for ; cut < len(next.items) && next.size > maxWindow/2; cut++ {
+		next.size -= next.items[cut].size
+	}
+	next.from = next.items[cut-1].ts
+	next.items = append([]item(nil), next.items[cut:]...)
+	return next
+}
+
+// Feed is a node's reader of the oplog.
+type Feed struct {
+	engine *storage.Engine
+	now    atomic.Pointer[window]
+
+	mu struct {
+		sync.Mutex
+		streams int
+		stop    context.CancelFunc // of the reader; nil while there is none
+		waiting map[string]chan struct{}
+		failed  error // why the reader ended
+	}
+	readers sync.WaitGroup
+
+	decoded atomic.Int64 // entries that the reader decoded
+}
+
+// NewFeed is the feed of an engine's oplog. Nothing is read while no stream is open.
+func NewFeed(e *storage.Engine) *Feed {
+	f := &Feed{engine: e}
+	f.mu.waiting = map[string]chan struct{}{}
+	return f
+}
+
+// Decoded counts the entries of the oplog that were decoded for all streams together.
+func (f *Feed) Decoded() int64 { return f.decoded.Load() }
+
+// Open counts the streams that are open.
+func (f *Feed) Open() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.streams
+}
+
+// Close waits for the reader to end; all streams have been closed.
+func (f *Feed) Close() { f.readers.Wait() }
+
+// enter counts one more stream, and has the reader started.
+func (f *Feed) enter() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.streams++
+	if f.mu.stop != nil {
+		return
+	}
+	s := f.engine.MajoritySnapshot()
+	at := s.Timestamp()
+	s.Release()
+	f.now.Store(&window{from: at, upTo: at})
+	ctx, cancel := context.WithCancel(context.Background())
+	f.mu.stop, f.mu.failed = cancel, nil
+	f.readers.Add(1)
+	go func() {
+		defer f.readers.Done()
+		f.follow(ctx)
+	}()
+}
+
+func (f *Feed) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.streams--; f.mu.streams == 0 {
+		f.mu.stop()
+		f.mu.stop = nil
+	}
+}
+
+// follow reads what becomes visible until ctx ends.
+func (f *Feed) follow(ctx context.Context) {
+	for {
+		w := f.now.Load()
+		_, err := f.engine.WaitVisible(ctx, w.upTo)
+		if err == nil && f.engine.Durable() < f.engine.Visible() {
+			err = f.engine.Sync(ctx) // a set of one member: its disk is the majority
+		}
+		var items []item
+		var upTo storage.Timestamp
+		if err == nil {
+			items, upTo, err = f.read(w.upTo, storage.MaxTimestamp, maxWindow)
+			f.decoded.Add(int64(len(items)))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !f.publish(ctx, w, items, upTo, err) {
+			return
+		}
+	}
+}
+
+// publish shows the streams what was read and wakes those that it concerns; false where the reader has been replaced or
+// cannot go on.
+func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storage.Timestamp, err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	if err != nil {
+		f.mu.failed = err
+		for k := range f.mu.waiting {
+			f.wake(k)
+		}
+		return false
+	}
+	if upTo > w.upTo {
+		f.now.Store(w.add(items, upTo))
+	}
+	for i := range items {
+		if items[i].last != nil {
+			for k := range f.mu.waiting {
+				f.wake(k)
+			}
+			return true
+		}
+		for _, ev := range items[i].events {
+			f.announce(ev)
+		}
+	}
+	return true
+}
+
+// announce wakes the streams that may have the event. f.mu is held.
+func (f *Feed) announce(ev *changestream.Event) {
+	f.wake("")
+	f.wake(ev.DB)
+	f.wake(ev.DB + "." + ev.Coll)
+	switch ev.Type {
+	case "rename":
+		f.wake(ev.ToDB)
+		f.wake(ev.ToDB + "." + ev.ToColl)
+	case "dropDatabase":
+		for k := range f.mu.waiting {
+			if strings.HasPrefix(k, ev.DB+".") {
+				f.wake(k)
+			}
+		}
+	}
+}
+
+func (f *Feed) wake(key string) {
+	if ch := f.mu.waiting[key]; ch != nil {
+		close(ch)
+		delete(f.mu.waiting, key)
+	}
+}
+
+// wait returns when an entry later than seen may concern the key, or ctx ends.
+func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) error {
+	f.mu.Lock()
+	if err := f.mu.failed; err != nil {
+		f.mu.Unlock()
+		return err
+	}
+	if f.now.Load().upTo > seen {
+		f.mu.Unlock()
+		return nil
+	}
+	ch := f.mu.waiting[key]
+	if ch == nil {
+		ch = make(chan struct{})
+		f.mu.waiting[key] = ch
+	}
+	f.mu.Unlock()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// caughtUp waits until the window reaches a time that is visible.
+func (f *Feed) caughtUp(ctx context.Context, ts storage.Timestamp) error {
+	for f.now.Load().upTo < ts {
+		short, cancel := context.WithTimeout(ctx, caughtUpStep)
+		err := f.wait(short, "", f.now.Load().upTo)
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+		f.mu.Lock()
+		failed := f.mu.failed
+		f.mu.Unlock()
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+// oplog is the log as a snapshot has it.
+func oplogOf(s *storage.Snapshot) (records *storage.RecordCursor, from func(ts storage.Timestamp)) {
+	records = s.Scan(s.Catalog().Lookup(storage.OplogNS), storage.ScanOptions{})
+	return records, func(ts storage.Timestamp) { records.SeekTo(storage.NewRecordID(int64(ts))) }
+}
+
+// read decodes the entries in (after, to], until they take about limit bytes. upTo is how far it came.
+func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo storage.Timestamp, err error) {
+	s := f.engine.MajoritySnapshot()
+	defer s.Release()
+	to = min(to, s.Timestamp())
+	if after >= to {
+		return nil, after, nil
+	}
+	records, seek := oplogOf(s)
+	defer records.Close()
+	seek(after + 1)
+	for size := 0; records.Next(); {
+		doc := records.Doc()
+		ts, _ := records.RecordID().Int64()
+		if storage.Timestamp(ts) > to {
+			return items, to, nil
+		}
+		if it := decode(doc); it != nil {
+			it.ts = storage.Timestamp(ts)
+			items = append(items, *it)
+			if size += it.size; size > limit {
+				return items, it.ts, nil
+			}
+		}
+	}
+	if err := records.Err(); err != nil {
+		return nil, 0, err
+	}
+	return items, to, nil
+}
+
+// decode makes the events of an entry; nil where it has none.
+func decode(doc []byte) *item {
+	e := changestream.ParseEntry(append([]byte(nil), doc...))
+	it := &item{size: 2*len(doc) + 512}
+	if e.Continues() {
+		it.last = e
+		return it
+	}
+	if it.events = e.Events(); len(it.events) == 0 {
+		return nil
+	}
+	return it
+}
+
+// HistoryLost is the error of a stream whose entries of the oplog are gone.
+func HistoryLost(at storage.Timestamp) error {
+	return mongoerr.New(mongoerr.ChangeStreamHistoryLost, "Executor error during aggregate command :: caused by :: Resume of change stream was not possible, as the resume point may no longer be in the oplog.").
+		WithLabel(mongoerr.LabelNonResumableStream)
+}
+
+// transaction gives the events of a transaction of several entries, one entry at a time.
+type transaction struct {
+	last  *changestream.Entry
+	parts []storage.Timestamp // whose operations are still to come, the next one last
+	index int
+}
+
+func (f *Feed) transaction(last *changestream.Entry) (*transaction, error) {
+	t := &transaction{last: last}
+	s := f.engine.Snapshot()
+	defer s.Release()
+	if !last.Commits() {
+		t.parts = append(t.parts, storage.Timestamp(last.TS))
+	}
+	for prev := last.Prev; prev != 0; {
+		e, err := entryAt(s, storage.Timestamp(prev))
+		if err != nil {
+			return nil, err
+		}
+		if e == nil {
+			return nil, HistoryLost(storage.Timestamp(prev))
+		}
+		if !e.Waits() || e.Number != last.Number {
+			break
+		}
+		t.parts = append(t.parts, storage.Timestamp(prev))
+		prev = e.Prev
+	}
+	return t, nil
+}
+
+func entryAt(s *storage.Snapshot, ts storage.Timestamp) (*changestream.Entry, error) {
+	doc, ok, err := s.Get(s.Catalog().Lookup(storage.OplogNS), storage.NewRecordID(int64(ts)))
+	if err != nil || !ok {
+		return nil, err
+	}
+	return changestream.ParseEntry(append([]byte(nil), doc...)), nil
+}
+
+// more are the events of the next entry; ok is false behind the last one.
+func (f *Feed) more(t *transaction) (events []*changestream.Event, ok bool, err error) {
+	n := len(t.parts)
+	if n == 0 {
+		return nil, false, nil
+	}
+	s := f.engine.Snapshot()
+	defer s.Release()
+	e, err := entryAt(s, t.parts[n-1])
+	if err != nil {
+		return nil, false, err
+	}
+	if e == nil {
+		return nil, false, HistoryLost(t.parts[n-1])
+	}
+	t.parts = t.parts[:n-1]
+	events, t.index = t.last.Operations(e.ApplyOps(), t.index)
+	return events, true, nil
+}

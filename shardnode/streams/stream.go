@@ -1,0 +1,243 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+const caughtUpStep = 10 * time.Millisecond
+
+// Start says where a stream begins.
+type Start struct {
+	At    storage.Timestamp   // behind it; ignored with a token
+	Token *changestream.Token // the event to go on after; nil for none
+	After bool                // the token was given as startAfter
+}
+
+// Stream is a position in the feed, with the events that pass a filter. One goroutine uses it at a time.
+type Stream struct {
+	feed   *Feed
+	filter changestream.Filter
+	key    string // what wakes it
+
+	done   storage.Timestamp // everything up to here has been given or passed over
+	items  []item            // what comes next, behind done
+	reach  storage.Timestamp // where done gets once items are used up
+	events []*changestream.Event
+	txn    *transaction
+	resume *changestream.Token // to be found yet; nil once it was
+	ending *changestream.Event // whose invalidate is next
+	ended  bool
+}
+
+// Event is what a stream gives: an event, or its own invalidate.
+type Event struct {
+	*changestream.Event
+	Token      *changestream.Token
+	Invalidate []byte // the document of an invalidate, nil for other events
+}
+
+// NewStream opens a stream.
+func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, error) {
+	s := &Stream{feed: f, filter: filter, done: start.At}
+	switch {
+	case filter.Coll != "":
+		s.key = filter.DB + "." + filter.Coll
+	default:
+		s.key = filter.DB
+	}
+	if t := start.Token; t != nil {
+		if t.FromInvalidate && !start.After {
+			return nil, mongoerr.New(mongoerr.InvalidResumeToken, "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.")
+		}
+		s.done = storage.Timestamp(t.ClusterTime) - 1
+		if t.ClusterTime == 0 {
+			s.done = 0
+		}
+		if t.Type == changestream.EventToken {
+			s.resume = t.Before()
+		}
+	}
+	f.enter()
+	if err := s.checkHistory(); err != nil {
+		f.leave()
+		return nil, err
+	}
+	return s, nil
+}
+
+// checkHistory is an error where entries behind the stream's position are gone.
+func (s *Stream) checkHistory() error {
+	if w := s.feed.now.Load(); s.done >= w.from {
+		return nil
+	}
+	cut, err := s.feed.engine.OplogCut()
+	if err == nil && s.done < cut {
+		err = HistoryLost(s.done)
+	}
+	return err
+}
+
+// Close ends the stream.
+func (s *Stream) Close() {
+	if s.feed != nil {
+		s.feed.leave()
+		s.feed = nil
+	}
+}
+
+// Ended tells that the stream gave its invalidate: nothing follows.
+func (s *Stream) Ended() bool { return s.ended }
+
+// Done is the time up to which the stream has given everything.
+func (s *Stream) Done() storage.Timestamp { return s.done }
+
+// scanLimit bounds what a stream behind the window decodes for itself at a time.
+const scanLimit = 1 << 20
+
+// Next gives the stream's next event; ok is false where there is none yet.
+func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
+	for {
+		if s.ending != nil {
+			t, doc := s.ending.Invalidate()
+			ev = Event{s.ending, t, doc}
+			s.ending, s.ended = nil, true
+			return ev, true, nil
+		}
+		if s.ended {
+			return ev, false, nil
+		}
+		for len(s.events) > 0 {
+			e := s.events[0]
+			s.events = s.events[1:]
+			if pass, err := s.passes(e); err != nil || pass {
+				return Event{e, e.Token, nil}, err == nil, err
+			}
+			if s.ending != nil {
+				break
+			}
+		}
+		if s.ending != nil {
+			continue
+		}
+		if more, err := s.advance(ctx); err != nil || !more {
+			return ev, false, err
+		}
+	}
+}
+
+// passes tells whether the stream gives an event: it passes the filter, and stands behind the one resumed after.
+func (s *Stream) passes(e *changestream.Event) (bool, error) {
+	if !s.filter.Passes(e) {
+		return false, s.missed(e)
+	}
+	if s.resume == nil {
+		if s.filter.Invalidates(e) {
+			s.ending = e
+		}
+		return true, nil
+	}
+	t := s.resume
+	if t.FromInvalidate {
+		if inv := e.Token.Invalidate(); inv.Compare(t) == 0 {
+			s.resume = nil
+			return false, nil
+		}
+	}
+	switch c := e.Token.Compare(t); {
+	case c == 0:
+		s.resume = nil
+		if s.filter.Invalidates(e) {
+			s.ending = e
+		}
+		return false, nil
+	case c < 0:
+		return false, nil
+	}
+	return false, tokenNotFound(t)
+}
+
+// missed is an error where an event that the stream does not have shows that the token's event cannot come any more.
+func (s *Stream) missed(e *changestream.Event) error {
+	if s.resume == nil || e.ClusterTime() <= s.resume.ClusterTime {
+		return nil
+	}
+	return tokenNotFound(s.resume)
+}
+
+func tokenNotFound(t *changestream.Token) error {
+	return mongoerr.Newf(mongoerr.ChangeStreamFatalError, "cannot resume stream; the resume token was not found. %s", t.Data()).
+		WithLabel(mongoerr.LabelNonResumableStream)
+}
+
+// advance gets the events of the next item; false where nothing more is known of yet.
+func (s *Stream) advance(ctx context.Context) (bool, error) {
+	if s.txn != nil {
+		events, ok, err := s.feed.more(s.txn)
+		if err != nil {
+			return false, err
+		}
+		if s.events = events; !ok {
+			s.done, s.txn = storage.Timestamp(s.txn.last.TS), nil
+		}
+		return true, nil
+	}
+	if len(s.items) == 0 {
+		if more, err := s.fetch(); err != nil || !more {
+			return false, err
+		}
+		if len(s.items) == 0 {
+			return true, nil
+		}
+	}
+	it := s.items[0]
+	s.items = s.items[1:]
+	if it.last != nil {
+		var err error
+		s.txn, err = s.feed.transaction(it.last)
+		return true, err
+	}
+	s.events, s.done = it.events, it.ts
+	return true, nil
+}
+
+// fetch gets items behind the stream's position: of the window, or of the oplog where the window begins later.
+func (s *Stream) fetch() (more bool, err error) {
+	if s.reach > s.done {
+		s.done = s.reach
+	}
+	w := s.feed.now.Load()
+	if s.done >= w.upTo {
+		return false, nil
+	}
+	if items, ok := w.after(s.done); ok {
+		s.items, s.reach = items, w.upTo
+		return true, nil
+	}
+	items, upTo, err := s.feed.read(s.done, w.upTo, scanLimit)
+	if err == nil {
+		err = s.checkHistory()
+	}
+	if err != nil {
+		return false, err
+	}
+	s.items, s.reach = items, upTo
+	return true, nil
+}
+
+// Wait returns once there may be something new for the stream, or ctx ends.
+func (s *Stream) Wait(ctx context.Context) error { return s.feed.wait(ctx, s.key, s.feedSeen()) }
+
+func (s *Stream) feedSeen() storage.Timestamp { return max(s.done, s.reach) }
+
+// CatchUp waits until the feed has what is visible now, so that a stream gives at once what was committed before.
+func (s *Stream) CatchUp(ctx context.Context) error {
+	snap := s.feed.engine.MajoritySnapshot()
+	at := snap.Timestamp()
+	snap.Release()
+	return s.feed.caughtUp(ctx, at)
+}
