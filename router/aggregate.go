@@ -60,6 +60,9 @@ func (r *Router) aggregateIn(op *command.Op, coll string, dst []byte) ([]byte, e
 			return r.aggregateSelf(op, a, docs, dst)
 		}
 	}
+	if watchesChanges(a.pipeline) && !op.Bool("explain") {
+		return r.openWatch(op, a, dst)
+	}
 	a.scan(a.pipeline, op.DB())
 	if len(a.writes) > 0 {
 		op.Req.ReadPreference = nil

@@ -48,7 +48,8 @@ type mergeCursor struct {
 	started bool
 	pending []byte // a document that did not fit the last batch
 	shape   func(doc []byte) ([]byte, error)
-	source  agg.Source // in place of remotes: the merging half of a pipeline
+	source  agg.Source  // in place of remotes: the merging half of a pipeline
+	watch   *watchMerge // in place of both: a change stream
 }
 
 // keyer appends to dst what a document is compared by.
@@ -147,6 +148,10 @@ func closeRemotes(ctx context.Context, remotes []*remote) {
 }
 
 func (c *mergeCursor) close(ctx context.Context, _ *Router) {
+	if c.watch != nil {
+		c.watch.close()
+		return
+	}
 	if c.source != nil {
 		c.source.Close()
 		return
@@ -206,6 +211,9 @@ func (c *mergeCursor) start(ctx context.Context) error {
 
 // next gives the next document; it borrows from the shard's reply until the next call.
 func (c *mergeCursor) next(ctx context.Context) ([]byte, bool, error) {
+	if c.watch != nil {
+		return c.watch.next(ctx)
+	}
 	if c.source != nil {
 		d, ok, err := c.source.Next(ctx)
 		return d.Raw, ok, err
@@ -303,7 +311,7 @@ func (c *mergeCursor) fill(op *command.Op, dst []byte, size int64) (out []byte, 
 
 // exhausted says that nothing can follow, so that the last batch can close the cursor.
 func (c *mergeCursor) exhausted() bool {
-	if c.source != nil || c.pending != nil {
+	if c.source != nil || c.watch != nil || c.pending != nil {
 		return false
 	}
 	if c.limit < 0 {
@@ -347,6 +355,9 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
 	if ns := op.Req.NS(op.Req.Str("collection")); ns != c.ns {
 		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
+	}
+	if c.merge.watch != nil {
+		return r.getMoreWatch(op, c, dst)
 	}
 	if op.Req.MaxTimeMS > 0 {
 		return dst, mongoerr.New(mongoerr.BadValue, "maxTimeMS can only be used with getMore for tailable, awaitData cursors")

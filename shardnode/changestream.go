@@ -43,6 +43,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, ns string, size int64)
 		e.Close()
 		return dst, err
 	}
+	e.merged = op.Bool("fromRouter") && (op.Client.InProcess || op.Client.Internal)
 	c := &cursor{ns: ns, stream: e, tailable: true, awaitData: true}
 	return n.firstBatch(op, dst, c, size, false)
 }
@@ -72,6 +73,8 @@ type eventStream struct {
 	spec   *agg.ChangeStream
 	form   changestream.Form
 	src    agg.Source
+	merged bool              // by a router, which has the stream tell where it is when others wait for it
+	told   storage.Timestamp // where the last reply said that the stream is
 
 	made, given, before *changestream.Token // of the last event that was made, of the last two that passed the stages
 	id                  []byte              // the _id of the last one made
@@ -167,21 +170,12 @@ func (e *eventStream) NextDoc(op *command.Op) ([]byte, bool, error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	if id := value.Lookup(d.Raw, "_id"); id.T != value.Document || !sameToken(id.Doc(), e.id) {
-		shown := "missing"
-		if !id.IsMissing() {
-			shown = value.Show(id)
-		}
-		return nil, false, mongoerr.Newf(mongoerr.ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. "+
-			"Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. "+
-			"Expected: %s but found: %s", value.Show(value.NewDocument(e.id)), shown).WithLabel(mongoerr.LabelNonResumableStream)
+	if err := changestream.CheckID(d.Raw, e.id); err != nil {
+		return nil, false, err
 	}
 	e.before, e.given = e.given, e.made
 	return d.Raw, true, nil
 }
-
-// sameToken compares the _id of an event with the one that it was made with; of a split event only the fragment differs.
-func sameToken(a, b []byte) bool { return string(a) == string(b) }
 
 // Stop implements docStream. What the stream holds is bounded.
 func (e *eventStream) Stop() {}
@@ -199,6 +193,7 @@ func postBatch(c *cursor) []byte {
 		return nil
 	}
 	given, done := e.given, uint64(e.stream.Done())
+	e.told = e.stream.Done()
 	if c.pending != nil {
 		given = e.before
 		if given == nil {
@@ -219,9 +214,9 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 	}
 	ctx, cancel := context.WithTimeout(op, wait)
 	defer cancel()
-	for !e.stream.Ended() {
-		werr := e.stream.Wait(ctx)
-		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 {
+	for !e.stream.Ended() && !(e.merged && e.stream.NotedSince(e.told)) {
+		moved, werr := e.stream.Wait(ctx)
+		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 || moved && e.merged {
 			return dst, count, done, err
 		}
 		if werr != nil {

@@ -193,7 +193,7 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 	if err != nil {
 		return 0, nil, err
 	}
-	info := storage.OpInfo{StmtID: -1}
+	info := storage.OpInfo{StmtID: -1, Key: w.documentKey(ns)}
 	if w.op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(stmt)
 	}

@@ -336,7 +336,7 @@ func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []
 			if len(gone) == 0 {
 				continue
 			}
-			if err := w.replaceBucket(u, t, rid, old, kept, w.info(nil)); err != nil {
+			if err := w.replaceBucket(u, t, rid, old, kept, w.info("", nil)); err != nil {
 				return err
 			}
 			removed = append(removed, gone...)

@@ -357,7 +357,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		}
 	}
 	if st.u.IsMissing() {
-		if err := u.Delete(q.Coll, rid, doc, w.imageInfo(nil)); err != nil {
+		if err := u.Delete(q.Coll, rid, doc, w.imageInfo(q.NS, nil)); err != nil {
 			return false, err
 		}
 		r.deleted++
@@ -395,7 +395,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 	if err := w.checkOwner(q, st, doc, next); err != nil {
 		return false, err
 	}
-	if err := u.Update(q.Coll, rid, doc, next, w.imageInfo(oplogUpdate(st.upd, doc, next))); err != nil {
+	if err := u.Update(q.Coll, rid, doc, next, w.imageInfo(q.NS, oplogUpdate(st.upd, doc, next))); err != nil {
 		return false, err
 	}
 	r.modified++
@@ -419,8 +419,8 @@ func positional(q *exec.Query, st *statement, ctx *update.Context) error {
 }
 
 // info is what a write tells the oplog.
-func (w *writeOp) info(o []byte) storage.OpInfo {
-	info := storage.OpInfo{O: o, StmtID: -1}
+func (w *writeOp) info(ns string, o []byte) storage.OpInfo {
+	info := storage.OpInfo{O: o, StmtID: -1, Key: w.documentKey(ns)}
 	if w.op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(int(w.stmt))
 	}
@@ -428,21 +428,30 @@ func (w *writeOp) info(o []byte) storage.OpInfo {
 }
 
 // imageInfo is info for a write of whose documents one is kept for retries.
-func (w *writeOp) imageInfo(o []byte) storage.OpInfo {
-	info := w.info(o)
+func (w *writeOp) imageInfo(ns string, o []byte) storage.OpInfo {
+	info := w.info(ns, o)
 	if w.imageKind != "" && w.session != nil {
 		info.Extra = value.Doc(value.F("needsRetryImage", value.NewString(w.imageKind)))
 	}
 	return info
 }
 
-// oplogUpdate is the `o` of an update's entry: a delta where that is shorter, nil for the whole new document.
+// documentKey makes the keys that the oplog names documents of a sharded collection by; nil where that is the _id alone.
+func (w *writeOp) documentKey(ns string) func(doc []byte) []byte {
+	if s := w.n.Sharding(); s != nil && w.op.Req.ShardVersion != nil {
+		return s.DocumentKey(w.op, ns)
+	}
+	return nil
+}
+
+// oplogUpdate is the `o` of an update's entry: nil for the whole new document. What operators change is told as a delta,
+// however long; what a pipeline makes, only where that is shorter.
 func oplogUpdate(u *update.Update, old, next []byte) []byte {
 	if u.IsReplacement() {
 		return nil
 	}
 	diff, ok := update.Diff(old, next)
-	if !ok {
+	if !ok && u.IsPipeline() {
 		return nil
 	}
 	return value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
@@ -478,7 +487,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err := w.checkUpsert(ns, doc); err != nil {
 		return r, err
 	}
-	if _, err := u.Insert(c, doc, w.info(nil)); err != nil {
+	if _, err := u.Insert(c, doc, w.info(c.NS, nil)); err != nil {
 		return r, err
 	}
 	if st.onWrite != nil {

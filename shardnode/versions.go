@@ -219,6 +219,8 @@ type Sharding interface {
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
 	// CheckUpsert refuses a new document that belongs to another shard.
 	CheckUpsert(op *command.Op, ns string, doc []byte) error
+	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil where that is the _id alone.
+	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
 }
 
 // Sharding is the node's place in a cluster; nil on a node that is no shard.

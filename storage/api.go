@@ -86,10 +86,20 @@ type OpInfo struct {
 	O []byte
 	// O2 is the document key of an update (nil: {_id}).
 	O2 []byte
+	// Key makes the document key of the document as it was before the write, for where O or O2 do not give it; nil for {_id}.
+	Key func(doc []byte) []byte
 	// StmtID is the statement's number within a retryable write; -1 where there is none. See UnitOfWork.SetSession.
 	StmtID int32
 	// Extra holds more fields of the entry, as a raw document (needsRetryImage, preImageOpTime, destinedRecipient…).
 	Extra []byte
+}
+
+// key is a document's key.
+func (i *OpInfo) key(doc []byte) []byte {
+	if i.Key != nil {
+		return i.Key(doc)
+	}
+	return idDocument(doc)
 }
 
 // NoInfo is OpInfo for writes outside sessions.

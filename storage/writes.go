@@ -103,7 +103,11 @@ func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (Re
 	}
 	u.addDelta(c.Ident, c.Counters, 1, int64(len(doc)))
 	if c.Replicated {
-		u.logEntry(&OplogEntry{Op: 'i', NS: c.NS, UUID: c.UUID, O: doc, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra})
+		e := &OplogEntry{Op: 'i', NS: c.NS, UUID: c.UUID, O: doc, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
+		if e.O2 == nil && info.Key != nil {
+			e.O2 = info.Key(doc)
+		}
+		u.logEntry(e)
 	}
 	if c.Capped {
 		return rid, u.trimCapped(c)
@@ -372,7 +376,7 @@ func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc 
 			e.O = newDoc
 		}
 		if e.O2 == nil {
-			e.O2 = idDocument(newDoc)
+			e.O2 = info.key(oldDoc)
 		}
 		u.logEntry(e)
 	}
@@ -427,7 +431,7 @@ func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, 
 	if c.Replicated {
 		e := &OplogEntry{Op: 'd', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O == nil {
-			e.O = idDocument(oldDoc)
+			e.O = info.key(oldDoc)
 		}
 		u.logEntry(e)
 	}

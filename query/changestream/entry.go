@@ -20,6 +20,9 @@ type Entry struct {
 	FromMigrate bool
 }
 
+// PositionNote is the message of the no-op writes by which a router has the streams of a shard tell how far they are.
+const PositionNote = "change stream position"
+
 // ParseEntry reads a document of local.oplog.rs, which the entry owns from now on.
 func ParseEntry(doc []byte) *Entry {
 	e := &Entry{}

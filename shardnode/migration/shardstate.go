@@ -406,6 +406,25 @@ func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, nex
 		value.F("postImage", value.NewDocument(next)), value.F("shouldUpsert", value.NewBool(false)))
 }
 
+// DocumentKey implements Sharding: the shard key and the _id.
+func (s *ShardState) DocumentKey(op *command.Op, ns string) func(doc []byte) []byte {
+	info, err := s.Catalog.Collection(op, ns)
+	if err != nil || info.Map == nil || len(info.Map.Key.Parts) == 1 && info.Map.Key.Parts[0].Path == "_id" {
+		return nil
+	}
+	key := info.Map.Key
+	return func(doc []byte) []byte {
+		out, err := key.Extract(doc)
+		if err != nil {
+			out = value.Doc()
+		}
+		if key.Index("_id") < 0 {
+			out = value.End(value.Append(out[:len(out)-1], "_id", value.Lookup(doc, "_id")), 0)
+		}
+		return out
+	}
+}
+
 // CheckUpsert implements Sharding.
 func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
 	if op.Req.ShardVersion == nil {

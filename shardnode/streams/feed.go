@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -16,6 +17,7 @@ type item struct {
 	ts     storage.Timestamp
 	events []*changestream.Event
 	last   *changestream.Entry // of a transaction of several entries: that which commits it
+	note   bool                // a router asks where the streams are
 	size   int
 }
 
@@ -73,17 +75,19 @@ type Feed struct {
 		streams int
 		stop    context.CancelFunc // of the reader; nil while there is none
 		waiting map[string]chan struct{}
-		failed  error // why the reader ended
+		notes   chan struct{} // closed at the next note
+		failed  error         // why the reader ended
 	}
 	readers sync.WaitGroup
 
-	decoded atomic.Int64 // entries that the reader decoded
+	decoded atomic.Int64  // entries that the reader decoded
+	noted   atomic.Uint64 // time of the newest note
 }
 
 // NewFeed is the feed of an engine's oplog. Nothing is read while no stream is open.
 func NewFeed(e *storage.Engine) *Feed {
 	f := &Feed{engine: e}
-	f.mu.waiting = map[string]chan struct{}{}
+	f.mu.waiting, f.mu.notes = map[string]chan struct{}{}, make(chan struct{})
 	return f
 }
 
@@ -172,6 +176,11 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 		f.now.Store(w.add(items, upTo))
 	}
 	for i := range items {
+		if items[i].note {
+			f.noted.Store(uint64(items[i].ts))
+			close(f.mu.notes)
+			f.mu.notes = make(chan struct{})
+		}
 		if items[i].last != nil {
 			for k := range f.mu.waiting {
 				f.wake(k)
@@ -210,17 +219,19 @@ func (f *Feed) wake(key string) {
 	}
 }
 
-// wait returns when an entry later than seen may concern the key, or ctx ends.
-func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) error {
+// wait returns when an entry later than seen may concern the key, or ctx ends. noted tells that a router wants to know how
+// far the streams are.
+func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) (noted bool, err error) {
 	f.mu.Lock()
 	if err := f.mu.failed; err != nil {
 		f.mu.Unlock()
-		return err
+		return false, err
 	}
 	if f.now.Load().upTo > seen {
 		f.mu.Unlock()
-		return nil
+		return true, nil
 	}
+	notes := f.mu.notes
 	ch := f.mu.waiting[key]
 	if ch == nil {
 		ch = make(chan struct{})
@@ -229,9 +240,11 @@ func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) err
 	f.mu.Unlock()
 	select {
 	case <-ch:
-		return nil
+		return false, nil
+	case <-notes:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 
@@ -239,7 +252,7 @@ func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) err
 func (f *Feed) caughtUp(ctx context.Context, ts storage.Timestamp) error {
 	for f.now.Load().upTo < ts {
 		short, cancel := context.WithTimeout(ctx, caughtUpStep)
-		err := f.wait(short, "", f.now.Load().upTo)
+		_, err := f.wait(short, "", f.now.Load().upTo)
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return err
@@ -295,6 +308,10 @@ func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo 
 func decode(doc []byte) *item {
 	e := changestream.ParseEntry(append([]byte(nil), doc...))
 	it := &item{size: 2*len(doc) + 512}
+	if e.Op == 'n' && value.Lookup(e.O, "msg").Str() == changestream.PositionNote {
+		it.note = true
+		return it
+	}
 	if e.Continues() {
 		it.last = e
 		return it

@@ -229,8 +229,16 @@ func (s *Stream) fetch() (more bool, err error) {
 	return true, nil
 }
 
-// Wait returns once there may be something new for the stream, or ctx ends.
-func (s *Stream) Wait(ctx context.Context) error { return s.feed.wait(ctx, s.key, s.feedSeen()) }
+// Wait returns once there may be something new for the stream, or ctx ends. moved tells that somebody may want to know where
+// the stream is, though it has no event.
+func (s *Stream) Wait(ctx context.Context) (moved bool, err error) {
+	return s.feed.wait(ctx, s.key, s.feedSeen())
+}
+
+// NotedSince tells that a router has asked where the streams are, later than the time that it was last told.
+func (s *Stream) NotedSince(told storage.Timestamp) bool {
+	return s.feed.noted.Load() > uint64(told)
+}
 
 func (s *Stream) feedSeen() storage.Timestamp { return max(s.done, s.reach) }
 

@@ -1,0 +1,23 @@
+package changestream
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// CheckID is an error where the stages of a pipeline have changed an event's _id, which was id: nobody could go on after it.
+func CheckID(event, id []byte) error {
+	got := value.Lookup(event, "_id")
+	if got.T == value.Document && bytes.Equal(got.Doc(), id) {
+		return nil
+	}
+	shown := "missing"
+	if !got.IsMissing() {
+		shown = value.Show(got)
+	}
+	return mongoerr.Newf(mongoerr.ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. "+
+		"Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. "+
+		"Expected: %s but found: %s", value.ShowDoc(id), shown).WithLabel(mongoerr.LabelNonResumableStream)
+}

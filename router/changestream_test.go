@@ -1,0 +1,155 @@
+package router_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// streamOf is a change stream through a router.
+type streamOf struct {
+	c     *testCluster
+	coll  string
+	id    int64
+	token any
+}
+
+// cmd runs a command that has to succeed.
+func (c *testCluster) cmd(db string, cmd bson.D) bson.M {
+	c.t.Helper()
+	js, err := bson.MarshalExtJSON(cmd, true, false)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.run(db, string(js))
+}
+
+func (c *testCluster) watch(coll string, spec bson.D) (*streamOf, bson.A) {
+	c.t.Helper()
+	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
+	s := &streamOf{c: c, coll: coll}
+	return s, s.take(cur, "firstBatch")
+}
+
+func (s *streamOf) take(cur bson.D, batch string) (out bson.A) {
+	for _, e := range cur {
+		switch e.Key {
+		case "id":
+			s.id = e.Value.(int64)
+		case "postBatchResumeToken":
+			s.token = e.Value
+		case batch:
+			out = e.Value.(bson.A)
+		}
+	}
+	return out
+}
+
+func (s *streamOf) more(ms int) bson.A {
+	s.c.t.Helper()
+	r := s.c.cmd("db", bson.D{{Key: "getMore", Value: s.id}, {Key: "collection", Value: s.coll}, {Key: "maxTimeMS", Value: ms}})
+	return s.take(r["cursor"].(bson.D), "nextBatch")
+}
+
+func field(d any, name string) any {
+	for _, e := range d.(bson.D) {
+		if e.Key == name {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// TestReplayedStreamGivesTheCollection writes at random to a sharded collection whose chunks move, while a stream is resumed
+// at random: replaying its events must give the documents that are there, and its tokens must ascend.
+func TestReplayedStreamGivesTheCollection(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
+	c.cmd("admin", bson.D{{Key: "split", Value: "db.s"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 50}}}})
+	c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: 70}}}, {Key: "to", Value: "shard1"}, {Key: "_waitForDelete", Value: true}})
+	s, first := c.watch("s", bson.D{{Key: "fullDocument", Value: "updateLookup"}})
+	if len(first) != 0 {
+		t.Fatalf("a stream that begins now has %v", first)
+	}
+	const seed = 7
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, seed))
+	replayed := map[int32]bson.D{}
+	last, events := "", 0
+	apply := func(batch bson.A) {
+		for _, e := range batch {
+			token := field(field(e, "_id"), "_data").(string)
+			if token <= last {
+				t.Fatalf("the token %s comes behind %s", token, last)
+			}
+			last = token
+			events++
+			id := field(field(e, "documentKey"), "_id").(int32)
+			if field(field(e, "documentKey"), "k") == nil {
+				t.Errorf("the documentKey of %v has no shard key", e)
+			}
+			switch field(e, "operationType") {
+			case "insert", "replace":
+				replayed[id] = field(e, "fullDocument").(bson.D)
+			case "update":
+				n := field(field(field(e, "updateDescription"), "updatedFields"), "n")
+				replayed[id] = bson.D{{Key: "_id", Value: id}, {Key: "k", Value: field(replayed[id], "k")}, {Key: "n", Value: n}}
+			case "delete":
+				if replayed[id] == nil {
+					t.Errorf("%d is deleted and was not there", id)
+				}
+				delete(replayed, id)
+			}
+		}
+	}
+	want := 0
+	for i := range 200 {
+		id := int32(r.IntN(100))
+		one := bson.D{{Key: "_id", Value: id}, {Key: "k", Value: id}}
+		switch r.IntN(4) {
+		case 0, 1:
+			u := bson.D{{Key: "q", Value: one}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(i)}}}}}, {Key: "upsert", Value: true}}
+			c.cmd("db", bson.D{{Key: "update", Value: "s"}, {Key: "updates", Value: bson.A{u}}})
+			want++
+		case 2:
+			res := c.cmd("db", bson.D{{Key: "delete", Value: "s"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: one}, {Key: "limit", Value: 1}}}}})
+			want += int(res["n"].(int32))
+		case 3:
+			if i%8 == 3 {
+				to := fmt.Sprintf("shard%d", r.IntN(3))
+				c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: id}}}, {Key: "to", Value: to}, {Key: "_waitForDelete", Value: true}})
+			}
+		}
+		switch r.IntN(12) {
+		case 0:
+			apply(s.more(20))
+		case 1:
+			s, first = c.watch("s", bson.D{{Key: "fullDocument", Value: "updateLookup"}, {Key: "resumeAfter", Value: s.token}})
+			apply(first)
+		}
+	}
+	for events < want {
+		b := s.more(5000)
+		if len(b) == 0 {
+			t.Fatalf("%d events came of %d", events, want)
+		}
+		apply(b)
+	}
+	if events != want {
+		t.Errorf("%d events of %d writes", events, want)
+	}
+	if b := s.more(50); len(b) != 0 {
+		t.Errorf("one event too many: %v", b)
+	}
+	found := map[int32]bson.D{}
+	cur := c.cmd("db", bson.D{{Key: "find", Value: "s"}, {Key: "batchSize", Value: 1000}})["cursor"].(bson.D)
+	for _, d := range field(cur, "firstBatch").(bson.A) {
+		found[field(d, "_id").(int32)] = d.(bson.D)
+	}
+	if !reflect.DeepEqual(found, replayed) {
+		t.Errorf("replaying gives %v, there is %v", replayed, found)
+	}
+}
