@@ -82,6 +82,12 @@ type eventStream struct {
 
 func openEvents(n *Node, p *agg.Pipeline, now storage.Timestamp) (*eventStream, error) {
 	spec, _ := p.ChangeStream()
+	switch {
+	case spec.FullDocumentBeforeChange != "off":
+		return nil, command.NotImplemented("fullDocumentBeforeChange: %s", spec.FullDocumentBeforeChange)
+	case spec.FullDocument != "default" && spec.FullDocument != "updateLookup":
+		return nil, command.NotImplemented("fullDocument: %s", spec.FullDocument)
+	}
 	start := streams.Start{At: now}
 	if spec.HasStartAt {
 		start.At = storage.Timestamp(max(spec.StartAt, 1) - 1)

@@ -168,3 +168,13 @@ func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 		t.Errorf("from the token of the empty first batch: %v", types(rest))
 	}
 }
+
+// Without stored images the options that ask for them are refused, not passed over.
+func TestChangeStreamWithoutImages(t *testing.T) {
+	n := newTestNode(t)
+	for _, spec := range []string{`{"fullDocument": "required"}`, `{"fullDocument": "whenAvailable"}`, `{"fullDocumentBeforeChange": "whenAvailable"}`} {
+		if code := n.code("db", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}}`); code != 238 {
+			t.Errorf("%s: %d", spec, code)
+		}
+	}
+}
