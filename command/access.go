@@ -190,18 +190,27 @@ func (a *Access) authorize(op *Op) error {
 
 // refuse is the error of a request that is not allowed.
 func (a *Access) refuse(req *Request) error {
-	return mongoerr.Newf(mongoerr.Unauthorized, "not authorized on %s to execute command %s", req.DB, value.ShowDoc(withoutSecrets(req.Body)))
+	return mongoerr.Newf(mongoerr.Unauthorized, "not authorized on %s to execute command %s", req.DB, value.ShowDoc(WithoutSecrets(req.Body)))
 }
 
 // Refuse is the error of an operation whose user may not do what it asks.
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
-// withoutSecrets is a command as logs and errors may show it.
-func withoutSecrets(body []byte) []byte {
-	if value.Lookup(body, "pwd").IsMissing() {
+// WithoutSecrets is a command as logs, errors and currentOp may show it: without passwords, and without the messages of an
+// authentication, by which they could be guessed.
+func WithoutSecrets(body []byte) []byte {
+	it := value.Walk(body)
+	secret := ""
+	switch name, _, _ := it.Next(); string(name) {
+	case "createUser", "updateUser":
+		secret = "pwd"
+	case "saslStart", "saslContinue":
+		secret = "payload"
+	}
+	if secret == "" || value.Lookup(body, secret).IsMissing() {
 		return body
 	}
-	return replaceField(body, "pwd", value.NewString("xxx"))
+	return replaceField(body, secret, value.NewString("xxx"))
 }
 
 // memberFields tells whether a request carries what only members say: versions, sessions of internal transactions, and the
@@ -210,8 +219,13 @@ func memberFields(r *Request) bool {
 	if r.ShardVersion != nil || r.DatabaseVer != nil || r.LSID != nil && !value.Lookup(r.LSID, "txnUUID").IsMissing() {
 		return true
 	}
-	// The body, and not what the table names of it: a router passes on what it does not know.
-	for it := value.Walk(r.Body); ; {
+	return memberElements(r.Body) || r.Cmd.T == value.Document && memberElements(r.Cmd.Doc()) // explain's command
+}
+
+// memberElements looks for the arguments of members in a command's body, and not in what the table names of it: a router
+// passes on what it does not know.
+func memberElements(body []byte) bool {
+	for it := value.Walk(body); ; {
 		k, v, ok := it.Next()
 		if !ok {
 			return false
@@ -219,7 +233,7 @@ func memberFields(r *Request) bool {
 		switch string(k) {
 		case "fromRouter", "fromMongos", "needsMerge", "exchange", "runtimeConstants", "isMapReduceCommand", "fromConfigServer", "stayTemp",
 			"includeQueryStatsMetrics", "$audit", "mayBypassWriteBlocking", "startOrContinueTransaction", "coordinator", "$replData",
-			"$oplogQueryData":
+			"$oplogQueryData", "shardVersion", "databaseVersion":
 			if v.T == value.Document || v.Truthy() {
 				return true
 			}

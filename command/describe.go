@@ -146,7 +146,7 @@ func truncated(cmd []byte) []byte {
 
 // op describes a running operation and whom it serves.
 func (w *OpsView) op(op *Op, by Caller) []byte {
-	body := op.Req.Body
+	body := WithoutSecrets(op.Req.Body)
 	name, ns := requestTarget(body)
 	d, m := w.client(by, "own work", true)
 	d = value.Append(d, "threaded", value.NewBool(true))

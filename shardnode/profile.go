@@ -264,7 +264,7 @@ func appendCommand(dst []byte, x *execution) []byte {
 	if x.statement != nil {
 		return value.Append(dst, "command", value.NewDocument(x.statement))
 	}
-	body := op.Req.Body
+	body := command.WithoutSecrets(op.Req.Body)
 	if op.Stats.Origin == nil {
 		return value.Append(dst, "command", value.NewDocument(command.Shown(body)))
 	}

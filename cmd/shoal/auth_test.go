@@ -214,6 +214,7 @@ func TestMembersHaveToProveIt(t *testing.T) {
 				g.refused(root, "shop", "find", "c", field, bson.D{})
 			}
 			g.refused(root, "shop", "aggregate", "c", "pipeline", bson.A{}, "cursor", bson.D{}, "needsMerge", true)
+			g.refused(root, "shop", "explain", bson.D{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: bson.A{}}, {Key: "cursor", Value: bson.D{}}, {Key: "fromRouter", Value: true}})
 			g.refused(root, "shop", "aggregate", "c", "pipeline", bson.A{}, "cursor", bson.D{}, "runtimeConstants", bson.D{})
 			g.must(root, "admin", "createUser", "ann", "pwd", "pw", "roles", bson.A{"readWriteAnyDatabase"})
 			raw := g.raw("ann", "pw")
