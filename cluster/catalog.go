@@ -42,6 +42,21 @@ func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *Collection
 	return c
 }
 
+// At is the placement as it was at a cluster time, 0 for now: by the chunks' owners of then, with today's versions, which is
+// what shards compare.
+func (c *CollectionInfo) At(at uint64) *CollectionInfo {
+	if c.Map == nil {
+		return c
+	}
+	m := c.Map.At(at)
+	if m == c.Map {
+		return c
+	}
+	past := *c
+	past.Map = m
+	return &past
+}
+
 // Sharded says that the collection has a routing table.
 func (c *CollectionInfo) Sharded() bool { return c.Map != nil }
 
@@ -292,12 +307,14 @@ func ParseChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
 	if min.T != value.Document || max.T != value.Document || shard.T != value.String || last.T != value.Timestamp {
 		return nil, mongoerr.New(mongoerr.FailedToParse, "an entry of config.chunks is malformed")
 	}
-	return &Chunk{
+	c := &Chunk{
 		Min: min.Clone().Doc(), Max: max.Clone().Doc(), Shard: shard.Str(),
 		Version: generation.WithCombined(last.TimestampU64()),
 		Jumbo:   value.Lookup(doc, "jumbo").Truthy(),
 		OnSince: value.Lookup(doc, "onCurrentShardSince").TimestampU64(),
-	}, nil
+	}
+	c.parseHistory(value.Lookup(doc, "history"))
+	return c, nil
 }
 
 // Cached gives a collection's entry as it stands, fresh or not, without I/O.

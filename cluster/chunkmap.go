@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -13,7 +15,8 @@ type Chunk struct {
 	Shard      string
 	Version    ChunkVersion
 	Jumbo      bool
-	OnSince    uint64 // onCurrentShardSince, 0 where unknown
+	OnSince    uint64  // onCurrentShardSince, 0 where unknown
+	Past       []Owner // who owned it before, newest first
 	minV, maxV []value.Value
 }
 
@@ -64,8 +67,11 @@ type ChunkMap struct {
 	version ChunkVersion
 	chunks  []*Chunk
 	shards  map[string]ChunkVersion // highest version per shard that owns a chunk
-	ids     []string                // the keys of shards, sorted
+	ids     []string                // the keys of shards, sorted; of a table of the past, the owners of then
 	arrived map[string]uint64       // per shard, when it got its newest range
+	newest  uint64                  // the highest of arrived
+	everIDs []string                // the shards that own a chunk or did, as far as the histories tell
+	at      uint64                  // the time that a table of the past is of, else 0
 }
 
 // NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
@@ -170,6 +176,7 @@ func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
 	}
 	m.chunks = chunks
 	m.shards, m.arrived = make(map[string]ChunkVersion, 4), make(map[string]uint64, 4)
+	ever := make(map[string]struct{}, 4)
 	for i, c := range chunks {
 		if i > 0 && CompareKeys(chunks[i-1].maxV, c.minV) != 0 {
 			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "there is a gap or an overlap between two chunks")
@@ -181,12 +188,21 @@ func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
 			m.version = c.Version
 		}
 		m.arrived[c.Shard] = max(m.arrived[c.Shard], c.OnSince)
+		m.newest = max(m.newest, c.OnSince)
+		for _, o := range c.Past {
+			ever[o.Shard] = struct{}{}
+		}
 	}
-	for id := range m.shards {
-		m.ids = append(m.ids, id)
+	m.ids = sortedNames(m.shards)
+	for _, id := range m.ids {
+		ever[id] = struct{}{}
 	}
-	sort.Strings(m.ids)
+	m.everIDs = sortedNames(ever)
 	return m, nil
+}
+
+func sortedNames[T any](set map[string]T) []string {
+	return slices.Sorted(maps.Keys(set))
 }
 
 func allOfType(vs []value.Value, t value.Type) bool {
@@ -249,17 +265,22 @@ type KeyRange struct {
 }
 
 // ShardsFor adds to set the shards that own keys in the range.
-func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) {
+func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
 	for i := min(m.index(r.Low), len(m.chunks)-1); i < len(m.chunks); i++ {
 		c := m.chunks[i]
 		if cmp := CompareKeys(c.minV, r.High); cmp > 0 || cmp == 0 && !r.HighIncl {
-			return
+			return nil
 		}
-		set[c.Shard] = struct{}{}
-		if len(set) == len(m.ids) {
-			return
+		owner, err := m.OwnerOf(c)
+		if err != nil {
+			return err
+		}
+		set[owner] = struct{}{}
+		if len(set) == len(m.ids) && m.at == 0 {
+			return nil // of the past, a chunk behind may be one whose owner nobody knows
 		}
 	}
+	return nil
 }
 
 // Overlapping lists the chunks that intersect [low, high).
@@ -282,5 +303,8 @@ func (m *ChunkMap) ChunksOf(shard string) []*Chunk {
 	return out
 }
 
-// Owns says whether shard owns the key: the shard's orphan filter.
-func (m *ChunkMap) Owns(shard string, key []value.Value) bool { return m.Find(key).Shard == shard }
+// Owns says whether shard owns the key: the shard's orphan filter. It fails for a table of the past only.
+func (m *ChunkMap) Owns(shard string, key []value.Value) (bool, error) {
+	owner, err := m.OwnerOf(m.Find(key))
+	return err == nil && owner == shard, err
+}

@@ -68,6 +68,39 @@ func (s PeerSessionStore) RemoveSessions(ctx context.Context, ids []LogicalSessi
 	})
 }
 
+// MissingSessions implements SessionStore.
+func (s PeerSessionStore) MissingSessions(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
+	var missing []LogicalSessionID
+	for len(ids) > 0 {
+		n := min(len(ids), maxSessionBatch)
+		vals := make([]value.Value, n)
+		for i, id := range ids[:n] {
+			vals[i] = value.NewDocument(id.Doc())
+		}
+		in := value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$in", value.NewArray(value.ArrayOf(vals...)))))))
+		docs, err := FindAll(ctx, s.Peer, "config", value.Doc(
+			value.F("find", value.NewString("system.sessions")), value.F("filter", value.NewDocument(in)),
+			value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
+			value.F("batchSize", value.NewInt32(maxSessionBatch)), value.F("$db", value.NewString("config"))))
+		if err != nil {
+			return nil, err
+		}
+		there := make(map[LogicalSessionID]bool, len(docs))
+		for _, d := range docs {
+			if id, err := ParseLSID(value.Lookup(d, "_id").Doc(), NoUser); err == nil {
+				there[id] = true
+			}
+		}
+		for _, id := range ids[:n] {
+			if !there[id] {
+				missing = append(missing, id)
+			}
+		}
+		ids = ids[n:]
+	}
+	return missing, nil
+}
+
 func (s PeerSessionStore) batches(ctx context.Context, name, list string, ids []LogicalSessionID, st func(LogicalSessionID) []byte) error {
 	for len(ids) > 0 {
 		n := min(len(ids), maxSessionBatch)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -19,6 +20,8 @@ type Base struct {
 	// KillBelow carries a command that kills sessions to the nodes below, where others may have begun what runs in them; nil
 	// where there are none.
 	KillBelow func(op *Op) error
+	// Reap forgets what is kept of sessions that have expired, as the sessions collection tells; nil where nothing is kept.
+	Reap func(ctx context.Context) error
 	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil where the role has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
@@ -36,6 +39,7 @@ func (b *Base) Install() {
 		b.Service.minutes = int32(n)
 		b.Sessions.SetTimeout(time.Duration(n) * time.Minute)
 	}
+	b.Sessions.SetLimit(b.Params.Int("maxSessions"))
 	b.Service.useQueryStats(b.Params)
 	b.Service.Hooks.Before = b.before
 	b.Service.Hooks.After = b.after

@@ -24,7 +24,10 @@ func (b *Base) sessionSpecs() []Spec {
 			return dst, b.Sessions.Sync(op)
 		}},
 		{Name: "reapLogicalSessionCacheNow", Roles: All, AdminOnly: true, Run: func(op *Op, dst []byte) ([]byte, error) {
-			return dst, b.Sessions.Sync(op)
+			if b.Reap == nil {
+				return dst, nil // transactions and statements of sessions are known to data nodes
+			}
+			return dst, b.Reap(op)
 		}},
 	}
 }

@@ -50,8 +50,24 @@ func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value
 	return nil
 }
 
-func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, since uint64) {
-	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, since).Doc())
+func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, h []cluster.Owner) {
+	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, w.m.recent(h)).Doc())
+}
+
+// owners are the fields of a chunk's document that tell to whom it belongs and belonged.
+func (m *Manager) owners(h []cluster.Owner) []value.Field {
+	h = m.recent(h)
+	return []value.Field{fld("shard", str(h[0].Shard)), fld("onCurrentShardSince", value.NewTimestampU64(h[0].ValidAfter)), fld("history", cluster.HistoryValue(h))}
+}
+
+// recent is a history without the owners from before the window in which reads may ask for them.
+func (m *Manager) recent(h []cluster.Owner) []cluster.Owner {
+	window := max(m.Params.Int("minSnapshotHistoryWindowInSeconds"), m.Params.Int("transactionLifetimeLimitSeconds"))
+	now := m.clock.ClusterTime()
+	if back := uint64(window) << 32; back < now {
+		return cluster.TrimHistory(h, now-back)
+	}
+	return h
 }
 
 func (w *chunkWrites) drop(ctx context.Context, c *cluster.Chunk) error {
@@ -113,7 +129,7 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 			hi = points[i+1]
 		}
 		v = v.IncMinor()
-		w.add(placed{p, hi, c.Shard}, v, c.OnSince)
+		w.add(placed{p, hi, c.Shard}, v, c.History())
 	}
 	if err := w.commit(ctx); err != nil {
 		return none, err
@@ -162,19 +178,18 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	if cluster.CompareKeys(fmin, lo) != 0 || cluster.CompareKeys(lmax, hi) != 0 {
 		return none, mongoerr.New(mongoerr.IllegalOperation, "could not merge chunks, the bounds are not those of chunks")
 	}
-	since := first.OnSince
 	for _, c := range set {
 		if c.Shard != first.Shard {
 			return none, mongoerr.New(mongoerr.IllegalOperation, "could not merge chunks, they are not all on one shard")
 		}
-		since = max(since, c.OnSince)
 	}
 	if len(set) == 1 {
 		return first.Version, nil
 	}
 	v := info.Map.Version().IncMinor()
 	w := &chunkWrites{m: m, uuid: e.UUID}
-	if err := w.change(ctx, first, fld("max", value.NewDocument(last.Max)), lastmod(v), fld("onCurrentShardSince", value.NewTimestampU64(since))); err != nil {
+	merged := append([]value.Field{fld("max", value.NewDocument(last.Max)), lastmod(v)}, m.owners(cluster.MergeHistories(set))...)
+	if err := w.change(ctx, first, merged...); err != nil {
 		return none, err
 	}
 	for _, c := range set[1:] {
@@ -246,7 +261,6 @@ func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old c
 
 // writeMove writes the pieces of a move: what stays behind the range, a control chunk, the range itself.
 func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g *msg.CommitChunkMigration) error {
-	since := m.tick()
 	w := &chunkWrites{m: m, uuid: e.UUID}
 	moved := info.Map.Version().IncMajor()
 	next := moved.IncMinor() // the control chunk's
@@ -265,38 +279,21 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 		}
 	}
 	if right {
-		w.add(placed{g.Max, c.Max, c.Shard}, next, c.OnSince)
+		w.add(placed{g.Max, c.Max, c.Shard}, next, c.History())
 		next = next.IncMinor()
 	}
+	history := append([]cluster.Owner{{ValidAfter: m.tick(), Shard: g.To}}, c.History()...)
 	if left {
-		w.add(placed{g.Min, g.Max, g.To}, moved, since)
+		w.add(placed{g.Min, g.Max, g.To}, moved, history)
 		if err := w.change(ctx, c, fld("max", value.NewDocument(g.Min)), lastmod(next)); err != nil {
 			return err
 		}
 	} else {
-		old := doc(fld("validAfter", value.NewTimestampU64(since)), fld("shard", str(g.To)))
-		if err := w.change(ctx, c, fld("max", value.NewDocument(g.Max)), fld("shard", str(g.To)), lastmod(moved),
-			fld("onCurrentShardSince", value.NewTimestampU64(since)), fld("history", m.pushHistory(ctx, e.UUID, c, old))); err != nil {
+		if err := w.change(ctx, c, append([]value.Field{fld("max", value.NewDocument(g.Max)), lastmod(moved)}, m.owners(history)...)...); err != nil {
 			return err
 		}
 	}
 	return w.commit(ctx)
-}
-
-// maxHistory bounds the owners that a chunk remembers.
-const maxHistory = 100
-
-// pushHistory is a chunk's history with its new owner in front.
-func (m *Manager) pushHistory(ctx context.Context, uuid [16]byte, c *cluster.Chunk, entry value.Value) value.Value {
-	out := []value.Value{entry}
-	docs, err := m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, uuid[:])), fld("min", value.NewDocument(c.Min))))
-	if err == nil && len(docs) == 1 {
-		out = append(out, value.Values(value.Lookup(docs[0], "history").Doc())...)
-	}
-	if len(out) > maxHistory {
-		out = out[:maxHistory]
-	}
-	return arr(out...)
 }
 
 // moveRange has a donor move a range to another shard. An end that is missing is the chunk's.

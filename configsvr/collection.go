@@ -236,7 +236,7 @@ func (j *shardJob) commit(ctx context.Context) error {
 	v := gen
 	for i, c := range chunks {
 		owners[c.shard] = true
-		docs[i] = chunkDoc(newOID(), j.uuid, c, v, gen.Timestamp)
+		docs[i] = chunkDoc(newOID(), j.uuid, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
 		v = v.IncMinor()
 	}
 	if err := j.makeOnOthers(ctx, owners); err != nil {
@@ -408,10 +408,10 @@ func (j *shardJob) layoutZones(ctx context.Context) []placed {
 }
 
 // chunkDoc is an entry of config.chunks.
-func chunkDoc(id [12]byte, uuid [16]byte, c placed, v cluster.ChunkVersion, since uint64) value.Value {
+func chunkDoc(id [12]byte, uuid [16]byte, c placed, v cluster.ChunkVersion, history []cluster.Owner) value.Value {
 	return doc(
 		fld("_id", value.NewObjectID(id)), fld("uuid", value.NewBinary(4, uuid[:])),
 		fld("min", value.NewDocument(c.min)), fld("max", value.NewDocument(c.max)), fld("shard", str(c.shard)),
-		fld("lastmod", value.NewTimestampU64(v.Combined())), fld("onCurrentShardSince", value.NewTimestampU64(since)),
-		fld("history", arr(doc(fld("validAfter", value.NewTimestampU64(since)), fld("shard", str(c.shard))))))
+		fld("lastmod", value.NewTimestampU64(v.Combined())), fld("onCurrentShardSince", value.NewTimestampU64(history[0].ValidAfter)),
+		fld("history", cluster.HistoryValue(history)))
 }

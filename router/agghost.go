@@ -82,7 +82,10 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 				return err
 			}
 		}
-		shards := target(info, q.Filter, collatedBy(info, q.Collation))
+		shards, err := target(info, q.Filter, collatedBy(info, q.Collation))
+		if err != nil {
+			return err
+		}
 		c.remotes, err = h.r.openRemotes(op, shards, func(s string) []byte { return versioned(body, info, s) })
 		return err
 	})

@@ -213,7 +213,10 @@ func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 }
 
 func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	shards, err := target(info, leadingMatch(a.pipeline), collatedBy(info, op.Req.Doc("collation")))
+	if err != nil {
+		return dst, err
+	}
 	r.targets.note(op.Req.Spec.Name, info, len(shards))
 	if op.Bool("explain") && info.Sharded() {
 		inner := rebuild(a.body, map[string]bool{"explain": true, "$db": true, "lsid": true, "$clusterTime": true, "readConcern": true}, nil)

@@ -104,7 +104,10 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	c.mongos = func(clock *cluster.VectorClock) (*command.Service, *router.Router) {
 		s := command.NewService(command.Router)
 		params, points := cluster.NewParams(), cluster.NewRouterFailPoints()
-		base := &command.Base{Service: s, Params: params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
+		base := &command.Base{Service: s, Params: params, FailPoints: points}
+		base.Sessions = cluster.NewSessionCache(cluster.PeerSessionStore{Peer: c.confP}, time.Now, func(id cluster.LogicalSessionID) {
+			base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
+		})
 		base.Install()
 		s.Clock = clock
 		r := router.New(s, reg(), clock, params, points)

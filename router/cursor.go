@@ -145,6 +145,20 @@ func (t *cursorTable) matching(f func(c *routerCursor) bool) (ids []int64) {
 	return ids
 }
 
+// sessions lists the sessions that cursors were opened in.
+func (t *cursorTable) sessions() (ids []cluster.LogicalSessionID) {
+	seen := make(map[cluster.LogicalSessionID]bool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.mu.byID {
+		if id, err := cluster.ParseLSID([]byte(c.lsid), cluster.NoUser); c.lsid != "" && err == nil && !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // expire closes cursors that were not used for longer than idle.
 func (t *cursorTable) expire(idle time.Duration) {
 	limit := time.Now().Add(-idle)

@@ -44,7 +44,10 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) explainOn(op *command.Op, info *cluster.CollectionInfo, cmd string, inner, dst []byte) ([]byte, error) {
-	shards := explainTargets(info, cmd, inner)
+	shards, err := explainTargets(info, cmd, inner)
+	if err != nil {
+		return dst, err
+	}
 	if len(shards) == 0 {
 		return dst, mongoerr.Newf(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", cmd)
 	}
@@ -88,8 +91,10 @@ func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, d
 		value.F(querySettingsField, value.Lookup(inner, querySettingsField)))
 	from := len(dst)
 	err := r.routed(op, view.ns, false, func(info *cluster.CollectionInfo) error {
-		shards := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
-		var err error
+		shards, err := target(info, leadingMatch(pipeline), collatedBy(info, view.collation))
+		if err != nil {
+			return err
+		}
 		dst, err = r.explainSplit(op, info, shards, one, op.Arg("verbosity"), dst[:from])
 		return err
 	})
@@ -197,7 +202,7 @@ func explainFor(op *command.Op, info *cluster.CollectionInfo, shard string) []by
 	return rebuild(op.Req.Body, map[string]bool{"$clusterTime": true}, info.Suffix(shard))
 }
 
-func explainTargets(info *cluster.CollectionInfo, cmd string, inner []byte) []string {
+func explainTargets(info *cluster.CollectionInfo, cmd string, inner []byte) ([]string, error) {
 	var filter []byte
 	switch cmd {
 	case "find":

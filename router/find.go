@@ -31,7 +31,10 @@ func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("filter"), collatedBy(info, op.Req.Doc("collation")))
+	shards, err := target(info, op.Req.Doc("filter"), collatedBy(info, op.Req.Doc("collation")))
+	if err != nil {
+		return dst, err
+	}
 	r.targets.note(op.Req.Spec.Name, info, len(shards))
 	if len(shards) == 1 {
 		from := len(dst)

@@ -124,7 +124,10 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 		out, err = r.relay(op, s, nil, info.Suffix(s), dst)
 		return out, false, err
 	}
-	shards := target(info, q, collated)
+	shards, err := target(info, q, collated)
+	if err != nil {
+		return dst, false, err
+	}
 	if len(shards) == 1 && !op.Bool("upsert") {
 		out, err = r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 		return out, false, err

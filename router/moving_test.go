@@ -124,9 +124,9 @@ func (c *testCluster) rangeDeletions(shard string) int32 {
 	return m["n"].(int32)
 }
 
-// What reads at a time before a range came to its shard is refused there, even by a shard that has not heard yet that it
-// owns the range: its copy shows nothing of that time.
-func TestReadsBeforeARangeArrivedAreRefused(t *testing.T) {
+// What reads at a time before a range came to its shard is answered by the shard that owned it then, also while the new owner
+// has not been told; what writes to it in a transaction of that time is refused.
+func TestReadsBeforeARangeArrivedGoToItsOwnerOfThen(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.twoHalves()
 	w := c.teller(0)
@@ -145,14 +145,21 @@ func TestReadsBeforeARangeArrivedAreRefused(t *testing.T) {
 	}()
 	entered()
 	c.run("admin", `{"flushRouterConfig": 1}`)
-	if m, code := w.do("d", `{"find": "c", "filter": {"_id": 1}}`, false); code != 272 {
-		t.Errorf("in a transaction: %v", m)
-	}
 	old := fmt.Sprintf(`{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, at.T, at.I)
-	if m := c.raw("d", old); m["code"] != int32(250) || !transient(m) { // which no read of that session will get past
-		t.Errorf("at a time of before: %v", m)
-	}
+	wg.Go(func() { // which waits for the old owner's critical section
+		if m := c.as(command.NewClient(9, "test", "test", nil), "d", old); m["ok"] != 1.0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
+			t.Errorf("at a time of before: %v", m)
+		}
+	})
 	c.expect(c.all("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "snapshot"}}`), `[{"_id":1,"x":1}]`)
 	c.point("shard0", "moveChunkHangAtStep6", false)
 	wg.Wait()
+	c.run("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 2}}}]}`)
+	c.expect(c.all("d", old), `[{"_id":1,"x":1}]`)
+	if m, code := w.do("d", `{"find": "c", "filter": {"_id": 1}}`, false); code != 0 || show(get(m["cursor"], "firstBatch")) != `[{"_id":1,"x":1}]` {
+		t.Errorf("in a transaction: %v", m)
+	}
+	if m, code := w.do("d", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 3}}}]}`, false); code != 272 {
+		t.Errorf("a write of a transaction: %v", m)
+	}
 }

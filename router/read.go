@@ -22,7 +22,10 @@ func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
+	shards, err := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
+	if err != nil {
+		return dst, err
+	}
 	if len(shards) == 1 {
 		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 	}
@@ -89,7 +92,10 @@ func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	shards := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
+	shards, err := target(info, op.Req.Doc("query"), collatedBy(info, op.Req.Doc("collation")))
+	if err != nil {
+		return dst, err
+	}
 	if len(shards) == 1 {
 		return r.relay(op, shards[0], nil, info.Suffix(shards[0]), dst)
 	}

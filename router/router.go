@@ -62,6 +62,7 @@ func New(s *command.Service, reg *cluster.Registry, clock *cluster.VectorClock, 
 // Serve makes the router what the pipeline of its service asks about sessions and transactions.
 func (r *Router) Serve(base *command.Base) {
 	r.Sessions, base.BeginTxn, base.Done = base.Sessions, r.BeginTxn, r.OpDone
+	r.Sessions.WithCursors(r.cursors.sessions)
 	base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
 		r.KillSessionCursors(f)
 		r.EndSessionTxns(f)
@@ -120,7 +121,8 @@ func (r *Router) Run(ctx context.Context) {
 				r.txnStat.abort(t, "expired") // on the shards it has ended long since
 			}
 		}
-		if every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond; r.Sessions != nil && time.Since(synced) > every {
+		every := time.Duration(r.Params.Int("logicalSessionRefreshMillis")) * time.Millisecond
+		if r.Sessions != nil && time.Since(synced) > every && !r.Params.Bool("disableLogicalSessionCacheRefresh") {
 			synced = time.Now()
 			_ = r.Sessions.Sync(ctx)
 		}
@@ -208,7 +210,7 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 		}
 		info, err := find(op, ns)
 		if err == nil {
-			err = f(info)
+			err = f(info.At(readsAt(op)))
 		}
 		if err == nil || !r.absorbStale(op, err, try) {
 			return err

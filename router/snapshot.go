@@ -41,6 +41,19 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 	}
 }
 
+// readsAt is the cluster time whose placement a command goes by: the one that it reads at, or 0 for today's. Writes of a
+// transaction go to today's owners, who know whether what they write has moved since the transaction began.
+func readsAt(op *command.Op) uint64 {
+	rc := op.Req.ReadConcern
+	if t := transactionOf(op); t != nil {
+		rc = t.readConcern
+	}
+	if rc == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read {
+		return 0
+	}
+	return value.Lookup(rc, "atClusterTime").TimestampU64()
+}
+
 // maxSnapshotTries bounds how often a snapshot is read at a later time.
 const maxSnapshotTries = 12
 

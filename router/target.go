@@ -35,24 +35,26 @@ const maxTargetPoints = 4096
 
 // target says where a filter's matches may be. collated is true under a collation other than simple, where strings are
 // no help. A filter that can match nothing still goes to one shard, which then checks it.
-func target(info *cluster.CollectionInfo, filter []byte, collated bool) []string {
+func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]string, error) {
 	if !info.Sharded() {
-		return []string{info.DB.Primary}
+		return []string{info.DB.Primary}, nil
 	}
 	set := make(map[string]struct{}, 4)
-	targetInto(info.Map, filter, collated, set)
+	if err := targetInto(info.Map, filter, collated, set); err != nil {
+		return nil, err
+	}
 	if len(set) == 0 {
-		return info.Map.Shards()[:1]
+		return info.Map.Shards()[:1], nil
 	}
 	out := make([]string, 0, len(set))
 	for s := range set {
 		out = append(out, s)
 	}
 	sort.Strings(out)
-	return out
+	return out, nil
 }
 
-func targetInto(m *cluster.ChunkMap, filter []byte, collated bool, set map[string]struct{}) {
+func targetInto(m *cluster.ChunkMap, filter []byte, collated bool, set map[string]struct{}) error {
 	parts := m.Key.Parts
 	fields := make([][]span, len(parts))
 	bounded := false
@@ -65,17 +67,19 @@ func targetInto(m *cluster.ChunkMap, filter []byte, collated bool, set map[strin
 	if !bounded {
 		if branches := value.Lookup(filter, "$or"); branches.T == value.Array {
 			for _, b := range value.Values(branches.Doc()) {
-				targetInto(m, b.Doc(), collated, set)
+				if err := targetInto(m, b.Doc(), collated, set); err != nil {
+					return err
+				}
 			}
-			return
+			return nil
 		}
 	}
 	for _, r := range keyRanges(m.Key, fields) {
-		m.ShardsFor(r, set)
-		if len(set) == len(m.Shards()) {
-			return
+		if err := m.ShardsFor(r, set); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // exactKey gives the full shard key where a filter pins every field to one value.

@@ -70,7 +70,11 @@ func TestTargeting(t *testing.T) {
 				if _, ok := exactKey(info.Map.Key, f, d.Cmd == "filter-collated"); ok {
 					exact = " exact"
 				}
-				out = append(out, fmt.Sprintf("%s -> %s%s", line, strings.Join(target(info, f, d.Cmd == "filter-collated"), " "), exact))
+				shards, err := target(info, f, d.Cmd == "filter-collated")
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, fmt.Sprintf("%s -> %s%s", line, strings.Join(shards, " "), exact))
 			}
 			return strings.Join(out, "\n") + "\n"
 		case "insert":

@@ -68,7 +68,10 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
 		return aim{shards: []string{info.Map.Find(key).Shard}, doc: st}, nil
 	}
-	shards := target(info, q, collated)
+	shards, err := target(info, q, collated)
+	if err != nil {
+		return aim{}, err
+	}
 	switch {
 	case multi && upsert:
 		return aim{}, mongoerr.New(mongoerr.ShardKeyNotFound, "Failed to target upsert by query :: could not extract exact shard key")

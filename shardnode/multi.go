@@ -96,7 +96,11 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 			if !ok {
 				continue
 			}
-			if q.Owned != nil && !q.Owned(doc) {
+			owned, err := q.Owned.Has(doc)
+			if err != nil {
+				return err
+			}
+			if !owned {
 				continue // it had another shard key when it was found
 			}
 			if q.Matcher != nil {

@@ -131,8 +131,7 @@ func Open(c Config) (*Server, error) {
 	s.Node.Invalid = c.Invalid
 	s.Node.Points, s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Points, c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
-	s.Base.Sessions = cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
-	s.Node.Sessions = s.Base.Sessions
+	s.openSessions()
 	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
 		s.Node.killSessionCursors(f)
 		s.Node.killSessionTxns(f)
@@ -265,7 +264,7 @@ func (s *Server) start() error {
 				n.pruneMetas()
 				if n.sessionsDue(now.Sub(synced)) {
 					synced = now
-					_ = s.Base.Sessions.Sync(ctx) // what fails is written by the next one
+					s.keepSessions(ctx)
 				}
 			case <-ctx.Done():
 				return

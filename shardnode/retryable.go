@@ -55,6 +55,7 @@ type retrySession struct {
 	// unknown says the same of whatever number comes first: the session is new, or its history is lost as a whole.
 	unknown bool
 	left    *leftCommit // of that number, whose outcome is not known
+	expired time.Time   // when the sessions collection was found to have no record of it, zero where it has
 	mu      sync.Mutex  // held to change, and to read runs, last, number, committed, unsaved and left, which may change without busy
 
 	parent   *retrySession              // of an internal transaction's session, nil for every other

@@ -118,12 +118,11 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 	}
 }
 
-// flushRetries writes the sessions that changed to config.transactions, and forgets those that nobody used for as long as
-// a session lives.
+// flushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (reapSessions).
 func (n *Node) flushRetries(ctx context.Context) error {
 	t := &n.retries
 	seen := n.Engine.Visible()
-	records := t.changed(n.now(), n.now().Add(-n.Sessions.Timeout()))
+	records := t.changed(n.now())
 	written := len(records)
 	if err := t.store(ctx, n, records); err != nil {
 		return err
@@ -149,8 +148,8 @@ type dueRecord struct {
 	used time.Time
 }
 
-// changed takes the sessions that are to be written down, and forgets those that nobody has used since limit.
-func (t *retryTable) changed(now, limit time.Time) (records []dueRecord) {
+// changed takes the sessions that are to be written down, and forgets those that have expired.
+func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, s := range t.mu.sessions {
@@ -172,7 +171,7 @@ func (t *retryTable) changed(now, limit time.Time) (records []dueRecord) {
 			records = append(records, dueRecord{id, s, s.used})
 			s.dirty, s.unsaved = false, false
 		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
-		case s.used.Before(limit), s.outdated():
+		case s.used.Before(s.expired), s.outdated():
 			records = append(records, dueRecord{id, s, s.used})
 			delete(t.mu.sessions, id)
 		case s.dirty || s.unsaved:

@@ -2,42 +2,70 @@ package shardnode
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire"
 )
 
 const sessionsNS = "config.system.sessions"
 
-// sessionStore keeps the sessions collection of a replica set, on its primary; a TTL index takes out what nobody used. In
-// a cluster it is the routers that keep it, on the config server.
+// sessionStore reaches the sessions collection: a replica set keeps its own, on its primary, where a TTL index takes out what
+// nobody used; the nodes of a cluster share that of the config server.
 type sessionStore struct{ s *Server }
 
-// keeps tells whether this node writes the collection.
-func (k sessionStore) keeps() bool {
+// peer is who has the collection; nil on a lone server, which keeps none.
+func (k sessionStore) peer() cluster.Peer {
 	n := k.s.Node
-	return n.Repl != nil && n.Repl.Name != "" && n.notPrimary() == nil && (n.Sharding() == nil || n.ConfigServer)
+	switch {
+	case n.Repl == nil || n.Repl.Name == "":
+		return nil
+	case n.Sharding() != nil && !n.ConfigServer:
+		return n.shard.State().Registry.Config()
+	case n.notPrimary() == nil:
+		return k.s.OwnPeer()
+	}
+	return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		reply, err := n.Repl.AskPrimary(ctx, m.Body)
+		return append(dst, reply...), err
+	})
 }
 
 // RefreshSessions implements cluster.SessionStore.
 func (k sessionStore) RefreshSessions(ctx context.Context, ids []cluster.LogicalSessionID, at time.Time) error {
-	if !k.keeps() {
+	p := k.peer()
+	if p == nil {
 		return nil
 	}
-	if err := k.ensure(ctx); err != nil {
-		return err
+	if n := k.s.Node; n.notPrimary() == nil && (n.Sharding() == nil || n.ConfigServer) {
+		if err := k.ensure(ctx); err != nil {
+			return err
+		}
 	}
-	return cluster.PeerSessionStore{Peer: k.s.OwnPeer()}.RefreshSessions(ctx, ids, at)
+	return cluster.PeerSessionStore{Peer: p}.RefreshSessions(ctx, ids, at)
 }
 
 // RemoveSessions implements cluster.SessionStore.
 func (k sessionStore) RemoveSessions(ctx context.Context, ids []cluster.LogicalSessionID) error {
-	if len(ids) == 0 || !k.keeps() {
+	p := k.peer()
+	if len(ids) == 0 || p == nil {
 		return nil
 	}
-	return cluster.PeerSessionStore{Peer: k.s.OwnPeer()}.RemoveSessions(ctx, ids)
+	return cluster.PeerSessionStore{Peer: p}.RemoveSessions(ctx, ids)
+}
+
+// MissingSessions implements cluster.SessionStore. A lone server goes by what was used on it.
+func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
+	p := k.peer()
+	if p != nil {
+		return cluster.PeerSessionStore{Peer: p}.MissingSessions(ctx, ids)
+	}
+	used, limit := k.s.Base.Sessions.Live(), k.s.Node.now().Add(-k.s.Base.Sessions.Timeout())
+	return slices.DeleteFunc(slices.Clone(ids), func(id cluster.LogicalSessionID) bool { return used[id].After(limit) }), nil
 }
 
 // ensure makes the collection with the index that reaps it.
@@ -69,6 +97,58 @@ func (s *Server) endSession(id cluster.LogicalSessionID) {
 		r.busy <- struct{}{}
 	default: // a command is at work in it
 	}
+}
+
+// sessions lists the sessions that cursors were opened in.
+func (t *cursorTable) sessions() (ids []cluster.LogicalSessionID) {
+	seen := make(map[cluster.LogicalSessionID]bool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.mu.byID {
+		if id, err := cluster.ParseLSID(c.lsid, cluster.NoUser); c.lsid != nil && err == nil && !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// openSessions makes the cache of sessions.
+func (s *Server) openSessions() {
+	c := cluster.NewSessionCache(sessionStore{s}, time.Now, s.endSession)
+	c.WithCursors(s.Node.cursors.sessions)
+	s.Base.Sessions, s.Node.Sessions = c, c
+	s.Base.Reap = func(ctx context.Context) error { return reapSessions(ctx, s.Node) }
+}
+
+// keepSessions is the periodic work on sessions. What fails is done by the next one.
+func (s *Server) keepSessions(ctx context.Context) {
+	_ = s.Base.Sessions.Sync(ctx)
+	_ = reapSessions(ctx, s.Node)
+}
+
+// reapSessions has the next flush forget the sessions that nobody used for TransactionRecordMinimumLifetimeMinutes and that
+// the sessions collection does not know any more.
+func reapSessions(ctx context.Context, n *Node) error {
+	limit := n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes")) * time.Minute)
+	idle := make(map[cluster.LogicalSessionID][]*retrySession)
+	n.retries.eachIdle(func(id cluster.LogicalSessionID, s *retrySession) {
+		if s.used.Before(limit) {
+			idle[id.Parent()] = append(idle[id.Parent()], s)
+		}
+	})
+	gone, err := n.Sessions.Missing(ctx, slices.Collect(maps.Keys(idle)))
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		for _, s := range idle[id] {
+			s.mu.Lock()
+			s.expired = n.now()
+			s.mu.Unlock()
+		}
+	}
+	return n.flushRetries(ctx)
 }
 
 // sessionsDue tells whether it is time to write the sessions collection again.

@@ -3,6 +3,9 @@ package shardnode
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
 )
 
 // The sessions collection has what was used, with the index that reaps it; ended sessions leave it, and their transactions
@@ -34,5 +37,38 @@ func TestSessionsCollection(t *testing.T) {
 	n.ok("admin", `{"refreshLogicalSessionCacheNow": 1}`)
 	if got := stored(); got != 0 {
 		t.Errorf("%d stored sessions after endSessions, want 0", got)
+	}
+}
+
+// What is kept of a session's writes went by idle time alone. It stays for as long as the sessions collection has the session,
+// which another node may renew, and for TransactionRecordMinimumLifetimeMinutes.
+func TestReapAsksTheSessionsCollection(t *testing.T) {
+	n := newTestNode(t)
+	write := `{"insert": "c", "documents": [{"_id": 1}], ` + testLSID + `, "txnNumber": {"$numberLong": "1"}}`
+	n.ok("d", write)
+	n.ok("admin", `{"refreshLogicalSessionCacheNow": 1}`)
+	node := n.srv.Node
+	kept := func() int {
+		node.retries.mu.Lock()
+		defer node.retries.mu.Unlock()
+		return len(node.retries.mu.sessions)
+	}
+	reap := func() { n.ok("admin", `{"reapLogicalSessionCacheNow": 1}`) }
+	reap()
+	if kept() != 1 {
+		t.Fatal("the session was forgotten at once")
+	}
+	node.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) { s.used = s.used.Add(-2 * time.Hour) })
+	reap()
+	if kept() != 1 {
+		t.Error("a session that the collection knows was forgotten")
+	}
+	n.ok("config", `{"delete": "system.sessions", "deletes": [{"q": {}, "limit": 0}]}`)
+	reap()
+	if kept() != 0 {
+		t.Error("a session that the collection does not know was kept")
+	}
+	if got := n.first("config", `{"find": "transactions"}`); len(got) != 0 {
+		t.Errorf("config.transactions: %v", got)
 	}
 }

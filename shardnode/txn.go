@@ -75,6 +75,9 @@ func (t *openTxn) ReadTime() storage.Timestamp {
 	return t.base.Timestamp()
 }
 
+// ReadConcern is the one that the transaction was begun with.
+func (t *openTxn) ReadConcern() []byte { return t.readConcern }
+
 // beginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.
 func (n *Node) beginTxn(op *command.Op) (end func(err error), err error) {
 	if n.Repl == nil || n.Repl.Name == "" {

@@ -106,7 +106,7 @@ func (n *Node) versions(op *command.Op, ns string) error {
 }
 
 // ownership gives the shard filter of a collection; nil where every document here is this shard's.
-func (n *Node) ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
+func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (n *Node) checkWrittenRanges(op *command.Op) error {
 // ownedBy is the shard filter of the command's statements on a collection: by the version that the command came with, and
 // without what is written already. It is one for the whole command, which holds the collection: what another shard gives
 // to this one meanwhile was that shard's part of the statement.
-func (w *writeOp) ownedBy(c *catalog.Collection) (func(doc []byte) bool, error) {
+func (w *writeOp) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.n.Sharding() == nil || c == nil || w.op.Req.ShardVersion == nil {
 		return nil, nil
 	}
@@ -149,9 +149,12 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (func(doc []byte) bool, error) 
 		return nil, err
 	}
 	if len(written) > 0 {
-		mine := owned
-		owned = func(doc []byte) bool {
-			return (mine == nil || mine(doc)) && !slices.ContainsFunc(written, func(r *migration.KeyRange) bool { return r.Contains(doc) })
+		mine := exec.Ownership(owned)
+		owned = func(doc []byte) (bool, error) {
+			if slices.ContainsFunc(written, func(r *migration.KeyRange) bool { return r.Contains(doc) }) {
+				return false, nil
+			}
+			return mine.Has(doc)
 		}
 	}
 	w.filtered, w.owned = c.UUID, owned
@@ -209,10 +212,10 @@ type Sharding interface {
 	// Sharded tells whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
 	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
-	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool
+	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error)
 	// ReadFilter is Ownership for a read's own collection, with the routing table that the filter goes by, nil for none:
 	// StaleConfig where the request's version is not this shard's.
-	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) bool, table *cluster.ChunkMap, err error)
+	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
 	// Unmoved tells whether this shard owns of a collection what it owned by a routing table; nil for one that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
 	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.

@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -32,9 +33,9 @@ type writeOp struct {
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
-	entered  string                // the namespace that the command's versions are about, once they are compared
-	filtered catalog.UUID          // the collection that owned is of
-	owned    func(doc []byte) bool // its shard filter for this command
+	entered  string         // the namespace that the command's versions are about, once they are compared
+	filtered catalog.UUID   // the collection that owned is of
+	owned    exec.Ownership // its shard filter for this command
 
 	session  *retrySession // of a retryable write, nil for every other
 	endRetry func()

@@ -89,7 +89,7 @@ func (b *builder) above(p *plan.Node, in Node) (Node, error) {
 		if q.Owned == nil {
 			return in, nil
 		}
-		return &filterNode{in: in, keep: func(doc []byte) (bool, error) { return q.Owned(doc), nil }}, nil
+		return &filterNode{in: in, keep: q.Owned}, nil
 	case plan.ProjectionCovered:
 		return b.covered(p, in), nil
 	case plan.ProjectionSimple, plan.ProjectionDefault, plan.SubPlan, plan.Count, plan.TextMatch:

@@ -40,12 +40,24 @@ type Query struct {
 	MergeKey     bool // documents show what they were sorted by, for a router
 	Tailable     bool
 	AllowDiskUse bool
-	Fields       []string              // aggregation: the top-level fields that are read; nil for all
-	ShapeSuffix  string                // what explain adds to the plan's shape
-	filtered     bool                  // an index filter restricts the plans
-	Owned        func(doc []byte) bool // not nil: the shard filter, false for orphans
-	Placement    Placement             // what owned was made of, nil for a query that no router sent
-	keys         planKeys              // once it is planned
+	Fields       []string  // aggregation: the top-level fields that are read; nil for all
+	ShapeSuffix  string    // what explain adds to the plan's shape
+	filtered     bool      // an index filter restricts the plans
+	Owned        Ownership // not nil: the shard filter, false for orphans
+	Placement    Placement // what owned was made of, nil for a query that no router sent
+	keys         planKeys  // once it is planned
+}
+
+// Ownership tells whether a document is its shard's to return, and not an orphan. It fails where nobody knows any more whose
+// the document was at the time that is read.
+type Ownership func(doc []byte) (bool, error)
+
+// Has applies the filter; everything passes one that is nil.
+func (o Ownership) Has(doc []byte) (bool, error) {
+	if o == nil {
+		return true, nil
+	}
+	return o(doc)
 }
 
 // Placement is the ownership filter of a query, as the query's snapshot is, of the moment it began.

@@ -76,7 +76,7 @@ func (r *readers) readRange(uuid catalog.UUID, shard string, rng *KeyRange) bool
 			continue
 		}
 		for _, c := range m.Overlapping(rng.minV, rng.maxV) {
-			if c.Shard == shard {
+			if owner, err := m.OwnerOf(c); err != nil || owner == shard {
 				return true
 			}
 		}

@@ -205,33 +205,34 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 type transaction interface {
 	// ReadTime is the time that its statements read at, 0 where it has ended.
 	ReadTime() storage.Timestamp
+	// ReadConcern is the one that it was begun with.
+	ReadConcern() []byte
 }
 
-// momentOf is the time that an operation reads at, where it is given; 0 for one that reads the newest.
-func momentOf(op *command.Op) (storage.Timestamp, error) {
+// pastOf is the time of all shards that a read is at, one that it was given or that of its transaction's snapshot: it goes by
+// the placement of then. 0 is for what goes by today's: reads of the newest, writes, and transactions of other levels, whose
+// participants each read at a time of their own.
+func pastOf(op *command.Op) uint64 {
+	rc := op.Req.ReadConcern
 	if t, ok := op.Txn.(transaction); ok {
-		return t.ReadTime(), nil
+		rc = t.ReadConcern()
 	}
-	if op.Req.ReadConcern == nil {
-		return 0, nil
+	if rc == nil || op.Req.Spec.Kind != command.Read {
+		return 0
 	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	return storage.Timestamp(rc.AtClusterTime), err
+	return value.Lookup(rc, "atClusterTime").TimestampU64()
 }
 
-// checkMoment refuses a read at a time when this shard did not have all of its ranges: a statement of a transaction, or a
-// read at a cluster time of its own.
+// checkMoment refuses a statement of a transaction that began before this shard had all of its ranges, unless it reads by the
+// placement of that time.
 func (s *ShardState) checkMoment(op *command.Op, ns string) error {
-	at, err := momentOf(op)
-	if at == 0 || err != nil {
-		return err
+	t, ok := op.Txn.(transaction)
+	if !ok || t.ReadTime() == 0 || pastOf(op) != 0 {
+		return nil
 	}
 	info, err := s.Catalog.Collection(op, ns)
-	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(at) {
+	if err != nil || info.Map == nil || info.Map.Arrived(s.ID) <= uint64(t.ReadTime()) {
 		return nil // what is wrong with the placement, the comparison of versions tells
-	}
-	if op.Txn == nil {
-		return mongoerr.Newf(mongoerr.StaleChunkHistory, "Unable to read from %s at %v: ranges of it have moved to shard %s since; please retry the operation", ns, at, s.ID)
 	}
 	return mongoerr.Newf(mongoerr.MigrationConflict, "Collection %s has undergone a data placement change and no longer satisfies the requirements for the current transaction", ns)
 }
@@ -328,7 +329,7 @@ func (s *ShardState) checkDatabase(op *command.Op, db string) error {
 
 // ReadFilter implements Sharding. Between the check of a read's version and its snapshot the placement may have moved on
 // and documents with it, so the filter has to be of the very version that was checked.
-func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) bool, *cluster.ChunkMap, error) {
+func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc []byte) (bool, error), *cluster.ChunkMap, error) {
 	received, err := cluster.ParseChunkVersion(value.NewDocument(op.Req.ShardVersion))
 	if err != nil {
 		return nil, nil, err
@@ -346,29 +347,30 @@ func (s *ShardState) ReadFilter(op *command.Op, c *catalog.Collection) (func(doc
 	case received.IsIgnored():
 		return s.filter(info.Map), info.Map, nil
 	}
+	info = info.At(pastOf(op))
 	return s.filter(info.Map), info.Map, cluster.CheckShardVersion(c.NS, received, info.Map.ShardVersion(s.ID), s.ID)
 }
 
 // Ownership implements Sharding. The filter keeps the placement it was made with for as long as the query lives.
-func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) bool {
+func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error) {
 	info, err := s.Catalog.Collection(op, c.NS)
 	if err != nil || info.Map == nil {
 		return nil
 	}
-	return s.filter(info.Map)
+	return s.filter(info.At(pastOf(op)).Map)
 }
 
 // filter passes the documents that this shard owns by a placement; nil where that is all.
-func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) bool {
+func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) (bool, error) {
 	if ids := m.Shards(); len(ids) == 1 && ids[0] == s.ID {
 		return nil // every chunk is here; a query keeps its snapshot where that changes (metadata.mayAdvance)
 	}
 	key := m.Key
 	var vals []value.Value
-	return func(doc []byte) bool {
+	return func(doc []byte) (bool, error) {
 		var err error
 		if vals, err = key.FromDocument(doc, vals[:0]); err != nil {
-			return false
+			return false, nil
 		}
 		return m.Owns(s.ID, vals)
 	}
@@ -399,7 +401,7 @@ func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, nex
 		return mongoerr.New(mongoerr.InvalidOptions, "Multi-update operations are not allowed when updating the shard key field.")
 	case !op.Req.HasTxnNumber:
 		return mongoerr.New(mongoerr.IllegalOperation, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")
-	case info.Map.Owns(s.ID, is):
+	case info.Map.Find(is).Shard == s.ID:
 		return nil
 	}
 	return s.changesOwner("This update would cause the doc to change owning shards", value.F("preImage", value.NewDocument(old)),
@@ -438,7 +440,7 @@ func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
 		return err
 	}
 	key, err := info.Map.Key.FromDocument(doc, nil)
-	if err != nil || info.Map.Owns(s.ID, key) {
+	if err != nil || info.Map.Find(key).Shard == s.ID {
 		return err
 	}
 	return s.changesOwner("The document we are inserting belongs on a different shard", value.F("postImage", value.NewDocument(doc)),

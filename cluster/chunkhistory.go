@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Owner is an entry of a chunk's history: the shard that owns the chunk from a cluster time on, until that of the entry
+// before it. Entries stand newest first; the first one names the chunk's shard.
+type Owner struct {
+	ValidAfter uint64
+	Shard      string
+}
+
+// ShardAt tells which shard owned the chunk at a cluster time, 0 for now; false where its history does not reach so far back.
+func (c *Chunk) ShardAt(at uint64) (string, bool) {
+	if at == 0 || at >= c.OnSince {
+		return c.Shard, true
+	}
+	for _, o := range c.Past {
+		if at >= o.ValidAfter {
+			return o.Shard, true
+		}
+	}
+	return "", false
+}
+
+// History lists the chunk's owners, newest first.
+func (c *Chunk) History() []Owner {
+	return append([]Owner{{c.OnSince, c.Shard}}, c.Past...)
+}
+
+// knownSince is the earliest time whose owner the chunk's history tells.
+func (c *Chunk) knownSince() uint64 {
+	if n := len(c.Past); n > 0 {
+		return c.Past[n-1].ValidAfter
+	}
+	return c.OnSince
+}
+
+// TrimHistory cuts the owners off a history that nobody can ask for: those that had been replaced by the time of oldest. The
+// owner of that time stays.
+func TrimHistory(h []Owner, oldest uint64) []Owner {
+	for i := range h {
+		if h[i].ValidAfter <= oldest {
+			return h[:i+1]
+		}
+	}
+	return h
+}
+
+// MergeHistories is the history of a chunk that takes the place of several with the same owner: it reaches back to the time
+// before which they had not all the same one. What was on one of them only is no owner of the whole.
+func MergeHistories(of []*Chunk) []Owner {
+	out := of[0].History()
+	for _, c := range of[1:] {
+		out = commonHistory(out, c.History())
+	}
+	return out
+}
+
+func commonHistory(a, b []Owner) []Owner {
+	var out []Owner
+	for len(a) > 0 && len(b) > 0 && a[0].Shard == b[0].Shard {
+		o := Owner{max(a[0].ValidAfter, b[0].ValidAfter), a[0].Shard}
+		out = append(out, o)
+		if a[0].ValidAfter != b[0].ValidAfter {
+			break // before this time one of the two was elsewhere
+		}
+		a, b = a[1:], b[1:]
+	}
+	return out
+}
+
+// HistoryValue is a history as config.chunks stores it.
+func HistoryValue(h []Owner) value.Value {
+	out := make([]value.Value, len(h))
+	for i, o := range h {
+		out[i] = value.NewDocument(value.Doc(value.F("validAfter", value.NewTimestampU64(o.ValidAfter)), value.F("shard", value.NewString(o.Shard))))
+	}
+	return value.NewArray(value.ArrayOf(out...))
+}
+
+// parseHistory reads a chunk's history. One that does not begin with the chunk's shard says nothing about it.
+func (c *Chunk) parseHistory(v value.Value) {
+	if v.T != value.Array {
+		return
+	}
+	for i, e := range value.Values(v.Doc()) {
+		o := Owner{value.Lookup(e.Doc(), "validAfter").TimestampU64(), value.Lookup(e.Doc(), "shard").Str()}
+		switch {
+		case i == 0 && o.Shard != c.Shard:
+			return
+		case i == 0:
+			c.OnSince = o.ValidAfter
+		default:
+			c.Past = append(c.Past, o)
+		}
+	}
+}
+
+// At is the table as it was at a cluster time: ShardsFor, Shards and OwnerOf go by the owners of then, everything else by
+// today's. 0 is now.
+func (m *ChunkMap) At(at uint64) *ChunkMap {
+	if at == 0 || at >= m.newest {
+		return m
+	}
+	past := *m
+	past.at, past.ids = at, nil
+	set := make(map[string]struct{}, len(m.everIDs))
+	for _, c := range m.chunks {
+		if s, ok := c.ShardAt(at); ok {
+			set[s] = struct{}{}
+		}
+		if len(set) == len(m.everIDs) {
+			break
+		}
+	}
+	past.ids = sortedNames(set)
+	return &past
+}
+
+// OwnerOf tells which shard owns a chunk of the table; StaleChunkHistory where that is not known any more.
+func (m *ChunkMap) OwnerOf(c *Chunk) (string, error) {
+	s, ok := c.ShardAt(m.at)
+	if !ok {
+		return "", mongoerr.Newf(mongoerr.StaleChunkHistory, "Cant find shardId the chunk belonged to at cluster time %s: its history begins at %s",
+			value.Show(value.NewTimestampU64(m.at)), value.Show(value.NewTimestampU64(c.knownSince())))
+	}
+	return s, nil
+}

@@ -1,0 +1,233 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// SessionStore is the sessions collection, config.system.sessions.
+type SessionStore interface {
+	// RefreshSessions stores that the sessions were used at the given time, creating missing records.
+	RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error
+	// RemoveSessions deletes records of ended sessions.
+	RemoveSessions(ctx context.Context, ids []LogicalSessionID) error
+	// MissingSessions gives those of the sessions that have no record.
+	MissingSessions(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error)
+}
+
+// SessionTimeout is localLogicalSessionTimeoutMinutes's default.
+const SessionTimeout = 30 * time.Minute
+
+// SessionCache remembers which sessions were used on this node since the last sync with the sessions collection. A session
+// lives for as long as its record does, which every node that meets the session renews: none ends what another one uses.
+type SessionCache struct {
+	store SessionStore
+	now   func() time.Time
+	ended func(LogicalSessionID)    // told of each session that ends or expires, to kill its cursors and transactions
+	open  func() []LogicalSessionID // the sessions with cursors on this node; nil for none
+	idle  time.Duration             // how long a session lives unused
+	most  int                       // maxSessions
+	mu    struct {
+		sync.Mutex
+		synced int64                      // when the collection was last written to, Unix milliseconds
+		live   map[LogicalSessionID]int64 // last use, Unix milliseconds
+		ended  map[LogicalSessionID]struct{}
+	}
+}
+
+// NewSessionCache makes an empty cache. store is nil where no collection is kept: idle time decides then. ended may be nil.
+func NewSessionCache(store SessionStore, now func() time.Time, ended func(LogicalSessionID)) *SessionCache {
+	if now == nil {
+		now = time.Now
+	}
+	c := &SessionCache{store: store, now: now, ended: ended, idle: SessionTimeout, most: 1000000}
+	c.mu.live = make(map[LogicalSessionID]int64)
+	c.mu.ended = make(map[LogicalSessionID]struct{})
+	return c
+}
+
+// SetTimeout changes how long a session lives unused; it comes before the first use.
+func (c *SessionCache) SetTimeout(d time.Duration) { c.idle = d }
+
+// SetLimit changes how many sessions the cache holds (maxSessions); it comes before the first use.
+func (c *SessionCache) SetLimit(n int64) { c.most = int(n) }
+
+// WithCursors has a sync also look after the sessions that f lists, those of open cursors: what they were opened in may not
+// have been used on this node for long.
+func (c *SessionCache) WithCursors(f func() []LogicalSessionID) { c.open = f }
+
+// Timeout is how long a session lives unused.
+func (c *SessionCache) Timeout() time.Duration { return c.idle }
+
+// Touch notes that a session is in use.
+func (c *SessionCache) Touch(id LogicalSessionID) error {
+	at := c.now().UnixMilli()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.mu.live[id]; !ok && len(c.mu.live) >= c.most {
+		return mongoerr.New(mongoerr.TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high")
+	}
+	c.mu.live[id] = at
+	return nil
+}
+
+// End marks sessions as ended; the next Sync removes them from the collection.
+func (c *SessionCache) End(ids []LogicalSessionID) {
+	c.mu.Lock()
+	for _, id := range ids {
+		delete(c.mu.live, id)
+		c.mu.ended[id] = struct{}{}
+	}
+	c.mu.Unlock()
+	if c.ended != nil {
+		for _, id := range ids {
+			c.ended(id)
+		}
+	}
+}
+
+// Len is the number of live sessions.
+func (c *SessionCache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.mu.live)
+}
+
+// Live lists the sessions in use, for $listLocalSessions.
+func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[LogicalSessionID]time.Time, len(c.mu.live))
+	for id, at := range c.mu.live {
+		out[id] = time.UnixMilli(at)
+	}
+	return out
+}
+
+// List is what $listLocalSessions shows: the sessions in use, of the owners that shown picks.
+func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
+	for id, at := range c.Live() {
+		if shown(id.UID) {
+			docs = append(docs, value.Doc(value.F("_id", value.NewDocument(id.Doc())), value.F("lastUse", value.NewTime(at))))
+		}
+	}
+	return docs
+}
+
+// SessionsOf tells which owners' sessions a specification of $listSessions or $listLocalSessions asks for.
+func SessionsOf(spec []byte) func(owner [32]byte) bool {
+	owners := map[[32]byte]bool{}
+	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
+		if u.T == value.Document {
+			owners[sha256.Sum256([]byte(value.Lookup(u.Doc(), "user").Str()+"@"+value.Lookup(u.Doc(), "db").Str()))] = true
+		}
+	}
+	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
+}
+
+// Sync writes to the collection what was used on this node since the last time and what was ended, and ends here the sessions
+// that have no record any more: nobody used them, or another node ended them. Run it every logicalSessionRefreshMillis
+// (5 minutes). Where the collection cannot be read nothing expires.
+func (c *SessionCache) Sync(ctx context.Context) error {
+	if c.store == nil {
+		c.expireIdle()
+		return nil
+	}
+	now := c.now()
+	c.mu.Lock()
+	last := c.mu.synced
+	c.mu.synced = now.UnixMilli()
+	used := make(map[LogicalSessionID]bool)
+	for id, at := range c.mu.live {
+		if at >= last {
+			used[id] = true
+		}
+	}
+	removed := slices.Collect(maps.Keys(c.mu.ended))
+	clear(c.mu.ended)
+	c.mu.Unlock()
+	err := c.store.RefreshSessions(ctx, slices.Collect(maps.Keys(used)), now)
+	if err == nil {
+		err = c.store.RemoveSessions(ctx, removed)
+	}
+	if err != nil { // the next one writes it
+		c.mu.Lock()
+		c.mu.synced = last
+		for _, id := range removed {
+			c.mu.ended[id] = struct{}{}
+		}
+		c.mu.Unlock()
+		return err
+	}
+	return c.expire(ctx, used)
+}
+
+// expire ends the sessions without a record, of those that this node has not just written.
+func (c *SessionCache) expire(ctx context.Context, used map[LogicalSessionID]bool) error {
+	began := c.now().UnixMilli()
+	ask := make(map[LogicalSessionID]bool)
+	c.mu.Lock()
+	for id := range c.mu.live {
+		ask[id] = !used[id]
+	}
+	c.mu.Unlock()
+	if c.open != nil {
+		for _, id := range c.open() {
+			ask[id.Parent()] = !used[id.Parent()]
+		}
+	}
+	maps.DeleteFunc(ask, func(_ LogicalSessionID, wanted bool) bool { return !wanted })
+	gone, err := c.store.MissingSessions(ctx, slices.Collect(maps.Keys(ask)))
+	if err != nil {
+		return err
+	}
+	limit := c.now().Add(-2 * c.idle).UnixMilli() // later than the index takes out the record of a session that nobody uses
+	c.mu.Lock()
+	gone = slices.DeleteFunc(gone, func(id LogicalSessionID) bool { return c.mu.live[id] >= began }) // used meanwhile
+	for _, id := range gone {
+		delete(c.mu.live, id)
+	}
+	maps.DeleteFunc(c.mu.live, func(_ LogicalSessionID, at int64) bool { return at < limit }) // alive elsewhere
+	c.mu.Unlock()
+	if c.ended != nil {
+		for _, id := range gone {
+			c.ended(id)
+		}
+	}
+	return nil
+}
+
+// expireIdle ends the sessions that were idle for too long, where no collection is kept.
+func (c *SessionCache) expireIdle() {
+	limit := c.now().Add(-c.idle).UnixMilli()
+	var expired []LogicalSessionID
+	c.mu.Lock()
+	for id, at := range c.mu.live {
+		if at < limit {
+			expired = append(expired, id)
+			delete(c.mu.live, id)
+		}
+	}
+	clear(c.mu.ended)
+	c.mu.Unlock()
+	if c.ended != nil {
+		for _, id := range expired {
+			c.ended(id)
+		}
+	}
+}
+
+// Missing gives those of the sessions that have expired or were ended, as the collection tells; none where it cannot be read.
+func (c *SessionCache) Missing(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
+	if c.store == nil {
+		return ids, nil
+	}
+	return c.store.MissingSessions(ctx, ids)
+}

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// sessionRecords is a sessions collection that several nodes' caches share.
+type sessionRecords struct {
+	lastUse map[LogicalSessionID]time.Time
+	down    bool
+}
+
+var errNoStore = errors.New("no primary")
+
+func (r *sessionRecords) RefreshSessions(_ context.Context, ids []LogicalSessionID, at time.Time) error {
+	if r.down {
+		return errNoStore
+	}
+	for _, id := range ids {
+		r.lastUse[id] = at
+	}
+	return nil
+}
+
+func (r *sessionRecords) RemoveSessions(_ context.Context, ids []LogicalSessionID) error {
+	for _, id := range ids {
+		delete(r.lastUse, id)
+	}
+	return nil
+}
+
+func (r *sessionRecords) MissingSessions(_ context.Context, ids []LogicalSessionID) (out []LogicalSessionID, err error) {
+	if r.down {
+		return nil, errNoStore
+	}
+	for _, id := range ids {
+		if _, ok := r.lastUse[id]; !ok {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// A shard ended a session, and the cursor that a client kept open in it, by its own idle time, though the router that the
+// client spoke to renewed the session every few seconds.
+func TestSessionsLiveAsLongAsAnyNodeUsesThem(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	clock := func() time.Time { return now }
+	records := &sessionRecords{lastUse: map[LogicalSessionID]time.Time{}}
+	var ended []string
+	var cursors []LogicalSessionID // of the shard
+	node := func(name string) *SessionCache {
+		return NewSessionCache(records, clock, func(id LogicalSessionID) {
+			ended = append(ended, fmt.Sprint(name, id.ID[0]))
+			cursors = slices.DeleteFunc(cursors, func(c LogicalSessionID) bool { return name == "shard " && c == id })
+		})
+	}
+	router, shard, other := node("router "), node("shard "), node("other ")
+	used, left, foreign := LogicalSessionID{ID: [16]byte{1}}, LogicalSessionID{ID: [16]byte{2}}, LogicalSessionID{ID: [16]byte{3}}
+	cursors = []LogicalSessionID{used, left, foreign}
+	shard.WithCursors(func() []LogicalSessionID { return cursors })
+	for _, c := range []*SessionCache{router, shard} {
+		for _, id := range []LogicalSessionID{used, left} {
+			if err := c.Touch(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := other.Touch(foreign); err != nil {
+		t.Fatal(err)
+	}
+	round := func() {
+		for _, c := range []*SessionCache{router, other, shard} {
+			if err := c.Sync(t.Context()); (err != nil) != records.down {
+				t.Fatal(err)
+			}
+		}
+		slices.Sort(ended)
+	}
+	for range 12 { // an hour, in which the TTL index takes out what nobody renews
+		round()
+		now = now.Add(5 * time.Minute)
+		for _, c := range []*SessionCache{router, other} {
+			_ = c.Touch(map[*SessionCache]LogicalSessionID{router: used, other: foreign}[c])
+		}
+		for id, at := range records.lastUse {
+			if now.Sub(at) > SessionTimeout {
+				delete(records.lastUse, id)
+			}
+		}
+	}
+	round()
+	if got := fmt.Sprint(ended); got != "[router 2 shard 2]" {
+		t.Errorf("ended: %s", got)
+	}
+	// Where nobody can ask, nothing ends.
+	ended, cursors, records.down = nil, []LogicalSessionID{used, foreign}, true
+	now = now.Add(2 * SessionTimeout)
+	round()
+	if ended != nil {
+		t.Errorf("ended without a collection to ask: %v", ended)
+	}
+	records.down = false
+	other.End([]LogicalSessionID{foreign})
+	ended = nil
+	round()
+	if got := fmt.Sprint(ended); got != "[shard 3]" {
+		t.Errorf("ended by the other router: %s", got)
+	}
+}
+
+func TestMaxSessions(t *testing.T) {
+	c := NewSessionCache(nil, nil, nil)
+	c.SetLimit(2)
+	for i := range 3 {
+		if err := c.Touch(LogicalSessionID{ID: [16]byte{byte(i)}}); (err != nil) != (i == 2) {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+	if err := c.Touch(LogicalSessionID{ID: [16]byte{1}}); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
+}
