@@ -99,6 +99,45 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 	c.run("d", after(find, seen, "local", ""))
 }
 
+// A write that looked for what a transaction had written on one shard did not find it on another, where the commit was still on
+// its way: it changed nothing, and said so.
+func TestWritesByFilterWaitForPreparedTransactions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	held := c.holdCommits("shard1")
+	c.shardedTxnColl()
+	c.txn([]txnStep{
+		{1, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`, 0, "n", "1"},
+		{1, false, "d", bumpOne, 0, "n", "1"},
+	})
+	committed := make(chan bson.M)
+	go func() {
+		committed <- c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`, txnLSID))
+	}()
+	<-held.came
+	for get(get(c.run("d", `{"find": "c", "filter": {"_id": -1}}`)["cursor"], "firstBatch").(bson.A)[0], "x") != int32(1) {
+		continue // the other participant commits at the same time
+	}
+	const many, one = `{"update": "c", "updates": [{"q": {"x": 1}, "u": {"$set": {"y": 1}}, "multi": true}]}`,
+		`{"update": "c", "updates": [{"q": {"_id": 1, "x": 1}, "u": {"$set": {"y": 1}}}]}`
+	const remove, modify = `{"delete": "c", "deletes": [{"q": {"_id": 1, "x": 1}, "limit": 0}]}`,
+		`{"findAndModify": "c", "query": {"_id": 1, "x": 1}, "update": {"$set": {"y": 1}}}`
+	for _, cmd := range []string{many, one, remove, modify} {
+		r := c.raw("d", cmd[:len(cmd)-1]+`, "maxTimeMS": 50}`)
+		if !strings.Contains(fmt.Sprint(r), "MaxTimeMSExpired") && r["code"] != int32(50) {
+			t.Errorf("%s, while the commit is on its way: %v", cmd, r)
+		}
+	}
+	got := make(chan bson.M)
+	go func() { got <- c.as(command.NewClient(3, "test", "test", nil), "d", many) }()
+	close(held.free)
+	if r := <-got; r["n"] != int32(2) {
+		t.Errorf("an update of what the transaction has written: %v", r)
+	}
+	if r := <-committed; r["ok"] != 1.0 {
+		t.Errorf("the commit: %v", r)
+	}
+}
+
 // What a pipeline on a router joined was read without the command's read concern, so that a snapshot was one of its first
 // collection alone.
 func TestJoinsReadAtTheTimeOfTheirCommand(t *testing.T) {

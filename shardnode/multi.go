@@ -16,7 +16,18 @@ const (
 // has moved is not met again; each unit writes through a newer one, and looks again at what changed in between.
 func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	s := w.snapshot()
-	defer s.Release()
+	defer func() { s.Release() }()
+	err = w.retry(func() error {
+		err := w.foundAll(s.Catalog().Lookup(ns), s)
+		if err != nil {
+			s.Release()
+			s = w.snapshot()
+		}
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
 	q, err := w.newQuery(ns, st, s)
 	if err != nil {
 		return r, err

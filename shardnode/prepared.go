@@ -169,6 +169,20 @@ func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait
 	return false, upTo
 }
 
+// conceals tells whether what a write found in a snapshot may lack what a transaction wrote that its client has seen on another
+// shard: one that was prepared when the command began and is not decided, or whose commit is not in the snapshot.
+func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, s *storage.Snapshot) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.mu.open {
+		if o.prepared <= began && o.touches(c) {
+			return true
+		}
+	}
+	n := len(p.mu.settled)
+	return p.mu.lost || n > 0 && p.mu.settled[n-1].committed > s.Timestamp()
+}
+
 // loadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
 func (n *Node) loadPromises() error {
 	s := n.Engine.Snapshot()

@@ -328,6 +328,9 @@ func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) 
 		return r, executing(st.during, err)
 	}
 	if !ok {
+		if err := w.foundAll(q.Coll, s); err != nil {
+			return r, err
+		}
 		if st.upsert {
 			r, err = w.upsert(ns, st, q, u, s.Catalog(), wc)
 			return r, executing(st.during, err)

@@ -22,7 +22,8 @@ type writeOp struct {
 	n      *Node
 	op     *command.Op
 	wc     replication.WriteConcern
-	bypass bool // bypassDocumentValidation
+	began  storage.Timestamp // what was visible then
+	bypass bool              // bypassDocumentValidation
 	last   storage.Timestamp
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
@@ -60,7 +61,7 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return &writeOp{n: n, op: op, wc: wc.ForSet(), bypass: op.Bool("bypassDocumentValidation")}, nil
+	return &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Bool("bypassDocumentValidation")}, nil
 }
 
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
@@ -376,6 +377,16 @@ func retryConflicts(op *command.Op, f func() error) error {
 			pause *= 2
 		}
 	}
+}
+
+// foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A document
+// that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is not found.
+func (w *writeOp) foundAll(c *catalog.Collection, s *storage.Snapshot) error {
+	p := &w.n.prepared
+	if c == nil || p.count.Load() == 0 || txnOf(w.op) != nil || command.CheckTxnDatabase(w.op.DB()) != nil || !p.conceals(c, w.began, s) {
+		return nil
+	}
+	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
 }
 
 // target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
