@@ -139,3 +139,14 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	}
 	return v, nil
 }
+
+// checkTLSMode lets a server that takes encrypted connections ask for more of them while it runs, as an upgrade does it
+// (manual: Upgrade a Cluster to Use TLS/SSL), and nothing else: without certificates there is no way in, and no way back.
+func checkTLSMode(old, v value.Value) (value.Value, error) {
+	was, to := old.Str(), v.Str()
+	next := map[string]string{"allowTLS": "preferTLS", "preferTLS": "requireTLS", "allowSSL": "preferSSL", "preferSSL": "requireSSL"}
+	if was != to && next[was] != to {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Illegal state transition for tlsMode, attempt to change from %s to %s", was, to)
+	}
+	return v, nil
+}

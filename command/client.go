@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,9 +21,9 @@ type Client struct {
 	// Own is the node itself: its own work is not held to the rules of read preference.
 	Own      bool
 	Loopback bool
-	// ServerName is the name that the client asked for in its TLS handshake, empty without.
-	ServerName string
-	Started    time.Time
+	Started  time.Time
+	// TLS describes the connection's encryption; nil, or answering nil, where there is none.
+	TLS func() *tls.ConnectionState
 
 	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil where
 	// the client cannot be answered compressed.
@@ -52,6 +53,17 @@ type Client struct {
 // operations that wait.
 func NewClient(id int64, remote, local string, ctx func() context.Context) *Client {
 	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}
+}
+
+// ServerName is the name that the client asked for in its TLS handshake, empty without.
+func (c *Client) ServerName() string {
+	if c.TLS == nil {
+		return ""
+	}
+	if state := c.TLS(); state != nil {
+		return state.ServerName
+	}
+	return ""
 }
 
 // Context ends when the client disconnects; nil where it cannot.

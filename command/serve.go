@@ -42,7 +42,7 @@ func (f *Front) Opened(c *wire.Conn) {
 		cl.Loopback = true // a UNIX socket
 	}
 	cl.Compressors = f.agree
-	cl.Close = c.Close
+	cl.Close, cl.TLS = c.Close, c.TLS
 	c.State = cl
 	f.Service.clients.Store(cl, struct{}{})
 	if f.Connected != nil {

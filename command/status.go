@@ -26,10 +26,11 @@ type Status struct {
 	Host     string
 	Sections []StatusSection
 
-	asserts struct{ regular, warning, msg, user, tripwire, rollovers atomic.Int64 }
-	lat     [3]latency
-	network atomic.Pointer[func() wire.Stats]
-	hellos  helloStats
+	asserts  struct{ regular, warning, msg, user, tripwire, rollovers atomic.Int64 }
+	lat      [3]latency
+	network  atomic.Pointer[func() wire.Stats]
+	security atomic.Pointer[func() []value.Field]
+	hellos   helloStats
 }
 
 type latency struct{ micros, ops atomic.Int64 }
@@ -57,6 +58,9 @@ func (h *helloStats) streaming(name string) *atomic.Int64 {
 
 // SetNetwork says where the figures of the service's sockets come from.
 func (s *Status) SetNetwork(f func() wire.Stats) { s.network.Store(&f) }
+
+// SetSecurity says what the section security tells of certificates.
+func (s *Status) SetSecurity(f func() []value.Field) { s.security.Store(&f) }
 
 // Network reads the figures of the service's sockets; zeros without any.
 func (s *Status) Network() wire.Stats {
@@ -159,10 +163,14 @@ func (s *Service) addGenericStatus() {
 		plain("extra_info", extraInfo),
 		plain("network", s.Status.networkDoc),
 		plain("opLatencies", s.Status.latenciesDoc),
-		plain("security", func() []byte { return securityDoc() }),
+		plain("security", s.Status.securityDoc),
 		plain("tcmalloc", goMemory),
 		plain("transportSecurity", func() []byte {
-			return value.Doc(i64("1.0", 0), i64("1.1", 0), i64("1.2", 0), i64("1.3", 0), i64("unknown", 0))
+			var fields []value.Field
+			for i, n := range s.Status.Network().Handshakes {
+				fields = append(fields, i64(wire.TLSVersions[i], n))
+			}
+			return value.Doc(fields...)
 		}),
 		StatusSection{Name: "mirroredReads", OnDemand: true, Doc: func(*Op, value.Value) []byte {
 			return value.Doc(i64("seen", 0), i64("sent", 0), i64("erroredDuringSend", 0), i64("processedAsSecondary", 0))
@@ -209,8 +217,12 @@ func (s *Status) latenciesDoc() []byte {
 		subDoc("transactions", i64("latency", 0), i64("ops", 0)))
 }
 
-func securityDoc() []byte {
-	return value.Doc(subDoc("authentication", subDoc("saslSupportedMechsReceived", i64("false", 0)), subDoc("mechanisms")))
+func (s *Status) securityDoc() []byte {
+	fields := []value.Field{subDoc("authentication", subDoc("saslSupportedMechsReceived", i64("false", 0)), subDoc("mechanisms"))}
+	if f := s.security.Load(); f != nil {
+		fields = append((*f)(), fields...)
+	}
+	return value.Doc(fields...)
 }
 
 func extraInfo() []byte {

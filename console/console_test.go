@@ -44,7 +44,7 @@ func TestShapeOfLines(t *testing.T) {
 		f          func(*Log)
 	}{
 		{"ready", `{"t":{"$date":"T"},"s":"I",  "c":"NETWORK",  "id":23016,   "svc":"-", "ctx":"listener","msg":"Waiting for connections","attr":{"port":27017,"ssl":"off"}}`,
-			func(l *Log) { l.Waiting("listener", 27017) }},
+			func(l *Log) { l.Waiting("listener", 27017, false) }},
 		{"starting", `{"t":{"$date":"T"},"s":"I",  "c":"STORAGE",  "id":4615611, "svc":"-", "ctx":"initandlisten","msg":"MongoDB starting","attr":{"pid":7,"port":27017,"dbPath":"/data/db","architecture":"64-bit","host":"h"}}`,
 			func(l *Log) { l.Starting(7, 27017, "/data/db", "h") }},
 		{"accepted", `{"t":{"$date":"T"},"s":"I",  "c":"NETWORK",  "id":22943,   "svc":"-", "ctx":"listener","msg":"Connection accepted","attr":{"remote":"127.0.0.1:4711","isLoadBalanced":false,"connectionId":3,"connectionCount":2}}`,

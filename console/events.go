@@ -97,8 +97,8 @@ func (l *Log) OptionsSet(ctx string, parsed []byte) {
 }
 
 // Waiting says that the port accepts connections: the line that launchers wait for.
-func (l *Log) Waiting(ctx string, port int) {
-	l.Info(Network, 23016, ctx, "Waiting for connections").Int("port", int64(port)).Str("ssl", "off").Write()
+func (l *Log) Waiting(ctx string, port int, secure bool) {
+	l.Info(Network, 23016, ctx, "Waiting for connections").Int("port", int64(port)).Str("ssl", map[bool]string{false: "off", true: "on"}[secure]).Write()
 }
 
 // ListenFailed says that an address could not be bound.

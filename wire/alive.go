@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/tls"
 	"net"
 	"syscall"
 
@@ -10,6 +11,9 @@ import (
 // alive reports whether an idle connection has neither been closed nor been sent anything unasked: one non-blocking
 // peek, so that a request is not lost on a connection whose other end restarted.
 func alive(c net.Conn) bool {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn() // what TLS sends unasked comes with the handshake, and the first reply is behind it
+	}
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return true

@@ -41,6 +41,7 @@ type Conn struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	held          atomic.Bool // it waits for its turn to be established
+	tls           atomic.Pointer[tlsSession]
 
 	// in is touched by the event loop only.
 	in struct {
@@ -85,6 +86,9 @@ func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 // would take the connection for a good one.
 func (c *Conn) Close() {
 	c.cancel()
+	if t := c.tls.Load(); t != nil && t.up.Load() {
+		_ = t.conn.CloseWrite() // says that nothing is missing; a client that has gone does not mind
+	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.closing = true
@@ -138,10 +142,14 @@ func (c *Conn) read() error {
 		c.out.mu.Unlock()
 	}
 	for {
+		if t := c.tls.Load(); t != nil {
+			return c.readTLS(t)
+		}
 		if c.in.buf == nil {
-			if err := c.cut(); err != nil || c.in.buf == nil {
+			if err := c.cut(); err != nil || c.in.buf == nil && c.tls.Load() == nil {
 				return err
 			}
+			continue
 		}
 		n, _ := c.gc.Read(c.in.buf.b[c.in.fill:])
 		c.in.fill += n
@@ -155,12 +163,17 @@ func (c *Conn) read() error {
 			c.grow()
 			continue
 		}
-		frame := c.in.buf
-		c.in.buf, c.in.fill = nil, 0
-		if err := c.accept(frame); err != nil {
+		if err := c.acceptFilled(); err != nil {
 			return err
 		}
 	}
+}
+
+// acceptFilled takes the frame that has arrived into work.
+func (c *Conn) acceptFilled() error {
+	frame := c.in.buf
+	c.in.buf, c.in.fill = nil, 0
+	return c.accept(frame)
 }
 
 // cut makes room for the next frame as soon as its length is known.
@@ -293,6 +306,9 @@ func (c *Conn) write(frame []byte, r *Reply) error {
 	st := &c.srv.stats
 	st.bytesOut.Add(int64(len(frame)))
 	st.logicOut.Add(int64(len(r.Buf) - ReplyRoom + msgPrefixLen))
+	if t := c.tls.Load(); t != nil {
+		return c.writeTLS(t, frame)
+	}
 	o := &c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()

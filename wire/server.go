@@ -42,6 +42,7 @@ type Options struct {
 	Addrs          []string // host:port, or the path of a UNIX socket (it begins with /); port 0 takes a free one
 	MaxConnections int      // DefaultMaxConnections when 0
 	Loops          int      // event loops; one per four cores when 0
+	TLS            *TLS     // nil: a ClientHello is refused
 
 	BadFrame func(c *Conn, err error)                       // a malformed frame, or another protocol (ForeignError); the connection is being closed
 	Panicked func(c *Conn, m *Message, v any, stack []byte) // Handle panicked; an error has been answered
@@ -60,10 +61,11 @@ type Server struct {
 	connID    atomic.Int64
 	addrs     []net.Addr
 
-	stopping atomic.Bool
-	drained  chan struct{} // while stopping: the last request in work has ended
-	ended    chan struct{} // the engine has stopped
-	conns    struct {
+	stopping   atomic.Bool
+	drained    chan struct{}  // while stopping: the last request in work has ended
+	handshakes sync.WaitGroup // goroutines of TLS handshakes
+	ended      chan struct{}  // the engine has stopped
+	conns      struct {
 		mu  sync.Mutex
 		all map[int64]*Conn
 	}
@@ -189,6 +191,7 @@ func (s *Server) Stop(wait time.Duration) {
 	go func() { _ = s.engine.Stop(ctx) }() // it triggers the end at once, but notices it by polling only
 	<-s.ended
 	cancel()
+	s.handshakes.Wait()
 	s.workers.close()
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"net"
 	"strconv"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -24,7 +25,7 @@ var httpReply = []byte("HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: te
 	strconv.Itoa(len(httpText)) + "\r\n\r\n" + httpText)
 
 // sniff looks at the first bytes of a connection, four or more. What is no message of ours is an error; c.in.spoken stays
-// false while it takes more bytes to tell.
+// false while it takes more bytes to tell, and for a connection that becomes an encrypted one.
 func (c *Conn) sniff(head []byte) error {
 	switch string(head[:4]) {
 	case "GET ", "HEAD", "POST", "PUT ", "OPTI", "DELE", "PATC", "CONN", "PRI ": // no length of a message
@@ -38,7 +39,16 @@ func (c *Conn) sniff(head []byte) error {
 			return nil // a message of 790 bytes or some more begins like this
 		}
 		if b, err := c.gc.Peek(headerLen); err == nil && isClientHello(b) {
-			return errTLS
+			if c.srv.opts.TLS == nil {
+				return errTLS
+			}
+			c.startTLS()
+			return nil
+		}
+	}
+	if o := c.srv.opts.TLS; o != nil && o.Require() {
+		if _, tcp := c.remote.(*net.TCPAddr); tcp {
+			return errPlain
 		}
 	}
 	c.in.spoken = true

@@ -1,6 +1,9 @@
 package wire
 
-import "sync/atomic"
+import (
+	"crypto/tls"
+	"sync/atomic"
+)
 
 // counters are what serverStatus reports of the network.
 type counters struct {
@@ -13,6 +16,20 @@ type counters struct {
 	logicalIn, logicOut atomic.Int64 // before compression
 	requests            atomic.Int64
 	compress            [numCompressors]compressCounters
+	tls                 [numTLSVersions]atomic.Int64 // finished handshakes, by the version agreed on
+}
+
+// TLSVersions names the versions of TLS in the order of Stats.Handshakes.
+var TLSVersions = [...]string{"1.0", "1.1", "1.2", "1.3", "unknown"}
+
+const numTLSVersions = len(TLSVersions)
+
+func (c *counters) handshake(version uint16) {
+	i := numTLSVersions - 1
+	if version >= tls.VersionTLS10 && version <= tls.VersionTLS13 {
+		i = int(version - tls.VersionTLS10)
+	}
+	c.tls[i].Add(1)
 }
 
 type compressCounters struct {
@@ -38,6 +55,7 @@ type Stats struct {
 	LogicalBytesIn, LogicalBytesOut int64 // before compression
 	NumRequests                     int64
 	Compression                     []CompressStats
+	Handshakes                      [numTLSVersions]int64 // encrypted connections since the start, by TLSVersions
 }
 
 // Stats reads the counters; each is exact, together they are not a consistent cut.
@@ -57,6 +75,9 @@ func (s *Server) Stats() Stats {
 			Name: CompressorID(i).String(), CompressIn: k.compressIn.Load(), CompressOut: k.compressOut.Load(),
 			DecompressIn: k.decompressIn.Load(), DecompressOut: k.decompressOut.Load(),
 		})
+	}
+	for i := range c.tls {
+		st.Handshakes[i] = c.tls[i].Load()
 	}
 	return st
 }

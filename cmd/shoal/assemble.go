@@ -28,13 +28,14 @@ import (
 
 // assembly is a process being put together: what its roles share, and how each is taken down, last first.
 type assembly struct {
-	c      *config
-	h      *host
-	params *cluster.Params
-	info   *command.Info
-	roles  *roles
-	peers  *directory // nil on a lone server
-	key    *auth.Key  // of the members; nil without a key file
+	c       *config
+	h       *host
+	params  *cluster.Params
+	info    *command.Info
+	keyring *keyring // nil without TLS
+	roles   *roles
+	peers   *directory // nil on a lone server
+	key     *auth.Key  // of the members; nil without a key file
 	// services are the commands of each role, for those who list them.
 	services []*command.Service
 
@@ -73,7 +74,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 		},
 	}
 	a.roles.Stop = a.stop
-	return a, nil
+	return a, a.encrypt()
 }
 
 // onStop registers how a part is taken down.
@@ -118,7 +119,7 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
 	}
 	srv, err := wire.Listen(wire.Options{
-		Addrs: addrs, MaxConnections: a.c.MaxConns,
+		Addrs: addrs, MaxConnections: a.c.MaxConns, TLS: a.incoming(),
 		BadFrame: func(c *wire.Conn, err error) {
 			var foreign *wire.ForeignError
 			if errors.As(err, &foreign) {
@@ -133,6 +134,9 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 		return nil, err
 	}
 	s.Status.SetNetwork(srv.Stats)
+	if a.keyring != nil {
+		s.Status.SetSecurity(a.keyring.fields)
+	}
 	limitConnections(a.params, srv)
 	if a.peers != nil {
 		s.Peers = a.peers.monitors

@@ -301,7 +301,7 @@ func TestKeyFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newDirectory(nil, command.Handshake(k, false))
+		d := newDirectory(nil, wire.PoolOptions{Handshake: command.Handshake(k, false)})
 		t.Cleanup(func() { _ = d.close(context.Background()) })
 		return d
 	}
@@ -327,7 +327,7 @@ func TestKeyFile(t *testing.T) {
 	if err := ask(start("wrong")); mongoerr.CodeOf(err) != mongoerr.AuthenticationFailed {
 		t.Errorf("a wrong key: %v", err)
 	}
-	without := newDirectory(nil, command.Handshake(nil, false))
+	without := newDirectory(nil, wire.PoolOptions{Handshake: command.Handshake(nil, false)})
 	defer func() { _ = without.close(context.Background()) }()
 	if err := ask(without); mongoerr.CodeOf(err) != mongoerr.Unauthorized {
 		t.Errorf("no key: %v", err)

@@ -22,14 +22,18 @@ type config struct {
 	Parsed  []byte // getCmdLineOpts.parsed
 
 	// Where and what to listen on.
-	Port     int      // -1: not given
-	BindIP   []string // hosts, in order
-	BindAll  bool
-	IPv6     bool
-	Unix     bool // a UNIX socket beside every port
-	UnixDir  string
+	Port    int      // -1: not given
+	BindIP  []string // hosts, in order
+	BindAll bool
+	IPv6    bool
+	Unix    struct { // a socket beside every port
+		On  bool
+		Dir string
+	}
 	Listen   []string // host:port, for `shoal start`
 	MaxConns int
+
+	TLS tlsOptions
 
 	Compressors []string
 
@@ -83,10 +87,12 @@ type security struct {
 func (s *security) enforced() bool { return (s.Auth || s.KeyFile != "") && !s.Transition }
 
 func newConfig(p program) *config {
-	return &config{
-		Program: p, Port: -1, Unix: p != isStart, UnixDir: os.TempDir(), DBPath: "/data/db", profiling: profiling{SlowMS: 100, SlowRate: 1},
+	c := &config{
+		Program: p, Port: -1, DBPath: "/data/db", profiling: profiling{SlowMS: 100, SlowRate: 1},
 		Topology: "sharded", Shards: 2, Routers: 1, Replicas: 1, Compressors: []string{"snappy", "zstd", "zlib"},
 	}
+	c.Unix.On, c.Unix.Dir = p != isStart, os.TempDir()
+	return c
 }
 
 // defaultPort is the port that a server of this role has when none is given.
@@ -107,6 +113,9 @@ func (c *config) finish() error {
 	}
 	if c.ConfigSvr && !c.Memory && c.DBPath == "/data/db" && !c.has("storage.dbPath") {
 		c.DBPath = "/data/configdb"
+	}
+	if err := c.TLS.check(c.Parameters); err != nil {
+		return err
 	}
 	if c.Program == isStart {
 		return c.finishStart()
@@ -192,8 +201,8 @@ func (c *config) Addrs() []string {
 			out = append(out, net.JoinHostPort(h, strconv.Itoa(c.Port)))
 		}
 	}
-	if c.Unix && c.Port > 0 {
-		out = append(out, fmt.Sprintf("%s/mongodb-%d.sock", strings.TrimSuffix(c.UnixDir, "/"), c.Port))
+	if c.Unix.On && c.Port > 0 {
+		out = append(out, fmt.Sprintf("%s/mongodb-%d.sock", strings.TrimSuffix(c.Unix.Dir, "/"), c.Port))
 	}
 	return dedup(out)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -120,7 +121,7 @@ func TestReplicaSet(t *testing.T) {
 		t.Errorf("%d members", n)
 	}
 	primary := s.primary(ctx, "")
-	wire := newDirectory(nil, cluster.Handshake)
+	wire := plainDirectory(nil)
 	defer wire.close(ctx)
 	for _, h := range s.hosts {
 		c := s.direct(h)
@@ -171,7 +172,7 @@ func TestMaintenanceMode(t *testing.T) {
 	if at == primary {
 		at = s.hosts[1]
 	}
-	d := newDirectory(nil, cluster.Handshake)
+	d := plainDirectory(nil)
 	defer d.close(ctx)
 	ask := func(host, cmd string) (bson.M, mongoerr.Code) {
 		t.Helper()
@@ -265,7 +266,7 @@ func TestMonitorParameters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := newDirectory(nil, cluster.Handshake)
+	d := plainDirectory(nil)
 	defer d.close(t.Context())
 	d.timed(p)
 	if _, err := p.SetRuntime([]value.Field{value.F("defaultFindReplicaSetHostTimeoutMS", value.NewInt32(700))}); err != nil {
@@ -304,7 +305,7 @@ func TestMonitorReadsStreamedHellos(t *testing.T) {
 		before = n
 		time.Sleep(50 * time.Millisecond)
 	}
-	d := newDirectory(cluster.NewVectorClock(nil), cluster.Handshake)
+	d := plainDirectory(cluster.NewVectorClock(nil))
 	defer d.close(ctx)
 	p, err := d.dial("rs0", s.hosts[:1])
 	if err != nil {
@@ -480,4 +481,9 @@ func stepDown(t *testing.T, ctx context.Context, d *directory, hosts []string) {
 		}
 	}
 	t.Errorf("none of %v was primary", hosts)
+}
+
+// plainDirectory is the directory of a process without key file and TLS.
+func plainDirectory(clock *cluster.VectorClock) *directory {
+	return newDirectory(clock, wire.PoolOptions{Handshake: cluster.Handshake})
 }

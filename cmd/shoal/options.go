@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -165,8 +166,8 @@ var processOptions = []option{
 	{name: "ipv6", path: "net.ipv6", kind: flagKind, on: isBoth, help: "Enable IPv6 support (disabled by default)", set: truth(func(c *config, v bool) { c.IPv6 = v })},
 	{name: "listenBacklog", path: "net.listenBacklog", kind: numberKind, on: isBoth, help: "Taken for compatibility: the backlog is always the system's maximum"},
 	{name: "maxConns", path: "net.maxIncomingConnections", kind: numberKind, on: isBoth, help: "Max number of simultaneous connections", set: number("maxConns", 5, 1<<31-1, func(c *config, n int64) { c.MaxConns = int(n) })},
-	{name: "nounixsocket", path: "net.unixDomainSocket.enabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable listening on unix sockets", set: truth(func(c *config, v bool) { c.Unix = v })},
-	{name: "unixSocketPrefix", path: "net.unixDomainSocket.pathPrefix", kind: textKind, on: isBoth, help: "Alternative directory for UNIX domain sockets (defaults to /tmp)", set: text(func(c *config) *string { return &c.UnixDir })},
+	{name: "nounixsocket", path: "net.unixDomainSocket.enabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable listening on unix sockets", set: truth(func(c *config, v bool) { c.Unix.On = v })},
+	{name: "unixSocketPrefix", path: "net.unixDomainSocket.pathPrefix", kind: textKind, on: isBoth, help: "Alternative directory for UNIX domain sockets (defaults to /tmp)", set: text(func(c *config) *string { return &c.Unix.Dir })},
 	{name: "filePermissions", path: "net.unixDomainSocket.filePermissions", kind: textKind, on: isBoth, help: "Taken for compatibility: sockets have the process's default permissions"},
 	{name: "networkMessageCompressors", path: "net.compression.compressors", kind: textKind, on: isBoth, help: "Comma-separated list of compressors to use for network messages", set: setCompressors},
 	{name: "verbose", short: "v", path: "systemLog.verbosity", kind: countKind, on: isBoth, help: "Be more verbose (include multiple times for more verbosity e.g. -vvvvv)", set: setVerbosity},
@@ -193,8 +194,6 @@ var processOptions = []option{
 	{name: "transitionToAuth", path: "security.transitionToAuth", kind: flagKind, on: isBoth, help: "For rolling access control upgrade: take authenticated connections and others, and ask for no authorization", set: truth(func(c *config, v bool) { c.Security.Transition = v })},
 	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod | isStart, help: "Run without security", set: setAuthorization},
 	{name: "noscripting", path: "security.javascriptEnabled", yes: "false", kind: flagKind, on: isBoth, help: "Disable scripting engine", set: truth(func(c *config, v bool) { c.NoScripts = !v })},
-	{name: "tlsMode", path: "net.tls.mode", kind: textKind, on: isBoth, help: "Set the TLS operation mode (disabled)", set: only("tlsMode", "disabled")},
-	{name: "sslMode", path: "net.ssl.mode", kind: textKind, on: isBoth, help: "The old name of --tlsMode", set: only("sslMode", "disabled")},
 	{name: "nohttpinterface", kind: flagKind, on: isBoth, help: "Taken for compatibility: there is no such interface"},
 }
 
@@ -275,9 +274,7 @@ func setLogLevel(c *config, v string) error {
 }
 
 var (
-	mongodTable = newTable(concat(processOptions, storageOptions), isMongod)
-	mongosTable = newTable(concat(processOptions, storageOptions), isMongos)
-	startTable  = newTable(concat(startOptions, processOptions), isStart)
+	mongodTable = newTable(slices.Concat(processOptions, encryptionOptions(), storageOptions), isMongod)
+	mongosTable = newTable(slices.Concat(processOptions, encryptionOptions(), storageOptions), isMongos)
+	startTable  = newTable(slices.Concat(startOptions, processOptions, encryptionOptions()), isStart)
 )
-
-func concat(a, b []option) []option { return append(append([]option(nil), a...), b...) }

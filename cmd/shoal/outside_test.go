@@ -46,7 +46,7 @@ func newOutsider(t *testing.T, args ...string) *outsider {
 	o := &outsider{t: t, as: asWhole, args: append(args, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port)), port: port}
 	o.log = filepath.Join(t.TempDir(), "log")
 	t.Cleanup(o.kill)
-	o.direct = connect(t, fmt.Sprintf("mongodb://%s/?directConnection=true", o.at()))
+	o.direct = connect(t, fmt.Sprintf("mongodb://%s/?directConnection=true%s", o.at(), encryption(args)))
 	return o
 }
 
@@ -121,12 +121,13 @@ type outsideSet struct {
 	t       *testing.T
 	name    string
 	role    string
+	args    []string
 	members []*outsider
 }
 
-func launchOutside(t *testing.T, name, role string, members int) *outsideSet {
+func launchOutside(t *testing.T, name, role string, members int, args ...string) *outsideSet {
 	t.Helper()
-	s := &outsideSet{t: t, name: name, role: role}
+	s := &outsideSet{t: t, name: name, role: role, args: args}
 	for range members {
 		s.launch()
 	}
@@ -149,7 +150,7 @@ func launchOutside(t *testing.T, name, role string, members int) *outsideSet {
 // launch starts one more server, which is no member yet.
 func (s *outsideSet) launch() *outsider {
 	s.t.Helper()
-	m := newOutsider(s.t, "mongod", s.role, "--replSet", s.name, "--dbpath", s.t.TempDir())
+	m := newOutsider(s.t, append([]string{"mongod", s.role, "--replSet", s.name, "--dbpath", s.t.TempDir()}, s.args...)...)
 	s.members = append(s.members, m)
 	m.start()
 	return m

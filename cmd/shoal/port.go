@@ -22,7 +22,7 @@ func (c *config) choosePort() (free func(), err error) {
 	if err == nil {
 		c.Port, err = strconv.Atoi(port)
 	}
-	c.Unix = false // a socket is named after a port that somebody asked for
+	c.Unix.On = false // a socket is named after a port that somebody asked for
 	return free, err
 }
 

@@ -265,7 +265,7 @@ func announce(c *config, r *roles, out io.Writer) {
 		ctx = "mongosMain"
 	}
 	describe(c, r, out)
-	console.Std.Waiting(ctx, port)
+	console.Std.Waiting(ctx, port, c.TLS.Mode != tlsDisabled)
 	tellParent()
 }
 

@@ -28,8 +28,8 @@ type directory struct {
 	monitors *sdam.Monitors
 }
 
-func newDirectory(clock *cluster.VectorClock, handshake func(context.Context, *wire.ClientConn) error) *directory {
-	nodes := sdam.NewNodes(wire.NewPool(wire.PoolOptions{Handshake: handshake}), clock)
+func newDirectory(clock *cluster.VectorClock, opts wire.PoolOptions) *directory {
+	nodes := sdam.NewNodes(wire.NewPool(opts), clock)
 	return &directory{Nodes: nodes, monitors: sdam.NewMonitors(nodes, sdam.DefaultTiming)}
 }
 
@@ -38,7 +38,11 @@ func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	if clock != nil {
 		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
 	}
-	a.peers = newDirectory(clock, command.Handshake(a.key, a.c.Security.Transition))
+	opts := wire.PoolOptions{Handshake: command.Handshake(a.key, a.c.Security.Transition)}
+	if a.keyring != nil {
+		opts.Dial = wire.DialTLS(a.keyring.outgoing)
+	}
+	a.peers = newDirectory(clock, opts)
 	a.peers.timed(a.params)
 	a.onStop(a.peers.close)
 	return a.peers

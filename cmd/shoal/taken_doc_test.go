@@ -80,7 +80,7 @@ func TestOptionsAndParametersAct(t *testing.T) {
 			return true
 		})
 	})
-	for _, field := range []string{"OplogMB", "NoTabScan", "SlowMS", "SlowRate", "Profile", "Compressors", "IPv6", "MaxConns", "NoScripts", "UnixDir", "PIDFile", "NodePort"} {
+	for _, field := range []string{"OplogMB", "NoTabScan", "SlowMS", "SlowRate", "Profile", "Compressors", "IPv6", "MaxConns", "NoScripts", "Unix", "PIDFile", "NodePort"} {
 		if !fields[field] {
 			t.Errorf("nobody reads what the command line says about %s", field)
 		}

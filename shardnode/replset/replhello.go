@@ -128,7 +128,7 @@ func (r *Membership) view(op *command.Op, s *replState) hostView {
 	}
 	for _, h := range s.self.Horizons {
 		name, _, _ := net.SplitHostPort(h.Value)
-		if name == op.Client.ServerName && name != "" || op.Client.ServerName == "" && h.Value == op.Client.Local {
+		if asked := op.Client.ServerName(); name == asked && name != "" || asked == "" && h.Value == op.Client.Local {
 			return hostView{horizon: h.Name}
 		}
 	}

@@ -2,6 +2,7 @@ package replset
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -175,7 +176,7 @@ func TestHostView(t *testing.T) {
 		r := &Membership{conf: Config{Host: "machine:1"}}
 		s := &replState{config: x.config, self: &x.config.Members[0]}
 		client := command.NewClient(1, "10.9.9.9:5", x.local, nil)
-		client.ServerName = x.sni
+		client.TLS = func() *tls.ConnectionState { return &tls.ConnectionState{ServerName: x.sni} }
 		last := &x.config.Members[len(x.config.Members)-1]
 		if got := r.view(&command.Op{Client: client}, s).host(last); got != x.want {
 			t.Errorf("%s: %s, want %s", x.name, got, x.want)

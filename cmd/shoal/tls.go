@@ -1,0 +1,436 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/youmark/pkcs8"
+
+	"github.com/shoaldb/shoal/console"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// tlsMode says which connections are encrypted (manual: net.tls.mode).
+type tlsMode uint8
+
+const (
+	tlsDisabled tlsMode = iota
+	tlsAllow            // incoming ones may be; to other members they are not
+	tlsPrefer           // incoming ones may be; to other members they are
+	tlsRequire          // all are
+)
+
+var tlsModes = map[string]tlsMode{
+	"disabled": tlsDisabled, "allowTLS": tlsAllow, "preferTLS": tlsPrefer, "requireTLS": tlsRequire,
+	"allowSSL": tlsAllow, "preferSSL": tlsPrefer, "requireSSL": tlsRequire,
+}
+
+// tlsOptions are the settings net.tls.
+type tlsOptions struct {
+	Mode     tlsMode
+	Any      bool // one besides the mode is given
+	SystemCA bool // parameter tlsUseSystemCA: the machine's own authorities are trusted
+	Withhold bool // parameter tlsWithholdClientCertificate: no certificate is shown to other members
+
+	KeyFile, KeyPassword         string // certificate and key shown to clients
+	ClusterFile, ClusterPassword string // those shown to other members; KeyFile where empty
+	CAFile, ClusterCAFile, CRL   string
+	Disabled                     string // versions that are not spoken
+	NoClientCerts                bool   // a client may come without a certificate
+	InvalidCerts, InvalidHosts   bool   // are taken
+}
+
+// check takes what belongs here of the parameters given at the start, and finds options that do not fit together.
+func (o *tlsOptions) check(params []pair) error {
+	for _, p := range params {
+		on := p.Value == "true" || p.Value == "1"
+		switch p.Name {
+		case "tlsUseSystemCA":
+			o.SystemCA = on
+		case "tlsWithholdClientCertificate":
+			o.Withhold = on
+		}
+	}
+	switch {
+	case o.Mode == tlsDisabled && o.Any:
+		return errors.New("BadValue: need to enable TLS via the sslMode/tlsMode flag when using TLS configuration parameters")
+	case o.Mode == tlsDisabled:
+		return nil
+	case o.KeyFile == "":
+		return errors.New("BadValue: need tlsCertificateKeyFile or tlsCertificateSelector when TLS is enabled")
+	case o.CAFile == "" && !o.SystemCA:
+		return errors.New("InvalidOptions: The use of TLS without specifying a chain of trust is no longer supported. " +
+			"See https://jira.mongodb.org/browse/SERVER-72839 for details.")
+	}
+	_, err := o.versions()
+	return err
+}
+
+// versions are the lowest and highest version of TLS spoken. 1.0 and 1.1 are off by default, as in the real server.
+func (o *tlsOptions) versions() ([2]uint16, error) {
+	off := map[uint16]bool{tls.VersionTLS10: true, tls.VersionTLS11: true}
+	if o.Disabled != "" {
+		clear(off)
+		for _, name := range strings.Split(o.Disabled, ",") {
+			v, ok := map[string]uint16{
+				"TLS1_0": tls.VersionTLS10, "TLS1_1": tls.VersionTLS11, "TLS1_2": tls.VersionTLS12, "TLS1_3": tls.VersionTLS13, "none": 0, "noTLS1_0": 0, "noTLS1_1": 0,
+			}[strings.TrimSpace(name)]
+			if !ok {
+				return [2]uint16{}, fmt.Errorf("BadValue: Unrecognized disabledProtocols '%s'", strings.TrimSpace(name))
+			}
+			off[v] = true
+		}
+	}
+	var out [2]uint16
+	for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
+		switch {
+		case off[v]:
+		case out[0] == 0:
+			out = [2]uint16{v, v}
+		case out[1] != v-1:
+			return out, errors.New("BadValue: disabledProtocols leaves a gap between the versions that are spoken")
+		default:
+			out[1] = v
+		}
+	}
+	if out[0] == 0 {
+		return out, errors.New("BadValue: disabledProtocols leaves no version of TLS")
+	}
+	return out, nil
+}
+
+// certificates are the files of the options, read.
+type certificates struct {
+	server, client *tls.Config // of incoming and outgoing connections
+	trust          trust       // of outgoing ones
+	own            *x509.Certificate
+	authority      bool // a CA file is given
+}
+
+// keyring holds the certificates in use; rotate replaces them while connections go on.
+type keyring struct {
+	options tlsOptions
+	mode    atomic.Int32 // a tlsMode: parameter tlsMode moves it on
+	now     atomic.Pointer[certificates]
+}
+
+func newKeyring(o tlsOptions) (*keyring, error) {
+	k := &keyring{options: o}
+	k.mode.Store(int32(o.Mode))
+	return k, k.rotate()
+}
+
+// rotate reads the files again (command rotateCertificates); connections that are open stay as they are. Where one cannot
+// be read, all stay in use as they were.
+func (k *keyring) rotate() error {
+	c, err := k.options.load()
+	if err != nil {
+		return mongoerr.New(mongoerr.InvalidSSLConfiguration, err.Error())
+	}
+	k.now.Store(c)
+	return nil
+}
+
+// incoming is what the server's sockets need.
+func (k *keyring) incoming() *wire.TLS {
+	return &wire.TLS{
+		Config:  func() *tls.Config { return k.now.Load().server },
+		Require: func() bool { return tlsMode(k.mode.Load()) == tlsRequire },
+	}
+}
+
+// outgoing is the configuration of a connection to host; nil for a plain one.
+func (k *keyring) outgoing(host string) *tls.Config {
+	if tlsMode(k.mode.Load()) < tlsPrefer {
+		return nil
+	}
+	now := k.now.Load()
+	c := now.client.Clone()
+	c.ServerName = host
+	// Not by the state's own name of the server: that is empty where host is an address.
+	c.VerifyConnection = func(state tls.ConnectionState) error { return now.trust.server(state, host) }
+	return c
+}
+
+// load reads all files.
+func (o *tlsOptions) load() (*certificates, error) {
+	versions, err := o.versions()
+	if err != nil {
+		return nil, err
+	}
+	own, err := readKeyPair(o.KeyFile, o.KeyPassword)
+	if err != nil {
+		return nil, err
+	}
+	shown := own
+	if o.ClusterFile != "" {
+		if shown, err = readKeyPair(o.ClusterFile, o.ClusterPassword); err != nil {
+			return nil, err
+		}
+	}
+	trust := trust{lax: o.InvalidCerts, anyName: o.InvalidHosts}
+	if trust.roots, err = readAuthorities(o.CAFile, o.SystemCA); err != nil {
+		return nil, err
+	}
+	clients := trust
+	if o.ClusterCAFile != "" {
+		if clients.roots, err = readAuthorities(o.ClusterCAFile, false); err != nil {
+			return nil, err
+		}
+	}
+	if trust.revoked, err = readRevoked(o.CRL); err != nil {
+		return nil, err
+	}
+	clients.revoked = trust.revoked
+	base := tls.Config{MinVersion: versions[0], MaxVersion: versions[1], DynamicRecordSizingDisabled: true}
+	server, client := base.Clone(), base.Clone()
+	server.Certificates = []tls.Certificate{own}
+	server.ClientAuth = o.clientAuth()
+	server.ClientCAs = clients.roots
+	server.VerifyConnection = clients.client
+	if !o.Withhold {
+		client.Certificates = []tls.Certificate{shown}
+	}
+	client.InsecureSkipVerify = true // trust.server verifies (outgoing), by rules that know of allowInvalidHostnames
+	return &certificates{server: server, client: client, trust: trust, own: own.Leaf, authority: o.CAFile != ""}, nil
+}
+
+func (o *tlsOptions) clientAuth() tls.ClientAuthType {
+	switch {
+	case o.CAFile == "":
+		return tls.NoClientCert
+	case o.NoClientCerts || o.InvalidCerts:
+		return tls.RequestClientCert // verified by trust.client where one comes
+	}
+	return tls.RequireAnyClientCert
+}
+
+// readKeyPair reads a PEM file with a certificate, those of its issuers, and its key, which may be encrypted.
+func readKeyPair(path, password string) (tls.Certificate, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("cannot read PEM key file: %w", err)
+	}
+	var certs, key []byte
+	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+		switch {
+		case block.Type == "CERTIFICATE":
+			certs = append(certs, pem.EncodeToMemory(block)...)
+		case strings.HasSuffix(block.Type, "PRIVATE KEY") && key == nil:
+			if key, err = decryptKey(block, password); err != nil {
+				return tls.Certificate{}, fmt.Errorf("cannot read PEM key file: %s: %w", path, err)
+			}
+		}
+	}
+	if certs == nil || key == nil {
+		return tls.Certificate{}, fmt.Errorf("cannot read PEM key file: %s holds no %s", path, map[bool]string{true: "certificate", false: "private key"}[certs == nil])
+	}
+	pair, err := tls.X509KeyPair(certs, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("cannot read PEM key file: %s: %w", path, err)
+	}
+	return pair, nil
+}
+
+// decryptKey gives a key as plain PEM.
+func decryptKey(block *pem.Block, password string) ([]byte, error) {
+	switch {
+	case block.Type == "ENCRYPTED PRIVATE KEY":
+		key, err := pkcs8.ParsePKCS8PrivateKey(block.Bytes, []byte(password))
+		if err != nil {
+			return nil, errors.New("the private key is encrypted, and the password does not open it")
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+	case block.Headers["DEK-Info"] != "":
+		//lint:ignore SA1019 the form that openssl wrote for years; who has such a file has to be able to start
+		der, err := x509.DecryptPEMBlock(block, []byte(password))
+		if err != nil {
+			return nil, errors.New("the private key is encrypted, and the password does not open it")
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: der}), nil
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
+// readAuthorities reads the certificates that are trusted to sign others.
+func readAuthorities(path string, system bool) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if system {
+		var err error
+		if pool, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("the system's certificate authorities: %w", err)
+		}
+	}
+	if path == "" {
+		return pool, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read certificate authority file: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("cannot read certificate authority file: %s holds no certificate", path)
+	}
+	return pool, nil
+}
+
+// readRevoked reads lists of revoked certificates.
+func readRevoked(path string) ([]*x509.RevocationList, error) {
+	if path == "" {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read certificate revocation list: %w", err)
+	}
+	var lists []*x509.RevocationList
+	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+		l, err := x509.ParseRevocationList(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read certificate revocation list %s: %w", path, err)
+		}
+		lists = append(lists, l)
+	}
+	if lists == nil {
+		return nil, fmt.Errorf("cannot read certificate revocation list: %s holds none", path)
+	}
+	return lists, nil
+}
+
+// trust says whose certificates are believed.
+type trust struct {
+	roots   *x509.CertPool
+	revoked []*x509.RevocationList // nil: nobody asks; else each certificate's issuer has to have one
+	lax     bool                   // allowInvalidCertificates
+	anyName bool                   // allowInvalidHostnames
+}
+
+// client judges the certificate of a client, where it has shown one.
+func (t trust) client(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 || t.lax {
+		return nil // whether one is required, crypto/tls knows
+	}
+	return t.chain(state.PeerCertificates, x509.ExtKeyUsageClientAuth)
+}
+
+// server judges the certificate of a server that this process has dialled as host.
+func (t trust) server(state tls.ConnectionState, host string) error {
+	if t.lax {
+		return nil
+	}
+	if err := t.chain(state.PeerCertificates, x509.ExtKeyUsageServerAuth); err != nil || t.anyName {
+		return err
+	}
+	return verifyName(state.PeerCertificates[0], host)
+}
+
+// verifyName compares names; a certificate without alternative names is taken by its common name, as the real server does.
+func verifyName(leaf *x509.Certificate, name string) error {
+	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 && strings.EqualFold(leaf.Subject.CommonName, name) {
+		return nil
+	}
+	return leaf.VerifyHostname(name)
+}
+
+// chain verifies that one of the roots has signed a certificate, and that none on the way is revoked.
+func (t trust) chain(certs []*x509.Certificate, usage x509.ExtKeyUsage) error {
+	between := x509.NewCertPool()
+	for _, c := range certs[1:] {
+		between.AddCert(c)
+	}
+	chains, err := certs[0].Verify(x509.VerifyOptions{Roots: t.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
+	if err != nil || t.revoked == nil {
+		return err
+	}
+	for _, c := range chains {
+		if err = t.checkRevoked(c); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (t trust) checkRevoked(chain []*x509.Certificate) error {
+	for i, c := range chain[:len(chain)-1] {
+		issuer, known := chain[i+1], false
+		for _, l := range t.revoked {
+			if !bytes.Equal(l.RawIssuer, issuer.RawSubject) || l.CheckSignatureFrom(issuer) != nil {
+				continue
+			}
+			if !l.NextUpdate.IsZero() && time.Now().After(l.NextUpdate) {
+				return errors.New("the certificate revocation list has expired")
+			}
+			known = true
+			for _, e := range l.RevokedCertificateEntries {
+				if e.SerialNumber.Cmp(c.SerialNumber) == 0 {
+					return errors.New("the certificate is revoked")
+				}
+			}
+		}
+		if !known {
+			return errors.New("there is no revocation list of the certificate's issuer")
+		}
+	}
+	return nil
+}
+
+// expiring warns at the start of a certificate that ends soon (parameter tlsX509ExpirationWarningThresholdDays).
+func (k *keyring) expiring(ctx string, days int64) {
+	c := k.now.Load().own
+	left := time.Until(c.NotAfter)
+	switch {
+	case left < 0:
+		console.Warning(console.Network, 23785, ctx, "Server certificate has expired").Str("subject", c.Subject.String()).StartupWarning().Write()
+	case left < time.Duration(days)*24*time.Hour:
+		console.Warning(console.Network, 23784, ctx, "Server certificate expires soon").Str("subject", c.Subject.String()).
+			Str("notAfter", c.NotAfter.UTC().Format(time.RFC3339)).StartupWarning().Write()
+	}
+}
+
+// fields are those of serverStatus.security.
+func (k *keyring) fields() []value.Field {
+	c := k.now.Load()
+	return []value.Field{
+		value.F("SSLServerSubjectName", value.NewString(c.own.Subject.String())),
+		value.F("SSLServerHasCertificateAuthority", value.NewBool(c.authority)),
+		value.F("SSLServerCertificateExpirationDate", value.NewTime(c.own.NotAfter)),
+	}
+}
+
+// encrypt reads the certificates that the options name, and has the parameters tlsMode and sslMode follow the mode.
+func (a *assembly) encrypt() (err error) {
+	o := a.c.TLS
+	if o.Mode == tlsDisabled {
+		return nil
+	}
+	if a.keyring, err = newKeyring(o); err != nil {
+		return err
+	}
+	a.info.RotateCertificates = a.keyring.rotate
+	a.keyring.expiring(a.c.Program.logCtx(), a.params.Int("tlsX509ExpirationWarningThresholdDays"))
+	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {
+		name := [...]string{tlsAllow: "allow", tlsPrefer: "prefer", tlsRequire: "require"}[o.Mode] + p[1]
+		a.params.Store(p[0], value.NewString(name))
+		a.params.OnChange(p[0], func(v value.Value) { a.keyring.mode.Store(int32(tlsModes[v.Str()])) })
+	}
+	return nil
+}
+
+// incoming is what sockets need; nil without TLS.
+func (a *assembly) incoming() *wire.TLS {
+	if a.keyring == nil {
+		return nil
+	}
+	return a.keyring.incoming()
+}
