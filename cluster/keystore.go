@@ -22,11 +22,9 @@ func (s PeerKeys) LoadKeys(ctx context.Context) ([]SigningKey, error) {
 	}
 	keys := make([]SigningKey, 0, len(docs))
 	for _, d := range docs {
-		k, err := ParseSigningKey(d)
-		if err != nil {
-			return nil, err
+		if k, err := ParseSigningKey(d); err == nil { // what is no key signed nothing, and is no reason to sign nothing
+			keys = append(keys, k)
 		}
-		keys = append(keys, k)
 	}
 	return keys, nil
 }

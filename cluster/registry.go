@@ -81,7 +81,9 @@ func ParseShard(doc []byte) (*Shard, error) {
 	return s, nil
 }
 
-// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections.
+// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections. An entry that is no
+// shard, or has no address to reach it by, is passed over: whoever asks for it is told that there is no such shard, and the
+// others can be reached.
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
@@ -99,13 +101,13 @@ func (r *Registry) Reload(ctx context.Context) error {
 	for _, d := range docs {
 		s, err := ParseShard(d)
 		if err != nil {
-			return err
+			continue
 		}
 		if o := old[s.ID]; o != nil && o.sameSet(s) {
 			s.Peer = o.Peer
 			s.reseed(o)
 		} else if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
-			return err
+			continue
 		}
 		topology = max(topology, s.Topology)
 		next[s.ID] = s

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -306,7 +305,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	start := len(dst)
 	sdb, _ := cluster.SplitNS(from)
-	if tdb, coll := cluster.SplitNS(to); command.CheckCollName(tdb, coll) != nil || strings.Contains(from+to, "$") {
+	if command.CheckRename(from, to) != nil {
 		return r.relayAny(op, dst) // which says what is wrong with the names
 	}
 	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -201,6 +202,16 @@ func TestRenameLooksAtItsSourceFirst(t *testing.T) {
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`:                         361,
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": true, "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`: 361,
 		`{"renameCollection": "db.other", "to": "db.c", "dropTarget": 1}`:                                                                                            14,
+		// A sharded one was renamed to names that a plain one may not take.
+		`{"renameCollection": "db.other", "to": "db.system.foo"}`:                       20,
+		`{"renameCollection": "db.other", "to": "db.system.views"}`:                     20,
+		`{"renameCollection": "db.other", "to": "db.system.buckets.x"}`:                 20,
+		`{"renameCollection": "db.other", "to": "config.transactions"}`:                 20,
+		`{"renameCollection": "db.other", "to": "local.foo"}`:                           20,
+		`{"renameCollection": "db.system.views", "to": "db.c", "dropTarget": true}`:     20,
+		`{"renameCollection": "db.plain", "to": "db.system.foo"}`:                       20,
+		`{"renameCollection": "db.other", "to": "db.` + strings.Repeat("n", 255) + `"}`: 20,
+		`{"renameCollection": "db.other", "to": "db..x"}`:                               73,
 	} {
 		if m := c.raw("admin", cmd); m["code"] != code {
 			t.Errorf("%s: %v, want %d", cmd, m, code)

@@ -77,8 +77,8 @@ func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 		}
 		id := NewObjectID()
 		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
-		if len(tmp) > maxNamespace {
-			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, maxNamespace)
+		if len(tmp) > command.MaxNamespace {
+			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, command.MaxNamespace)
 		}
 		spec := cappedCopy(c, tmp, size)
 		options := spec.Options

@@ -103,7 +103,6 @@ type commitDoc struct {
 	participants []string
 	decision     string            // commit, abort, or empty while the participants vote
 	ts           storage.Timestamp // of a decision to commit
-	stray        value.Value       // the _id of a document that names no transaction; Missing for any other
 }
 
 // ID implements statedoc.Doc.
@@ -127,19 +126,31 @@ func (d *commitDoc) Doc() []byte {
 }
 
 func readCommitDoc(doc []byte) (*commitDoc, error) {
-	id, decided := value.Lookup(doc, "_id"), value.LookupDoc(doc, "decision")
+	decided := value.LookupDoc(doc, "decision")
 	number, ok := value.Lookup(value.LookupDoc(doc, "_id"), "txnNumber").AsInt64()
 	d := &commitDoc{
 		lsid: value.LookupDoc(value.LookupDoc(doc, "_id"), "lsid"), number: number,
 		decision: value.Lookup(decided, "decision").Str(), ts: storage.Timestamp(value.Lookup(decided, "commitTimestamp").TimestampU64()),
 	}
+	odd := func(what string) error { return mongoerr.New(mongoerr.BadValue, what) }
 	if _, err := cluster.ParseLSID(d.lsid, cluster.NoUser); err != nil || !ok {
-		d.stray = id
+		return nil, odd("it names no transaction")
 	}
-	for _, v := range value.Values(value.Lookup(doc, "participants").Doc()) {
+	list := value.Lookup(doc, "participants")
+	if list.T != value.Array {
+		return nil, odd("it has no participants")
+	}
+	for _, v := range value.Values(list.Doc()) {
+		if v.T != value.String {
+			return nil, odd("a participant has no name")
+		}
 		d.participants = append(d.participants, v.Str())
 	}
-	return d, nil
+	switch {
+	case value.Lookup(doc, "decision").IsMissing(), d.decision == "abort", d.decision == "commit" && d.ts != 0:
+		return d, nil
+	}
+	return nil, odd("its decision is none")
 }
 
 // commits are the entries of config.transaction_coordinators.
@@ -319,10 +330,6 @@ func (m *coordinators) startCoordinator(c *coordinator) *coordinator {
 // recoverCoordinators goes on with the commits that an earlier run left.
 func (m *coordinators) recoverCoordinators() error {
 	return m.commits().Each(func(d *commitDoc) error {
-		if d.stray.T != value.Missing {
-			m.n.warn("A document of "+txnCoordinatorsNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s names no transaction", value.Show(d.stray)))
-			return nil
-		}
 		m.startCoordinator(&coordinator{m: m, recovered: true, lsid: d.lsid, number: d.number})
 		return nil
 	})

@@ -8,14 +8,26 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Identity reads the stored identity; ok is false on a node that belongs to no cluster.
+// checkIdentityWrite refuses a client's change of what a shard knows of itself.
+func checkIdentityWrite(op *command.Op, ns string, doc []byte) error {
+	if ns != migration.IdentityNS || op.Client.Internal || op.Client.InProcess || value.Lookup(doc, "_id").Str() != "shardIdentity" {
+		return nil
+	}
+	return mongoerr.New(40070, "cannot change or delete the shardIdentity document of a shard")
+}
+
+// Identity reads the stored identity; ok is false on a node that belongs to no cluster. So does one whose document says
+// nothing of a shard: it serves no request that comes with versions until it is added again.
 func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 	doc, err := s.Node.Docs.Get(migration.IdentityNS, value.NewString("shardIdentity"))
 	if err != nil || doc == nil {
 		return id, false, err
 	}
-	id, err = migration.ParseIdentity(doc)
-	return id, err == nil, err
+	if id, err = migration.ParseIdentity(doc); err != nil {
+		s.Node.Docs.Unreadable(migration.IdentityNS, doc, err)
+		return id, false, nil
+	}
+	return id, true, nil
 }
 
 // OnJoin registers what a node that was started as a shard server does when a cluster takes it in. join makes the

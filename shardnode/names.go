@@ -3,20 +3,18 @@ package shardnode
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// maxNamespace is the longest a namespace may be.
-const maxNamespace = 255
-
 // checkNewName checks the name of a collection to be made.
 func checkNewName(ns string) error {
 	coll := catalog.CollOf(ns)
 	switch {
-	case len(ns) > maxNamespace:
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, maxNamespace)
+	case len(ns) > command.MaxNamespace:
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, command.MaxNamespace)
 	case strings.Contains(coll, "$") && !strings.HasPrefix(coll, "$cmd"), strings.HasPrefix(coll, "."):
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid collection name: %s", coll)
 	case strings.HasPrefix(coll, "system.") && !systemCollection(ns):

@@ -87,7 +87,7 @@ func New(o Options) *Node {
 	if n.now == nil {
 		n.now = time.Now
 	}
-	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set}
+	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()

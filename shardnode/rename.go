@@ -1,8 +1,6 @@
 package shardnode
 
 import (
-	"strings"
-
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -82,50 +80,7 @@ func parseRename(op *command.Op) (*rename, error) {
 	default:
 		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", t.T.Name())
 	}
-	for _, ns := range []string{r.from, r.to} {
-		if err := checkFullName(ns); err != nil {
-			return nil, err
-		}
-	}
-	return r, r.checkNames()
-}
-
-// checkFullName checks a namespace given as one string.
-func checkFullName(ns string) error {
-	db, coll, ok := strings.Cut(ns, ".")
-	if !ok || db == "" || len(db) >= 64 || strings.ContainsAny(db, "/\\ \"\x00") || command.CheckCollName(db, coll) != nil {
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
-	}
-	return nil
-}
-
-func (r *rename) checkNames() error {
-	illegal := func(format string, args ...any) error {
-		return mongoerr.Newf(mongoerr.IllegalOperation, format, args...)
-	}
-	for i, ns := range []string{r.from, r.to} {
-		side := []string{"source", "target"}[i]
-		db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
-		switch {
-		case len(ns) > maxNamespace:
-			return illegal("error with %s namespace: Fully qualified namespace is too long. Namespace: %s Max: %d", side, ns, maxNamespace)
-		case strings.Contains(ns, "$"):
-			return illegal("error with %s namespace: Invalid namespace: %s", side, ns)
-		case db == "local" && strings.HasPrefix(coll, "oplog."):
-			return illegal("Cannot rename collections to or from the oplog")
-		case strings.HasPrefix(coll, "system.") && !r.movableSystem(ns), ns == transactionsNS:
-			return illegal("error with %s namespace: Cannot rename system collections: %s", side, ns)
-		}
-	}
-	if (catalog.DBOf(r.from) == "local") != (catalog.DBOf(r.to) == "local") {
-		return illegal("Cannot rename collections between a replicated and an unreplicated database")
-	}
-	return nil
-}
-
-// movableSystem lists the system collections that may be renamed: those of dumps under restoration.
-func (r *rename) movableSystem(ns string) bool {
-	return catalog.DBOf(ns) == "admin" && (strings.HasPrefix(catalog.CollOf(ns), "system.new_users") || strings.HasPrefix(catalog.CollOf(ns), "system.backup_users"))
+	return r, command.CheckRename(r.from, r.to)
 }
 
 func (n *Node) renameNamespace(w *writeOp, r *rename) error {

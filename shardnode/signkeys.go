@@ -24,8 +24,12 @@ func (k ownKeys) LoadKeys(context.Context) ([]cluster.SigningKey, error) {
 			return nil
 		}
 		key, err := cluster.ParseSigningKey(doc)
+		if err != nil {
+			k.n.Docs.Unreadable(keysNS, doc, err)
+			return nil
+		}
 		keys = append(keys, key)
-		return err
+		return nil
 	})
 	return keys, err
 }

@@ -217,7 +217,7 @@ func (n *Node) runDataSize(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, command.WrongType("dataSize.dataSize", v.T, command.TString)
 	}
 	ns := v.Str()
-	if err := checkFullName(ns); err != nil {
+	if err := command.CheckFullName(ns); err != nil {
 		return dst, err
 	}
 	low, high := op.Arg("min"), op.Arg("max")

@@ -359,6 +359,9 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 			return false, err
 		}
 	}
+	if err := checkIdentityWrite(w.op, q.Coll.NS, doc); err != nil {
+		return false, err
+	}
 	if st.u.IsMissing() {
 		if err := u.Delete(q.Coll, rid, doc, w.imageInfo(q.NS, nil)); err != nil {
 			return false, err

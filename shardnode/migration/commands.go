@@ -485,42 +485,53 @@ func gone(err error) bool {
 	return c == mongoerr.NamespaceNotFound || c == mongoerr.NamespaceNotSharded
 }
 
-// recover decides the migrations whose coordinator documents were left behind.
+// recover decides the migrations whose coordinator documents were left behind. One that cannot be decided yet does not stand in
+// the way of the others.
 func (m *Manager) recover(op *command.Op) error {
-	return coordinatorDocs(m.Docs).Each(func(doc *coordinatorDoc) error {
-		id, ns, to, uuid := doc.id, doc.ns, doc.to, doc.uuid
-		m.mu.Lock()
-		running := m.mu.out != nil && m.mu.out.id == id
-		m.mu.Unlock()
-		if running {
-			return nil // it will decide for itself
-		}
-		if _, ok, err := coordinatorDocs(m.Docs).Get(doc.ID()); err != nil || !ok {
-			return err // it did, since the list was begun
-		}
-		if doc.versioned {
-			if err := m.fence(op, ns, doc.min, doc.version); err != nil && !gone(err) {
-				return err
-			}
-		}
-		m.state.Catalog.InvalidateCollection(ns)
-		info, err := m.state.Catalog.Collection(op, ns)
-		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
-			return err
-		}
-		m.release(id) // from here on the placement says whose the range is
-		if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != uuid {
-			// The collection is gone: there is nothing to keep or delete.
-			return m.conclude(op, &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, pending: true})
-		}
-		r := NewKeyRange(info.Map.Key, doc.min, doc.max)
-		committed := info.Map.Find(r.minV).Shard == to
-		left, err := m.leftBy(op, id, ns, uuid, r, committed)
-		if err != nil {
-			return err
-		}
-		return m.decide(op, left, to, committed)
+	var errs []error
+	err := coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
+		errs = append(errs, m.recoverOne(op, d))
+		return nil
 	})
+	return errors.Join(append(errs, err)...)
+}
+
+func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
+	m.mu.Lock()
+	running := m.mu.out != nil && m.mu.out.id == d.id
+	m.mu.Unlock()
+	if running {
+		return nil // it will decide for itself
+	}
+	if _, ok, err := coordinatorDocs(m.Docs).Get(d.ID()); err != nil || !ok {
+		return err // it did, since the list was begun
+	}
+	if d.versioned {
+		if err := m.fence(op, d.ns, d.min, d.version); err != nil && !gone(err) {
+			return err
+		}
+	}
+	m.state.Catalog.InvalidateCollection(d.ns)
+	info, err := m.state.Catalog.Collection(op, d.ns)
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		return err
+	}
+	m.release(d.id) // from here on the placement says whose the range is
+	nothing := &rangeDeletion{id: d.ID(), ns: d.ns, pending: true}
+	if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != d.uuid {
+		return m.conclude(op, nothing) // the collection is gone: there is nothing to keep or delete
+	}
+	r, err := readKeyRange(info.Map.Key, value.Doc(value.F("min", value.NewDocument(d.min)), value.F("max", value.NewDocument(d.max))))
+	if err != nil {
+		m.node.Warn("A document of "+coordinatorsNS+" names no range of "+d.ns, err)
+		return m.conclude(op, nothing)
+	}
+	committed := info.Map.Find(r.minV).Shard == d.to
+	left, err := m.leftBy(op, d.id, d.ns, d.uuid, r, committed)
+	if err != nil {
+		return err
+	}
+	return m.decide(op, left, d.to, committed)
 }
 
 // leftBy is the range deletion that a migration leaves whose donor has been replaced.

@@ -2,9 +2,11 @@ package migration
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // coordinatorDoc is what is stored of a migration that leaves this shard, from before it begins until it is concluded.
@@ -50,8 +52,21 @@ func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 		ns: value.Lookup(doc, "nss").Str(), from: value.Lookup(doc, "donorShardId").Str(), to: value.Lookup(doc, "recipientShardId").Str(),
 		min: value.LookupDoc(moving, "min"), max: value.LookupDoc(moving, "max"), decision: value.Lookup(doc, "decision").Str(),
 	}
-	copy(d.id[:], value.Lookup(doc, "_id").Bytes())
-	d.uuid, _ = catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+	odd := func(what string) error { return mongoerr.New(mongoerr.BadValue, what) }
+	id, ok := catalog.UUIDFrom(value.Lookup(doc, "_id"))
+	if !ok {
+		return nil, odd("it is named by no UUID")
+	}
+	d.id = id
+	if d.uuid, ok = catalog.UUIDFrom(value.Lookup(doc, "collectionUuid")); !ok || command.CheckFullName(d.ns) != nil {
+		return nil, odd("it names no collection")
+	}
+	if d.to == "" || len(d.min) == 0 || len(d.max) == 0 {
+		return nil, odd("it names no range, or no recipient")
+	}
+	if how := value.Lookup(doc, "decision"); !how.IsMissing() && d.decision != "committed" && d.decision != "aborted" {
+		return nil, odd("its decision is none")
+	}
 	var err error
 	d.version, err = cluster.ParseChunkVersion(value.Lookup(doc, "preMigrationChunkVersion"))
 	d.versioned = err == nil

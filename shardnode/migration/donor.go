@@ -102,6 +102,27 @@ func NewKeyRange(key *cluster.ShardKeyPattern, min, max []byte) *KeyRange {
 	return r
 }
 
+// readKeyRange reads a range as it is stored, {min, max}, which both have the key's fields.
+func readKeyRange(key *cluster.ShardKeyPattern, doc []byte) (*KeyRange, error) {
+	r := NewKeyRange(key, value.LookupDoc(doc, "min"), value.LookupDoc(doc, "max"))
+	for _, bound := range [][]byte{r.min, r.max} {
+		i := 0
+		for name := range value.Elements(bound) {
+			if i == len(key.Parts) || key.Parts[i].Path != name {
+				return nil, mongoerr.Newf(mongoerr.BadValue, "the bound %s is none of the shard key %s", value.ShowDoc(bound), value.ShowDoc(key.Doc()))
+			}
+			i++
+		}
+		if i < len(key.Parts) {
+			return nil, mongoerr.Newf(mongoerr.BadValue, "a bound has not all fields of the shard key %s", value.ShowDoc(key.Doc()))
+		}
+	}
+	if cluster.CompareKeys(r.minV, r.maxV) >= 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "the range is empty")
+	}
+	return r, nil
+}
+
 // Contains tells whether a document's shard key is in the range.
 func (r *KeyRange) Contains(doc []byte) bool {
 	vals, err := r.key.FromDocument(doc, nil)
@@ -491,8 +512,8 @@ func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, co
 			value.F("_shardsvrMigrationDecision", value.NewString(left.ns)), value.F("migrationId", left.id),
 			value.F("committed", value.NewBool(committed)), value.F("$db", value.NewString("admin"))))
 	}
-	if err != nil {
-		return err // the coordinator document stays: it is tried again at the next start
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a shard that was removed has nothing to decide any more
+		return err // the coordinator document stays: it is tried again
 	}
 	if !committed {
 		left = &rangeDeletion{id: left.id, ns: left.ns, pending: true}
@@ -580,7 +601,7 @@ func (m *Manager) holdUndecided() error {
 				return nil
 			}
 		}
-		m.mu.held[id] = section{ns, m.state.TakeCritical(ns, "recovery of a migration")}
+		m.mu.held[d.id] = section{d.ns, m.state.TakeCritical(d.ns, "recovery of a migration")}
 		return nil
 	})
 }

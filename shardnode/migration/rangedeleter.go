@@ -52,16 +52,22 @@ func (d *rangeDeletion) Doc() []byte {
 }
 
 func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
-	uuid, _ := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
-	key, err := cluster.ParseShardKey(value.Lookup(doc, "keyPattern").Doc())
+	uuid, ok := catalog.UUIDFrom(value.Lookup(doc, "collectionUuid"))
+	if !ok {
+		return nil, mongoerr.New(mongoerr.InvalidUUID, "it names no collection")
+	}
+	key, err := cluster.ParseShardKey(value.LookupDoc(doc, "keyPattern"))
 	if err != nil {
 		return nil, err
 	}
-	rg := value.Lookup(doc, "range").Doc()
+	rng, err := readKeyRange(key, value.LookupDoc(doc, "range"))
+	if err != nil {
+		return nil, err
+	}
 	orphans, _ := value.Lookup(doc, "numOrphanDocs").AsInt64()
 	return &rangeDeletion{
 		id: value.Lookup(doc, "_id").Clone(), ns: value.Lookup(doc, "nss").Str(), uuid: uuid, donor: value.Lookup(doc, "donorShardId").Str(),
-		rng:     NewKeyRange(key, value.Lookup(rg, "min").Doc(), value.Lookup(rg, "max").Doc()),
+		rng:     rng,
 		pending: value.Lookup(doc, "pending").Truthy(), delayed: value.Lookup(doc, "whenToClean").Str() == "delayed",
 		since: storage.Timestamp(value.Lookup(doc, "timestamp").TimestampU64()), orphans: orphans,
 	}, nil
@@ -158,11 +164,48 @@ func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	if err != nil || !ok || d.pending {
 		return err
 	}
-	if err := m.removeRange(op, d.uuid, d.rng, &id); err != nil {
+	owned, err := m.ownsPart(op, d)
+	switch {
+	case err != nil:
+		return err
+	case owned:
+		m.node.Warn("A document of "+rangeDeletionsNS+" is removed", mongoerr.Newf(mongoerr.BadValue,
+			"%s: this shard owns documents of the range of %s that it would have deleted", value.Show(id), d.ns))
+	default:
+		err = m.removeRange(op, d.uuid, d.rng, &id)
+	}
+	if err != nil {
 		return err
 	}
 	defer m.rangesChanged()
 	return m.rangeDeletions().Remove(op, id)
+}
+
+// ownsPart asks the config server whether this shard owns a part of a range that it is about to delete. No migration leaves
+// such a deletion behind, but its document may be somebody else's.
+func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) {
+	c := m.Engine.Catalog().LookupUUID(d.uuid)
+	if c == nil {
+		return false, nil
+	}
+	m.state.Catalog.InvalidateCollection(c.NS)
+	info, err := m.state.Catalog.Collection(ctx, c.NS)
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	case info.Map == nil:
+		return info.DB.Primary == m.state.ID, nil
+	case catalog.UUID(info.Map.UUID) != d.uuid:
+		return false, nil // another has the name
+	}
+	for _, chunk := range info.Map.Overlapping(d.rng.minV, d.rng.maxV) {
+		if chunk.Shard == m.state.ID {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // rangesChanged wakes those who wait for a range deletion to be decided or carried out.

@@ -138,13 +138,31 @@ func (r *Membership) Start(ctx context.Context) error {
 	return r.becomeSingle(ctx, config)
 }
 
-// stored reads local.system.replset; nil where it is empty.
+// readStored reads what local.system.replset has of a set of one member. A standalone server lets its administrator change it.
+func readStored(doc []byte) (*replication.SetConfig, error) {
+	c, err := replication.ParseConfig(doc)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err == nil && len(c.Members) != 1 {
+		err = mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "it has %d members, and was that of a set of one", len(c.Members))
+	}
+	return c, err
+}
+
+// stored reads local.system.replset; nil where it is empty, or no configuration: then the member waits to be initiated like a
+// new one, with the data that it has.
 func (r *Membership) stored() (*replication.SetConfig, error) {
 	doc, err := r.node.ReadDoc(replsetNS, value.NewString(r.Name))
 	if err != nil || doc == nil {
 		return nil, err
 	}
-	return replication.ParseConfig(doc)
+	c, err := readStored(doc)
+	if err != nil {
+		r.node.Warn("The configuration in "+replsetNS+" cannot be used; initiate the set again", err)
+		return nil, nil
+	}
+	return c, nil
 }
 
 // becomeSingle makes the node primary of a set of its own.

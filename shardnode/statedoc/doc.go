@@ -16,4 +16,5 @@
 //     what is there now; it must therefore not have effects of its own.
 //  3. Each reads one snapshot, as Get does: what its callback is given may have been changed or removed since. Who acts on it
 //     looks again, by Get, or makes the change by Update.
+//  4. What does not parse is reported and passed over by all of them but Put and Remove, which replace and delete it.
 package statedoc

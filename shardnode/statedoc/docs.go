@@ -2,6 +2,7 @@ package statedoc
 
 import (
 	"context"
+	"sync"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -14,6 +15,18 @@ import (
 type Docs struct {
 	Engine *storage.Engine
 	Set    replication.Set
+	// Warn logs what went wrong without a client to tell; nil for nowhere.
+	Warn func(msg string, err error)
+
+	odd sync.Map // the namespaces and ids of documents that Unreadable has told of
+}
+
+// Unreadable implements Store: it logs once of each document that it is passed over.
+func (d *Docs) Unreadable(ns string, doc []byte, err error) {
+	id := value.Show(value.Lookup(doc, "_id"))
+	if _, told := d.odd.LoadOrStore(ns+" "+id, true); !told && d.Warn != nil {
+		d.Warn("A document of "+ns+" is passed over", mongoerr.From(err).Prefix(id+": "))
+	}
 }
 
 // WriteWith runs f in a unit of work against a fresh snapshot and commits it, again where it conflicts.

@@ -15,6 +15,8 @@ type Store interface {
 	// Write runs f in a unit of work over a fresh snapshot and commits it as durably as the set makes it. Where the unit
 	// conflicts with another, f runs again.
 	Write(ctx context.Context, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error
+	// Unreadable is told of a document that is none of its kind: clients may write what they like beside the node's own.
+	Unreadable(ns string, doc []byte, err error)
 }
 
 // Doc is a state document.
@@ -31,7 +33,8 @@ type Collection[T Doc] struct {
 	parse func(doc []byte) (T, error)
 }
 
-// In gives the documents of a collection. parse reads one; it may keep what it is given.
+// In gives the documents of a collection. parse reads one; it may keep what it is given. What it refuses is passed over, as
+// if it were not there: a document that somebody else wrote neither stops the node's work nor is acted on.
 func In[T Doc](store Store, ns string, parse func(doc []byte) (T, error)) Collection[T] {
 	return Collection[T]{store, ns, parse}
 }
@@ -55,11 +58,13 @@ func (c Collection[T]) Each(f func(T) error) error {
 	cur := s.Scan(coll, storage.ScanOptions{})
 	defer cur.Close()
 	for cur.Next() {
-		d, err := c.parse(bytes.Clone(cur.Doc()))
-		if err == nil {
-			err = f(d)
-		}
+		doc := bytes.Clone(cur.Doc())
+		d, err := c.parse(doc)
 		if err != nil {
+			c.store.Unreadable(c.ns, doc, err)
+			continue
+		}
+		if err := f(d); err != nil {
 			return err
 		}
 	}
@@ -140,6 +145,9 @@ func (c Collection[T]) find(s *storage.Snapshot, id value.Value) (d T, at place,
 		return d, at, nil, false, err
 	}
 	at.rid, raw = rid.Clone(), bytes.Clone(doc)
-	d, err = c.parse(bytes.Clone(doc))
-	return d, at, raw, err == nil, err
+	if d, err = c.parse(bytes.Clone(doc)); err != nil {
+		c.store.Unreadable(c.ns, raw, err)
+		return d, at, nil, false, nil
+	}
+	return d, at, raw, true, nil
 }

@@ -16,6 +16,11 @@ type fakeStore struct {
 	eng    *storage.Engine
 	before func() // called between what a unit does and its commit; nil for nothing
 	again  int
+	odd    []string // what was told of documents of no kind
+}
+
+func (f *fakeStore) Unreadable(ns string, doc []byte, err error) {
+	f.odd = append(f.odd, ns+" "+value.Show(value.Lookup(doc, "_id"))+" "+err.Error())
 }
 
 func newStore(t *testing.T) *fakeStore {
@@ -115,6 +120,36 @@ func TestLifeOfAStateDocument(t *testing.T) {
 	}
 }
 
+// A document that is none of the kind is told of and passed over: it stopped whoever read the others. Put replaces it, Remove
+// removes it.
+func TestDocumentsOfNoKindArePassedOver(t *testing.T) {
+	store := newStore(t)
+	c, ctx := In(store, "config.tasks", parseTask), t.Context()
+	anything := In(store, "config.tasks", func(doc []byte) (raw, error) { return raw(doc), nil })
+	for _, id := range []value.Value{value.NewString("odd"), value.NewInt64(1), value.NewString("odder")} {
+		if err := anything.Put(ctx, raw(value.Doc(value.F("_id", id), value.F("left", value.NewInt64(5))))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := left(t, c); !slices.Equal(got, []int64{1, 5}) || len(store.odd) != 2 || store.odd[0] != `config.tasks "odd" a task without a number` {
+		t.Errorf("the documents are %v, told was %q", got, store.odd)
+	}
+	odd := value.NewString("odd")
+	if _, ok, err := c.Get(odd); ok || err != nil {
+		t.Errorf("it is read: %v, %v", ok, err)
+	}
+	if err := c.Update(ctx, odd, func(*task) { t.Error("it is changed") }); err != nil {
+		t.Error(err)
+	}
+	if err := c.Remove(ctx, odd); err != nil {
+		t.Error(err)
+	}
+	store.odd = nil
+	if left(t, c); len(store.odd) != 1 {
+		t.Errorf("after one was removed: %q", store.odd)
+	}
+}
+
 // A change is made of what is there at its commit: one that was made in between is not lost.
 func TestUpdatesAreNotLost(t *testing.T) {
 	store := newStore(t)
@@ -166,28 +201,6 @@ func TestTwoKindsInOneUnit(t *testing.T) {
 		if moved := len(was) == 0 && len(is) == 2; moved != (end == nil) {
 			t.Errorf("after %v: %v and %v", end, was, is)
 		}
-	}
-}
-
-// A document that cannot be read is an error, of whoever asks for it.
-func TestDocumentThatCannotBeRead(t *testing.T) {
-	store := newStore(t)
-	names := In(store, "config.tasks", func(doc []byte) (raw, error) { return doc, nil })
-	if err := names.Put(t.Context(), value.Doc(value.F("_id", value.NewString("x")))); err != nil {
-		t.Fatal(err)
-	}
-	c := In(store, "config.tasks", parseTask)
-	if _, ok, err := c.Get(value.NewString("x")); ok || err == nil {
-		t.Errorf("read: %v, %v", ok, err)
-	}
-	if err := c.Each(func(*task) error { return nil }); err == nil {
-		t.Error("listed")
-	}
-	if err := c.Update(t.Context(), value.NewString("x"), func(*task) {}); err == nil {
-		t.Error("changed")
-	}
-	if err := c.Remove(t.Context(), value.NewString("x")); err != nil {
-		t.Errorf("it cannot be removed: %v", err)
 	}
 }
 
