@@ -313,6 +313,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 // which the command came, is one for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
 	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
+	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()
 	env.SetConstants(op.Req.Doc("runtimeConstants"))
 	scope := expr.NewScope(env)
 	return scope, scope.DefineLet(op.Req.Doc("let"))

@@ -247,6 +247,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err != nil {
 		return nil, err
 	}
+	limitLists(a.n.Params, l)
 	l.env.SetConstants(a.op.Req.Doc("runtimeConstants"))
 	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err

@@ -116,14 +116,20 @@ func (n *Node) appendServer(dst []byte) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "serverParameters")
 	for _, p := range []struct {
 		name string
-		v    int32
+		v    int32 // where there is no such parameter here
 	}{
 		{"internalQueryFacetBufferSizeBytes", limit}, {"internalQueryFacetMaxOutputDocSizeBytes", limit},
 		{"internalLookupStageIntermediateDocumentMaxSizeBytes", limit}, {"internalDocumentSourceGroupMaxMemoryBytes", limit},
 		{"internalQueryMaxBlockingSortMemoryUsageBytes", limit}, {"internalQueryProhibitBlockingMergeOnMongoS", 0},
 		{"internalQueryMaxAddToSetBytes", limit}, {"internalDocumentSourceSetWindowFieldsMaxMemoryBytes", limit},
 	} {
-		dst = value.Append(dst, p.name, value.NewInt32(p.v))
+		v := value.NewInt32(p.v)
+		if n.Params != nil {
+			if q, ok := n.Params.Lookup(p.name); ok {
+				v = value.NewInt32(int32(q.Int()))
+			}
+		}
+		dst = value.Append(dst, p.name, v)
 	}
 	dst = value.Append(dst, "internalQueryFrameworkControl", value.NewString("forceClassicEngine"))
 	dst = value.Append(dst, "internalQueryPlannerIgnoreIndexWithCollationForRegex", value.NewInt32(1))

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/shardnode/exec"
@@ -29,6 +30,13 @@ func (e nodeEnv) Spill() extsort.Store { return e.n.spillStore() }
 
 // spillStore is where operations of this node put what outgrows their memory.
 func (n *Node) spillStore() extsort.Store { return spill.Dir(n.TempDir) }
+
+// limitLists has the accumulators of a pipeline keep to what their lists may hold.
+func limitLists(p *cluster.Params, l *lang) {
+	if p != nil {
+		l.env.MaxPushBytes, l.env.MaxAddToSetBytes = p.ListMemory()
+	}
+}
 
 // stageMemory is how many bytes a stage of a pipeline may hold.
 func (n *Node) stageMemory(stage string) int64 {

@@ -7,6 +7,33 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// What an error of $merge's statement is about stands before it; errors of $out stay as they are.
+func TestMergeExplainsItsFailures(t *testing.T) {
+	dup := func(pattern string) error {
+		return mongoerr.New(mongoerr.DuplicateKey, "E11000").WithDetails(value.Doc(value.F("keyPattern", fromJSON(t, pattern))))
+	}
+	for _, tc := range []struct {
+		w    WriteSpec
+		err  error
+		want string
+	}{
+		{WriteSpec{Stage: "$merge", WhenMatched: "fail", On: []string{"_id"}}, dup(`{"_id": 1}`), "DuplicateKey: $merge with whenMatched: fail found an existing document with the same values for the 'on' fields :: caused by :: E11000"},
+		{WriteSpec{Stage: "$merge", WhenMatched: "fail", On: []string{"a", "b"}}, dup(`{"b": 1, "a": 1}`), "DuplicateKey: $merge with whenMatched: fail found an existing document with the same values for the 'on' fields :: caused by :: E11000"},
+		{WriteSpec{Stage: "$merge", WhenMatched: "fail", On: []string{"_id"}}, dup(`{"a": 1}`), "DuplicateKey: $merge failed due to a DuplicateKey error :: caused by :: E11000"},
+		{WriteSpec{Stage: "$merge", WhenMatched: "replace", On: []string{"_id"}}, dup(`{"_id": 1}`), "DuplicateKey: $merge failed due to a DuplicateKey error :: caused by :: E11000"},
+		{WriteSpec{Stage: "$merge", WhenMatched: "merge"}, mongoerr.New(mongoerr.ImmutableField, "x"), "ImmutableField: $merge failed to update the matching document, did you attempt to modify the _id or the shard key? :: caused by :: x"},
+		{WriteSpec{Stage: "$merge"}, mongoerr.New(mongoerr.BadValue, "x"), "BadValue: x"},
+		{WriteSpec{Stage: "$out"}, dup(`{"_id": 1}`), "DuplicateKey: E11000"},
+	} {
+		if got := tc.w.explainFailure(tc.err); got.Error() != tc.want {
+			t.Errorf("%+v: %v, want %s", tc.w, got, tc.want)
+		}
+	}
+	if err := (&WriteSpec{Stage: "$merge"}).explainFailure(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMergeStatements(t *testing.T) {
 	d := fromJSON(t, `{"a": {"b": 1}, "c": null}`).Doc()
 	q, err := MergeFilter([]string{"a.b", "c", "d"}, false, d)

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/query/expr"
@@ -416,7 +417,34 @@ func (w *writeSource) Next(ctx context.Context) (Doc, bool, error) {
 		out.Abort(ctx)
 		return Doc{}, false, err
 	}
-	return Doc{}, false, out.Commit(ctx)
+	return Doc{}, false, w.s.spec.explainFailure(out.Commit(ctx))
+}
+
+// explainFailure says before the error of a statement of $merge what it was for.
+func (w *WriteSpec) explainFailure(err error) error {
+	if err == nil || w.Stage != "$merge" {
+		return err
+	}
+	e := mongoerr.From(err)
+	switch {
+	case e.Code == mongoerr.DuplicateKey && w.WhenMatched == "fail" && w.identifies(value.Lookup(e.Details, "keyPattern").Doc()):
+		return e.Prefix("$merge with whenMatched: fail found an existing document with the same values for the 'on' fields :: caused by :: ")
+	case e.Code == mongoerr.DuplicateKey:
+		return e.Prefix("$merge failed due to a DuplicateKey error :: caused by :: ")
+	case e.Code == mongoerr.ImmutableField:
+		return e.Prefix("$merge failed to update the matching document, did you attempt to modify the _id or the shard key? :: caused by :: ")
+	}
+	return err
+}
+
+// identifies says that an index's fields are those that $merge identifies documents by.
+func (w *WriteSpec) identifies(key []byte) bool {
+	for k := range value.Elements(key) {
+		if !slices.Contains(w.On, k) && (k != "_id" || len(w.On) > 0) {
+			return false
+		}
+	}
+	return value.Count(key) == max(1, len(w.On))
 }
 
 func (w *writeSource) copy(ctx context.Context, out Writer) error {
@@ -440,7 +468,7 @@ func (w *writeSource) copy(ctx context.Context, out Writer) error {
 			let = append(let, v)
 		}
 		if err := out.Write(ctx, d.Raw, let); err != nil {
-			return err
+			return w.s.spec.explainFailure(err)
 		}
 	}
 }

@@ -26,7 +26,9 @@ type Env struct {
 	Validator   bool           // a collection's validator, which runs no scripts
 	MapReduce   bool           // a mapReduce command runs: its own operators may be used
 	JSScope     []byte         // globals of scripts (mapReduce's scope), nil for none
-	FoldContext string         // put before messages of errors raised while folding constants; "" for the pipeline's own
+	// What one list of $push, and one set of $addToSet, may hold in bytes; 0 for 100 MB.
+	MaxPushBytes, MaxAddToSetBytes int64
+	FoldContext                    string // put before messages of errors raised while folding constants; "" for the pipeline's own
 }
 
 // maxEvalBytes bounds the values being built for one document.

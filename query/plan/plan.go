@@ -73,9 +73,22 @@ func Plan(q *Query, c *Collection) (*Result, error) {
 		return p.only(over(Count, p.skipLimit(&Node{Stage: FastCount}))), nil
 	}
 	if p.natural != 0 || p.hint == nil && q.Filter == nil && len(q.Sort) == 0 && q.Distinct == "" {
-		return p.only(p.finish(p.collScan())), nil
+		scan := p.collScan()
+		switch {
+		case scan.Stage != CollScan || !p.mustUseIndex():
+			return p.only(p.finish(scan)), nil
+		case p.natural != 0:
+			return nil, p.planError(mongoerr.NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled")
+		}
+		return nil, p.planError(mongoerr.NoQueryExecutionPlans, "No indexed plans available, and running with 'notablescan' 1")
 	}
 	return p.candidates()
+}
+
+// mustUseIndex says that scans of the collection are refused (notablescan), as they are of those that users make.
+func (p *planner) mustUseIndex() bool {
+	db, coll, _ := strings.Cut(p.c.NS, ".")
+	return p.q.knobs().NoTableScan && !strings.HasPrefix(coll, "system.") && db != "admin" && db != "config" && db != "local"
 }
 
 func (p *planner) only(n *Node) *Result { return &Result{Candidates: []*Node{n}} }
@@ -265,7 +278,11 @@ func (p *planner) candidates() (*Result, error) {
 		if p.hint != nil {
 			return nil, p.planError(mongoerr.NoQueryExecutionPlans, "No query solutions")
 		}
-		out = append(out, p.finish(p.collScan()))
+		scan := p.collScan()
+		if scan.Stage == CollScan && p.mustUseIndex() {
+			return nil, p.planError(mongoerr.NoQueryExecutionPlans, "No indexed plans available, and running with 'notablescan' 1")
+		}
+		out = append(out, p.finish(scan))
 	}
 	rank(out, p.q)
 	if limit := max(p.q.knobs().Plans, 1); len(out) > limit {

@@ -37,6 +37,7 @@ type Query struct {
 
 // Knobs are the server parameters that the planner goes by.
 type Knobs struct {
+	NoTableScan   bool // notablescan
 	Intersect     bool // internalQueryPlannerEnableIndexIntersection
 	HashIntersect bool // internalQueryPlannerEnableHashIntersection
 	Intersections int  // internalQueryEnumerationMaxIntersectPerAnd

@@ -30,6 +30,7 @@ func (e *Executor) Watch(p *cluster.Params) {
 		"internalQueryPlannerMaxIndexedSolutions", "internalQueryMaxScansToExplode", "internalQueryPlanEvaluationWorks",
 		"internalQueryPlanEvaluationCollFraction", "internalQueryPlanEvaluationMaxResults", "internalQueryCacheEvictionRatio",
 		"internalQueryCacheWorksGrowthCoefficient", "internalQueryPlanTieBreakingWithIndexHeuristics",
+		"notablescan",
 	} {
 		p.OnChange(name, func(value.Value) { e.readKnobs(p) })
 	}
@@ -39,7 +40,8 @@ func (e *Executor) readKnobs(p *cluster.Params) {
 	float := func(name string) float64 { return p.Get(name).Value().AsFloat64() }
 	e.knobs.Store(&planKnobs{
 		Knobs: plan.Knobs{
-			Intersect: p.Bool("internalQueryPlannerEnableIndexIntersection"), HashIntersect: p.Bool("internalQueryPlannerEnableHashIntersection"),
+			NoTableScan: p.Bool("notablescan"),
+			Intersect:   p.Bool("internalQueryPlannerEnableIndexIntersection"), HashIntersect: p.Bool("internalQueryPlannerEnableHashIntersection"),
 			Intersections: int(p.Int("internalQueryEnumerationMaxIntersectPerAnd")), Unions: int(p.Int("internalQueryEnumerationMaxOrSolutions")),
 			Plans: int(p.Int("internalQueryPlannerMaxIndexedSolutions")), Explode: int(p.Int("internalQueryMaxScansToExplode")),
 		},

@@ -33,6 +33,12 @@ type Spec struct {
 	kind   *kind
 	script *script
 	raw    value.Value // the argument as written
+
+	maxList, maxSet int64 // bytes that one list of $push, and one set of $addToSet, may hold; 0 for what the server starts with
+}
+
+func newSpec(name string, k *kind, arg value.Value, env *expr.Env) *Spec {
+	return &Spec{Name: name, kind: k, coll: env.Collator, raw: arg.Clone(), maxList: env.MaxPushBytes, maxSet: env.MaxAddToSetBytes}
 }
 
 // kind is a row of the table of accumulators.
@@ -59,10 +65,14 @@ func init() {
 		"$max":          {parse: unary, make: func(s *Spec, _ int64) State { return &extreme{sign: 1, coll: s.coll} }},
 		"$first":        {parse: unary, make: func(*Spec, int64) State { return &first{} }},
 		"$last":         {parse: unary, make: func(*Spec, int64) State { return &last{} }},
-		"$push":         {parse: unary, make: func(*Spec, int64) State { return &push{name: "$push"} }},
-		"$concatArrays": {parse: unary, make: func(*Spec, int64) State { return &push{name: "$concatArrays", spread: true} }},
-		"$addToSet":     {parse: unary, make: func(s *Spec, _ int64) State { return &set{name: "$addToSet", coll: s.coll} }},
-		"$setUnion":     {parse: unary, make: func(s *Spec, _ int64) State { return &set{name: "$setUnion", coll: s.coll, spread: true} }},
+		"$push":         {parse: unary, make: func(s *Spec, _ int64) State { return &push{name: "$push", limit: s.maxList} }},
+		"$concatArrays": {parse: unary, make: func(s *Spec, _ int64) State { return &push{name: "$concatArrays", spread: true, limit: s.maxList} }},
+		"$addToSet": {parse: unary, make: func(s *Spec, _ int64) State {
+			return &set{list: push{name: "$addToSet", limit: s.maxSet}, coll: s.coll}
+		}},
+		"$setUnion": {parse: unary, make: func(s *Spec, _ int64) State {
+			return &set{list: push{name: "$setUnion", limit: s.maxSet}, coll: s.coll, spread: true}
+		}},
 		"$mergeObjects": {parse: unary, make: func(*Spec, int64) State { return &mergeObjects{} }},
 		"$stdDevPop":    {parse: unary, make: func(*Spec, int64) State { return &stdDev{} }},
 		"$stdDevSamp":   {parse: unary, make: func(*Spec, int64) State { return &stdDev{sample: 1} }},
@@ -94,7 +104,7 @@ func Parse(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
 	if k == nil {
 		return nil, mongoerr.Newf(15952, "unknown group operator '%s'", name)
 	}
-	s := &Spec{Name: name, kind: k, coll: sc.Env().Collator, raw: arg.Clone()}
+	s := newSpec(name, k, arg, sc.Env())
 	if err := k.parse(s, arg, sc); err != nil {
 		return nil, err
 	}
@@ -108,7 +118,9 @@ func ParseWindow(name string, arg value.Value, sc *expr.Scope) (*Spec, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Spec{Name: name, kind: k, coll: sc.Env().Collator, raw: arg.Clone(), Arg: e}, nil
+		s := newSpec(name, k, arg, sc.Env())
+		s.Arg = e
+		return s, nil
 	}
 	return Parse(name, arg, sc)
 }

@@ -73,6 +73,7 @@ func (s *last) Result() (value.Value, error)     { return orNull(s.v), nil }
 type push struct {
 	name   string
 	spread bool
+	limit  int64  // bytes that body may have; 0 for maxPushed
 	body   []byte // the array's elements, encoded
 	n      int
 }
@@ -97,13 +98,17 @@ func (s *push) Add(v value.Value, _ *expr.Frame) (int, error) {
 	return s.Merge(v)
 }
 
-// maxPushed bounds what one list may hold (internalQueryMaxPushBytes).
+// maxPushed bounds what one list may hold where no parameter says it (internalQueryMaxPushBytes, internalQueryMaxAddToSetBytes).
 const maxPushed = 100 << 20
 
 func (s *push) fits() error {
-	if len(s.body) > maxPushed {
+	limit := s.limit
+	if limit == 0 {
+		limit = maxPushed
+	}
+	if int64(len(s.body)) > limit {
 		return mongoerr.Newf(mongoerr.ExceededMemoryLimit, "%s used too much memory and cannot spill to disk. Used: %d bytes. Memory limit: %d bytes",
-			s.name, len(s.body), maxPushed)
+			s.name, len(s.body), limit)
 	}
 	return nil
 }
@@ -130,7 +135,6 @@ func (s *push) Result() (value.Value, error) {
 
 // set is $addToSet, and with spread $setUnion.
 type set struct {
-	name   string
 	spread bool
 	coll   value.Collator
 	seen   map[string]struct{}
@@ -155,10 +159,10 @@ func (s *set) Add(v value.Value, _ *expr.Frame) (int, error) {
 		return 0, nil
 	}
 	if !s.spread {
-		return s.append(v), s.fits()
+		return s.append(v), s.list.fits()
 	}
 	if v.T != value.Array {
-		return 0, notArray(s.name, v)
+		return 0, notArray(s.list.name, v)
 	}
 	return s.Merge(v)
 }
@@ -168,16 +172,12 @@ func (s *set) Merge(p value.Value) (int, error) {
 	for it := value.Walk(p.Doc()); ; {
 		_, e, ok := it.Next()
 		if !ok {
-			return grew, s.fits()
+			return grew, s.list.fits()
 		}
 		grew += s.append(e)
 	}
 }
 
-func (s *set) fits() error {
-	s.list.name = s.name
-	return s.list.fits()
-}
 func (s *set) Partial() (value.Value, error) { return s.list.Partial() }
 func (s *set) Result() (value.Value, error)  { return s.list.Result() }
 

@@ -1,0 +1,51 @@
+package shardnode
+
+import (
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Parameters that were taken, and given back, and read by nobody.
+func TestParametersOfScansAndListsAct(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "s": "one of some length"}, {"_id": 2, "a": 2, "s": "another of some length"}]}`)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}]}`)
+	group := func(acc string) string {
+		return `{"aggregate": "c", "cursor": {}, "pipeline": [{"$group": {"_id": null, "l": {"` + acc + `": "$s"}}}]}`
+	}
+	for _, tc := range []struct {
+		param, value, cmd string
+		code              int32
+		text              string
+	}{
+		{"notablescan", "true", `{"find": "c", "filter": {"s": "x"}}`, 291, "No indexed plans available, and running with 'notablescan' 1"},
+		{"notablescan", "true", `{"find": "c"}`, 291, "No indexed plans available"},
+		{"notablescan", "true", `{"find": "c", "filter": {"a": 1}, "hint": {"$natural": 1}}`, 291, "hint $natural is not allowed, because 'notablescan' is enabled"},
+		{"notablescan", "true", `{"find": "c", "filter": {"$or": [{"a": 1}, {"s": "x"}]}}`, 291, "No indexed plans available"},
+		{"notablescan", "true", `{"find": "c", "filter": {"a": 1}}`, 0, ""},
+		{"notablescan", "true", `{"find": "c", "filter": {"_id": 1}}`, 0, ""},
+		{"notablescan", "true", `{"find": "none", "filter": {"s": 1}}`, 0, ""},
+		{"notablescan", "true", `{"find": "system.profile", "filter": {"s": 1}}`, 0, ""},
+		{"notablescan", "false", `{"find": "c", "filter": {"s": "x"}}`, 0, ""},
+		{"internalQueryMaxPushBytes", "30", group("$push"), 146, "$push used too much memory"},
+		{"internalQueryMaxPushBytes", "30", group("$addToSet"), 0, ""},
+		{"internalQueryMaxPushBytes", "104857600", group("$push"), 0, ""},
+		{"internalQueryMaxAddToSetBytes", "30", group("$addToSet"), 146, "$addToSet used too much memory"},
+		{"internalQueryMaxAddToSetBytes", "30", group("$push"), 0, ""},
+		{"internalQueryMaxAddToSetBytes", "104857600", group("$addToSet"), 0, ""},
+	} {
+		n.ok("admin", `{"setParameter": 1, "`+tc.param+`": `+tc.value+`}`)
+		m := n.do("d", tc.cmd)
+		text, _ := m["errmsg"].(string)
+		if code, _ := m["code"].(int32); code != tc.code || !strings.Contains(text, tc.text) {
+			t.Errorf("%s %s: %s: %v, want %d", tc.param, tc.value, tc.cmd, m, tc.code)
+		}
+	}
+	n.ok("admin", `{"setParameter": 1, "internalQueryMaxAddToSetBytes": 77}`)
+	m := n.do("d", `{"explain": {"find": "c"}}`)
+	if shown := m["serverParameters"].(bson.D); !strings.Contains(shown.String(), `"internalQueryMaxAddToSetBytes","Value":{"$numberInt":"77"}`) && !strings.Contains(shown.String(), `"internalQueryMaxAddToSetBytes":{"$numberInt":"77"}`) {
+		t.Errorf("explain shows %v", shown)
+	}
+}
