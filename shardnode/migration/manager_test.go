@@ -66,7 +66,11 @@ func newTestManager(t *testing.T, n Node, s Sessions) *Manager {
 		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
 		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now,
 	}
-	m := newManager(c, n, s, NewShardState("a", nil, nil, nil))
+	nothing := cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) { // a config server of no collections
+		batch := value.Doc(value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.x")), value.F("firstBatch", value.NewArray(value.ArrayOf())))
+		return append(dst, value.Doc(value.F("cursor", value.NewDocument(batch)), value.F("ok", value.NewDouble(1)))...), nil
+	})
+	m := newManager(c, n, s, NewShardState("a", cluster.NewCatalog(nothing), nil, nil))
 	c.Service.Table.Add(m.specs()...)
 	return m
 }
