@@ -11,21 +11,22 @@ import (
 
 // limitConnections has a server heed the parameters of the rate at which connections are established.
 func limitConnections(p *cluster.Params, srv *wire.Server) {
-	const prefix = "ingressConnectionEstablishment"
+	const enabled, rate, burst = "ingressConnectionEstablishmentRateLimiterEnabled", "ingressConnectionEstablishmentRatePerSec", "ingressConnectionEstablishmentBurstCapacitySecs"
+	const queue, bypass = "ingressConnectionEstablishmentMaxQueueDepth", "ingressConnectionEstablishmentRateLimiterBypass"
 	set := func(value.Value) {
 		number := func(name string) value.Value {
-			if q, ok := p.Lookup(prefix + name); ok {
+			if q, ok := p.Lookup(name); ok {
 				return q.Value()
 			}
 			return value.Value{}
 		}
 		srv.SetAdmission(wire.Admission{
-			Enabled: p.Bool(prefix + "RateLimiterEnabled"), PerSecond: number("RatePerSec").AsFloat64(), Burst: number("BurstCapacitySecs").AsFloat64(),
-			Queue: int(p.Int(prefix + "MaxQueueDepth")), Exempt: exemptRanges(number("RateLimiterBypass").Doc()),
+			Enabled: p.Bool(enabled), PerSecond: number(rate).AsFloat64(), Burst: number(burst).AsFloat64(),
+			Queue: int(p.Int(queue)), Exempt: exemptRanges(number(bypass).Doc()),
 		})
 	}
-	for _, name := range []string{"RateLimiterEnabled", "RatePerSec", "BurstCapacitySecs", "MaxQueueDepth", "RateLimiterBypass"} {
-		p.OnChange(prefix+name, set)
+	for _, name := range []string{enabled, rate, burst, queue, bypass} {
+		p.OnChange(name, set)
 	}
 }
 

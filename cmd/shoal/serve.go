@@ -158,6 +158,8 @@ func configureLog(c *config) error {
 func configureScripts(c *config, params *cluster.Params) {
 	if c.NoScripts {
 		params.Store("javascriptEnabled", value.NewBool(false))
+	}
+	if !params.Bool("javascriptEnabled") {
 		js.Disable()
 	}
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // eachSource parses the code that may act on an option or a parameter: all but tests and the tables themselves.
-func eachSource(t *testing.T, dir string, f func(file *ast.File)) {
+func eachSource(t *testing.T, dir string, f func(dir string, file *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "compat-tests" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2) {
@@ -41,7 +41,7 @@ func eachSource(t *testing.T, dir string, f func(file *ast.File)) {
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err == nil {
-			f(file)
+			f(filepath.ToSlash(filepath.Dir(path)), file)
 		}
 		return err
 	})
@@ -57,22 +57,63 @@ func max2(err, otherwise error) error {
 	return otherwise
 }
 
-// Options and parameters were taken that nobody read. Every option sets a field of the configuration that some code reads,
-// and every parameter's name stands in the code that acts on it; what does not is in the documents' list of those that are
-// taken for compatibility.
-func TestOptionsAndParametersAct(t *testing.T) {
-	literals, fields := map[string]bool{}, map[string]bool{}
-	eachSource(t, "../..", func(file *ast.File) {
-		ast.Inspect(file, func(n ast.Node) bool {
-			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				if s, err := strconv.Unquote(lit.Value); err == nil {
-					literals[s] = true
-				}
+// display are functions that only show parameters, or set them: a name in them is no sign that anybody acts on it.
+var display = map[string]bool{"shardnode.appendServer": true, "router.appendBalancing": true}
+
+// readers lists, by the strings that stand in them, the functions that may act on a parameter of that name.
+func readers(t *testing.T) map[string][]string {
+	out := make(map[string][]string)
+	note := func(name string, e ast.Expr) {
+		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil && !slices.Contains(out[s], name) {
+				out[s] = append(out[s], name)
 			}
-			return true
-		})
+		}
+	}
+	eachSource(t, "../..", func(dir string, file *ast.File) {
+		for _, d := range file.Decls {
+			name := strings.TrimPrefix(dir, "../../") + " (a table)"
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				name = strings.TrimPrefix(dir, "../../") + "." + fn.Name.Name
+			}
+			if display[name] {
+				continue
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch x := n.(type) {
+				case *ast.ValueSpec: // a name for the string
+					for _, v := range x.Values {
+						note(name, v)
+					}
+				case *ast.CallExpr:
+					if sel, ok := x.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Append" || sel.Sel.Name == "Store") {
+						return false // shows or sets it
+					}
+					for _, a := range x.Args {
+						note(name, a)
+					}
+				case *ast.CompositeLit:
+					for _, e := range x.Elts {
+						note(name, e)
+						if kv, ok := e.(*ast.KeyValueExpr); ok {
+							note(name, kv.Key)
+							note(name, kv.Value)
+						}
+					}
+				}
+				return true
+			})
+		}
 	})
-	eachSource(t, ".", func(file *ast.File) {
+	return out
+}
+
+// Options and parameters were taken that nobody read. Every option sets a field of the configuration that some code reads,
+// and every parameter has functions that read it, which testdata/parameters.txt lists: to show it, or to set it, is not to
+// read it. What nobody reads is in the documents' list of those that are taken for compatibility.
+func TestOptionsAndParametersAct(t *testing.T) {
+	literals, fields := readers(t), map[string]bool{}
+	eachSource(t, ".", func(_ string, file *ast.File) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
 				fields[s.Sel.Name] = true
@@ -95,14 +136,37 @@ func TestOptionsAndParametersAct(t *testing.T) {
 			}
 		}
 	}
+	var listed strings.Builder
 	for _, name := range cluster.NewParams().Names() {
-		if !literals[name] {
+		by := literals[name]
+		if len(by) == 0 {
 			params = append(params, "`"+name+"`")
+			continue
 		}
+		slices.Sort(by)
+		fmt.Fprintln(&listed, name+":", strings.Join(by, " "))
 	}
+	checkReaders(t, listed.String())
 	slices.Sort(options)
 	checkTaken(t, fmt.Sprintf("\nOptions: %s.\n\nServer parameters, which are stored, checked and given back: %s.\n\n",
 		strings.Join(options, ", "), strings.Join(params, ", ")))
+}
+
+// checkReaders compares the parameters' readers with the list of them.
+func checkReaders(t *testing.T, list string) {
+	t.Helper()
+	const path = "testdata/parameters.txt"
+	have, err := os.ReadFile(path)
+	switch {
+	case *rewriteDoc:
+		if err := os.WriteFile(path, []byte(list), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	case err != nil:
+		t.Fatal(err)
+	case string(have) != list:
+		t.Errorf("%s is out of date: go test ./cmd/shoal -run TestOptionsAndParametersAct -rewrite", path)
+	}
 }
 
 func takenAs(o *option) string {
