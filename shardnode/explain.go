@@ -126,7 +126,9 @@ func (n *Node) appendServer(dst []byte) []byte {
 		v := value.NewInt32(p.v)
 		if n.Params != nil {
 			if q, ok := n.Params.Lookup(p.name); ok {
-				v = value.NewInt32(int32(q.Int()))
+				if v = q.Value(); v.T == value.Int64 && int64(int32(q.Int())) == q.Int() {
+					v = value.NewInt32(int32(q.Int()))
+				}
 			}
 		}
 		dst = value.Append(dst, p.name, v)

@@ -8,9 +8,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkIdentityWrite refuses a client's change of what a shard knows of itself.
-func checkIdentityWrite(op *command.Op, ns string, doc []byte) error {
-	if ns != migration.IdentityNS || op.Client.Internal || op.Client.InProcess || value.Lookup(doc, "_id").Str() != "shardIdentity" {
+// checkIdentityWrite refuses a client's change of what a shard knows of itself. A node that is no shard, or does not run as
+// one, lets its administrator mend the document.
+func checkIdentityWrite(w *writeOp, ns string, doc []byte) error {
+	if ns != migration.IdentityNS || w.op.Client.Internal || w.op.Client.InProcess || w.n.Sharding() == nil || value.Lookup(doc, "_id").Str() != "shardIdentity" {
 		return nil
 	}
 	return mongoerr.New(40070, "cannot change or delete the shardIdentity document of a shard")

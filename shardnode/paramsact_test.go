@@ -44,8 +44,12 @@ func TestParametersOfScansAndListsAct(t *testing.T) {
 		}
 	}
 	n.ok("admin", `{"setParameter": 1, "internalQueryMaxAddToSetBytes": 77}`)
-	m := n.do("d", `{"explain": {"find": "c"}}`)
-	if shown := m["serverParameters"].(bson.D); !strings.Contains(shown.String(), `"internalQueryMaxAddToSetBytes","Value":{"$numberInt":"77"}`) && !strings.Contains(shown.String(), `"internalQueryMaxAddToSetBytes":{"$numberInt":"77"}`) {
+	n.ok("admin", `{"setParameter": 1, "internalDocumentSourceGroupMaxMemoryBytes": 3000000000}`)
+	shown := make(map[string]any)
+	for _, e := range n.do("d", `{"explain": {"find": "c"}}`)["serverParameters"].(bson.D) {
+		shown[e.Key] = e.Value
+	}
+	if shown["internalQueryMaxAddToSetBytes"] != int32(77) || shown["internalDocumentSourceGroupMaxMemoryBytes"] != int64(3000000000) {
 		t.Errorf("explain shows %v", shown)
 	}
 }

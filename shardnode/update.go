@@ -359,7 +359,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 			return false, err
 		}
 	}
-	if err := checkIdentityWrite(w.op, q.Coll.NS, doc); err != nil {
+	if err := checkIdentityWrite(w, q.Coll.NS, doc); err != nil {
 		return false, err
 	}
 	if st.u.IsMissing() {

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,6 +103,24 @@ func TestDDLComparesVersionsUnderItsLocks(t *testing.T) {
 		}
 		if now := n.first("d", `{"listCollections": 1}`); fmt.Sprint(now) != fmt.Sprint(before) {
 			t.Fatalf("%s: %v, was %v", s.cmd, now, before)
+		}
+	}
+}
+
+// What a shard knows of itself is changed by no client; one that runs as no shard lets its administrator mend it.
+func TestIdentityOfAShardStays(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("admin", `{"insert": "system.version", "documents": [{"_id": "shardIdentity", "shardName": "x"}]}`)
+	set := func(name string) string {
+		return `{"update": "system.version", "updates": [{"q": {"_id": "shardIdentity"}, "u": {"$set": {"shardName": "` + name + `"}}}]}`
+	}
+	if m := n.ok("admin", set("y")); m["nModified"] != int32(1) {
+		t.Errorf("on a node that is no shard: %v", m)
+	}
+	n.srv.Node.shard.Become(migration.NewShardState("shard1", cluster.NewCatalog(&fakeConfig{}), nil, n.srv.Clock))
+	for _, cmd := range []string{set("z"), `{"delete": "system.version", "deletes": [{"q": {"_id": "shardIdentity"}, "limit": 1}]}`} {
+		if m := n.do("admin", cmd); !strings.Contains(fmt.Sprint(m["writeErrors"]), "40070") {
+			t.Errorf("%s: %v", cmd, m)
 		}
 	}
 }

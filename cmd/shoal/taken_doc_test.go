@@ -92,6 +92,10 @@ func readers(t *testing.T) map[string][]string {
 					for _, a := range x.Args {
 						note(name, a)
 					}
+				case *ast.CaseClause: // one of the names that a reader looks for
+					for _, e := range x.List {
+						note(name, e)
+					}
 				case *ast.CompositeLit:
 					for _, e := range x.Elts {
 						note(name, e)
