@@ -22,7 +22,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
 		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(),
-		n.txnSpecs(), n.movedWriteSpecs(),
+		n.txns.Specs(), n.txns.MovedWriteSpecs(),
 	} {
 		t.Add(specs...)
 	}

@@ -170,7 +170,7 @@ func reportsOnView(pipeline value.Value) bool {
 	return !value.Lookup(first.Doc(), "$collStats").IsMissing()
 }
 
-// open parses, optimises, plans and starts a pipeline.
+// Open parses, optimises, plans and starts a pipeline.
 func (a *aggregation) open(pipeline value.Value, defaultCollation []byte) (agg.Source, error) {
 	rest, err := a.prepare(pipeline, defaultCollation)
 	if err != nil {

@@ -1,13 +1,11 @@
 package shardnode
 
 import (
-	"strconv"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -26,14 +24,6 @@ func (n *Node) applyOpsSpecs() []command.Spec {
 	}}
 }
 
-// appliedOp is one entry of applyOps, checked.
-type appliedOp struct {
-	op    byte
-	ns    string
-	uuid  value.Value
-	o, o2 []byte
-}
-
 func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.Array {
 		return dst, command.WrongType("applyOps.applyOps", op.Req.Cmd.T, command.TArray)
@@ -41,17 +31,17 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if err := checkApplyOps(op); err != nil {
 		return dst, err
 	}
-	var ops []appliedOp
+	var ops []txn.LoggedOp
 	atomic := op.BoolOr("allowAtomic", true)
 	for i, v := range value.Values(op.Req.Cmd.Doc()) {
-		o, err := parseAppliedOp(i, v)
+		o, err := txn.ParseLoggedOp(i, v)
 		if err != nil {
 			return dst, err
 		}
-		atomic = atomic && o.op != 'c'
+		atomic = atomic && o.Op != 'c'
 		// The oplog of another server, which a restoration replays, has what that one noted of its own sessions and promises.
-		theirs := catalog.DBOf(o.ns) == "config" && command.CheckClientWrite(op, o.ns) != nil
-		if o.op != 'n' && !theirs {
+		theirs := catalog.DBOf(o.NS) == "config" && command.CheckClientWrite(op, o.NS) != nil
+		if o.Op != 'n' && !theirs {
 			ops = append(ops, o)
 		}
 	}
@@ -97,48 +87,14 @@ func checkApplyOps(op *command.Op) error {
 	return nil
 }
 
-func parseAppliedOp(i int, v value.Value) (o appliedOp, err error) {
-	if v.T != value.Document {
-		return o, command.WrongType("applyOps.applyOps."+strconv.Itoa(i), v.T, command.TObject)
-	}
-	kind, ns, obj := value.Lookup(v.Doc(), "op"), value.Lookup(v.Doc(), "ns"), value.Lookup(v.Doc(), "o")
-	switch {
-	case kind.IsMissing():
-		return o, mongoerr.New(mongoerr.NoSuchKey, "Missing expected field \"op\"")
-	case kind.T != value.String:
-		return o, mongoerr.Newf(mongoerr.TypeMismatch, "\"op\" had the wrong type. Expected string, found %s", kind.T.Name())
-	case ns.T != value.String || len(ns.Bytes()) == 0:
-		return o, mongoerr.New(mongoerr.IllegalOperation, "cannot apply an operation without a namespace")
-	case len(kind.Bytes()) == 0:
-		return o, mongoerr.New(mongoerr.IllegalOperation, "an operation's \"op\" is empty")
-	case obj.IsMissing():
-		return o, command.MissingField("applyOps.o")
-	case obj.T != value.Document:
-		return o, command.WrongType("applyOps.o", obj.T, command.TObject)
-	}
-	o = appliedOp{op: kind.Bytes()[0], ns: ns.Str(), uuid: value.Lookup(v.Doc(), "ui"), o: obj.Doc(), o2: value.Lookup(v.Doc(), "o2").Doc()}
-	switch {
-	case len(kind.Bytes()) != 1 || o.op != 'i' && o.op != 'u' && o.op != 'd' && o.op != 'c' && o.op != 'n':
-		return o, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'applyOps.op' is not a valid value.", kind.Str())
-	case o.op == 'i' || o.op == 'd':
-		o.o2 = o.o
-	case o.op == 'u' && o.o2 == nil:
-		return o, command.MissingField("applyOps.o2")
-	}
-	if o.op != 'c' && o.op != 'n' && value.Lookup(o.o2, "_id").IsMissing() {
-		return o, mongoerr.New(mongoerr.NoSuchKey, "Failed to apply an operation without an _id")
-	}
-	return o, nil
-}
-
 // applyTogether applies operations on documents in one unit of work.
-func (n *Node) applyTogether(w *writeOp, ops []appliedOp) error {
+func (n *Node) applyTogether(w *writeOp, ops []txn.LoggedOp) error {
 	if len(ops) == 0 {
 		return nil
 	}
 	names := make([]string, len(ops))
 	for i := range ops {
-		names[i] = ops[i].ns
+		names[i] = ops[i].NS
 	}
 	unlock, err := w.lock(lock.IX, names...)
 	if err != nil {
@@ -150,7 +106,7 @@ func (n *Node) applyTogether(w *writeOp, ops []appliedOp) error {
 		defer u.Rollback()
 		s := u.Snapshot()
 		for i := range ops {
-			if err := ops[i].apply(s, u); err != nil {
+			if err := ops[i].Apply(s, u); err != nil {
 				return err
 			}
 		}
@@ -159,15 +115,15 @@ func (n *Node) applyTogether(w *writeOp, ops []appliedOp) error {
 }
 
 // applyOne applies an operation by itself.
-func (n *Node) applyOne(w *writeOp, o *appliedOp) error {
-	if o.op != 'c' {
-		return n.applyTogether(w, []appliedOp{*o})
+func (n *Node) applyOne(w *writeOp, o *txn.LoggedOp) error {
+	if o.Op != 'c' {
+		return n.applyTogether(w, []txn.LoggedOp{*o})
 	}
 	if w.left != nil { // a command does not see what this one has left
-		return w.left.refusal()
+		return w.left.Refusal()
 	}
-	fields := append(elementsOf(o.o), value.F("$db", value.NewString(catalog.DBOf(o.ns))))
-	if w.wc.Timeout > 0 && value.Lookup(o.o, "writeConcern").IsMissing() {
+	fields := append(elementsOf(o.O), value.F("$db", value.NewString(catalog.DBOf(o.NS))))
+	if w.wc.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
 		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.WriteConcern)))
 	}
 	reply := n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
@@ -178,46 +134,8 @@ func (n *Node) applyOne(w *writeOp, o *appliedOp) error {
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		w.op.SetWriteConcernError(e)
 		if e.Code == mongoerr.WriteConcernTimeout {
-			w.left = newLeftCommit(storage.ErrWaitTimeout) // nothing more is done
+			w.left = txn.NewPending(storage.ErrWaitTimeout) // nothing more is done
 		}
 	}
 	return nil
-}
-
-// apply does an operation on a document. Operations are idempotent: an insert replaces what is there, a delete finds
-// nothing to do.
-func (o *appliedOp) apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
-	c := s.Catalog().Lookup(o.ns)
-	if id, ok := catalog.UUIDFrom(o.uuid); ok {
-		c = s.Catalog().LookupUUID(id)
-	}
-	if c == nil {
-		if o.op == 'd' {
-			return nil
-		}
-		return mongoerr.Newf(mongoerr.NamespaceNotFound, "Failed to apply operation: collection %s does not exist", o.ns)
-	}
-	rid, old, found, err := s.FindByID(c, value.Lookup(o.o2, "_id"))
-	if err != nil {
-		return err
-	}
-	rid, old = rid.Clone(), append([]byte(nil), old...)
-	switch {
-	case o.op == 'd' && found:
-		return u.Delete(c, rid, old, storage.NoInfo)
-	case o.op == 'd':
-		return nil
-	case o.op == 'i' && !found:
-		_, err := u.Insert(c, o.o, storage.NoInfo)
-		return err
-	case !found:
-		return mongoerr.Newf(mongoerr.UnknownError, "Failed to apply update due to a missing document: %s", value.ShowDoc(o.o2))
-	}
-	next := o.o
-	if diff := value.Lookup(o.o, "diff"); diff.T == value.Document && !value.Lookup(o.o, "$v").IsMissing() {
-		if next, err = update.ApplyDiff(old, diff.Doc()); err != nil {
-			return err
-		}
-	}
-	return u.Update(c, rid, old, next, storage.NoInfo)
 }

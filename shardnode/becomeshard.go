@@ -4,22 +4,23 @@ import (
 	"context"
 	"errors"
 
-	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
 // hear takes in a notice of a unit of work.
 func (n *Node) hear(ts storage.Timestamp, notice []byte) {
-	n.prepared.hear(ts, notice, n.now())
+	n.txns.Hear(ts, notice)
 	n.shard.Hear(notice)
 }
 
 // loadNoticed reads what the notices that were missed told of.
 func (n *Node) loadNoticed() error {
-	if err := n.loadPromises(); err != nil {
+	if err := n.txns.LoadPromises(); err != nil {
 		return err
 	}
 	return n.shard.Load()
@@ -27,12 +28,12 @@ func (n *Node) loadNoticed() error {
 
 // BecomeShard gives the node its part in the sharding protocols and registers their commands.
 func (n *Node) BecomeShard(state *migration.ShardState) {
-	c := newCoordinators(n, state)
-	n.Service.Table.Add(c.coordinatorSpec())
+	c := txn.NewCoordinators(n.txns, txn.Shard{ID: state.ID, Registry: state.Registry, Clock: state.Clock})
+	n.Service.Table.Add(c.Spec())
 	err := migration.Start(migration.Config{
 		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now,
-	}, shardNode{n}, sessionHistory{n}, n.shard, state)
-	if err = errors.Join(err, n.Services.Add(c.service())); err != nil {
+	}, shardNode{n}, n.txns, n.shard, state)
+	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly())); err != nil {
 		n.warn("Migrations did not step up", err)
 	}
 }
@@ -48,13 +49,37 @@ func (s shardNode) Warn(msg string, err error) { s.n.warn(msg, err) }
 
 func (s shardNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) { s.n.forget(u, c) }
 
-// sessionHistory is the history of the node's sessions as it goes with a chunk.
-type sessionHistory struct{ n *Node }
+// sessionNode is the node as its sessions see it.
+type sessionNode struct{ n *Node }
 
-func (h sessionHistory) History(since storage.Timestamp) [][]byte { return h.n.retries.history(since) }
+func (s sessionNode) Lone() bool { return s.n.lone() }
 
-func (h sessionHistory) WithImage(rec []byte) ([]byte, error) { return h.n.withImage(rec) }
+func (s sessionNode) NotPrimary() error { return s.n.notPrimary() }
 
-func (h sessionHistory) Adopt(ctx context.Context, records []value.Value) error {
-	return h.n.adoptSessions(ctx, records)
+func (s sessionNode) CheckConcern(op *command.Op, wc command.WriteConcern) error {
+	return s.n.checkConcern(op, wc)
 }
+
+func (s sessionNode) ReadSnapshot(op *command.Op) (*storage.Snapshot, error) {
+	return s.n.readSnapshot(op)
+}
+
+func (s sessionNode) WaitVisible(ctx context.Context, ts storage.Timestamp) error {
+	return s.n.waitVisible(ctx, ts)
+}
+
+func (s sessionNode) CommitAt(ctx context.Context, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error) {
+	return commitAt(ctx, s.n, u, at, wc)
+}
+
+func (s sessionNode) KillCursors(t *txn.Txn) {
+	s.n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
+}
+
+func (s sessionNode) Background(f func(life context.Context)) {
+	if s.n.background != nil {
+		s.n.background(f)
+	}
+}
+
+func (s sessionNode) Warn(msg string, err error) { s.n.warn(msg, err) }

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -322,7 +323,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if err := b.w.n.admin.block.checkTarget(b.op, ns); err != nil {
 		return err
 	}
-	if txnOf(b.op) != nil {
+	if txn.Of(b.op) != nil {
 		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
 			return err
 		}
@@ -340,11 +341,11 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	return nil
 }
 
-// failed notes an operation's error; stop says whether the rest is left.
+// Failed notes an operation's error; stop says whether the rest is left.
 func (b *bulkWrite) failed(i int, err error) (stop bool) {
-	t := txnOf(b.op)
+	t := txn.Of(b.op)
 	if t != nil {
-		t.failed = true
+		t.Failed = true
 	}
 	e := mongoerr.From(err)
 	if e.Code.IsStaleRouting() {

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -447,7 +448,7 @@ func (c *newNamespace) parseView(op *command.Op) error {
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
 func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
-	if txnOf(w.op) != nil && (c.view != nil || c.ts != nil) {
+	if txn.Of(w.op) != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
 		if c.ts != nil {
 			kind = "timeseries collection"
@@ -462,7 +463,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()
-		made, err := n.alreadyMade(s, c, txnOf(w.op) != nil)
+		made, err := n.alreadyMade(s, c, txn.Of(w.op) != nil)
 		if err != nil {
 			return err
 		}

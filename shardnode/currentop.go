@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
@@ -59,26 +60,26 @@ func (n *Node) idleCursors() (out [][]byte) {
 
 // idleSessions describes the open transactions that no command is at work in.
 func (n *Node) idleSessions(now time.Time) (out [][]byte) {
-	if n.txns.open.Load() == 0 {
+	if n.txns.Counters().Open.Load() == 0 {
 		return nil
 	}
 	limit := time.Duration(n.Params.Int("transactionLifetimeLimitSeconds")) * time.Second
-	n.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) {
-		t := s.txn
-		if t == nil || t.state != txnOpen && t.state != txnPrepared {
+	n.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
+		t := s.Txn
+		if t == nil || t.State != txn.Open && t.State != txn.Prepared {
 			return
 		}
-		txn := command.TxnView{Number: t.number, ReadConcern: t.readConcern, Started: t.started, Active: t.active}.Fields(now,
-			value.F("readTimestamp", t.base.Timestamp().Value()))
-		txn = append(txn, value.F("expiryTime", value.NewString(command.WallClock(t.started.Add(limit)))))
-		if t.state == txnPrepared {
-			txn = append(txn, value.F("prepareReadConflicts", value.NewInt64(0)))
+		view := command.TxnView{Number: t.Number, ReadConcern: t.ReadConcern(), Started: t.Started, Active: t.Active}.Fields(now,
+			value.F("readTimestamp", t.Base.Timestamp().Value()))
+		view = append(view, value.F("expiryTime", value.NewString(command.WallClock(t.Started.Add(limit)))))
+		if t.State == txn.Prepared {
+			view = append(view, value.F("prepareReadConflicts", value.NewInt64(0)))
 		}
-		d, m := command.BeginIdleTxn(n.host(), t.by, s.lsid)
-		d = value.Append(d, "transaction", value.NewDocument(value.Doc(txn...)))
+		d, m := command.BeginIdleTxn(n.host(), t.By, s.LSID)
+		d = value.Append(d, "transaction", value.NewDocument(value.Doc(view...)))
 		d = value.Append(d, "waitingForLock", value.NewBool(false))
 		d = value.Append(d, "active", value.NewBool(false))
-		d = value.Append(d, "locks", value.NewDocument(lockSummary(t.locks)))
+		d = value.Append(d, "locks", value.NewDocument(lockSummary(t.Locks)))
 		d = value.Append(d, "lockStats", value.NewDocument(value.Doc()))
 		d = value.Append(d, "waitingForFlowControl", value.NewBool(false))
 		d = value.Append(d, "flowControlStats", value.NewDocument(value.Doc()))

@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/streams"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -44,7 +45,7 @@ type cursor struct {
 	at      storage.Timestamp // what replies give as atClusterTime, 0 for none
 	pending []byte            // a document that did not fit the last batch
 	cursorSession
-	txn       *openTxn // the transaction that opened it, nil for none
+	txn       *txn.Txn // the transaction that opened it, nil for none
 	origin    []byte   // the command that opened it, for currentOp and the log
 	created   time.Time
 	lastUse   atomic.Int64
@@ -82,7 +83,7 @@ type cursorTable struct {
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
 
-// add keeps a cursor and gives it an id that cannot be guessed.
+// Add keeps a cursor and gives it an id that cannot be guessed.
 func (t *cursorTable) add(c *cursor) int64 {
 	c.created = time.Now()
 	c.lastUse.Store(c.created.UnixNano())
@@ -187,7 +188,7 @@ func (t *cursorTable) expire(now time.Time) {
 
 func (t *cursorTable) closeAll() { t.killWhere(func(*cursor) bool { return true }) }
 
-// open counts the open and pinned cursors.
+// Open counts the open and pinned cursors.
 func (t *cursorTable) open() (total, pinned, noTimeout int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,7 +289,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		op.Stats.CursorExhausted = done
 		c.close()
 	} else {
-		c.fixed, c.txn = readsMoment(op), txnOf(op)
+		c.fixed, c.txn = readsMoment(op), txn.Of(op)
 		c.stream.Stop()
 		if c.snap != nil {
 			c.snap.Save()
@@ -444,7 +445,7 @@ func (c *cursor) staysOpen(count int64) bool {
 
 // readsMoment is true for operations whose cursor keeps to the moment it was opened at.
 func readsMoment(op *command.Op) bool {
-	if txnOf(op) != nil {
+	if txn.Of(op) != nil {
 		return true
 	}
 	if op.Req.ReadConcern == nil {
@@ -460,13 +461,13 @@ func (c *cursor) accepts(op *command.Op) error {
 	if v := value.Lookup(op.Req.Body, "maxTimeMS"); v.T.Numeric() && !(c.tailable && c.awaitData) {
 		return mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")
 	}
-	switch t := txnOf(op); {
+	switch t := txn.Of(op); {
 	case c.txn != nil && t == nil:
-		return mongoerr.Newf(50740, "Cannot run getMore on cursor %d, which was created in transaction %d, without a txnNumber", c.id, c.txn.number)
+		return mongoerr.Newf(50740, "Cannot run getMore on cursor %d, which was created in transaction %d, without a txnNumber", c.id, c.txn.Number)
 	case c.txn == nil && t != nil:
-		return mongoerr.Newf(50739, "Cannot run getMore on cursor %d, which was not created in a transaction, in transaction %d", c.id, t.number)
+		return mongoerr.Newf(50739, "Cannot run getMore on cursor %d, which was not created in a transaction, in transaction %d", c.id, t.Number)
 	case c.txn != t:
-		return mongoerr.Newf(50741, "Cannot run getMore on cursor %d, which was created in transaction %d, in transaction %d", c.id, c.txn.number, t.number)
+		return mongoerr.Newf(50741, "Cannot run getMore on cursor %d, which was created in transaction %d, in transaction %d", c.id, c.txn.Number, t.Number)
 	}
 	if op.Client.InProcess || op.Client.Internal {
 		return nil

@@ -6,13 +6,12 @@
 // continues.
 //
 // The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, writeOp.runStatement runs it in
-// a unit of work against a fresh snapshot, writeOp.retry repeats it at write conflicts, and commits through replication.Set. A commit that the client
-// does not wait for any longer is left (leave.go), and the command goes on behind it.
+// a unit of work against a fresh snapshot, writeOp.retry repeats it at write conflicts, and commits through replication.Set. A
+// commit that the client does not wait for any longer is pending (writeleft.go, txn.Pending), and the command goes on behind
+// it. A retryable write takes its session first (writeOp.startRetry) and answers a statement that it knows (writeOp.replay).
 //
-// The life of a transaction: beginTxn takes the session's openTxn for each command, whose statements read through the unit's
-// own view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores a promise first, and
-// runCoordinate leads (coordinator.go). The life of a retry: startRetry takes the session, executed finds the statement in
-// the table (retryable.go), replay gives the first answer again.
+// Transactions, two-phase commits and the history of retries are package txn's; versions, critical sections, migrations and
+// the range deleter are package migration's. What those ask of the node is in becomeshard.go.
 //
 // Invariants
 //
@@ -20,9 +19,7 @@
 //  2. A write reads and writes through one snapshot; what changed underneath is a WriteConflict, tried again from the start.
 //  3. Nothing is answered before the commit that it tells of is as durable as the write concern asks.
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
-//  5. A session has one command at work at a time; who holds its busy may use its transaction.
-//  6. What was promised to commit is stored before it is said, and restored before anyone else writes.
-//  7. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
+//  5. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
 //     unit's notices (hear), and read from the store where those were missed (loadNoticed).
-//  8. A collection whose migration is not decided takes no operation on a new primary before its outcome is known.
+//  6. A collection whose migration is not decided takes no operation on a new primary before its outcome is known.
 package shardnode

@@ -16,7 +16,7 @@ func (x *explanation) shapeOf() {
 	}
 }
 
-// ns is the namespace of the explained command.
+// Ns is the namespace of the explained command.
 func (x *explanation) ns() (string, error) {
 	coll, err := x.op.Req.Coll()
 	return x.op.Req.NS(coll), err

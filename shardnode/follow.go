@@ -11,7 +11,7 @@ import (
 // changed by the commands that write them. On a member that is not primary the documents come with the replicated log:
 // follow notices, and the follower reads them anew.
 
-// follow is told of every entry that another member committed, and of snapshots, once they are visible.
+// Follow is told of every entry that another member committed, and of snapshots, once they are visible.
 func (s *Server) follow(info storage.ApplyInfo) {
 	if s.Clock != nil {
 		s.Clock.AdvanceCluster(uint64(info.TS))

@@ -361,7 +361,7 @@ func TestCommitTransactionTimesOutWithoutAMajority(t *testing.T) {
 		t.Errorf("in the end: %s", got)
 	}
 	n.awaitNoneLeft()
-	if open := n.srv.Node.txns.open.Load(); open != 0 {
+	if open := n.srv.Node.txns.Counters().Open.Load(); open != 0 {
 		t.Errorf("%d transactions are open", open)
 	}
 }

@@ -21,10 +21,10 @@ func TestTransactionsOfALostRouterEnd(t *testing.T) {
 	}
 	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 5}}}]}`, 1, true))
 	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$set": {"x": 5}}}]}`, 1, true)))
-	if !(lostRouters{n.srv.Node}).abort(cluster.NewUUID()) || n.code("d", write("1")) != 50 {
+	if !n.srv.Node.txns.AbortTxnsOf(cluster.NewUUID()) || n.code("d", write("1")) != 50 {
 		t.Error("the transaction of another router has ended")
 	}
-	if !(lostRouters{n.srv.Node}).abort(process) {
+	if !n.srv.Node.txns.AbortTxnsOf(process) {
 		t.Error("no command is at work, and some transactions may be left")
 	}
 	n.ok("d", write("1"))
@@ -33,7 +33,7 @@ func TestTransactionsOfALostRouterEnd(t *testing.T) {
 	}
 	router.ok("d", inTxn(`{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$set": {"x": 5}}}]}`, 2, true))
 	router.ok("admin", inTxn(`{"prepareTransaction": 1}`, 2, false))
-	lostRouters{n.srv.Node}.abort(process)
+	n.srv.Node.txns.AbortTxnsOf(process)
 	if n.code("d", write("3")) != 50 {
 		t.Error("a prepared transaction has ended")
 	}

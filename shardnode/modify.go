@@ -72,7 +72,7 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 		shown = next
 	}
 	if w.session != nil && len(w.retried) == 0 {
-		w.session.image = append([]byte(nil), shown...)
+		w.session.Image = append([]byte(nil), shown...)
 	}
 	if len(shown) > 0 {
 		if shown, err = n.projectModified(op, st, shown); err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -21,7 +22,7 @@ func TestFindAndModifyAnswersForItsLastAttempt(t *testing.T) {
 	node := n.srv.Node
 	s := node.Engine.Snapshot()
 	u := node.Engine.NewUnitOfWork(s)
-	c := s.Catalog().Lookup(imagesNS)
+	c := s.Catalog().Lookup(txn.ImagesNS)
 	cur := s.Scan(c, storage.ScanOptions{})
 	if !cur.Next() {
 		t.Fatal("there is no image")

@@ -22,16 +22,16 @@ func TestInternalTransactionsCarryOutRetryableWrites(t *testing.T) {
 	}
 	flush := func() {
 		for range 3 {
-			if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+			if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		n.forgetSessions()
 	}
 	restore := func() {
-		n.srv.Node.abortTxns() // as a member does that steps down
+		n.srv.Node.txns.AbortTxns() // as a member does that steps down
 		n.forgetSessions()
-		if err := n.srv.Node.restorePrepared(context.Background()); err != nil {
+		if err := n.srv.Node.txns.RestorePrepared(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

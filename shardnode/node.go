@@ -20,6 +20,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/streams"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -65,9 +66,7 @@ type Node struct {
 	sizes    *counters
 	latency  latencyTable
 	admin    adminState
-	retries  retryTable
-	txns     txnCounters
-	prepared preparedTxns
+	txns     *txn.Manager
 	buckets  openBuckets
 	now      func() time.Time
 }
@@ -78,22 +77,31 @@ type Options struct {
 	Set     replication.Set
 	Service *command.Service
 	Host    string
+	Params  *cluster.Params
+	Points  *cluster.FailPoints
 	Now     func() time.Time // nil: time.Now
 }
 
 // New makes a node and registers its commands with the service.
 func New(o Options) *Node {
-	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, now: o.Now, sizes: &counters{}, Services: &replication.Services{}}
+	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, Params: o.Params, Points: o.Points, now: o.Now, sizes: &counters{}, Services: &replication.Services{}}
 	if n.now == nil {
 		n.now = time.Now
 	}
+	n.locks = lock.NewManager()
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
+	n.txns = txn.New(txn.Config{
+		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Locks: n.locks, Now: n.now,
+		Writes: n.sizes.Writes,
+		Missing: func(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
+			return n.Sessions.Missing(ctx, ids) // opened later
+		},
+	}, sessionNode{n})
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.sizes.work.Init()
-	n.locks = lock.NewManager()
 	n.register(o.Service.Table)
 	return n
 }

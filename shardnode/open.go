@@ -123,20 +123,20 @@ func Open(c Config) (*Server, error) {
 		temp = filepath.Join(c.Dir, "_tmp")
 		_ = os.RemoveAll(temp) // what a killed process left
 	}
-	s.Service.ProcessLost = func(id [16]byte) { lostRouters{s.Node}.disconnected(id) }
-	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host})
+	s.Service.ProcessLost = func(id [16]byte) { s.Node.txns.RouterLost(id) }
+	s.Node = New(Options{Engine: eng, Set: set, Service: s.Service, Host: c.Host, Params: c.Params, Points: c.Points})
 	s.Node.TempDir = temp
-	s.Node.ConfigServer, s.Node.Params = c.Config, c.Params
+	s.Node.ConfigServer = c.Config
 	s.Node.exec.Watch(s.Node.Params)
 	s.Node.Invalid = c.Invalid
-	s.Node.Points, s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Points, c.Warn, c.Fatal, c.Logger
+	s.Node.Warn, s.Node.Fatal, s.Node.Logger = c.Warn, c.Fatal, c.Logger
 	s.Base = &command.Base{Service: s.Service, Params: c.Params, FailPoints: c.Points, Done: s.Node.noteDone(c.Done)}
 	s.openSessions()
 	s.Base.KillCursors = func(f func(cluster.LogicalSessionID) bool) {
 		s.Node.killSessionCursors(f)
-		s.Node.killSessionTxns(f)
+		s.Node.txns.AbortWhere(f)
 	}
-	s.Base.BeginTxn = s.Node.beginTxn
+	s.Base.BeginTxn = s.Node.txns.Begin
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
 	c.Security.install(s, c.Params)
@@ -228,7 +228,7 @@ func (s *Server) start() error {
 	n.background = func(f func(context.Context)) { s.builds.Go(func() { f(ctx) }) }
 	services := []replication.Service{
 		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.loadAdmin() }},
-		n.retryService(), n.temporaryService(), s.buildService(), n.ttlService(),
+		n.txns.RetryService(), n.temporaryService(), s.buildService(), n.ttlService(),
 	}
 	for _, v := range services {
 		if err := n.Services.Add(v); err != nil {

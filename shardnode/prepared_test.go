@@ -4,48 +4,12 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// What readers at a time are told of prepared transactions: wait, come at another time, or nothing.
-func TestReadersAndPromises(t *testing.T) {
-	var p preparedTxns
-	lsid := value.Doc(value.F("id", value.NewString("s")))
-	now := time.Now()
-	hear := func(ts storage.Timestamp, state string, number int64, decided storage.Timestamp) {
-		p.hear(ts, promiseNotice(state, lsid, number, value.F("decided", decided.Value())), now)
-	}
-	expect := func(at storage.Timestamp, wait, refused bool) {
-		t.Helper()
-		w, err := p.at(at)
-		if w != wait || (err != nil) != refused || err != nil && mongoerr.CodeOf(err) != mongoerr.SnapshotUnavailable {
-			t.Errorf("a reader at %d: waits %v, %v; want %v, refused %v", at, w, err, wait, refused)
-		}
-	}
-	expect(5, false, false)
-	if p.count.Load() != 0 {
-		t.Error("readers look without need")
-	}
-	hear(10, "prepared", 1, 0)
-	expect(9, false, false)
-	expect(10, true, false)
-	hear(20, "prepared", 2, 0)
-	hear(30, "committed", 1, 15) // other shards may show it from 15 on, this one does from 30 on
-	expect(14, false, false)
-	expect(15, false, true)
-	expect(25, true, false) // for the other one
-	hear(40, "forgotten", 2, 0)
-	expect(29, false, true)
-	expect(30, false, false)
-	expect(45, false, false)
-	p.hear(50, nil, now) // a snapshot is about to replace everything
-	expect(60, true, false)
-}
 
 // A prepared transaction whose commit failed let go of its documents, was done again upon whatever others had written by
 // then, and committed the part of it that could be done again.
@@ -67,12 +31,12 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 		}
 	}
 	var stored []byte
-	if err := n.srv.Node.Docs.Each(preparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
+	if err := n.srv.Node.Docs.Each(txn.PreparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	ops := value.Values(value.Lookup(stored, "applyOps").Doc())
 	put := func(list ...value.Value) {
-		if err := n.srv.Node.Docs.Put(ctx, preparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
+		if err := n.srv.Node.Docs.Put(ctx, txn.PreparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -393,7 +393,7 @@ func (s *querySettings) reject(op *command.Op) error {
 	return nil
 }
 
-// apply restricts a query to the indexes that the settings of its command's shape name for its collection; they are
+// Apply restricts a query to the indexes that the settings of its command's shape name for its collection; they are
 // stronger than a hint, and weaker than an index filter.
 func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) {
 	set := s.of(op)

@@ -7,15 +7,16 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// readSnapshot waits for what readConcern asks and gives the snapshot to read from. In a set of several members only what
+// readSnapshot waits for what ReadConcern asks and gives the snapshot to read from. In a set of several members only what
 // a majority has becomes visible at all, so the levels differ in what they wait for alone.
 func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
-	if t := txnOf(op); t != nil {
-		return t.view.Clone(), nil
+	if t := txn.Of(op); t != nil {
+		return t.View.Clone(), nil
 	}
 	if op.Req.ReadConcern == nil {
 		return n.Engine.Snapshot(), nil
@@ -46,7 +47,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		after = n.Engine.Visible()
 	}
 	if after != 0 {
-		if after, err = n.awaitPromised(op, after); err != nil {
+		if after, err = n.txns.AwaitPromised(op, after, n.soleCollection); err != nil {
 			return nil, err
 		}
 	}
@@ -65,12 +66,12 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 // write that makes the time visible would put them behind it, and the reader would be refused. Others may have been prepared
 // before that write.
 func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
-	err := n.awaitPrepared(op, ts)
+	err := n.txns.AwaitPrepared(op, ts)
 	if err == nil {
 		err = n.waitFor(op, ts)
 	}
 	if err == nil {
-		err = n.awaitPrepared(op, ts)
+		err = n.txns.AwaitPrepared(op, ts)
 	}
 	if err != nil {
 		return nil, err

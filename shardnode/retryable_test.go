@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -88,7 +89,7 @@ func TestRetryOfAPartOfABatch(t *testing.T) {
 // forgetSessions makes the node know of sessions only what is stored, as after a restart or an election.
 func (n *testNode) forgetSessions() {
 	n.t.Helper()
-	if err := n.srv.Node.loadRetries(); err != nil {
+	if err := n.srv.Node.txns.LoadRetries(); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -123,14 +124,14 @@ func TestIncompleteHistory(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1))
 	for range 3 {
-		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n.forgetSessions()
-	for _, s := range n.srv.Node.retries.mu.sessions {
-		s.incomplete = true // as loadRetries finds it once the oplog begins after what was written down
-	}
+	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) {
+		s.Incomplete = true // as LoadRetries finds it once the oplog begins after what was written down
+	})
 	runSteps(t, n, []step{
 		{inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 1), 0},
 		{inSession(`{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`, 1), 217},
@@ -151,16 +152,15 @@ func TestRetriesSurviveARestart(t *testing.T) {
 		}
 		return &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
 	}
-	written := inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 4)
-	logged := inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}}`, 5)
-	for _, flush := range []bool{true, false} {
+	for i, flush := range []bool{true, false} {
+		written := inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 4+2*i)
+		logged := inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}}`, 5+2*i)
 		n := open()
 		n.ok("d", `{"drop": "c"}`)
-		n.srv.Node.retries.mu.sessions = nil
 		n.ok("d", written)
 		if flush {
 			for range 2 {
-				if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+				if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -196,14 +196,17 @@ func TestSessionsAtWorkAreWrittenDown(t *testing.T) {
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`, 1))
 	raise := inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 2)
 	n.ok("d", raise)
-	r := &n.srv.Node.retries
-	for _, s := range r.mu.sessions {
-		<-s.busy // its command goes on
+	var sessions []*txn.Session
+	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) { sessions = append(sessions, s) })
+	for _, s := range sessions {
+		if _, err := s.Take(t.Context()); err != nil { // its command goes on
+			t.Fatal(err)
+		}
 	}
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 2}]}`)
 	var at []storage.Timestamp
 	for range 6 {
-		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		at = append(at, n.srv.Node.Engine.Visible())
@@ -248,7 +251,7 @@ func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := n.srv.Node.flushRetries(context.Background()); err != nil {
+		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,8 +272,8 @@ func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}]}`)
-	before := value.Doc(value.F("_id", retryProgressID), value.F("ts", storage.Timestamp(1).Value()))
-	if err := n.srv.Node.Docs.Put(context.Background(), retryProgressNS, before); err != nil {
+	before := value.Doc(value.F("_id", txn.RetryProgressID), value.F("ts", storage.Timestamp(1).Value()))
+	if err := n.srv.Node.Docs.Put(context.Background(), txn.RetryProgressNS, before); err != nil {
 		t.Fatal(err)
 	}
 	n.forgetSessions()
@@ -284,61 +287,4 @@ func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {
 	}
 	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 4, true)))
 	n.ok("admin", otherSession(inTxn(`{"commitTransaction": 1}`, 4, false)))
-}
-
-// What is written of a session is made behind the snapshot of the unit that writes it. A record that was made before replaced
-// what somebody else had written since: of the flush what a chunk brought, of a chunk what the flush had written. The oplog
-// does not have the former, and need not be read any more for the latter.
-func TestNewerSessionRecordsStay(t *testing.T) {
-	n := newTestNode(t)
-	ctx, node := context.Background(), n.srv.Node
-	stored := func() string {
-		t.Helper()
-		return strings.Join(n.first("config", `{"aggregate": "transactions", "cursor": {}, "pipeline": [{"$project": {"_id": 0, "txnNum": 1, "n": {"$size": "$statements"}}}]}`), " ")
-	}
-	history := func(number int) value.Value {
-		t.Helper()
-		var rec value.Value
-		n.ok("d", inSession(`{"insert": "other", "documents": [{}]}`, number))
-		for _, doc := range node.retries.history(0) {
-			rec = value.NewDocument(doc)
-		}
-		return rec
-	}
-	from := history(6)
-	node.retries.mu.sessions = map[cluster.LogicalSessionID]*retrySession{}
-	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1}]}`, 5))
-	late := node.retries.changed(node.now())
-	if len(late) != 1 {
-		t.Fatalf("%d sessions have changed", len(late))
-	}
-	if err := node.adoptSessions(ctx, []value.Value{from}); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.retries.store(ctx, node, late); err != nil {
-		t.Fatal(err)
-	}
-	if got := stored(); got != "{ txnNum: 6, n: 1 }" {
-		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s", got)
-	}
-
-	from = value.NewDocument(value.WithField(from.Doc(), "txnNum", value.NewInt64(7)))
-	adopted, err := node.adoptSession(ctx, from.Doc())
-	if err != nil || adopted == nil {
-		t.Fatal(adopted, err)
-	}
-	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 8))
-	for range 3 {
-		if err := node.flushRetries(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := node.retries.storeAdopted(ctx, node.Docs, []adoptedSession{*adopted}); err != nil {
-		t.Fatal(err)
-	}
-	n.forgetSessions()
-	again := n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 2}, {"_id": 3}]}`, 8))
-	if got := shown(t, again, "n", "retriedStmtIds"); got != "{ n: 2, retriedStmtIds: [ 0, 1 ] }" {
-		t.Errorf("a write that was sent again after number 7 had come with a chunk: %s; stored: %s", got, stored())
-	}
 }

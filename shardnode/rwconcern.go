@@ -58,7 +58,7 @@ func (d *rwDefaults) keep(n *Node, doc []byte) {
 	d.cur.Store(cur)
 }
 
-// apply gives a client's operation the defaults where it names no concern of its own.
+// Apply gives a client's operation the defaults where it names no concern of its own.
 func (d *rwDefaults) apply(op *command.Op) {
 	cur := d.cur.Load()
 	if cur == nil || op.Client.InProcess || op.Client.Internal {

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/txn"
 )
 
 // One document that a client wrote to the history of sessions kept a server from starting, one among the promises of prepared
@@ -84,14 +85,14 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 	huge := value.NewDocument(value.Doc(value.F("from", value.NewInt32(0)), value.F("to", value.NewInt64(1<<31-1)), value.F("op", value.NewString("i"))))
 	number := value.F("txnNum", one)
 	for ns, docs := range map[string][][]byte{
-		transactionsNS: {
+		txn.TransactionsNS: {
 			value.Doc(value.F("_id", text)), value.Doc(value.F("_id", lsid(1)), number, value.F("statements", value.NewArray(value.ArrayOf(statement)))),
 			value.Doc(value.F("_id", lsid(3)), number, value.F("statements", value.NewArray(value.ArrayOf(huge)))),
 			value.Doc(value.F("_id", lsid(4)), number, value.F("statements", text), value.F("lastWriteOpTime", text), value.F("lastWriteDate", text)),
 			value.Doc(value.F("_id", lsid(5)), value.F("txnNum", text)), value.Doc(value.F("_id", lsid(6)), number, value.F("statements", value.NewArray(value.ArrayOf(text)))),
 		},
-		preparedNS:        {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
-		txnCoordinatorsNS: {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
+		txn.PreparedNS:     {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
+		txn.CoordinatorsNS: {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
 	} {
 		for _, doc := range docs {
 			if err := n.srv.Node.Docs.Put(context.Background(), ns, doc); err != nil {
@@ -116,10 +117,10 @@ func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
-	id := preparedID(n.sessionDoc(), 1, 0)
+	id := txn.PreparedID(n.sessionDoc(), 1, 0)
 	missing := value.Doc(value.F("op", value.NewString("u")), value.F("ns", value.NewString("d.c")), value.F("o2", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))),
 		value.F("o", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))))
-	if err := n.srv.Node.Docs.Put(context.Background(), preparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
+	if err := n.srv.Node.Docs.Put(context.Background(), txn.PreparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
 		t.Fatal(err)
 	}
 	m.warned.Store(0)
@@ -136,10 +137,7 @@ func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 // sessionDoc is the tests' usual session as it is stored.
 func (n *testNode) sessionDoc() []byte {
 	n.ok("d", inSession(`{"insert": "c", "documents": [{"_id": 1000}]}`, 1))
-	n.srv.Node.retries.mu.Lock()
-	defer n.srv.Node.retries.mu.Unlock()
-	for _, s := range n.srv.Node.retries.mu.sessions {
-		return s.lsid
-	}
-	return nil
+	var id []byte
+	n.srv.Node.txns.EachIdle(func(_ cluster.LogicalSessionID, s *txn.Session) { id = s.LSID })
+	return id
 }

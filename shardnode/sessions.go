@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -84,19 +83,7 @@ func (k sessionStore) ensure(ctx context.Context) error {
 // endSession ends what a session that has ended or expired left open.
 func (s *Server) endSession(id cluster.LogicalSessionID) {
 	s.Node.killSessionCursors(func(other cluster.LogicalSessionID) bool { return other == id })
-	t := &s.Node.retries
-	t.mu.Lock()
-	r := t.mu.sessions[id]
-	t.mu.Unlock()
-	if r == nil {
-		return
-	}
-	select {
-	case <-r.busy:
-		s.Node.abortTxn(r)
-		r.busy <- struct{}{}
-	default: // a command is at work in it
-	}
+	s.Node.txns.AbortSession(id)
 }
 
 // sessions lists the sessions that cursors were opened in.
@@ -127,28 +114,10 @@ func (s *Server) keepSessions(ctx context.Context) {
 	_ = reapSessions(ctx, s.Node)
 }
 
-// reapSessions has the next flush forget the sessions that nobody used for TransactionRecordMinimumLifetimeMinutes and that
-// the sessions collection does not know any more.
+// reapSessions forgets the sessions that nobody used for TransactionRecordMinimumLifetimeMinutes and that the sessions
+// collection does not know any more.
 func reapSessions(ctx context.Context, n *Node) error {
-	limit := n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes")) * time.Minute)
-	idle := make(map[cluster.LogicalSessionID][]*retrySession)
-	n.retries.eachIdle(func(id cluster.LogicalSessionID, s *retrySession) {
-		if s.used.Before(limit) {
-			idle[id.Parent()] = append(idle[id.Parent()], s)
-		}
-	})
-	gone, err := n.Sessions.Missing(ctx, slices.Collect(maps.Keys(idle)))
-	if err != nil {
-		return err
-	}
-	for _, id := range gone {
-		for _, s := range idle[id] {
-			s.mu.Lock()
-			s.expired = n.now()
-			s.mu.Unlock()
-		}
-	}
-	return n.flushRetries(ctx)
+	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))
 }
 
 // sessionsDue tells whether it is time to write the sessions collection again.

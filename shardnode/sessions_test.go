@@ -3,9 +3,8 @@ package shardnode
 import (
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // The sessions collection has what was used, with the index that reaps it; ended sessions leave it, and their transactions
@@ -31,7 +30,7 @@ func TestSessionsCollection(t *testing.T) {
 	}
 	n.ok("d", inTxn(`{"insert": "c", "documents": [{"_id": 2}]}`, 1, true))
 	n.ok("d", strings.Replace(in(`{"endSessions": []}`), "[]", "["+testLSID[len(`"lsid": `):]+"]", 1))
-	if open := n.srv.Node.txns.open.Load(); open != 0 {
+	if open := n.srv.Node.txns.Counters().Open.Load(); open != 0 {
 		t.Errorf("%d open transactions after endSessions", open)
 	}
 	n.ok("admin", `{"refreshLogicalSessionCacheNow": 1}`)
@@ -48,17 +47,13 @@ func TestReapAsksTheSessionsCollection(t *testing.T) {
 	n.ok("d", write)
 	n.ok("admin", `{"refreshLogicalSessionCacheNow": 1}`)
 	node := n.srv.Node
-	kept := func() int {
-		node.retries.mu.Lock()
-		defer node.retries.mu.Unlock()
-		return len(node.retries.mu.sessions)
-	}
+	kept := func() int { return len(node.txns.History(0)) }
 	reap := func() { n.ok("admin", `{"reapLogicalSessionCacheNow": 1}`) }
 	reap()
 	if kept() != 1 {
 		t.Fatal("the session was forgotten at once")
 	}
-	node.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) { s.used = s.used.Add(-2 * time.Hour) })
+	node.Params.Store("TransactionRecordMinimumLifetimeMinutes", value.NewInt32(0)) // idle for long enough at once
 	reap()
 	if kept() != 1 {
 		t.Error("a session that the collection knows was forgotten")

@@ -185,8 +185,8 @@ func (n *Node) transactionStatus() []byte {
 	}
 	var fields []value.Field
 	figures := map[string]int64{
-		"currentOpen": n.txns.open.Load(), "currentInactive": n.txns.open.Load(), "currentPrepared": n.prepared.open(), "totalAborted": n.txns.aborted.Load(),
-		"totalCommitted": n.txns.committed.Load(), "totalStarted": n.txns.started.Load(),
+		"currentOpen": n.txns.Counters().Open.Load(), "currentInactive": n.txns.Counters().Open.Load(), "currentPrepared": n.txns.Prepared(), "totalAborted": n.txns.Counters().Aborted.Load(),
+		"totalCommitted": n.txns.Counters().Committed.Load(), "totalStarted": n.txns.Counters().Started.Load(),
 	}
 	for _, k := range names {
 		fields = append(fields, i64(k, figures[k]))

@@ -205,7 +205,7 @@ func TestTransactionsAreLeftBehind(t *testing.T) {
 	if got := n.code("d", inTxn(readAll, 3, false)); got != 251 {
 		t.Errorf("after killAllSessions: code %d", got)
 	}
-	if open := n.srv.Node.txns.open.Load(); open != 0 {
+	if open := n.srv.Node.txns.Counters().Open.Load(); open != 0 {
 		t.Errorf("%d open transactions", open)
 	}
 }

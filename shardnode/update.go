@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -55,7 +56,7 @@ type statement struct {
 
 	// onWrite, where not nil, is told of each document changed: old and new (nil for a delete, or for an insert's old).
 	onWrite func(old, new []byte)
-	// image, where not nil, writes what findAndModify answers into the unit of the change.
+	// Image, where not nil, writes what findAndModify answers into the unit of the change.
 	image func(s *storage.Snapshot, u *storage.UnitOfWork) error
 }
 
@@ -111,7 +112,7 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	return n.endWrite(w, dst), nil
 }
 
-// settle waits for the write concern where the last commit did not do it itself.
+// Settle waits for the write concern where the last commit did not do it itself.
 func (w *writeOp) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 {
 		w.finish()
@@ -354,8 +355,8 @@ func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) 
 
 // writeRow applies a statement to one document; changed is false where it stays as it is.
 func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
-	if txnOf(w.op) != nil {
-		if err := writableInTxn(q.Coll); err != nil {
+	if txn.Of(w.op) != nil {
+		if err := txn.Writable(q.Coll); err != nil {
 			return false, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// view is a view's definition, as its document in system.views says.
+// View is a view's definition, as its document in system.views says.
 type view struct {
 	ns        string
 	on        string // the name of what it is defined on

@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -28,7 +29,7 @@ type writeOp struct {
 	stmt   int32 // the next statement's id in a retryable write
 	errs   []writeError
 	unlock func()
-	left   *leftCommit    // what the command leaves undecided, nil for nothing
+	left   *txn.Pending   // what the command leaves undecided, nil for nothing
 	trail  *storage.Trail // the same for what the command does next, which sees it
 	env    *expr.Env      // of the first statement: all of a command's see one $$NOW
 
@@ -38,7 +39,7 @@ type writeOp struct {
 	filtered catalog.UUID   // the collection that owned is of
 	owned    exec.Ownership // its shard filter for this command
 
-	session  *retrySession // of a retryable write, nil for every other
+	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
 }
@@ -133,8 +134,8 @@ func (w *writeOp) enterCollection(ns string) error {
 	if err = w.n.versions(w.op, ns); err == nil {
 		err = w.n.checkCollectionUUID(w.op, ns)
 	}
-	if t := txnOf(w.op); t != nil && err == nil {
-		err = t.stays(w.n.Engine.Catalog(), ns)
+	if t := txn.Of(w.op); t != nil && err == nil {
+		err = t.Stays(w.n.Engine.Catalog(), ns)
 	}
 	if err == nil {
 		w.entered = ns
@@ -146,7 +147,7 @@ func (w *writeOp) enterCollection(ns string) error {
 
 // lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
 func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
-	if w.wc.Timeout == 0 && txnOf(w.op) == nil {
+	if w.wc.Timeout == 0 && txn.Of(w.op) == nil {
 		return w.n.locks.Collection(w.op, ns, lock.IX)
 	}
 	return w.lock(lock.IX, ns)
@@ -154,8 +155,8 @@ func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
 
 // lock takes collections for the command, or for the rest of the transaction.
 func (w *writeOp) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
-	if t := txnOf(w.op); t != nil {
-		return func() {}, t.locks.LockCollections(w.op, mode, names...)
+	if t := txn.Of(w.op); t != nil {
+		return func() {}, t.Locks.LockCollections(w.op, mode, names...)
 	}
 	return w.locked(func(l *lock.Locker) error { return l.LockCollections(w.op, mode, names...) })
 }
@@ -200,10 +201,10 @@ func (w *writeOp) unlockCollection() {
 	}
 }
 
-// unit starts a unit of work of the command.
+// Unit starts a unit of work of the command.
 func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
-	if t := txnOf(w.op); t != nil {
-		return t.unit
+	if t := txn.Of(w.op); t != nil {
+		return t.Unit
 	}
 	u := w.newUnit(s)
 	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
@@ -225,22 +226,20 @@ func (w *writeOp) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
 	}
-	w.session.mu.Lock()
-	defer w.session.mu.Unlock()
-	return w.session.last
+	return w.session.LastEntry()
 }
 
 // drop ends a unit that was not committed; a transaction's goes on.
 func (w *writeOp) drop(u *storage.UnitOfWork) {
-	if txnOf(w.op) == nil {
+	if txn.Of(w.op) == nil {
 		u.Rollback()
 	}
 }
 
 // snapshot is what a statement reads from. The caller releases it.
 func (w *writeOp) snapshot() *storage.Snapshot {
-	if t := txnOf(w.op); t != nil {
-		return t.view.Clone()
+	if t := txn.Of(w.op); t != nil {
+		return t.View.Clone()
 	}
 	if w.trail != nil {
 		return w.trail.Snapshot()
@@ -250,8 +249,8 @@ func (w *writeOp) snapshot() *storage.Snapshot {
 
 // catalog is the newest catalog, with the transaction's own changes, or those of the commits that the command has left.
 func (w *writeOp) catalog() *catalog.Snapshot {
-	if t := txnOf(w.op); t != nil {
-		return t.unit.Catalog()
+	if t := txn.Of(w.op); t != nil {
+		return t.Unit.Catalog()
 	}
 	if w.trail != nil {
 		return w.trail.Catalog()
@@ -263,12 +262,12 @@ func (w *writeOp) catalog() *catalog.Snapshot {
 // nor is a commit that is left.
 //
 // ran are the statements of a retryable write that the unit carries out.
-func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran ...stmtRun) error {
-	if txnOf(w.op) != nil {
+func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran ...txn.Run) error {
+	if txn.Of(w.op) != nil {
 		return nil // commitTransaction does it
 	}
-	if w.session != nil && w.session.incomplete {
-		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.number, value.ShowDoc(w.op.Req.LSID))
+	if w.session != nil && w.session.Incomplete {
+		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.op.Req.LSID))
 	}
 	if w.session != nil {
 		hangUp, err := w.failRetryable()
@@ -276,7 +275,7 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran
 		if err != nil {
 			return err
 		}
-		w.session.noteOnCommit(u, w.n.Engine.Term(), ran)
+		w.session.NoteOnCommit(u, w.n.Engine.Term(), ran)
 	}
 	wc.MayLeave = true
 	if wc.Timeout = w.wc.Timeout; w.left != nil {
@@ -291,9 +290,9 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran
 		}
 		return nil
 	}
-	if l, ok := isLeft(err); ok {
+	if l, ok := txn.IsLeft(err); ok {
 		w.leaveBehind(l)
-		w.left.runs = append(w.left.runs, ran...)
+		w.left.Runs = append(w.left.Runs, ran...)
 		return nil
 	}
 	return err
@@ -318,7 +317,7 @@ func (w *writeOp) failRetryable() (hangUp func(), err error) {
 
 // finish waits for the write concern of what was committed with a relaxed one.
 func (w *writeOp) finish() {
-	if txnOf(w.op) != nil || w.left != nil {
+	if txn.Of(w.op) != nil || w.left != nil {
 		return
 	}
 	if w.last == 0 {
@@ -336,7 +335,7 @@ func (w *writeOp) retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
 		return err
 	}
-	if txnOf(w.op) != nil {
+	if txn.Of(w.op) != nil {
 		return f() // a conflict aborts the transaction
 	}
 	if w.wc.Timeout == 0 {
@@ -382,8 +381,7 @@ func retryConflicts(op *command.Op, f func() error) error {
 // foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A document
 // that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is not found.
 func (w *writeOp) foundAll(c *catalog.Collection, s *storage.Snapshot) error {
-	p := &w.n.prepared
-	if c == nil || p.count.Load() == 0 || txnOf(w.op) != nil || command.CheckTxnDatabase(w.op.DB()) != nil || !p.conceals(c, w.began, s) {
+	if c == nil || txn.Of(w.op) != nil || command.CheckTxnDatabase(w.op.DB()) != nil || !w.n.txns.Conceals(c, w.began, s) {
 		return nil
 	}
 	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
@@ -424,8 +422,8 @@ func checkWritable(op *command.Op, ns string) error {
 func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
-	if t := txnOf(w.op); t != nil {
-		t.failed = e.Code != mongoerr.WouldChangeOwningShard
+	if t := txn.Of(w.op); t != nil {
+		t.Failed = e.Code != mongoerr.WouldChangeOwningShard
 		return true
 	}
 	return ordered || isFatal(e.Code)
@@ -445,7 +443,7 @@ func isFatal(c mongoerr.Code) bool {
 // commandError is the error that the whole command answers because of a statement's: the operation was stopped.
 func (w *writeOp) commandError() error {
 	for _, e := range w.errs {
-		if e.err.Code.IsRetryableWrite() || txnOf(w.op) != nil && isFatal(e.err.Code) {
+		if e.err.Code.IsRetryableWrite() || txn.Of(w.op) != nil && isFatal(e.err.Code) {
 			return e.err
 		}
 		switch e.err.Code {

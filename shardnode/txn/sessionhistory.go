@@ -1,4 +1,4 @@
-package shardnode
+package txn
 
 import (
 	"context"
@@ -10,8 +10,9 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// history is the records of the sessions with retryable writes, of those that wrote after a time.
-func (t *retryTable) history(since storage.Timestamp) [][]byte {
+// History is the records of the sessions with retryable writes, of those that wrote after a time.
+func (m *Manager) History(since storage.Timestamp) [][]byte {
+	t := &m.retries
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := make([][]byte, 0, len(t.mu.sessions))
@@ -25,9 +26,9 @@ func (t *retryTable) history(since storage.Timestamp) [][]byte {
 	return out
 }
 
-// withImage adds to a record what the session's findAndModify answered, where that is stored.
-func (n *Node) withImage(rec []byte) ([]byte, error) {
-	image, err := n.Docs.Get(imagesNS, value.Lookup(rec, "_id"))
+// WithImage adds to a record what the session's findAndModify answered, where that is stored.
+func (m *Manager) WithImage(rec []byte) ([]byte, error) {
+	image, err := m.Docs.Get(ImagesNS, value.Lookup(rec, "_id"))
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +38,11 @@ func (n *Node) withImage(rec []byte) ([]byte, error) {
 	return rec, nil
 }
 
-// adoptSessions takes up the history of another shard, durably.
-func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
+// Adopt takes up the history of another shard, durably.
+func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 	var adopted []adoptedSession
 	for _, rec := range records {
-		a, err := n.adoptSession(ctx, rec.Doc())
+		a, err := m.adoptSession(ctx, rec.Doc())
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func (n *Node) adoptSessions(ctx context.Context, records []value.Value) error {
 			adopted = append(adopted, *a)
 		}
 	}
-	return n.retries.storeAdopted(ctx, n.Docs, adopted)
+	return m.retries.storeAdopted(ctx, m.Docs, adopted)
 }
 
 // adoptedSession is a session of which the table has taken up a history of another shard.
@@ -70,11 +71,11 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 		if err := t.put(s, u, due); err != nil {
 			return err
 		}
-		c, err := statedoc.CollectionFor(s, u, imagesNS)
+		c, err := statedoc.CollectionFor(s, u, ImagesNS)
 		for i := range adopted {
 			a := &adopted[i]
 			a.of.mu.Lock()
-			current := a.of.number == a.number
+			current := a.of.Number == a.number
 			a.of.mu.Unlock()
 			if err == nil && current && a.image != nil {
 				err = statedoc.PutIn(s, u, c, a.image)
@@ -87,24 +88,22 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 // takeForHistory takes a session whose history of a txnNumber is to be taken up. What is newer wins: an open transaction of a
 // lower number will be aborted, as the client would abort it by going on here, and one that has promised to commit is waited
 // for. So are the internal transactions that carry out a write of the session.
-func (n *Node) takeForHistory(ctx context.Context, s *retrySession, number int64) (release func(), err error) {
+func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) (release func(), err error) {
 	for try := 0; ; try++ {
-		select {
-		case <-s.busy:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		release, err := s.Take(ctx)
+		if err != nil {
+			return nil, err
 		}
-		release := func() { s.busy <- struct{}{} }
 		child := s.openChild(number)
-		promised := number > s.number && s.txn != nil && s.txn.state == txnPrepared
-		if number < s.number || child == nil && !promised {
+		promised := number > s.Number && s.Txn != nil && s.Txn.State == Prepared
+		if number < s.Number || child == nil && !promised {
 			return release, nil
 		}
 		release()
 		if promised {
 			err = cluster.Backoff(ctx, try)
 		} else {
-			err = n.endChild(ctx, child)
+			err = m.endChild(ctx, child)
 		}
 		if err != nil {
 			return nil, err
@@ -113,43 +112,43 @@ func (n *Node) takeForHistory(ctx context.Context, s *retrySession, number int64
 }
 
 // adoptSession merges a record into the table and gives the session, which is to be stored; nil where this shard knows better.
-func (n *Node) adoptSession(ctx context.Context, rec []byte) (*adoptedSession, error) {
+func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession, error) {
 	id, err := cluster.ParseLSID(value.Lookup(rec, "_id").Doc(), cluster.NoUser)
 	if err != nil {
 		return nil, nil // no session of a client's
 	}
-	t := &n.retries
+	t := &m.retries
 	t.mu.Lock()
 	s := sessionOf(t.mu.sessions, id)
 	t.mu.Unlock()
-	from := newRetrySession()
+	from := newSession()
 	if err := from.readRecord(rec); err != nil {
 		return nil, err
 	}
-	release, err := n.takeForHistory(ctx, s, from.number)
+	release, err := m.takeForHistory(ctx, s, from.Number)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	switch {
-	case from.number < s.number, from.number == s.number && s.txn != nil:
+	case from.Number < s.Number, from.Number == s.Number && s.Txn != nil:
 		return nil, nil
-	case from.number > s.number:
-		n.abortTxn(s)
-		s.begin(from.number)
+	case from.Number > s.Number:
+		m.abortTxn(s)
+		s.begin(from.Number)
 		s.used = from.used
 	}
 	for _, r := range from.runs {
-		for id := r.from; id <= r.to; id++ {
+		for id := r.From; id <= r.To; id++ {
 			if !s.has(id) {
-				s.ran(stmtRun{id, id, r.op, r.id})
+				s.ran(Run{id, id, r.Op, r.ID})
 			}
 		}
 	}
-	a := &adoptedSession{dueRecord: dueRecord{id, s, s.used}, number: s.number}
+	a := &adoptedSession{dueRecord: dueRecord{id, s, s.used}, number: s.Number}
 	if img := value.Lookup(rec, "image"); img.T == value.Document {
 		a.image = img.Doc()
-		s.image = append([]byte(nil), value.Lookup(a.image, "image").Doc()...)
+		s.Image = append([]byte(nil), value.Lookup(a.image, "image").Doc()...)
 	}
 	return a, nil
 }

@@ -1,4 +1,4 @@
-package shardnode
+package txn
 
 import (
 	"context"
@@ -23,15 +23,12 @@ const (
 	routerLook   = time.Second
 )
 
-// lostRouters ends a node's transactions whose routers are gone.
-type lostRouters struct{ n *Node }
-
-// disconnected is told when no connection of another process is left.
-func (l lostRouters) disconnected(process [16]byte) {
-	if l.n.txns.open.Load() == 0 {
+// RouterLost is told when no connection of another process is left.
+func (m *Manager) RouterLost(process [16]byte) {
+	if m.counters.Open.Load() == 0 {
 		return
 	}
-	l.n.background(func(life context.Context) {
+	m.node.Background(func(life context.Context) {
 		tick := time.NewTicker(routerGrace)
 		defer tick.Stop()
 		for {
@@ -40,34 +37,34 @@ func (l lostRouters) disconnected(process [16]byte) {
 			case <-life.Done():
 				return
 			}
-			if l.n.Service.HasProcess(process) || l.abort(process) {
+			if m.Service.HasProcess(process) || m.AbortTxnsOf(process) {
 				return
 			}
 		}
 	})
 }
 
-// watch looks for routers that are silent for as long as transactions are open.
-func (l lostRouters) watch() {
-	watching := &l.n.txns.watching
-	if l.n.background == nil || !watching.CompareAndSwap(false, true) {
+// watchRouters looks for routers that are silent for as long as transactions are open.
+func (m *Manager) watchRouters() {
+	watching := &m.counters.watching
+	if !watching.CompareAndSwap(false, true) {
 		return
 	}
-	l.n.background(func(life context.Context) {
-		l.look(life)
+	m.node.Background(func(life context.Context) {
+		m.lookForRouters(life)
 		watching.Store(false)
-		if l.n.txns.open.Load() > 0 && life.Err() == nil {
-			l.watch() // for one that was opened in between
+		if m.counters.Open.Load() > 0 && life.Err() == nil {
+			m.watchRouters() // for one that was opened in between
 		}
 	})
 }
 
-func (l lostRouters) look(life context.Context) {
+func (m *Manager) lookForRouters(life context.Context) {
 	tick := time.NewTicker(routerLook)
 	defer tick.Stop()
 	last, awake := time.Now(), time.Time{}
 	ended := map[[16]byte]bool{}
-	for l.n.txns.open.Load() > 0 {
+	for m.counters.Open.Load() > 0 {
 		select {
 		case <-tick.C:
 		case <-life.Done():
@@ -78,27 +75,27 @@ func (l lostRouters) look(life context.Context) {
 			awake = now // it is this process that was paused
 		}
 		last = now
-		silent := l.n.Service.Silent(now, awake, routerMisses)
+		silent := m.Service.Silent(now, awake, routerMisses)
 		for p := range silent {
 			if !ended[p] {
-				ended[p] = l.abort(p)
+				ended[p] = m.AbortTxnsOf(p)
 			}
 		}
 		maps.DeleteFunc(ended, func(p [16]byte, _ bool) bool { return !silent[p] })
 	}
 }
 
-// abort ends the open transactions that a process began; false where some may be left, because a command is at work in
+// AbortTxnsOf ends the open transactions that a process began; false where some may be left, because a command is at work in
 // their sessions.
-func (l lostRouters) abort(process [16]byte) (all bool) {
-	n, seen := l.n, 0
-	n.retries.eachIdle(func(_ cluster.LogicalSessionID, s *retrySession) {
+func (m *Manager) AbortTxnsOf(process [16]byte) (all bool) {
+	seen := 0
+	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {
 		seen++
-		if s.txn != nil && s.txn.router == process {
-			n.abortTxn(s)
+		if s.Txn != nil && s.Txn.router == process {
+			m.abortTxn(s)
 		}
 	})
-	n.retries.mu.Lock()
-	defer n.retries.mu.Unlock()
-	return seen == len(n.retries.mu.sessions) || n.txns.open.Load() == 0
+	m.retries.mu.Lock()
+	defer m.retries.mu.Unlock()
+	return seen == len(m.retries.mu.sessions) || m.counters.Open.Load() == 0
 }

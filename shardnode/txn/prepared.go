@@ -1,4 +1,4 @@
-package shardnode
+package txn
 
 import (
 	"context"
@@ -24,9 +24,9 @@ import (
 // primary, makes the open transaction from it anew, before anyone else can write. From the promise to the decision of
 // the coordinator nothing ends the transaction: not time, not killSessions, not a newer transaction of the session.
 
-const preparedNS = "config.system.preparedTransactions"
+const PreparedNS = "config.system.preparedTransactions"
 
-// preparedTxns is what readers at a time ask about prepared transactions: see awaitPrepared. Every member keeps it, by the
+// preparedTxns is what readers at a time ask about prepared transactions: see AwaitPrepared. Every member keeps it, by the
 // notices of the units that make promises, carry them out and remove them.
 type preparedTxns struct {
 	count atomic.Int64 // 0 where nobody has to wait, whatever the time
@@ -116,7 +116,7 @@ func (p *preparedTxns) recount() {
 	p.count.Store(int64(n))
 }
 
-// open is the number of prepared transactions.
+// Open is the number of prepared transactions.
 func (p *preparedTxns) open() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,6 +169,11 @@ func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait
 	return false, upTo
 }
 
+// Conceals tells whether what a write found in a snapshot may lack what a prepared transaction wrote; see preparedTxns.conceals.
+func (m *Manager) Conceals(c *catalog.Collection, began storage.Timestamp, s *storage.Snapshot) bool {
+	return m.prepared.count.Load() > 0 && m.prepared.conceals(c, began, s)
+}
+
 // conceals tells whether what a write found in a snapshot may lack what a transaction wrote that its client has seen on another
 // shard: one that was prepared when the command began and is not decided, or whose commit is not in the snapshot.
 func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, s *storage.Snapshot) bool {
@@ -183,12 +188,17 @@ func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, 
 	return p.mu.lost || n > 0 && p.mu.settled[n-1].committed > s.Timestamp()
 }
 
-// loadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
-func (n *Node) loadPromises() error {
-	s := n.Engine.Snapshot()
+// Hear takes in a notice of a unit of work, before the unit is visible.
+func (m *Manager) Hear(ts storage.Timestamp, notice []byte) {
+	m.prepared.hear(ts, notice, m.Now())
+}
+
+// LoadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
+func (m *Manager) LoadPromises() error {
+	s := m.Engine.Snapshot()
 	defer s.Release()
 	open := make(map[string]openPromise)
-	err := n.Docs.Each(preparedNS, func(doc []byte) error {
+	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
 		if p, ok, _ := readPromise(doc); ok {
 			open[promiseKey(p.lsid, p.number)] = openPromise{}
 		}
@@ -197,71 +207,42 @@ func (n *Node) loadPromises() error {
 	if err != nil {
 		return err
 	}
-	p := &n.prepared
+	p := &m.prepared
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.open, p.mu.settled, p.mu.from, p.mu.lost = open, nil, 0, false
-	if s.Catalog().Lookup(preparedNS) != nil {
+	if s.Catalog().Lookup(PreparedNS) != nil {
 		p.mu.from = s.Timestamp()
 	}
 	p.recount()
 	return nil
 }
 
-// awaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
+// AwaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
 // it has to see.
-func (n *Node) awaitPrepared(op *command.Op, ts storage.Timestamp) error {
-	return n.whilePrepared(op, func() (bool, error) { return n.prepared.at(ts) })
+func (m *Manager) AwaitPrepared(op *command.Op, ts storage.Timestamp) error {
+	return m.whilePrepared(op, func() (bool, error) { return m.prepared.at(ts) })
 }
 
-// awaitPromised holds a causal read, which comes after a time, until the transactions that had been prepared by then are
-// decided. The metadata of the cluster is not written in transactions, and what decides one may have to read it.
-func (n *Node) awaitPromised(op *command.Op, after storage.Timestamp) (upTo storage.Timestamp, err error) {
-	if n.prepared.count.Load() == 0 || command.CheckTxnDatabase(op.DB()) != nil {
+// AwaitPromised holds a causal read, which comes after a time, until the transactions that had been prepared by then are
+// decided. sole tells the only collection that the read looks at, nil where there may be others. The metadata of the cluster is not written in transactions, and what decides one may have to read it.
+func (m *Manager) AwaitPromised(op *command.Op, after storage.Timestamp, sole func(*command.Op) *catalog.Collection) (upTo storage.Timestamp, err error) {
+	if m.prepared.count.Load() == 0 || command.CheckTxnDatabase(op.DB()) != nil {
 		return after, nil
 	}
-	coll := n.soleCollection(op)
-	err = n.whilePrepared(op, func() (wait bool, err error) {
-		wait, upTo = n.prepared.causal(after, coll)
+	coll := sole(op)
+	err = m.whilePrepared(op, func() (wait bool, err error) {
+		wait, upTo = m.prepared.causal(after, coll)
 		return wait, nil
 	})
 	if err == nil {
-		err = n.waitVisible(op, upTo)
+		err = m.node.WaitVisible(op, upTo)
 	}
 	return max(after, upTo), err
 }
 
-// soleCollection is the only collection that a read looks at; nil where there may be others.
-func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
-	switch name := op.Req.Spec.Name; name {
-	case "find", "count", "distinct":
-	case "aggregate":
-		for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
-			for k := range value.Elements(stage.Doc()) {
-				if !ownStages[k] {
-					return nil
-				}
-			}
-		}
-	default:
-		return nil
-	}
-	coll, err := op.Req.Coll()
-	if err != nil {
-		return nil
-	}
-	return n.Engine.Catalog().Lookup(op.Req.NS(coll))
-}
-
-// ownStages are those that only see the collection of their aggregate, however they are written.
-var ownStages = map[string]bool{
-	"$match": true, "$project": true, "$addFields": true, "$set": true, "$unset": true, "$group": true, "$sort": true, "$limit": true,
-	"$skip": true, "$count": true, "$unwind": true, "$sortByCount": true, "$replaceRoot": true, "$replaceWith": true, "$sample": true,
-	"$bucket": true, "$bucketAuto": true, "$redact": true, "$setWindowFields": true,
-}
-
-func (n *Node) whilePrepared(op *command.Op, waits func() (bool, error)) error {
-	for n.prepared.count.Load() > 0 {
+func (m *Manager) whilePrepared(op *command.Op, waits func() (bool, error)) error {
+	for m.prepared.count.Load() > 0 {
 		wait, err := waits()
 		if !wait {
 			return err
@@ -278,16 +259,16 @@ func (n *Node) whilePrepared(op *command.Op, waits func() (bool, error)) error {
 }
 
 // runPrepare makes the promise.
-func (n *Node) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
-	t := txnOf(op)
+func (m *Manager) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
+	t := Of(op)
 	if t == nil {
 		return dst, mongoerr.New(mongoerr.CommandFailed, "prepareTransaction must be run within a transaction")
 	}
-	if t.state == txnOpen {
-		if t.unit.ChangesCatalog() {
+	if t.State == Open {
+		if t.Unit.ChangesCatalog() {
 			return dst, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot create new collections or indexes in a cross-shard write transaction.")
 		}
-		if err := n.prepare(op, t); err != nil {
+		if err := m.prepare(op, t); err != nil {
 			return dst, err
 		}
 	}
@@ -295,45 +276,45 @@ func (n *Node) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "prepareTimestamp", t.prepared.Value()), nil
 }
 
-func (n *Node) prepare(op *command.Op, t *openTxn) error {
-	if err := t.unit.CheckSize(); err != nil {
+func (m *Manager) prepare(op *command.Op, t *Txn) error {
+	if err := t.Unit.CheckSize(); err != nil {
 		return err
 	}
-	t.unit.LimitTransaction(0)
-	s := n.retries.of(op)
-	parts, err := t.unit.TransactionOps()
+	t.Unit.LimitTransaction(0)
+	s := m.retries.of(op)
+	parts, err := t.Unit.TransactionOps()
 	if err != nil {
 		return err
 	}
 	if len(parts) == 0 {
 		parts = [][]byte{value.ArrayOf()}
 	}
-	n.cursors.killWhere(func(c *cursor) bool { return c.txn == t })
-	err = n.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := statedoc.CollectionFor(snap, u, preparedNS)
+	m.node.KillCursors(t)
+	err = m.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(snap, u, PreparedNS)
 		for i := 0; err == nil && i < len(parts); i++ {
-			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", preparedID(s.lsid, t.number, i)), value.F("applyOps", value.NewArray(parts[i]))))
+			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", PreparedID(s.LSID, t.Number, i)), value.F("applyOps", value.NewArray(parts[i]))))
 		}
 		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
-		u.Notice(promiseNotice("prepared", s.lsid, t.number, touchedField(t.unit.Collections())))
+		u.Notice(promiseNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
 		return err
 	})
 	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
-		t.state, t.parts = txnPrepared, len(parts)
+		t.State, t.parts = Prepared, len(parts)
 	}
 	return err
 }
 
-func preparedID(lsid []byte, number int64, part int) value.Value {
+func PreparedID(lsid []byte, number int64, part int) value.Value {
 	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number)), value.F("part", value.NewInt32(int32(part)))))
 }
 
 // forgetPromise removes the record of a prepared transaction.
-func (n *Node) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
-	return n.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c := s.Catalog().Lookup(preparedNS)
+func (m *Manager) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
+	return m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c := s.Catalog().Lookup(PreparedNS)
 		for i := 0; c != nil && i < parts; i++ {
-			if err := statedoc.PutRecord(s, u, c, preparedID(lsid, number, i), nil); err != nil {
+			if err := statedoc.PutRecord(s, u, c, PreparedID(lsid, number, i), nil); err != nil {
 				return err
 			}
 		}
@@ -366,13 +347,13 @@ func readPromise(doc []byte) (p promise, ok bool, err error) {
 	return p, true, nil
 }
 
-// restorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
-func (n *Node) restorePrepared(ctx context.Context) error {
+// RestorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
+func (m *Manager) RestorePrepared(ctx context.Context) error {
 	var promises []*promise
-	err := n.Docs.Each(preparedNS, func(doc []byte) error {
+	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
 		part, ok, err := readPromise(doc)
 		if !ok {
-			n.warn("A document of "+preparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no promise", value.Show(value.Lookup(doc, "_id"))))
+			m.node.Warn("A document of "+PreparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no promise", value.Show(value.Lookup(doc, "_id"))))
 			return nil
 		}
 		if err != nil {
@@ -391,13 +372,13 @@ func (n *Node) restorePrepared(ctx context.Context) error {
 		return err
 	}
 	for _, p := range promises {
-		n.retries.mu.Lock()
-		s := known(n.retries.mu.sessions, p.lsid)
-		n.retries.mu.Unlock()
-		if s.number > p.number || s.number == p.number && s.txn != nil && s.txn.state == txnCommitted {
-			err = n.forgetPromise(ctx, p.lsid, p.number, len(p.parts), replication.Visible) // it was decided, and carried out
+		m.retries.mu.Lock()
+		s := known(m.retries.mu.sessions, p.lsid)
+		m.retries.mu.Unlock()
+		if s.Number > p.number || s.Number == p.number && s.Txn != nil && s.Txn.State == Committed {
+			err = m.forgetPromise(ctx, p.lsid, p.number, len(p.parts), replication.Visible) // it was decided, and carried out
 		} else {
-			err = n.restore(ctx, s, p)
+			err = m.restore(ctx, s, p)
 		}
 		if err != nil {
 			return err
@@ -407,26 +388,26 @@ func (n *Node) restorePrepared(ctx context.Context) error {
 }
 
 // restore opens a prepared transaction from its record, as a whole or not at all.
-func (n *Node) restore(ctx context.Context, s *retrySession, p *promise) error {
+func (m *Manager) restore(ctx context.Context, s *Session, p *promise) error {
 	s.begin(p.number)
-	base := n.Engine.Snapshot()
-	t := &openTxn{number: p.number, state: txnPrepared, started: n.now(), prepared: base.Timestamp(), parts: len(p.parts), base: base,
-		unit: n.Engine.NewUnitOfWork(base), locks: n.locks.NewLocker(), readConcern: value.Doc()}
-	s.txn, s.used, s.dirty = t, n.now(), true
+	base := m.Engine.Snapshot()
+	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: len(p.parts), Base: base,
+		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker(), readConcern: value.Doc()}
+	s.Txn, s.used, s.dirty = t, m.Now(), true
 	s.enrol()
-	n.txns.started.Add(1)
-	n.txns.open.Add(1)
+	m.counters.Started.Add(1)
+	m.counters.Open.Add(1)
 	err := t.restoreOps(ctx, p)
 	if err != nil {
-		n.closeTxn(s, txnAborted)
+		m.closeTxn(s, Aborted)
 	}
 	return err
 }
 
 // restoreOps does a prepared transaction's operations again, in a unit that is new.
-func (t *openTxn) restoreOps(ctx context.Context, p *promise) error {
-	t.view, t.moved = t.unit.Snapshot(), nil
-	t.unit.SetTransaction(p.lsid, p.number)
+func (t *Txn) restoreOps(ctx context.Context, p *promise) error {
+	t.View, t.moved = t.Unit.Snapshot(), nil
+	t.Unit.SetTransaction(p.lsid, p.number)
 	for _, part := range p.parts {
 		for i, v := range value.Values(part) {
 			if err := t.restoreOp(ctx, i, v); err != nil {
@@ -438,7 +419,7 @@ func (t *openTxn) restoreOps(ctx context.Context, p *promise) error {
 }
 
 // restoreOp does one of a prepared transaction's operations again.
-func (t *openTxn) restoreOp(ctx context.Context, i int, v value.Value) error {
+func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 	if v.T != value.Document {
 		return mongoerr.Newf(mongoerr.BadValue, "%s is no operation", value.Show(v))
 	}
@@ -446,20 +427,20 @@ func (t *openTxn) restoreOp(ctx context.Context, i int, v value.Value) error {
 		t.note(m)
 		return nil
 	}
-	o, err := parseAppliedOp(i, v)
+	o, err := ParseLoggedOp(i, v)
 	if err == nil {
-		err = t.locks.LockCollection(ctx, catalog.DBOf(o.ns), o.ns, lock.IX)
+		err = t.Locks.LockCollection(ctx, catalog.DBOf(o.NS), o.NS, lock.IX)
 	}
 	if err == nil {
-		err = o.apply(t.view, t.unit)
+		err = o.Apply(t.View, t.Unit)
 	}
 	return err
 }
 
 // commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds, and has room on
 // a full disk.
-func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replication.WriteConcern) error {
-	t := s.txn
+func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.WriteConcern) error {
+	t := s.Txn
 	at := op.Arg("commitTimestamp")
 	if at.T != value.Timestamp {
 		return mongoerr.New(mongoerr.InvalidOptions, "commitTransaction for a prepared transaction must be run with a 'commitTimestamp'")
@@ -467,57 +448,57 @@ func (n *Node) commitPrepared(op *command.Op, s *retrySession, wc replication.Wr
 	decided := storage.Timestamp(at.TimestampU64())
 	ctx := storage.WithReserve(context.WithoutCancel(op))
 	if t.torn {
-		if err := n.reopen(ctx, s); err != nil {
+		if err := m.reopen(ctx, s); err != nil {
 			return err
 		}
 	}
-	t.unit.LogEmptyTransaction() // whoever asks for the outcome later may ask this shard
-	t.unit.Notice(promiseNotice("committed", s.lsid, t.number, value.F("decided", decided.Value())))
-	s.noteTxnOnCommit(t.unit, n.Engine.Term(), t.moved)
-	t.unit.KeepClaims()
-	ts, err := commitAt(ctx, n, t.unit, decided, wc)
+	t.Unit.LogEmptyTransaction() // whoever asks for the outcome later may ask this shard
+	t.Unit.Notice(promiseNotice("committed", s.LSID, t.Number, value.F("decided", decided.Value())))
+	s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
+	t.Unit.KeepClaims()
+	ts, err := m.node.CommitAt(ctx, t.Unit, decided, wc)
 	if ts == 0 && err != nil {
 		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
 			// The log may commit it yet. Whoever is primary next, this node too, knows, and opens it anew if it did not.
-			n.closeTxn(s, txnAborted)
+			m.closeTxn(s, Aborted)
 			return err
 		}
 		t.torn = true
-		if again := n.reopen(ctx, s); again != nil {
-			n.warn("A prepared transaction whose commit failed cannot be opened again yet", again)
+		if again := m.reopen(ctx, s); again != nil {
+			m.node.Warn("A prepared transaction whose commit failed cannot be opened again yet", again)
 		}
 		return err
 	}
 	if t.ts = ts; err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	_ = n.forgetPromise(ctx, s.lsid, t.number, t.parts, replication.Visible) // what it leaves, restorePrepared removes
+	_ = m.forgetPromise(ctx, s.LSID, t.Number, t.parts, replication.Visible) // what it leaves, RestorePrepared removes
 	return nil
 }
 
 // reopen makes the unit of a prepared transaction whose commit failed anew, so that it can be committed again. Its locks and
 // claims go over to the new unit, so that nobody writes what it writes in between. Until that has been done as a whole, the
 // transaction is torn, and not committed.
-func (n *Node) reopen(ctx context.Context, s *retrySession) error {
-	t := s.txn
-	p := &promise{lsid: s.lsid, number: t.number}
+func (m *Manager) reopen(ctx context.Context, s *Session) error {
+	t := s.Txn
+	p := &promise{lsid: s.LSID, number: t.Number}
 	for i := range t.parts {
-		doc, err := n.Docs.Get(preparedNS, preparedID(s.lsid, t.number, i))
+		doc, err := m.Docs.Get(PreparedNS, PreparedID(s.LSID, t.Number, i))
 		if err != nil {
 			return err
 		}
 		ops := value.Lookup(doc, "applyOps")
 		if ops.T != value.Array {
-			return mongoerr.Newf(mongoerr.InternalError, "the record of prepared transaction %d has no part %d", t.number, i)
+			return mongoerr.Newf(mongoerr.InternalError, "the record of prepared transaction %d has no part %d", t.Number, i)
 		}
 		p.parts = append(p.parts, ops.Doc())
 	}
-	base := n.Engine.Snapshot()
-	unit := n.Engine.NewUnitOfWork(base)
-	unit.TakeOver(t.unit)
-	t.unit.Rollback()
-	t.base.Release()
-	t.unit, t.base = unit, base
+	base := m.Engine.Snapshot()
+	unit := m.Engine.NewUnitOfWork(base)
+	unit.TakeOver(t.Unit)
+	t.Unit.Rollback()
+	t.Base.Release()
+	t.Unit, t.Base = unit, base
 	if err := t.restoreOps(ctx, p); err != nil {
 		return err
 	}
@@ -526,25 +507,25 @@ func (n *Node) reopen(ctx context.Context, s *retrySession) error {
 }
 
 // abortPrepared carries out the decision to abort: the record goes first, so that no restart takes the promise up again.
-func (n *Node) abortPrepared(op *command.Op, s *retrySession) error {
-	t := s.txn
-	if err := n.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.lsid, t.number, t.parts, replication.Durable); err != nil {
+func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
+	t := s.Txn
+	if err := m.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, t.parts, replication.Durable); err != nil {
 		return err
 	}
-	n.closeTxn(s, txnAborted)
-	n.txns.aborted.Add(1)
+	m.closeTxn(s, Aborted)
+	m.counters.Aborted.Add(1)
 	return nil
 }
 
 // outcome tells what became of a session's transaction, without waiting for its commands to end.
-func (n *Node) outcome(op *command.Op, number int64) (state txnState, ts storage.Timestamp, err error) {
-	s, release, err := n.retries.take(op)
+func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
+	s, release, err := m.retries.take(op)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer release()
-	if s.txn == nil || s.txn.number != number {
-		return txnAborted, 0, nil
+	if s.Txn == nil || s.Txn.Number != number {
+		return Aborted, 0, nil
 	}
-	return s.txn.state, s.txn.ts, nil
+	return s.Txn.State, s.Txn.ts, nil
 }

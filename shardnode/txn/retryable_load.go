@@ -1,8 +1,10 @@
-package shardnode
+package txn
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,34 +18,34 @@ import (
 
 // The durable half of the retryable writes' table: see retryTable.
 
-// loadRetries rebuilds the table, when the node opens and whenever it becomes primary: what was written down, then the
+// LoadRetries rebuilds the table, when the node opens and whenever it becomes primary: what was written down, then the
 // oplog from there on.
-func (n *Node) loadRetries() error {
-	s := n.Engine.Snapshot()
+func (m *Manager) LoadRetries() error {
+	s := m.Engine.Snapshot()
 	defer s.Release()
-	t := &n.retries
-	sessions := make(map[cluster.LogicalSessionID]*retrySession)
-	progress, err := n.Docs.Get(retryProgressNS, retryProgressID)
+	t := &m.retries
+	sessions := make(map[cluster.LogicalSessionID]*Session)
+	progress, err := m.Docs.Get(RetryProgressNS, RetryProgressID)
 	if err != nil {
 		return err
 	}
 	complete := storage.Timestamp(value.Lookup(progress, "ts").TimestampU64())
-	first, err := n.Engine.OplogFirst()
+	first, err := m.Engine.OplogFirst()
 	if err != nil {
 		return err
 	}
 	gap := complete != 0 && first > complete+1
 	cut := time.Time{}
 	if gap {
-		cut = n.now() // what was cut off was written before
+		cut = m.Now() // what was cut off was written before
 	}
-	err = n.Docs.Each(transactionsNS, func(doc []byte) error {
+	err = m.Docs.Each(TransactionsNS, func(doc []byte) error {
 		if s := known(sessions, value.LookupDoc(doc, "_id")); s != nil {
 			if err := s.readRecord(doc); err != nil {
-				n.warn("A document of "+transactionsNS+" is no record of a session", err)
-				s.incomplete = true
+				m.node.Warn("A document of "+TransactionsNS+" is no record of a session", err)
+				s.Incomplete = true
 			}
-			s.incomplete = s.incomplete || gap
+			s.Incomplete = s.Incomplete || gap
 		}
 		return nil
 	})
@@ -66,7 +68,7 @@ func (n *Node) loadRetries() error {
 }
 
 // known finds or makes a session by its stored id; nil where that is none.
-func known(sessions map[cluster.LogicalSessionID]*retrySession, lsid []byte) *retrySession {
+func known(sessions map[cluster.LogicalSessionID]*Session, lsid []byte) *Session {
 	id, err := cluster.ParseLSID(lsid, cluster.NoUser)
 	if err != nil {
 		return nil
@@ -74,13 +76,13 @@ func known(sessions map[cluster.LogicalSessionID]*retrySession, lsid []byte) *re
 	return sessionOf(sessions, id)
 }
 
-func (s *retrySession) has(stmt int32) bool {
-	_, ok := s.executed(stmt)
+func (s *Session) has(stmt int32) bool {
+	_, ok := s.Executed(stmt)
 	return ok
 }
 
 // noteEntry notes an oplog entry, where it is a statement of a retryable write or the commit of a transaction.
-func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.SessionEntry) {
+func noteEntry(sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) {
 	stmts := []value.Value{value.NewInt32(e.StmtID)}
 	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that went into buckets together
 		stmts = value.Values(list.Doc())
@@ -96,15 +98,15 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 		return
 	}
 	s := known(sessions, e.LSID)
-	if s == nil || e.Number < s.number {
+	if s == nil || e.Number < s.Number {
 		return
 	}
-	if e.Number > s.number {
+	if e.Number > s.Number {
 		s.begin(e.Number)
 	}
 	s.used, s.last, s.dirty = time.UnixMilli(e.WallMS), e.At, true
 	if commit {
-		s.txn, s.committed = &openTxn{number: s.number, state: txnCommitted, ts: e.At.TS}, true
+		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: e.At.TS}, true
 		return
 	}
 	made := value.Value{}
@@ -113,23 +115,23 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.S
 	}
 	for _, v := range stmts {
 		if id := int32(value.SafeInt64(v)); !s.has(id) {
-			s.ran(stmtRun{id, id, e.Op, made})
+			s.ran(Run{id, id, e.Op, made})
 		}
 	}
 }
 
-// flushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (reapSessions).
-func (n *Node) flushRetries(ctx context.Context) error {
-	t := &n.retries
-	seen := n.Engine.Visible()
-	records := t.changed(n.now())
+// FlushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (Reap).
+func (m *Manager) FlushRetries(ctx context.Context) error {
+	t := &m.retries
+	seen := m.Engine.Visible()
+	records := t.changed(m.Now())
 	written := len(records)
-	if err := t.store(ctx, n, records); err != nil {
+	if err := t.store(ctx, m.Docs, records); err != nil {
 		return err
 	}
 	// A statement that was being committed during this flush is in the table by the next one, so the table is complete up
 	// to what the flush before this one saw. With nothing new that is said once more, and then no more.
-	if writes := n.sizes.Writes(); writes != t.writes || written > 0 {
+	if writes := m.Writes(); writes != t.writes || written > 0 {
 		t.writes, t.quiet = writes, 0
 	} else {
 		t.quiet++
@@ -138,13 +140,35 @@ func (n *Node) flushRetries(ctx context.Context) error {
 	if t.flushed == 0 || t.quiet > 1 {
 		return nil
 	}
-	return t.saveProgress(ctx, n)
+	return t.saveProgress(ctx, m.Docs)
+}
+
+// Reap forgets the sessions that nobody has used since limit and that the sessions collection does not know any more.
+func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
+	idle := make(map[cluster.LogicalSessionID][]*Session)
+	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
+		if s.used.Before(limit) {
+			idle[id.Parent()] = append(idle[id.Parent()], s)
+		}
+	})
+	gone, err := m.Missing(ctx, slices.Collect(maps.Keys(idle)))
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		for _, s := range idle[id] {
+			s.mu.Lock()
+			s.expired = m.Now()
+			s.mu.Unlock()
+		}
+	}
+	return m.FlushRetries(ctx)
 }
 
 // dueRecord is a session whose record is to be written, or removed where the table does not know it any more.
 type dueRecord struct {
 	id   cluster.LogicalSessionID
-	of   *retrySession
+	of   *Session
 	used time.Time
 }
 
@@ -170,7 +194,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		case s.unsaved && s.committed: // perhaps the command that committed it does not know yet
 			records = append(records, dueRecord{id, s, s.used})
 			s.dirty, s.unsaved = false, false
-		case s.txn != nil && (s.txn.state == txnOpen || s.txn.state == txnPrepared || s.txn.state == txnCommitting):
+		case s.Txn != nil && (s.Txn.State == Open || s.Txn.State == Prepared || s.Txn.State == Committing):
 		case s.used.Before(s.expired), s.outdated():
 			records = append(records, dueRecord{id, s, s.used})
 			delete(t.mu.sessions, id)
@@ -185,10 +209,10 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 }
 
 // store writes sessions down.
-func (t *retryTable) store(ctx context.Context, n *Node, records []dueRecord) error {
+func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []dueRecord) error {
 	for len(records) > 0 {
 		batch := records[:min(len(records), 500)]
-		err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			return t.put(s, u, batch)
 		})
 		if err != nil {
@@ -207,7 +231,7 @@ func (t *retryTable) store(ctx context.Context, n *Node, records []dueRecord) er
 // put writes the records of sessions as the table has them now: behind the unit's snapshot, so that no unit of a later snapshot
 // has an older record. One that was made before might replace what somebody else has written since.
 func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord) error {
-	c, err := statedoc.CollectionFor(snap, u, transactionsNS)
+	c, err := statedoc.CollectionFor(snap, u, TransactionsNS)
 	for _, r := range records {
 		if err != nil {
 			return err
@@ -227,19 +251,19 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 				continue // its client goes on with another number, which has written nothing yet
 			}
 		}
-		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.lsid), doc)
+		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc)
 	}
 	return err
 }
 
 // saveProgress stores the time up to which the table is written down.
-func (t *retryTable) saveProgress(ctx context.Context, n *Node) error {
-	err := n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := statedoc.CollectionFor(s, u, retryProgressNS)
+func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) error {
+	err := docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		c, err := statedoc.CollectionFor(s, u, RetryProgressNS)
 		if err != nil {
 			return err
 		}
-		return statedoc.PutRecord(s, u, c, retryProgressID, value.Doc(value.F("_id", retryProgressID), value.F("ts", t.flushed.Value())))
+		return statedoc.PutRecord(s, u, c, RetryProgressID, value.Doc(value.F("_id", RetryProgressID), value.F("ts", t.flushed.Value())))
 	})
 	if err == nil {
 		t.saved.Store(uint64(t.flushed))
@@ -249,16 +273,16 @@ func (t *retryTable) saveProgress(ctx context.Context, n *Node) error {
 
 // record is a session as config.transactions keeps it; its number is that of a retryable write or of a transaction that has
 // committed. mu is held.
-func (s *retrySession) record(used time.Time) []byte {
+func (s *Session) record(used time.Time) []byte {
 	runs := make([]value.Value, len(s.runs))
 	for i, r := range s.runs {
-		f := []value.Field{value.F("from", value.NewInt32(r.from)), value.F("to", value.NewInt32(r.to)), value.F("op", value.NewStringBytes([]byte{r.op}))}
-		if !r.id.IsMissing() {
-			f = append(f, value.F("id", r.id))
+		f := []value.Field{value.F("from", value.NewInt32(r.From)), value.F("to", value.NewInt32(r.To)), value.F("op", value.NewStringBytes([]byte{r.Op}))}
+		if !r.ID.IsMissing() {
+			f = append(f, value.F("id", r.ID))
 		}
 		runs[i] = value.NewDocument(value.Doc(f...))
 	}
-	fields := []value.Field{value.F("_id", value.NewDocument(s.lsid)), value.F("txnNum", value.NewInt64(s.number)),
+	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(s.Number)),
 		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
 	if s.committed {
 		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
@@ -267,7 +291,7 @@ func (s *retrySession) record(used time.Time) []byte {
 }
 
 // readRecord is the other way round. Of what is no record as much is taken as can be: its statements are not all known.
-func (s *retrySession) readRecord(doc []byte) error {
+func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
 	if !ok || number < 0 {
 		return mongoerr.Newf(mongoerr.BadValue, "txnNum of %s is no transaction number", value.Show(value.Lookup(doc, "_id")))
@@ -279,7 +303,7 @@ func (s *retrySession) readRecord(doc []byte) error {
 	last := value.LookupDoc(doc, "lastWriteOpTime")
 	s.last = storage.OpTime{TS: storage.Timestamp(value.Lookup(last, "ts").TimestampU64()), Term: value.SafeInt64(value.Lookup(last, "t"))}
 	if value.Lookup(doc, "state").Str() == "committed" {
-		s.txn, s.committed = &openTxn{number: s.number, state: txnCommitted, ts: s.last.TS}, true
+		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: s.last.TS}, true
 	}
 	list := value.Lookup(doc, "statements")
 	if list.IsMissing() {
@@ -299,7 +323,7 @@ func (s *retrySession) readRecord(doc []byte) error {
 }
 
 // readRun reads the statements of one kind.
-func readRun(v value.Value) (r stmtRun, ok bool) {
+func readRun(v value.Value) (r Run, ok bool) {
 	if v.T != value.Document {
 		return r, false
 	}
@@ -309,43 +333,43 @@ func readRun(v value.Value) (r stmtRun, ok bool) {
 	if !isFrom || !isTo || from < 0 || to < from || to >= math.MaxInt32 || to-from > maxRun || len(op) != 1 || !strings.Contains("iud", op) {
 		return r, false
 	}
-	return stmtRun{from: int32(from), to: int32(to), op: op[0], id: value.Lookup(v.Doc(), "id").Clone()}, true
+	return Run{From: int32(from), To: int32(to), Op: op[0], ID: value.Lookup(v.Doc(), "id").Clone()}, true
 }
 
 // maxRun bounds what one entry of a record can claim: no session has so many statements under one number.
 const maxRun = 10_000_000
 
-// retryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
+// RetryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
 // Transactions that are open when the node steps down end there.
-func (n *Node) retryService() replication.Service {
+func (m *Manager) RetryService() replication.Service {
 	return replication.Service{
 		Name: "RetryableWrites", Vital: true,
 		StepUp: func(ctx context.Context, _ int64) error {
-			err := n.loadRetries()
+			err := m.LoadRetries()
 			if err == nil {
-				err = n.restorePrepared(storage.WithReserve(ctx))
+				err = m.RestorePrepared(storage.WithReserve(ctx))
 			}
 			if err != nil {
-				n.abortTxns() // they are restored again
+				m.AbortTxns() // they are restored again
 			}
 			return err
 		},
 		Run: func(ctx context.Context, _ int64) {
-			defer n.abortTxns()
+			defer m.AbortTxns()
 			tick := time.NewTicker(retryFlushEvery)
 			defer tick.Stop()
 			// What whoever loads the table next reads of the oplog stays there.
-			pin, err := n.Engine.PinOplog(storage.Timestamp(n.retries.saved.Load()))
+			pin, err := m.Engine.PinOplog(storage.Timestamp(m.retries.saved.Load()))
 			if err == nil {
 				defer pin.Release()
 			}
 			for {
 				select {
 				case <-tick.C:
-					n.expireTxns()
-					_ = n.flushRetries(ctx) // the oplog still has what was not written down
+					m.expireTxns()
+					_ = m.FlushRetries(ctx) // the oplog still has what was not written down
 					if pin != nil {
-						pin.Advance(storage.Timestamp(n.retries.saved.Load()))
+						pin.Advance(storage.Timestamp(m.retries.saved.Load()))
 					}
 				case <-ctx.Done():
 					return

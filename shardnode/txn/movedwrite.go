@@ -1,4 +1,4 @@
-package shardnode
+package txn
 
 import (
 	"context"
@@ -32,17 +32,17 @@ type movedWrite struct {
 }
 
 // outdated tells whether an internal transaction's session is of no more use: its client has gone on to other writes.
-func (s *retrySession) outdated() bool {
+func (s *Session) outdated() bool {
 	if s.parent == nil {
 		return false
 	}
 	s.parent.mu.Lock()
 	defer s.parent.mu.Unlock()
-	return s.parent.number > s.of
+	return s.parent.Number > s.of
 }
 
 // openChild is an open transaction for a write up to a txnNumber; nil where there is none.
-func (s *retrySession) openChild(number int64) *retrySession {
+func (s *Session) openChild(number int64) *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.children {
@@ -54,15 +54,15 @@ func (s *retrySession) openChild(number int64) *retrySession {
 }
 
 // endChild ends the open transaction of an internal session, or waits until it has ended as it promised.
-func (n *Node) endChild(ctx context.Context, c *retrySession) error {
+func (m *Manager) endChild(ctx context.Context, c *Session) error {
 	for try := 0; ; try++ {
 		select {
 		case <-c.busy:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		n.abortTxn(c)
-		over := c.txn == nil || c.txn.state != txnPrepared && c.txn.state != txnCommitting
+		m.abortTxn(c)
+		over := c.Txn == nil || c.Txn.State != Prepared && c.Txn.State != Committing
 		c.busy <- struct{}{}
 		if over {
 			return nil
@@ -74,7 +74,7 @@ func (n *Node) endChild(ctx context.Context, c *retrySession) error {
 }
 
 // joinParent makes the transaction that an internal session is about to open the only one for its write.
-func (n *Node) joinParent(op *command.Op, s *retrySession) error {
+func (m *Manager) joinParent(op *command.Op, s *Session) error {
 	p := s.parent
 	if p == nil {
 		return nil
@@ -85,36 +85,36 @@ func (n *Node) joinParent(op *command.Op, s *retrySession) error {
 		case <-op.Done():
 			return op.Err()
 		}
-		other, newer := p.openChild(s.of), p.number > s.of
+		other, newer := p.openChild(s.of), p.Number > s.of
 		if other == nil && !newer {
 			s.enrol()
 		}
 		p.busy <- struct{}{}
 		switch {
 		case newer:
-			return mongoerr.Newf(mongoerr.TransactionTooOld, "txnNumber %d is less than last txnNumber %d seen in session %s", s.of, p.number, value.ShowDoc(p.lsid))
+			return mongoerr.Newf(mongoerr.TransactionTooOld, "txnNumber %d is less than last txnNumber %d seen in session %s", s.of, p.Number, value.ShowDoc(p.LSID))
 		case other == nil:
 			return nil
 		}
-		if err := n.endChild(op, other); err != nil {
+		if err := m.endChild(op, other); err != nil {
 			return err
 		}
 	}
 }
 
 // enrol makes a session one of its parent's children.
-func (s *retrySession) enrol() {
+func (s *Session) enrol() {
 	if p := s.parent; p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.children == nil {
-			p.children = make(map[*retrySession]struct{})
+			p.children = make(map[*Session]struct{})
 		}
 		p.children[s] = struct{}{}
 	}
 }
 
-func (s *retrySession) leaveParent() {
+func (s *Session) leaveParent() {
 	if p := s.parent; p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *retrySession) leaveParent() {
 }
 
 // tellParent notes in the client's session the statements that a transaction which has committed carried out.
-func (s *retrySession) tellParent(moved []movedWrite, at storage.OpTime, used time.Time) {
+func (s *Session) tellParent(moved []movedWrite, at storage.OpTime, used time.Time) {
 	p := s.parent
 	if p == nil || len(moved) == 0 {
 		return
@@ -134,27 +134,27 @@ func (s *retrySession) tellParent(moved []movedWrite, at storage.OpTime, used ti
 }
 
 // learn notes statements of a txnNumber; who calls it has the session to himself.
-func (s *retrySession) learn(number int64, moved []movedWrite, at storage.OpTime, used time.Time) {
-	if number < s.number || number == s.number && s.txn != nil {
+func (s *Session) learn(number int64, moved []movedWrite, at storage.OpTime, used time.Time) {
+	if number < s.Number || number == s.Number && s.Txn != nil {
 		return
 	}
-	if number > s.number {
+	if number > s.Number {
 		s.begin(number)
 	}
 	s.used, s.dirty = used, true
 	for _, m := range moved {
 		if !s.has(m.stmt) {
-			s.ran(stmtRun{m.stmt, m.stmt, m.op, m.id})
+			s.ran(Run{m.stmt, m.stmt, m.op, m.id})
 		}
 		if m.image != nil {
-			s.image = append([]byte(nil), m.image...)
+			s.Image = append([]byte(nil), m.image...)
 		}
 	}
 	s.wrote(at)
 }
 
 // note adds a statement to what the transaction carries out, and to what it will commit.
-func (t *openTxn) note(m movedWrite) {
+func (t *Txn) note(m movedWrite) {
 	t.moved = append(t.moved, m)
 	o := []value.Field{value.F("stmtId", value.NewInt32(m.stmt)), value.F("kind", value.NewStringBytes([]byte{m.op}))}
 	if !m.id.IsMissing() {
@@ -164,7 +164,7 @@ func (t *openTxn) note(m movedWrite) {
 		o = append(o, value.F("image", value.NewDocument(m.image)))
 	}
 	o = []value.Field{value.F("movedWrite", value.NewDocument(value.Doc(o...)))}
-	t.unit.Oplog(storage.OplogEntry{Op: 'n', NS: "admin.$cmd", O: value.Doc(o...), StmtID: -1})
+	t.Unit.Oplog(storage.OplogEntry{Op: 'n', NS: "admin.$cmd", O: value.Doc(o...), StmtID: -1})
 }
 
 // movedWriteOf reads the note from an operation of a transaction.
@@ -185,7 +185,7 @@ func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
 }
 
 // noteMovedWrites notes what an internal transaction's oplog entry tells of its client's session.
-func noteMovedWrites(sessions map[cluster.LogicalSessionID]*retrySession, e *storage.SessionEntry) {
+func noteMovedWrites(sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) {
 	id, err := cluster.ParseLSID(e.LSID, cluster.NoUser)
 	if err != nil || !id.IsChild() || id.TxnNumber == 0 {
 		return
@@ -201,81 +201,81 @@ func noteMovedWrites(sessions map[cluster.LogicalSessionID]*retrySession, e *sto
 	}
 }
 
-// movedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks
+// MovedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks
 // whether one was executed.
-func (n *Node) movedWriteSpecs() []command.Spec {
+func (m *Manager) MovedWriteSpecs() []command.Spec {
 	return []command.Spec{{
 		Name: "_shardsvrNoteMovedWrite", Roles: command.Shard | command.Config, Kind: command.Write, Internal: true, Txn: true,
 		Fields: []command.Field{command.Req("statement", command.TInt), command.Opt("upserted", command.TAny), command.Opt("image", command.TObject),
 			command.Opt("imageKind", command.TString)},
-		Run: n.runNoteMovedWrite,
+		Run: m.runNoteMovedWrite,
 	}, {
 		Name: "_shardsvrStatementExecuted", Roles: command.Shard | command.Config, Internal: true,
 		Fields: []command.Field{command.Req("session", command.TObject), command.Req("number", command.TInt), command.Req("statement", command.TInt)},
-		Run:    n.runStatementExecuted,
+		Run:    m.runStatementExecuted,
 	}}
 }
 
-func (n *Node) runNoteMovedWrite(op *command.Op, dst []byte) ([]byte, error) {
-	t := txnOf(op)
-	s := n.retries.of(op)
+func (m *Manager) runNoteMovedWrite(op *command.Op, dst []byte) ([]byte, error) {
+	t := Of(op)
+	s := m.retries.of(op)
 	if t == nil || s == nil || s.parent == nil {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "_shardsvrNoteMovedWrite must be run in an internal transaction")
 	}
-	m := movedWrite{stmt: int32(value.SafeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
-	if !m.id.IsMissing() {
-		m.op = 'i'
+	w := movedWrite{stmt: int32(value.SafeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
+	if !w.id.IsMissing() {
+		w.op = 'i'
 	}
-	if s.parent.hasRun(s.of, m.stmt) {
-		return dst, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Statement %d of transaction %d has been executed already", m.stmt, s.of)
+	if s.parent.hasRun(s.of, w.stmt) {
+		return dst, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Statement %d of transaction %d has been executed already", w.stmt, s.of)
 	}
 	if img := op.Arg("image"); img.T == value.Document {
-		m.image = append([]byte(nil), img.Doc()...)
-		if err := n.keepMovedImage(op, t, s, op.Arg("imageKind").Str(), m.image); err != nil {
+		w.image = append([]byte(nil), img.Doc()...)
+		if err := m.keepMovedImage(op, t, s, op.Arg("imageKind").Str(), w.image); err != nil {
 			return dst, err
 		}
 	}
-	t.note(m)
+	t.note(w)
 	return dst, nil
 }
 
 // keepMovedImage is keepImage for a transaction.
-func (n *Node) keepMovedImage(ctx context.Context, t *openTxn, s *retrySession, kind string, image []byte) error {
-	c := t.view.Catalog().Lookup(imagesNS)
+func (m *Manager) keepMovedImage(ctx context.Context, t *Txn, s *Session, kind string, image []byte) error {
+	c := t.View.Catalog().Lookup(ImagesNS)
 	if c == nil {
 		return nil
 	}
-	if err := t.locks.LockCollection(ctx, catalog.DBOf(imagesNS), imagesNS, lock.IX); err != nil {
+	if err := t.Locks.LockCollection(ctx, catalog.DBOf(ImagesNS), ImagesNS, lock.IX); err != nil {
 		return err
 	}
-	return statedoc.PutIn(t.view, t.unit, c, imageRecord(t.view, s.parent, s.of, kind, image))
+	return statedoc.PutIn(t.View, t.Unit, c, ImageRecord(t.View, s.parent, s.of, kind, image))
 }
 
 // hasRun tells whether a statement of a txnNumber was executed.
-func (s *retrySession) hasRun(number int64, stmt int32) bool {
+func (s *Session) hasRun(number int64, stmt int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ran := s.ranBefore(stmt)
-	return s.number == number && ran
+	return s.Number == number && ran
 }
 
 // runStatementExecuted tells whether this shard has executed a statement of a retryable write. It waits for one that is
 // being executed.
-func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.notPrimary(); err != nil {
+func (m *Manager) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) {
+	if err := m.node.NotPrimary(); err != nil {
 		return dst, err
 	}
 	id, err := cluster.ParseLSID(op.Req.Doc("session"), cluster.NoUser)
 	if err != nil {
 		return dst, err
 	}
-	n.retries.mu.Lock()
-	s := n.retries.mu.sessions[id]
-	n.retries.mu.Unlock()
+	m.retries.mu.Lock()
+	s := m.retries.mu.sessions[id]
+	m.retries.mu.Unlock()
 	executed := false
 	if number := value.SafeInt64(op.Arg("number")); s != nil {
 		for c := s.openChild(number); c != nil; c = s.openChild(number) {
-			if err := n.endChild(op, c); err != nil {
+			if err := m.endChild(op, c); err != nil {
 				return dst, err
 			}
 		}
@@ -284,10 +284,10 @@ func (n *Node) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) 
 		case <-op.Done():
 			return dst, op.Err()
 		}
-		l := s.undecided()
+		l := s.Undecided()
 		s.busy <- struct{}{}
 		if l != nil {
-			if _, err := l.await(op, 0); err != nil {
+			if _, err := l.Await(op, 0); err != nil {
 				return dst, err
 			}
 		}

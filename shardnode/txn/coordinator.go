@@ -1,4 +1,4 @@
-package shardnode
+package txn
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -26,12 +25,19 @@ import (
 // Each step may be repeated. A node that starts, or becomes primary, goes on where the stored document says: without a
 // decision it asks for the votes again, and a participant that has lost its transaction votes to abort.
 
-const txnCoordinatorsNS = "config.transaction_coordinators"
+const CoordinatorsNS = "config.transaction_coordinators"
 
-// coordinators are the two-phase commits that a node leads.
-type coordinators struct {
-	n     *Node
-	state *migration.ShardState
+// Shard is a coordinator's place in the cluster.
+type Shard struct {
+	ID       string
+	Registry *cluster.Registry
+	Clock    *cluster.VectorClock
+}
+
+// Coordinators are the two-phase commits that a node leads.
+type Coordinators struct {
+	*Manager
+	shard Shard
 	wg    sync.WaitGroup // those at work
 
 	mu struct {
@@ -41,9 +47,9 @@ type coordinators struct {
 	}
 }
 
-// newCoordinators leads no commit before the node steps up.
-func newCoordinators(n *Node, state *migration.ShardState) *coordinators {
-	m := &coordinators{n: n, state: state}
+// NewCoordinators leads no commit before the node steps up.
+func NewCoordinators(t *Manager, shard Shard) *Coordinators {
+	m := &Coordinators{Manager: t, shard: shard}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	m.mu.ctx, m.mu.running = ended, make(map[string]*coordinator)
@@ -53,9 +59,9 @@ func newCoordinators(n *Node, state *migration.ShardState) *coordinators {
 // recoverRetry is how long the recovery of commits waits that has failed.
 const recoverRetry = time.Second
 
-// service are the coordinators as a primary-only service: the commits that an earlier primary left are led on, and those under
+// PrimaryOnly are the coordinators as a primary-only service: the commits that an earlier primary left are led on, and those under
 // way end with it.
-func (m *coordinators) service() replication.Service {
+func (m *Coordinators) PrimaryOnly() replication.Service {
 	return replication.Service{
 		Name: "TransactionCoordinator",
 		StepUp: func(ctx context.Context, _ int64) error {
@@ -81,7 +87,7 @@ func (m *coordinators) service() replication.Service {
 
 // coordinator leads one commit.
 type coordinator struct {
-	m            *coordinators
+	m            *Coordinators
 	lsid         []byte
 	number       int64
 	participants []string
@@ -154,11 +160,11 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 }
 
 // commits are the entries of config.transaction_coordinators.
-func (m *coordinators) commits() statedoc.Collection[*commitDoc] {
-	return statedoc.In(m.n.Docs, txnCoordinatorsNS, readCommitDoc)
+func (m *Coordinators) commits() statedoc.Collection[*commitDoc] {
+	return statedoc.In(m.Docs, CoordinatorsNS, readCommitDoc)
 }
 
-func (m *coordinators) coordinatorSpec() command.Spec {
+func (m *Coordinators) Spec() command.Spec {
 	return command.Spec{
 		Name: "coordinateCommitTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
 		Fields: []command.Field{command.Req("participants", command.TArray)}, Run: m.runCoordinate,
@@ -166,8 +172,8 @@ func (m *coordinators) coordinatorSpec() command.Spec {
 }
 
 // runCoordinate leads the commit of a transaction, or joins who does. Without participants it tells what became of one.
-func (m *coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
-	if err := m.n.notPrimary(); err != nil {
+func (m *Coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
+	if err := m.node.NotPrimary(); err != nil {
 		return dst, err
 	}
 	var shards []string
@@ -193,11 +199,11 @@ func (m *coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error)
 				return dst, nil
 			case err != nil:
 				return dst, err
-			case state == txnCommitted:
+			case state == Committed:
 				op.AdvanceOperationTime(uint64(ts))
 				return dst, m.awaitDecision(op, ts)
-			case state == txnAborted:
-				return dst, m.n.knows(op, aborted(op.Req.TxnNumber))
+			case state == Aborted:
+				return dst, m.knows(op, aborted(op.Req.TxnNumber))
 			}
 			c = m.startCoordinator(&coordinator{m: m, lsid: id.Doc(), number: op.Req.TxnNumber, participants: shards})
 		}
@@ -235,15 +241,15 @@ func aborted(number int64) error {
 }
 
 // awaitDecision waits for what the client's write concern asks.
-func (m *coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error {
+func (m *Coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error {
 	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
 	if err != nil {
 		return err
 	}
-	if err := m.n.checkConcern(op, wc); err != nil {
+	if err := m.node.CheckConcern(op, wc); err != nil {
 		return err
 	}
-	if err := m.n.Set.Await(op, min(ts, m.n.Engine.Visible()), wc.ForSet()); err != nil {
+	if err := m.Set.Await(op, min(ts, m.Engine.Visible()), wc.ForSet()); err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
 	return nil
@@ -251,15 +257,15 @@ func (m *coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error
 
 // localOutcome is what this node knows of a transaction that it coordinates no more, or never did. A transaction that is
 // asked after and was never prepared is aborted; one that is prepared is decided elsewhere, and waited for.
-func (m *coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (txnState, storage.Timestamp, error) {
+func (m *Coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (State, storage.Timestamp, error) {
 	for {
-		state, ts, err := m.n.outcome(op, op.Req.TxnNumber)
-		if err != nil || !recovery || state == txnCommitted || state == txnAborted {
+		state, ts, err := m.outcome(op, op.Req.TxnNumber)
+		if err != nil || !recovery || state == Committed || state == Aborted {
 			return state, ts, err
 		}
-		if state == txnOpen {
-			err := m.n.abortSession(op)
-			return txnAborted, 0, err
+		if state == Open {
+			err := m.abortSession(op)
+			return Aborted, 0, err
 		}
 		timer := time.NewTimer(5 * time.Millisecond)
 		select {
@@ -274,31 +280,18 @@ func (m *coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan 
 	}
 }
 
-// abortSession aborts the open transaction that an operation names.
-func (n *Node) abortSession(op *command.Op) error {
-	s, release, err := n.retries.take(op)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if s.number == op.Req.TxnNumber {
-		n.abortTxn(s)
-	}
-	return nil
-}
-
 func coordinatorKey(lsid []byte, number int64) value.Value {
 	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number))))
 }
 
-func (m *coordinators) coordinatorOf(lsid []byte, number int64) *coordinator {
+func (m *Coordinators) coordinatorOf(lsid []byte, number int64) *coordinator {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.running[string(coordinatorKey(lsid, number).Doc())]
 }
 
 // startCoordinator sets a coordinator to work, or gives the one that is.
-func (m *coordinators) startCoordinator(c *coordinator) *coordinator {
+func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	key := string(coordinatorKey(c.lsid, c.number).Doc())
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -328,7 +321,7 @@ func (m *coordinators) startCoordinator(c *coordinator) *coordinator {
 }
 
 // recoverCoordinators goes on with the commits that an earlier run left.
-func (m *coordinators) recoverCoordinators() error {
+func (m *Coordinators) recoverCoordinators() error {
 	return m.commits().Each(func(d *commitDoc) error {
 		m.startCoordinator(&coordinator{m: m, recovered: true, lsid: d.lsid, number: d.number})
 		return nil
@@ -360,7 +353,7 @@ func (c *coordinator) lead(ctx context.Context) error {
 			return err
 		}
 		if try == 0 {
-			c.m.n.warn("A two-phase commit is held up", err)
+			c.m.node.Warn("A two-phase commit is held up", err)
 		}
 		if cluster.Backoff(ctx, try) != nil {
 			return err
@@ -410,11 +403,11 @@ func (c *coordinator) run(ctx context.Context) error {
 }
 
 // pause stops a coordinator while a fail point of that name is on.
-func (m *coordinators) pause(ctx context.Context, name string) error {
-	if m.n.Points == nil {
+func (m *Coordinators) pause(ctx context.Context, name string) error {
+	if m.Points == nil {
 		return nil
 	}
-	return m.n.Points.Register(name).Pause(ctx)
+	return m.Points.Register(name).Pause(ctx)
 }
 
 // document is what is stored of the commit, with the decision or while there is none yet.
@@ -431,7 +424,7 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 	votes := make([]vote, len(c.participants))
 	c.each(func(i int, shard string) {
 		v := &votes[i]
-		reply, err := c.ask(ctx, shard, "prepareTransaction", value.F("coordinatorId", value.NewString(c.m.state.ID)))
+		reply, err := c.ask(ctx, shard, "prepareTransaction", value.F("coordinatorId", value.NewString(c.m.shard.ID)))
 		switch {
 		case err == nil:
 			v.ts = storage.Timestamp(value.Lookup(reply, "prepareTimestamp").TimestampU64())
@@ -450,7 +443,7 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 		}
 		ts = max(ts, v.ts)
 	}
-	return max(ts, storage.Timestamp(c.m.state.Clock.ClusterTime())) + decisionAhead, why, nil
+	return max(ts, storage.Timestamp(c.m.shard.Clock.ClusterTime())) + decisionAhead, why, nil
 }
 
 // decisionAhead is how far ahead of the cluster's time a commit is decided. The shards go on committing while the decision
@@ -488,7 +481,7 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			return err
 		}
 	}
-	c.last = max(c.last, uint64(c.ts), c.m.state.Clock.ClusterTime())
+	c.last = max(c.last, uint64(c.ts), c.m.shard.Clock.ClusterTime())
 	return nil
 }
 
@@ -507,8 +500,8 @@ func (c *coordinator) each(f func(i int, shard string)) {
 
 // removed tells whether a shard that the registry does not know is none of the cluster's any more. The registry may have
 // asked a member of the config server that is behind.
-func (m *coordinators) removed(ctx context.Context, shard string) (bool, error) {
-	docs, err := cluster.FindAll(ctx, m.state.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
+func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) {
+	docs, err := cluster.FindAll(ctx, m.shard.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))),
 		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config"))))
 	return err == nil && len(docs) == 0, err
@@ -520,7 +513,7 @@ func (c *coordinator) ask(ctx context.Context, shard, name string, more ...value
 		value.F("txnNumber", value.NewInt64(c.number)), value.F("autocommit", value.NewBool(false))}, more...)
 	cmd := value.Doc(append(f, value.F("$db", value.NewString("admin")))...)
 	for try := 0; ; try++ {
-		s, err := c.m.state.Registry.Shard(ctx, shard)
+		s, err := c.m.shard.Registry.Shard(ctx, shard)
 		var reply []byte
 		if err == nil {
 			reply, err = cluster.Run(ctx, s.Peer, cmd)

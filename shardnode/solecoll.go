@@ -1,0 +1,36 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// soleCollection is the only collection that a read looks at; nil where there may be others.
+func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
+	switch name := op.Req.Spec.Name; name {
+	case "find", "count", "distinct":
+	case "aggregate":
+		for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
+			for k := range value.Elements(stage.Doc()) {
+				if !ownStages[k] {
+					return nil
+				}
+			}
+		}
+	default:
+		return nil
+	}
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return nil
+	}
+	return n.Engine.Catalog().Lookup(op.Req.NS(coll))
+}
+
+// ownStages are those that only see the collection of their aggregate, however they are written.
+var ownStages = map[string]bool{
+	"$match": true, "$project": true, "$addFields": true, "$set": true, "$unset": true, "$group": true, "$sort": true, "$limit": true,
+	"$skip": true, "$count": true, "$unwind": true, "$sortByCount": true, "$replaceRoot": true, "$replaceWith": true, "$sample": true,
+	"$bucket": true, "$bucketAuto": true, "$redact": true, "$setWindowFields": true,
+}

@@ -1,0 +1,234 @@
+package txn
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fakeNode is a member of a set that reads the newest and warns into a list.
+type fakeNode struct {
+	eng    *storage.Engine
+	set    replication.Set
+	role   error // what NotPrimary answers
+	warned []string
+	killed []*Txn
+}
+
+func (f *fakeNode) Lone() bool { return false }
+
+func (f *fakeNode) NotPrimary() error { return f.role }
+
+func (f *fakeNode) CheckConcern(*command.Op, command.WriteConcern) error { return nil }
+
+func (f *fakeNode) ReadSnapshot(*command.Op) (*storage.Snapshot, error) { return f.eng.Snapshot(), nil }
+
+func (f *fakeNode) WaitVisible(context.Context, storage.Timestamp) error { return nil }
+
+func (f *fakeNode) CommitAt(ctx context.Context, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error) {
+	f.eng.AdvanceClock(at)
+	return f.set.Commit(ctx, u, wc)
+}
+
+func (f *fakeNode) KillCursors(t *Txn) { f.killed = append(f.killed, t) }
+
+func (f *fakeNode) Background(func(life context.Context)) {}
+
+func (f *fakeNode) Warn(msg string, _ error) { f.warned = append(f.warned, msg) }
+
+// newTestManager makes the sessions of a node with an empty store in memory.
+func newTestManager(t *testing.T) (*Manager, *fakeNode) {
+	t.Helper()
+	eng, err := storage.Open(storage.Options{Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = eng.Close() })
+	n := &fakeNode{eng: eng, set: replication.NewSingle(eng)}
+	m := New(Config{
+		Engine: eng, Set: n.set, Docs: &statedoc.Docs{Engine: eng, Set: n.set}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
+		Service: command.NewService(command.Shard), Locks: lock.NewManager(), Now: time.Now,
+		Writes: func() int64 { return 0 },
+	}, n)
+	return m, n
+}
+
+// op is an operation of a session with a transaction number.
+func (m *Manager) op(t *testing.T, session byte, number int64, start bool) *command.Op {
+	t.Helper()
+	op := m.Service.Background(t.Context(), command.OwnClient())
+	op.Req.Spec = &command.Spec{Name: "insert"}
+	id := cluster.LogicalSessionID{}
+	id.ID[0] = session
+	op.Req.LSID, op.Req.TxnNumber, op.Req.HasTxnNumber, op.Req.StartTxn = id.Doc(), number, true, start
+	return op
+}
+
+// begin opens the transaction of a session, as its first command does.
+func (m *Manager) begin(t *testing.T, session byte, number int64) *Session {
+	t.Helper()
+	op := m.op(t, session, number, true)
+	s, release, err := m.retries.take(op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if _, err := m.enterTxn(op, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A newer transaction of a session ends the one before, with the cursors that it opened; an older one is refused.
+func TestNewerTransactionEndsTheOneBefore(t *testing.T) {
+	m, n := newTestManager(t)
+	s := m.begin(t, 1, 5)
+	first := s.Txn
+	m.begin(t, 1, 6)
+	if first.State != Aborted || s.Txn.State != Open || len(n.killed) != 1 || n.killed[0] != first {
+		t.Errorf("the first is in state %d, the second in %d, cursors of %d transactions were ended", first.State, s.Txn.State, len(n.killed))
+	}
+	if open, started := m.counters.Open.Load(), m.counters.Started.Load(); open != 1 || started != 2 {
+		t.Errorf("%d open of %d started", open, started)
+	}
+	if _, err := m.enterTxn(m.op(t, 1, 5, false), s); mongoerr.CodeOf(err) != mongoerr.TransactionTooOld {
+		t.Errorf("the older one goes on: %v", err)
+	}
+	m.AbortTxns()
+	if open := m.counters.Open.Load(); open != 0 {
+		t.Errorf("%d are open after the node stepped down", open)
+	}
+}
+
+// What was executed is known to whoever loads the table: from what was flushed, with the _id that an upsert made.
+func TestStatementsAreKnownAfterAFlush(t *testing.T) {
+	m, _ := newTestManager(t)
+	s, release, err := m.CheckoutRetry(m.op(t, 1, 3, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ran(Run{From: 0, To: 2, Op: 'u'})
+	s.ran(Run{From: 7, To: 7, Op: 'i', ID: value.NewInt32(9)})
+	release()
+	for range 3 { // the last of them says that the table is complete
+		if err := m.FlushRetries(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	again, release, err := m.CheckoutRetry(m.op(t, 1, 3, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if again == s {
+		t.Fatal("the table is the one of before")
+	}
+	for _, stmt := range []int32{0, 1, 2} {
+		if run, ok := again.Executed(stmt); !ok || run.Op != 'u' {
+			t.Errorf("statement %d: %v, %+v", stmt, ok, run)
+		}
+	}
+	if run, ok := again.Executed(7); !ok || run.ID.Int32() != 9 {
+		t.Errorf("the upsert: %v, %+v", ok, run)
+	}
+	if _, ok := again.Executed(3); ok {
+		t.Error("a statement that nobody sent was executed")
+	}
+}
+
+// A document among the promises that is none is passed over, and the node says so.
+func TestStrayPromiseIsPassedOver(t *testing.T) {
+	m, n := newTestManager(t)
+	if err := m.Docs.Put(t.Context(), PreparedNS, value.Doc(value.F("_id", value.NewInt32(1)))); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RestorePrepared(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(n.warned) != 1 {
+		t.Errorf("warned: %q", n.warned)
+	}
+}
+
+// execute has a session execute statements under a number.
+func (m *Manager) execute(t *testing.T, session byte, number int64, stmts ...int32) {
+	t.Helper()
+	s, release, err := m.CheckoutRetry(m.op(t, session, number, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for _, id := range stmts {
+		s.ran(Run{From: id, To: id, Op: 'i'})
+	}
+}
+
+// What is written of a session is made behind the snapshot of the unit that writes it. A record that was made before replaced
+// what somebody else had written since: of the flush what a chunk brought, of a chunk what the flush had written. The oplog
+// does not have the former, and need not be read any more for the latter.
+func TestNewerSessionRecordsStay(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.execute(t, 1, 6, 0)
+	from := value.NewDocument(donor.History(0)[0])
+	m, _ := newTestManager(t)
+	ctx := t.Context()
+	m.execute(t, 1, 5, 0)
+	late := m.retries.changed(m.Now())
+	if len(late) != 1 {
+		t.Fatalf("%d sessions have changed", len(late))
+	}
+	if err := m.Adopt(ctx, []value.Value{from}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.retries.store(ctx, m.Docs, late); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := m.Docs.Get(TransactionsNS, value.Lookup(from.Doc(), "_id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(value.Values(value.Lookup(doc, "statements").Doc())); value.SafeInt64(value.Lookup(doc, "txnNum")) != 6 || n != 1 {
+		t.Errorf("a flush that was under way when a chunk brought number 6 has stored %s", value.ShowDoc(doc))
+	}
+
+	from = value.NewDocument(value.Doc(value.F("_id", value.Lookup(from.Doc(), "_id")), value.F("txnNum", value.NewInt64(7)),
+		value.F("lastWriteDate", value.Lookup(from.Doc(), "lastWriteDate")), value.F("statements", value.Lookup(from.Doc(), "statements"))))
+	adopted, err := m.adoptSession(ctx, from.Doc())
+	if err != nil || adopted == nil {
+		t.Fatal(adopted, err)
+	}
+	m.execute(t, 1, 8, 0, 1)
+	for range 3 {
+		if err := m.FlushRetries(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.retries.storeAdopted(ctx, m.Docs, []adoptedSession{*adopted}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	s, release, err := m.CheckoutRetry(m.op(t, 1, 8, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for _, id := range []int32{0, 1} {
+		if _, ok := s.Executed(id); !ok {
+			t.Errorf("statement %d of number 8 is not known after number 7 had come with a chunk", id)
+		}
+	}
+}

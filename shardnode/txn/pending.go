@@ -1,0 +1,148 @@
+package txn
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Pending is what a command leaves behind that answers before the set has decided about its commits: its wtimeout or
+// maxTimeMS has passed, or somebody has killed it. The units keep their claims by themselves; what else the command holds
+// stays until the decision, by then: the locks of its collections, so that no migration or catalog change passes the
+// writes, and what a retry of the same statements has to know.
+type Pending struct {
+	Why  error
+	Runs []Run // of a retryable write: what is executed if its unit commits
+
+	mu   sync.Mutex
+	open int               // units that are not decided
+	ts   storage.Timestamp // of the newest that has committed
+	err  error             // of one that has not
+	work []func()
+	// Decided is closed when a retryable write or transaction is, and what it means for the session is noted.
+	Decided chan struct{}
+}
+
+func NewPending(why error) *Pending {
+	return &Pending{Why: why, Decided: make(chan struct{})}
+}
+
+// Add notes one more unit.
+func (l *Pending) Add(u *storage.Left) {
+	l.mu.Lock()
+	l.open++
+	l.mu.Unlock()
+	u.Then(func(ts storage.Timestamp, err error) { l.unitDecided(ts, err) })
+}
+
+func (l *Pending) unitDecided(ts storage.Timestamp, err error) {
+	l.mu.Lock()
+	if l.ts = max(l.ts, ts); err != nil {
+		l.err = err
+	}
+	l.open--
+	var work []func()
+	if l.open == 0 {
+		work, l.work = l.work, nil
+	}
+	l.mu.Unlock()
+	for _, f := range work {
+		f()
+	}
+}
+
+// Then runs f once all units are decided, in the order in which it was asked.
+func (l *Pending) Then(f func()) {
+	l.mu.Lock()
+	if l.open > 0 {
+		l.work = append(l.work, f)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	f()
+}
+
+// outcome is the time of the newest commit, and the error of one that failed; it is asked for by then or after decided.
+func (l *Pending) outcome() (storage.Timestamp, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ts, l.err
+}
+
+// Executed finds the run that a statement belongs to.
+func (l *Pending) Executed(stmt int32) (Run, bool) {
+	for _, r := range l.Runs {
+		if r.has(stmt) {
+			return r, true
+		}
+	}
+	return Run{}, false
+}
+
+// Await waits for the decision as long as an operation with that wtimeout may; timedOut is about the wtimeout.
+func (l *Pending) Await(op *command.Op, wtimeout time.Duration) (timedOut bool, err error) {
+	var limit <-chan time.Time
+	if wtimeout > 0 {
+		t := time.NewTimer(wtimeout)
+		defer t.Stop()
+		limit = t.C
+	}
+	select {
+	case <-l.Decided:
+		return false, nil
+	case <-limit:
+		return true, nil
+	case <-op.Done():
+		return false, op.Err()
+	}
+}
+
+// Refusal is the answer to a statement behind a commit that was left, which is not executed.
+func (l *Pending) Refusal() error {
+	e := mongoerr.From(l.Why)
+	if e.Code != mongoerr.WriteConcernTimeout {
+		return e
+	}
+	return mongoerr.New(e.Code, e.Message+", so that this statement was not executed")
+}
+
+// Follow makes l the session's unfinished write; false where it is already.
+func (s *Session) Follow(l *Pending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == l {
+		return false
+	}
+	s.left = l
+	return true
+}
+
+// Undecided is the session's unfinished write, nil for none.
+func (s *Session) Undecided() *Pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+// Settle ends an unfinished write, unless a newer one of the session has begun. Its statements were noted as their units
+// became visible.
+func (s *Session) Settle(l *Pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left != l {
+		return
+	}
+	s.left = nil
+}
+
+// IsLeft takes a commit's error for what it is.
+func IsLeft(err error) (*storage.Left, bool) {
+	var l *storage.Left
+	ok := errors.As(err, &l)
+	return l, ok
+}

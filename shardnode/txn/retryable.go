@@ -1,0 +1,307 @@
+package txn
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed, and
+// answers a statement that comes again with what it did the first time.
+//
+// The table is in memory. What makes it durable is the oplog: each entry of a retryable write carries lsid, txnNumber
+// and stmtId in the same unit of work as the write itself. So that a restart or an election need not read the whole oplog,
+// the primary writes the table to config.transactions every few seconds, with the time up to which it is complete; what is
+// newer is read from the oplog by the node that opens, or becomes primary.
+type retryTable struct {
+	mu struct {
+		sync.Mutex
+		sessions map[cluster.LogicalSessionID]*Session
+		// cut is when it was found that a part of the oplog which was not written down is gone, zero where none is. Sessions
+		// that are not known may have been in it, as long as those of before live.
+		cut time.Time
+	}
+	writes  int64             // how many statements there had been at the last flush
+	quiet   int               // how many flushes there have been since one had something to write
+	flushed storage.Timestamp // what the last flush but one saw: complete up to there
+	pending storage.Timestamp // what the last flush saw
+	saved   atomic.Uint64     // flushed, as it is stored
+}
+
+// Session is a session's newest retryable write. Who holds busy may use the rest.
+type Session struct {
+	busy      chan struct{}
+	Number    int64
+	runs      []Run
+	Image     []byte // the document that findAndModify answered
+	LSID      []byte
+	last      storage.OpTime // of the newest entry of that number
+	Txn       *Txn           // the transaction of that number, nil for retryable writes
+	used      time.Time
+	dirty     bool
+	committed bool // the transaction of that number has
+	// unsaved says that statements were executed, or a transaction has committed, and that is not written down.
+	unsaved bool
+	// Incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
+	// not known may have been executed.
+	Incomplete bool
+	// unknown says the same of whatever number comes first: the session is new, or its history is lost as a whole.
+	unknown bool
+	left    *Pending   // of that number, whose outcome is not known
+	expired time.Time  // when the sessions collection was found to have no record of it, zero where it has
+	mu      sync.Mutex // held to change, and to read runs, last, number, committed, unsaved and left, which may change without busy
+
+	parent   *Session              // of an internal transaction's session, nil for every other
+	of       int64                 // the parent's txnNumber that it is for
+	children map[*Session]struct{} // those with open transactions
+}
+
+// begin forgets the history of the numbers before.
+func (s *Session) begin(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Number, s.runs, s.Image, s.Txn, s.last, s.Incomplete, s.left = number, nil, nil, nil, storage.NoOpTime, false, nil
+	s.unsaved, s.committed = false, false
+}
+
+// Run are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
+type Run struct {
+	From, To int32
+	Op       byte
+	ID       value.Value
+}
+
+const (
+	TransactionsNS  = "config.transactions"
+	ImagesNS        = "config.image_collection"
+	RetryProgressNS = "config.system.retryableWrites"
+	// retryFlushEvery is how often the table is written down; a restart reads about twice as much oplog.
+	retryFlushEvery = 5 * time.Second
+)
+
+var RetryProgressID = value.NewString("complete")
+
+func newSession() *Session {
+	s := &Session{busy: make(chan struct{}, 1), Number: -1, last: storage.NoOpTime}
+	s.busy <- struct{}{}
+	return s
+}
+
+// CheckoutRetry takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
+// forgets the history of the one before; an older one is refused.
+func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err error) {
+	number := op.Req.TxnNumber
+	for {
+		if s, release, err = m.retries.take(op); err != nil {
+			return nil, nil, err
+		}
+		child := s.openChild(number)
+		if child == nil {
+			break
+		}
+		release()
+		if err := m.endChild(op, child); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch {
+	case number < s.Number:
+		err = tooOld(op, s)
+	case number > s.Number && s.Txn != nil && s.Txn.State == Prepared:
+		err = s.promised()
+	case number == s.Number && s.Txn != nil:
+		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	if number > s.Number {
+		m.abortTxn(s)
+		s.begin(number)
+		s.Incomplete, s.unknown = s.unknown, false
+	}
+	s.used = op.Start
+	return s, release, nil
+}
+
+func tooOld(op *command.Op, s *Session) error {
+	if !op.Req.Autocommit.IsMissing() {
+		return mongoerr.Newf(mongoerr.TransactionTooOld, "Cannot start transaction %d on session %s because a newer transaction with txnNumber %d has already started on this session.",
+			op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.Number)
+	}
+	return mongoerr.Newf(mongoerr.TransactionTooOld,
+		"Retryable write with txnNumber %d is prohibited on session %s because a newer retryable write with txnNumber %d has already started on this session.",
+		op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.Number)
+}
+
+// of is the session of an operation that has taken it.
+func (t *retryTable) of(op *command.Op) *Session {
+	id, _ := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.sessions[id]
+}
+
+// Take takes an operation's session for itself and gives the function that lets it go.
+func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error) {
+	if op.Req.LSID == nil {
+		return nil, nil, mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
+	}
+	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	if t.mu.sessions == nil {
+		t.mu.sessions = make(map[cluster.LogicalSessionID]*Session)
+	}
+	_, seen := t.mu.sessions[id]
+	s = sessionOf(t.mu.sessions, id)
+	if !seen && !t.mu.cut.IsZero() && op.Start.Sub(t.mu.cut) < cluster.SessionTimeout {
+		s.unknown = true
+	}
+	t.mu.Unlock()
+	release, err = s.Take(op)
+	return s, release, err
+}
+
+// Take takes the session for its caller alone, and gives the function that lets it go.
+func (s *Session) Take(ctx context.Context) (release func(), err error) {
+	select {
+	case <-s.busy:
+	default:
+		select {
+		case <-s.busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return func() { s.busy <- struct{}{} }, nil
+}
+
+// sessionOf finds or makes a session, and the parent of one of an internal transaction.
+func sessionOf(sessions map[cluster.LogicalSessionID]*Session, id cluster.LogicalSessionID) *Session {
+	s := sessions[id]
+	if s != nil {
+		return s
+	}
+	s = newSession()
+	s.LSID = id.Doc()
+	sessions[id] = s
+	if id.IsChild() && id.TxnNumber > 0 {
+		s.parent, s.of = sessionOf(sessions, id.Parent()), id.TxnNumber
+	}
+	return s
+}
+
+// ran notes statements that were executed.
+func (s *Session) ran(r Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note(r)
+}
+
+// note is ran for who holds mu.
+func (s *Session) note(r Run) {
+	s.dirty, s.unsaved = true, true
+	if n := len(s.runs); n > 0 && r.ID.IsMissing() && s.runs[n-1].ID.IsMissing() && s.runs[n-1].Op == r.Op && s.runs[n-1].To+1 == r.From {
+		s.runs[n-1].To = r.To
+		return
+	}
+	r.ID = r.ID.Clone()
+	s.runs = append(s.runs, r)
+}
+
+// NoteOnCommit has the session learn of a unit's statements in the moment in which they become visible. Its command may wait
+// for a write concern long after that, and by then the oplog's entries need no longer be read by whoever loads the table.
+func (s *Session) NoteOnCommit(u *storage.UnitOfWork, term int64, runs []Run) {
+	number := s.Number
+	u.OnCommit(func(ts storage.Timestamp) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.Number != number {
+			return
+		}
+		for _, r := range runs {
+			s.note(r)
+		}
+		s.last = storage.OpTime{TS: ts, Term: term}
+	})
+}
+
+// noteTxnOnCommit is NoteOnCommit for the session's transaction, and for the statements of its client's session that the
+// transaction carries out.
+func (s *Session) noteTxnOnCommit(u *storage.UnitOfWork, term int64, moved []movedWrite) {
+	number := s.Number
+	u.OnCommit(func(ts storage.Timestamp) {
+		at := storage.OpTime{TS: ts, Term: term}
+		s.committedAt(number, at)
+		if p := s.parent; p != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, m := range moved {
+				if _, known := p.ranBefore(m.stmt); p.Number == s.of && !known {
+					p.note(Run{m.stmt, m.stmt, m.op, m.id})
+					p.last = at
+				}
+			}
+		}
+	})
+}
+
+// committedAt notes that the session's transaction has committed.
+func (s *Session) committedAt(number int64, at storage.OpTime) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Number == number {
+		s.committed, s.unsaved, s.last = true, true, at
+	}
+}
+
+// wrote notes the session's newest entry.
+func (s *Session) wrote(at storage.OpTime) {
+	s.mu.Lock()
+	s.last = at
+	s.mu.Unlock()
+}
+
+// LastEntry is the place of the session's newest entry.
+func (s *Session) LastEntry() storage.OpTime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// Executed finds the run that a statement belongs to.
+func (s *Session) Executed(stmt int32) (Run, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ranBefore(stmt)
+}
+
+// ranBefore is executed for who holds mu.
+func (s *Session) ranBefore(stmt int32) (Run, bool) {
+	for _, r := range s.runs {
+		if r.has(stmt) {
+			return r, true
+		}
+	}
+	return Run{}, false
+}
+
+func (r *Run) has(stmt int32) bool { return r.From <= stmt && stmt <= r.To }
+
+// ImageRecord is the stored form of what a session's findAndModify answered.
+func ImageRecord(s *storage.Snapshot, of *Session, number int64, kind string, image []byte) []byte {
+	return value.Doc(value.F("_id", value.NewDocument(of.LSID)), value.F("txnNum", value.NewInt64(number)),
+		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),
+		value.F("invalidated", value.NewBool(false)))
+}

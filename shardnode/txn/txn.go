@@ -1,0 +1,540 @@
+package txn
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Multi-document transactions of one node. A transaction is one unit of work that stays open between commands: its
+// commands read through the unit's own view and stage their writes in it; the commit is the unit's. A record that another
+// unit wrote, or is writing, is a WriteConflict at once. Whatever fails aborts the whole transaction.
+
+// Txn is the transaction of a session. Who holds the session's busy may use it.
+type Txn struct {
+	Number  int64
+	State   State
+	Failed  bool // a statement of the running command failed
+	Started time.Time
+	Base    *storage.Snapshot
+	View    *storage.Snapshot
+	Unit    *storage.UnitOfWork
+	Locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
+	ts      storage.Timestamp // of the commit
+	left    *Pending          // the commit that is not decided, while committing
+
+	readConcern []byte
+	By          command.Caller // who began it
+	router      [16]byte       // the process that began it, zero where that is this one or a client
+	Active      time.Duration  // spent in its commands
+
+	prepared storage.Timestamp // when it was promised to commit
+	parts    int               // of the record of that
+	torn     bool              // its commit failed, and its unit is not what was promised
+
+	moved []movedWrite // the statements of the parent session that it carries out
+}
+
+type State uint8
+
+const (
+	Open State = iota
+	Prepared
+	Aborted
+	Committed
+	Committing // the client was answered before the set has decided
+)
+
+// Counters are serverStatus's transactions section.
+type Counters struct {
+	Started, Committed, Aborted, Open atomic.Int64
+	watching                          atomic.Bool // their routers are being watched
+}
+
+// Config is what transactions and retries work with.
+type Config struct {
+	Engine  *storage.Engine
+	Set     replication.Set
+	Docs    *statedoc.Docs
+	Params  *cluster.Params
+	Points  *cluster.FailPoints // nil for none
+	Service *command.Service
+	Locks   *lock.Manager
+	Now     func() time.Time
+	// Missing are those of some sessions that the sessions collection does not know.
+	Missing func(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error)
+	// Writes counts the statements that have written.
+	Writes func() int64
+}
+
+// Node is what transactions ask of the node that they run on.
+type Node interface {
+	// Lone tells whether the node is a member of no replica set: it has neither transactions nor retryable writes.
+	Lone() bool
+	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	NotPrimary() error
+	// CheckConcern looks whether a write concern can be met.
+	CheckConcern(op *command.Op, wc command.WriteConcern) error
+	// ReadSnapshot opens the snapshot that an operation's read concern asks for.
+	ReadSnapshot(op *command.Op) (*storage.Snapshot, error)
+	// WaitVisible waits until a time is visible.
+	WaitVisible(ctx context.Context, ts storage.Timestamp) error
+	// CommitAt commits a unit right behind a time, where nothing later has been committed here.
+	CommitAt(ctx context.Context, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error)
+	// KillCursors ends the cursors that a transaction opened.
+	KillCursors(t *Txn)
+	// Background runs what outlives its command.
+	Background(f func(life context.Context))
+	// Warn logs what went wrong without a client to tell.
+	Warn(msg string, err error)
+}
+
+// Manager keeps a node's sessions: their transactions, and what is known of their retryable writes.
+type Manager struct {
+	Config
+	node     Node
+	retries  retryTable
+	prepared preparedTxns
+	counters Counters
+}
+
+func New(c Config, node Node) *Manager {
+	return &Manager{Config: c, node: node}
+}
+
+// Counters are what serverStatus tells of transactions.
+func (m *Manager) Counters() *Counters { return &m.counters }
+
+// Prepared is the number of prepared transactions.
+func (m *Manager) Prepared() int64 { return m.prepared.open() }
+
+// Of is the transaction that an operation belongs to; nil for none.
+func Of(op *command.Op) *Txn {
+	t, _ := op.Txn.(*Txn)
+	return t
+}
+
+// ReadConcern is the one that the transaction was begun with.
+func (t *Txn) ReadConcern() []byte { return t.readConcern }
+
+// ReadTime is the time that the transaction's statements read at, 0 where it has ended.
+func (t *Txn) ReadTime() storage.Timestamp {
+	if t.Base == nil {
+		return 0
+	}
+	return t.Base.Timestamp()
+}
+
+// Begin takes an operation of a transaction into it; end lets it go with the operation's outcome.
+func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
+	if m.node.Lone() {
+		return nil, mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
+	}
+	if err := command.CheckTxnOp(op); err != nil {
+		return nil, err
+	}
+	if op.Req.Spec.Name == "coordinateCommitTransaction" {
+		return nil, nil // the coordinator speaks to this shard as to the others
+	}
+	s, release, err := m.retries.take(op)
+	if err != nil {
+		return nil, err
+	}
+	t, err := m.enterTxn(op, s)
+	if err != nil {
+		release()
+		return nil, m.knows(op, err)
+	}
+	op.Txn = t
+	return func(err error) {
+		// A view is no failure: the router goes on with the aggregate that it stands for.
+		// Nor is a document that has to move: the router carries that out.
+		goesOn := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod || mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard
+		if t.State == Open && (err != nil && !goesOn || t.Failed) {
+			m.abortTxn(s)
+		}
+		t.Failed = false
+		t.Active += m.Now().Sub(op.Start)
+		release()
+	}, nil
+}
+
+// knows is err, unless the node's word about transactions does not count: it is no primary, or was none in between, so
+// that what it remembers is not what became of them. A coordinator would take "no such transaction" for the end of one.
+func (m *Manager) knows(op *command.Op, err error) error {
+	if lost := op.Err(); lost != nil {
+		return lost
+	}
+	if lost := m.node.NotPrimary(); lost != nil {
+		return lost
+	}
+	return err
+}
+
+// enterTxn begins a session's transaction, or finds it.
+func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
+	r := &op.Req
+	t := s.Txn
+	if t != nil {
+		m.settleTxn(s, t)
+	}
+	switch {
+	case r.TxnNumber < s.Number:
+		return nil, tooOld(op, s)
+	case r.StartTxn && r.TxnNumber == s.Number && t != nil && t.State == Aborted && (op.Client.InProcess || op.Client.Internal):
+		// a router begins again with what it may send to other shards than before
+		s.begin(r.TxnNumber)
+		return m.openTxn(op, s)
+	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0):
+		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
+	case t != nil && t.State == Prepared && r.TxnNumber > s.Number:
+		return nil, s.promised()
+	case t != nil && t.State == Prepared && r.TxnNumber == s.Number && !op.EndsTransaction():
+		return nil, mongoerr.New(mongoerr.PreparedTransactionInProgress, "Cannot call any operation other than abort, prepare or commit on a prepared transaction")
+	case r.StartTxn:
+		m.abortTxn(s)
+		s.begin(r.TxnNumber)
+		s.unknown = false
+		return m.openTxn(op, s)
+	case t == nil && s.unknown && op.EndsTransaction():
+		return nil, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
+	case t == nil || t.Number != r.TxnNumber:
+		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions. The active transaction number is %d", r.TxnNumber, s.Number)
+	case t.State == Aborted:
+		return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", r.TxnNumber)
+	case (t.State == Committed || t.State == Committing) && r.Spec.Name != "commitTransaction":
+		return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", r.TxnNumber)
+	}
+	return t, nil
+}
+
+// promised is the answer to whoever would leave a prepared transaction behind.
+func (s *Session) promised() error {
+	return mongoerr.Newf(mongoerr.PreparedTransactionInProgress, "Transaction %d on session %s is prepared to commit", s.Number, value.ShowDoc(s.LSID))
+}
+
+// Txn opens the unit of a new transaction.
+func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
+	if err := m.joinParent(op, s); err != nil {
+		return nil, err
+	}
+	base, err := m.node.ReadSnapshot(op)
+	if err != nil {
+		s.leaveParent()
+		return nil, err
+	}
+	t := &Txn{Number: op.Req.TxnNumber, Started: m.Now(), Base: base, Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
+	t.Locks.SetTimeout(time.Duration(m.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
+	t.readConcern, t.By, t.router = value.Doc(), op.Caller(), op.Client.Process()
+	if op.Req.ReadConcern != nil {
+		t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
+	}
+	t.View = t.Unit.Snapshot()
+	t.Unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.Number)
+	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
+	s.Txn, s.used, s.dirty = t, op.Start, true
+	m.counters.Started.Add(1)
+	m.counters.Open.Add(1)
+	if t.router != [16]byte{} {
+		m.watchRouters()
+	}
+	return t, nil
+}
+
+// closeTxn lets go of what an open transaction holds.
+func (m *Manager) closeTxn(s *Session, state State) {
+	t := s.Txn
+	m.node.KillCursors(t)
+	t.State = state
+	t.Unit.Rollback() // nothing after a commit
+	t.Base.Release()
+	t.Locks.UnlockAll()
+	t.Unit, t.View, t.Base, t.Locks = nil, nil, nil, nil
+	s.leaveParent()
+	m.counters.Open.Add(-1)
+}
+
+// abortTxn ends a session's transaction without its writes, where one is open.
+func (m *Manager) abortTxn(s *Session) {
+	if s.Txn != nil && s.Txn.State == Open {
+		m.closeTxn(s, Aborted)
+		m.counters.Aborted.Add(1)
+	}
+}
+
+// Specs are commitTransaction and abortTransaction.
+func (m *Manager) Specs() []command.Spec {
+	specs := command.TxnSpecs(m.findTransaction)
+	for i := range specs {
+		outside, commit := specs[i].Run, specs[i].Name == "commitTransaction"
+		specs[i].Run = func(op *command.Op, dst []byte) ([]byte, error) {
+			t := Of(op)
+			switch {
+			case t == nil:
+				return outside(op, dst)
+			case commit:
+				return dst, m.commitTxn(op, t)
+			}
+			s := m.retries.of(op)
+			if t.State == Prepared {
+				return dst, m.abortPrepared(op, s)
+			}
+			m.abortTxn(s)
+			return dst, nil
+		}
+	}
+	return append(specs, command.Spec{
+		Name: "prepareTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
+		Fields: []command.Field{command.Opt("coordinatorId", command.TString)}, Run: m.runPrepare,
+	})
+}
+
+// commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.
+func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
+	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	if err != nil {
+		return err
+	}
+	if err := m.node.CheckConcern(op, wc); err != nil {
+		return err
+	}
+	concern := wc.ForSet()
+	s := m.retries.of(op)
+	switch t.State {
+	case Committed:
+		m.awaitCommitted(op, t, concern)
+		return nil
+	case Committing:
+		return m.awaitCommitting(op, s, t, concern)
+	case Prepared:
+		err = m.commitPrepared(op, s, concern)
+	default:
+		err = m.commitOpen(op, s, concern)
+	}
+	if l, ok := IsLeft(err); ok {
+		m.leaveTxn(op, s, t, l)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	op.AdvanceOperationTime(uint64(t.ts))
+	at := storage.OpTime{TS: t.ts, Term: m.Engine.Term()}
+	s.tellParent(t.moved, at, op.Start)
+	m.closeTxn(s, Committed)
+	s.committedAt(t.Number, at)
+	m.counters.Committed.Add(1)
+	return nil
+}
+
+// awaitCommitted waits for what the write concern asks of a transaction that has committed.
+func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.WriteConcern) {
+	op.AdvanceOperationTime(uint64(t.ts))
+	if err := m.Set.Await(op, t.ts, concern); err != nil {
+		op.SetWriteConcernError(mongoerr.From(err))
+	}
+}
+
+// leaveTxn answers a commit that is not decided. What the transaction holds is let go when it is; its session goes on.
+func (m *Manager) leaveTxn(op *command.Op, s *Session, t *Txn, u *storage.Left) {
+	l := NewPending(u.Unwrap())
+	l.Add(u)
+	op.SetWriteConcernError(mongoerr.From(l.Why))
+	base, locks, begun := t.Base, t.Locks, op.Start
+	m.node.KillCursors(t)
+	t.State, t.left = Committing, l
+	t.Unit, t.View, t.Base, t.Locks = nil, nil, nil, nil
+	l.Then(func() {
+		if ts, err := l.outcome(); err == nil {
+			s.tellParent(t.moved, storage.OpTime{TS: ts, Term: m.Engine.Term()}, begun)
+		}
+		base.Release()
+		locks.UnlockAll()
+		s.leaveParent()
+		m.counters.Open.Add(-1)
+		close(l.Decided)
+		<-s.busy
+		m.settleTxn(s, t)
+		s.busy <- struct{}{}
+	})
+}
+
+// settleTxn notes what became of a transaction whose commit was left, once that is known. Who calls it holds busy.
+func (m *Manager) settleTxn(s *Session, t *Txn) {
+	if t.State != Committing {
+		return
+	}
+	select {
+	case <-t.left.Decided:
+	default:
+		return
+	}
+	ts, err := t.left.outcome()
+	if err != nil {
+		t.State = Aborted
+		m.counters.Aborted.Add(1)
+		return
+	}
+	t.State, t.ts = Committed, ts
+	m.counters.Committed.Add(1)
+	if s.Txn == t {
+		s.committedAt(t.Number, storage.OpTime{TS: ts, Term: m.Engine.Term()})
+	}
+}
+
+// awaitCommitting is for a commit that is sent again before the first is decided.
+func (m *Manager) awaitCommitting(op *command.Op, s *Session, t *Txn, concern replication.WriteConcern) error {
+	timedOut, err := t.left.Await(op, concern.Timeout)
+	if err != nil {
+		return err
+	}
+	if timedOut {
+		op.SetWriteConcernError(storage.ErrWaitTimeout)
+		return nil
+	}
+	if m.settleTxn(s, t); t.State != Committed {
+		return m.knows(op, aborted(t.Number))
+	}
+	m.awaitCommitted(op, t, concern)
+	return nil
+}
+
+// commitOpen commits the unit of a transaction that this node decides alone.
+func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.WriteConcern) error {
+	t := s.Txn
+	if t.ts = m.Engine.Visible(); !t.Unit.Empty() {
+		concern.MayLeave = true
+		s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
+		ts, err := m.Set.Commit(op, t.Unit, concern)
+		if ts == 0 && err != nil {
+			if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection meanwhile
+				err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
+			}
+			return err
+		}
+		if t.ts = ts; err != nil {
+			op.SetWriteConcernError(mongoerr.From(err))
+		}
+	} else if err := m.Set.Await(op, t.ts, concern); err != nil { // what was read is as safe as the client asks
+		op.SetWriteConcernError(mongoerr.From(err))
+	}
+	return nil
+}
+
+// Stays refuses a collection that is not the one the transaction began with: its unit could not commit.
+func (t *Txn) Stays(now *catalog.Snapshot, ns string) error {
+	c, was := now.Lookup(ns), t.Base.Catalog().Lookup(ns)
+	if c == was || c != nil && was != nil && c.UUID == was.UUID && c.Epoch == was.Epoch {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.WriteConflict, "Unable to write to collection '%s' due to catalog changes; please retry the operation. Snapshot timestamp is %v.", ns, t.Base.Timestamp())
+}
+
+// Writable refuses the collections that transactions do not write.
+func Writable(c *catalog.Collection) error {
+	if c != nil && c.Capped {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Collection '%s' is a capped collection. Writes in transactions are not allowed on capped collections.", c.NS)
+	}
+	return nil
+}
+
+// expireTxns aborts the transactions that are open for longer than they may be.
+func (m *Manager) expireTxns() {
+	if m.counters.Open.Load() == 0 {
+		return
+	}
+	limit := m.Now().Add(-time.Duration(m.Params.Int("transactionLifetimeLimitSeconds")) * time.Second)
+	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {
+		if s.Txn != nil && s.Txn.State == Open && s.Txn.Started.Before(limit) {
+			m.abortTxn(s)
+		}
+	})
+}
+
+// AbortTxns aborts all open transactions: the node steps down. Commands at work in them have been interrupted.
+func (m *Manager) AbortTxns() {
+	if m.counters.Open.Load() == 0 {
+		return
+	}
+	m.retries.mu.Lock()
+	sessions := slices.Collect(maps.Values(m.retries.mu.sessions))
+	m.retries.mu.Unlock()
+	for _, s := range sessions {
+		<-s.busy
+		if s.Txn != nil && s.Txn.State == Prepared { // whoever becomes primary restores it
+			m.closeTxn(s, Aborted)
+		}
+		m.abortTxn(s)
+		s.busy <- struct{}{}
+	}
+}
+
+// AbortSession aborts what a session that has ended or expired left open.
+func (m *Manager) AbortSession(id cluster.LogicalSessionID) {
+	m.retries.mu.Lock()
+	s := m.retries.mu.sessions[id]
+	m.retries.mu.Unlock()
+	if s == nil {
+		return
+	}
+	select {
+	case <-s.busy:
+		m.abortTxn(s)
+		s.busy <- struct{}{}
+	default: // a command is at work in it
+	}
+}
+
+// AbortWhere aborts the transactions of the sessions that f names; one that is at work ends with its operation.
+func (m *Manager) AbortWhere(f func(cluster.LogicalSessionID) bool) {
+	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
+		if f(id.Parent()) {
+			m.abortTxn(s)
+		}
+	})
+}
+
+// EachIdle calls f with every session that no command is at work in.
+func (m *Manager) EachIdle(f func(id cluster.LogicalSessionID, s *Session)) {
+	t := &m.retries
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.mu.sessions {
+		select {
+		case <-s.busy:
+			f(id, s)
+			s.busy <- struct{}{}
+		default:
+		}
+	}
+}
+
+// findTransaction is the answer to a command that ends a transaction the operation is in none of.
+func (m *Manager) findTransaction(op *command.Op) error {
+	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
+}
+
+// abortSession aborts the open transaction that an operation names.
+func (m *Manager) abortSession(op *command.Op) error {
+	s, release, err := m.retries.take(op)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if s.Number == op.Req.TxnNumber {
+		m.abortTxn(s)
+	}
+	return nil
+}

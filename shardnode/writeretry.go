@@ -1,0 +1,140 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// startRetry takes the session of a command that is a retryable write.
+func (w *writeOp) startRetry() error {
+	r := &w.op.Req
+	if !r.HasTxnNumber || r.LSID == nil || !r.Autocommit.IsMissing() || w.session != nil {
+		return nil
+	}
+	if w.n.Repl == nil || w.n.Repl.Name == "" {
+		return mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
+	}
+	s, release, err := w.n.txns.CheckoutRetry(w.op)
+	if err != nil {
+		return err
+	}
+	w.session, w.endRetry = s, release
+	if err := w.awaitLeft(); err != nil {
+		w.leave()
+		return err
+	}
+	return nil
+}
+
+// stmtID is the id of a command's statement.
+func (w *writeOp) stmtID(i int) int32 { return w.op.Req.StatementID(i) }
+
+// Executed tells whether a statement was executed before; it is noted for the reply.
+func (w *writeOp) executed(i int) (txn.Run, bool) {
+	if w.session == nil {
+		return txn.Run{}, false
+	}
+	run, ok := w.session.Executed(w.stmtID(i))
+	if !ok && w.left != nil {
+		run, ok = w.left.Executed(w.stmtID(i))
+	}
+	if ok {
+		w.retried = append(w.retried, value.NewInt32(w.stmtID(i)))
+	}
+	return run, ok
+}
+
+// replay gives the result of a statement that was executed before.
+func (w *writeOp) replay(st *statement) (r result, ok bool) {
+	run, ok := w.executed(int(w.stmt))
+	if !ok {
+		return r, false
+	}
+	switch run.Op {
+	case 'i':
+		r.upserted = run.ID
+	case 'u':
+		r.matched, r.modified = 1, 1
+	case 'd':
+		r.deleted = 1
+	}
+	if st.onWrite == nil {
+		return r, true
+	}
+	if w.session.Image == nil {
+		w.session.Image = w.storedImage()
+	}
+	if w.session.Image != nil {
+		st.onWrite(w.session.Image, w.session.Image)
+	}
+	return r, true
+}
+
+// storedImage is the image that keepImage stored, nil for none.
+func (w *writeOp) storedImage() []byte {
+	doc, err := w.n.Docs.Get(txn.ImagesNS, value.NewDocument(w.session.LSID))
+	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != w.session.Number {
+		return nil
+	}
+	return value.Lookup(doc, "image").Doc()
+}
+
+// runOf is what a statement did that changed a document; one that changed nothing may run again.
+func (w *writeOp) runOf(r *result) txn.Run {
+	if w.session == nil {
+		return txn.Run{}
+	}
+	id := w.stmtID(int(w.stmt))
+	switch {
+	case !r.upserted.IsMissing():
+		return txn.Run{From: id, To: id, Op: 'i', ID: r.upserted.Clone()}
+	case r.deleted > 0:
+		return txn.Run{From: id, To: id, Op: 'd'}
+	}
+	return txn.Run{From: id, To: id, Op: 'u'}
+}
+
+// refuseMulti refuses statements on many documents in a retryable write: they cannot be told apart when retried.
+func (w *writeOp) refuseMulti(st *statement, text string) error {
+	if st.multi && w.session != nil {
+		return mongoerr.New(mongoerr.InvalidOptions, text)
+	}
+	return nil
+}
+
+// keepImage stores, in the unit of a findAndModify, the document that it answers, for when it is retried after a restart.
+func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte) error {
+	if w.session == nil || len(image) == 0 {
+		return nil
+	}
+	c := s.Catalog().Lookup(txn.ImagesNS)
+	if c == nil {
+		return nil // the node has only just begun: the table in memory serves
+	}
+	return statedoc.PutIn(s, u, c, txn.ImageRecord(s, w.session, w.session.Number, w.imageKind, image))
+}
+
+// appendRetried tells of the statements that had been executed before.
+func (w *writeOp) appendRetried(dst []byte) []byte {
+	if len(w.retried) == 0 {
+		return dst
+	}
+	return value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(w.retried...)))
+}
+
+// consecutive is how many documents from the first on have statement ids that follow each other: a unit of a retryable
+// write numbers its entries so.
+func (w *writeOp) consecutive(docs []pendingDoc) int {
+	if w.session == nil {
+		return len(docs)
+	}
+	for k := range docs {
+		if w.stmtID(docs[k].index) != w.stmtID(docs[0].index)+int32(k) {
+			return k
+		}
+	}
+	return len(docs)
+}
