@@ -253,15 +253,6 @@ func (c *codec) boolean(name string, required bool, p *bool) {
 	c.field(name, Bool, required, !*p, func() value.Value { return value.NewBool(*p) }, func(v value.Value) { *p = v.Bool() })
 }
 
-func (c *codec) int32(name string, required bool, p *int32) {
-	c.field(name, Int, required, *p == 0, func() value.Value { return value.NewInt32(*p) }, func(v value.Value) {
-		n, _ := v.AsInt64()
-		if *p = int32(n); int64(*p) != n {
-			c.fail(mongoerr.Newf(mongoerr.BadValue, "BSON field '%s.%s' value %d does not fit into an int", c.name, name, n))
-		}
-	})
-}
-
 func (c *codec) int64(name string, required bool, p *int64) {
 	c.field(name, Long, required, *p == 0, func() value.Value { return value.NewInt64(*p) }, func(v value.Value) { *p, _ = v.AsInt64() })
 }
@@ -286,11 +277,6 @@ func (c *codec) optionalUUID(name string, p **[16]byte) {
 	})
 }
 
-// any is a value of whatever type; Missing is not sent.
-func (c *codec) any(name string, p *value.Value) {
-	c.field(name, Any, optional, p.IsMissing(), func() value.Value { return *p }, func(v value.Value) { *p = v })
-}
-
 // values is an array of whatever; nil is not sent.
 func (c *codec) values(name string, required bool, p *[]value.Value) {
 	c.field(name, Array, required, *p == nil, func() value.Value { return value.NewArray(value.ArrayOf(*p...)) }, func(v value.Value) {
@@ -312,22 +298,6 @@ func (c *codec) docs(name string, required bool, p *[][]byte) {
 		*p = [][]byte{}
 		for _, d := range value.Values(v.Doc()) {
 			*p = append(*p, d.Doc())
-		}
-	})
-}
-
-// strings is an array of strings.
-func (c *codec) strings(name string, required bool, p *[]string) {
-	c.field(name, Strings, required, *p == nil, func() value.Value {
-		dst, m := value.Begin(nil)
-		for i, s := range *p {
-			dst = value.AppendIndex(dst, i, value.NewString(s))
-		}
-		return value.NewArray(value.End(dst, m))
-	}, func(v value.Value) {
-		*p = []string{}
-		for _, s := range value.Values(v.Doc()) {
-			*p = append(*p, s.Str())
 		}
 	})
 }

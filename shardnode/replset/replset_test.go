@@ -245,7 +245,7 @@ func TestRefusalsAreNews(t *testing.T) {
 	run := func(name string) (reply []byte, version int64) {
 		t.Helper()
 		m := &wire.Message{OpCode: wire.OpMsg, Body: value.Doc(value.F(name, value.NewInt32(1)), value.F("$db", value.NewString("admin")))}
-		reply = s.Run(nil, &command.Client{InProcess: true}, m, nil)
+		reply = s.Run(t.Context(), &command.Client{InProcess: true}, m, nil)
 		version, _ = value.Lookup(value.Lookup(reply, "topologyVersion").Doc(), "counter").AsInt64()
 		return reply, version
 	}
