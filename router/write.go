@@ -237,13 +237,13 @@ func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 			}
 			continue
 		}
-		run, docs := []int{first}, a.doc
+		run, docs := []int{first}, slices.Clip(a.doc) // whose first append copies it, for it lies in the client's message
 		for _, i := range b.pending[1:] {
 			next, err := b.aim(info, i)
 			if err != nil || b.isWide(next, i) || next.shards[0] != a.shards[0] {
 				break
 			}
-			run, docs = append(run, i), append(docs[:len(docs):len(docs)], next.doc...)
+			run, docs = append(run, i), append(docs, next.doc...)
 		}
 		b.pending = b.pending[len(run):]
 		if err := b.sendGroup(info, a.shards[0], run, docs); err != nil {
