@@ -98,7 +98,7 @@ func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 	}
 	for _, d := range colls {
 		e, err := cluster.ParseCollectionEntry(d)
-		if err != nil || e.NoBalance {
+		if err != nil || e.NoBalance || m.pauses.paused(e.NS, m.now()) {
 			continue
 		}
 		mv, err := m.nextMove(ctx, e.NS, s.jumbo)
@@ -128,8 +128,11 @@ func (m *Manager) makeMove(ctx context.Context, ns string, mv *move, s balancerS
 		NS: ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete, ForceJumbo: s.jumbo,
 		Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern},
 	})
-	if mongoerr.CodeOf(err) == mongoerr.ChunkTooBig {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.ChunkTooBig:
 		return nil
+	case mongoerr.Interrupted: // by what pauses migrations of this collection; those of others go on
+		return ctx.Err()
 	}
 	return err
 }

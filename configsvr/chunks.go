@@ -232,6 +232,9 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	if g.Version != 0 && c.Version.Combined() != g.Version {
 		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the chunk changed while it was migrated: its version is %s", c.Version)
 	}
+	if m.pauses.paused(g.NS, m.now()) {
+		return errPaused(g.NS)
+	}
 	if err := m.writeMove(ctx, info, e, c, g); err != nil {
 		return err
 	}
@@ -299,6 +302,9 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 // moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
 func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	ns, to, min, max := req.NS, req.To, req.Min, req.Max
+	if err := m.awaitUnpaused(ctx, ns); err != nil {
+		return err
+	}
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ type Manager struct {
 	chunks sync.Mutex // one change of config.chunks or config.tags at a time
 	ddl    nameLocks
 	blocks sections
+	pauses pauses
 
 	clusterID [12]byte
 	balancer  balancer

@@ -18,6 +18,12 @@ func row[M any, P interface {
 	return s
 }
 
+// onPrimary makes a row one of the primary's alone: what it changes lies in memory, and no write would fail elsewhere.
+func onPrimary(s command.Spec) command.Spec {
+	s.PrimaryOnly = true
+	return s
+}
+
 // Register adds the config server's commands to its service, beside those of its data node.
 func (m *Manager) Register(s *command.Service) { s.Table.Add(m.specs()...) }
 
@@ -28,6 +34,7 @@ func (m *Manager) specs() []command.Spec {
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
+		onPrimary(row(m.runPauseMigrations)), onPrimary(row(m.runResumeMigrations)),
 	}
 }
 

@@ -261,6 +261,9 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	cancel(ctx.Err())
 	select {
 	case a := <-done:
+		if mongoerr.CodeOf(a.err) == mongoerr.Interrupted || mongoerr.CodeOf(cluster.ReplyError(a.reply)) == mongoerr.Interrupted {
+			return nil, ctx.Err() // which tells what interrupted it
+		}
 		return a.reply, a.err
 	case <-time.After(configGrace):
 		return nil, ctx.Err()

@@ -7,6 +7,6 @@ func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }
 
 // LoadQuerySettings is what Run does first.
 func (r *Router) LoadQuerySettings(ctx context.Context) error {
-	_, err := r.loadQuerySettings(ctx)
+	_, err := r.loadClusterParams(ctx)
 	return err
 }

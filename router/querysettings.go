@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"sync/atomic"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -21,23 +20,13 @@ type querySettings struct {
 
 const querySettingsField = "querySettings"
 
-// loadQuerySettings reads the cluster parameter querySettings from the config server.
-func (r *Router) loadQuerySettings(ctx context.Context) (param []byte, err error) {
-	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewString(querySettingsField)), value.F("$db", value.NewString("admin"))))
-	if err == nil {
-		err = cluster.ReplyError(reply)
-	}
-	if err != nil {
-		return nil, err
-	}
-	it := value.Walk(value.Lookup(reply, "clusterParameters").Doc())
-	_, p, _ := it.Next()
+// load takes in the cluster parameter querySettings.
+func (q *querySettings) load(param []byte) {
 	m := map[string][]byte{}
-	for _, s := range value.Values(value.Lookup(p.Doc(), "settingsArray").Doc()) {
+	for _, s := range value.Values(value.Lookup(param, "settingsArray").Doc()) {
 		m[value.Lookup(s.Doc(), "queryShapeHash").Str()] = value.Lookup(s.Doc(), "settings").Doc()
 	}
-	r.settings.byShape.Store(&m)
-	return p.Doc(), nil
+	q.byShape.Store(&m)
 }
 
 // changeQuerySettings is setQuerySettings and removeQuerySettings: the config server carries them out. This router knows of it
@@ -47,7 +36,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	param, err := r.loadQuerySettings(op)
+	params, err := r.loadClusterParams(op)
 	if err != nil {
 		return dst, err
 	}
@@ -55,7 +44,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	body := msg.Doc(&msg.SetClusterParameter{Param: param})
+	body := msg.Doc(&msg.SetClusterParameter{Param: params[querySettingsField]})
 	return dst, firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
 }
 

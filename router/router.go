@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -36,6 +37,7 @@ type Router struct {
 	targets targetStats
 
 	settings querySettings
+	pauses   atomic.Bool // pauseMigrationsDuringMultiUpdates
 }
 
 // New makes a router over a config server and registers its commands with the service.
@@ -114,7 +116,7 @@ func (r *Router) Run(ctx context.Context) {
 		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
 		_ = r.Registry.Reload(ctx)
-		_, _ = r.loadQuerySettings(ctx)
+		_, _ = r.loadClusterParams(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
 		if r.Sessions != nil {
 			for _, t := range r.txns.forget(time.Now().Add(-r.Sessions.Timeout()), func(cluster.LogicalSessionID) bool { return false }) {

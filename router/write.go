@@ -66,14 +66,14 @@ func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, e
 			}
 			b.pending = b.pending[:0]
 			b.absorb(op, dst[from-4:], b.all(), "")
-			dst, err = b.run(ns, dst[:from])
+			dst, err = b.runPaused(ns, dst[:from])
 			return err
 		}
 		b, err := newWriteBatch(r, op, list)
 		if err != nil {
 			return err
 		}
-		dst, err = b.run(ns, dst[:from])
+		dst, err = b.runPaused(ns, dst[:from])
 		return err
 	})
 	return dst, err

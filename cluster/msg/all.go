@@ -8,7 +8,7 @@ func All() []Message {
 		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
-		new(HoldsCriticalSection), new(HoldsCriticalSectionReply),
+		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(PauseMigrations), new(ResumeMigrations),
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(ParticipantBlock),
 		new(FlushRoutingTable), new(FlushDatabase), new(SetClusterParameter), new(ShardMoveRange), new(WriteTogether),
 	}

@@ -1,6 +1,8 @@
 package msg
 
 import (
+	"time"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 )
@@ -250,6 +252,31 @@ type HoldsCriticalSection struct{ ID [16]byte }
 func (m *HoldsCriticalSection) fields(c *codec) {
 	c.command("_configsvrHoldsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
 		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
+}
+
+// PauseLease is how long migrations stay paused by a PauseMigrations that is not repeated.
+const PauseLease = 10 * time.Second
+
+// PauseMigrations has no migration of a collection commit until the lease ID ends. Sent again, it renews the lease.
+type PauseMigrations struct {
+	NS string
+	ID [16]byte
+}
+
+func (m *PauseMigrations) fields(c *codec) {
+	c.on("_configsvrPauseMigrations", &m.NS)
+	c.uuid("id", &m.ID)
+}
+
+// ResumeMigrations ends a lease of PauseMigrations.
+type ResumeMigrations struct {
+	NS string
+	ID [16]byte
+}
+
+func (m *ResumeMigrations) fields(c *codec) {
+	c.on("_configsvrResumeMigrations", &m.NS)
+	c.uuid("id", &m.ID)
 }
 
 // CreateDatabaseReply tells where a database is.

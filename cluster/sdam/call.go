@@ -202,6 +202,7 @@ var idempotent = words(`
 	_configsvrShardCollection _configsvrDropCollection _configsvrDropDatabase _configsvrAddShard _configsvrAddShardToZone
 	_configsvrRemoveShardFromZone _configsvrUpdateZoneKeyRange _configsvrBalancerStart _configsvrBalancerStop
 	_configsvrBalancerCollectionStatus _configsvrClearJumboFlag
+	_configsvrPauseMigrations _configsvrResumeMigrations
 	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant`)
 
 // decisions end a transaction, once for all: whoever is asked again says what became of it.

@@ -1,0 +1,61 @@
+package router
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// The cluster parameters that a router itself acts on: it reads them with its beat, and hears of them at once where they are set
+// or asked for through it.
+
+// loadClusterParams reads them from the config server, by their names.
+func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, error) {
+	names := value.ArrayOf(value.NewString(querySettingsField), value.NewString(pauseParam))
+	reply, err := r.askConfig(ctx, value.Doc(value.F("getClusterParameter", value.NewArray(names)), value.F("$db", value.NewString("admin"))))
+	if err == nil {
+		err = cluster.ReplyError(reply)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.takeClusterParams(reply), nil
+}
+
+// takeClusterParams takes in what a reply to getClusterParameter tells.
+func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
+	params := make(map[string][]byte)
+	for _, p := range value.Values(value.Lookup(reply, "clusterParameters").Doc()) {
+		name, doc := value.Lookup(p.Doc(), "_id").Str(), bytes.Clone(p.Doc())
+		params[name] = doc
+		switch name {
+		case querySettingsField:
+			r.settings.load(doc)
+		case pauseParam:
+			r.pauses.Store(value.Lookup(doc, "enabled").Truthy())
+		}
+	}
+	return params
+}
+
+// getClusterParameter is the command.
+func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	from := len(dst)
+	dst, err := r.toConfig(op, dst)
+	if err == nil {
+		r.takeClusterParams(dst[from-4:])
+	}
+	return dst, err
+}
+
+// setClusterParameter is the command.
+func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+	dst, err := r.everywhere(op, dst)
+	if err == nil {
+		_, err = r.loadClusterParams(op)
+	}
+	return dst, err
+}

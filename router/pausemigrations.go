@@ -1,0 +1,86 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// Updates and deletes of many documents meet each document once whatever moves meanwhile (see writeparts.go). Where the cluster
+// parameter pauseMigrationsDuringMultiUpdates is set, nothing moves: the config server refuses to commit a migration of the
+// collection until the command is done, and begins none.
+
+const pauseParam = "pauseMigrationsDuringMultiUpdates"
+
+// runPaused runs a batch while migrations of its collection are paused, where the parameter asks for that and a statement
+// means many documents. A transaction needs no pause: it sees one placement, or begins anew.
+func (b *writeBatch) runPaused(ns string, dst []byte) ([]byte, error) {
+	if !b.r.pauses.Load() || !b.manyDocuments() || transactionOf(b.op) != nil {
+		return b.run(ns, dst)
+	}
+	resume, err := b.r.pauseMigrations(b.op, ns)
+	if err != nil {
+		return dst, err
+	}
+	defer resume()
+	return b.run(ns, dst)
+}
+
+// manyDocuments tells whether a statement of the batch may write more than one document.
+func (b *writeBatch) manyDocuments() bool {
+	for _, st := range b.items {
+		switch b.list {
+		case "updates":
+			if value.Lookup(st, "multi").Truthy() {
+				return true
+			}
+		case "deletes":
+			if n, ok := value.Lookup(st, "limit").AsInt64(); ok && n == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pauseMigrations pauses migrations of a collection until resume is called. It renews the config server's lease meanwhile, which
+// lapses by itself where this router cannot say any more that it is done.
+func (r *Router) pauseMigrations(op *command.Op, ns string) (resume func(), err error) {
+	id := cluster.NewUUID()
+	pause := func(ctx context.Context) error {
+		reply, err := r.askConfig(ctx, msg.Doc(&msg.PauseMigrations{NS: ns, ID: id}))
+		if err == nil {
+			err = cluster.ReplyError(reply)
+		}
+		return err
+	}
+	if err := pause(op); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(op))
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		every := time.NewTicker(msg.PauseLease / 3)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				_ = pause(ctx) // what it misses the next one makes good; the writes are exact without it
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		renewing.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(op), msg.PauseLease)
+		defer cancel()
+		_, _ = r.askConfig(ctx, msg.Doc(&msg.ResumeMigrations{NS: ns, ID: id})) // or the lease lapses
+	}, nil
+}
