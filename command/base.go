@@ -213,7 +213,7 @@ func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autoc
 // atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's time: no read
 // at that time will be answered, and what the session has read is to be read anew at another.
 func (op *Op) atSnapshot(err error) bool {
-	return op.Req.ReadConcern != nil && value.Lookup(op.Req.ReadConcern, "level").Str() == "snapshot" && mongoerr.In(err, mongoerr.CategorySnapshot)
+	return op.Req.ReadConcern.Is("snapshot") && mongoerr.In(err, mongoerr.CategorySnapshot)
 }
 
 // after adds the error labels that the drivers' specifications ask of a server, and reports the operation.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"math"
 	"time"
 
@@ -8,6 +9,22 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
+
+// concerns is where a request keeps those that it came with.
+type concerns struct {
+	read  ReadConcern
+	write WriteConcern
+}
+
+// AskedConcern is the write concern that the command waits for: its own, or the default one.
+func (r *Request) AskedConcern() WriteConcern {
+	if r.WriteConcern == nil {
+		return defaultConcern
+	}
+	return *r.WriteConcern
+}
+
+var defaultConcern = WriteConcern{Majority: true}
 
 // WriteConcern is a parsed write concern. W is a number of members or, with Majority, "majority"; Tag names a custom mode.
 type WriteConcern struct {
@@ -19,11 +36,13 @@ type WriteConcern struct {
 	JSet     bool
 	Timeout  time.Duration
 	Given    bool
+	Doc      []byte // as it was sent
 }
 
 // ParseWriteConcern reads a writeConcern document; nil is the default, majority.
 func ParseWriteConcern(doc []byte) (WriteConcern, error) {
-	wc := WriteConcern{Majority: true}
+	wc := defaultConcern
+	wc.Doc = doc
 	if doc == nil {
 		return wc, nil
 	}
@@ -167,12 +186,35 @@ type ReadConcern struct {
 	Level            string
 	AfterClusterTime uint64
 	AtClusterTime    uint64
-	Given            bool
+	Given            bool   // a level was sent
+	ByDefault        bool   // it is the cluster's default, not the client's
+	Doc              []byte // as it was sent
+}
+
+// Is tells whether a request asks for a level; one without a read concern asks for none.
+func (rc *ReadConcern) Is(level string) bool { return rc != nil && rc.Level == level }
+
+// AsSent is the document that a read concern was parsed from, nil for none.
+func (rc *ReadConcern) AsSent() []byte {
+	if rc == nil {
+		return nil
+	}
+	return rc.Doc
+}
+
+// Clone copies what a read concern borrows from its request.
+func (rc *ReadConcern) Clone() *ReadConcern {
+	if rc == nil {
+		return nil
+	}
+	c := *rc
+	c.Doc = bytes.Clone(rc.Doc)
+	return &c
 }
 
 // ParseReadConcern reads a readConcern document; nil is the default, local.
 func ParseReadConcern(doc []byte) (ReadConcern, error) {
-	var rc ReadConcern
+	rc := ReadConcern{Doc: doc}
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
 		if !ok {
@@ -265,41 +307,56 @@ func roundInt64(v value.Value) int64 {
 // snapshotReads are the commands that may read from a snapshot outside a transaction.
 var snapshotReads = map[string]bool{"find": true, "aggregate": true, "distinct": true}
 
-// checkConcerns refuses concerns on commands that cannot honour them.
-func checkConcerns(req *Request) error {
+// malformed are the errors of parsing a request's concerns.
+type malformed struct{ read, write error }
+
+// parseConcerns parses the concerns that the request came with, before anyone else reads the request. Its errors are for
+// checkConcerns: what else is wrong with a request is said first.
+func (r *Request) parseConcerns() (bad malformed) {
+	if c := &r.concerns; r.ReadConcern == &c.read { // and not one of the command that this one stands in
+		c.read, bad.read = ParseReadConcern(c.read.Doc)
+	}
+	if c := &r.concerns; r.WriteConcern != nil {
+		c.write, bad.write = ParseWriteConcern(c.write.Doc)
+	}
+	return bad
+}
+
+// checkConcerns refuses malformed concerns, and those on commands that cannot honour them.
+func checkConcerns(req *Request, bad malformed) error {
+	if bad.read != nil {
+		return bad.read
+	}
 	if req.ReadConcern != nil {
-		rc, err := ParseReadConcern(req.ReadConcern)
-		if err != nil {
+		if err := checkReadConcern(req, req.ReadConcern); err != nil {
 			return err
-		}
-		if rc.Level == "snapshot" && req.Spec.Name == "getMore" {
-			return nil // drivers send it with all of a snapshot session's commands; the cursor has its snapshot
-		}
-		if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
-			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level).
-				Prefix("")
-		}
-		if !req.Autocommit.IsMissing() {
-			return checkTxnReadConcern(rc)
-		}
-		if rc.Level == "snapshot" && !snapshotReads[req.Spec.Name] && !req.Spec.Internal {
-			return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support { readConcern: { level: \"snapshot\", provenance: \"clientSupplied\" } }"+
-				" :: caused by :: read concern snapshot not supported", req.Spec.Name)
 		}
 	}
-	if req.WriteConcern != nil {
-		if !req.Spec.WriteConcern {
-			return mongoerr.New(mongoerr.InvalidOptions, "Command "+req.Spec.Name+" does not support writeConcern")
-		}
-		if _, err := ParseWriteConcern(req.WriteConcern); err != nil {
-			return err
-		}
+	if req.WriteConcern != nil && !req.Spec.WriteConcern {
+		return mongoerr.New(mongoerr.InvalidOptions, "Command "+req.Spec.Name+" does not support writeConcern")
+	}
+	return bad.write
+}
+
+func checkReadConcern(req *Request, rc *ReadConcern) error {
+	if rc.Level == "snapshot" && req.Spec.Name == "getMore" {
+		return nil // drivers send it with all of a snapshot session's commands; the cursor has its snapshot
+	}
+	if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
+		return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level)
+	}
+	if !req.Autocommit.IsMissing() {
+		return checkTxnReadConcern(rc)
+	}
+	if rc.Level == "snapshot" && !snapshotReads[req.Spec.Name] && !req.Spec.Internal {
+		return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support { readConcern: { level: \"snapshot\", provenance: \"clientSupplied\" } }"+
+			" :: caused by :: read concern snapshot not supported", req.Spec.Name)
 	}
 	return nil
 }
 
 // checkTxnReadConcern refuses the levels that a multi-document transaction cannot read at.
-func checkTxnReadConcern(rc ReadConcern) error {
+func checkTxnReadConcern(rc *ReadConcern) error {
 	switch rc.Level {
 	case "", "local", "majority", "snapshot":
 		return nil

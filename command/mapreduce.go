@@ -35,7 +35,7 @@ func runMapReduce(op *Op, dst []byte) ([]byte, error) {
 		}
 	}
 	if op.Req.WriteConcern != nil && !mr.Inline {
-		extra = value.Append(extra, "writeConcern", value.NewDocument(op.Req.WriteConcern))
+		extra = value.Append(extra, "writeConcern", value.NewDocument(op.Req.WriteConcern.Doc))
 	}
 	in, err := op.Nested(mr.Aggregate(op.DB(), extra))
 	if err != nil {

@@ -32,7 +32,7 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	if in.Req.MaxTimeMS > 0 {
 		in.SetDeadline(in.Start.Add(time.Duration(in.Req.MaxTimeMS) * time.Millisecond))
 	}
-	return in, checkConcerns(&in.Req)
+	return in, checkConcerns(&in.Req, in.Req.parseConcerns())
 }
 
 // Close lets go of what a nested operation holds.

@@ -384,10 +384,7 @@ func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
 	if op.wcError = e; e == nil || e.Details != nil || op.Service != nil && op.Service.Role == Router {
 		return
 	}
-	wc, err := ParseWriteConcern(op.Req.WriteConcern)
-	if err != nil {
-		return
-	}
+	wc := op.Req.AskedConcern()
 	info := []value.Field{value.F("writeConcern", value.NewDocument(wc.doc()))}
 	if e.Code == mongoerr.WriteConcernTimeout {
 		info = append([]value.Field{value.F("wtimeout", value.NewBool(true))}, info...)

@@ -229,8 +229,8 @@ func (op *Op) queryKey(kind string) []byte {
 		dst = value.Append(dst, name, value.Lookup(r.Body, name))
 	}
 	dst = value.Append(dst, "readPreference", value.Lookup(r.Body, "$readPreference"))
-	if r.ReadConcern != nil && !r.ReadByDefault {
-		dst = appendReadConcernKey(dst, r.ReadConcern)
+	if r.ReadConcern != nil && !r.ReadConcern.ByDefault {
+		dst = appendReadConcernKey(dst, r.ReadConcern.Doc)
 	}
 	if h := value.Lookup(r.Body, "hint"); r.Spec.Name != "aggregate" && !h.IsNullish() {
 		dst = shape.AppendHint(dst, h)

@@ -101,7 +101,7 @@ func TestQueryKeys(t *testing.T) {
 	}
 	for _, ts := range []string{"1", "2"} {
 		op := queryOp(t, s, `{"find":"c","comment":"`+ts+`","maxTimeMS":`+ts+`,"hint":{"a":1},"batchSize":`+ts+`}`)
-		op.Req.ReadConcern = valuetest.Doc(t, `{"level":"local","afterClusterTime":{"$timestamp":{"t":`+ts+`,"i":1}}}`)
+		op.Req.ReadConcern = &ReadConcern{Doc: valuetest.Doc(t, `{"level":"local","afterClusterTime":{"$timestamp":{"t":`+ts+`,"i":1}}}`)}
 		s.beginQuery(op)
 		op.endQuery(nil)
 	}

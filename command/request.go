@@ -29,9 +29,9 @@ type Request struct {
 	HasTxnNumber   bool
 	Autocommit     value.Value
 	StartTxn       bool
-	ReadConcern    []byte
-	ReadByDefault  bool // the read concern is the cluster's default, not the client's
-	WriteConcern   []byte
+	ReadConcern    *ReadConcern  // nil where none was sent
+	WriteConcern   *WriteConcern // nil where none was sent: see AskedConcern
+	concerns       concerns
 	MaxTimeMS      int64
 	Comment        value.Value
 	Help           bool // only what the command does is asked for
@@ -363,9 +363,15 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "startTransaction":
 		r.StartTxn, err = v.Truthy(), typed(TBool)
 	case "readConcern":
-		r.ReadConcern, err = v.Doc(), typed(TObject)
+		if err = typed(TObject); v.T == value.Document {
+			r.concerns.read = ReadConcern{Doc: v.Doc()}
+			r.ReadConcern = &r.concerns.read
+		}
 	case "writeConcern":
-		r.WriteConcern, err = v.Doc(), typed(TObject)
+		if err = typed(TObject); v.T == value.Document {
+			r.concerns.write = WriteConcern{Doc: v.Doc()}
+			r.WriteConcern = &r.concerns.write
+		}
 	case "maxTimeMS", "maxTimeMSOpOnly":
 		return true, r.setMaxTime(string(key), v)
 	case "comment":

@@ -317,6 +317,7 @@ func (s *Service) prepare(op *Op) error {
 			return err
 		}
 	}
+	malformed := req.parseConcerns()
 	s.ops.add(op) // from here on others read the request; before the test for shutdown, which kills what is in the table
 	if s.stopping.Load() && !req.Spec.NoAuth {
 		return mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")
@@ -344,7 +345,7 @@ func (s *Service) prepare(op *Op) error {
 	if req.ConfigTime != 0 && s.Clock != nil && op.Client.Internal {
 		s.Clock.GossipInPlain(req.ConfigTime, req.TopologyTime)
 	}
-	if err := checkConcerns(req); err != nil {
+	if err := checkConcerns(req, malformed); err != nil {
 		return err
 	}
 	if s.Hooks.Before != nil {

@@ -57,7 +57,7 @@ func (a *Access) changing(run Handler) Handler {
 func (a *Access) write(op *Op, fields ...value.Field) error {
 	wc := value.Doc(value.F("w", value.NewString("majority")), value.F("wtimeout", value.NewInt32(30000)))
 	if op.Req.WriteConcern != nil {
-		wc = op.Req.WriteConcern
+		wc = op.Req.WriteConcern.Doc
 	}
 	fields = append(fields, value.F("writeConcern", value.NewDocument(wc)), value.F("$db", value.NewString("admin")))
 	_, err := cluster.RunWrite(op, a.Users, value.Doc(fields...))

@@ -282,7 +282,7 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 		WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
 	}
 	if m.Transfer.Throttle = op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); m.Transfer.Throttle {
-		m.Transfer.Concern = op.Req.WriteConcern
+		m.Transfer.Concern = op.Req.AskedConcern().Doc
 	}
 	reply, err := r.onConfig(op, m)
 	r.Catalog.InvalidateCollection(ns)

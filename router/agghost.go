@@ -98,10 +98,10 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 // concern is the read concern of the command, for what its pipeline reads elsewhere; the participants of a transaction
 // begin with theirs.
 func concern(op *command.Op) []byte {
-	if op.Req.ReadConcern == nil || transactionOf(op) != nil {
+	if transactionOf(op) != nil {
 		return nil
 	}
-	return value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern))
+	return readConcern(op)
 }
 
 // RunHead implements agg.HeadRunner.

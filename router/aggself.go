@@ -26,9 +26,9 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		if _, err := agg.Parse(pipeline, o); err != nil {
 			return nil, false, err
 		}
-		if level := value.Lookup(op.Req.ReadConcern, "level"); level.T == value.String && level.Str() != "local" {
+		if rc := op.Req.ReadConcern; rc != nil && rc.Given && rc.Level != "local" {
 			return nil, false, mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
-				"Current readConcern: %s", name, level.Str())
+				"Current readConcern: %s", name, rc.Level)
 		}
 	}
 	switch string(name) {

@@ -179,15 +179,15 @@ func (r *Router) dropTemps(ctx context.Context) {
 // timedConcern is the write concern of a command's steps where the client says how long to wait for it; over says that it has
 // waited.
 func timedConcern(op *command.Op, over bool) []byte {
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
-	if err != nil || wc.Timeout == 0 {
+	wc := op.Req.AskedConcern()
+	if wc.Timeout == 0 {
 		return nil
 	}
 	if !over {
 		return writeConcern(op)
 	}
 	f := []value.Field{value.F("wtimeout", value.NewInt32(1))}
-	for k, v := range value.Elements(op.Req.WriteConcern) {
+	for k, v := range value.Elements(wc.Doc) {
 		if k != "wtimeout" {
 			f = append(f, value.F(k, v))
 		}

@@ -244,7 +244,7 @@ func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, erro
 		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(value.NewInt32(int32(i)))))
 	}
 	if req.WriteConcern != nil {
-		c = value.Append(c, "writeConcern", value.NewDocument(req.WriteConcern))
+		c = value.Append(c, "writeConcern", value.NewDocument(req.WriteConcern.Doc))
 	}
 	c = value.End(value.Append(c, "$db", value.NewString(db)), mark)
 	m := wire.Message{OpCode: wire.OpMsg, Body: c}

@@ -82,9 +82,9 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 	if err != nil {
 		return dst, err
 	}
-	if level := value.Lookup(op.Req.ReadConcern, "level"); level.T == value.String && level.Str() != "majority" && !op.Req.ReadByDefault {
+	if rc := op.Req.ReadConcern; rc != nil && rc.Given && rc.Level != "majority" && !rc.ByDefault {
 		return dst, mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage $changeStream cannot run with a readConcern other than 'majority', or in a multi-document transaction. "+
-			"Current readConcern: %s", level.Str())
+			"Current readConcern: %s", rc.Level)
 	}
 	spec, err := collationFor(op.Req.Doc("collation"), &cluster.CollectionInfo{})
 	if err != nil {

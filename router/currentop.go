@@ -92,7 +92,10 @@ func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 
 // describe is what $currentOp tells of a transaction; its caller holds the session.
 func (t *transaction) describe(now time.Time) []byte {
-	read := value.Lookup(t.readConcern, "atClusterTime")
+	var read value.Value
+	if t.readConcern != nil && t.readConcern.AtClusterTime != 0 {
+		read = value.NewTimestampU64(t.readConcern.AtClusterTime)
+	}
 	f := command.TxnView{Number: t.number, ReadConcern: t.asked, Started: t.started, Active: t.active}.Fields(now, value.F("globalReadTimestamp", read))
 	if read.IsMissing() {
 		f = slices.DeleteFunc(f, func(f value.Field) bool { return f.Key == "globalReadTimestamp" })

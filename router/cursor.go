@@ -35,7 +35,7 @@ type routerCursor struct {
 	}
 	noTimeout bool
 	origin    []byte // the command that opened it
-	concern   []byte // its read concern
+	concern   *command.ReadConcern
 	created   time.Time
 	returned  atomic.Int64 // documents
 	batches   atomic.Int64
@@ -200,7 +200,7 @@ func (t *cursorTable) metrics() value.Field {
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
 	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
-		concern: append([]byte(nil), op.Req.ReadConcern...), query: op.HoldQuery()}
+		concern: op.Req.ReadConcern.Clone(), query: op.HoldQuery()}
 }
 
 // adopt registers the cursor of a relayed reply (elements that begin at from) and writes the router's id over the

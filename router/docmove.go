@@ -211,7 +211,7 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 	}
 	var concern []value.Field
 	if op.Req.WriteConcern != nil {
-		concern = append(concern, value.F("writeConcern", value.NewDocument(op.Req.WriteConcern)))
+		concern = append(concern, value.F("writeConcern", value.NewDocument(op.Req.WriteConcern.Doc)))
 	}
 	for try := 0; ; try++ {
 		done, err := run(end("commitTransaction"), concern...)

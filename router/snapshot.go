@@ -11,13 +11,6 @@ import (
 // router knows, which is behind nothing the client has seen. Where the shards cannot answer at that time, because a
 // transaction was being committed or a range was moving then, it is a later one; a time that the client named is final.
 func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([]byte, error)) ([]byte, error) {
-	rc := command.ReadConcern{}
-	if op.Req.ReadConcern != nil {
-		var err error
-		if rc, err = command.ParseReadConcern(op.Req.ReadConcern); err != nil {
-			return dst, err
-		}
-	}
 	from := len(dst)
 	if transactionOf(op) != nil {
 		err := r.atFirst(op, func() (err error) {
@@ -26,13 +19,13 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 		})
 		return dst, err
 	}
-	if rc.Level != "snapshot" || rc.AtClusterTime != 0 {
+	if !op.Req.ReadConcern.Is("snapshot") || op.Req.ReadConcern.AtClusterTime != 0 {
 		return read(dst)
 	}
+	after := op.Req.ReadConcern.AfterClusterTime
 	for try := 0; ; try++ {
-		at := max(r.Clock.ClusterTime(), rc.AfterClusterTime)
-		op.Req.ReadConcern = value.Doc(value.F("level", value.NewString(rc.Level)), value.F("atClusterTime", value.NewTimestampU64(at)))
-		op.Req.Body = rebuild(op.Req.Body, map[string]bool{"readConcern": true}, value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern)))
+		op.Req.ReadConcern = snapshotConcern(max(r.Clock.ClusterTime(), after))
+		op.Req.Body = rebuild(op.Req.Body, map[string]bool{"readConcern": true}, readConcern(op))
 		out, err := read(dst[:from])
 		if !mongoerr.In(err, mongoerr.CategorySnapshot) || try >= maxSnapshotTries || cluster.Backoff(op, try/2) != nil {
 			return out, err
@@ -51,7 +44,21 @@ func readsAt(op *command.Op) uint64 {
 	if rc == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read {
 		return 0
 	}
-	return value.Lookup(rc, "atClusterTime").TimestampU64()
+	return rc.AtClusterTime
+}
+
+// snapshotConcern reads at a time.
+func snapshotConcern(at uint64) *command.ReadConcern {
+	return &command.ReadConcern{Level: "snapshot", Given: true, AtClusterTime: at,
+		Doc: value.Doc(value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))}
+}
+
+// readConcern is the request's own as an element; nothing where it has none.
+func readConcern(op *command.Op) []byte {
+	if op.Req.ReadConcern == nil {
+		return nil
+	}
+	return value.Append(nil, "readConcern", value.NewDocument(op.Req.ReadConcern.Doc))
 }
 
 // maxSnapshotTries bounds how often a snapshot is read at a later time.
@@ -62,12 +69,12 @@ func appendSnapshotTime(dst []byte, op *command.Op) []byte {
 	if op.Req.ReadConcern == nil {
 		return dst
 	}
-	return value.Append(dst, "atClusterTime", value.Lookup(op.Req.ReadConcern, "atClusterTime"))
+	return value.Append(dst, "atClusterTime", value.Lookup(op.Req.ReadConcern.Doc, "atClusterTime"))
 }
 
 // checkWriting refuses a pipeline that writes under a read concern that such a one cannot keep.
 func (a *aggCommand) checkWriting(op *command.Op) error {
-	if len(a.writes) == 0 || op.Req.ReadConcern == nil || value.Lookup(op.Req.ReadConcern, "level").Str() != "linearizable" {
+	if len(a.writes) == 0 || !op.Req.ReadConcern.Is("linearizable") {
 		return nil
 	}
 	return mongoerr.New(mongoerr.InvalidOptions, "Command aggregate does not support { readConcern: { level: \"linearizable\", provenance: \"clientSupplied\" } }"+

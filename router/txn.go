@@ -34,10 +34,10 @@ type txnSession struct {
 type transaction struct {
 	number      int64
 	lsid        []byte
-	readConcern []byte // what participants begin with; nil for the default
-	asked       []byte // the client's own
-	chosen      bool   // the time of its snapshot is this router's choice
-	after       uint64 // that time is not before this one
+	readConcern *command.ReadConcern // what participants begin with; nil for the default
+	asked       []byte               // the client's own
+	chosen      bool                 // the time of its snapshot is this router's choice
+	after       uint64               // that time is not before this one
 	by          command.Caller
 	started     time.Time
 	active      time.Duration // spent in its commands
@@ -207,12 +207,9 @@ func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 	if op.Req.ReadConcern == nil {
 		return nil
 	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	if err != nil {
-		return err
-	}
-	t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
-	t.asked = t.readConcern
+	rc := op.Req.ReadConcern
+	t.readConcern = rc.Clone()
+	t.asked = t.readConcern.Doc
 	if rc.Level == "snapshot" && rc.AtClusterTime == 0 {
 		t.chosen, t.after = true, rc.AfterClusterTime
 		t.chooseTime(r)
@@ -223,8 +220,7 @@ func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 
 // chooseTime takes the newest time that the router knows for the snapshot.
 func (t *transaction) chooseTime(r *Router) {
-	at := max(r.Clock.ClusterTime(), t.after)
-	t.readConcern = value.Doc(value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))
+	t.readConcern = snapshotConcern(max(r.Clock.ClusterTime(), t.after))
 }
 
 // atFirst runs a command. The first one of a transaction begins anew at a later time where shards cannot answer at the one
@@ -280,7 +276,7 @@ func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
 	if starts {
 		more = value.Append(more, "startTransaction", value.NewBool(true))
 		if t.readConcern != nil {
-			more = value.Append(more, "readConcern", value.NewDocument(t.readConcern))
+			more = value.Append(more, "readConcern", value.NewDocument(t.readConcern.Doc))
 		}
 		if coordinator {
 			more = value.Append(more, "coordinator", value.NewBool(true))

@@ -141,7 +141,7 @@ func writeConcern(op *command.Op) []byte {
 	if op.Req.WriteConcern == nil {
 		return nil
 	}
-	return value.Append(nil, "writeConcern", value.NewDocument(op.Req.WriteConcern))
+	return value.Append(nil, "writeConcern", value.NewDocument(op.Req.WriteConcern.Doc))
 }
 
 // coordinate lets a shard lead a two-phase commit over all participants; nil asks it what became of one.

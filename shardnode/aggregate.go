@@ -199,7 +199,10 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 	if op.Req.ReadConcern == nil && !op.Req.API.Strict || pipeline.T != value.Array {
 		return nil
 	}
-	level := value.Lookup(op.Req.ReadConcern, "level")
+	level := ""
+	if rc := op.Req.ReadConcern; rc != nil {
+		level = rc.Level
+	}
 	for i, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())
 		k, arg, _ := it.Next()
@@ -207,16 +210,16 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		if op.Req.API.Strict && (unstableStages[name] || name == "$collStats" && unstableCollStats(arg)) {
 			return mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 		}
-		if level.T != value.String || level.Str() == "local" {
+		if level == "" || level == "local" {
 			continue
 		}
-		if i == 0 && localStages[name] && op.Req.ReadByDefault {
+		if i == 0 && localStages[name] && op.Req.ReadConcern.ByDefault {
 			op.Req.ReadConcern = nil // the default is for what can be read with it
 			return nil
 		}
-		if i == 0 && localStages[name] || level.Str() == "linearizable" && (name == "$out" || name == "$merge") {
+		if i == 0 && localStages[name] || level == "linearizable" && (name == "$out" || name == "$merge") {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage %s cannot run with a readConcern other than 'local', or in a multi-document transaction. "+
-				"Current readConcern: %s", name, level.Str())
+				"Current readConcern: %s", name, level)
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func (p *primaryWrites) send(ctx context.Context, name, coll, list string, more 
 
 // run has the primary run a command under the aggregate's write concern.
 func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) ([]byte, error) {
-	if wc := p.w.op.Req.WriteConcern; wc != nil {
+	if wc := p.w.op.Req.AskedConcern().Doc; wc != nil {
 		cmd = append(cmd, value.F("writeConcern", value.NewDocument(wc)))
 	}
 	reply, err := p.w.n.Repl.AskPrimary(ctx, value.Doc(append(cmd, value.F("$db", value.NewString(db)))...))

@@ -124,7 +124,7 @@ func (n *Node) applyOne(w *writeOp, o *txn.LoggedOp) error {
 	}
 	fields := append(elementsOf(o.O), value.F("$db", value.NewString(catalog.DBOf(o.NS))))
 	if w.wc.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
-		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.WriteConcern)))
+		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.AskedConcern().Doc)))
 	}
 	reply := n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
 	if !value.Lookup(reply, "ok").Truthy() {

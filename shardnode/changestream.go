@@ -59,9 +59,9 @@ func (a *aggregation) prepareStream() (*agg.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	if level := value.Lookup(a.op.Req.ReadConcern, "level"); level.T == value.String && level.Str() != "majority" && !a.op.Req.ReadByDefault {
+	if rc := a.op.Req.ReadConcern; rc != nil && rc.Given && rc.Level != "majority" && !rc.ByDefault {
 		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "Aggregation stage $changeStream cannot run with a readConcern other than 'majority', or in a multi-document transaction. "+
-			"Current readConcern: %s", level.Str())
+			"Current readConcern: %s", rc.Level)
 	}
 	return rest, nil
 }

@@ -69,7 +69,7 @@ func (n *Node) idleSessions(now time.Time) (out [][]byte) {
 		if t == nil || t.State != txn.Open && t.State != txn.Prepared {
 			return
 		}
-		view := command.TxnView{Number: t.Number, ReadConcern: t.ReadConcern(), Started: t.Started, Active: t.Active}.Fields(now,
+		view := command.TxnView{Number: t.Number, ReadConcern: t.ReadConcern().AsSent(), Started: t.Started, Active: t.Active}.Fields(now,
 			value.F("readTimestamp", t.Base.Timestamp().Value()))
 		view = append(view, value.F("expiryTime", value.NewString(command.WallClock(t.Started.Add(limit)))))
 		if t.State == txn.Prepared {

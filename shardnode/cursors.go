@@ -448,11 +448,7 @@ func readsMoment(op *command.Op) bool {
 	if txn.Of(op) != nil {
 		return true
 	}
-	if op.Req.ReadConcern == nil {
-		return false
-	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	return err != nil || rc.Level == "snapshot"
+	return op.Req.ReadConcern.Is("snapshot")
 }
 
 // accepts checks that a getMore may continue the cursor: it has to come in the cursor's session, and a time limit is for

@@ -21,11 +21,8 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	if op.Req.ReadConcern == nil {
 		return n.Engine.Snapshot(), nil
 	}
-	rc, err := command.ParseReadConcern(op.Req.ReadConcern)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.checkReplicated(&rc); err != nil {
+	rc := op.Req.ReadConcern
+	if err := n.checkReplicated(rc); err != nil {
 		if stage := checkStages(op, op.Arg("pipeline")); stage != nil {
 			err = stage // what a stage refuses it refuses on every kind of server
 		}
@@ -47,6 +44,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 		after = n.Engine.Visible()
 	}
 	if after != 0 {
+		var err error
 		if after, err = n.txns.AwaitPromised(op, after, n.soleCollection); err != nil {
 			return nil, err
 		}

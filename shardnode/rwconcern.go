@@ -17,10 +17,14 @@ type rwDefaults struct {
 
 // rwDefault is one state of the defaults; nil documents are not set.
 type rwDefault struct {
-	read, write []byte
-	opTime      value.Value
-	wallTime    value.Value
-	loaded      value.Value // when this node took it up
+	read, write []byte // as they are stored; nil for none
+
+	readConcern  command.ReadConcern
+	writeConcern command.WriteConcern
+
+	opTime   value.Value
+	wallTime value.Value
+	loaded   value.Value // when this node took it up
 }
 
 const settingsNS = "config.settings"
@@ -50,9 +54,12 @@ func (d *rwDefaults) keep(n *Node, doc []byte) {
 	cur := &rwDefault{loaded: value.NewTime(n.now())}
 	if v := value.Lookup(doc, "defaultReadConcern"); v.T == value.Document {
 		cur.read = v.Doc()
+		cur.readConcern, _ = command.ParseReadConcern(cur.read) // checked when it was set
+		cur.readConcern.ByDefault = true
 	}
 	if v := value.Lookup(doc, "defaultWriteConcern"); v.T == value.Document {
 		cur.write = v.Doc()
+		cur.writeConcern, _ = command.ParseWriteConcern(cur.write)
 	}
 	cur.opTime, cur.wallTime = value.Lookup(doc, "updateOpTime"), value.Lookup(doc, "updateWallClockTime")
 	d.cur.Store(cur)
@@ -67,10 +74,10 @@ func (d *rwDefaults) apply(op *command.Op) {
 	// A transaction reads as its first statement says, and its writes wait as its end does.
 	inTxn := op.InTransaction()
 	if cur.write != nil && op.Req.WriteConcern == nil && op.Req.Spec.WriteConcern && (!inTxn || op.EndsTransaction()) {
-		op.Req.WriteConcern = cur.write
+		op.Req.WriteConcern = &cur.writeConcern
 	}
 	if cur.read != nil && (!inTxn || op.Req.StartTxn) && op.Req.ReadConcern == nil && op.Req.Spec.ReadConcern && op.Req.Spec.Kind == command.Read {
-		op.Req.ReadConcern, op.Req.ReadByDefault = cur.read, true
+		op.Req.ReadConcern = &cur.readConcern
 	}
 }
 
@@ -153,11 +160,10 @@ func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error
 
 // checkWriteConcern refuses a command's own write concern where it names a mode that the set does not have.
 func (n *Node) checkWriteConcern(op *command.Op) error {
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
-	if err == nil && wc.Tag != "" {
-		err = unknownMode(wc.Tag)
+	if wc := op.Req.AskedConcern(); wc.Tag != "" {
+		return unknownMode(wc.Tag)
 	}
-	return err
+	return nil
 }
 
 func unknownMode(tag string) error {

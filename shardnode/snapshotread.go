@@ -10,7 +10,7 @@ import (
 // snapshotTime is the time that the reply of a read with level snapshot names, so that the session's next reads can ask
 // for the same; 0 for other reads.
 func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
-	if op.Req.ReadConcern == nil || s == nil || value.Lookup(op.Req.ReadConcern, "level").Str() != "snapshot" {
+	if s == nil || !op.Req.ReadConcern.Is("snapshot") {
 		return 0
 	}
 	return s.Timestamp()
@@ -32,7 +32,7 @@ func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 
 // checkWritingPipeline refuses $out and $merge under a read concern that a pipeline which writes cannot keep.
 func checkWritingPipeline(op *command.Op) error {
-	if op.Req.ReadConcern == nil || value.Lookup(op.Req.ReadConcern, "level").Str() != "linearizable" {
+	if !op.Req.ReadConcern.Is("linearizable") {
 		return nil
 	}
 	for _, stage := range value.Values(op.Arg("pipeline").Doc()) {

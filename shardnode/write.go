@@ -55,10 +55,7 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.mayWrite(op); err != nil {
 		return nil, err
 	}
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
-	if err != nil {
-		return nil, err
-	}
+	wc := op.Req.AskedConcern()
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}

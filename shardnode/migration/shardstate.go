@@ -206,7 +206,7 @@ type transaction interface {
 	// ReadTime is the time that its statements read at, 0 where it has ended.
 	ReadTime() storage.Timestamp
 	// ReadConcern is the one that it was begun with.
-	ReadConcern() []byte
+	ReadConcern() *command.ReadConcern
 }
 
 // pastOf is the time of all shards that a read is at, one that it was given or that of its transaction's snapshot: it goes by
@@ -220,7 +220,7 @@ func pastOf(op *command.Op) uint64 {
 	if rc == nil || op.Req.Spec.Kind != command.Read {
 		return 0
 	}
-	return value.Lookup(rc, "atClusterTime").TimestampU64()
+	return rc.AtClusterTime
 }
 
 // checkMoment refuses a statement of a transaction that began before this shard had all of its ranges, unless it reads by the

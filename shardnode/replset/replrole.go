@@ -182,7 +182,7 @@ func killedOnStepDown(op *command.Op) bool {
 	if spec.Primary() || !op.Req.Autocommit.IsMissing() {
 		return true
 	}
-	return op.Req.ReadConcern != nil && value.Lookup(op.Req.ReadConcern, "level").Str() == "linearizable"
+	return op.Req.ReadConcern.Is("linearizable")
 }
 
 // configChanged takes up another configuration; nil where the node is in none any more.

@@ -184,10 +184,7 @@ func (m *Coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	limit, stop, err := untilWTimeout(op)
-	if err != nil {
-		return dst, err
-	}
+	limit, stop := untilWTimeout(op)
 	defer stop()
 	for {
 		c := m.coordinatorOf(id.Doc(), op.Req.TxnNumber)
@@ -227,13 +224,13 @@ func (m *Coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error)
 }
 
 // untilWTimeout gives a channel that tells that the wtimeout of an operation has passed; nil for none.
-func untilWTimeout(op *command.Op) (limit <-chan time.Time, stop func(), err error) {
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
-	if err != nil || wc.Timeout == 0 {
-		return nil, func() {}, err
+func untilWTimeout(op *command.Op) (limit <-chan time.Time, stop func()) {
+	wc := op.Req.AskedConcern()
+	if wc.Timeout == 0 {
+		return nil, func() {}
 	}
 	t := time.NewTimer(wc.Timeout)
-	return t.C, func() { t.Stop() }, nil
+	return t.C, func() { t.Stop() }
 }
 
 func aborted(number int64) error {
@@ -242,10 +239,7 @@ func aborted(number int64) error {
 
 // awaitDecision waits for what the client's write concern asks.
 func (m *Coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error {
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
-	if err != nil {
-		return err
-	}
+	wc := op.Req.AskedConcern()
 	if err := m.node.CheckConcern(op, wc); err != nil {
 		return err
 	}

@@ -392,7 +392,7 @@ func (m *Manager) restore(ctx context.Context, s *Session, p *promise) error {
 	s.begin(p.number)
 	base := m.Engine.Snapshot()
 	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: len(p.parts), Base: base,
-		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker(), readConcern: value.Doc()}
+		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	s.Txn, s.used, s.dirty = t, m.Now(), true
 	s.enrol()
 	m.counters.Started.Add(1)

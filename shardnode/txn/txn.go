@@ -35,10 +35,10 @@ type Txn struct {
 	ts      storage.Timestamp // of the commit
 	left    *Pending          // the commit that is not decided, while committing
 
-	readConcern []byte
-	By          command.Caller // who began it
-	router      [16]byte       // the process that began it, zero where that is this one or a client
-	Active      time.Duration  // spent in its commands
+	readConcern *command.ReadConcern // nil for the default
+	By          command.Caller       // who began it
+	router      [16]byte             // the process that began it, zero where that is this one or a client
+	Active      time.Duration        // spent in its commands
 
 	prepared storage.Timestamp // when it was promised to commit
 	parts    int               // of the record of that
@@ -127,7 +127,7 @@ func Of(op *command.Op) *Txn {
 }
 
 // ReadConcern is the one that the transaction was begun with.
-func (t *Txn) ReadConcern() []byte { return t.readConcern }
+func (t *Txn) ReadConcern() *command.ReadConcern { return t.readConcern }
 
 // ReadTime is the time that the transaction's statements read at, 0 where it has ended.
 func (t *Txn) ReadTime() storage.Timestamp {
@@ -237,10 +237,7 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	}
 	t := &Txn{Number: op.Req.TxnNumber, Started: m.Now(), Base: base, Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	t.Locks.SetTimeout(time.Duration(m.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
-	t.readConcern, t.By, t.router = value.Doc(), op.Caller(), op.Client.Process()
-	if op.Req.ReadConcern != nil {
-		t.readConcern = append([]byte(nil), op.Req.ReadConcern...)
-	}
+	t.readConcern, t.By, t.router = op.Req.ReadConcern.Clone(), op.Caller(), op.Client.Process()
 	t.View = t.Unit.Snapshot()
 	t.Unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.Number)
 	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
@@ -303,11 +300,9 @@ func (m *Manager) Specs() []command.Spec {
 
 // commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.
 func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
-	wc, err := command.ParseWriteConcern(op.Req.WriteConcern)
+	wc := op.Req.AskedConcern()
+	err := m.node.CheckConcern(op, wc)
 	if err != nil {
-		return err
-	}
-	if err := m.node.CheckConcern(op, wc); err != nil {
 		return err
 	}
 	concern := wc.ForSet()
