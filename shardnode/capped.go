@@ -166,8 +166,8 @@ func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if isBuckets(target) {
-		return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", target)
+	if err := refuseBuckets(target); err != nil {
+		return err
 	}
 	if err := n.mayCreate(w.op, target); err != nil {
 		return err

@@ -260,6 +260,9 @@ func (n *Node) modifyView(w *writeOp, s *storage.Snapshot, v *view, m *collMod) 
 	}
 	if !on.IsMissing() {
 		next.on = on.Str()
+		if err := refuseViewOfBuckets(next.ns, next.on); err != nil {
+			return err
+		}
 	}
 	if !m.pipeline.IsMissing() {
 		next.pipeline = m.pipeline

@@ -243,10 +243,7 @@ func (c *newNamespace) parseImages(op *command.Op) error {
 func (c *newNamespace) parseTimeseries(op *command.Op) (err error) {
 	v := op.Arg("timeseries")
 	if v.IsMissing() {
-		if isBuckets(c.ns) && op.Client != nil && !op.Client.InProcess {
-			return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", c.ns)
-		}
-		return nil
+		return refuseBuckets(c.ns)
 	}
 	if c.ts, err = parseTimeseries(v.Doc()); err != nil {
 		return err
@@ -430,8 +427,8 @@ func (c *newNamespace) parseView(op *command.Op) error {
 	if v.IsMissing() {
 		return nil
 	}
-	if isBuckets(c.ns) || isBuckets(catalog.DBOf(c.ns)+"."+v.Str()) {
-		return mongoerr.Newf(mongoerr.InvalidNamespace, "Cannot create view '%s' on '%s': neither may be a time-series bucket collection", c.ns, v.Str())
+	if err := refuseViewOfBuckets(c.ns, v.Str()); err != nil {
+		return err
 	}
 	pipeline, err := parseViewPipeline("create.pipeline", op.Arg("pipeline"))
 	if err != nil {
@@ -442,6 +439,14 @@ func (c *newNamespace) parseView(op *command.Op) error {
 		c.view.collation = c.collate.Document()
 	}
 	c.view.doc = c.view.makeDoc()
+	return nil
+}
+
+// refuseViewOfBuckets refuses a client's view on the buckets of a time series, or under such a name.
+func refuseViewOfBuckets(ns, on string) error {
+	if isBuckets(ns) || isBuckets(catalog.DBOf(ns)+"."+on) {
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Cannot create view '%s' on '%s': neither may be a time-series bucket collection", ns, on)
+	}
 	return nil
 }
 

@@ -51,6 +51,9 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		if err := n.mayCreate(op, ns); err != nil {
 			return dst, err
 		}
+		if err := refuseBuckets(ns); err != nil {
+			return dst, err
+		}
 	}
 	if coll == "system.views" || coll == "system.profile" {
 		return dst, mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create indexes on %s", ns)

@@ -21,6 +21,14 @@ func bucketsOf(ns string) string {
 
 func isBuckets(ns string) bool { return strings.HasPrefix(catalog.CollOf(ns), bucketsPrefix) }
 
+// refuseBuckets refuses the name of a time series' buckets to a collection that is made without the series.
+func refuseBuckets(ns string) error {
+	if isBuckets(ns) {
+		return mongoerr.Newf(mongoerr.IllegalOperation, "Creation of a timeseries bucket collection without timeseries options is not allowed: %s", ns)
+	}
+	return nil
+}
+
 // timeseriesOf finds the buckets of a time series collection; nil where ns is none.
 func timeseriesOf(cat *catalog.Snapshot, ns string) *catalog.Collection {
 	if cat.Lookup(ns) != nil {

@@ -400,6 +400,9 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if err := w.n.mayCreate(w.op, ns); err != nil {
 		return nil, err
 	}
+	if err := refuseBuckets(ns); err != nil {
+		return nil, err
+	}
 	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another has made it since s
 		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -112,7 +111,7 @@ func shellValue(v value.Value, short bool) string {
 		if short && len(b) > 80 {
 			b, more = b[:70], "..."
 		}
-		return fmt.Sprintf("BinData(%d, %s%s)", v.Subtype(), base64.StdEncoding.EncodeToString(b), more)
+		return fmt.Sprintf("BinData(%d, %X%s)", v.Subtype(), b, more)
 	case value.ObjectID:
 		return "ObjectId('" + hex.EncodeToString(v.Bytes()) + "')"
 	case value.Boolean:

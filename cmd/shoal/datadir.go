@@ -73,6 +73,10 @@ func checkLayout(c *config) error {
 		found, _ := filepath.Glob(filepath.Join(c.DBPath, store, "MANIFEST-*"))
 		return len(found) > 0
 	}
+	if _, err := os.Stat(filepath.Join(c.DBPath, "WiredTiger")); err == nil {
+		return fmt.Errorf("InvalidOptions: the directory %s holds files of the storage engine WiredTiger, which shoal does not read: use "+
+			"another directory, and bring the data over with mongodump and mongorestore", c.DBPath)
+	}
 	was := ""
 	switch _, err := os.Stat(filepath.Join(c.DBPath, engineMark)); {
 	case err != nil: // nobody's yet

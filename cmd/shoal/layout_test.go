@@ -52,3 +52,24 @@ func TestOneDirectoryOneWayOfStarting(t *testing.T) {
 		begin(way, dir)
 	}
 }
+
+// The directory of a real mongod looked empty: a new store came up among its files, and nothing said that the data was not read.
+func TestDirectoryOfAnotherEngineIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"mongod", "--port", "0", "--dbpath"}, {"start", "--listen", "127.0.0.1:0", "--data-dir"}} {
+		dir := t.TempDir()
+		for _, name := range []string{"WiredTiger", "WiredTiger.wt", "storage.bson"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(os.Args[0], append(args, dir)...)
+		cmd.Env = append(os.Environ(), asShoal+"="+asWhole)
+		out, err := cmd.CombinedOutput()
+		if exitCode(err) != exitUncaught || !strings.Contains(string(out), "holds files of the storage engine WiredTiger") {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+		if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 3 {
+			t.Errorf("%v left %v", args, files)
+		}
+	}
+}
