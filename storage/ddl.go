@@ -175,7 +175,7 @@ func (ch *catalogChange) dropIdent(id catalog.Ident) {
 
 // stageReplace makes the unit see next in place of c, and the commit check and do the same.
 func (u *UnitOfWork) stageReplace(c, next *catalog.Collection) {
-	u.line, u.lined = lineOf(c.Ident), true // checked by current, or the unit's first
+	u.line, u.lined = uint8(lineOf(c.Ident)), true // checked by current, or the unit's first
 	next.Epoch = u.newEpoch()
 	u.change(c.UUID, next, func(ch *catalogChange) error { return ch.replace(c, next) })
 }

@@ -62,8 +62,8 @@ var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for rep
 
 // leaving says whether a unit's commit may be left, and when without being asked, and what the unit keeps where it fails.
 type leaving struct {
-	may   bool
 	limit time.Duration // 0 for none
+	may   bool
 	done  bool
 	keeps bool // its claims
 }

@@ -41,18 +41,20 @@ type UnitOfWork struct {
 		it *pooledIter
 		v  versions
 	}
-	state unitState
 	gen   uint64 // of the time the unit began, see replicaState
-	line  int    // what it writes to, once lined is set
-	lined bool
 	leave leaving
 	wait  commitWait
 
-	behind    *Trail                // whose writes the unit sees, nil for none
-	after     *UnitOfWork           // the unit fails where that one does
-	refused   bool                  // it failed before it was proposed; the leader's
-	inherited uint32                // keys of batch that are the trail's
-	trail     atomic.Pointer[Trail] // that the unit is part of
+	behind *Trail                // whose writes the unit sees, nil for none
+	after  *UnitOfWork           // the unit fails where that one does
+	trail  atomic.Pointer[Trail] // that the unit is part of
+
+	// Small fields stand together: each write allocates a unit.
+	state     unitState
+	line      uint8 // what it writes to, once lined is set
+	lined     bool
+	refused   bool   // it failed before it was proposed; the leader's
+	inherited uint32 // keys of batch that are the trail's
 }
 
 // heldCapped is a capped collection that no other unit inserts into.
@@ -282,11 +284,11 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 // touch makes the unit one of the line that a table is of.
 func (u *UnitOfWork) touch(id catalog.Ident) error {
 	line := lineOf(id)
-	if u.lined && u.line != line {
+	if u.lined && u.line != uint8(line) {
 		return mongoerr.New(mongoerr.IllegalOperation,
 			"a unit of work may write to the local database or to others, not to both")
 	}
-	u.line, u.lined = line, true
+	u.line, u.lined = uint8(line), true
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (n *Node) prepare(coll value.Collator) {
 
 // group sorts the children of an And by the field they read.
 func (n *Node) group() {
-	n.fields, n.rest = nil, nil
+	n.onePass = new(onePass)
 	for _, c := range n.Children {
 		p := pred{n: c}
 		if c.Kind == Not && c.Children[0].Leaf() {

@@ -71,9 +71,9 @@ type Node struct {
 	Script   *js.Func    // Where
 
 	spelling
-	parts []part // Path split at its dots
-	onePass
-	hasNil bool // In: null is among Values, so a missing field matches
+	parts    []part // Path split at its dots
+	*onePass        // nil but for an And that is prepared
+	hasNil   bool   // In: null is among Values, so a missing field matches
 }
 
 // spelling is how a filter had the node, for those who are told why a document does not match.

@@ -243,3 +243,30 @@ func BenchmarkLock(b *testing.B) {
 		}
 	})
 }
+
+// A lock is let go of once, however often that is asked for: its Locker may be another operation's by then.
+func TestUnlockTwice(t *testing.T) {
+	m := NewManager()
+	ctx := context.Background()
+	first, err := m.Collection(ctx, "d.c", X)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first()
+	second, err := m.Collection(ctx, "d.c", X)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first()
+	l := m.NewLocker()
+	l.SetTimeout(0)
+	if err := l.LockCollection(ctx, "d", "d.c", IX); err == nil {
+		t.Error("a lock that is held was taken")
+	}
+	l.UnlockAll()
+	second()
+	if err := l.LockCollection(ctx, "d", "d.c", X); err != nil {
+		t.Error(err)
+	}
+	l.UnlockAll()
+}

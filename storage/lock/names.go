@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // databaseOf is the database of a namespace.
@@ -22,13 +23,25 @@ func (m *Manager) Database(ctx context.Context, db string, mode Mode) (unlock fu
 	return m.take(func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
 }
 
+// lockers are not in use: with its counts a Locker takes a kilobyte, as much as the rest of a small write together.
+var lockers = sync.Pool{New: func() any { return new(Locker) }}
+
 func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
-	l := m.NewLocker()
+	l := lockers.Get().(*Locker)
+	l.Init(m)
+	unlock = func() {
+		if l != nil { // a second call must not let go of what the locker's next user holds
+			l.UnlockAll()
+			*l = Locker{}
+			lockers.Put(l)
+			l = nil
+		}
+	}
 	if err := f(l); err != nil {
-		l.UnlockAll()
+		unlock()
 		return nil, err
 	}
-	return l.UnlockAll, nil
+	return unlock, nil
 }
 
 // LockCollections takes several collections, each once, in order of name: whoever takes some of them too waits for the
