@@ -148,7 +148,7 @@ const QueryMetricsField = "$queryStatsMetrics"
 
 // reportQuery adds to the reply the figures that the router that asked for them sums up.
 func (op *Op) reportQuery() {
-	if op.Req.Spec.Kind != Read || !(op.Client.InProcess || op.Client.Internal) || !op.Bool(queryMetricsOption) {
+	if op.Req.Spec.Kind != Read || !(op.Client.InProcess || op.Client.Internal) || !op.Req.Shared(queryMetricsOption).Truthy() {
 		return
 	}
 	st := &op.Stats

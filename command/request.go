@@ -74,6 +74,14 @@ func (r *Request) StatementID(i int) int32 {
 
 // Arg is the value of a field of the command's own table, Missing where the client did not send it.
 func (r *Request) Arg(name string) value.Value {
+	if Misread != nil && r.Spec.index != nil && !r.Spec.Has(name) {
+		Misread(r.Spec.Name, name)
+	}
+	return r.Shared(name)
+}
+
+// Shared is Arg for code that several commands run, some of which have no such field.
+func (r *Request) Shared(name string) value.Value {
 	for i := range r.args {
 		if r.args[i].field.Name == name {
 			return r.args[i].v
@@ -81,6 +89,10 @@ func (r *Request) Arg(name string) value.Value {
 	}
 	return value.Value{}
 }
+
+// Misread is called with each argument that is read and is no field of the command. Such a read finds nothing whatever the
+// client sends, and no reply shows it. Tests set it, before anything runs: see commandtest.
+var Misread func(command, field string)
 
 // Doc is Arg for an object or array: its raw bytes, nil where it is not there.
 func (r *Request) Doc(name string) []byte { return r.Arg(name).Doc() }

@@ -98,6 +98,12 @@ type Spec struct {
 // Primary tells whether only a primary runs the command.
 func (s *Spec) Primary() bool { return s.Kind == Write || s.Kind == DDL || s.PrimaryOnly }
 
+// Has tells whether the command has a field of that name.
+func (s *Spec) Has(field string) bool {
+	_, ok := s.index[field]
+	return ok
+}
+
 // Table is the commands of one service by every spelling that names them. Rows may be added while it is read: a server
 // becomes a shard, or the config server's primary, as it runs.
 type Table struct {

@@ -176,7 +176,7 @@ func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster
 		}
 		return c, nil, nil
 	}
-	if m := op.Req.Doc("middle"); m != nil {
+	if m := op.Req.Shared("middle").Doc(); m != nil { // of split
 		full, err := key.NormalizeBound(m)
 		if err != nil {
 			return nil, nil, err
@@ -259,22 +259,22 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	name := op.Req.Str("to")
-	if name == "" {
-		name = op.Req.Str("toShard")
+	name := op.Req.Str("toShard")
+	if to := op.Req.Shared("to"); to.T == value.String && to.Str() != "" { // of moveChunk
+		name = to.Str()
 	}
 	to, err := r.Registry.Shard(op, name)
 	if err != nil {
 		return dst, mongoerr.Newf(mongoerr.ShardNotFound, "Could not move chunk in '%s' to shard '%s' because that shard does not exist", ns, name)
 	}
-	lo, hi := op.Req.Doc("min"), op.Req.Doc("max")
+	var lo, hi []byte
 	if op.Req.Spec.Name == "moveChunk" {
 		c, _, err := r.chunkOf(op, info)
 		if err != nil {
 			return dst, err
 		}
 		lo, hi = c.Min, c.Max
-	} else if lo == nil && hi == nil {
+	} else if lo, hi = op.Req.Doc("min"), op.Req.Doc("max"); lo == nil && hi == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange requires 'min' or 'max'")
 	}
 	m := &msg.MoveRange{

@@ -218,7 +218,7 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 		return dst, err
 	}
 	r.targets.note(op.Req.Spec.Name, info, len(shards))
-	if op.Bool("explain") && info.Sharded() {
+	if op.Req.Shared("explain").Truthy() && info.Sharded() {
 		inner := rebuild(a.body, map[string]bool{"explain": true, "$db": true, "lsid": true, "$clusterTime": true, "readConcern": true}, nil)
 		return r.explainSplit(op, info, shards, inner, value.NewString("queryPlanner"), dst)
 	}
@@ -268,7 +268,7 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	}
 	opts := &agg.Options{
 		NS: agg.Namespace{DB: db, Coll: coll}, Host: host, Collator: spec.Collator(), Collation: op.Req.Doc("collation"),
-		AllowDiskUse: op.BoolOr("allowDiskUse", true), StageMemory: r.Params.StageMemory,
+		AllowDiskUse: mayUseDisk(op), StageMemory: r.Params.StageMemory,
 		Scope:      scope,
 		ViewStages: a.stages,
 	}
@@ -308,17 +308,23 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
-// shardAggregate is the command that the shards run.
+// mayUseDisk is the option of a pipeline, which finds on views have, too, and counts on views have not.
+func mayUseDisk(op *command.Op) bool {
+	v := op.Req.Shared("allowDiskUse")
+	return v.IsMissing() || v.Truthy()
+}
+
 // newScope is where the router's part of a pipeline finds variables. What a router before this one gave, or the moment in
 // which the command came, is one for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
 	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()
-	env.SetConstants(op.Req.Doc("runtimeConstants"))
+	env.SetConstants(op.Req.Shared("runtimeConstants").Doc())
 	scope := expr.NewScope(env)
-	return scope, scope.DefineLet(op.Req.Doc("let"))
+	return scope, scope.DefineLet(op.Req.Shared("let").Doc())
 }
 
+// shardAggregate is the command that the shards run.
 func shardAggregate(a *aggCommand, split agg.Split, env *expr.Env) []byte {
 	extra := value.Append(nil, "pipeline", split.Shard.Wire())
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))

@@ -199,7 +199,7 @@ func (t *cursorTable) metrics() value.Field {
 
 // newCursor makes the cursor that an operation opens.
 func newCursor(op *command.Op, ns string) *routerCursor {
-	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Bool("noCursorTimeout"), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
+	return &routerCursor{ns: ns, lsid: string(op.Req.LSID), owner: op.Owner(), noTimeout: op.Req.Shared("noCursorTimeout").Truthy(), txn: transactionOf(op), origin: append([]byte(nil), op.Req.Body...),
 		concern: op.Req.ReadConcern.Clone(), query: op.HoldQuery()}
 }
 

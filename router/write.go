@@ -37,7 +37,7 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 	if err := checkWritable(op, ns); err != nil {
 		return dst, err
 	}
-	if !op.Arg(writtenRanges).IsMissing() {
+	if !op.Req.Shared(writtenRanges).IsMissing() {
 		return dst, command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
 	}
 	r.ops.NoteWrite(op.Req.Spec.Name, op.Req.DocList(list).Count())

@@ -246,12 +246,12 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err != nil {
 		return nil, err
 	}
-	l, err := a.n.newLang(a.op, spec, a.op.Req.Doc("let"))
+	l, err := a.n.newLang(a.op, spec, a.op.Req.Shared("let").Doc())
 	if err != nil {
 		return nil, err
 	}
 	limitLists(a.n.Params, l)
-	l.env.SetConstants(a.op.Req.Doc("runtimeConstants"))
+	l.env.SetConstants(a.op.Req.Shared("runtimeConstants").Doc())
 	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
@@ -259,9 +259,10 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return nil, err
 	}
 	a.host = &aggHost{n: a.n, versioned: a.op.Req.ShardVersion != nil, snap: a.snap, lang: l}
+	disk := a.op.Req.Shared("allowDiskUse")
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
-		AllowDiskUse: a.op.BoolOr("allowDiskUse", true), FromRouter: a.op.Bool("fromMongos") || a.op.Bool("fromRouter"),
+		AllowDiskUse: disk.IsMissing() || disk.Truthy(), FromRouter: a.op.Req.Shared("fromMongos").Truthy() || a.op.Req.Shared("fromRouter").Truthy(),
 		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {

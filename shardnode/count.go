@@ -105,7 +105,7 @@ func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
 	var l *lang
 	if err == nil {
-		l, err = n.newLang(op, spec, op.Req.Doc("let"))
+		l, err = n.newLang(op, spec, nil)
 	}
 	if err == nil {
 		err = n.bindMetadata(op, q)

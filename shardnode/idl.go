@@ -83,6 +83,9 @@ func checkUUID(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
 
 // checkCollectionUUID is checkUUID for a command's collectionUUID argument.
 func (n *Node) checkCollectionUUID(op *command.Op, ns string) error {
+	if !op.Req.Spec.Has("collectionUUID") { // bulkWrite: it has one for each of its namespaces
+		return nil
+	}
 	id, err := op.Req.UUID("collectionUUID")
 	if err != nil || id == nil {
 		return err

@@ -23,7 +23,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	}
 	rc := op.Req.ReadConcern
 	if err := n.checkReplicated(rc); err != nil {
-		if stage := checkStages(op, op.Arg("pipeline")); stage != nil {
+		if stage := checkStages(op, op.Req.Shared("pipeline")); stage != nil {
 			err = stage // what a stage refuses it refuses on every kind of server
 		}
 		return nil, err

@@ -478,7 +478,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	doc, err = prepareInsert(doc, w.op.Bool("bypassEmptyTsReplacement"), w.now)
+	doc, err = prepareInsert(doc, w.op.Req.Shared("bypassEmptyTsReplacement").Truthy(), w.now)
 	if err != nil {
 		return r, err
 	}

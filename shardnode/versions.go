@@ -121,7 +121,7 @@ const writtenRanges = "alreadyWrittenRanges"
 // checkWrittenRanges refuses the field of anybody but a router.
 func (n *Node) checkWrittenRanges(op *command.Op) error {
 	router := n.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
-	if router || op.Arg(writtenRanges).IsMissing() {
+	if router || op.Req.Shared(writtenRanges).IsMissing() {
 		return nil
 	}
 	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
@@ -163,7 +163,7 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 
 // written reads the ranges that are written already.
 func (w *writeOp) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
-	list := w.op.Req.Doc(writtenRanges)
+	list := w.op.Req.Shared(writtenRanges).Doc()
 	if list == nil {
 		return nil, nil
 	}

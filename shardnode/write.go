@@ -59,7 +59,7 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Bool("bypassDocumentValidation")}, nil
+	return &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}, nil
 }
 
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
