@@ -1,6 +1,6 @@
 GO ?= go
 
-.PHONY: run build test race nemesis compat bench fuzz lint check staticcheck clean release image
+.PHONY: run build test race rotate nemesis compat bench fuzz lint check staticcheck clean release image
 
 # What `shoal --version` tells of this build.
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 0.1.0-dev)
@@ -47,6 +47,10 @@ check: staticcheck
 	$(GO) mod tidy -diff
 	$(GO) generate ./wire/mongoerr && git diff --exit-code -- wire/mongoerr
 	packaging/spelling
+
+# One fuzz target and one package under the race detector, chosen by the day of the year, within two minutes.
+rotate:
+	packaging/rotate
 
 # Real clients against a freshly started bin/shoal: see compat-tests/run.
 compat: build
