@@ -10,8 +10,16 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// latencyTable counts operations and their time by namespace, for $collStats.
-type latencyTable struct{ byNS sync.Map } // string → *nsLatency
+// latencyTable counts operations and their time by namespace, for $collStats and top: those on collections and views, for
+// clients may spell as many other names as they like.
+type latencyTable struct {
+	byNS    sync.Map     // string → *nsLatency
+	size    atomic.Int64 // how many names there are, about
+	sweepAt atomic.Int64 // with so many it is looked through for names that are gone
+}
+
+// leastSwept is the number of names that are not worth looking through.
+const leastSwept = 1000
 
 // nsLatency is the operations on one namespace.
 type nsLatency struct {
@@ -33,14 +41,19 @@ func (l *latencies) add(d time.Duration) {
 }
 
 // note counts an operation that ended.
-func (t *latencyTable) note(op *command.Op) {
+func (t *latencyTable) note(n *Node, op *command.Op) {
 	ns := op.Stats.NS
 	if ns == "" || op.Req.Spec == nil {
 		return
 	}
 	v, ok := t.byNS.Load(ns)
 	if !ok {
-		v, _ = t.byNS.LoadOrStore(ns, &nsLatency{})
+		if !namespaceExists(n, ns) {
+			return
+		}
+		if v, ok = t.byNS.LoadOrStore(ns, &nsLatency{}); !ok && t.size.Add(1) >= max(t.sweepAt.Load(), leastSwept) {
+			t.sweep(n)
+		}
 	}
 	l, d := v.(*nsLatency), op.Elapsed()
 	l.top.note(op, d)
@@ -54,8 +67,37 @@ func (t *latencyTable) note(op *command.Op) {
 	}
 }
 
+// namespaceExists tells whether a node has a collection or view of a name.
+func namespaceExists(n *Node, ns string) bool {
+	cat := n.Engine.Catalog()
+	if cat.Lookup(ns) != nil {
+		return true
+	}
+	v, err := n.viewAt(cat, ns)
+	return err == nil && v != nil
+}
+
+// sweep drops the counts of namespaces that are gone: an operation may end behind the drop of what it was on.
+func (t *latencyTable) sweep(n *Node) {
+	left := int64(0)
+	t.byNS.Range(func(ns, _ any) bool {
+		if namespaceExists(n, ns.(string)) {
+			left++
+		} else {
+			t.byNS.Delete(ns)
+		}
+		return true
+	})
+	t.size.Store(left)
+	t.sweepAt.Store(2 * left)
+}
+
 // forget drops a namespace's counts.
-func (t *latencyTable) forget(ns string) { t.byNS.Delete(ns) }
+func (t *latencyTable) forget(ns string) {
+	if _, ok := t.byNS.LoadAndDelete(ns); ok {
+		t.size.Add(-1)
+	}
+}
 
 // appendTo writes a namespace's counts as $collStats shows them.
 func (t *latencyTable) appendTo(dst []byte, ns string, histograms bool) []byte {

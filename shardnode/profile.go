@@ -164,7 +164,7 @@ func (n *Node) opDone(op *command.Op, err error) {
 	}
 	n.sizes.Note(op)
 	n.sizes.work.Note(op)
-	n.latency.note(op)
+	n.latency.note(n, op)
 	n.note(&execution{op: op, name: op.Req.Spec.Name, ns: opNS(op), stats: &op.Stats, err: err, took: op.Elapsed()})
 }
 
