@@ -97,9 +97,13 @@ func readEntry(index uint64, v []byte) (*raftpb.Entry, bool) {
 	return e, true
 }
 
+// maxLogCache bounds what is kept in memory of a log that is stored. Members that are further behind are sent what the store
+// has. A large transaction fills it, and as much again is what the garbage collector allows itself.
+const maxLogCache = 32 << 20
+
 // openLog reads the log of a store. It is empty (empty answers true) for a member that was never in a set.
 func openLog(store LocalStore, size int64) (*raftLog, error) {
-	l := &raftLog{store: store, maxCache: size / 2, mark: size / 128}
+	l := &raftLog{store: store, maxCache: min(size/2, maxLogCache), mark: size / 128}
 	l.mu.hard = &raftpb.HardState{}
 	if store == nil {
 		return l, nil

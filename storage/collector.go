@@ -46,9 +46,10 @@ func (e *Engine) collect(ctx context.Context) error {
 }
 
 func (e *Engine) collectDead(ctx context.Context) error {
-	for i := range e.lines {
+	var oldest Timestamp
+	for i := len(e.lines) - 1; i >= 0; i-- { // the replicated line is the last
 		l := &e.lines[i]
-		oldest := e.advanceOldest(i)
+		oldest = e.advanceOldest(i)
 		if err := e.dropDead(ctx, l, oldest); err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func (e *Engine) collectDead(ctx context.Context) error {
 			}
 		}
 	}
-	if err := e.collectLate(ctx, e.Oldest()); err != nil {
+	if err := e.collectLate(ctx, oldest); err != nil {
 		return err
 	}
 	e.history.forget(e.Oldest())
@@ -75,16 +76,16 @@ func (e *Engine) HistoryWindow() time.Duration { return time.Duration(e.history.
 // SetHistoryWindow changes how far back snapshots reach. A longer window grows from now on: what is gone does not come back.
 func (e *Engine) SetHistoryWindow(d time.Duration) { e.history.window.Store(int64(d)) }
 
-// advanceOldest moves the history window on. A snapshot in use holds it back, and so does an unfinished index: its build,
-// on this member or on the primary, puts in keys with the version of its start, and a deletion that came later must still
-// be there to hide them.
+// advanceOldest moves the history window on, and tells up to when what was superseded may go. A snapshot in use holds it back,
+// and so does an unfinished index: its build, on this member or on the primary, puts in keys with the version of its start, and
+// a deletion that came later must still be there to hide them.
 func (e *Engine) advanceOldest(line int) Timestamp {
 	window := e.HistoryWindow()
 	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
 	oldest := &e.lines[line].oldest
 	v := e.view.Load()
 	if unfinishedIndexes(v.cat) {
-		return Timestamp(oldest.Load())
+		return min(Timestamp(oldest.Load()), e.snapshots.min(line))
 	}
 	// A build that is not in this catalog begins later.
 	if line == lineLocal {
@@ -96,14 +97,14 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 		old := Timestamp(oldest.Load())
 		to := min(limit, e.snapshots.min(line))
 		if to <= old {
-			return old
+			return min(old, e.snapshots.min(line))
 		}
 		if !oldest.CompareAndSwap(uint64(old), uint64(to)) {
 			continue
 		}
-		// A snapshot that registered between the look and the swap is one of the past only if SnapshotAt made it, and
-		// that checks oldest after it has registered.
-		return to
+		// A snapshot that registered between the look and the swap, and looked at oldest before the swap, is seen now. Those
+		// that look later are told.
+		return min(to, e.snapshots.min(line))
 	}
 }
 

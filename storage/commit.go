@@ -100,6 +100,9 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 	if err == nil {
 		err = u.log.checkSize()
 	}
+	if err == nil && u.bulk != nil {
+		err = u.bulk.err // a part of the unit is missing
+	}
 	if err != nil {
 		u.Rollback()
 		return 0, err

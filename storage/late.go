@@ -86,9 +86,12 @@ func (l *lateUnits) visibleFrom(at uint64) uint64 {
 // lateEdit is what a group of units changes about late units.
 type lateEdit struct {
 	id   stagedID
-	kind byte // stagedChunk: one more, stagedSeen: it committed, 0: it is gone
+	kind byte // stagedChunk: one more, stagedSeen: it committed, lateGone: it is gone
 	at   Timestamp
 }
+
+// lateGone is the kind of an edit that no key of the table has.
+const lateGone = stagedEnd
 
 // edit makes changes that a group brings at a timestamp.
 func (l *lateUnits) edit(edits []lateEdit) {
@@ -99,7 +102,7 @@ func (l *lateUnits) edit(edits []lateEdit) {
 	for _, d := range edits {
 		i := slices.IndexFunc(list, func(u *lateUnit) bool { return u.id == d.id })
 		if i < 0 {
-			if d.kind == 0 {
+			if d.kind == lateGone {
 				continue
 			}
 			i, list = len(list), append(list, &lateUnit{id: d.id, seen: Timestamp(pending)})
@@ -134,7 +137,7 @@ func lateEditOf(kind pebble.InternalKeyKind, key []byte, at Timestamp) (d lateEd
 	case !ok:
 		return d, false
 	case kind == pebble.InternalKeyKindRangeDelete && what == stagedSeen:
-		return lateEdit{id, 0, at}, true
+		return lateEdit{id, lateGone, at}, true
 	case kind == pebble.InternalKeyKindSet && (what == stagedSeen || what == stagedChunk):
 		_, own, _ := splitVersion(key)
 		return lateEdit{id, what, Timestamp(own)}, true
@@ -145,8 +148,9 @@ func lateEditOf(kind pebble.InternalKeyKind, key []byte, at Timestamp) (d lateEd
 // loadLate reads what the store has of late units.
 func (e *Engine) loadLate() error {
 	var list []*lateUnit
+	most := uint64(0)
 	err := e.eachStaged(func(it *pebble.Iterator, id stagedID, kind byte) error {
-		if kind != stagedSeen && kind != stagedChunk {
+		if most = max(most, id.number); kind != stagedSeen && kind != stagedChunk {
 			return nil
 		}
 		_, ts, _ := splitVersion(it.Key())
@@ -164,10 +168,11 @@ func (e *Engine) loadLate() error {
 		slices.Sort(u.at)
 	}
 	e.replica.late.store(list)
+	e.replica.staging.resume(most)
 	return err
 }
 
-// eachStaged calls f for each key of the table of staged units.
+// eachStaged calls f for each key of the table of staged units but the pieces of the oplog, which are large.
 func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) error) error {
 	lower, upper := identRange(identStaging)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -175,12 +180,18 @@ func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) 
 		return err
 	}
 	defer closeQuietly(it)
-	for ok := it.First(); ok; ok = it.Next() {
-		if id, kind, ok := splitStagedKey(it.Key()); ok {
+	for ok := it.First(); ok; {
+		id, kind, known := splitStagedKey(it.Key())
+		if known && kind == stagedPiece {
+			ok = it.SeekGE(id.key(stagedLogged, 0))
+			continue
+		}
+		if known {
 			if err := f(it, id, kind); err != nil {
 				return err
 			}
 		}
+		ok = it.Next()
 	}
 	return it.Error()
 }
@@ -284,6 +295,12 @@ func (e *Engine) collectLate(ctx context.Context, oldest Timestamp) error {
 
 // dropSuperseded deletes what a unit has given newer versions, and then the records of its chunks.
 func (e *Engine) dropSuperseded(ctx context.Context, u *lateUnit) error {
+	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
+	mark := e.db.NewBatch()
+	_ = mark.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(e.Oldest())), nil)
+	if err := errorsJoin(e.applyDead(mark), mark.Close()); err != nil {
+		return err
+	}
 	for from := u.id.key(stagedChunk, 0); ctx.Err() == nil; {
 		c, err := e.nextChunk(u.id, from)
 		if err != nil {
@@ -291,7 +308,6 @@ func (e *Engine) dropSuperseded(ctx context.Context, u *lateUnit) error {
 		}
 		b := e.db.NewBatch()
 		if c == nil {
-			_ = b.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(e.Oldest())), nil)
 			_ = b.DeleteRange(u.id.key(stagedSeen, 0), u.id.key(stagedChunk+1, 0), nil)
 			defer closeQuietly(b)
 			return e.applyDead(b)

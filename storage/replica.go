@@ -35,7 +35,7 @@ type replicaState struct {
 		late     bool        // it has gathered long enough
 	}
 	patience  time.Duration           // how long a leader gathers
-	staged    atomic.Uint64           // numbers of staged units
+	staging   stagingUnits            // this member's own
 	late      lateUnits               // those and what others staged
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
@@ -111,6 +111,7 @@ func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 func (r *replicaState) turn() {
 	r.mu.gen++
 	r.gen.Store(r.mu.gen)
+	r.staging.lookAgain()
 	r.unpark()
 }
 

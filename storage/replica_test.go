@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -351,6 +354,8 @@ func (w *replicaLoad) step(rng *rand.Rand) {
 		}
 	case x < 20:
 		err = w.capped(rng, m.e)
+	case x < 30:
+		err = w.long(rng, m.e)
 	default:
 		err = w.write(rng, m.e, ns)
 	}
@@ -451,6 +456,154 @@ func (w *replicaLoad) write(rng *rand.Rand, e *Engine, ns string) error {
 	return err
 }
 
+const longNS = "db0.long"
+
+// long is a transaction of many writes, which are sent ahead where units are staged: it inserts a group of documents, changes
+// all of them, and deletes a group that is there. Now and then it is given up.
+func (w *replicaLoad) long(rng *rand.Rand, e *Engine) error {
+	s := e.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(longNS)
+	u := e.NewUnitOfWork(s)
+	defer u.Rollback()
+	if c == nil {
+		_, err := u.CreateCollection(CollectionSpec{NS: longNS})
+		if err == nil {
+			_, err = e.Commit(context.Background(), u, true)
+		}
+		return err
+	}
+	u.SetTransaction(D("id", 1), 1)
+	own := u.Snapshot()
+	group, parts := int(rng.Int32()), 5+rng.IntN(40)
+	old, err := groupsOf(own, c)
+	for i := 0; i < parts && err == nil; i++ {
+		_, err = u.Insert(c, longDoc(group, parts, i, 1), NoInfo)
+	}
+	for i := 0; i < parts && err == nil; i++ {
+		err = changeOne(own, u, c, longID(group, i), longDoc(group, parts, i, 2))
+	}
+	for g, n := range old {
+		for i := 0; i < n && err == nil; i++ {
+			err = changeOne(own, u, c, longID(g, i), nil)
+		}
+		delete(old, g)
+		break
+	}
+	if err != nil {
+		return err
+	}
+	now, err := groupsOf(own, c)
+	if err == nil && (now[group] != parts || len(now) != len(old)+1) {
+		w.l.t.Errorf("a transaction sees %d groups, and %d documents of %d in its own", len(now), now[group], parts)
+	}
+	if err == nil && rng.IntN(4) > 0 {
+		_, err = e.Commit(context.Background(), u, true)
+	}
+	return err
+}
+
+func longID(group int, i int) string { return fmt.Sprint(group, "-", i) }
+
+func longDoc(group int, parts, i, state int) []byte {
+	return D("_id", longID(group, i), "of", group, "parts", parts, "state", state, "pad", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
+}
+
+// changeOne gives a document another value, or deletes it.
+func changeOne(own *Snapshot, u *UnitOfWork, c *catalog.Collection, id string, doc []byte) error {
+	rid, old, ok, err := own.FindByID(c, V(id))
+	if err != nil || !ok {
+		return errorsOr(err, fmt.Errorf("document %s is not in the view", id))
+	}
+	rid, old = rid.Clone(), slices.Clone(old)
+	if doc == nil {
+		return u.Delete(c, rid, old, NoInfo)
+	}
+	return u.Update(c, rid, old, doc, NoInfo)
+}
+
+// groupsOf counts the documents of each group. What a transaction wrote is there as a whole or not at all.
+func groupsOf(s *Snapshot, c *catalog.Collection) (map[int]int, error) {
+	found, parts := map[int]int{}, map[int]int{}
+	rc := s.Scan(c, ScanOptions{})
+	defer rc.Close()
+	for rc.Next() {
+		group := int(value.Lookup(rc.Doc(), "of").Int64())
+		found[group]++
+		if parts[group] = int(value.Lookup(rc.Doc(), "parts").Int64()); value.Lookup(rc.Doc(), "state").Int64() != 2 {
+			return nil, fmt.Errorf("group %d has a document of the middle of its transaction", group)
+		}
+	}
+	if rc.Err() != nil {
+		return nil, rc.Err()
+	}
+	for g, n := range found {
+		if n != parts[g] {
+			return nil, fmt.Errorf("of group %d there are %d documents of %d", g, n, parts[g])
+		}
+	}
+	return found, nil
+}
+
+// lookAround reads the groups at any member, as of now or some commits ago, until the workload ends.
+func (w *replicaLoad) lookAround() {
+	defer w.wg.Done()
+	rng := newRand(5)
+	for !w.stop.Load() {
+		m := w.l.members[rng.IntN(len(w.l.members))]
+		m.use.RLock()
+		s, err := m.e.SnapshotAt(max(m.e.Visible()-Timestamp(rng.IntN(200)*rng.IntN(2)), m.e.Oldest()))
+		if err == nil {
+			if c := s.Catalog().Lookup(longNS); c != nil {
+				if _, err := groupsOf(s, c); err != nil && mongoerr.CodeOf(err) != mongoerr.InterruptedDueToReplStateChange {
+					w.l.t.Errorf("member %d at %v: %v", m.name, s.Timestamp(), err)
+				}
+			}
+			s.Release()
+		}
+		m.use.RUnlock()
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// noneStaged waits until no member has versions of units that did not commit, nor knows of units that all readers see.
+func (l *testLog) noneStaged() {
+	l.t.Helper()
+	left := 0
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		l.commitSome(1 << 30)
+		left = 0
+		for _, m := range l.members {
+			left += leftOver(l.t, m.e)
+		}
+		if left == 0 {
+			l.settle()
+			return
+		}
+	}
+	l.t.Errorf("%d chunks or units are left over", left)
+}
+
+// leftOver counts the chunks of units that have not committed, and, unless an unfinished index holds history back, also of
+// those that all readers see, and the units that memory knows of.
+func leftOver(t *testing.T, e *Engine) (n int) {
+	t.Helper()
+	if !unfinishedIndexes(e.Catalog()) {
+		return stagedKeys(t, e, stagedSeen, stagedPiece) + len(e.replica.late.all())
+	}
+	committed := map[stagedID]bool{}
+	err := e.eachStaged(func(_ *pebble.Iterator, id stagedID, kind byte) error {
+		if committed[id] = committed[id] || kind == stagedSeen; !committed[id] && kind == stagedChunk {
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // Members that apply a primary's groups hold what it holds, through changes of the primary with groups in flight.
 func TestReplicas(t *testing.T) { randomReplicas(t, Options{}) }
 
@@ -467,6 +620,8 @@ func randomReplicas(t *testing.T, o Options) {
 	for round := range rounds {
 		w := &replicaLoad{l: l}
 		w.run(6)
+		w.wg.Add(1)
+		go w.lookAround()
 		for n := range 5 {
 			time.Sleep(15 * time.Millisecond)
 			if n%2 == 1 || round%3 == 0 {
@@ -479,6 +634,7 @@ func randomReplicas(t *testing.T, o Options) {
 		}
 		w.wait()
 		l.settle()
+		l.noneStaged()
 		l.same()
 		for _, m := range l.members {
 			verifyIndexes(t, m.e)

@@ -87,20 +87,22 @@ func (r *snapshotRegistry) min(line int) Timestamp {
 
 // Snapshot is the newest view. It must be released.
 func (e *Engine) Snapshot() *Snapshot {
-	v := e.view.Load()
-	s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
-	e.snapshots.add(s)
-	return s
+	for {
+		v := e.view.Load()
+		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
+		e.snapshots.add(s)
+		if v.ts >= e.Oldest() {
+			return s
+		}
+		s.Release() // the collector has passed the view between the two steps
+	}
 }
 
 // MajoritySnapshot is the newest view that no crash can take back.
 func (e *Engine) MajoritySnapshot() *Snapshot {
-	v := e.view.Load()
 	d := e.Durable()
-	if d >= v.ts {
-		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
-		e.snapshots.add(s)
-		return s
+	if d >= e.Visible() {
+		return e.Snapshot()
 	}
 	s, err := e.SnapshotAt(d)
 	if err != nil {

@@ -66,9 +66,10 @@ func (e *Engine) stages(u *UnitOfWork) bool {
 	return e.replicated() && u.line == lineReplicated && u.Size()+len(u.superseded) > e.opts.stageBytes
 }
 
-// spill stages what a transaction has written so far, where that is much. Its statements see it as before.
+// spill stages what a transaction has written so far, where that is much. Its statements see it as before. A set of one member
+// does so too: what it would keep in memory is as much, and what commits is small.
 func (u *UnitOfWork) spill() error {
-	if u.own == nil || u.behind != nil || len(u.capped) > 0 || u.batch == nil || !u.e.replicated() {
+	if u.own == nil || u.behind != nil || len(u.capped) > 0 || u.batch == nil || u.line != lineReplicated {
 		return nil
 	}
 	if u.batch.Len()+len(u.superseded)+u.log.closed() <= u.e.opts.stageBytes {
@@ -82,8 +83,9 @@ func (u *UnitOfWork) spill() error {
 // rolled back.
 func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 	if u.bulk == nil {
-		u.bulk = &stager{e: e, u: u, id: stagedID{uint64(e.Term()), e.replica.staged.Add(1)}}
+		u.bulk = &stager{e: e, u: u, id: e.replica.staging.begin(uint64(e.Term()))}
 		u.OnRollback(u.bulk.discard)
+		u.OnCommit(func(Timestamp) { e.replica.staging.end(u.bulk.id, true) })
 	}
 	s := u.bulk
 	s.ctx, s.room = ctx, u.makesRoom()
@@ -324,72 +326,15 @@ func (s *stager) discard() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
+		e.replica.staging.end(s.id, false)
 		return
 	}
 	c.owners.Add(1)
 	go func() {
 		defer c.owners.Done()
 		s.await()
-		_ = e.discardStaged(gen, s.id)
+		e.replica.staging.end(s.id, e.discardStaged(gen, s.id) == nil)
 	}()
-}
-
-// discardStaged deletes what is staged of a unit on all members, chunk by chunk.
-func (e *Engine) discardStaged(gen uint64, id stagedID) error {
-	commit := func(f func(b *pebble.Batch) error) error {
-		u := e.NewUnitOfWork(nil)
-		u.gen = gen
-		u.stageRaw(f)
-		_, err := e.queueUnit(context.Background(), u, false)
-		return err
-	}
-	for {
-		c, err := e.nextChunk(id, id.key(stagedChunk, 0))
-		if err != nil {
-			return err
-		}
-		if c == nil {
-			break
-		}
-		err = commit(func(b *pebble.Batch) error {
-			_ = b.Delete(c.record, nil)
-			return eachKey(c.keys, func(key []byte) error {
-				return b.Delete(appendVersion(bytes.Clone(key), uint64(c.at)), nil)
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return commit(func(b *pebble.Batch) error {
-		return b.DeleteRange(id.key(stagedSeen, 0), id.key(stagedEnd, 0), nil)
-	})
-}
-
-// dropAbandoned deletes what primaries of earlier terms have staged and not committed. Only a primary does anything.
-func (e *Engine) dropAbandoned() error {
-	gen := e.replica.gen.Load()
-	term := uint64(e.Term())
-	if !e.replicated() || !e.writable() {
-		return nil
-	}
-	var found []stagedID
-	decided := map[stagedID]bool{}
-	err := e.eachStaged(func(_ *pebble.Iterator, id stagedID, kind byte) error {
-		if n := len(found); id.term < term && (n == 0 || found[n-1] != id) {
-			found = append(found, id)
-		}
-		if kind == stagedSeen || kind == stagedLogged {
-			decided[id] = true
-		}
-		return nil
-	})
-	for _, id := range found {
-		if err == nil && !decided[id] {
-			err = e.discardStaged(gen, id)
-		}
-	}
-	return err
 }
 
 // oplogRef is a block of the oplog whose content is in pieces among what is staged.

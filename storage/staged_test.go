@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -374,5 +375,117 @@ func TestAbandonedChunksGo(t *testing.T) {
 		if n := stagedChunks(t, m.e); n != 0 {
 			t.Errorf("member %d: %d chunks are left", m.name, n)
 		}
+	}
+}
+
+// A unit whose chunks are deleted was taken for one that committed at that time, and one without chunks that committed was not
+// known at all.
+func TestWhatBecomesOfALateUnit(t *testing.T) {
+	var l lateUnits
+	failed, bare := stagedID{1, 1}, stagedID{1, 2}
+	l.edit([]lateEdit{{failed, stagedChunk, 5}, {failed, lateGone, 9}, {bare, stagedSeen, 10}})
+	list := l.all()
+	if len(list) != 2 || list[0].seen != Timestamp(pending) || list[0].gone != 9 || list[1].seen != 10 || list[1].gone != 0 {
+		t.Errorf("%+v", list)
+	}
+	if at := l.visibleFrom(5); at != pending {
+		t.Errorf("a version that was taken back is visible from %d", at)
+	}
+}
+
+// A snapshot that was taken between the collector's look at the snapshots and its move of the history lost what it reads.
+func TestCollectorSeesSnapshotsAfterItsMove(t *testing.T) {
+	e := openMem(t, Options{CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
+	defer e.Close()
+	c := create(t, e, "db.c", nil)
+	insert(t, e, c, D("_id", 1))
+	s := e.Snapshot()
+	defer s.Release()
+	u := e.NewUnitOfWork(s)
+	rid, old, _, err := s.FindByID(c, V(1))
+	if err == nil {
+		err = u.Delete(c, rid.Clone(), bytes.Clone(old), NoInfo)
+	}
+	if err == nil {
+		_, err = e.Commit(context.Background(), u, true)
+	}
+	e.lines[lineReplicated].oldest.Store(uint64(e.Visible())) // the move
+	if err := errors.Join(err, e.collectDead(context.Background())); err != nil {
+		t.Fatal(err)
+	}
+	s.Save()
+	if _, _, ok, err := s.FindByID(c, V(1)); !ok || err != nil {
+		t.Errorf("the document is gone from a snapshot in use: %v", err)
+	}
+}
+
+// A crash while what a late unit superseded is dropped left a store that took readers of the time before.
+func TestHistoryIsMarkedBeforeItIsDropped(t *testing.T) {
+	l := newTestLog(t, 1, Options{stageBytes: 4 << 10, chunkBytes: 1 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond})
+	defer l.close()
+	l.elect(l.members[0], 0)
+	l.keepCommitting()
+	e := l.members[0].e
+	create(t, e, "db.c", nil)
+	for range 2 {
+		if _, err := e.Commit(context.Background(), largeUnit(t, e, "db.c", 30, 500, false), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	units := e.replica.late.all()
+	if len(units) != 2 {
+		t.Fatalf("%d late units", len(units))
+	}
+	oldest := units[1].seen
+	e.lines[lineReplicated].oldest.Store(uint64(oldest))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = e.dropSuperseded(ctx, units[1])
+	if mark, err := e.metaTime(identMeta, metaOldest); mark < oldest || err != nil {
+		t.Errorf("the store says %v, not %v: %v", mark, oldest, err)
+	}
+}
+
+// A set of one member kept a large transaction in memory until its commit. What a process leaves that ends in the middle of one
+// is deleted by the next.
+func TestLoneMemberSendsAhead(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	o := Options{FS: fs, stageBytes: 8 << 10, chunkBytes: 2 << 10, CollectInterval: time.Hour, HistoryWindow: time.Nanosecond}
+	e := openMem(t, o)
+	create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
+	u := largeUnit(t, e, "db.c", 100, 2<<10, true)
+	if n := u.batch.Len(); n > 2*o.stageBytes || stagedChunks(t, e) < 10 {
+		t.Errorf("%d bytes are in memory, %d chunks were sent", n, stagedChunks(t, e))
+	}
+	if _, err := e.Commit(context.Background(), u, true); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(idsAt(t, e, "db.c", e.Visible())); n != 100 {
+		t.Errorf("%d documents", n)
+	}
+	given := largeUnit(t, e, "db.c", 100, 2<<10, true)
+	given.Rollback()
+	open := largeUnit(t, e, "db.c", 90, 2<<10, true)
+	o.FS = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)})
+	after := openMem(t, o)
+	defer after.Close()
+	for _, e := range []*Engine{e, after} {
+		if n := len(idsAt(t, e, "db.c", e.Visible())); n != 100 {
+			t.Errorf("%d documents", n)
+		}
+		if e == after && stagedKeys(t, e, stagedChunk, stagedPiece) == 0 {
+			t.Error("the crash left nothing")
+		}
+		for leftOver(t, e) > 0 { // until the clock's next second
+			if err := e.collect(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			open.Rollback()
+			time.Sleep(time.Millisecond)
+		}
+		verifyIndexes(t, e)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
 	}
 }
