@@ -114,7 +114,9 @@ func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	if c == nil {
 		return nil // the node has only just begun: the table in memory serves
 	}
-	return statedoc.PutIn(s, u, c, txn.ImageRecord(s, w.session, w.session.Number, w.imageKind, image))
+	err := statedoc.PutIn(s, u, c, txn.ImageRecord(s, w.session, w.session.Number, w.imageKind, image))
+	u.Accompanies(c)
+	return err
 }
 
 // appendRetried tells of the statements that had been executed before.

@@ -275,7 +275,7 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	defer e.Close()
 	c := create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
 	create(t, e, "db.other", nil)
-	insert(t, e, c, D("_id", 1), D("_id", 2), D("_id", 3))
+	insert(t, e, c, D("_id", 1), D("_id", 2), D("_id", 3), D("_id", 5), D("_id", 6))
 	in := func(f func(u *UnitOfWork, s *Snapshot) error) error {
 		s := e.Snapshot()
 		defer s.Release()
@@ -321,6 +321,24 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	}
 	if err := in(remove(1)); err != nil {
 		t.Errorf("delete: %v", err)
+	}
+	for _, id := range []int{5, 6} { // a findAndModify that removes keeps what it removed, for who sends it again
+		if err := in(func(u *UnitOfWork, s *Snapshot) error {
+			c := s.Catalog().Lookup("db.other")
+			rid, doc, found, err := s.FindByID(c, V(1))
+			if err == nil && found {
+				err = u.Update(c, rid.Clone(), append([]byte(nil), doc...), D("_id", 1, "image", "longer than the one before"), NoInfo)
+			} else if err == nil {
+				_, err = u.Insert(c, D("_id", 1, "image", id), NoInfo)
+			}
+			if err != nil {
+				return err
+			}
+			u.Accompanies(c)
+			return remove(id)(u, s)
+		}); err != nil {
+			t.Errorf("delete with a record of it: %v", err)
+		}
 	}
 	if err := in(func(u *UnitOfWork, s *Snapshot) error {
 		_, err := u.DropIndexes(s.Catalog().Lookup("db.c"), []string{"n_1"})

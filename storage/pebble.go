@@ -214,7 +214,7 @@ func (e *Engine) checkSpace(makesRoom bool) error {
 	return nil
 }
 
-// makesRoom tells whether the unit only deletes documents, or drops collections or indexes.
+// makesRoom tells whether the unit only deletes documents, or drops collections or indexes; what accompanies that does not count.
 func (u *UnitOfWork) makesRoom() bool {
 	if u.catalogs.dropped < len(u.catalogs.ops) {
 		return false
@@ -222,6 +222,9 @@ func (u *UnitOfWork) makesRoom() bool {
 	some := u.catalogs.dropped > 0
 	for i := range u.deltas {
 		d := &u.deltas[i]
+		if d.aside {
+			continue
+		}
 		if d.records > 0 || d.records == 0 && d.bytes > 0 {
 			return false
 		}

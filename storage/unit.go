@@ -78,6 +78,7 @@ type delta struct {
 	counters *catalog.Counters
 	records  int64
 	bytes    int64
+	aside    bool // it accompanies the unit's other writes, see Accompanies
 }
 
 // usedCollection is a collection the unit wrote to, as it knew it.
@@ -244,7 +245,17 @@ func (u *UnitOfWork) addDelta(id catalog.Ident, c *catalog.Counters, records, by
 			return
 		}
 	}
-	u.deltas = append(u.deltas, delta{id, c, records, bytes})
+	u.deltas = append(u.deltas, delta{ident: id, counters: c, records: records, bytes: bytes})
+}
+
+// Accompanies says that what the unit has written to c is a record of its other writes: a unit that makes room may have one,
+// also where the disk is too full for anything else.
+func (u *UnitOfWork) Accompanies(c *catalog.Collection) {
+	for i := range u.deltas {
+		if u.deltas[i].ident == c.Ident {
+			u.deltas[i].aside = true
+		}
+	}
 }
 
 func (u *UnitOfWork) deltaOf(id catalog.Ident) (records, bytes int64) { return deltaOf(u.deltas, id) }
