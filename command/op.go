@@ -9,6 +9,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -68,10 +69,7 @@ type Stats struct {
 	KeysExamined int64
 	DocsExamined int64
 	NReturned    int64
-	NMatched     int64
-	NModified    int64
-	NInserted    int64
-	NDeleted     int64
+	WriteStats
 	CursorStats
 	HasSortStage bool
 	UsedDisk     bool   // something outgrew its memory and went to a file
@@ -80,12 +78,32 @@ type Stats struct {
 	// ReplanReason says why that one was given up.
 	FromMultiPlanner, FromPlanCache bool
 	ReplanReason                    string
-	Plan                            PlanKeys // nil where nothing was planned
-	Conflicts                       int64
-	CollScans, TailScans            int64 // scans of whole collections, and of those the ones that followed a capped one's end
+	Plan                            PlanKeys  // nil where nothing was planned
+	Exec                            ExecStats // of the plan that ran; nil where nobody asks for it
+	CollScans, TailScans            int64     // scans of whole collections, and of those the ones that followed a capped one's end
 	ReplyLen                        int
 	Origin                          []byte // of a getMore: the command that its cursor came from
 }
+
+// WriteStats are what an operation has written, and what it has held meanwhile.
+type WriteStats struct {
+	NMatched, NModified, NInserted, NDeleted int64
+	KeysInserted, KeysDeleted                int64 // of indexes
+	Conflicts                                int64
+	Locks                                    LockStats // nil for an operation that takes none
+}
+
+// LockStats counts what an operation has locked.
+type LockStats interface{ Stats() lock.Stats }
+
+// FrozenLocks are counts that no longer change.
+type FrozenLocks lock.Stats
+
+// Stats implements LockStats.
+func (f *FrozenLocks) Stats() lock.Stats { return lock.Stats(*f) }
+
+// ExecStats tells what each stage of a plan has done.
+type ExecStats interface{ AppendExecStats(dst []byte) []byte }
 
 // CursorStats are of the cursor that an operation opened or continued.
 type CursorStats struct {

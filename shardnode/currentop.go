@@ -116,8 +116,8 @@ func (n *Node) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 		return dst
 	}
 	f := c.described()
-	if c.plan != "" {
-		f = append(f, value.F("planSummary", value.NewString(c.plan)))
+	if c.plan.summary != "" {
+		f = append(f, value.F("planSummary", value.NewString(c.plan.summary)))
 	}
 	return value.Append(dst, "cursor", value.NewDocument(value.Doc(append(f, value.F("operationUsingCursorId", value.NewInt64(int64(op.ID))))...)))
 }

@@ -54,12 +54,18 @@ type cursor struct {
 	tailable  bool
 	awaitData bool
 	left      time.Duration // of the command's maxTimeMS, which is the time of all batches; 0 where there is none
-	plan      string        // a summary of it
-	returned  atomic.Int64  // documents, which currentOp reads while they are counted
+	plan      cursorPlan
+	returned  atomic.Int64 // documents, which currentOp reads while they are counted
 	batches   atomic.Int64
 
 	pinned bool // guarded by the table
 	killed bool
+}
+
+// cursorPlan is what others may know of a cursor's plan.
+type cursorPlan struct {
+	summary string
+	exec    command.ExecStats // nil where nobody asked for it when the cursor was opened
 }
 
 func (c *cursor) close() {
@@ -298,7 +304,8 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 			c.lsid = append([]byte(nil), op.Req.LSID...)
 		}
 		c.owner = op.Owner()
-		c.origin, c.plan = append([]byte(nil), op.Req.Body...), op.Stats.PlanSummary
+		c.origin, c.plan = append([]byte(nil), op.Req.Body...), cursorPlan{op.Stats.PlanSummary, op.Stats.Exec}
+		n.admin.profiler.freeze(op)
 		c.work, c.query = op.Work(), op.HoldQuery()
 		if end, ok := op.Deadline(); ok && !c.awaitData {
 			c.left = max(time.Until(end), 1)
@@ -353,6 +360,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {
 	op.Resume(c.work)
+	op.Stats.Exec = c.plan.exec
 	if c.left > 0 {
 		op.SetDeadline(op.Start.Add(c.left))
 	}
@@ -392,6 +400,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		if c.snap != nil {
 			c.snap.Save()
 		}
+		n.admin.profiler.freeze(op)
 		if !n.cursors.unpin(c) {
 			return dst, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
 		}

@@ -63,6 +63,7 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 		return w.keepImage(s, u, old)
 	}
 	r, err := w.runStatement(ns, st, true)
+	op.Stats.Exec = st.wrote(op.Stats.Exec, &r)
 	if err != nil {
 		return dst, n.showMoved(op, st, err)
 	}

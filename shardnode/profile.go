@@ -33,6 +33,35 @@ func (p *profiler) of(db string) dbProfile {
 	return dbProfile{level: int(p.level.Load())}
 }
 
+// observes tells whether an operation on a database may come to have an entry.
+func (p *profiler) observes(db string) bool {
+	s := p.of(db)
+	return s.level > 0 || s.filter != nil
+}
+
+// keeps tells whether an operation that has taken so long, and is not through, is to have an entry as far as one can tell.
+func (p *profiler) keeps(db string, took time.Duration) bool {
+	s := p.of(db)
+	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= p.slowMS.Load()
+}
+
+// frozenExec are execution statistics that no longer change.
+type frozenExec []byte
+
+// AppendExecStats implements command.ExecStats.
+func (f frozenExec) AppendExecStats(dst []byte) []byte { return append(dst, f...) }
+
+// freeze takes down what an operation's plan has done, before another operation may go on with its cursor.
+func (p *profiler) freeze(op *command.Op) {
+	switch {
+	case op.Stats.Exec == nil:
+	case p.keeps(op.Req.DB, op.Elapsed()):
+		op.Stats.Exec = frozenExec(op.Stats.Exec.AppendExecStats(nil))
+	default:
+		op.Stats.Exec = nil
+	}
+}
+
 // SetProfiling sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
 func (s *Server) SetProfiling(slowMS int64, rate float64, level int) {
 	p := &s.Node.admin.profiler
@@ -317,6 +346,8 @@ func (n *Node) appendFigures(dst []byte, x *execution) []byte {
 	figure("ninserted", st.NInserted, name == "insert")
 	figure("ndeleted", st.NDeleted, name == "delete")
 	figure("nreturned", st.NReturned, name == "find" || name == "getMore" || name == "aggregate")
+	figure("keysInserted", st.KeysInserted, st.KeysInserted > 0)
+	figure("keysDeleted", st.KeysDeleted, st.KeysDeleted > 0)
 	figure("writeConflicts", st.Conflicts, st.Conflicts > 0)
 	if st.Plan != nil {
 		shape, key := st.Plan.PlanKeys()
@@ -347,7 +378,7 @@ func (n *Node) profileDoc(x *execution) []byte {
 	out = value.Append(out, "ns", value.NewString(x.ns))
 	out = appendCommand(out, x)
 	out = n.appendFigures(out, x)
-	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
+	out = value.Append(out, "locks", value.NewDocument(locksOf(x.stats)))
 	if x.statement == nil {
 		out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
 		out = value.Append(out, "protocol", value.NewString("op_msg"))
@@ -356,6 +387,9 @@ func (n *Node) profileDoc(x *execution) []byte {
 	out = value.Append(out, "millis", value.NewInt32(int32(x.took.Milliseconds())))
 	if x.stats.PlanSummary != "" {
 		out = value.Append(out, "planSummary", value.NewString(x.stats.PlanSummary))
+	}
+	if x.stats.Exec != nil {
+		out = x.stats.Exec.AppendExecStats(out)
 	}
 	out = n.appendFailure(out, x.err)
 	out = value.Append(out, "ts", value.NewTime(n.now()))
@@ -393,7 +427,7 @@ func (n *Node) slowAttrs(x *execution) []byte {
 	if x.statement == nil {
 		out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
 	}
-	out = value.Append(out, "locks", value.NewDocument(value.Doc()))
+	out = value.Append(out, "locks", value.NewDocument(locksOf(x.stats)))
 	out = value.Append(out, "remote", value.NewString(op.Client.Remote))
 	if x.statement == nil {
 		out = value.Append(out, "protocol", value.NewString("op_msg"))

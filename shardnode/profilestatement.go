@@ -3,12 +3,15 @@ package shardnode
 import (
 	"time"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 )
 
 // runNoted is runStatement for a statement that the log and the profiler tell of by itself, as of an operation.
 func (w *writeOp) runNoted(ns string, st *statement, last bool) (result, error) {
 	before, began := w.op.Stats, time.Now()
+	w.op.Stats.Exec = nil // that of the statement before
 	r, err := w.runStatement(ns, st, last)
 	took, p := time.Since(began), &w.n.admin.profiler
 	if set := p.of(w.op.Req.DB); took.Milliseconds() < p.slowMS.Load() && set.level < 2 && set.filter == nil {
@@ -18,13 +21,29 @@ func (w *writeOp) runNoted(ns string, st *statement, last bool) (result, error) 
 	s.KeysExamined -= before.KeysExamined
 	s.DocsExamined -= before.DocsExamined
 	s.Conflicts -= before.Conflicts
+	s.KeysInserted -= before.KeysInserted
+	s.KeysDeleted -= before.KeysDeleted
 	s.NMatched, s.NModified, s.NDeleted = r.matched, r.modified, r.deleted
 	x := &execution{op: w.op, name: "update", ns: ns, stats: &s, statement: st.doc(), upserted: !r.upserted.IsMissing(), err: err, took: took}
 	if st.u.IsMissing() {
 		x.name = "delete"
 	}
+	s.Exec = st.wrote(s.Exec, &r)
 	w.n.note(x)
 	return r, err
+}
+
+// wrote puts the statement's own stage above the plan that found its documents.
+func (st *statement) wrote(stats command.ExecStats, r *result) command.ExecStats {
+	ran, ok := stats.(*exec.Ran)
+	if !ok {
+		return stats
+	}
+	w := &exec.Wrote{Ran: ran, Stage: "UPDATE", Matched: r.matched, Modified: r.modified, Deleted: r.deleted, Upserted: !r.upserted.IsMissing()}
+	if st.u.IsMissing() {
+		w.Stage = "DELETE"
+	}
+	return w
 }
 
 // doc is the statement as update and delete take it.

@@ -19,6 +19,8 @@ func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
 	e.n.admin.settings.apply(op, ns, pq)
 }
 
+func (e nodeEnv) Observes(op *command.Op) bool { return e.n.admin.profiler.observes(op.Req.DB) }
+
 func (e nodeEnv) SortMemory() int64 {
 	if e.n.Params == nil {
 		return 100 << 20

@@ -28,7 +28,7 @@ func (n *Node) addStatus(base *command.Base) {
 		plain("flowControl", n.Repl.FlowControl),
 		plain("globalLock", n.globalLockStatus),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
-		plain("locks", n.lockStatus),
+		plain("locks", func() []byte { return lockStats(n.locks.Stats()) }),
 		plain("logicalSessionRecordCache", func() []byte {
 			return value.Doc(i32("activeSessionsCount", int64(base.Sessions.Len())), i32("sessionsCollectionJobCount", 1),
 				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
@@ -97,9 +97,16 @@ func (n *Node) globalLockStatus() []byte {
 		sub("activeClients", i32("total", active), i32("readers", active), i32("writers", 0)))
 }
 
-// lockStatus counts acquisitions and waits by kind of resource and mode.
-func (n *Node) lockStatus() []byte {
-	st := n.locks.Stats()
+// locksOf is what an operation has locked. Reads lock nothing here: they have a snapshot.
+func locksOf(st *command.Stats) []byte {
+	if st.Locks == nil {
+		return value.Doc()
+	}
+	return lockStats(st.Locks.Stats())
+}
+
+// lockStats counts acquisitions and waits by kind of resource and mode.
+func lockStats(st lock.Stats) []byte {
 	out, m := value.Begin(nil)
 	for _, k := range lock.Kinds() {
 		var acquires, waits, micros []value.Field

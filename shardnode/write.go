@@ -42,7 +42,12 @@ type writeOp struct {
 	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
+
+	keys indexKeys // that its transaction had changed before, and the command up to now
 }
+
+// indexKeys are how many keys of indexes a unit has inserted and deleted.
+type indexKeys struct{ inserted, deleted int64 }
 
 // writeError is one entry of writeErrors.
 type writeError struct {
@@ -59,7 +64,11 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}, nil
+	w := &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
+	if t := txn.Of(op); t != nil {
+		w.keys.inserted, w.keys.deleted = t.Unit.IndexKeys()
+	}
+	return w, nil
 }
 
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
@@ -144,25 +153,47 @@ func (w *writeOp) enterCollection(ns string) error {
 
 // lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
 func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
-	if w.wc.Timeout == 0 && txn.Of(w.op) == nil {
+	if w.wc.Timeout != 0 || txn.Of(w.op) != nil {
+		return w.lock(lock.IX, ns)
+	}
+	if !w.n.admin.profiler.observes(w.op.DB()) {
 		return w.n.locks.Collection(w.op, ns, lock.IX)
 	}
-	return w.lock(lock.IX, ns)
+	l := w.n.locks.NewLocker() // which nobody uses again: the profiler reads its counts
+	w.op.Stats.Locks = l
+	if err := l.LockCollections(w.op, lock.IX, ns); err != nil {
+		l.UnlockAll()
+		return nil, err
+	}
+	return l.UnlockAll, nil
 }
 
 // lock takes collections for the command, or for the rest of the transaction.
 func (w *writeOp) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
 	if t := txn.Of(w.op); t != nil {
+		if w.n.admin.profiler.observes(w.op.DB()) {
+			w.op.Stats.Locks = &locksSince{t.Locks, t.Locks.Stats()}
+		}
 		return func() {}, t.Locks.LockCollections(w.op, mode, names...)
 	}
 	return w.locked(func(l *lock.Locker) error { return l.LockCollections(w.op, mode, names...) })
 }
+
+// locksSince is what a statement has added to its transaction's locks.
+type locksSince struct {
+	l      *lock.Locker
+	before lock.Stats
+}
+
+// Stats implements command.LockStats.
+func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
 // locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
 // no longer for them than for the write concern.
 func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err error) {
 	for limit := w.wc.Timeout; ; limit *= 2 {
 		l := w.n.locks.NewLocker()
+		w.op.Stats.Locks = l
 		if limit > 0 {
 			l.SetTimeout(limit)
 		}
@@ -260,7 +291,10 @@ func (w *writeOp) catalog() *catalog.Snapshot {
 //
 // ran are the statements of a retryable write that the unit carries out.
 func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran ...txn.Run) error {
+	inserted, deleted := u.IndexKeys()
 	if txn.Of(w.op) != nil {
+		w.noteKeys(inserted-w.keys.inserted, deleted-w.keys.deleted)
+		w.keys.inserted, w.keys.deleted = inserted, deleted
 		return nil // commitTransaction does it
 	}
 	if w.session != nil && w.session.Incomplete {
@@ -280,6 +314,7 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran
 	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
 	if ts != 0 {
+		w.noteKeys(inserted, deleted)
 		w.last = ts
 		w.op.AdvanceOperationTime(uint64(ts))
 		if err != nil {
@@ -288,11 +323,18 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran
 		return nil
 	}
 	if l, ok := txn.IsLeft(err); ok {
+		w.noteKeys(inserted, deleted)
 		w.leaveBehind(l)
 		w.left.Runs = append(w.left.Runs, ran...)
 		return nil
 	}
 	return err
+}
+
+// noteKeys counts the index keys that a unit of the command has changed.
+func (w *writeOp) noteKeys(inserted, deleted int64) {
+	w.op.Stats.KeysInserted += inserted
+	w.op.Stats.KeysDeleted += deleted
 }
 
 // failRetryable is the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits, where it has

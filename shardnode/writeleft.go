@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -43,6 +44,10 @@ func (w *writeOp) afterCommit(f func()) {
 	if w.left == nil {
 		f()
 		return
+	}
+	if w.op.Stats.Locks != nil { // f gives them back while somebody may look at them
+		frozen := command.FrozenLocks(w.op.Stats.Locks.Stats())
+		w.op.Stats.Locks = &frozen
 	}
 	w.left.Then(f)
 }

@@ -151,8 +151,8 @@ func (s *stager) versions() {
 	if u.batch = nil; u.own != nil {
 		u.batch = s.e.db.NewIndexedBatch()
 	}
-	skip := int(u.inherited)
-	u.inherited = 0
+	skip := int(u.keys.inherited)
+	u.keys.inherited = 0
 	for r := batchrepr.Read(from.Repr()); ; {
 		kind, k, v, ok, err := r.Next()
 		if !ok || err != nil {

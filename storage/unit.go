@@ -50,11 +50,22 @@ type UnitOfWork struct {
 	trail  atomic.Pointer[Trail] // that the unit is part of
 
 	// Small fields stand together: each write allocates a unit.
-	state     unitState
-	line      uint8 // what it writes to, once lined is set
-	lined     bool
-	refused   bool   // it failed before it was proposed; the leader's
-	inherited uint32 // keys of batch that are the trail's
+	state   unitState
+	line    uint8 // what it writes to, once lined is set
+	lined   bool
+	refused bool // it failed before it was proposed; the leader's
+	keys    keyCounts
+}
+
+// keyCounts are figures of the keys that a unit stages.
+type keyCounts struct {
+	inherited         uint32 // keys of batch that are the trail's
+	inserted, deleted uint32 // index keys
+}
+
+// IndexKeys tells how many index keys the unit has inserted and deleted so far.
+func (u *UnitOfWork) IndexKeys() (inserted, deleted int64) {
+	return int64(u.keys.inserted), int64(u.keys.deleted)
 }
 
 // heldCapped is a capped collection that no other unit inserts into.
@@ -116,7 +127,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 		u.batch = u.e.db.NewIndexedBatch()
 		if u.behind != nil {
 			_ = u.batch.Apply(u.behind.batch, nil) // only fails on batches of another store
-			u.inherited = u.batch.Count()
+			u.keys.inherited = u.batch.Count()
 		}
 		if old != nil {
 			_ = u.batch.Apply(old, nil)
@@ -136,11 +147,11 @@ func (u *UnitOfWork) sealOverlay() {
 	u.own.Release()
 	indexed := u.batch
 	u.batch = u.e.db.NewBatch()
-	if u.inherited == 0 {
+	if u.keys.inherited == 0 {
 		_ = u.batch.Apply(indexed, nil) // only fails on batches of another store
 	} else {
-		appendKeys(u.batch, indexed, int(u.inherited), 0)
-		u.inherited = 0
+		appendKeys(u.batch, indexed, int(u.keys.inherited), 0)
+		u.keys.inherited = 0
 	}
 	closeQuietly(indexed)
 }
@@ -163,7 +174,7 @@ func (u *UnitOfWork) writes() (n int) {
 	if u.batch == nil {
 		return n
 	}
-	return n + int(u.batch.Count()-u.inherited)
+	return n + int(u.batch.Count()-u.keys.inherited)
 }
 
 // Empty tells whether the unit has nothing to commit.

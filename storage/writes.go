@@ -97,6 +97,7 @@ func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (Re
 	for i, idx := range c.Indexes {
 		if idx.IsID {
 			u.put(idx.Ident, s.ids, rid, s.tb)
+			u.keys.inserted++
 			continue
 		}
 		u.putKeys(c, idx, &s.sets[i], rid)
@@ -320,6 +321,7 @@ func (u *UnitOfWork) putKeys(c *catalog.Collection, idx *catalog.Index, set *ind
 func (u *UnitOfWork) putEntry(idx *catalog.Index, key, tb []byte, rid RecordID) {
 	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
 	u.put(idx.Ident, u.scratch.key, entryLive, tb)
+	u.keys.inserted++
 }
 
 // removeEntry stages the deletion of an entry. A unique key stays claimed, so that nobody takes it before the commit.
@@ -332,6 +334,7 @@ func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key 
 	u.scratch.key = appendIndexKey(u.scratch.key[:0], idx, key, rid)
 	u.put(idx.Ident, u.scratch.key)
 	u.supersede(idx.Ident, u.scratch.key)
+	u.keys.deleted++
 	return nil
 }
 
@@ -450,6 +453,7 @@ func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) 
 			}
 			u.put(idx.Ident, s.ids)
 			u.supersede(idx.Ident, s.ids)
+			u.keys.deleted++
 			continue
 		}
 		if err := idx.Keys.Keys(oldDoc, &s.olds[i]); err != nil {

@@ -41,7 +41,8 @@ func (f *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
 	f.restricted = append(f.restricted, ns)
 }
 
-func (f *fakeEnv) SortMemory() int64 { return f.memory }
+func (e *fakeEnv) Observes(*command.Op) bool { return false }
+func (f *fakeEnv) SortMemory() int64         { return f.memory }
 
 func (f *fakeEnv) Spill() extsort.Store {
 	f.spilled++

@@ -15,6 +15,8 @@ type Env interface {
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
+	// Observes tells whether somebody wants to know what each stage of an operation's plan does.
+	Observes(op *command.Op) bool
 	// SortMemory is the number of bytes that a blocking sort may hold.
 	SortMemory() int64
 	// Spill is where a sort that may use the disk puts what outgrows its memory.

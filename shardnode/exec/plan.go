@@ -19,13 +19,40 @@ func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
 	}
 	if id, ok := idEquality(q); ok {
 		op.Stats.PlanSummary = "EXPRESS_IXSCAN { _id: 1 }"
-		return &idLookup{snap: q.Snap, coll: q.Coll, id: id}, nil
+		root := &idLookup{snap: q.Snap, coll: q.Coll, id: id}
+		if e.observes(op) {
+			return e.observed(op, expressID(q, id), root), nil
+		}
+		return root, nil
 	}
 	c, err := e.choose(op, q, false)
 	if err != nil {
 		return nil, err
 	}
+	if c.ran != nil {
+		op.Stats.Exec = c.ran
+	}
 	return c.root, nil
+}
+
+// expressID is the plan of an equality on _id.
+func expressID(q *Query, id value.Value) *plan.Node {
+	p := &plan.Node{Stage: plan.ExpressID, Value: id, Clustered: q.Coll.Clustered}
+	if idx := q.Coll.IDIndex(); idx != nil {
+		p.Index = &plan.Index{Name: idx.Name, KeyPattern: idx.Spec.KeyPattern}
+	}
+	return p
+}
+
+// observes tells whether what the stages of a plan do is to be kept: of the first plan of an operation, which is its own, and
+// not of those that look something up for it.
+func (e *Executor) observes(op *command.Op) bool { return op.Stats.Exec == nil && e.env.Observes(op) }
+
+// observed keeps what a plan of one stage does.
+func (e *Executor) observed(op *command.Op, p *plan.Node, root Node) Node {
+	root = &timedNode{in: root}
+	op.Stats.Exec = &Ran{plan: p, exec: executed{nodes: map[*plan.Node]Node{p: root}}}
+	return root
 }
 
 // planTail reads a capped collection or the oplog for a cursor that outlives its end.

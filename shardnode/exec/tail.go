@@ -64,6 +64,8 @@ func scanOf(root Node) (*collScan, bool) {
 			root = x.in
 		case *skipLimit:
 			root = x.in
+		case *timedNode:
+			root = x.in
 		default:
 			return nil, false
 		}
@@ -78,6 +80,8 @@ func tailOf(root Node) (*tailNode, bool) {
 		case *filterNode:
 			root = x.in
 		case *skipLimit:
+			root = x.in
+		case *timedNode:
 			root = x.in
 		default:
 			return nil, false

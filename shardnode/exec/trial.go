@@ -68,6 +68,7 @@ type chosen struct {
 	nodes  map[*plan.Node]Node
 	trial  []*candidate // all that took part, best first; nil without trial. All but the first are closed.
 	keys   planKeys
+	ran    *Ran // nil where nobody wants to know
 }
 
 // planKeys knows under which keys a query's plan is cached.
@@ -134,14 +135,15 @@ func (e *Executor) choose(op *command.Op, q *Query, observe bool) (c *chosen, er
 // runOnly builds the one plan there is.
 func (e *Executor) runOnly(op *command.Op, q *Query, r *plan.Result, observe bool) (*chosen, error) {
 	b := builder{e: e, q: q}
-	if observe {
+	keep := e.observes(op)
+	if observe || keep {
 		b.nodes, b.timed = map[*plan.Node]Node{}, true
 	}
 	root, err := b.build(r.Winner())
 	if err == nil && !observe {
 		noteUsage(op, r.Winner())
 	}
-	return &chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes, keys: q.keys}, err
+	return (&chosen{result: r, plan: r.Winner(), root: root, nodes: b.nodes, keys: q.keys}).kept(keep), err
 }
 
 // chooseCached asks the plan cache before it starts a trial.
@@ -167,11 +169,16 @@ func (e *Executor) chooseCached(op *command.Op, q *Query, r *plan.Result) (*chos
 	e.Counters.Hits.Add(1)
 	limit := &pace{left: knobs.replanAt(known.Works)}
 	b := builder{e: e, q: q, pace: limit}
+	keep := e.observes(op)
+	if keep {
+		b.nodes, b.timed = map[*plan.Node]Node{}, true
+	}
 	root, err := b.build(p)
 	if err != nil {
 		return nil, err
 	}
 	noteUsage(op, p)
+	out := (&chosen{result: r, plan: p, nodes: b.nodes}).kept(keep)
 	op.Stats.FromPlanCache = true
 	run := &cachedNode{in: root, pace: limit, keys: q.showsKeys()}
 	_, run.results = knobs.trialLimits(q.Coll, q.Limit)
@@ -184,9 +191,13 @@ func (e *Executor) chooseCached(op *command.Op, q *Query, r *plan.Result) (*chos
 		if err != nil {
 			return nil, err
 		}
+		if keep {
+			*out.ran = Ran{plan: c.plan, exec: executed{nodes: c.nodes}}
+		}
 		return c.root, nil
 	}
-	return &chosen{result: r, plan: p, root: run}, nil
+	out.root = run
+	return out, nil
 }
 
 // cachedSignature is that of the plan which the plan cache has for a query; empty for none.
@@ -272,7 +283,7 @@ func (e *Executor) tryAll(op *command.Op, q *Query, r *plan.Result, observe bool
 	op.Stats.HasSortStage = op.Stats.HasSortStage || best.plan.Has(plan.Sort)
 	best.pace.left = unboundedWork
 	root := Node(&replayNode{in: best.root, rows: best.rows})
-	return &chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all, keys: q.keys}, nil
+	return (&chosen{result: r, plan: best.plan, root: root, nodes: best.nodes, trial: all, keys: q.keys}).kept(e.observes(op)), nil
 }
 
 // race runs candidates side by side and puts the best first. The caller closes them, after an error, too. What they
@@ -287,7 +298,7 @@ func (e *Executor) race(op *command.Op, q *Query, r *plan.Result, observe bool, 
 	before := op.Stats
 	for _, p := range r.Candidates {
 		c := &candidate{plan: p, pace: &pace{}, nodes: map[*plan.Node]Node{}, keys: q.showsKeys()}
-		b := builder{e: e, q: q, pace: c.pace, nodes: c.nodes, timed: observe}
+		b := builder{e: e, q: q, pace: c.pace, nodes: c.nodes, timed: observe || e.observes(op)}
 		if c.root, err = b.build(p); err != nil {
 			return all, err
 		}

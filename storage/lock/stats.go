@@ -19,6 +19,17 @@ func Kinds() []Kind {
 	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
 }
 
+// Without is what has been added to earlier counts.
+func (s Stats) Without(before *Stats) Stats {
+	for k := range s {
+		for m := range s[k] {
+			c, b := &s[k][m], &before[k][m]
+			c.Acquires, c.Waits, c.WaitMicros = c.Acquires-b.Acquires, c.Waits-b.Waits, c.WaitMicros-b.WaitMicros
+		}
+	}
+	return s
+}
+
 type counters [kinds][modes]struct {
 	acquires, waits, micros atomic.Uint64
 }
