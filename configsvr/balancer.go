@@ -125,8 +125,9 @@ type move struct {
 
 func (m *Manager) makeMove(ctx context.Context, ns string, mv *move, s balancerSettings) error {
 	err := m.moveRange(ctx, &msg.MoveRange{
-		NS: ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete, ForceJumbo: s.jumbo,
-		Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern},
+		Move: msg.Move{NS: ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete,
+			Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern}},
+		ForceJumbo: s.jumbo,
 	})
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.ChunkTooBig:

@@ -333,7 +333,9 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	}
 	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
 	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move...))
-	_, err = m.onShard(ctx, c.Shard, &msg.ShardMoveRange{NS: ns, To: to, Min: min, Max: max, WaitForDelete: req.WaitForDelete, Transfer: req.Transfer})
+	_, err = m.onShard(ctx, c.Shard, &msg.ShardMoveRange{Move: msg.Move{
+		NS: ns, To: to, Min: min, Max: max, WaitForDelete: req.WaitForDelete, Transfer: req.Transfer,
+	}})
 	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move, err)
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})

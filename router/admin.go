@@ -62,7 +62,7 @@ func removeShardFromZone(op *command.Op) msg.Message {
 }
 
 func updateZoneKeyRange(op *command.Op) msg.Message {
-	return &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Min: op.Req.Doc("min"), Max: op.Req.Doc("max"), Zone: op.Req.Str("zone")}
+	return &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Range: msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}, Zone: op.Req.Str("zone")}
 }
 
 // enableSharding creates a database, on a chosen primary where one is named.
@@ -225,7 +225,7 @@ func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
 	} else if point, err = r.median(op, info, c); err != nil {
 		return dst, err
 	}
-	_, err = r.onConfig(op, &msg.CommitChunkSplit{NS: ns, Min: c.Min, Max: c.Max, Points: [][]byte{point}})
+	_, err = r.onConfig(op, &msg.CommitChunkSplit{NS: ns, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: [][]byte{point}})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }
@@ -277,10 +277,9 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	} else if lo, hi = op.Req.Doc("min"), op.Req.Doc("max"); lo == nil && hi == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange requires 'min' or 'max'")
 	}
-	m := &msg.MoveRange{
-		NS: ns, To: to.ID, Min: lo, Max: hi, ForceJumbo: op.Bool("forceJumbo"),
-		WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
-	}
+	m := &msg.MoveRange{ForceJumbo: op.Bool("forceJumbo"), Move: msg.Move{
+		NS: ns, To: to.ID, Min: lo, Max: hi, WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
+	}}
 	if m.Transfer.Throttle = op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); m.Transfer.Throttle {
 		m.Transfer.Concern = op.Req.AskedConcern().Doc
 	}
@@ -317,7 +316,7 @@ func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	_, err = r.onConfig(op, &msg.CommitChunksMerge{NS: ns, Min: lo, Max: hi})
+	_, err = r.onConfig(op, &msg.CommitChunksMerge{NS: ns, Range: msg.Range{Min: lo, Max: hi}})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -130,22 +131,17 @@ func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard, n
 
 // noteMoved tells the shard that the statement was sent to that it is executed once the transaction commits.
 func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind string) error {
-	b, mark := value.Begin(nil)
-	b = value.Append(b, "_shardsvrNoteMovedWrite", value.NewInt32(1))
-	b = value.Append(b, "statement", value.NewInt32(stmt))
+	note := &msg.NoteMovedWrite{DB: op.DB(), Statement: int64(stmt), ImageKind: imageKind}
 	if d.upsert() {
-		b = value.Append(b, "upserted", value.Lookup(d.post, "_id"))
+		note.Upserted = value.Lookup(d.post, "_id")
 	}
 	switch {
 	case imageKind == "postImage":
-		b = value.Append(b, "image", value.NewDocument(d.post))
+		note.Image = d.post
 	case imageKind == "preImage" && !d.upsert():
-		b = value.Append(b, "image", value.NewDocument(d.pre))
+		note.Image = d.pre
 	}
-	if imageKind != "" {
-		b = value.Append(b, "imageKind", value.NewString(imageKind))
-	}
-	_, err := r.call(op, d.shard, value.End(value.Append(b, "$db", value.NewString(op.DB())), mark), nil)
+	_, err := r.call(op, d.shard, msg.Doc(note), nil)
 	return err
 }
 
@@ -237,14 +233,17 @@ func (r *Router) executedOn(op *command.Op, shards []string, stmt int32) (string
 	if !op.Req.HasTxnNumber || op.Req.LSID == nil || transactionOf(op) != nil {
 		return "", nil
 	}
-	body := value.Doc(value.F("_shardsvrStatementExecuted", value.NewInt32(1)), value.F("session", value.NewDocument(op.Req.LSID)),
-		value.F("number", value.NewInt64(op.Req.TxnNumber)), value.F("statement", value.NewInt32(stmt)), value.F("$db", value.NewString("admin")))
+	body := msg.Doc(&msg.StatementExecuted{Session: op.Req.LSID, Number: op.Req.TxnNumber, Statement: int64(stmt)})
 	replies := r.scatter(op, shards, func(string) ([]byte, []wire.Sequence) { return body, nil })
 	if err := firstError(replies); err != nil {
 		return "", err
 	}
 	for i := range replies {
-		if value.Lookup(replies[i].body, "executed").Truthy() {
+		var reply msg.StatementExecutedReply
+		if err := msg.Parse(replies[i].body, &reply); err != nil {
+			return "", err
+		}
+		if reply.Executed {
 			return replies[i].shard, nil
 		}
 	}

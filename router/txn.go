@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -343,7 +344,7 @@ func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 		}
 	}
 	t.mu.Unlock()
-	r.endOn(op, t, again, "abortTransaction")
+	r.endOn(op, t, again, &msg.AbortTransaction{})
 	return true
 }
 
@@ -359,11 +360,11 @@ func (r *Router) abortAll(ctx context.Context, t *transaction) []shardReply {
 	t.ended = true
 	r.txnStat.abort(t, abortCause(nil))
 	r.dropTxnCursors(t)
-	return r.endOn(ctx, t, t.parts(), "abortTransaction")
+	return r.endOn(ctx, t, t.parts(), &msg.AbortTransaction{})
 }
 
 // endOn sends participants the command that ends the transaction there, all at once.
-func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant, name string, more ...[]byte) []shardReply {
+func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant, m msg.Message, more ...[]byte) []shardReply {
 	out := make([]shardReply, len(parts))
 	var wg sync.WaitGroup
 	for i, p := range parts {
@@ -371,7 +372,7 @@ func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant
 		go func() {
 			defer wg.Done()
 			out[i].shard = p.shard
-			out[i].body, out[i].err = r.sendEnd(ctx, t, p.shard, name, more...)
+			out[i].body, out[i].err = r.sendEnd(ctx, t, p.shard, m, more...)
 		}()
 	}
 	wg.Wait()
@@ -379,18 +380,17 @@ func (r *Router) endOn(ctx context.Context, t *transaction, parts []*participant
 }
 
 // sendEnd sends one shard a command on the whole transaction.
-func (r *Router) sendEnd(ctx context.Context, t *transaction, shard, name string, more ...[]byte) ([]byte, error) {
+func (r *Router) sendEnd(ctx context.Context, t *transaction, shard string, m msg.Message, more ...[]byte) ([]byte, error) {
 	p, err := r.peer(ctx, shard)
 	if err != nil {
 		return nil, err
 	}
-	b, mark := value.Begin(nil)
-	b = value.Append(b, name, value.NewInt32(1))
-	b = append(b, t.fields()...)
-	for _, m := range more {
-		b = append(b, m...)
+	b := msg.Doc(m)
+	b = append(b[:len(b)-1], t.fields()...)
+	for _, elements := range more {
+		b = append(b, elements...)
 	}
-	return cluster.Run(ctx, p, value.End(value.Append(b, "$db", value.NewString("admin")), mark))
+	return cluster.Run(ctx, p, value.End(b, 0))
 }
 
 // appendToken names the shard that knows what became of the transaction, for a commit that is sent to another router.

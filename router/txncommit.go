@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -101,7 +102,7 @@ func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*partic
 	if len(ask) == 0 {
 		return nil
 	}
-	replies := r.endOn(op, t, ask, "commitTransaction", writeConcern(op))
+	replies := r.endOn(op, t, ask, &msg.CommitTransaction{}, writeConcern(op))
 	lost := false
 	for i, p := range ask {
 		gone := mongoerr.CodeOf(replies[i].err) == mongoerr.NoSuchTransaction
@@ -123,7 +124,7 @@ func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant) 
 	if len(parts) == 0 {
 		return nil
 	}
-	return r.answered(op, r.endOn(op, t, parts, "commitTransaction", writeConcern(op)))
+	return r.answered(op, r.endOn(op, t, parts, &msg.CommitTransaction{}, writeConcern(op)))
 }
 
 // answered takes in the replies to a commit.
@@ -146,12 +147,11 @@ func writeConcern(op *command.Op) []byte {
 
 // coordinate lets a shard lead a two-phase commit over all participants; nil asks it what became of one.
 func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts []*participant) error {
-	list := make([]value.Value, len(parts))
-	for i, p := range parts {
-		list[i] = value.NewDocument(value.Doc(value.F("shardId", value.NewString(p.shard))))
+	m := &msg.CoordinateCommit{}
+	for _, p := range parts {
+		m.Participants = append(m.Participants, p.shard)
 	}
-	participants := value.Append(nil, "participants", value.NewArray(value.ArrayOf(list...)))
-	body, err := r.sendEnd(op, t, shard, "coordinateCommitTransaction", participants, writeConcern(op))
+	body, err := r.sendEnd(op, t, shard, m, writeConcern(op))
 	return r.answered(op, []shardReply{{shard: shard, body: body, err: err}})
 }
 

@@ -11,5 +11,10 @@ func All() []Message {
 		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(PauseMigrations), new(ResumeMigrations),
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(ParticipantBlock),
 		new(FlushRoutingTable), new(FlushDatabase), new(SetClusterParameter), new(ShardMoveRange), new(WriteTogether),
+		new(RecvChunkStart), new(RecvChunkStatus), new(RecvChunkStatusReply), new(RecvChunkCommit), new(RecvChunkCommitReply), new(RecvChunkAbort),
+		new(MigrateClone), new(MigrateCloneReply), new(TransferMods), new(TransferModsReply),
+		new(GetNextSessionMods), new(GetNextSessionModsReply), new(MigrationDecision),
+		new(CoordinateCommit), new(PrepareTransaction), new(PrepareTransactionReply), new(CommitTransaction), new(AbortTransaction),
+		new(NoteMovedWrite), new(StatementExecuted), new(StatementExecutedReply),
 	}
 }

@@ -2,6 +2,7 @@ package msg
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -302,6 +303,37 @@ func (c *codec) docs(name string, required bool, p *[][]byte) {
 	})
 }
 
+// array is an array as it is sent: for many elements, or large ones.
+func (c *codec) array(name string, of Kind, p *[]byte) {
+	c.field(name, of, required, false, func() value.Value {
+		if *p == nil {
+			return value.NewArray(value.ArrayOf())
+		}
+		return value.NewArray(*p)
+	}, func(v value.Value) { *p = v.Doc() })
+}
+
+// any is an optional value of any type.
+func (c *codec) any(name string, p *value.Value) {
+	c.field(name, Any, optional, p.IsMissing(), func() value.Value { return *p }, func(v value.Value) { *p = v })
+}
+
+// sentTo is the database that a command is sent to where that is not always admin.
+func (c *codec) sentTo(db *string) {
+	switch c.mode {
+	case appending:
+		if *db != "" {
+			c.db = *db
+		}
+	case parsing:
+		for i := range c.elems {
+			if string(c.elems[i].key) == "$db" {
+				*db = c.elems[i].val.Str()
+			}
+		}
+	}
+}
+
 // version is a chunk version.
 func (c *codec) version(name string, p *cluster.ChunkVersion) {
 	c.field(name, Version, required, false, func() value.Value { return value.NewDocument(p.Doc()) }, func(v value.Value) {
@@ -325,18 +357,47 @@ func (c *codec) sub(name string, fields func(c *codec)) {
 		fields(c)
 		c.dst = value.End(c.dst, m)
 	case parsing:
-		v, ok := c.take(name, Document, required)
-		if !ok {
-			return
+		if v, ok := c.take(name, Document, required); ok {
+			c.within(name, v.Doc(), fields)
 		}
-		elems, err := elements(v.Doc(), nil)
-		d := codec{mode: parsing, elems: elems, name: c.name + "." + name}
-		if err == nil {
-			fields(&d)
-			err = d.finish()
+	}
+}
+
+// within parses a document that stands in the message.
+func (c *codec) within(name string, doc []byte, fields func(c *codec)) {
+	elems, err := elements(doc, nil)
+	d := codec{mode: parsing, elems: elems, name: c.name + "." + name}
+	if err == nil {
+		fields(&d)
+		err = d.finish()
+	}
+	if err != nil {
+		c.fail(err)
+	}
+}
+
+// subs is an array of documents with fields of their own.
+func subs[T any](c *codec, name string, list *[]T, fields func(c *codec, x *T)) {
+	switch c.mode {
+	case listing:
+		d := codec{mode: listing, desc: &Desc{}}
+		fields(&d, new(T))
+		c.desc.Fields = append(c.desc.Fields, Field{Name: name, Kind: Documents, Required: true, Sub: d.desc.Fields})
+	case appending:
+		var m, n int
+		c.dst, m = value.BeginKey(c.dst, value.Array, name)
+		for i := range *list {
+			c.dst, n = value.BeginKey(c.dst, value.Document, strconv.Itoa(i))
+			fields(c, &(*list)[i])
+			c.dst = value.End(c.dst, n)
 		}
-		if err != nil {
-			c.fail(err)
+		c.dst = value.End(c.dst, m)
+	case parsing:
+		v, _ := c.take(name, Documents, required)
+		for _, doc := range value.Values(v.Doc()) {
+			var x T
+			c.within(name, doc.Doc(), func(c *codec) { fields(c, &x) })
+			*list = append(*list, x)
 		}
 	}
 }

@@ -89,30 +89,26 @@ func (m *RenameCollection) fields(c *codec) {
 
 // CommitChunkSplit cuts a chunk at one or several keys.
 type CommitChunkSplit struct {
-	NS       string
-	Min, Max []byte
-	Points   [][]byte
+	NS string
+	Range
+	Points [][]byte
 }
 
 func (m *CommitChunkSplit) fields(c *codec) {
 	c.on("_configsvrCommitChunkSplit", &m.NS)
-	c.doc("min", required, &m.Min)
-	c.doc("max", required, &m.Max)
+	m.Range.fields(c)
 	c.docs("splitPoints", required, &m.Points)
 }
 
 // CommitChunksMerge merges the chunks of a range, all of them on one shard.
 type CommitChunksMerge struct {
-	NS       string
-	Min, Max []byte
+	NS string
+	Range
 }
 
 func (m *CommitChunksMerge) fields(c *codec) {
 	c.on("_configsvrCommitChunksMerge", &m.NS)
-	c.sub("chunkRange", func(c *codec) {
-		c.doc("min", required, &m.Min)
-		c.doc("max", required, &m.Max)
-	})
+	c.sub("chunkRange", m.Range.fields)
 }
 
 // CommitChunkMigration gives a range that was copied to its new owner. Version is what its chunk had when the migration
@@ -120,9 +116,9 @@ func (m *CommitChunksMerge) fields(c *codec) {
 type CommitChunkMigration struct {
 	NS       string
 	From, To string
-	Min, Max []byte
-	Version  uint64 // major and minor as one; 0 compares nothing
-	Epoch    cluster.Epoch
+	Range
+	Version uint64 // major and minor as one; 0 compares nothing
+	Epoch   cluster.Epoch
 }
 
 func (m *CommitChunkMigration) fields(c *codec) {
@@ -130,8 +126,7 @@ func (m *CommitChunkMigration) fields(c *codec) {
 	c.str("fromShard", required, &m.From)
 	c.str("toShard", required, &m.To)
 	c.sub("migratedChunk", func(c *codec) {
-		c.doc("min", required, &m.Min)
-		c.doc("max", required, &m.Max)
+		m.Range.fields(c)
 		c.timestamp("lastmod", optional, &m.Version)
 		c.objectID("lastmodEpoch", required, (*[12]byte)(&m.Epoch))
 	})
@@ -161,24 +156,41 @@ func (t *Transfer) fields(c *codec) {
 	c.doc("throttleConcern", optional, &t.Concern)
 }
 
-// MoveRange moves a range to another shard. A bound that is not there is the chunk's own.
-type MoveRange struct {
+// Range is the keys from Min up to, and without, Max.
+type Range struct{ Min, Max []byte }
+
+func (x *Range) fields(c *codec) {
+	c.doc("min", required, &x.Min)
+	c.doc("max", required, &x.Max)
+}
+
+// Move says what is moved, where to and how. A bound that is not there is the chunk's own.
+type Move struct {
 	NS            string
 	To            string
 	Min, Max      []byte
 	WaitForDelete bool
-	ForceJumbo    bool
 	Transfer      Transfer
+}
+
+func (x *Move) fields(c *codec) {
+	c.str("toShard", required, &x.To)
+	c.doc("min", optional, &x.Min)
+	c.doc("max", optional, &x.Max)
+	c.flag("waitForDelete", false, &x.WaitForDelete)
+	x.Transfer.fields(c)
+}
+
+// MoveRange moves a range to another shard.
+type MoveRange struct {
+	Move
+	ForceJumbo bool
 }
 
 func (m *MoveRange) fields(c *codec) {
 	c.on("_configsvrMoveRange", &m.NS)
-	c.str("toShard", required, &m.To)
-	c.doc("min", optional, &m.Min)
-	c.doc("max", optional, &m.Max)
-	c.flag("waitForDelete", false, &m.WaitForDelete)
+	m.Move.fields(c)
 	c.flag("forceJumbo", false, &m.ForceJumbo)
-	m.Transfer.fields(c)
 }
 
 // ClearJumboFlag lets a chunk be moved again. The chunk is the one that holds Find, or the one between Bounds.
@@ -234,15 +246,14 @@ func (m *RemoveShardFromZone) fields(c *codec) {
 
 // UpdateZoneKeyRange gives a range to a zone, or to none.
 type UpdateZoneKeyRange struct {
-	NS       string
-	Min, Max []byte
-	Zone     string // "" takes the range out of its zone
+	NS string
+	Range
+	Zone string // "" takes the range out of its zone
 }
 
 func (m *UpdateZoneKeyRange) fields(c *codec) {
 	c.on("_configsvrUpdateZoneKeyRange", &m.NS)
-	c.doc("min", required, &m.Min)
-	c.doc("max", required, &m.Max)
+	m.Range.fields(c)
 	c.str("zone", optional, &m.Zone)
 }
 

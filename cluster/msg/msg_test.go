@@ -113,8 +113,11 @@ func TestMissingFieldsAndWrongTypes(t *testing.T) {
 				wantCode(t, Parse(replaced(doc, f.Name, value.NewArray(value.ArrayOf(value.NewMinKey()))), fresh(m)), mongoerr.TypeMismatch)
 			}
 			if f.Sub != nil {
-				inner := value.Lookup(doc, f.Name).Doc()
-				odd := value.NewDocument(with(inner, value.F("noSuchField", value.NewNull())))
+				odd := value.NewDocument(with(value.Lookup(doc, f.Name).Doc(), value.F("noSuchField", value.NewNull())))
+				if f.Kind == Documents {
+					one := appendFields(rand.New(rand.NewPCG(1, 5)), value.Doc()[:4], f.Sub, true)
+					odd = value.NewArray(value.ArrayOf(value.NewDocument(with(value.End(one, 0), value.F("noSuchField", value.NewNull())))))
+				}
 				wantCode(t, Parse(replaced(doc, f.Name, odd), fresh(m)), mongoerr.IDLUnknownField)
 			}
 		}
@@ -218,6 +221,14 @@ func appendFields(r *rand.Rand, dst []byte, fields []Field, all bool) []byte {
 	for _, f := range fields {
 		switch {
 		case !f.Required && !all && r.IntN(2) == 0:
+		case f.Sub != nil && f.Kind == Documents:
+			var m, n int
+			dst, m = value.BeginKey(dst, value.Array, f.Name)
+			for i := range r.IntN(4) {
+				dst, n = value.BeginKey(dst, value.Document, fmt.Sprint(i))
+				dst = value.End(appendFields(r, dst, f.Sub, all), n)
+			}
+			dst = value.End(dst, m)
 		case f.Sub != nil:
 			var m int
 			dst, m = value.BeginKey(dst, value.Document, f.Name)

@@ -88,21 +88,11 @@ func (m *SetClusterParameter) fields(c *codec) {
 }
 
 // ShardMoveRange asks the shard that owns a range to move it.
-type ShardMoveRange struct {
-	NS            string
-	To            string
-	Min, Max      []byte
-	WaitForDelete bool
-	Transfer      Transfer
-}
+type ShardMoveRange struct{ Move }
 
 func (m *ShardMoveRange) fields(c *codec) {
 	c.on("_shardsvrMoveRange", &m.NS)
-	c.str("toShard", required, &m.To)
-	c.doc("min", optional, &m.Min)
-	c.doc("max", optional, &m.Max)
-	c.flag("waitForDelete", false, &m.WaitForDelete)
-	m.Transfer.fields(c)
+	m.Move.fields(c)
 }
 
 // Changes are documents to be deleted, by their _ids, and put in one collection.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -74,59 +75,39 @@ func (m *Manager) life() context.Context {
 	return m.mu.ctx
 }
 
+// asked is the row of a command from the config server, or from the other shard of a migration.
+func asked(s command.Spec) command.Spec {
+	s.Roles, s.PrimaryOnly, s.WriteConcern = command.Shard|command.Config, true, true
+	return s
+}
+
 func (m *Manager) specs() []command.Spec {
-	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
-		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, PrimaryOnly: true, ArgTypes: command.TString, WriteConcern: true, Lenient: true, Fields: fields, Run: run}
-	}
-	id := command.Req("migrationId", command.TOther)
-	throttle, concern := command.Opt("secondaryThrottle", command.TSafeBool), command.Opt("throttleConcern", command.TObject)
+	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
-		row("_shardsvrMoveRange", m.runMoveRange, command.Req("toShard", command.TString), command.Opt("min", command.TObject),
-			command.Opt("max", command.TObject), command.Opt("waitForDelete", command.TSafeBool), throttle, concern),
-		row("_recvChunkStart", m.runRecvStart, id, command.Req("from", command.TString), command.Opt("to", command.TString),
-			command.Req("min", command.TObject), command.Req("max", command.TObject), command.Req("shardKeyPattern", command.TObject),
-			command.Req("collectionUuid", command.TOther), throttle, concern),
-		row("_recvChunkStatus", m.runRecvStatus, id),
-		row("_recvChunkCommit", m.runRecvCommit, id, command.Req("indexes", command.TArray)),
-		row("_recvChunkAbort", m.runRecvAbort, id),
-		row("_migrateClone", m.runMigrateClone, id),
-		row("_transferMods", m.runTransferMods, id),
-		row("_getNextSessionMods", m.runSessionMods, id, command.Opt("final", command.TBool)),
-		row("_shardsvrMigrationDecision", m.runDecision, id, command.Req("committed", command.TBool)),
-		row("_flushRoutingTableCacheUpdates", m.runFlush),
-		row("cleanupOrphaned", m.runCleanupOrphaned),
+		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runFlush)), cleanup,
+		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)),
+		asked(command.Internal(m.runMigrateClone)), asked(command.Internal(m.runTransferMods)), asked(command.Internal(m.runSessionMods)),
 	}
 }
 
-func migrationID(op *command.Op) (id [16]byte, err error) {
-	v := op.Arg("migrationId")
-	if v.T != value.Binary || len(v.Bytes()) != 16 {
-		return id, mongoerr.New(mongoerr.InvalidUUID, "migrationId is no UUID")
-	}
-	copy(id[:], v.Bytes())
-	return id, nil
-}
-
-func (m *Manager) runMoveRange(op *command.Op, dst []byte) ([]byte, error) {
-	ns := op.Req.Cmd.Str()
-	min, max := op.Req.Doc("min"), op.Req.Doc("max")
-	m.state.Catalog.InvalidateCollection(ns)
-	info, err := m.state.Catalog.Collection(op, ns)
+func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []byte) ([]byte, error) {
+	m.state.Catalog.InvalidateCollection(req.NS)
+	info, err := m.state.Catalog.Collection(op, req.NS)
 	if err != nil {
 		return dst, err
 	}
 	if info.Map == nil {
-		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", ns)
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", req.NS)
 	}
 	switch { // moveRange may name one bound only: the other is the chunk's own
-	case min == nil && max == nil:
+	case req.Min == nil && req.Max == nil:
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
-	case max == nil:
-		max = info.Map.Find(value.Values(min)).Max
-	case min == nil:
-		min = chunkBefore(info.Map, value.Values(max)).Min
+	case req.Max == nil:
+		req.Max = info.Map.Find(value.Values(req.Min)).Max
+	case req.Min == nil:
+		req.Min = chunkBefore(info.Map, value.Values(req.Max)).Min
 	}
-	return dst, m.moveRange(op, ns, op.Req.Str("toShard"), min, max)
+	return dst, m.moveRange(op, &req.Move)
 }
 
 // chunkBefore is the chunk that ends at, or contains what is just below, a bound.
@@ -142,16 +123,12 @@ func chunkBefore(cm *cluster.ChunkMap, bound []value.Value) *cluster.Chunk {
 	return last
 }
 
-func (m *Manager) runRecvStart(op *command.Op, dst []byte) ([]byte, error) {
-	return value.Append(dst, "started", value.NewBool(true)), m.beginRecipient(op)
+func (m *Manager) runRecvStart(op *command.Op, req *msg.RecvChunkStart, dst []byte) ([]byte, error) {
+	return value.Append(dst, "started", value.NewBool(true)), m.beginRecipient(op, req)
 }
 
 // incoming finds the migration that a request of its donor is about.
-func (m *Manager) incoming(op *command.Op) (*recipient, error) {
-	id, err := migrationID(op)
-	if err != nil {
-		return nil, err
-	}
+func (m *Manager) incoming(id [16]byte) (*recipient, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.in == nil || m.mu.in.id != id {
@@ -160,11 +137,7 @@ func (m *Manager) incoming(op *command.Op) (*recipient, error) {
 	return m.mu.in, nil
 }
 
-func (m *Manager) outgoing(op *command.Op) (*donor, error) {
-	id, err := migrationID(op)
-	if err != nil {
-		return nil, err
-	}
+func (m *Manager) outgoing(id [16]byte) (*donor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.out == nil || m.mu.out.id != id {
@@ -173,50 +146,44 @@ func (m *Manager) outgoing(op *command.Op) (*donor, error) {
 	return m.mu.out, nil
 }
 
-func (m *Manager) runRecvStatus(op *command.Op, dst []byte) ([]byte, error) {
-	r, err := m.incoming(op)
+func (m *Manager) runRecvStatus(_ *command.Op, req *msg.RecvChunkStatus, dst []byte) ([]byte, error) {
+	r, err := m.incoming(req.ID)
 	if err != nil {
 		return dst, err
 	}
 	state, rerr, _ := r.status()
-	dst = value.Append(dst, "active", value.NewBool(state != recvDone && state != recvFail && state != recvAbort))
-	dst = value.Append(dst, "ns", value.NewString(r.ns))
-	dst = value.Append(dst, "from", value.NewString(r.from))
-	dst = value.Append(dst, "min", value.NewDocument(r.rng.min))
-	dst = value.Append(dst, "max", value.NewDocument(r.rng.max))
-	dst = value.Append(dst, "shardKeyPattern", value.NewDocument(r.rng.key.Doc()))
-	dst = value.Append(dst, "state", value.NewString(state))
+	reply := &msg.RecvChunkStatusReply{
+		Active: state != recvDone && state != recvFail && state != recvAbort, NS: r.ns, From: r.from, Range: r.rng.bounds(), ShardKey: r.rng.key.Doc(), State: state,
+	}
 	if rerr != nil {
-		dst = value.Append(dst, "errmsg", value.NewString(rerr.Error()))
+		reply.Error = rerr.Error()
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	dst, cm := value.BeginKey(dst, value.Document, "counts")
-	dst = value.Append(dst, "cloned", value.NewInt64(r.mu.cloned))
-	dst = value.Append(dst, "clonedBytes", value.NewInt64(r.mu.clonedLen))
-	return value.End(dst, cm), nil
+	reply.Cloned, reply.ClonedBytes = r.mu.cloned, r.mu.clonedLen
+	r.mu.Unlock()
+	return msg.AppendFields(dst, reply), nil
 }
 
-func (m *Manager) runRecvCommit(op *command.Op, dst []byte) ([]byte, error) {
-	r, err := m.incoming(op)
+func (m *Manager) runRecvCommit(op *command.Op, req *msg.RecvChunkCommit, dst []byte) ([]byte, error) {
+	r, err := m.incoming(req.ID)
 	if err != nil {
 		return dst, err
 	}
 	here := readyIndexes(m.Engine.Catalog().Lookup(r.ns))
-	if want := op.Arg("indexes"); !bytes.Equal(here.Doc(), want.Doc()) {
+	if !bytes.Equal(here.Doc(), req.Indexes) {
 		return dst, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
-			r.ns, value.Show(want), value.Show(here))
+			r.ns, value.Show(value.NewArray(req.Indexes)), value.Show(here))
 	}
 	if err := r.finish(op); err != nil {
 		return dst, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return value.Append(dst, "docs", value.NewInt64(r.mu.docs)), nil
+	return msg.AppendFields(dst, &msg.RecvChunkCommitReply{Docs: r.mu.docs}), nil
 }
 
-func (m *Manager) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
-	r, err := m.incoming(op)
+func (m *Manager) runRecvAbort(_ *command.Op, req *msg.RecvChunkAbort, dst []byte) ([]byte, error) {
+	r, err := m.incoming(req.ID)
 	if err != nil {
 		return dst, err
 	}
@@ -230,8 +197,8 @@ func (m *Manager) runRecvAbort(op *command.Op, dst []byte) ([]byte, error) {
 const maxTransfer = 4 << 20
 
 // runMigrateClone answers with the next documents of the range, as they stood when the migration began.
-func (m *Manager) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
-	d, err := m.outgoing(op)
+func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(req.ID)
 	if err != nil {
 		return dst, err
 	}
@@ -247,19 +214,19 @@ func (m *Manager) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		d.mu.scan = d.mu.snap.Scan(c, storage.ScanOptions{})
 	}
-	dst, am := value.BeginKey(dst, value.Array, "objects")
-	start, i := len(dst), 0
+	list, mark := value.Begin(nil)
+	i := 0
 	for d.mu.held != nil || d.mu.scan.Next() {
 		doc := d.mu.held
 		if doc == nil {
 			doc = d.mu.scan.Doc()
 		}
 		if d.rng.Contains(doc) {
-			if i > 0 && len(dst)-start+len(doc) > maxTransfer {
+			if i > 0 && len(list)+len(doc) > maxTransfer {
 				d.mu.held = append([]byte(nil), doc...)
 				break
 			}
-			dst = value.AppendIndex(dst, i, value.NewDocument(doc))
+			list = value.AppendIndex(list, i, value.NewDocument(doc))
 			i++
 		}
 		d.mu.held = nil
@@ -267,14 +234,13 @@ func (m *Manager) runMigrateClone(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	dst = value.End(dst, am)
 	d.mu.scan.Save()
-	return dst, d.mu.scan.Err()
+	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: value.End(list, mark)}), d.mu.scan.Err()
 }
 
 // runTransferMods answers with what was written to the range since the last answer, read from the oplog.
-func (m *Manager) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
-	d, err := m.outgoing(op)
+func (m *Manager) runTransferMods(op *command.Op, req *msg.TransferMods, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(req.ID)
 	if err != nil {
 		return dst, err
 	}
@@ -293,7 +259,7 @@ func (m *Manager) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
 	if c == nil || c.UUID != d.uuid {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
 	}
-	var gone, reload []value.Value
+	var reply msg.TransferModsReply
 	size := 0
 	for i, id := range ids {
 		_, doc, ok, err := s.FindByID(c, id)
@@ -306,14 +272,13 @@ func (m *Manager) runTransferMods(op *command.Op, dst []byte) ([]byte, error) {
 			break
 		}
 		if ok && d.rng.Contains(doc) {
-			reload = append(reload, value.NewDocument(append([]byte(nil), doc...)))
+			reply.Reload = append(reply.Reload, bytes.Clone(doc))
 		} else {
-			gone = append(gone, value.NewDocument(value.Doc(value.F("_id", id))))
+			reply.Deleted = append(reply.Deleted, value.Doc(value.F("_id", id)))
 		}
 	}
-	dst = value.Append(dst, "deleted", value.NewArray(value.ArrayOf(gone...)))
-	dst = value.Append(dst, "reload", value.NewArray(value.ArrayOf(reload...)))
-	return value.Append(dst, "more", value.NewBool(more)), nil
+	reply.More = more
+	return msg.AppendFields(dst, &reply), nil
 }
 
 // changedIDs reads on in the oplog and gives the _ids of the collection's documents that were written. An entry that was
@@ -391,14 +356,10 @@ func withKey(e []byte, field string) []byte {
 
 // runDecision is the donor's word on how a migration ended: it settles this shard's range deletion. It may come again,
 // and after a restart.
-func (m *Manager) runDecision(op *command.Op, dst []byte) ([]byte, error) {
-	id, err := migrationID(op)
-	if err != nil {
-		return dst, err
-	}
+func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []byte) ([]byte, error) {
 	m.mu.Lock()
 	r := m.mu.in
-	if r != nil && r.id == id {
+	if r != nil && r.id == req.ID {
 		m.mu.in = nil
 	} else {
 		r = nil
@@ -407,10 +368,10 @@ func (m *Manager) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 	if r != nil {
 		r.stop()
 	}
-	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
-	idv := value.NewBinary(4, id[:])
+	m.state.Catalog.InvalidateCollection(req.NS)
+	idv := value.NewBinary(4, req.ID[:])
 	defer m.rangesChanged()
-	if op.Bool("committed") {
+	if req.Committed {
 		return dst, m.rangeDeletions().Remove(op, idv)
 	}
 	var orphans int64
@@ -419,14 +380,14 @@ func (m *Manager) runDecision(op *command.Op, dst []byte) ([]byte, error) {
 		orphans = r.mu.docs
 		r.mu.Unlock()
 	}
-	err = m.clearPending(op, idv, orphans)
+	err := m.clearPending(op, idv, orphans)
 	m.wakeDeleter()
 	return dst, err
 }
 
-func (m *Manager) runFlush(op *command.Op, dst []byte) ([]byte, error) {
-	m.state.Catalog.InvalidateCollection(op.Req.Cmd.Str())
-	_, err := m.state.Catalog.Collection(op, op.Req.Cmd.Str())
+func (m *Manager) runFlush(op *command.Op, req *msg.FlushRoutingTable, dst []byte) ([]byte, error) {
+	m.state.Catalog.InvalidateCollection(req.NS)
+	_, err := m.state.Catalog.Collection(op, req.NS)
 	return dst, err
 }
 

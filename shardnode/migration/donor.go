@@ -129,6 +129,8 @@ func (r *KeyRange) Contains(doc []byte) bool {
 	return err == nil && cluster.InRange(vals, r.minV, r.maxV)
 }
 
+func (r *KeyRange) bounds() msg.Range { return msg.Range{Min: r.min, Max: r.max} }
+
 func (r *KeyRange) doc() value.Value {
 	return value.NewDocument(value.Doc(value.F("min", value.NewDocument(r.min)), value.F("max", value.NewDocument(r.max))))
 }
@@ -147,6 +149,7 @@ type donor struct {
 	began storage.Timestamp
 
 	waitForDelete bool
+	transfer      msg.Transfer
 
 	mu struct {
 		sync.Mutex
@@ -164,12 +167,12 @@ type donor struct {
 }
 
 // moveRange runs a migration from beginning to end.
-func (m *Manager) moveRange(op *command.Op, ns, to string, min, max []byte) error {
-	d, err := m.beginDonor(op, ns, to, min, max)
+func (m *Manager) moveRange(op *command.Op, mv *msg.Move) error {
+	d, err := m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
 	if err != nil || d == nil {
 		return err
 	}
-	d.waitForDelete = op.Bool("waitForDelete")
+	d.waitForDelete, d.transfer = mv.WaitForDelete, mv.Transfer
 	defer m.endDonor(d)
 	if err := m.hang(op, 1); err != nil {
 		return err
@@ -281,13 +284,20 @@ func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-func (d *donor) command(ctx context.Context, name string, extra ...value.Field) ([]byte, error) {
+// about says which migration a message is about.
+func (d *donor) about() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id} }
+
+// tell sends the recipient a command, whose reply is parsed where reply is not nil.
+func (d *donor) tell(ctx context.Context, m, reply msg.Message) error {
 	p, err := d.peer(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := append([]value.Field{value.F(name, value.NewString(d.ns)), value.F("migrationId", value.NewBinary(4, d.id[:]))}, extra...)
-	return cluster.Run(ctx, p, value.Doc(append(f, value.F("$db", value.NewString("admin")))...))
+	body, err := cluster.Run(ctx, p, msg.Doc(m))
+	if err == nil && reply != nil {
+		err = msg.Parse(body, reply)
+	}
+	return err
 }
 
 // errOutcomeUnknown is part of the error of a migration whose commit was sent without learning what became of it.
@@ -323,10 +333,9 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = d.command(op, "_recvChunkStart", value.F("from", value.NewString(d.m.state.ID)), value.F("to", value.NewString(d.to)),
-		value.F("min", value.NewDocument(d.rng.min)), value.F("max", value.NewDocument(d.rng.max)),
-		value.F("shardKeyPattern", value.NewDocument(d.rng.key.Doc())), value.F("collectionUuid", d.uuid.Value()),
-		value.F("secondaryThrottle", value.NewBool(op.Bool("secondaryThrottle"))), value.F("throttleConcern", op.Arg("throttleConcern")))
+	err = d.tell(op, &msg.RecvChunkStart{
+		Migration: d.about(), From: d.m.state.ID, To: d.to, Range: d.rng.bounds(), ShardKey: d.rng.key.Doc(), UUID: d.uuid, Transfer: d.transfer,
+	}, nil)
 	if err != nil {
 		return false, err
 	}
@@ -343,7 +352,7 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 		committed, err = d.commit(op)
 	}
 	if err != nil && !committed && !errors.Is(err, errOutcomeUnknown) {
-		_, _ = d.command(context.WithoutCancel(op), "_recvChunkAbort")
+		_ = d.tell(context.WithoutCancel(op), &msg.RecvChunkAbort{Migration: d.about()}, nil)
 	}
 	return committed, err
 }
@@ -351,15 +360,15 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 // waitSteady waits until the recipient has cloned the range and caught up.
 func (d *donor) waitSteady(ctx context.Context) error {
 	for {
-		reply, err := d.command(ctx, "_recvChunkStatus")
-		if err != nil {
+		var far msg.RecvChunkStatusReply
+		if err := d.tell(ctx, &msg.RecvChunkStatus{Migration: d.about()}, &far); err != nil {
 			return err
 		}
-		switch state := value.Lookup(reply, "state").Str(); state {
-		case "steady":
+		switch far.State {
+		case recvSteady:
 			return nil
-		case "fail", "abort", "":
-			return mongoerr.Newf(mongoerr.OperationFailed, "Data transfer error: migrate failed: %s", value.Lookup(reply, "errmsg").Str())
+		case recvFail, recvAbort:
+			return mongoerr.Newf(mongoerr.OperationFailed, "Data transfer error: migrate failed: %s", far.Error)
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):
@@ -422,12 +431,12 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 			s.LeaveCritical(d.ns, critical)
 		}
 	}()
-	reply, err := d.command(op, "_recvChunkCommit", value.F("indexes", indexes))
-	if err != nil {
+	var there msg.RecvChunkCommitReply
+	if err := d.tell(op, &msg.RecvChunkCommit{Migration: d.about(), Indexes: indexes.Doc()}, &there); err != nil {
 		return false, err
 	}
 	d.mu.Lock()
-	d.mu.docs, _ = value.Lookup(reply, "docs").AsInt64()
+	d.mu.docs = there.Docs
 	d.mu.Unlock()
 	if err := d.m.hang(op, 5); err != nil {
 		return false, err
@@ -441,7 +450,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 		return false, err
 	}
 	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
-		NS: d.ns, From: s.ID, To: d.to, Min: d.rng.min, Max: d.rng.max, Version: d.version.Combined(), Epoch: info.Map.Version().Epoch,
+		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: info.Map.Version().Epoch,
 	}))
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
@@ -508,9 +517,9 @@ func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, co
 	}
 	shard, err := m.state.Registry.Shard(ctx, to)
 	if err == nil {
-		_, err = cluster.Run(ctx, shard.Peer, value.Doc(
-			value.F("_shardsvrMigrationDecision", value.NewString(left.ns)), value.F("migrationId", left.id),
-			value.F("committed", value.NewBool(committed)), value.F("$db", value.NewString("admin"))))
+		about := msg.Migration{NS: left.ns}
+		copy(about.ID[:], left.id.Bytes())
+		_, err = cluster.Run(ctx, shard.Peer, msg.Doc(&msg.MigrationDecision{Migration: about, Committed: committed}))
 	}
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a shard that was removed has nothing to decide any more
 		return err // the coordinator document stays: it is tried again

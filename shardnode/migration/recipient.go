@@ -1,11 +1,13 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -66,22 +68,14 @@ func (r *recipient) status() (state string, err error, changed chan struct{}) {
 }
 
 // beginRecipient answers _recvChunkStart.
-func (m *Manager) beginRecipient(op *command.Op) error {
-	id, err := migrationID(op)
+func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error {
+	key, err := cluster.ParseShardKey(bytes.Clone(req.ShardKey))
 	if err != nil {
 		return err
 	}
-	key, err := cluster.ParseShardKey(append([]byte(nil), op.Req.Doc("shardKeyPattern")...))
-	if err != nil {
-		return err
-	}
-	uuid, ok := catalog.UUIDFrom(op.Arg("collectionUuid"))
-	if !ok {
-		return mongoerr.New(mongoerr.InvalidUUID, "collectionUuid is no UUID")
-	}
-	r := &recipient{m: m, id: id, ns: op.Req.Cmd.Str(), from: op.Req.Str("from"), uuid: uuid, rng: NewKeyRange(key, op.Req.Doc("min"), op.Req.Doc("max"))}
+	r := &recipient{m: m, id: req.ID, ns: req.NS, from: req.From, uuid: req.UUID, rng: NewKeyRange(key, req.Min, req.Max)}
 	r.mu.state, r.mu.changed = recvReady, make(chan struct{})
-	if r.throttle, err = m.throttle(op); err != nil {
+	if r.throttle, err = m.throttle(req.Transfer); err != nil {
 		return err
 	}
 	if err := m.awaitRecovery(op); err != nil {
@@ -114,20 +108,19 @@ func (m *Manager) beginRecipient(op *command.Op) error {
 
 // throttle reads what a migration asks each batch of documents to wait for: with secondaryThrottle, for one more member of
 // the recipient's set, or for the writeConcern that is given.
-func (m *Manager) throttle(op *command.Op) (replication.WriteConcern, error) {
-	if !op.Bool("secondaryThrottle") {
+func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
+	if !t.Throttle {
 		return replication.Visible, nil
 	}
 	config := m.node.SetConfig()
-	doc := op.Req.Doc("throttleConcern")
-	if doc == nil {
+	if t.Concern == nil {
 		two := replication.WriteConcern{W: 2, Timeout: throttleWait}
 		if config == nil || config.CheckWriteConcern(two) != nil {
 			return replication.Visible, nil // a set of one has no secondary to wait for
 		}
 		return two, nil
 	}
-	wc, err := command.ParseWriteConcern(doc)
+	wc, err := command.ParseWriteConcern(t.Concern)
 	if err == nil && config != nil {
 		err = config.CheckWriteConcern(wc.ForSet())
 	}
@@ -229,13 +222,19 @@ func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-func (r *recipient) ask(ctx context.Context, name string, more ...value.Field) ([]byte, error) {
+// about says which migration a message is about.
+func (r *recipient) about() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
+
+// ask asks the donor. The reply is parsed from body, which it borrows from.
+func (r *recipient) ask(ctx context.Context, m, reply msg.Message) (body []byte, err error) {
 	p, err := r.donor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f := append([]value.Field{value.F(name, value.NewString(r.ns)), value.F("migrationId", value.NewBinary(4, r.id[:]))}, more...)
-	return cluster.Run(ctx, p, value.Doc(append(f, value.F("$db", value.NewString("admin")))...))
+	if body, err = cluster.Run(ctx, p, msg.Doc(m)); err == nil {
+		err = msg.Parse(body, reply)
+	}
+	return body, err
 }
 
 // prepareCollection makes the collection and its indexes as the donor has them.
@@ -287,11 +286,12 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 // clone fetches the range as it stood when the migration began.
 func (r *recipient) clone(ctx context.Context) error {
 	for {
-		reply, err := r.ask(ctx, "_migrateClone")
+		var next msg.MigrateCloneReply
+		body, err := r.ask(ctx, &msg.MigrateClone{Migration: r.about()}, &next)
 		if err != nil {
 			return err
 		}
-		docs := value.Values(value.Lookup(reply, "objects").Doc())
+		docs := value.Values(next.Objects)
 		if len(docs) == 0 {
 			return nil
 		}
@@ -309,7 +309,7 @@ func (r *recipient) clone(ctx context.Context) error {
 			}
 		}
 		r.mu.Lock()
-		r.mu.clonedLen += int64(len(reply))
+		r.mu.clonedLen += int64(len(body))
 		r.mu.Unlock()
 	}
 }
@@ -360,14 +360,12 @@ func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) 
 
 // transferMods fetches and applies what was written to the range since; n is how many documents that were.
 func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
-	reply, err := r.ask(ctx, "_transferMods")
-	if err != nil {
+	var mods msg.TransferModsReply
+	if _, err = r.ask(ctx, &msg.TransferMods{Migration: r.about()}, &mods); err != nil {
 		return 0, err
 	}
-	gone := value.Values(value.Lookup(reply, "deleted").Doc())
-	docs := value.Values(value.Lookup(reply, "reload").Doc())
-	if len(gone)+len(docs) == 0 {
-		if value.Lookup(reply, "more").Truthy() {
+	if len(mods.Deleted)+len(mods.Reload) == 0 {
+		if mods.More {
 			return 1, nil
 		}
 		return 0, nil
@@ -380,8 +378,8 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped during the migration", r.ns)
 		}
-		for _, g := range gone {
-			rid, old, ok, err := s.FindByID(c, value.Lookup(g.Doc(), "_id"))
+		for _, g := range mods.Deleted {
+			rid, old, ok, err := s.FindByID(c, value.Lookup(g, "_id"))
 			if err != nil {
 				return err
 			}
@@ -392,8 +390,8 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 				added--
 			}
 		}
-		for _, d := range docs {
-			n, err := r.put(s, u, d.Doc())
+		for _, d := range mods.Reload {
+			n, err := r.put(s, u, d)
 			if err != nil {
 				return err
 			}
@@ -406,7 +404,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		r.mu.docs += added
 		r.mu.Unlock()
 	}
-	return len(gone) + len(docs), err
+	return len(mods.Deleted) + len(mods.Reload), err
 }
 
 // finish answers _recvChunkCommit: it returns once everything has arrived and is durable.

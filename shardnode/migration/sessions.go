@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -19,43 +20,43 @@ import (
 const sessionsAgain = 10 // seconds
 
 // runSessionMods answers with the next part of the history.
-func (m *Manager) runSessionMods(op *command.Op, dst []byte) ([]byte, error) {
-	d, err := m.outgoing(op)
+func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst []byte) ([]byte, error) {
+	d, err := m.outgoing(req.ID)
 	if err != nil {
 		return dst, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if final := op.Bool("final"); d.mu.history == nil || final && !d.mu.finalHistory {
+	if final := req.Final; d.mu.history == nil || final && !d.mu.finalHistory {
 		since := storage.Timestamp(0)
 		if d.mu.finalHistory = final; final {
 			since = d.began - min(d.began, storage.TimestampOf(sessionsAgain, 0))
 		}
 		d.mu.history = m.sessions.History(since)
 	}
-	dst, am := value.BeginKey(dst, value.Array, "sessions")
-	start, i := len(dst), 0
-	for i < len(d.mu.history) && len(dst)-start < maxTransfer {
+	list, mark := value.Begin(nil)
+	i := 0
+	for i < len(d.mu.history) && len(list) < maxTransfer {
 		rec := d.mu.history[i]
 		rec, err := m.sessions.WithImage(rec)
 		if err != nil {
 			return dst, err
 		}
-		dst = value.AppendIndex(dst, i, value.NewDocument(rec))
+		list = value.AppendIndex(list, i, value.NewDocument(rec))
 		i++
 	}
 	d.mu.history = d.mu.history[i:]
-	return value.End(dst, am), nil
+	return msg.AppendFields(dst, &msg.GetNextSessionModsReply{Sessions: value.End(list, mark)}), nil
 }
 
 // transferSessions fetches a part of the donor's history until nothing is left of it.
 func (r *recipient) transferSessions(ctx context.Context, final bool) error {
 	for {
-		reply, err := r.ask(ctx, "_getNextSessionMods", value.F("final", value.NewBool(final)))
-		if err != nil {
+		var next msg.GetNextSessionModsReply
+		if _, err := r.ask(ctx, &msg.GetNextSessionMods{Migration: r.about(), Final: final}, &next); err != nil {
 			return err
 		}
-		records := value.Values(value.Lookup(reply, "sessions").Doc())
+		records := value.Values(next.Sessions)
 		if len(records) == 0 {
 			return nil
 		}

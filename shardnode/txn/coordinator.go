@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -165,21 +166,17 @@ func (m *Coordinators) commits() statedoc.Collection[*commitDoc] {
 }
 
 func (m *Coordinators) Spec() command.Spec {
-	return command.Spec{
-		Name: "coordinateCommitTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
-		Fields: []command.Field{command.Req("participants", command.TArray)}, Run: m.runCoordinate,
-	}
+	s := command.Internal(m.runCoordinate)
+	s.Roles, s.Txn, s.WriteConcern = command.Shard, true, true
+	return s
 }
 
 // runCoordinate leads the commit of a transaction, or joins who does. Without participants it tells what became of one.
-func (m *Coordinators) runCoordinate(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, dst []byte) ([]byte, error) {
 	if err := m.node.NotPrimary(); err != nil {
 		return dst, err
 	}
-	var shards []string
-	for _, v := range value.Values(op.Req.Doc("participants")) {
-		shards = append(shards, value.Lookup(v.Doc(), "shardId").Str())
-	}
+	shards := req.Participants
 	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
 	if err != nil {
 		return dst, err
@@ -418,10 +415,14 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 	votes := make([]vote, len(c.participants))
 	c.each(func(i int, shard string) {
 		v := &votes[i]
-		reply, err := c.ask(ctx, shard, "prepareTransaction", value.F("coordinatorId", value.NewString(c.m.shard.ID)))
+		var promise msg.PrepareTransactionReply
+		reply, err := c.ask(ctx, shard, msg.Doc(&msg.PrepareTransaction{Coordinator: c.m.shard.ID}, c.inTransaction()...))
+		if err == nil {
+			err = msg.Parse(reply, &promise)
+		}
 		switch {
 		case err == nil:
-			v.ts = storage.Timestamp(value.Lookup(reply, "prepareTimestamp").TimestampU64())
+			v.ts = storage.Timestamp(promise.Timestamp)
 		case ctx.Err() != nil:
 			v.err = err
 		default:
@@ -447,16 +448,16 @@ const decisionAhead = 1 << 10
 
 // carryOut tells all participants the decision, until each has heard it.
 func (c *coordinator) carryOut(ctx context.Context) error {
-	name, more := "abortTransaction", []value.Field(nil)
+	var decision msg.Message = &msg.AbortTransaction{}
 	if c.commit {
-		name, more = "commitTransaction", []value.Field{value.F("commitTimestamp", c.ts.Value())}
+		decision = &msg.CommitTransaction{Timestamp: uint64(c.ts)}
 	}
-	more = append(more, value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewString("majority"))))))
+	cmd := msg.Doc(decision, append(c.inTransaction(), value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewString("majority"))))))...)
 	errs := make([]error, len(c.participants))
 	times := make([]uint64, len(c.participants))
 	c.each(func(i int, shard string) {
 		for try := 0; ; try++ {
-			reply, err := c.ask(ctx, shard, name, more...)
+			reply, err := c.ask(ctx, shard, cmd)
 			times[i] = value.Lookup(reply, "operationTime").TimestampU64()
 			switch mongoerr.CodeOf(err) {
 			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has heard before, and gone on
@@ -501,11 +502,13 @@ func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) 
 	return err == nil && len(docs) == 0, err
 }
 
+// inTransaction are the arguments that make a command one of the transaction.
+func (c *coordinator) inTransaction() []value.Field {
+	return []value.Field{value.F("lsid", value.NewDocument(c.lsid)), value.F("txnNumber", value.NewInt64(c.number)), value.F("autocommit", value.NewBool(false))}
+}
+
 // ask sends a participant a command on the transaction, again while it cannot be reached.
-func (c *coordinator) ask(ctx context.Context, shard, name string, more ...value.Field) ([]byte, error) {
-	f := append([]value.Field{value.F(name, value.NewInt32(1)), value.F("lsid", value.NewDocument(c.lsid)),
-		value.F("txnNumber", value.NewInt64(c.number)), value.F("autocommit", value.NewBool(false))}, more...)
-	cmd := value.Doc(append(f, value.F("$db", value.NewString("admin")))...)
+func (c *coordinator) ask(ctx context.Context, shard string, cmd []byte) ([]byte, error) {
 	for try := 0; ; try++ {
 		s, err := c.m.shard.Registry.Shard(ctx, shard)
 		var reply []byte

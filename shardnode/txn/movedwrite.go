@@ -1,10 +1,12 @@
 package txn
 
 import (
+	"bytes"
 	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -204,34 +206,28 @@ func noteMovedWrites(sessions map[cluster.LogicalSessionID]*Session, e *storage.
 // MovedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks
 // whether one was executed.
 func (m *Manager) MovedWriteSpecs() []command.Spec {
-	return []command.Spec{{
-		Name: "_shardsvrNoteMovedWrite", Roles: command.Shard | command.Config, Kind: command.Write, Internal: true, Txn: true,
-		Fields: []command.Field{command.Req("statement", command.TInt), command.Opt("upserted", command.TAny), command.Opt("image", command.TObject),
-			command.Opt("imageKind", command.TString)},
-		Run: m.runNoteMovedWrite,
-	}, {
-		Name: "_shardsvrStatementExecuted", Roles: command.Shard | command.Config, Internal: true,
-		Fields: []command.Field{command.Req("session", command.TObject), command.Req("number", command.TInt), command.Req("statement", command.TInt)},
-		Run:    m.runStatementExecuted,
-	}}
+	note, executed := command.Internal(m.runNoteMovedWrite), command.Internal(m.runStatementExecuted)
+	note.Roles, executed.Roles = command.Shard|command.Config, command.Shard|command.Config
+	note.Kind, note.Txn, note.AdminOnly = command.Write, true, false
+	return []command.Spec{note, executed}
 }
 
-func (m *Manager) runNoteMovedWrite(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runNoteMovedWrite(op *command.Op, req *msg.NoteMovedWrite, dst []byte) ([]byte, error) {
 	t := Of(op)
 	s := m.retries.of(op)
 	if t == nil || s == nil || s.parent == nil {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "_shardsvrNoteMovedWrite must be run in an internal transaction")
 	}
-	w := movedWrite{stmt: int32(value.SafeInt64(op.Arg("statement"))), op: 'u', id: op.Arg("upserted").Clone()}
+	w := movedWrite{stmt: int32(req.Statement), op: 'u', id: req.Upserted.Clone()}
 	if !w.id.IsMissing() {
 		w.op = 'i'
 	}
 	if s.parent.hasRun(s.of, w.stmt) {
 		return dst, mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Statement %d of transaction %d has been executed already", w.stmt, s.of)
 	}
-	if img := op.Arg("image"); img.T == value.Document {
-		w.image = append([]byte(nil), img.Doc()...)
-		if err := m.keepMovedImage(op, t, s, op.Arg("imageKind").Str(), w.image); err != nil {
+	if req.Image != nil {
+		w.image = bytes.Clone(req.Image)
+		if err := m.keepMovedImage(op, t, s, req.ImageKind, w.image); err != nil {
 			return dst, err
 		}
 	}
@@ -261,11 +257,11 @@ func (s *Session) hasRun(number int64, stmt int32) bool {
 
 // runStatementExecuted tells whether this shard has executed a statement of a retryable write. It waits for one that is
 // being executed.
-func (m *Manager) runStatementExecuted(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runStatementExecuted(op *command.Op, req *msg.StatementExecuted, dst []byte) ([]byte, error) {
 	if err := m.node.NotPrimary(); err != nil {
 		return dst, err
 	}
-	id, err := cluster.ParseLSID(op.Req.Doc("session"), cluster.NoUser)
+	id, err := cluster.ParseLSID(req.Session, cluster.NoUser)
 	if err != nil {
 		return dst, err
 	}
@@ -273,8 +269,8 @@ func (m *Manager) runStatementExecuted(op *command.Op, dst []byte) ([]byte, erro
 	s := m.retries.mu.sessions[id]
 	m.retries.mu.Unlock()
 	executed := false
-	if number := value.SafeInt64(op.Arg("number")); s != nil {
-		for c := s.openChild(number); c != nil; c = s.openChild(number) {
+	if s != nil {
+		for c := s.openChild(req.Number); c != nil; c = s.openChild(req.Number) {
 			if err := m.endChild(op, c); err != nil {
 				return dst, err
 			}
@@ -291,7 +287,7 @@ func (m *Manager) runStatementExecuted(op *command.Op, dst []byte) ([]byte, erro
 				return dst, err
 			}
 		}
-		executed = s.hasRun(number, int32(value.SafeInt64(op.Arg("statement"))))
+		executed = s.hasRun(req.Number, int32(req.Statement))
 	}
-	return value.Append(dst, "executed", value.NewBool(executed)), nil
+	return msg.AppendFields(dst, &msg.StatementExecutedReply{Executed: executed}), nil
 }

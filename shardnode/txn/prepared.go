@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -259,7 +260,7 @@ func (m *Manager) whilePrepared(op *command.Op, waits func() (bool, error)) erro
 }
 
 // runPrepare makes the promise.
-func (m *Manager) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
+func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []byte) ([]byte, error) {
 	t := Of(op)
 	if t == nil {
 		return dst, mongoerr.New(mongoerr.CommandFailed, "prepareTransaction must be run within a transaction")
@@ -273,7 +274,7 @@ func (m *Manager) runPrepare(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	op.AdvanceOperationTime(uint64(t.prepared))
-	return value.Append(dst, "prepareTimestamp", t.prepared.Value()), nil
+	return msg.AppendFields(dst, &msg.PrepareTransactionReply{Timestamp: uint64(t.prepared)}), nil
 }
 
 func (m *Manager) prepare(op *command.Op, t *Txn) error {
@@ -441,11 +442,14 @@ func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 // a full disk.
 func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.WriteConcern) error {
 	t := s.Txn
-	at := op.Arg("commitTimestamp")
-	if at.T != value.Timestamp {
+	var decision msg.CommitTransaction
+	if err := msg.Parse(op.Req.Body, &decision); err != nil {
+		return err
+	}
+	if decision.Timestamp == 0 {
 		return mongoerr.New(mongoerr.InvalidOptions, "commitTransaction for a prepared transaction must be run with a 'commitTimestamp'")
 	}
-	decided := storage.Timestamp(at.TimestampU64())
+	decided := storage.Timestamp(decision.Timestamp)
 	ctx := storage.WithReserve(context.WithoutCancel(op))
 	if t.torn {
 		if err := m.reopen(ctx, s); err != nil {

@@ -292,10 +292,9 @@ func (m *Manager) Specs() []command.Spec {
 			return dst, nil
 		}
 	}
-	return append(specs, command.Spec{
-		Name: "prepareTransaction", Roles: command.Shard, AdminOnly: true, Internal: true, Txn: true, WriteConcern: true,
-		Fields: []command.Field{command.Opt("coordinatorId", command.TString)}, Run: m.runPrepare,
-	})
+	prepare := command.Internal(m.runPrepare)
+	prepare.Roles, prepare.Txn, prepare.WriteConcern = command.Shard, true, true
+	return append(specs, prepare)
 }
 
 // commitTxn commits a transaction. Sent again, it waits for the write concern of the first time's commit.

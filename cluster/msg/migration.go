@@ -1,0 +1,154 @@
+package msg
+
+// What donor and recipient of a migration ask of each other. Whatever is sent may be sent again.
+
+// Migration is what all of them begin with: the collection, and the id that the donor gave the migration.
+type Migration struct {
+	NS string
+	ID [16]byte
+}
+
+func (x *Migration) on(c *codec, command string) {
+	c.on(command, &x.NS)
+	c.uuid("migrationId", &x.ID)
+}
+
+// RecvChunkStart makes a shard the recipient of a range, which it clones by itself from then on.
+type RecvChunkStart struct {
+	Migration
+	From, To string
+	Range
+	ShardKey []byte
+	UUID     [16]byte // of the collection
+	Transfer Transfer
+}
+
+func (m *RecvChunkStart) fields(c *codec) {
+	m.Migration.on(c, "_recvChunkStart")
+	c.str("from", required, &m.From)
+	c.str("to", optional, &m.To)
+	m.Range.fields(c)
+	c.doc("shardKeyPattern", required, &m.ShardKey)
+	c.uuid("collectionUuid", &m.UUID)
+	m.Transfer.fields(c)
+}
+
+// RecvChunkStatus asks how far the recipient is.
+type RecvChunkStatus struct{ Migration }
+
+func (m *RecvChunkStatus) fields(c *codec) { m.Migration.on(c, "_recvChunkStatus") }
+
+// RecvChunkStatusReply is the answer to RecvChunkStatus.
+type RecvChunkStatusReply struct {
+	Active   bool
+	NS, From string
+	Range
+	ShardKey    []byte
+	State       string
+	Error       string // why it failed
+	Cloned      int64  // documents
+	ClonedBytes int64
+}
+
+func (m *RecvChunkStatusReply) fields(c *codec) {
+	c.reply("_recvChunkStatus")
+	c.boolean("active", required, &m.Active)
+	c.str("ns", required, &m.NS)
+	c.str("from", required, &m.From)
+	m.Range.fields(c)
+	c.doc("shardKeyPattern", required, &m.ShardKey)
+	c.str("state", required, &m.State)
+	c.str("errmsg", optional, &m.Error)
+	c.sub("counts", func(c *codec) {
+		c.int64("cloned", required, &m.Cloned)
+		c.int64("clonedBytes", required, &m.ClonedBytes)
+	})
+}
+
+// RecvChunkCommit tells the recipient that nothing more is written to the range. The answer comes once all of it is durable
+// there. Indexes are those that the donor has: a recipient with others refuses.
+type RecvChunkCommit struct {
+	Migration
+	Indexes []byte // an array
+}
+
+func (m *RecvChunkCommit) fields(c *codec) {
+	m.Migration.on(c, "_recvChunkCommit")
+	c.array("indexes", Array, &m.Indexes)
+}
+
+// RecvChunkCommitReply tells how many documents the range has.
+type RecvChunkCommitReply struct{ Docs int64 }
+
+func (m *RecvChunkCommitReply) fields(c *codec) {
+	c.reply("_recvChunkCommit")
+	c.int64("docs", required, &m.Docs)
+}
+
+// RecvChunkAbort ends the recipient's work.
+type RecvChunkAbort struct{ Migration }
+
+func (m *RecvChunkAbort) fields(c *codec) { m.Migration.on(c, "_recvChunkAbort") }
+
+// MigrateClone asks the donor for the next documents of the range, as they stood when the migration began.
+type MigrateClone struct{ Migration }
+
+func (m *MigrateClone) fields(c *codec) { m.Migration.on(c, "_migrateClone") }
+
+// MigrateCloneReply is documents of the range; none once all have been sent.
+type MigrateCloneReply struct{ Objects []byte } // an array
+
+func (m *MigrateCloneReply) fields(c *codec) {
+	c.reply("_migrateClone")
+	c.array("objects", Documents, &m.Objects)
+}
+
+// TransferMods asks the donor for what was written to the range since it was asked before.
+type TransferMods struct{ Migration }
+
+func (m *TransferMods) fields(c *codec) { m.Migration.on(c, "_transferMods") }
+
+// TransferModsReply is what was written to the range. More says that there is more to ask for, also where this is empty.
+type TransferModsReply struct {
+	Deleted [][]byte // documents of an _id
+	Reload  [][]byte // documents as they are now
+	More    bool
+}
+
+func (m *TransferModsReply) fields(c *codec) {
+	c.reply("_transferMods")
+	c.docs("deleted", required, &m.Deleted)
+	c.docs("reload", required, &m.Reload)
+	c.boolean("more", required, &m.More)
+}
+
+// GetNextSessionMods asks the donor for the next part of its sessions' history: of all that was executed before the migration,
+// or, Final, of what has been since.
+type GetNextSessionMods struct {
+	Migration
+	Final bool
+}
+
+func (m *GetNextSessionMods) fields(c *codec) {
+	m.Migration.on(c, "_getNextSessionMods")
+	c.boolean("final", optional, &m.Final)
+}
+
+// GetNextSessionModsReply is records of sessions; none once all have been sent.
+type GetNextSessionModsReply struct{ Sessions []byte } // an array
+
+func (m *GetNextSessionModsReply) fields(c *codec) {
+	c.reply("_getNextSessionMods")
+	c.array("sessions", Documents, &m.Sessions)
+}
+
+// MigrationDecision tells the recipient how a migration ended: the range is its own, or is to be deleted there.
+type MigrationDecision struct {
+	Migration
+	Committed bool
+}
+
+func (m *MigrationDecision) fields(c *codec) {
+	m.Migration.on(c, "_shardsvrMigrationDecision")
+	c.boolean("committed", required, &m.Committed)
+}
