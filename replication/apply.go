@@ -353,7 +353,7 @@ func (r *Raft) applyConf(e *raftpb.Entry) error {
 		if err := r.do(func() { next.state = r.applyConfState(cc, &ctx, rec.state) }); err != nil {
 			return err
 		}
-		if err := r.rlog.saveConf(next); err != nil {
+		if err := r.rlog.saveConf(next, nil); err != nil {
 			return err
 		}
 		if err := r.adopt(&next); err != nil {

@@ -28,7 +28,7 @@ func (s *simulation) writeAs(what string, wc WriteConcern) error {
 	ts, err := p.r.Commit(context.Background(), p.m.unit(what), wc)
 	if ts != 0 {
 		s.mu.Lock()
-		s.acked[what] = true
+		s.acked[what] = 0
 		s.mu.Unlock()
 	}
 	return err

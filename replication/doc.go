@@ -37,7 +37,9 @@
 //  5. A member that lost its store votes and acknowledges nothing before it has a snapshot that is at least as new as
 //     what it had acknowledged.
 //  6. A new voter is a learner until it has caught up: a set that grows never waits for it.
+//  7. What a member acknowledges after it has forced a reconfiguration survives the members that have not heard of it, whatever
+//     they have committed: forced.go.
 //
-// chaos_test.go checks the first five over simulated histories; SHOAL_SIM_SEEDS asks for more of them, SHOAL_SIM_SEED
-// for one, SHOAL_SIM_LOG shows what happens.
+// chaos_test.go checks the first five over simulated histories, forced_test.go the last; SHOAL_SIM_SEEDS asks for more of
+// them, SHOAL_SIM_SEED for one, SHOAL_SIM_LOG shows what happens.
 package replication

@@ -35,7 +35,7 @@ type envelope struct {
 	report   report
 	config   []byte // the configuration, told to one that does not know it is not in it any more
 	messages []*raftpb.Message
-	body     []byte // of kinds other than callMessages
+	body     []byte // of kinds other than callMessages; of those, how the log goes, for a superseded member
 }
 
 // report is what a member tells of itself with every call and answer.
@@ -57,11 +57,12 @@ type report struct {
 type reportFlags byte
 
 const (
-	reportElectable reportFlags = 1 << iota // would stand for election
-	reportWritable                          // is the primary and stepped up
-	reportEmpty                             // has nothing: needs a snapshot
-	reportEager                             // wants reports as soon as something is applied
-	reportStranger                          // does not know the caller as a member
+	reportElectable  reportFlags = 1 << iota // would stand for election
+	reportWritable                           // is the primary and stepped up
+	reportEmpty                              // has nothing that counts: needs a snapshot
+	reportEager                              // wants reports as soon as something is applied
+	reportStranger                           // does not know the caller as a member
+	reportSuperseded                         // its configuration is from before a forced one that it has heard of
 )
 
 var errEnvelope = mongoerr.New(mongoerr.FailedToParse, "the call between members of the set cannot be read")

@@ -189,7 +189,7 @@ func (r *Raft) StepUp(ctx context.Context) error {
 	if r.announcedPrimary() {
 		return nil
 	}
-	if m := r.self(); !r.hasLog() || m == nil || !m.Electable() {
+	if m := r.self(); !r.hasLog() || m == nil || !m.Electable() || r.superseded() {
 		return mongoerr.New(mongoerr.CommandFailed, "Election failed. This member cannot be elected.")
 	}
 	r.freezeUntil(time.Time{})

@@ -31,6 +31,7 @@ func (r *Raft) runHousekeeping() {
 			h.better = time.Time{}
 			continue
 		}
+		r.finishChange()
 		r.takeover(h, l)
 		r.idle(h)
 	}

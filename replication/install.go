@@ -35,6 +35,9 @@ func (r *Raft) receiveSnapshot(ctx context.Context, e *envelope) ([]byte, error)
 	if e.to == 0 || e.from == 0 || r.hasLog() && e.to != r.id.Load() {
 		return nil, mongoerr.New(mongoerr.NodeNotFound, "the snapshot is for another member")
 	}
+	if r.unproven() && !r.roles.forced.diverged.Load() {
+		return nil, mongoerr.New(mongoerr.NotYetInitialized, "this member does not know yet whether it needs a snapshot")
+	}
 	if l := r.lead.Load(); e.report.term < l.term {
 		return nil, mongoerr.Newf(mongoerr.NotWritablePrimary, "the snapshot is from a primary of term %d, the term is %d", e.report.term, l.term)
 	}
@@ -190,6 +193,10 @@ func (r *Raft) complete(in *incoming) error {
 		r.applies.push(applyItem{f: func() error { return r.installFirst(in, msg) }})
 		return nil
 	}
+	if r.roles.forced.diverged.Load() {
+		r.applies.push(applyItem{f: func() error { return r.installOver(in, msg) }})
+		return nil
+	}
 	r.in.push(input{m: msg}, input{f: func() {
 		// Where raft had no use for it, it has not asked for its installation by now.
 		r.in.push(input{f: func() {
@@ -231,6 +238,13 @@ func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 	in.finish(r)
 	r.in.push(input{m: msg}) // raft answers that it has this already, which is what the leader waits for
 	return nil
+}
+
+// again has the sender say once more that it is complete.
+func (in *incoming) again() {
+	in.mu.Lock()
+	in.state = wantDone
+	in.mu.Unlock()
 }
 
 // finish ends what raft or an empty member waited for.

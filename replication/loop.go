@@ -134,7 +134,7 @@ func (r *Raft) catchUp() {
 
 func (r *Raft) tick() {
 	l := &r.loop
-	if l.rn == nil {
+	if l.rn == nil || r.superseded() {
 		return
 	}
 	if st := l.rn.BasicStatus(); st.RaftState != raft.StateLeader && !r.electable() && r.soleVoter() {

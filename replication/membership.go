@@ -63,6 +63,8 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	if r.roles.receiving.Load() || r.hasLog() {
 		return errInitiated
 	}
+	r.roles.changing.Lock()
+	defer r.roles.changing.Unlock()
 	c = c.Clone()
 	c.Term = firstTerm + 1
 	id := uint64(self.ID) + 1
@@ -131,7 +133,7 @@ func (r *Raft) adopt(rec *confRecord) error {
 	if r.self() != nil {
 		r.roles.expelled.Store(false)
 	}
-	r.setPeers(cfg)
+	r.setPeers(cfg, rec)
 	r.noteGrowth(cfg, rec.state)
 	r.in.push(input{f: func() { r.setPace(cfg) }})
 	if old == nil || !bytes.Equal(old.Doc(), cfg.Doc()) {
@@ -154,7 +156,12 @@ func (r *Raft) tellConfig(cfg *SetConfig) {
 // expelled takes in that others do not know this member any more.
 func (r *Raft) expelled(e *envelope) {
 	cfg, err := ParseConfig(e.config)
-	if own := r.Config(); err != nil || !r.hasLog() || r.find(cfg) != nil || own != nil && !cfg.Newer(own) || r.roles.expelled.Swap(true) {
+	if err != nil || !r.hasLog() || r.find(cfg) != nil {
+		return
+	}
+	epoch, own := epochOf(e.report.term), r.epoch()
+	later := epoch > own || epoch == own && (r.superseded() || r.Config() == nil || cfg.Newer(r.Config()))
+	if !later || r.roles.expelled.Swap(true) {
 		return
 	}
 	r.log.Warn().Int64("version", cfg.Version).Msg("this member was removed from the replica set")
@@ -328,26 +335,6 @@ func confChanges(now *raftpb.ConfState, c *SetConfig) (steps []*raftpb.ConfChang
 	return steps
 }
 
-// forcedChanges makes forcer the only voter and the other members of c learners.
-func forcedChanges(now *raftpb.ConfState, c *SetConfig, forcer uint64) (steps []*raftpb.ConfChangeSingle) {
-	voters, learners := now.GetVoters(), now.GetLearners()
-	for i := range c.Members {
-		id := uint64(c.Members[i].ID) + 1
-		switch {
-		case id == forcer && !slices.Contains(voters, id):
-			steps = append(steps, change(raftpb.ConfChangeAddNode, id))
-		case id != forcer && !slices.Contains(learners, id):
-			steps = append(steps, change(raftpb.ConfChangeAddLearnerNode, id))
-		}
-	}
-	for _, id := range slices.Concat(voters, learners) {
-		if c.Member(int(id)-1) == nil {
-			steps = append(steps, change(raftpb.ConfChangeRemoveNode, id))
-		}
-	}
-	return steps
-}
-
 // addMissing makes the other members of the configuration learners.
 func (r *Raft) addMissing(ctx context.Context) error {
 	c := r.Config()
@@ -355,6 +342,30 @@ func (r *Raft) addMissing(ctx context.Context) error {
 		return nil
 	}
 	return r.changeConf(ctx, &confContext{}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle { return confChanges(now, c) })
+}
+
+// finishChange does what is missing of a change that was begun here before this process: a member that leads made the set, or
+// forced a configuration, and the others are not in the log yet.
+func (r *Raft) finishChange() {
+	if !r.roles.changing.TryLock() {
+		return
+	}
+	defer r.roles.changing.Unlock()
+	rec, cfg := r.rlog.conf(), r.Config()
+	var err error
+	switch {
+	case !r.announcedPrimary() || r.self() == nil:
+		return
+	case rec.rewritten():
+		err = r.spread(r.ctx)
+	case slices.ContainsFunc(cfg.Members, func(m MemberConfig) bool { return !rec.has(uint64(m.ID) + 1) }):
+		err = r.addMissing(r.ctx)
+	default:
+		return
+	}
+	if err != nil { // tried again
+		r.log.Info().Err(err).Msg("the members of the configuration are not in the log yet")
+	}
 }
 
 // noteGrowth notes whether there are members to promote.
@@ -375,12 +386,25 @@ func (r *Raft) promotable() (steps []*raftpb.ConfChangeSingle) {
 	commit := rn.BasicStatus().GetCommit()
 	rn.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
 		m := cfg.Member(int(id) - 1)
-		if typ == raft.ProgressTypeLearner && m != nil && m.Voter() && p.RecentActive &&
+		if typ == raft.ProgressTypeLearner && m != nil && m.Voter() && p.RecentActive && r.follows(id) &&
 			p.State == tracker.StateReplicate && p.Match+nearLag >= commit {
 			steps = append(steps, change(raftpb.ConfChangeAddNode, id))
 		}
 	})
 	return steps
+}
+
+// follows tells whether a member, as far as it has told of itself, has a configuration of this member's epoch. In the set's first
+// one everybody has.
+func (r *Raft) follows(id uint64) bool {
+	epoch := r.epoch()
+	if epoch == 0 {
+		return true
+	}
+	r.peers.mu.Lock()
+	defer r.peers.mu.Unlock()
+	s := r.peers.seen[id]
+	return s != nil && epochOf(s.report.term) == epoch && s.report.flags&reportSuperseded == 0
 }
 
 // promote gives votes to those who have earned them.
@@ -394,61 +418,6 @@ func (r *Raft) promote() {
 			r.log.Info().Int("members", len(steps)).Msg("members have caught up and vote from now on")
 		}
 	}
-}
-
-// forceTerms is how far a forced reconfiguration goes ahead of any term that others may have reached meanwhile.
-const forceTerms = 1000
-
-// force makes this member the only voter, against the rules of raft, and then the others of c its learners.
-func (r *Raft) force(ctx context.Context, c *SetConfig) error {
-	c.Term = NoTerm
-	self := r.find(c)
-	if !self.Electable() {
-		return mongoerr.Newf(mongoerr.NodeNotFound, "This node, %s, with _id MemberId(%d) is not electable under the new configuration version %d for replica set %s",
-			self.Host, self.ID, c.Version, c.Name)
-	}
-	if self.ID != int(r.id.Load())-1 {
-		return mongoerr.New(mongoerr.NewReplicaSetConfigurationIncompatible, "New and old configurations differ in the _id of this member")
-	}
-	r.log.Error().Int64("version", c.Version).Strs("members", r.hosts()).
-		Msg("FORCED RECONFIGURATION: this member makes itself the majority of its set. Writes that only the lost members have are gone, and members that are not in the new configuration must not be started again with their data")
-	r.freezeUntil(time.Time{})
-	r.roles.forcing.Lock()
-	err := r.inApplier(func() error { return r.rewrite(c) })
-	r.roles.forcing.Unlock()
-	if err != nil {
-		return err
-	}
-	for !r.announcedPrimary() {
-		if err := r.wait(ctx, time.Millisecond); err != nil {
-			return err
-		}
-	}
-	id := r.id.Load()
-	return r.changeConf(ctx, &confContext{doc: c.Doc(), forcer: id}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle {
-		return forcedChanges(now, c, id)
-	})
-}
-
-// rewrite replaces raft's members by this one, in a term nobody else has reached. The applier calls it.
-func (r *Raft) rewrite(c *SetConfig) error {
-	var next confRecord
-	err := r.restart(func() error {
-		next = confRecord{r.rlog.conf().point, &raftpb.ConfState{Voters: []uint64{r.id.Load()}}, c.Doc()}
-		if err := r.rlog.saveConf(next); err != nil {
-			return err
-		}
-		hard, _, _ := r.rlog.InitialState()
-		return r.rlog.write([]*raftpb.Message{{Term: new(hard.GetTerm() + forceTerms), Vote: new(uint64(0)),
-			Commit: new(max(hard.GetCommit(), r.applied.Load()))}}, true)
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.adopt(&next); err != nil {
-		return err
-	}
-	return r.do(func() { _ = r.loop.rn.Campaign() })
 }
 
 // inAppender runs f between two writes of the log.

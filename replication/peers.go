@@ -48,8 +48,9 @@ const (
 	maxQueuedBytes = 192 << 20
 )
 
-// setPeers makes the senders those of a configuration.
-func (r *Raft) setPeers(c *SetConfig) {
+// setPeers makes the senders those of a configuration, and of the members that it leaves out and that have a vote until raft is
+// through with the change.
+func (r *Raft) setPeers(c *SetConfig, rec *confRecord) {
 	t := &r.peers
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,6 +68,9 @@ func (r *Raft) setPeers(c *SetConfig) {
 		}
 	}
 	for id, p := range t.byID {
+		if keep[id] == "" && rec.has(id) && id != self {
+			keep[id] = p.host
+		}
 		if keep[id] != p.host {
 			p.stop()
 			delete(t.byID, id)
@@ -215,6 +219,10 @@ func (r *Raft) callTimeout() time.Duration {
 
 // runPeer calls one member, when there is something to say and from time to time.
 func (r *Raft) runPeer(ctx context.Context, p *peer) {
+	if p.host == "" { // the answers to its own calls take along what there is for it
+		<-ctx.Done()
+		return
+	}
 	beat := time.NewTimer(0)
 	defer beat.Stop()
 	for {
@@ -265,6 +273,11 @@ func (r *Raft) loopPause() time.Duration {
 func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) error {
 	e := r.envelope(callMessages, p.id)
 	e.messages = ms
+	r.peers.mu.Lock()
+	if s := r.peers.seen[p.id]; s != nil {
+		e.body = r.shown(p.id, s.report.flags)
+	}
+	r.peers.mu.Unlock()
 	start := time.Now()
 	reply, err := r.exchange(ctx, p.host, e, r.callTimeout())
 	now := time.Now()
@@ -450,17 +463,22 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 	if p := r.peer(e.from); p != nil {
 		reply.messages = p.takeReply()
 	}
+	reply.body = r.shown(e.from, e.report.flags)
 	r.greetStranger(e, reply)
 	return reply.marshal()
 }
 
 // meet takes in a call with messages.
 func (r *Raft) meet(e *envelope) {
-	if c := r.Config(); c != nil && e.from != 0 && e.host != "" {
+	rec := r.rlog.conf()
+	// One that is leaving does not know its address any more, and has a vote until raft is through with the change.
+	leaving := rec.has(e.from)
+	if c := r.Config(); c != nil && e.from != 0 && (e.host != "" || leaving) {
 		r.peers.mu.Lock()
 		// A primary that was made a member after what this one knows. One that was removed answers it, too: it may be a
 		// member again, and gets no further while the primary does not hear what it lacks.
-		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && !r.outdated(e) && (r.self() != nil || e.report.role == Primary) {
+		wanted := leaving || !r.outdated(e) && (r.self() != nil || e.report.role == Primary)
+		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && wanted {
 			r.startPeer(e.from, e.host)
 		}
 		r.peers.mu.Unlock()
@@ -468,37 +486,24 @@ func (r *Raft) meet(e *envelope) {
 	r.heard(e.from, e, true)
 }
 
-// outdated tells whether a caller knows a configuration before this member's.
+// outdated tells whether a caller knows a configuration before this member's. A forced one is not compared by its version with
+// those of other epochs.
 func (r *Raft) outdated(e *envelope) bool {
 	c := r.Config()
-	return c != nil && r.self() != nil && c.Newer(e.report.config())
-}
-
-// ignores tells whether a message of a member with an outdated configuration is dropped. One that is no member any more is not
-// heard at all; one that is, but has no vote, does not lead: after a forced reconfiguration the members that it left out may
-// have come back with their data, and elected one of them.
-func (r *Raft) ignores(m *raftpb.Message) bool {
-	if r.Config().Member(int(m.GetFrom())-1) == nil {
-		return true
-	}
-	state := r.rlog.conf().state
-	if slices.Contains(state.GetVoters(), m.GetFrom()) || slices.Contains(state.GetVotersOutgoing(), m.GetFrom()) {
+	if c == nil || r.self() == nil {
 		return false
 	}
-	switch m.GetType() {
-	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap, raftpb.MsgVote, raftpb.MsgPreVote, raftpb.MsgTimeoutNow:
-		return true
-	}
-	return false
+	epoch, own := epochOf(e.report.term), r.epoch()
+	return epoch < own || epoch == own && (e.report.flags&reportSuperseded != 0 || c.Newer(e.report.config()))
 }
 
 // greetStranger tells a caller that is not a member so.
 func (r *Raft) greetStranger(e, reply *envelope) {
-	c := r.Config()
-	if c == nil || r.self() == nil || e.from != 0 && c.Member(int(e.from)-1) != nil {
+	c, rec := r.Config(), r.rlog.conf()
+	if c == nil || r.self() == nil || r.superseded() || e.from != 0 && (c.Member(int(e.from)-1) != nil || rec.has(e.from)) {
 		return
 	}
-	if c.Newer(e.report.config()) {
+	if r.outdated(e) {
 		reply.report.flags |= reportStranger
 		reply.config = c.Doc()
 	}
@@ -508,6 +513,13 @@ func (r *Raft) greetStranger(e, reply *envelope) {
 func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	if e.report.flags&reportStranger != 0 {
 		r.expelled(e)
+	}
+	epoch, own := epochOf(e.report.term), r.epoch()
+	if epoch > own {
+		r.in.push(input{f: func() { r.enter(epoch) }})
+	}
+	// One that has nothing belongs nowhere yet.
+	if e.report.flags&reportStranger != 0 || epoch != own && r.hasLog() && e.report.flags&reportEmpty == 0 {
 		return
 	}
 	now := time.Now()
@@ -528,16 +540,14 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 		r.roles.eager.Store(e.report.flags&reportEager != 0)
 	}
 	if len(e.messages) > 0 && e.to == r.id.Load() && e.to != 0 {
-		in := make([]input, 0, len(e.messages))
-		outdated := r.outdated(e)
-		for _, m := range e.messages {
-			if m.GetTo() == e.to && m.GetFrom() == id && !(outdated && r.ignores(m)) {
-				in = append(in, input{m: m})
-			}
-		}
-		r.in.push(in...)
+		ms := slices.DeleteFunc(e.messages, func(m *raftpb.Message) bool { return m.GetTo() != e.to || m.GetFrom() != id })
+		r.in.push(input{f: func() { r.stepAll(ms) }})
 	} else if e.to != r.id.Load() && e.to != 0 && called {
 		r.misnamed(e)
+	}
+	if len(e.body) > 0 && r.unproven() {
+		body := slices.Clone(e.body)
+		r.in.push(input{f: func() { r.compareWith(epoch, body) }})
 	}
 	if e.report.flags&reportElectable == 0 {
 		r.refused(id)
@@ -566,8 +576,14 @@ func (r *Raft) report() report {
 		p.flags |= reportWritable
 		p.electionTS, p.electionMS = r.election.won()
 	}
-	if !r.hasLog() {
+	if !r.hasLog() || r.roles.forced.diverged.Load() {
 		p.flags |= reportEmpty
+	}
+	if r.superseded() {
+		p.flags |= reportSuperseded
+	}
+	if r.unproven() { // what it has applied counts for nobody
+		p.index, p.indexTerm, p.ts = 0, 0, 0
 	}
 	if r.waits.some() {
 		p.flags |= reportEager

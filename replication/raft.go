@@ -139,8 +139,8 @@ func (r *Raft) load() (err error) {
 		return err
 	}
 	r.rlog.appliedIndex = r.engineIndex
-	applied, _ := r.m.AppliedIndex()
-	if err := r.rlog.finishInstall(applied); err != nil {
+	applied, term := r.m.AppliedIndex()
+	if err := r.rlog.finishInstall(point{applied, term}); err != nil {
 		return err
 	}
 	if err := r.rlog.check(applied); err != nil {
@@ -158,10 +158,11 @@ func (r *Raft) load() (err error) {
 	r.applied.Store(applied)
 	r.id.Store(r.rlog.id)
 	r.config.Store(cfg)
+	r.lead.Store(&lead{term: r.rlog.mu.hard.GetTerm()})
 	if r.opts.OnConfig != nil {
 		r.changes.push(func() { r.opts.OnConfig(cfg) })
 	}
-	r.setPeers(cfg)
+	r.setPeers(cfg, &rec)
 	r.noteGrowth(cfg, rec.state)
 	r.loop.resume = true
 	r.roles.hasLog.Store(true)

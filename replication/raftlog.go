@@ -223,13 +223,13 @@ func (l *raftLog) noteInstall(rec confRecord, id uint64) error {
 }
 
 // finishInstall ends what noteInstall noted, after a crash: where the store is the snapshot's the log begins after it.
-func (l *raftLog) finishInstall(applied uint64) error {
+func (l *raftLog) finishInstall(applied point) error {
 	switch {
 	case l.install == nil:
 		return nil
-	case l.install.index == applied:
+	case l.install.point == applied:
 		hard := l.mu.hard
-		hard.Commit = new(applied)
+		hard.Commit = new(applied.index)
 		hard.Term = new(max(hard.GetTerm(), l.install.term))
 		return l.reset(*l.install, hard, l.id)
 	}
@@ -464,8 +464,9 @@ func (l *raftLog) reset(rec confRecord, hard *raftpb.HardState, id uint64) error
 	return nil
 }
 
-// saveConf makes a configuration the one in force, durably.
-func (l *raftLog) saveConf(rec confRecord) error {
+// saveConf makes a configuration the one in force, durably, and with it the hard state, where that is not nil: a member whose
+// configuration was forced and whose term was not would be of two epochs.
+func (l *raftLog) saveConf(rec confRecord, hard *raftpb.HardState) error {
 	if l.store != nil {
 		v, err := rec.value()
 		if err != nil {
@@ -473,12 +474,22 @@ func (l *raftLog) saveConf(rec confRecord) error {
 		}
 		var b LocalBatch
 		b.Set([]byte{keyConf}, v)
+		if hard != nil {
+			h, err := proto.Marshal(hard)
+			if err != nil {
+				return err
+			}
+			b.Set([]byte{keyHard}, h)
+		}
 		if err := l.store.Write(&b, true); err != nil {
 			return err
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if hard != nil {
+		l.mu.hard = hard
+	}
 	if l.mu.confs = append(l.mu.confs, rec); len(l.mu.confs) > 64 {
 		l.mu.confs = slices.Delete(l.mu.confs, 0, 32)
 	}
@@ -540,6 +551,14 @@ func parseConf(v []byte) (confRecord, error) {
 func confOf(s *raftpb.Snapshot) confRecord {
 	md := s.GetMetadata()
 	return confRecord{point{md.GetIndex(), md.GetTerm()}, raftpb.EnsureConfState(md.GetConfState()), s.GetData()}
+}
+
+// history is how the log goes, up to what is known here to be committed.
+func (l *raftLog) history() history {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	m := &l.mu
+	return history{min(m.hard.GetCommit(), m.last), append([]point{m.base}, m.terms...)}
 }
 
 // overSize says up to where the log is cut so that it has at most keep bytes.

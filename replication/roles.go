@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,9 @@ type roleState struct {
 	expelled    atomic.Bool // told by others that it is no member any more
 	eager       atomic.Bool // the primary wants to know at once what is applied
 	unreported  atomic.Bool
+	forced      forcedState
 	fatal       atomic.Pointer[error]
-	forcing     sync.Mutex // held while the configuration is changed by force
+	changing    sync.Mutex // held while the set is initiated, or its configuration changed by force
 
 	mu        sync.Mutex
 	last      RoleChange
@@ -49,7 +51,7 @@ func (r *Raft) role() Role {
 		return Removed
 	case l.state == raft.StateLeader && r.primary.Load() == l.term:
 		return Primary
-	case r.roles.maintenance.Load() > 0 || r.roles.receiving.Load():
+	case r.roles.maintenance.Load() > 0 || r.roles.receiving.Load() || r.unproven():
 		return Recovering
 	}
 	return Secondary
@@ -238,7 +240,7 @@ func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 func (r *Raft) electable() bool {
 	m := r.self()
 	return m != nil && m.Electable() && r.roles.maintenance.Load() == 0 && !r.roles.receiving.Load() &&
-		!r.roles.expelled.Load() && !time.Now().Before(r.frozenUntil())
+		!r.roles.expelled.Load() && !r.superseded() && !time.Now().Before(r.frozenUntil())
 }
 
 // soleVoter tells whether this member is the whole quorum.
@@ -254,12 +256,14 @@ func (r *Raft) mayRule() bool {
 
 // mayStand decides about a vote request on its way out. A member that is not to become primary does not stand, unless
 // the set has had no leader for long: it may be the only one with all that was acknowledged. Then it leads, without
-// taking writes, until one that may be primary has caught up.
+// taking writes, until one that may be primary has caught up. So does one that is leaving, where the step that ends its
+// membership is in its log alone.
 func (r *Raft) mayStand(m *raftpb.Message) bool {
 	if string(m.GetContext()) == "CampaignTransfer" || r.electable() {
 		return true
 	}
-	return r.leadlessFor() > 5*r.electionTimeout()/2 && r.roles.maintenance.Load() == 0 && r.role() != Removed
+	gone := r.role() == Removed && !slices.Contains(r.rlog.conf().state.GetVotersOutgoing(), r.id.Load())
+	return r.leadlessFor() > 5*r.electionTimeout()/2 && r.roles.maintenance.Load() == 0 && !gone && !r.superseded()
 }
 
 func (r *Raft) leadlessFor() time.Duration {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -31,15 +32,19 @@ type simulation struct {
 	cut     map[[2]string]bool // calls from one host to another that get lost
 	loss    float64
 	delay   time.Duration
-	entries map[uint64]uint64 // index → hash of what was applied there first
+	entries map[place]uint64  // hash of what was applied there first
 	terms   map[int64]string  // term → its primary
-	acked   map[string]bool
+	acked   map[string]uint64 // what was acknowledged → the epoch in which it was
 	number  int
 	wiping  string
 	size    int64
 	calls   int
 	memory  bool
+	newest  uint64 // epoch that has had a primary
 }
+
+// place is an index of the log in one of the histories that forced reconfigurations make.
+type place struct{ epoch, index uint64 }
 
 type simNode struct {
 	host string
@@ -52,7 +57,7 @@ type simNode struct {
 
 func newSimulation(t *testing.T, seed int64, hosts ...string) *simulation {
 	s := &simulation{t: t, seed: seed, rnd: rand.New(rand.NewSource(seed)), nodes: map[string]*simNode{}, cut: map[[2]string]bool{},
-		entries: map[uint64]uint64{}, terms: map[int64]string{}, acked: map[string]bool{}, delay: 2 * time.Millisecond, size: 1 << 20, log: zerolog.Nop()}
+		entries: map[place]uint64{}, terms: map[int64]string{}, acked: map[string]uint64{}, delay: 2 * time.Millisecond, size: 1 << 20, log: zerolog.Nop()}
 	if os.Getenv("SHOAL_SIM_LOG") != "" {
 		s.log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stdout, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
 	}
@@ -141,7 +146,12 @@ func (s *simulation) start(host string) *simNode {
 	if s.memory {
 		o.Store = nil
 	}
-	m.applied = func(index, term uint64, data string) { s.noteApplied(host, index, term, data) }
+	var self atomic.Pointer[Raft]
+	m.applied = func(index, term uint64, data string) {
+		if r := self.Load(); r != nil {
+			s.noteApplied(host, place{r.lineage(), index}, term, data)
+		}
+	}
 	m.primary = func(term int64) { s.notePrimary(host, term, m) }
 	if s.setup != nil {
 		s.setup(&o)
@@ -150,6 +160,7 @@ func (s *simulation) start(host string) *simNode {
 	if err != nil {
 		s.t.Fatalf("seed %d: opening %s: %v", s.seed, host, err)
 	}
+	self.Store(r)
 	s.mu.Lock()
 	n.m, n.r, n.dead = m, r, false
 	s.mu.Unlock()
@@ -198,18 +209,26 @@ func (s *simulation) stop() {
 	}
 }
 
+// lineage is the epoch whose history this member's entries are part of, as far as it knows.
+func (r *Raft) lineage() uint64 {
+	if r.unproven() {
+		return epochOf(r.rlog.conf().term)
+	}
+	return r.epoch()
+}
+
 // noteApplied checks that an index has the same entry at all members, for ever.
-func (s *simulation) noteApplied(host string, index, term uint64, data string) {
+func (s *simulation) noteApplied(host string, at place, term uint64, data string) {
 	h := hashOf(term, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.entries[index]; ok && old != h {
-		s.t.Errorf("seed %d: %s applies another entry at %d than was committed there", s.seed, host, index)
+	if old, ok := s.entries[at]; ok && old != h {
+		s.t.Errorf("seed %d: %s applies another entry at %+v than was committed there", s.seed, host, at)
 	}
-	s.entries[index] = h
+	s.entries[at] = h
 }
 
-// notePrimary checks that a term has one primary, which has everything that was acknowledged.
+// notePrimary checks that a term has one primary, which has everything that was acknowledged in its epoch and before.
 func (s *simulation) notePrimary(host string, term int64, m *fakeMachine) {
 	list := m.state().list
 	have := make(map[string]bool, len(list))
@@ -222,8 +241,15 @@ func (s *simulation) notePrimary(host string, term int64, m *fakeMachine) {
 		s.t.Errorf("seed %d: term %d has two primaries, %s and %s", s.seed, term, old, host)
 	}
 	s.terms[term] = host
-	for x := range s.acked {
-		if !have[x] {
+	own := epochOf(uint64(term))
+	began := own > s.newest
+	s.newest = max(s.newest, own)
+	for x, epoch := range s.acked {
+		switch {
+		case have[x] || epoch > own:
+		case began: // it was forced, without what this one lacked
+			delete(s.acked, x)
+		default:
 			s.t.Errorf("seed %d: %s, primary of term %d, lacks the acknowledged write %s", s.seed, host, term, x)
 		}
 	}
@@ -291,10 +317,11 @@ func (s *simulation) write(ctx context.Context, n *simNode, wc WriteConcern) (st
 	s.number++
 	what := fmt.Sprintf("w%d", s.number)
 	s.mu.Unlock()
+	epoch := n.r.epoch()
 	ts, err := n.r.Commit(ctx, n.m.unit(what), wc)
 	if ts != 0 {
 		s.mu.Lock()
-		s.acked[what] = true
+		s.acked[what] = epoch
 		s.mu.Unlock()
 	}
 	return ts, err
@@ -343,7 +370,7 @@ func (s *simulation) settle(limit time.Duration) {
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		done := true
 		for _, n := range s.alive() {
-			done = done && !n.r.growing.Load()
+			done = done && (!n.r.growing.Load() || n.r.role() == Removed || n.r.superseded())
 		}
 		if done {
 			return

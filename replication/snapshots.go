@@ -191,7 +191,7 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 func (r *Raft) awaitSendable(ctx context.Context, id, match, term uint64) error {
 	for {
 		at := r.engineIndex()
-		if rec, ok := r.rlog.confAt(at); at >= match && ok && rec.has(id) {
+		if rec, ok := r.rlog.confAt(at); at >= match && ok && rec.has(id) && epochOf(rec.term) == epochOf(term) {
 			return nil
 		}
 		if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
@@ -233,7 +233,7 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 	defer func() { <-s.making }()
 	first, _ := r.rlog.FirstIndex()
 	s.mu.Lock()
-	if x := s.shared; x != nil && x.rec.index >= least && x.rec.index+1 >= first && x.rec.has(id) {
+	if x := s.shared; x != nil && x.rec.index >= least && x.rec.index+1 >= first && x.rec.has(id) && epochOf(x.rec.term) == r.epoch() {
 		x.users++
 		s.mu.Unlock()
 		return x, nil
@@ -270,6 +270,18 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 		_ = r.m.Files().Remove(old.dir)
 	}
 	return x, nil
+}
+
+// forget drops the snapshot at hand: what it was made of is not this member's any more.
+func (s *snapshotState) forget(r *Raft) {
+	s.mu.Lock()
+	x := s.shared
+	s.shared = nil
+	used := x != nil && x.users > 0
+	s.mu.Unlock()
+	if x != nil && !used {
+		_ = r.m.Files().Remove(x.dir)
+	}
 }
 
 func (r *Raft) release(x *sharedSnapshot) {

@@ -250,7 +250,8 @@ func (e *Engine) checkBounds(path string, want SnapshotFile) error {
 // InstallSnapshot puts a snapshot in place of everything that is replicated, with all that memory knows of it. The
 // store has either the old or the new state, whenever it is interrupted. Readers of the old state keep the iterators they
 // have; whoever needs a new one gets InterruptedDueToReplStateChange. The files become the store's own. On the primary,
-// and where the store has got further already, it is refused.
+// and where the store has got further already, it is refused. A snapshot of a later term may end before what is applied: that
+// was given up by a forced reconfiguration.
 func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotManifest) error {
 	path := e.Files().path(dir)
 	if err := e.checkSnapshot(ctx, path, m); err != nil {
@@ -297,7 +298,7 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 	switch {
 	case r.mu.mode == modePrimary:
 		return mongoerr.New(mongoerr.InternalError, "a primary takes no snapshot")
-	case m.Index <= r.applied().index:
+	case m.Index <= r.applied().index && m.Term <= r.applied().term:
 		return mongoerr.Newf(mongoerr.InternalError, "the snapshot ends at entry %d, and %d is applied", m.Index, r.applied().index)
 	}
 	paths := make([]string, len(m.Files))

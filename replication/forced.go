@@ -1,0 +1,320 @@
+package replication
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// A forced reconfiguration breaks raft's rules: one member declares itself the only voter. The members that it leaves out,
+// and those that it keeps and that have not heard of it, may go on with the configuration before, elect one of them, and
+// commit entries where the forced history has others. Which of the two histories holds is decided by the term.
+//
+// Each forced reconfiguration begins an epoch: a range of terms that nobody else ever uses, above all that the member that
+// forces knows (nextEpoch). So a term says to which epoch an entry, a configuration, a message or a member belongs, and the
+// rules are:
+//
+//   - A message counts only among members of one epoch. Whoever hears of a later one enters it, durably, with its term
+//     (Raft.enter), and does not hear its former epoch any more: neither a leader nor a candidate of it.
+//   - A member that has entered an epoch and whose configuration is from before is superseded. It neither votes nor stands,
+//     and is given no vote: the voters of an epoch all have a configuration of it, the first of which has one voter alone.
+//     From there on raft's own rules hold.
+//   - A superseded member takes entries only once the epoch's leader has shown it how its log goes (history) and everything
+//     committed here is in that. Otherwise the member has diverged: it throws away what it has, and takes a snapshot
+//     (Raft.installOver).
+//   - One that is not in the configuration is told so, and is removed.
+
+// forcedState is how a superseded member stands to the epoch that it has entered.
+type forcedState struct {
+	agreed   atomic.Uint64 // the epoch whose history has everything committed here
+	diverged atomic.Bool   // it has not: a snapshot is needed
+}
+
+// A term is an epoch and a number within it. An epoch is how often reconfigurations were forced, and the raft id of the
+// member that forced it last: where two members do so without knowing of each other, theirs differ. The set's first epoch
+// is 0, whose terms begin with 1.
+const (
+	termBits = 24
+	idBits   = 8
+)
+
+// epochOf is the epoch that a term belongs to.
+func epochOf(term uint64) uint64 { return term >> termBits }
+
+// nextEpoch is the term with which a member begins a new epoch.
+func nextEpoch(term, id uint64) uint64 {
+	return (epochOf(term)>>idBits+1)<<(idBits+termBits) | (id-1)<<termBits
+}
+
+// epoch is the epoch that this member is in.
+func (r *Raft) epoch() uint64 { return epochOf(r.lead.Load().term) }
+
+// superseded tells whether this member has heard of a forced reconfiguration and its configuration is from before it.
+func (r *Raft) superseded() bool { return epochOf(r.rlog.conf().term) < r.epoch() }
+
+// unproven tells whether this member may hold entries that are not in the set's history.
+func (r *Raft) unproven() bool {
+	return r.superseded() && r.roles.forced.agreed.Load() != r.epoch()
+}
+
+// force makes this member the only voter, against the rules of raft, and then the others of c its learners.
+func (r *Raft) force(ctx context.Context, c *SetConfig) error {
+	c.Term = NoTerm
+	self := r.find(c)
+	if !self.Electable() {
+		return mongoerr.Newf(mongoerr.NodeNotFound, "This node, %s, with _id MemberId(%d) is not electable under the new configuration version %d for replica set %s",
+			self.Host, self.ID, c.Version, c.Name)
+	}
+	if self.ID != int(r.id.Load())-1 {
+		return mongoerr.New(mongoerr.NewReplicaSetConfigurationIncompatible, "New and old configurations differ in the _id of this member")
+	}
+	r.log.Error().Int64("version", c.Version).Strs("members", r.hosts()).
+		Msg("FORCED RECONFIGURATION: this member makes itself the majority of its set. Writes that only the lost members have are gone, and members that are not in the new configuration must not be started again with their data")
+	r.freezeUntil(time.Time{})
+	r.roles.changing.Lock()
+	defer r.roles.changing.Unlock()
+	if err := r.inApplier(func() error { return r.rewrite(c) }); err != nil {
+		return err
+	}
+	for !r.announcedPrimary() {
+		if err := r.wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return r.spread(ctx)
+}
+
+// rewrite replaces raft's members by this one, in a new epoch. The applier calls it.
+func (r *Raft) rewrite(c *SetConfig) error {
+	var next confRecord
+	err := r.restart(func() error {
+		hard, _, _ := r.rlog.InitialState()
+		term := nextEpoch(hard.GetTerm(), r.id.Load())
+		next = confRecord{point{r.rlog.conf().index, term}, &raftpb.ConfState{Voters: []uint64{r.id.Load()}}, c.Doc()}
+		r.roles.forced.diverged.Store(false)
+		r.roles.expelled.Store(false)
+		return r.rlog.saveConf(next, &raftpb.HardState{Term: new(term), Vote: new(uint64(0)), Commit: new(max(hard.GetCommit(), r.applied.Load()))})
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.adopt(&next); err != nil {
+		return err
+	}
+	return r.do(func() { _ = r.loop.rn.Campaign() })
+}
+
+// spread writes the forced configuration into the log, for the other members.
+func (r *Raft) spread(ctx context.Context) error {
+	rec, id := r.rlog.conf(), r.id.Load()
+	return r.changeConf(ctx, &confContext{doc: rec.doc, forcer: id}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle {
+		return forcedChanges(now, r.Config(), id)
+	})
+}
+
+// rewritten tells whether a configuration is one that was put in force by rewrite and is not in the log yet: an epoch's first
+// term has no entries, as the one of its first election is the next.
+func (c *confRecord) rewritten() bool {
+	return epochOf(c.term) > 0 && c.term == epochOf(c.term)<<termBits
+}
+
+// forcedChanges makes forcer the only voter and the other members of c learners.
+func forcedChanges(now *raftpb.ConfState, c *SetConfig, forcer uint64) (steps []*raftpb.ConfChangeSingle) {
+	voters, learners := now.GetVoters(), now.GetLearners()
+	for i := range c.Members {
+		id := uint64(c.Members[i].ID) + 1
+		switch {
+		case id == forcer && !slices.Contains(voters, id):
+			steps = append(steps, change(raftpb.ConfChangeAddNode, id))
+		case id != forcer && !slices.Contains(learners, id):
+			steps = append(steps, change(raftpb.ConfChangeAddLearnerNode, id))
+		}
+	}
+	for _, id := range slices.Concat(voters, learners) {
+		if c.Member(int(id)-1) == nil {
+			steps = append(steps, change(raftpb.ConfChangeRemoveNode, id))
+		}
+	}
+	return steps
+}
+
+// enter follows another member into an epoch that is later than this member's own; call it in the loop.
+func (r *Raft) enter(epoch uint64) {
+	rn := r.loop.rn
+	if rn == nil || epoch <= epochOf(rn.BasicStatus().GetTerm()) {
+		return
+	}
+	r.log.Warn().Int64("version", r.Config().Version).Msg("another member knows of a forced reconfiguration that is later than this member's configuration")
+	// Of what raft takes in of any member, and knows no leader after, this does nothing else.
+	id := r.id.Load()
+	_ = rn.Step(&raftpb.Message{Type: raftpb.MsgTransferLeader.Enum(), From: new(id), To: new(id), Term: new(epoch << termBits)})
+}
+
+// admits tells whether raft gets a message of another member; call it in the loop.
+func (r *Raft) admits(m *raftpb.Message) bool {
+	epoch := epochOf(r.loop.rn.BasicStatus().GetTerm())
+	if t := m.GetTerm(); t != 0 && epochOf(t) != epoch {
+		return false
+	}
+	if epochOf(r.rlog.conf().term) == epoch {
+		return true
+	}
+	return r.roles.forced.agreed.Load() == epoch && (m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat)
+}
+
+// stepAll gives raft the messages of one call of another member.
+func (r *Raft) stepAll(ms []*raftpb.Message) {
+	for _, m := range ms {
+		if r.loop.rn != nil && r.admits(m) {
+			r.step(m)
+		}
+	}
+}
+
+// history is how a log goes: where its terms begin, up to what is committed. Of what is before the first place nothing is known.
+type history struct {
+	commit uint64
+	starts []point
+}
+
+// at is the term of an entry and where that term begins; false where that is not known.
+func (h *history) at(index uint64) (term, from uint64, ok bool) {
+	n, found := slices.BinarySearchFunc(h.starts, index, func(p point, i uint64) int { return compare(p.index, i) })
+	if !found {
+		n--
+	}
+	if n < 0 || index > h.commit {
+		return 0, 0, false
+	}
+	return h.starts[n].term, h.starts[n].index, true
+}
+
+func compare(a, b uint64) int {
+	if a < b {
+		return -1
+	} else if a > b {
+		return 1
+	}
+	return 0
+}
+
+// common is the last committed entry that two logs share. It is false where one of them does not go back so far.
+func (h *history) common(o *history) (uint64, bool) {
+	for i := min(h.commit, o.commit); ; {
+		a, from, ok := h.at(i)
+		b, from2, ok2 := o.at(i)
+		if !ok || !ok2 {
+			return i, false
+		}
+		if a == b {
+			return i, true
+		}
+		i = max(from, from2) - 1
+	}
+}
+
+func (h *history) marshal() []byte {
+	var p packer
+	p.uint(h.commit)
+	p.uint(uint64(len(h.starts)))
+	for _, s := range h.starts {
+		p.uint(s.index)
+		p.uint(s.term)
+	}
+	return p.b
+}
+
+func (h *history) unmarshal(b []byte) bool {
+	u := unpacker{b: b}
+	h.commit = u.uint()
+	for n := u.uint(); n > 0 && !u.bad; n-- {
+		h.starts = append(h.starts, point{u.uint(), u.uint()})
+	}
+	return !u.bad && len(h.starts) > 0 && slices.IsSortedFunc(h.starts, func(a, b point) int { return compare(a.index, b.index) })
+}
+
+// shown is what a superseded member is shown of this member's log, nil where this member does not lead its epoch.
+func (r *Raft) shown(id uint64, flags reportFlags) []byte {
+	l := r.lead.Load()
+	if c := r.Config(); flags&reportSuperseded == 0 || l.lead == 0 || l.lead != r.id.Load() || r.superseded() || c == nil || c.Member(int(id)-1) == nil {
+		return nil
+	}
+	h := r.rlog.history()
+	if term, _, ok := h.at(h.commit); !ok || term != l.term {
+		return nil // it may have to commit entries of terms before yet
+	}
+	return h.marshal()
+}
+
+// compareWith takes in how the log of the epoch's leader goes; call it in the loop.
+func (r *Raft) compareWith(epoch uint64, body []byte) {
+	var theirs history
+	if r.loop.rn == nil || !r.unproven() || epoch != r.epoch() || r.roles.forced.diverged.Load() || !theirs.unmarshal(body) {
+		return
+	}
+	own := r.rlog.history()
+	own.commit = r.loop.rn.BasicStatus().GetCommit()
+	term, _, ok := own.at(own.commit)
+	if !ok || own.commit > r.rlog.lastIndex() {
+		return // it is being written; the leader shows its log again
+	}
+	at, known := own.common(&theirs)
+	// What was committed in the epoch is in its history, even if the leader's note of that is late.
+	if known && at == own.commit || epochOf(term) == epoch {
+		r.log.Info().Uint64("index", at).Msg("everything that this member has committed is in the history of the forced reconfiguration")
+		r.roles.forced.agreed.Store(epoch)
+		r.roleChanged()
+		return
+	}
+	r.roles.forced.diverged.Store(true)
+	e := r.log.Warn().Uint64("last", own.commit)
+	if known {
+		e.Uint64("common", at).Uint64("entries", own.commit-at).
+			Msg("this member has committed entries that a forced reconfiguration has given up: they are lost. It throws away what it has, and copies everything from the primary")
+	} else {
+		e.Msg("the log of the forced reconfiguration's primary does not go back to what this member has committed. It throws away what it has, and copies everything from the primary")
+	}
+	r.callAll()
+}
+
+// installOver replaces what a member that has diverged holds by a snapshot. The applier calls it.
+func (r *Raft) installOver(in *incoming, msg *raftpb.Message) error {
+	if !r.roles.forced.diverged.Load() || r.applier.restarting {
+		in.again()
+		return nil
+	}
+	r.roles.receiving.Store(true)
+	r.roleChanged()
+	err := r.restart(func() error {
+		if err := r.rlog.noteInstall(in.rec, in.to); err != nil {
+			return err
+		}
+		if err := r.m.InstallSnapshot(r.ctx, in.dir, in.manifest); err != nil {
+			return err
+		}
+		r.applied.Store(in.rec.index)
+		hard, _, _ := r.rlog.InitialState()
+		hard = proto.Clone(hard).(*raftpb.HardState)
+		hard.Commit = new(in.rec.index)
+		if msg.GetTerm() > hard.GetTerm() {
+			hard.Term, hard.Vote = new(msg.GetTerm()), new(uint64(0))
+		}
+		r.snaps.forget(r)
+		r.roles.forced.diverged.Store(false)
+		return r.rlog.reset(in.rec, hard, in.to)
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.adopt(&in.rec); err != nil {
+		return err
+	}
+	in.finish(r)
+	r.in.push(input{m: msg}) // raft answers that it has this already, which is what the leader waits for
+	return nil
+}

@@ -1,0 +1,380 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/rs/zerolog"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+)
+
+// lines collects what a simulation's members log.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+// find gives the lines of a host whose message contains what.
+func (l *lines) find(host, what string) (all []map[string]any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range strings.Split(l.b.String(), "\n") {
+		var line map[string]any
+		if json.Unmarshal([]byte(s), &line) == nil && line["host"] == host && strings.Contains(fmt.Sprint(line["message"]), what) {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// divide cuts every member of some off from every other one, in both directions.
+func (s *simulation) divide(some ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.nodes {
+		for b := range s.nodes {
+			if slices.Contains(some, a) != slices.Contains(some, b) {
+				s.cut[[2]string{a, b}] = true
+			}
+		}
+	}
+}
+
+func (s *simulation) unite() {
+	s.mu.Lock()
+	clear(s.cut)
+	s.mu.Unlock()
+}
+
+// force makes a member declare the members of some to be the set.
+func (s *simulation) force(ctx context.Context, n *simNode, some ...string) error {
+	c := n.r.Config().Clone()
+	c.Version += 1000
+	c.Members = nil
+	for id, h := range five {
+		if slices.Contains(some, h) {
+			c.Members = append(c.Members, MemberConfig{ID: id, Host: h, Priority: 1, Votes: 1, BuildIndexes: true})
+		}
+	}
+	return n.r.Reconfigure(ctx, c, true)
+}
+
+// rivals writes at the primary among some, whose writes count for nobody in the end, and gives what was written.
+func (s *simulation) rivals(some []string, n int) (all []string) {
+	for _, h := range some {
+		x := s.nodes[h]
+		for ; !x.dead && x.r.IsPrimary() && n > 0; n-- {
+			what := fmt.Sprintf("lost%d", n)
+			ctx, cancel := context.WithTimeout(background, time.Second)
+			if _, err := x.r.Commit(ctx, x.m.unit(what), Majority); err == nil {
+				all = append(all, what)
+			}
+			cancel()
+		}
+	}
+	return all
+}
+
+// check waits until the members of some are the same set, and looks that they have what was acknowledged in the newest epoch and
+// before it, and nothing of lost.
+func (s *simulation) check(lost []string, some ...string) {
+	s.settle(20 * time.Second)
+	s.converge(20 * time.Second)
+	epoch := s.primary().r.epoch()
+	for _, h := range some {
+		list := s.nodes[h].m.state().list
+		s.mu.Lock()
+		for x, at := range s.acked {
+			if at <= epoch && !slices.Contains(list, x) {
+				s.t.Errorf("seed %d: %s lacks the acknowledged write %s", s.seed, h, x)
+			}
+		}
+		s.mu.Unlock()
+		for _, x := range lost {
+			if slices.Contains(list, x) {
+				s.t.Errorf("seed %d: %s has %s, which was given up", s.seed, h, x)
+			}
+		}
+	}
+	for _, n := range s.alive() {
+		if n.fail != nil {
+			s.t.Errorf("seed %d: %s failed: %v", s.seed, n.host, n.fail)
+		}
+		// One whose own configuration has none of the members is told by nobody that it is not one of them.
+		known := slices.ContainsFunc(n.r.Config().Members, func(m MemberConfig) bool { return slices.Contains(some, m.Host) })
+		if role := n.r.role(); !slices.Contains(some, n.host) && role != Removed && (known || role != Recovering) {
+			s.t.Errorf("seed %d: %s, which was left out, is %v", s.seed, n.host, role)
+		}
+	}
+	if s.t.Failed() {
+		s.t.Log(s.dump())
+	}
+}
+
+// A member that a forced reconfiguration kept comes back with the data of before, together with members that were left out.
+// They are a majority of the old set, so it may have been elected by them, and have taken writes, before it hears of the one
+// that forced. What that one has acknowledged holds; the other throws its own away, says how much that was, and follows.
+func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
+	for seed, to := seeds(20); seed < to && !t.Failed(); seed++ {
+		simulate(t, seed, five, func(s *simulation) {
+			var out lines
+			s.log = zerolog.New(&out)
+			s.found(simConfig(2*time.Second, five...))
+			s.settle(5 * time.Second)
+			if _, err := s.write(background, s.awaitPrimary(time.Second), Majority); err != nil {
+				t.Fatal(err)
+			}
+			s.converge(time.Second)
+			for _, h := range five[1:] {
+				s.crash(h, false)
+			}
+			time.Sleep(5 * time.Second)
+			a, b := s.nodes["a:1"], s.nodes["b:1"]
+			fork := a.r.rlog.lastIndex()
+			if err := s.force(background, a, "a:1", "b:1"); err != nil {
+				t.Fatalf("seed %d: forced: %v\n%s", seed, err, s.dump())
+			}
+			for range s.random(300) {
+				if _, err := s.write(background, a, Majority); err != nil {
+					t.Fatal(err)
+				}
+			}
+			apart := seed%4 > 0
+			if apart {
+				s.divide("a:1")
+				time.Sleep(time.Second) // what was under way has arrived
+			}
+			for _, h := range five[1:] {
+				s.start(h)
+			}
+			time.Sleep(15 * time.Second)
+			var lost []string
+			given := uint64(0)
+			if apart {
+				lost = s.rivals(five[1:], s.random(600))
+				time.Sleep(time.Second)
+				given = b.r.rlog.history().commit - fork
+				s.unite()
+			}
+			time.Sleep(30 * time.Second)
+			if !a.r.IsPrimary() && !b.r.IsPrimary() {
+				t.Fatalf("seed %d: none of the two is primary\n%s", seed, s.dump())
+			}
+			if _, err := s.write(background, s.primary(), WriteConcern{W: 2, Timeout: 10 * time.Second}); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			s.check(lost, "a:1", "b:1")
+			said := out.find("b:1", "throws away what it has")
+			if apart && (len(said) != 1 || said[0]["entries"] != nil && said[0]["entries"] != float64(given) || s.size > 1<<19 && said[0]["entries"] == nil) ||
+				!apart && len(said) > 0 {
+				t.Errorf("seed %d: b:1 gave up %d entries and said %v", seed, given, said)
+			}
+		})
+	}
+}
+
+// Reconfigurations are forced here and there, also by members that do not know of each other and by such as crash meanwhile,
+// while the network falls apart and heals. In the end the newest one holds.
+func TestForcedReconfigurations(t *testing.T) {
+	for seed, to := seeds(25); seed < to && !t.Failed(); seed++ {
+		simulate(t, seed, five, func(s *simulation) { s.forcing() })
+	}
+}
+
+func (s *simulation) forcing() {
+	s.size = int64(2000 << s.random(8))
+	s.found(simConfig(2*time.Second, five...))
+	s.settle(5 * time.Second)
+	if _, err := s.write(background, s.awaitPrimary(time.Second), Majority); err != nil {
+		s.t.Fatal(err)
+	}
+	s.converge(time.Second)
+	var newest []string
+	for round := 1 + s.random(4); round > 0 && !s.t.Failed(); round-- {
+		hosts := slices.Clone(five)
+		s.mu.Lock()
+		s.rnd.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+		s.mu.Unlock()
+		// Some are down or out of reach; one of the others forces, and keeps some of all.
+		away := hosts[1+s.random(3):]
+		s.divide(away...)
+		for _, h := range away {
+			if s.chance(0.4) {
+				s.crash(h, false)
+			}
+		}
+		time.Sleep(time.Duration(s.random(6000)) * time.Millisecond)
+		a := s.nodes[hosts[0]]
+		some := append([]string{hosts[0]}, hosts[1+s.random(4):]...)
+		before := s.latest()
+		if epochOf(nextEpoch(a.r.lead.Load().term, a.r.id.Load())) <= before || a.r.Config().ByHost(a.host) == nil {
+			continue // this one has not heard of the newest, and would not win
+		}
+		s.forceWithTrouble(a, some)
+		if s.latest() > before {
+			newest = some
+		}
+		for range s.random(50) {
+			s.someWrite()
+		}
+		if s.chance(0.5) {
+			s.unite()
+		}
+		for _, h := range five {
+			if s.nodes[h].dead && s.chance(0.7) {
+				s.start(h)
+			}
+		}
+		time.Sleep(time.Duration(s.random(8000)) * time.Millisecond)
+		for range s.random(50) {
+			s.someWrite()
+		}
+	}
+	s.heal(five)
+	time.Sleep(20 * time.Second)
+	if newest == nil {
+		newest = five
+	}
+	p := s.awaitPrimary(10 * time.Second)
+	if p.r.epoch() != s.latest() {
+		s.t.Errorf("seed %d: %s is primary in epoch %x, not %x", s.seed, p.host, p.r.epoch(), s.latest())
+	}
+	if _, err := s.write(background, p, WriteConcern{W: len(newest), Timeout: 20 * time.Second}); err != nil {
+		s.t.Errorf("seed %d: a write to all of %v: %v", s.seed, newest, err)
+	}
+	s.check(nil, newest...)
+}
+
+// forceWithTrouble forces a reconfiguration, and perhaps crashes the member that does meanwhile.
+func (s *simulation) forceWithTrouble(a *simNode, some []string) {
+	ctx, cancel := context.WithTimeout(background, 5*time.Second)
+	defer cancel()
+	done := make(chan error)
+	r := a.r
+	go func() { done <- s.force(ctx, a, some...) }()
+	if s.chance(0.5) {
+		time.Sleep(time.Duration(s.random(60)) * time.Millisecond)
+		s.crash(a.host, false)
+		<-done
+		s.start(a.host)
+		return
+	}
+	if err := <-done; err != nil && r.ctx.Err() == nil {
+		s.t.Errorf("seed %d: forced: %v\n%s", s.seed, err, s.dump())
+	}
+}
+
+// latest is the latest epoch that a member is in, alive or not.
+func (s *simulation) latest() (epoch uint64) {
+	for _, n := range s.nodes {
+		epoch = max(epoch, epochOf(n.r.rlog.mu.hard.GetTerm()))
+	}
+	return epoch
+}
+
+// someWrite writes at one that is primary; where several are, at that of the latest epoch.
+func (s *simulation) someWrite() {
+	var best *simNode
+	for _, n := range s.alive() {
+		if n.r.IsPrimary() && (best == nil || n.r.epoch() > best.r.epoch()) {
+			best = n
+		}
+	}
+	if best == nil || best.r.epoch() != s.latest() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
+	defer cancel()
+	_, _ = s.write(ctx, best, []WriteConcern{Majority, {W: 2, Timeout: 100 * time.Millisecond}}[s.random(2)])
+}
+
+// With real engines, too, a member that has more than the forced history, and other things, ends up with that history, below
+// what it had applied.
+func TestEngineThrowsItsHistoryAway(t *testing.T) {
+	s := newEngineSet(t, false)
+	disks := map[string]*vfs.MemFS{}
+	for _, h := range three {
+		disks[h] = vfs.NewCrashableMem()
+		s.open(h, false, disks[h])
+	}
+	if err := s.nodes["a:1"].Initiate(background, simConfig(time.Second, three...)); err != nil {
+		t.Fatal(err)
+	}
+	coll := makeCollection(t, s.nodes["a:1"], s.engines["a:1"])
+	eventually(t, "all vote", func() bool { return len(s.nodes["a:1"].voting()) == 3 })
+	insert := func(h string, from, to int32, w int) {
+		e := s.engines[h]
+		for i := from; i < to; i++ {
+			u := e.NewUnitOfWork(nil)
+			if _, err := u.Insert(e.Catalog().Lookup(coll.NS), value.Doc(value.F("_id", value.NewInt32(i))), storage.NoInfo); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.nodes[h].Commit(background, u, WriteConcern{W: w, Timeout: 20 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	insert("a:1", 0, 20, 3)
+	s.crash("b:1", disks, 100)
+	s.crash("c:1", disks, 100)
+	a := s.nodes["a:1"]
+	c := a.Config().Clone()
+	c.Version += 1000
+	c.Members = c.Members[:2]
+	if err := a.Reconfigure(background, c, true); err != nil {
+		t.Fatal(err)
+	}
+	insert("a:1", 20, 25, 1)
+	s.crash("a:1", disks, 100)
+	for _, h := range three[1:] {
+		s.open(h, false, disks[h])
+	}
+	rival := ""
+	eventually(t, "those that have not heard elect one of them", func() bool {
+		for _, h := range three[1:] {
+			if s.nodes[h].IsPrimary() {
+				rival = h
+			}
+		}
+		return rival != ""
+	})
+	insert(rival, 100, 160, 2)
+	s.open("a:1", false, disks["a:1"])
+	old, _ := s.engines["b:1"].AppliedIndex()
+	eventually(t, "the member that forced is primary, and the other votes", func() bool { return len(s.nodes["a:1"].voting()) == 2 })
+	insert("a:1", 25, 30, 2)
+	if at, _ := s.engines["b:1"].AppliedIndex(); at >= old {
+		t.Errorf("it is at entry %d, and was at %d: this test wants it to go back", at, old)
+	}
+	ts := s.engines["a:1"].Visible()
+	eventually(t, "the one that was left out knows", func() bool { return s.nodes["c:1"].Status().Role == Removed })
+	left := s.engines["c:1"]
+	delete(s.engines, "c:1")
+	defer func() { s.engines["c:1"] = left }()
+	s.same(ts, 30)
+	snap := s.engines["b:1"].Snapshot()
+	defer snap.Release()
+	for _, id := range []int32{100, 159} {
+		if _, _, found, err := snap.FindByID(snap.Catalog().Lookup(coll.NS), value.NewInt32(id)); found || err != nil {
+			t.Errorf("document %d, which was given up: %v, %v", id, found, err)
+		}
+	}
+	if n := s.engines["b:1"].Catalog().Lookup(coll.NS).Counters.Records.Load(); n != 30 {
+		t.Errorf("%d documents", n)
+	}
+}
