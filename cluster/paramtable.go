@@ -102,6 +102,7 @@ var activeParams = []ParamSpec{
 	{Name: "TransactionRecordMinimumLifetimeMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Min: 1, Max: 2147483647},
 	{Name: "transactionLifetimeLimitSeconds", Kind: ParamInt, Set: SetBoth, Default: pInt(60), Min: 1, Max: 2147483647},
 	{Name: "transactionSizeLimitBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(512 << 20), Min: 1, Max: 9.2e+18},
+	{Name: "largeTransactionThresholdBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(6 << 20), Min: 64 << 10, Max: 48 << 20},
 	{Name: "maxTransactionLockRequestTimeoutMillis", Kind: ParamInt, Set: SetBoth, Default: pInt(5), Min: -1, Max: 2147483647},
 	{Name: "coordinateCommitReturnImmediatelyAfterPersistingDecision", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
 	{Name: "internalSessionsReapThreshold", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: 0, Max: 2147483647},

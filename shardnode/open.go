@@ -239,6 +239,7 @@ func (s *Server) start() error {
 	n.Params.OnChange("minSnapshotHistoryWindowInSeconds", func(v value.Value) {
 		s.Engine.SetHistoryWindow(time.Duration(command.LongOf(v)) * time.Second)
 	})
+	n.Params.OnChange("largeTransactionThresholdBytes", func(v value.Value) { s.Engine.SetLargeUnits(int(command.LongOf(v))) })
 	s.Engine.OnApply(s.follow)
 	s.Engine.OnNotice(n.hear)
 	if err := n.loadNoticed(); err != nil {

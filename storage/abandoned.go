@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -55,10 +56,23 @@ func (c *chunkKeys) undo(b *pebble.Batch) error {
 // stagingUnits knows the units of this member that have sent chunks and may yet commit. What else is staged and has not
 // committed is of nobody, and dropAbandoned looks for it when there may be some.
 type stagingUnits struct {
+	bytes struct{ limit, chunk atomic.Int64 } // from which size on units are staged, and in chunks of which
+
 	sync.Mutex
 	last  uint64 // number of the newest
 	live  map[stagedID]struct{}
 	sweep bool // some unit of nobody may be there
+}
+
+func (g *stagingUnits) limit() int { return int(g.bytes.limit.Load()) }
+func (g *stagingUnits) chunk() int { return int(g.bytes.chunk.Load()) }
+
+// SetLargeUnits has units of work of more than that many bytes send their versions ahead of their commit.
+func (e *Engine) SetLargeUnits(bytes int) { e.replica.staging.size(bytes, bytes/3) }
+
+func (g *stagingUnits) size(limit, chunk int) {
+	g.bytes.limit.Store(int64(limit))
+	g.bytes.chunk.Store(int64(chunk))
 }
 
 // begin names a unit.

@@ -108,6 +108,7 @@ func Open(opts Options) (*Engine, error) {
 	e.SetHistoryWindow(opts.HistoryWindow)
 	e.claims.init()
 	e.replica.init()
+	e.replica.staging.size(opts.stageBytes, opts.chunkBytes)
 	e.initLines()
 	if err := e.openFiles(); err != nil {
 		return nil, err

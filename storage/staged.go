@@ -24,7 +24,7 @@ import (
 //	term, number, 2, piece             of blocks of the oplog; until the oplog is truncated there
 //	term, number, 3                    the pieces belong to the oplog
 const (
-	// stageBytes is the size from which a unit is staged.
+	// stageBytes is the size from which a unit is staged, unless SetLargeUnits says another.
 	stageBytes = 6 << 20
 	// chunkBytes is the size of a chunk, but for a document that is larger.
 	chunkBytes = 2 << 20
@@ -63,7 +63,7 @@ func splitStagedKey(k []byte) (id stagedID, kind byte, ok bool) {
 
 // stages tells whether the unit is too large for an entry of the replicated log.
 func (e *Engine) stages(u *UnitOfWork) bool {
-	return e.replicated() && u.line == lineReplicated && u.Size()+len(u.superseded) > e.opts.stageBytes
+	return e.replicated() && u.line == lineReplicated && u.Size()+len(u.superseded) > e.replica.staging.limit()
 }
 
 // spill stages what a transaction has written so far, where that is much. Its statements see it as before. A set of one member
@@ -72,7 +72,7 @@ func (u *UnitOfWork) spill() error {
 	if u.own == nil || u.behind != nil || len(u.capped) > 0 || u.batch == nil || u.line != lineReplicated {
 		return nil
 	}
-	if u.batch.Len()+len(u.superseded)+u.log.closed() <= u.e.opts.stageBytes {
+	if u.batch.Len()+len(u.superseded)+u.log.closed() <= u.e.replica.staging.limit() {
 		return nil
 	}
 	return u.e.stageUnit(context.Background(), u, false)
@@ -88,18 +88,19 @@ func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 		u.OnCommit(func(Timestamp) { e.replica.staging.end(u.bulk.id, true) })
 	}
 	s := u.bulk
-	s.ctx, s.room = ctx, u.makesRoom()
+	s.ctx, s.room, s.chunk = ctx, u.makesRoom(), e.replica.staging.chunk()
 	s.run(all)
 	return s.flush()
 }
 
 // stager makes the chunks of a unit.
 type stager struct {
-	e    *Engine
-	u    *UnitOfWork
-	ctx  context.Context
-	id   stagedID
-	room bool // the unit makes room on the disk
+	e     *Engine
+	u     *UnitOfWork
+	ctx   context.Context
+	id    stagedID
+	room  bool // the unit makes room on the disk
+	chunk int  // size of one
 
 	at     hiddenTimes // of the chunks that are there
 	chunks uint32
@@ -190,7 +191,7 @@ func (s *stager) blocks(n int) {
 		stored := b.stored()
 		ref := oplogRef{count: b.count, wall: b.buf[5:blockHeader], size: len(b.buf), first: s.pieces}
 		for len(stored) > 0 {
-			part := stored[:min(len(stored), s.e.opts.chunkBytes)]
+			part := stored[:min(len(stored), s.chunk)]
 			stored = stored[len(part):]
 			s.set(s.id.key(stagedPiece, s.pieces), part)
 			s.pieces++
@@ -205,7 +206,7 @@ func (s *stager) blocks(n int) {
 
 func (s *stager) set(k, v []byte) {
 	if s.batch == nil {
-		s.batch = s.e.db.NewBatchWithSize(s.e.opts.chunkBytes + s.e.opts.chunkBytes/4)
+		s.batch = s.e.db.NewBatchWithSize(s.chunk + s.chunk/4)
 	}
 	_ = s.batch.Set(k, v, nil)
 }
@@ -216,7 +217,7 @@ func (s *stager) fill() {
 	if s.batch != nil {
 		n += s.batch.Len()
 	}
-	if n >= s.e.opts.chunkBytes {
+	if n >= s.chunk {
 		s.send()
 	}
 }

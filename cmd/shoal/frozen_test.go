@@ -20,7 +20,7 @@ func TestPausedPrimaryHoldsUpNoRouter(t *testing.T) {
 		t.Skip("starts five servers")
 	}
 	t.TempDir() // ends last
-	c := launchClusterOf(t, 1, 1, 3)
+	c := launchClusterOf(t, 1, 1, []int{3})
 	rs := c.shards[0]
 	w := startPausedWriters(t.Context(), 8, c.client.Database("paused").Collection("c"))
 	eventually(t, "the writers write", func() bool { return w.count() > 100 })

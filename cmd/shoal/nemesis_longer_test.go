@@ -21,7 +21,7 @@ import (
 type longer struct {
 	l *clusterLoad
 
-	causal, commits, cursors, lives, large atomic.Int64 // those that came to their end
+	causal, commits, cursors, lives atomic.Int64 // those that came to their end
 
 	committed []*mongo.Session // to be sent their commit again
 	least     int              // transactions that were committed
@@ -43,7 +43,6 @@ func (o *longer) prepare() {
 	l.t.Helper()
 	l.c.shard("nemesis.shelf", shelfDocs/3, 2*shelfDocs/3)
 	l.c.shard("nemesis.stubs", stubs/3, 2*stubs/3)
-	l.c.shard("nemesis.large", 5, 10)
 	for name, n := range map[string]int{"shelf": shelfDocs, "stubs": stubs} {
 		if err := insertNumbered(context.Background(), l.db(l.c.client).Collection(name), n); err != nil {
 			l.t.Fatal(err)
@@ -328,45 +327,6 @@ func (o *longer) awaitDDL() {
 	}
 }
 
-// largeTransactions insert as many megabytes as they are told, on all shards; they are there whole or not at all.
-func (o *longer) largeTransactions(ctx context.Context, client *mongo.Client, rnd *rand.Rand, mb int, rest time.Duration) {
-	coll := o.l.db(client).Collection("large")
-	pad := make([]byte, 1<<20)
-	rnd.Read(pad)
-	time.Sleep(time.Duration(rnd.Intn(3000)) * time.Millisecond)
-	for n := 1; ctx.Err() == nil; n++ {
-		lctx, cancel := context.WithTimeout(ctx, time.Minute)
-		began := time.Now()
-		err := o.l.inTransaction(lctx, client, func(ctx context.Context, _ *mongo.Database) error {
-			for i := range mb {
-				doc := bson.D{{Key: "_id", Value: float64(i%15) + float64(i)/1024}, {Key: "of", Value: n}, {Key: "pad", Value: pad}}
-				if _, err := coll.InsertOne(ctx, doc); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		cancel()
-		o.l.t.Logf("%v: a transaction of %d MB took %v: %v", began.Sub(o.l.h.start).Round(time.Millisecond), mb, time.Since(began).Round(time.Millisecond), err)
-		if err != nil {
-			o.l.errors.add("large transaction", err)
-		} else {
-			o.large.Add(1)
-		}
-		o.until("deletion of the large", func(ctx context.Context, again bool) error {
-			r, derr := coll.DeleteMany(ctx, bson.D{{Key: "of", Value: n}})
-			if derr == nil && err == nil && !again && int(r.DeletedCount) != mb {
-				o.l.h.violation("of a transaction of %d documents there were %d (%v after the start)", mb, r.DeletedCount, time.Since(o.l.h.start))
-			}
-			return derr
-		})
-		select {
-		case <-ctx.Done():
-		case <-time.After(rest):
-		}
-	}
-}
-
 // check looks what is left when all is quiet.
 func (o *longer) check() {
 	t, l := o.l.t, o.l
@@ -395,8 +355,8 @@ func (o *longer) check() {
 	if len(o.unclear) > 0 {
 		t.Errorf("DDL commands on %v did not come to an end", o.unclear)
 	}
-	t.Logf("%d causal reads, %d commits sent again, %d cursors read, %d collections made, moved, renamed and dropped, %d large transactions",
-		o.causal.Load(), o.commits.Load(), o.cursors.Load(), o.lives.Load(), o.large.Load())
+	t.Logf("%d causal reads, %d commits sent again, %d cursors read, %d collections made, moved, renamed and dropped",
+		o.causal.Load(), o.commits.Load(), o.cursors.Load(), o.lives.Load())
 	if o.causal.Load() == 0 || o.commits.Load() == 0 || o.cursors.Load() == 0 || o.lives.Load() == 0 {
 		t.Error("not everything was tried")
 	}

@@ -254,7 +254,10 @@ func torment(t *testing.T, rs *replicaSet, rnd *rand.Rand, limit time.Duration, 
 func TestNemesis(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
-	rs := launchSet(t, 3)
+	rs := newSet(t, newNetwork(), "rs", 3, true, smallPieces[:2]...)
+	t.Cleanup(rs.net.close)
+	t.Cleanup(rs.stop)
+	rs.initiate()
 	rnd := rand.New(rand.NewSource(seed))
 	admin := connect(t, rs.uri())
 	var docs []any
@@ -279,6 +282,17 @@ func TestNemesis(t *testing.T) {
 			w.run(working, rand.New(rand.NewSource(seed+int64(i)+1)))
 		}()
 	}
+	large := &largeWriter{l: &clusterLoad{t: t, h: h}}
+	for i, f := range []func(context.Context, *mongo.Client, *rand.Rand) error{large.write, large.read} {
+		client, rnd := connect(t, rs.uri()), rand.New(rand.NewSource(seed+int64(100+i)))
+		wg.Go(func() {
+			for working.Err() == nil {
+				octx, cancel := context.WithTimeout(context.Background(), shardedLimit)
+				_ = f(octx, client, rnd)
+				cancel()
+			}
+		})
+	}
 	time.Sleep(500 * time.Millisecond)
 	watched := rs.watchPrimary(h.start)
 	torment(t, rs, rnd, nemesisTime(9*time.Second), &acked)
@@ -288,6 +302,8 @@ func TestNemesis(t *testing.T) {
 	done()
 	wg.Wait()
 	checkLog(t, admin, workers)
+	large.check(admin)
+	large.l.errors.log(t)
 	rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
 	h.check(t, 30*time.Second)
 }

@@ -33,11 +33,11 @@ type shardedCluster struct {
 // launchCluster starts a cluster of two shards with three members each.
 func launchCluster(t *testing.T, configs, routers int) *shardedCluster {
 	t.Helper()
-	return launchClusterOf(t, configs, routers, 3, 3)
+	return launchClusterOf(t, configs, routers, []int{3, 3})
 }
 
-// launchClusterOf starts a cluster of as many shards as there are numbers of members.
-func launchClusterOf(t *testing.T, configs, routers int, members ...int) *shardedCluster {
+// launchClusterOf starts a cluster of as many shards as there are numbers of members; more are options of the shards.
+func launchClusterOf(t *testing.T, configs, routers int, members []int, more ...string) *shardedCluster {
 	t.Helper()
 	t.TempDir() // ends last
 	c := &shardedCluster{t: t, net: newNetwork()}
@@ -51,7 +51,7 @@ func launchClusterOf(t *testing.T, configs, routers int, members ...int) *sharde
 	}
 	c.client = connect(t, c.uri())
 	for i, n := range members {
-		rs := newSet(t, c.net, shardName(i), n, true, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
+		rs := newSet(t, c.net, shardName(i), n, true, append([]string{"--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1"}, more...)...)
 		c.shards = append(c.shards, rs)
 		rs.initiate()
 		c.admin(bson.D{{Key: "addShard", Value: rs.name + "/" + rs.hosts()}, {Key: "name", Value: rs.name}})
