@@ -29,7 +29,7 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 		return nil, err
 	}
 	if n.mayWrite(op) != nil {
-		return newRemoteWriter(&writeOp{n: n, op: op, bypass: op.Bool("bypassDocumentValidation")}, spec, coll)
+		return newRemoteWriter(n.writesFor(op, replication.WriteConcern{}), spec, coll)
 	}
 	w, err := n.newWriteOp(op)
 	if err != nil {

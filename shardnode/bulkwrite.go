@@ -6,7 +6,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -323,7 +322,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	if err := b.w.n.admin.block.checkTarget(b.op, ns); err != nil {
 		return err
 	}
-	if txn.Of(b.op) != nil {
+	if b.w.transaction() != nil {
 		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
 			return err
 		}
@@ -343,10 +342,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 
 // Failed notes an operation's error; stop says whether the rest is left.
 func (b *bulkWrite) failed(i int, err error) (stop bool) {
-	t := txn.Of(b.op)
-	if t != nil {
-		t.Failed = true
-	}
+	ends := b.w.failed(0)
 	e := mongoerr.From(err)
 	if e.Code.IsStaleRouting() {
 		b.stale = e
@@ -361,7 +357,7 @@ func (b *bulkWrite) failed(i int, err error) (stop bool) {
 		d = value.Append(d, "nModified", value.NewInt32(0))
 	}
 	b.results = append(b.results, value.End(d, m))
-	return b.ordered || t != nil || isFatal(e.Code)
+	return ends || b.ordered || isFatal(e.Code)
 }
 
 func (b *bulkWrite) succeeded(i int, n int64, more ...value.Field) {

@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -453,7 +452,7 @@ func refuseViewOfBuckets(ns, on string) error {
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
 func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
-	if txn.Of(w.op) != nil && (c.view != nil || c.ts != nil) {
+	if w.transaction() != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
 		if c.ts != nil {
 			kind = "timeseries collection"
@@ -468,7 +467,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()
-		made, err := n.alreadyMade(s, c, txn.Of(w.op) != nil)
+		made, err := n.alreadyMade(s, c, w.transaction() != nil)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -61,7 +62,7 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 		return dst, err
 	}
 	if spec, ok := a.pipeline.WritesTo(); ok && spec.Stage == "$merge" {
-		if _, err := x.n.newMergeWriter(&writeOp{n: x.n, op: x.op}, spec, a.host.lang.coll); err != nil {
+		if _, err := x.n.newMergeWriter(x.n.writesFor(x.op, replication.WriteConcern{}), spec, a.host.lang.coll); err != nil {
 			return dst, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -150,7 +151,7 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 		return dst, err
 	}
 	defer s.Release()
-	w := &writeOp{n: x.n, op: x.op}
+	w := x.n.writesFor(x.op, replication.WriteConcern{})
 	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {
 		return dst, err
 	}

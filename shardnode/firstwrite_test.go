@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -17,7 +18,7 @@ func TestFirstWriteRacingWithTheCollectionsCreation(t *testing.T) {
 	before := node.Engine.Catalog()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	u := node.Engine.NewUnitOfWork(nil)
-	_, err := (&writeOp{n: node, op: &command.Op{}}).target(u, before, "d.c", true)
+	_, err := node.writesFor(&command.Op{}, replication.WriteConcern{}).target(u, before, "d.c", true)
 	u.Rollback()
 	if !storage.ErrConflict(err) {
 		t.Errorf("%v, want a conflict", err)

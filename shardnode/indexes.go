@@ -9,7 +9,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -241,7 +240,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 		ci.others = c
 		return nil, nil
 	}
-	if t := txn.Of(w.op); t != nil && ci.fresh && t.Base.Catalog().LookupUUID(c.UUID) != nil {
+	if t := w.transaction(); t != nil && ci.fresh && t.Base.Catalog().LookupUUID(c.UUID) != nil {
 		return nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection %s in a multi-document transaction.", ci.ns)
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {

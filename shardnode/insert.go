@@ -180,7 +180,7 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
 func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
-		if txn.Of(w.op) != nil {
+		if w.transaction() != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
 		return w.tryMeasurements(t, raw, wc, stmt)
@@ -188,7 +188,7 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 	u := w.unit(nil)
 	defer w.drop(u)
 	coll, err := w.target(u, w.catalog(), ns, true)
-	if err == nil && txn.Of(w.op) != nil {
+	if err == nil && w.transaction() != nil {
 		err = txn.Writable(coll)
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 	if done == 0 && docErr != nil {
 		return 0, docErr, nil
 	}
-	if err := w.commit(u, wc, txn.Run{From: info.StmtID, To: info.StmtID + int32(done) - 1, Op: 'i'}); err != nil {
+	if err := w.commitRun(u, wc, txn.Run{From: info.StmtID, To: info.StmtID + int32(done) - 1, Op: 'i'}); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another made the collection first
 			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}

@@ -146,7 +146,7 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replication.WriteC
 		}
 		info.Extra = nil // the unit is there or not as a whole: one entry has all numbers
 	}
-	if err := w.commit(u, wc, txn.Run{From: first, To: first + int32(done) - 1, Op: 'i'}); err != nil {
+	if err := w.commitRun(u, wc, txn.Run{From: first, To: first + int32(done) - 1, Op: 'i'}); err != nil {
 		return 0, nil, err
 	}
 	if w.left == nil { // else it is not known whether the buckets are there
@@ -259,7 +259,7 @@ func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *series, rid storage.Re
 
 // runOnSeries is runStatement for a time series collection.
 func (w *writeOp) runOnSeries(t *series, st *statement, last bool) (result, error) {
-	if txn.Of(w.op) != nil {
+	if w.transaction() != nil {
 		return result{}, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot write to a time-series collection in a multi-document transaction")
 	}
 	if !st.u.IsMissing() {

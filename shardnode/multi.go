@@ -3,7 +3,6 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
-	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -45,7 +44,7 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	for {
 		rids, end, err := w.nextRIDs(root)
 		// What a transaction or a trail reads changes with what it writes: everything is found before anything is written.
-		for own := txn.Of(w.op) != nil || w.trail != nil; own && err == nil && !end; {
+		for own := w.readsOwn(); own && err == nil && !end; {
 			var more []storage.RecordID
 			more, end, err = w.nextRIDs(root)
 			rids = append(rids, more...)

@@ -350,12 +350,12 @@ func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) 
 			return result{}, err
 		}
 	}
-	return r, w.commit(u, wc, w.runOf(&r))
+	return r, w.commitRun(u, wc, w.runOf(&r))
 }
 
 // writeRow applies a statement to one document; changed is false where it stays as it is.
 func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
-	if txn.Of(w.op) != nil {
+	if w.transaction() != nil {
 		if err := txn.Writable(q.Coll); err != nil {
 			return false, err
 		}
@@ -506,7 +506,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 		}
 	}
 	r.upserted = value.Lookup(doc, "_id")
-	if err := w.commit(u, wc, w.runOf(&r)); err != nil {
+	if err := w.commitRun(u, wc, w.runOf(&r)); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 			err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
 		}

@@ -20,6 +20,7 @@ import (
 
 // writeOp is what the statements of one write command share: its concern, and what it has done so far.
 type writeOp struct {
+	txnContext
 	n      *Node
 	op     *command.Op
 	wc     replication.WriteConcern
@@ -42,12 +43,7 @@ type writeOp struct {
 	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
-
-	keys indexKeys // that its transaction had changed before, and the command up to now
 }
-
-// indexKeys are how many keys of indexes a unit has inserted and deleted.
-type indexKeys struct{ inserted, deleted int64 }
 
 // writeError is one entry of writeErrors.
 type writeError struct {
@@ -64,11 +60,20 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	w := &writeOp{n: n, op: op, wc: wc.ForSet(), began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
+	return n.writesFor(op, wc.ForSet()), nil
+}
+
+// writesFor is newWriteOp for a caller that has made sure of both.
+func (n *Node) writesFor(op *command.Op, wc replication.WriteConcern) *writeOp {
+	w := &writeOp{n: n, op: op, wc: wc, began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
 	if t := txn.Of(op); t != nil {
-		w.keys.inserted, w.keys.deleted = t.Unit.IndexKeys()
+		c := &transactionWrites{w: w, t: t}
+		c.inserted, c.deleted = t.Unit.IndexKeys()
+		w.txnContext = c
+	} else {
+		w.txnContext = plainWrites{w}
 	}
-	return w, nil
+	return w
 }
 
 // checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
@@ -132,7 +137,7 @@ func (w *writeOp) enter(ns string) error {
 }
 
 func (w *writeOp) enterCollection(ns string) error {
-	unlock, err := w.lockForWrite(ns)
+	unlock, err := w.lockDocuments(ns)
 	if err != nil {
 		return err
 	}
@@ -140,8 +145,8 @@ func (w *writeOp) enterCollection(ns string) error {
 	if err = w.n.versions(w.op, ns); err == nil {
 		err = w.n.checkCollectionUUID(w.op, ns)
 	}
-	if t := txn.Of(w.op); t != nil && err == nil {
-		err = t.Stays(w.n.Engine.Catalog(), ns)
+	if err == nil {
+		err = w.admits(ns)
 	}
 	if err == nil {
 		w.entered = ns
@@ -150,43 +155,6 @@ func (w *writeOp) enterCollection(ns string) error {
 	w.unlockCollection()
 	return migration.WaitCritical(w.op, err)
 }
-
-// lockForWrite is lock for a collection's documents, which most commands wait for without a limit of time.
-func (w *writeOp) lockForWrite(ns string) (unlock func(), err error) {
-	if w.wc.Timeout != 0 || txn.Of(w.op) != nil {
-		return w.lock(lock.IX, ns)
-	}
-	if !w.n.admin.profiler.observes(w.op.DB()) {
-		return w.n.locks.Collection(w.op, ns, lock.IX)
-	}
-	l := w.n.locks.NewLocker() // which nobody uses again: the profiler reads its counts
-	w.op.Stats.Locks = l
-	if err := l.LockCollections(w.op, lock.IX, ns); err != nil {
-		l.UnlockAll()
-		return nil, err
-	}
-	return l.UnlockAll, nil
-}
-
-// lock takes collections for the command, or for the rest of the transaction.
-func (w *writeOp) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
-	if t := txn.Of(w.op); t != nil {
-		if w.n.admin.profiler.observes(w.op.DB()) {
-			w.op.Stats.Locks = &locksSince{t.Locks, t.Locks.Stats()}
-		}
-		return func() {}, t.Locks.LockCollections(w.op, mode, names...)
-	}
-	return w.locked(func(l *lock.Locker) error { return l.LockCollections(w.op, mode, names...) })
-}
-
-// locksSince is what a statement has added to its transaction's locks.
-type locksSince struct {
-	l      *lock.Locker
-	before lock.Stats
-}
-
-// Stats implements command.LockStats.
-func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
 // locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
 // no longer for them than for the write concern.
@@ -229,18 +197,6 @@ func (w *writeOp) unlockCollection() {
 	}
 }
 
-// Unit starts a unit of work of the command.
-func (w *writeOp) unit(s *storage.Snapshot) *storage.UnitOfWork {
-	if t := txn.Of(w.op); t != nil {
-		return t.Unit
-	}
-	u := w.newUnit(s)
-	if w.op.Req.HasTxnNumber && w.op.Req.LSID != nil {
-		u.SetSession(w.op.Req.LSID, w.op.Req.TxnNumber, w.before())
-	}
-	return u
-}
-
 func (w *writeOp) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
 	if w.trail != nil {
 		return w.trail.NewUnitOfWork(s)
@@ -257,85 +213,20 @@ func (w *writeOp) before() storage.OpTime {
 	return w.session.LastEntry()
 }
 
-// drop ends a unit that was not committed; a transaction's goes on.
-func (w *writeOp) drop(u *storage.UnitOfWork) {
-	if txn.Of(w.op) == nil {
-		u.Rollback()
-	}
-}
-
-// snapshot is what a statement reads from. The caller releases it.
-func (w *writeOp) snapshot() *storage.Snapshot {
-	if t := txn.Of(w.op); t != nil {
-		return t.View.Clone()
-	}
-	if w.trail != nil {
-		return w.trail.Snapshot()
-	}
-	return w.n.Engine.Snapshot()
-}
-
-// catalog is the newest catalog, with the transaction's own changes, or those of the commits that the command has left.
-func (w *writeOp) catalog() *catalog.Snapshot {
-	if t := txn.Of(w.op); t != nil {
-		return t.Unit.Catalog()
-	}
-	if w.trail != nil {
-		return w.trail.Catalog()
-	}
-	return w.n.Engine.Catalog()
-}
-
-// commit commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
-// nor is a commit that is left.
-//
-// ran are the statements of a retryable write that the unit carries out.
-func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern, ran ...txn.Run) error {
-	inserted, deleted := u.IndexKeys()
-	if txn.Of(w.op) != nil {
-		w.noteKeys(inserted-w.keys.inserted, deleted-w.keys.deleted)
-		w.keys.inserted, w.keys.deleted = inserted, deleted
-		return nil // commitTransaction does it
-	}
-	if w.session != nil && w.session.Incomplete {
-		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.op.Req.LSID))
-	}
-	if w.session != nil {
-		hangUp, err := w.failRetryable()
-		defer hangUp()
-		if err != nil {
-			return err
-		}
-		w.session.NoteOnCommit(u, w.n.Engine.Term(), ran)
-	}
-	wc.MayLeave = true
-	if wc.Timeout = w.wc.Timeout; w.left != nil {
-		wc.Timeout = 1 // the client has waited for as long as it wants to
-	}
-	ts, err := w.n.Set.Commit(w.op, u, wc)
-	if ts != 0 {
-		w.noteKeys(inserted, deleted)
-		w.last = ts
-		w.op.AdvanceOperationTime(uint64(ts))
-		if err != nil {
-			w.op.SetWriteConcernError(mongoerr.From(err))
-		}
-		return nil
-	}
-	if l, ok := txn.IsLeft(err); ok {
-		w.noteKeys(inserted, deleted)
-		w.leaveBehind(l)
-		w.left.Runs = append(w.left.Runs, ran...)
-		return nil
-	}
-	return err
-}
-
 // noteKeys counts the index keys that a unit of the command has changed.
 func (w *writeOp) noteKeys(inserted, deleted int64) {
 	w.op.Stats.KeysInserted += inserted
 	w.op.Stats.KeysDeleted += deleted
 }
+
+// locksSince is what a statement has added to its transaction's locks.
+type locksSince struct {
+	l      *lock.Locker
+	before lock.Stats
+}
+
+// Stats implements command.LockStats.
+func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
 // failRetryable is the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits, where it has
 // an error code, and hangs up on the client once the write is committed or has failed, unless told not to.
@@ -354,27 +245,19 @@ func (w *writeOp) failRetryable() (hangUp func(), err error) {
 	return hangUp, err
 }
 
-// finish waits for the write concern of what was committed with a relaxed one.
-func (w *writeOp) finish() {
-	if txn.Of(w.op) != nil || w.left != nil {
-		return
-	}
-	if w.last == 0 {
-		w.last = w.n.Engine.Visible()
-		w.op.AdvanceOperationTime(uint64(w.last))
-	}
-	if err := w.n.Set.Await(w.op, w.last, w.wc); err != nil {
-		w.op.SetWriteConcernError(mongoerr.From(err))
-	}
+// commit is commitRun for a unit that carries out no statement of a retryable write.
+func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
+	return w.commitRun(u, wc, txn.NoRun)
 }
 
 // retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
-// Behind a commit that was left it is run upon what that one writes, where that can be.
+// Behind a commit that was left it is run upon what that one writes, where that can be. (Not of txnContext: what f captures
+// would escape to the heap.)
 func (w *writeOp) retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
 		return err
 	}
-	if txn.Of(w.op) != nil {
+	if w.transaction() != nil {
 		return f() // a conflict aborts the transaction
 	}
 	if w.wc.Timeout == 0 {
@@ -417,15 +300,6 @@ func retryConflicts(op *command.Op, f func() error) error {
 	}
 }
 
-// foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A document
-// that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is not found.
-func (w *writeOp) foundAll(c *catalog.Collection, s *storage.Snapshot) error {
-	if c == nil || txn.Of(w.op) != nil || command.CheckTxnDatabase(w.op.DB()) != nil || !w.n.txns.Conceals(c, w.began, s) {
-		return nil
-	}
-	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
-}
-
 // target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
 func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
 	if c := s.Lookup(ns); c != nil {
@@ -464,11 +338,7 @@ func checkWritable(op *command.Op, ns string) error {
 func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
-	if t := txn.Of(w.op); t != nil {
-		t.Failed = e.Code != mongoerr.WouldChangeOwningShard
-		return true
-	}
-	return ordered || isFatal(e.Code)
+	return w.failed(e.Code) || ordered || isFatal(e.Code)
 }
 
 // isFatal is true for errors that end the whole command instead of one statement.
@@ -485,7 +355,7 @@ func isFatal(c mongoerr.Code) bool {
 // commandError is the error that the whole command answers because of a statement's: the operation was stopped.
 func (w *writeOp) commandError() error {
 	for _, e := range w.errs {
-		if e.err.Code.IsRetryableWrite() || txn.Of(w.op) != nil && isFatal(e.err.Code) {
+		if e.err.Code.IsRetryableWrite() || w.transaction() != nil && isFatal(e.err.Code) {
 			return e.err
 		}
 		switch e.err.Code {

@@ -78,6 +78,12 @@ type Run struct {
 	ID       value.Value
 }
 
+// NoRun stands where a unit carries out no statement that is noted.
+var NoRun = Run{From: 0, To: -1}
+
+// None tells whether it is NoRun.
+func (r Run) None() bool { return r.From > r.To }
+
 const (
 	TransactionsNS  = "config.transactions"
 	ImagesNS        = "config.image_collection"
@@ -222,18 +228,19 @@ func (s *Session) note(r Run) {
 
 // NoteOnCommit has the session learn of a unit's statements in the moment in which they become visible. Its command may wait
 // for a write concern long after that, and by then the oplog's entries need no longer be read by whoever loads the table.
-func (s *Session) NoteOnCommit(u *storage.UnitOfWork, term int64, runs []Run) {
+func (s *Session) NoteOnCommit(u *storage.UnitOfWork, term int64, ran Run) {
 	number := s.Number
-	for _, r := range runs { // each for itself: nearly every unit has one, and this way it is the hook's only allocation
-		u.OnCommit(func(ts storage.Timestamp) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.Number == number {
-				s.note(r)
-				s.last = storage.OpTime{TS: ts, Term: term}
-			}
-		})
-	}
+	u.OnCommit(func(ts storage.Timestamp) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.Number != number {
+			return
+		}
+		if !ran.None() {
+			s.note(ran)
+		}
+		s.last = storage.OpTime{TS: ts, Term: term}
+	})
 }
 
 // noteTxnOnCommit is NoteOnCommit for the session's transaction, and for the statements of its client's session that the

@@ -1,0 +1,219 @@
+package shardnode
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// txnContext is what a write command's statements read and write through: plainWrites commits each unit of work by itself,
+// transactionWrites is the transaction that the command belongs to, whose unit commitTransaction commits.
+type txnContext interface {
+	// lock takes collections for the command, or for the rest of the transaction.
+	lock(mode lock.Mode, names ...string) (unlock func(), err error)
+	// lockDocuments is lock for the documents of one collection, which most commands wait for without a limit of time.
+	lockDocuments(ns string) (unlock func(), err error)
+	// admits refuses a collection, under its lock, that the command cannot write because of what it saw before.
+	admits(ns string) error
+
+	// catalog is the newest catalog that the statements see, with what they changed themselves.
+	catalog() *catalog.Snapshot
+	// snapshot is what a statement reads from. The caller releases it.
+	snapshot() *storage.Snapshot
+	// unit is the unit of work that a statement writes to, on top of a snapshot.
+	unit(s *storage.Snapshot) *storage.UnitOfWork
+	// drop ends a statement's use of a unit; one that was not committed, and is not a transaction's, is rolled back.
+	drop(u *storage.UnitOfWork)
+	// commitRun commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
+	// nor is a commit whose client stopped waiting. ran are the statements of a retryable write that the unit carries out,
+	// txn.NoRun for none.
+	commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error
+	// finish waits for the write concern of what was committed with a relaxed one.
+	finish()
+
+	// foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A
+	// document that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is
+	// not found.
+	foundAll(c *catalog.Collection, s *storage.Snapshot) error
+	// readsOwn tells whether what a snapshot shows changes with what the command writes.
+	readsOwn() bool
+	// failed takes note of a statement's error; ends says whether it is the command's and no other statement is tried.
+	failed(code mongoerr.Code) (ends bool)
+	// transaction is nil for plain writes.
+	transaction() *txn.Txn
+}
+
+// plainWrites is the context of a command outside transactions. What the command has left undecided (w.left) it builds on:
+// its next units follow that trail and see its writes.
+type plainWrites struct{ w *writeOp }
+
+func (p plainWrites) transaction() *txn.Txn { return nil }
+
+func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
+	w := p.w
+	if w.wc.Timeout != 0 {
+		return p.lock(lock.IX, ns)
+	}
+	if !w.n.admin.profiler.observes(w.op.DB()) {
+		return w.n.locks.Collection(w.op, ns, lock.IX)
+	}
+	l := w.n.locks.NewLocker() // which nobody uses again: the profiler reads its counts
+	w.op.Stats.Locks = l
+	if err := l.LockCollections(w.op, lock.IX, ns); err != nil {
+		l.UnlockAll()
+		return nil, err
+	}
+	return l.UnlockAll, nil
+}
+
+func (p plainWrites) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
+	return p.w.locked(func(l *lock.Locker) error { return l.LockCollections(p.w.op, mode, names...) })
+}
+
+func (p plainWrites) admits(string) error { return nil }
+
+func (p plainWrites) catalog() *catalog.Snapshot {
+	if p.w.trail != nil {
+		return p.w.trail.Catalog()
+	}
+	return p.w.n.Engine.Catalog()
+}
+
+func (p plainWrites) snapshot() *storage.Snapshot {
+	if p.w.trail != nil {
+		return p.w.trail.Snapshot()
+	}
+	return p.w.n.Engine.Snapshot()
+}
+
+func (p plainWrites) unit(s *storage.Snapshot) *storage.UnitOfWork {
+	u := p.w.newUnit(s)
+	if r := &p.w.op.Req; r.HasTxnNumber && r.LSID != nil {
+		u.SetSession(r.LSID, r.TxnNumber, p.w.before())
+	}
+	return u
+}
+
+func (p plainWrites) drop(u *storage.UnitOfWork) { u.Rollback() }
+
+func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error {
+	w := p.w
+	inserted, deleted := u.IndexKeys()
+	if w.session != nil && w.session.Incomplete {
+		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.op.Req.LSID))
+	}
+	if w.session != nil {
+		hangUp, err := w.failRetryable()
+		defer hangUp()
+		if err != nil {
+			return err
+		}
+		w.session.NoteOnCommit(u, w.n.Engine.Term(), ran)
+	}
+	wc.MayLeave = true
+	if wc.Timeout = w.wc.Timeout; w.left != nil {
+		wc.Timeout = 1 // the client has waited for as long as it wants to
+	}
+	ts, err := w.n.Set.Commit(w.op, u, wc)
+	if ts != 0 {
+		w.noteKeys(inserted, deleted)
+		w.last = ts
+		w.op.AdvanceOperationTime(uint64(ts))
+		if err != nil {
+			w.op.SetWriteConcernError(mongoerr.From(err))
+		}
+		return nil
+	}
+	if l, ok := txn.IsLeft(err); ok {
+		w.noteKeys(inserted, deleted)
+		w.leaveBehind(l)
+		if !ran.None() {
+			w.left.Runs = append(w.left.Runs, ran)
+		}
+		return nil
+	}
+	return err
+}
+
+func (p plainWrites) finish() {
+	w := p.w
+	if w.left != nil {
+		return
+	}
+	if w.last == 0 {
+		w.last = w.n.Engine.Visible()
+		w.op.AdvanceOperationTime(uint64(w.last))
+	}
+	if err := w.n.Set.Await(w.op, w.last, w.wc); err != nil {
+		w.op.SetWriteConcernError(mongoerr.From(err))
+	}
+}
+
+func (p plainWrites) foundAll(c *catalog.Collection, s *storage.Snapshot) error {
+	w := p.w
+	if c == nil || command.CheckTxnDatabase(w.op.DB()) != nil || !w.n.txns.Conceals(c, w.began, s) {
+		return nil
+	}
+	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
+}
+
+func (p plainWrites) readsOwn() bool { return p.w.trail != nil }
+
+func (p plainWrites) failed(mongoerr.Code) (ends bool) { return false }
+
+// transactionWrites is the context of a command within a transaction: its locks last until the transaction ends, its statements share the
+// transaction's unit and view, and a write conflict ends the transaction.
+type transactionWrites struct {
+	w *writeOp
+	t *txn.Txn
+
+	inserted, deleted int64 // index keys that the transaction had changed before, and the command up to now
+}
+
+func (c *transactionWrites) transaction() *txn.Txn { return c.t }
+
+func (c *transactionWrites) lockDocuments(ns string) (unlock func(), err error) {
+	return c.lock(lock.IX, ns)
+}
+
+func (c *transactionWrites) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
+	if c.w.n.admin.profiler.observes(c.w.op.DB()) {
+		c.w.op.Stats.Locks = &locksSince{c.t.Locks, c.t.Locks.Stats()}
+	}
+	return func() {}, c.t.Locks.LockCollections(c.w.op, mode, names...)
+}
+
+func (c *transactionWrites) admits(ns string) error { return c.t.Stays(c.w.n.Engine.Catalog(), ns) }
+
+func (c *transactionWrites) catalog() *catalog.Snapshot { return c.t.Unit.Catalog() }
+
+func (c *transactionWrites) snapshot() *storage.Snapshot { return c.t.View.Clone() }
+
+func (c *transactionWrites) unit(*storage.Snapshot) *storage.UnitOfWork { return c.t.Unit }
+
+func (c *transactionWrites) drop(*storage.UnitOfWork) {}
+
+// commitRun counts what the statement changed; commitTransaction commits it.
+func (c *transactionWrites) commitRun(u *storage.UnitOfWork, _ replication.WriteConcern, _ txn.Run) error {
+	inserted, deleted := u.IndexKeys()
+	c.w.noteKeys(inserted-c.inserted, deleted-c.deleted)
+	c.inserted, c.deleted = inserted, deleted
+	return nil
+}
+
+func (c *transactionWrites) finish() {}
+
+func (c *transactionWrites) foundAll(*catalog.Collection, *storage.Snapshot) error { return nil }
+
+func (c *transactionWrites) readsOwn() bool { return true }
+
+// failed has the transaction aborted, unless the document only has to move to another shard: the router carries that out.
+func (c *transactionWrites) failed(code mongoerr.Code) (ends bool) {
+	c.t.Failed = code != mongoerr.WouldChangeOwningShard
+	return true
+}
