@@ -22,7 +22,7 @@ const remoteBatch = 1000
 func newRemoteWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	p := &primaryWrites{w: w, db: spec.NS.DB}
 	if spec.Stage == "$merge" {
-		m, err := w.n.newMergeWriter(w, spec, coll)
+		m, err := w.newMergeWriter(spec, coll)
 		if err != nil {
 			return nil, err
 		}

@@ -29,7 +29,7 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 		return nil, err
 	}
 	if n.mayWrite(op) != nil {
-		return newRemoteWriter(n.writesFor(op, replication.WriteConcern{}), spec, coll)
+		return newRemoteWriter(writesFor(n, op, replication.WriteConcern{}), spec, coll)
 	}
 	w, err := n.newWriteOp(op)
 	if err != nil {
@@ -37,11 +37,11 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 	}
 	if spec.Stage == "$out" {
 		if there := n.seriesOf(n.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
-			return n.newOutSeries(w, spec, there)
+			return w.newOutSeries(spec, there)
 		}
-		return n.newOutWriter(w, spec)
+		return w.newOutWriter(spec)
 	}
-	return n.newMergeWriter(w, spec, coll)
+	return w.newMergeWriter(spec, coll)
 }
 
 // checkPlain refuses a target that is sharded, of which this shard has a part at most: the router that sent the pipeline did
@@ -65,11 +65,11 @@ type outWriter struct {
 	series  *tsOptions // of a time series collection
 }
 
-func (n *Node) newOutWriter(w *writeOp, spec agg.WriteSpec) (*outWriter, error) {
+func (w *writeOp) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 	ns := spec.NS.String()
 	id := NewObjectID()
 	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:])}
-	c, err := n.outTarget(spec)
+	c, err := w.n.outTarget(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -190,15 +190,15 @@ type mergeWriter struct {
 	failed error // the first error of a document; the others are written all the same
 }
 
-func (n *Node) newMergeWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
+func (w *writeOp) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
 	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec, coll: coll}
 	for k := range value.Elements(spec.Let.Doc()) {
 		m.lets = append(m.lets, k)
 	}
-	cat := n.Engine.Catalog()
+	cat := w.n.Engine.Catalog()
 	c := cat.Lookup(m.ns)
 	if c == nil {
-		if v, err := n.viewAt(cat, m.ns); err != nil {
+		if v, err := w.n.viewAt(cat, m.ns); err != nil {
 			return nil, err
 		} else if v != nil {
 			return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", m.ns)

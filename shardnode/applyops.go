@@ -51,13 +51,13 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	var results []value.Value
 	if atomic {
-		err = n.applyTogether(w, ops)
+		err = w.applyTogether(ops)
 		for range ops {
 			results = append(results, value.NewBool(err == nil))
 		}
 	} else {
 		for i := range ops {
-			if err = n.applyOne(w, &ops[i]); err != nil {
+			if err = w.applyOne(&ops[i]); err != nil {
 				results = append(results, value.NewBool(false))
 				break
 			}
@@ -88,7 +88,7 @@ func checkApplyOps(op *command.Op) error {
 }
 
 // applyTogether applies operations on documents in one unit of work.
-func (n *Node) applyTogether(w *writeOp, ops []txn.LoggedOp) error {
+func (w *writeOp) applyTogether(ops []txn.LoggedOp) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -115,9 +115,9 @@ func (n *Node) applyTogether(w *writeOp, ops []txn.LoggedOp) error {
 }
 
 // applyOne applies an operation by itself.
-func (n *Node) applyOne(w *writeOp, o *txn.LoggedOp) error {
+func (w *writeOp) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
-		return n.applyTogether(w, []txn.LoggedOp{*o})
+		return w.applyTogether([]txn.LoggedOp{*o})
 	}
 	if w.left != nil { // a command does not see what this one has left
 		return w.left.Refusal()
@@ -126,7 +126,7 @@ func (n *Node) applyOne(w *writeOp, o *txn.LoggedOp) error {
 	if w.wc.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
 		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.AskedConcern().Doc)))
 	}
-	reply := n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
+	reply := w.n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
 	if !value.Lookup(reply, "ok").Truthy() {
 		code, _ := value.Lookup(reply, "code").AsInt64()
 		return mongoerr.New(mongoerr.Code(code), value.Lookup(reply, "errmsg").Str())

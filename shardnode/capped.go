@@ -63,11 +63,11 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.afterCommit(unlock)
-	return dst, n.convertToCapped(w, ns, size)
+	return dst, w.convertToCapped(ns, size)
 }
 
 // convertToCapped copies the collection into a capped one beside it, which then takes its place.
-func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
+func (w *writeOp) convertToCapped(ns string, size int64) error {
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()
@@ -85,12 +85,12 @@ func (n *Node) convertToCapped(w *writeOp, ns string, size int64) error {
 		o := optionsOf(options)
 		o.set("temp", value.NewBool(true))
 		spec.Options = o.doc()
-		copied, err := n.copyInto(w, s, c, spec, nil)
+		copied, err := w.copyInto(s, c, spec, nil)
 		if err != nil {
 			return err
 		}
 		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
-			n.forget(u, c)
+			w.n.forget(u, c)
 			_, err := u.RenameCollection(copied, ns, c, false)
 			return err
 		})
@@ -156,10 +156,10 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.afterCommit(unlock)
-	return dst, w.retry(func() error { return n.cloneAsCapped(w, src, target, size) })
+	return dst, w.retry(func() error { return w.cloneAsCapped(src, target, size) })
 }
 
-func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
+func (w *writeOp) cloneAsCapped(src, target string, size int64) error {
 	s := w.snapshot()
 	defer s.Release()
 	c, err := cappedSource(s, src)
@@ -169,7 +169,7 @@ func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
 	if err := refuseBuckets(target); err != nil {
 		return err
 	}
-	if err := n.mayCreate(w.op, target); err != nil {
+	if err := w.n.mayCreate(w.op, target); err != nil {
 		return err
 	}
 	if s.Catalog().Lookup(target) != nil {
@@ -180,7 +180,7 @@ func (n *Node) cloneAsCapped(w *writeOp, src, target string, size int64) error {
 	} else if v != nil {
 		return notOnView(target)
 	}
-	if _, err := n.copyInto(w, s, c, cappedCopy(c, target, size), nil); err != nil {
+	if _, err := w.copyInto(s, c, cappedCopy(c, target, size), nil); err != nil {
 		return err
 	}
 	w.finish()

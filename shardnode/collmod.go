@@ -70,7 +70,7 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.afterCommit(unlock)
-	if err := w.retry(func() error { return n.modify(w, m) }); err != nil {
+	if err := w.retry(func() error { return w.modify(m) }); err != nil {
 		return dst, err
 	}
 	for _, f := range m.changes {
@@ -215,9 +215,9 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 }
 
 // modify applies a collMod to whatever has that name.
-func (n *Node) modify(w *writeOp, m *collMod) error {
+func (w *writeOp) modify(m *collMod) error {
 	m.changes, m.usage = nil, nil
-	s := n.Engine.Snapshot()
+	s := w.n.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
 	isTS := c != nil && isBuckets(m.ns)
@@ -232,18 +232,18 @@ func (n *Node) modify(w *writeOp, m *collMod) error {
 		case v.isTimeseries() && timeseriesOf(s.Catalog(), m.ns) != nil:
 			c, isTS = timeseriesOf(s.Catalog(), m.ns), true
 		default:
-			return n.modifyView(w, s, v, m)
+			return w.modifyView(s, v, m)
 		}
 	}
 	if err := m.checkTarget(w.op, c, isTS); err != nil {
 		return err
 	}
-	return n.modifyCollection(w, s, c, m)
+	return w.modifyCollection(s, c, m)
 }
 
 // modifyView changes a view's definition.
-func (n *Node) modifyView(w *writeOp, s *storage.Snapshot, v *view, m *collMod) error {
-	for _, f := range collModSpec(n).Fields {
+func (w *writeOp) modifyView(s *storage.Snapshot, v *view, m *collMod) error {
+	for _, f := range collModSpec(w.n).Fields {
 		switch f.Name {
 		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
 			continue
@@ -268,7 +268,7 @@ func (n *Node) modifyView(w *writeOp, s *storage.Snapshot, v *view, m *collMod) 
 		next.pipeline = m.pipeline
 	}
 	next.doc = next.makeDoc()
-	if err := n.checkView(s, next); err != nil {
+	if err := w.n.checkView(s, next); err != nil {
 		return err
 	}
 	u := w.unit(s)
@@ -305,13 +305,13 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	return nil
 }
 
-func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
+func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
 	u := w.unit(s)
 	defer u.Rollback()
 	o, o2 := m.oplogEntry(w.op, c)
 	changed := false
 	if m.index != nil {
-		spec, name, err := n.modifiedIndex(w, s, c, m)
+		spec, name, err := w.modifiedIndex(s, c, m)
 		if err != nil {
 			return err
 		}
@@ -340,7 +340,7 @@ func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Coll
 		}
 		changed = true
 		if m.ts != nil {
-			if err := n.retuneView(w, u, s, m, options); err != nil {
+			if err := w.retuneView(u, s, m, options); err != nil {
 				return err
 			}
 		}
@@ -349,12 +349,12 @@ func (n *Node) modifyCollection(w *writeOp, s *storage.Snapshot, c *catalog.Coll
 		w.finish()
 		return nil
 	}
-	n.forget(u, c)
+	w.n.forget(u, c)
 	return w.commit(u, w.wc)
 }
 
 // retuneView follows a change of buckets' span in the pipeline of the view on them.
-func (n *Node) retuneView(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
+func (w *writeOp) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
 	v, err := viewFor(s, m.ns)
 	if err != nil || v == nil {
 		return err
@@ -472,7 +472,7 @@ func (m *collMod) retune(t *tsOptions) error {
 }
 
 // modifiedIndex is the specification of the index after the command; nil where nothing changes.
-func (n *Node) modifiedIndex(w *writeOp, s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
+func (w *writeOp) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
 	i := m.index
 	if c.Clustered && !isBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
 		return nil, "", mongoerr.New(6011800, "The 'clusteredIndex' cannot be hidden or unhidden")
@@ -507,7 +507,7 @@ func (n *Node) modifiedIndex(w *writeOp, s *storage.Snapshot, c *catalog.Collect
 		if !idx.PrepareUnique {
 			return nil, "", badOption("Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.")
 		}
-		if err := n.checkNoDuplicates(w, s, c, idx); err != nil {
+		if err := w.checkNoDuplicates(s, c, idx); err != nil {
 			return nil, "", err
 		}
 		m.note("unique", value.Value{}, value.NewBool(true))
@@ -581,7 +581,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 }
 
 // checkNoDuplicates looks for keys that stand in an index twice.
-func (n *Node) checkNoDuplicates(w *writeOp, s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
+func (w *writeOp) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()
 	var last []byte

@@ -62,7 +62,7 @@ func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return dst, n.createNamespace(w, c)
+	return dst, w.createNamespace(c)
 }
 
 // parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
@@ -451,7 +451,7 @@ func refuseViewOfBuckets(ns, on string) error {
 
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
-func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
+func (w *writeOp) createNamespace(c *newNamespace) error {
 	if w.transaction() != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
 		if c.ts != nil {
@@ -467,7 +467,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 	return w.retry(func() error {
 		s := w.snapshot()
 		defer s.Release()
-		made, err := n.alreadyMade(s, c, w.transaction() != nil)
+		made, err := w.n.alreadyMade(s, c, w.transaction() != nil)
 		if err != nil {
 			return err
 		}
@@ -477,7 +477,7 @@ func (n *Node) createNamespace(w *writeOp, c *newNamespace) error {
 		}
 		u := w.unit(s)
 		defer w.drop(u)
-		if err := n.stageNamespace(w, u, s, c); err != nil {
+		if err := w.stageNamespace(u, s, c); err != nil {
 			return err
 		}
 		return w.commit(u, w.wc)
@@ -526,15 +526,15 @@ func (c *newNamespace) storedOptions() []byte {
 	return c.options.doc()
 }
 
-func (n *Node) stageNamespace(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *writeOp) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	switch {
 	case c.view != nil:
-		if err := n.checkView(s, c.view); err != nil {
+		if err := w.n.checkView(s, c.view); err != nil {
 			return err
 		}
 		return w.putView(u, s, c.view)
 	case c.ts != nil:
-		return n.stageTimeseries(w, u, s, c)
+		return w.stageTimeseries(u, s, c)
 	}
 	_, err := u.CreateCollection(c.spec(c.ns))
 	return err
@@ -548,7 +548,7 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 }
 
 // stageTimeseries makes buckets, their index, and the view on them.
-func (n *Node) stageTimeseries(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
 	if !isBuckets(ns) {
 		ns = bucketsOf(ns)

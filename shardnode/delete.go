@@ -52,7 +52,7 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	n.sizes.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
-	return n.endWrite(w, dst), nil
+	return w.endWrite(dst), nil
 }
 
 // parseDeletes reads the statements of a delete command.

@@ -33,7 +33,7 @@ func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	d, err := n.dropNamespace(w, ns)
+	d, err := w.dropNamespace(ns)
 	if err != nil {
 		return dst, err
 	}
@@ -63,18 +63,18 @@ type dropped struct {
 }
 
 // dropNamespace drops a collection, view or time series collection. It is no error where there is none.
-func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
+func (w *writeOp) dropNamespace(ns string) (d dropped, err error) {
 	unlock, err := w.lockVersioned(ns, ns)
 	if err != nil {
 		return d, err
 	}
 	defer w.afterCommit(unlock)
 	err = w.retry(func() error {
-		s := n.Engine.Snapshot()
+		s := w.n.Engine.Snapshot()
 		defer s.Release()
 		u := w.unit(s)
 		defer u.Rollback()
-		if d, err = n.stageDrop(w, u, s, ns); err != nil {
+		if d, err = w.stageDrop(u, s, ns); err != nil {
 			return err
 		}
 		if !d.there {
@@ -86,10 +86,10 @@ func (n *Node) dropNamespace(w *writeOp, ns string) (d dropped, err error) {
 	return d, err
 }
 
-func (n *Node) stageDrop(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
+func (w *writeOp) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
 		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
-		n.forget(u, c)
+		w.n.forget(u, c)
 		return d, u.DropCollection(c)
 	}
 	v, err := viewFor(s, ns)
@@ -99,7 +99,7 @@ func (n *Node) stageDrop(w *writeOp, u *storage.UnitOfWork, s *storage.Snapshot,
 	d.there = true
 	if b := timeseriesOf(s.Catalog(), ns); b != nil && v.isTimeseries() {
 		d.collection, d.indexes = true, countIndexes(b)
-		n.forget(u, b)
+		w.n.forget(u, b)
 		if err := u.DropCollection(b); err != nil {
 			return d, err
 		}
@@ -148,18 +148,18 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, db); err != nil {
 		return dst, err
 	}
-	return dst, n.dropDatabase(w, db)
+	return dst, w.dropDatabase(db)
 }
 
 // dropDatabase drops every collection of a database in one unit of work.
-func (n *Node) dropDatabase(w *writeOp, db string) error {
+func (w *writeOp) dropDatabase(db string) error {
 	unlock, err := w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.op, db, lock.X) })
 	if err != nil {
 		return err
 	}
 	defer w.afterCommit(unlock)
 	return w.retry(func() error {
-		s := n.Engine.Snapshot()
+		s := w.n.Engine.Snapshot()
 		defer s.Release()
 		list := s.Catalog().Collections(db)
 		if len(list) == 0 {
@@ -169,7 +169,7 @@ func (n *Node) dropDatabase(w *writeOp, db string) error {
 		u := w.unit(s)
 		defer u.Rollback()
 		for _, c := range list {
-			n.forget(u, c)
+			w.n.forget(u, c)
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}

@@ -151,7 +151,7 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 		return dst, err
 	}
 	defer s.Release()
-	w := x.n.writesFor(x.op, replication.WriteConcern{})
+	w := writesFor(x.n, x.op, replication.WriteConcern{})
 	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {
 		return dst, err
 	}

@@ -68,7 +68,7 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkCollectionUUID(op, ns); err != nil {
 		return dst, err
 	}
-	if err := n.createIndexes(w, ci); err != nil {
+	if err := w.createIndexes(ci); err != nil {
 		return dst, err
 	}
 	// Chunks that moved meanwhile may be on shards that were not asked: the router asks again.
@@ -120,7 +120,7 @@ func knownIndexOptions(doc []byte) []byte {
 
 // createIndexes makes what of the indexes is not there. On an empty collection that is one unit of work; where there are
 // documents the indexes are built while writers go on.
-func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
+func (w *writeOp) createIndexes(ci *newIndexes) error {
 	var build *storage.IndexBuild
 	unlock, err := w.lockVersioned(ci.ns, ci.ns)
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 	}
 	defer release()
 	err = w.retry(func() (err error) {
-		build, err = n.stageIndexes(w, ci)
+		build, err = w.stageIndexes(ci)
 		return err
 	})
 	switch {
@@ -143,10 +143,10 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 		return err
 	case build != nil:
 		locked = false
-		err = n.runBuild(w, build, unlock)
+		err = w.runBuild(build, unlock)
 	case ci.others != nil:
 		release()
-		err = n.awaitBuilds(w, ci)
+		err = w.awaitBuilds(ci)
 	default:
 		return nil
 	}
@@ -158,14 +158,14 @@ func (n *Node) createIndexes(w *writeOp, ci *newIndexes) error {
 
 // runBuild starts a build, lets go of the collection, and builds. The build goes on without the command where the set has no
 // majority to commit its steps and the client waits no longer; where the command is ended the build is given up.
-func (n *Node) runBuild(w *writeOp, build *storage.IndexBuild, started func()) error {
+func (w *writeOp) runBuild(build *storage.IndexBuild, started func()) error {
 	type outcome struct {
 		ts  storage.Timestamp
 		err error
 	}
 	done := make(chan outcome, 1)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	n.background(func(life context.Context) {
+	w.n.background(func(life context.Context) {
 		stop := context.AfterFunc(life, func() { cancel(mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")) })
 		defer stop()
 		defer cancel(nil)
@@ -211,7 +211,7 @@ var errBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
-func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, error) {
+func (w *writeOp) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	s := w.snapshot()
 	defer s.Release()
 	c, ts, err := findCollection(s, ci.ns)
@@ -245,7 +245,7 @@ func (n *Node) stageIndexes(w *writeOp, ci *newIndexes) (*storage.IndexBuild, er
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
-		return n.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
+		return w.n.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {
@@ -301,9 +301,9 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 }
 
 // awaitBuilds waits for indexes that another command is building: this one tells of them as there.
-func (n *Node) awaitBuilds(w *writeOp, ci *newIndexes) error {
+func (w *writeOp) awaitBuilds(ci *newIndexes) error {
 	for {
-		now := n.Engine.Catalog().LookupUUID(ci.others.UUID)
+		now := w.n.Engine.Catalog().LookupUUID(ci.others.UUID)
 		if now == nil {
 			return noSuchCollection(ci.ns)
 		}
@@ -314,7 +314,7 @@ func (n *Node) awaitBuilds(w *writeOp, ci *newIndexes) error {
 				continue
 			}
 			building = true
-			if b := n.Engine.Building(idx.BuildUUID); b != nil && w.wc.Timeout > 0 && b.Waiting() > w.wc.Timeout {
+			if b := w.n.Engine.Building(idx.BuildUUID); b != nil && w.wc.Timeout > 0 && b.Waiting() > w.wc.Timeout {
 				return errBuildGoesOn
 			}
 		}

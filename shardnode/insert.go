@@ -46,11 +46,11 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	n.sizes.Inserts.Add(inserted)
 	op.Stats.NInserted = inserted
 	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
-	return n.endWrite(w, dst), nil
+	return w.endWrite(dst), nil
 }
 
 // endWrite appends what all write replies end with.
-func (n *Node) endWrite(w *writeOp, dst []byte) []byte {
+func (w *writeOp) endWrite(dst []byte) []byte {
 	if w.wc == (replication.WriteConcern{}) {
 		return dst // w: 0 asks for no word of errors
 	}

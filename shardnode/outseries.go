@@ -14,7 +14,7 @@ import (
 // $out to a time series collection fills the buckets of a temporary one, which take the place of the target's.
 
 // newOutSeries opens the target of an $out that makes a time series collection or finds one in its place.
-func (n *Node) newOutSeries(w *writeOp, spec agg.WriteSpec, there *series) (*outWriter, error) {
+func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *series) (*outWriter, error) {
 	ns := spec.NS.String()
 	opts, collation := (*tsOptions)(nil), []byte(nil)
 	if spec.TimeSeries != nil {
@@ -22,7 +22,7 @@ func (n *Node) newOutSeries(w *writeOp, spec agg.WriteSpec, there *series) (*out
 		if err != nil {
 			return nil, err
 		}
-		if err := n.checkOutSeries(ns, given, there); err != nil {
+		if err := w.n.checkOutSeries(ns, given, there); err != nil {
 			return nil, err
 		}
 		opts = given

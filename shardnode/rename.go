@@ -53,7 +53,7 @@ func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	return dst, n.renameNamespace(w, r)
+	return dst, w.renameNamespace(r)
 }
 
 func parseRename(op *command.Op) (*rename, error) {
@@ -83,7 +83,7 @@ func parseRename(op *command.Op) (*rename, error) {
 	return r, command.CheckRename(r.from, r.to)
 }
 
-func (n *Node) renameNamespace(w *writeOp, r *rename) error {
+func (w *writeOp) renameNamespace(r *rename) error {
 	unlock, err := w.lockVersioned(r.from, r.from, r.to)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (n *Node) renameNamespace(w *writeOp, r *rename) error {
 			return err
 		}
 		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
-			return n.copyAcross(w, s, r, c, target)
+			return w.copyAcross(s, r, c, target)
 		}
 		u := w.unit(s)
 		defer u.Rollback()
@@ -142,7 +142,7 @@ const copyBatch = 1000
 
 // copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
 // its name, and the source is dropped.
-func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
+func (w *writeOp) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
 	id := NewObjectID()
 	tmp := catalog.DBOf(r.to) + ".tmp" + hex(id[9:]) + ".renameCollection"
 	specs := make([][]byte, 0, len(c.Indexes))
@@ -157,7 +157,7 @@ func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target 
 	opts := optionsOf(c.Options)
 	opts.set("temp", value.NewBool(true))
 	spec := storage.CollectionSpec{NS: tmp, Options: opts.doc(), IDIndexSpec: idSpec, Unreplicated: catalog.Unreplicated(tmp)}
-	copied, err := n.copyInto(w, s, c, spec, specs)
+	copied, err := w.copyInto(s, c, spec, specs)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (n *Node) copyAcross(w *writeOp, s *storage.Snapshot, r *rename, c, target 
 		if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
-		n.forget(u, c)
+		w.n.forget(u, c)
 		return u.DropCollection(c)
 	})
 }
@@ -186,7 +186,7 @@ func (w *writeOp) putInPlace(copied *catalog.Collection, stage func(*storage.Uni
 }
 
 // copyInto makes a collection and copies the documents of c, as s sees them, into it.
-func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
+func (w *writeOp) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
 	u := w.unit(nil)
 	defer u.Rollback()
 	made, err := u.CreateCollection(spec)
@@ -205,14 +205,14 @@ func (n *Node) copyInto(w *writeOp, s *storage.Snapshot, c *catalog.Collection, 
 	if made == nil {
 		return nil, noSuchCollection(spec.NS)
 	}
-	if err := n.copyDocs(w, s, c, made); err != nil {
+	if err := w.copyDocs(s, c, made); err != nil {
 		w.discardCopy(made)
 		return nil, err
 	}
 	return w.catalog().LookupUUID(made.UUID), nil
 }
 
-func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Collection) error {
+func (w *writeOp) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) error {
 	cur := s.Scan(from, storage.ScanOptions{})
 	defer cur.Close()
 	var batch [][]byte
@@ -223,7 +223,7 @@ func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Colle
 		}
 		docs := batch
 		batch, size = nil, 0
-		return w.retry(func() error { return n.insertBatch(w, to.UUID, docs) })
+		return w.retry(func() error { return w.insertBatch(to.UUID, docs) })
 	}
 	for cur.Next() {
 		if err := w.op.Check(); err != nil {
@@ -242,7 +242,7 @@ func (n *Node) copyDocs(w *writeOp, s *storage.Snapshot, from, to *catalog.Colle
 	return flush()
 }
 
-func (n *Node) insertBatch(w *writeOp, id catalog.UUID, docs [][]byte) error {
+func (w *writeOp) insertBatch(id catalog.UUID, docs [][]byte) error {
 	u := w.unit(nil)
 	defer u.Rollback()
 	c := w.catalog().LookupUUID(id)

@@ -109,7 +109,7 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, "upserted", value.NewArray(value.ArrayOf(upserted...)))
 	}
 	dst = value.Append(dst, "nModified", value.NewInt32(int32(modified)))
-	return n.endWrite(w, dst), nil
+	return w.endWrite(dst), nil
 }
 
 // Settle waits for the write concern where the last commit did not do it itself.

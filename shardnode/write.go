@@ -60,11 +60,11 @@ func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
 	if err := n.checkConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return n.writesFor(op, wc.ForSet()), nil
+	return writesFor(n, op, wc.ForSet()), nil
 }
 
 // writesFor is newWriteOp for a caller that has made sure of both.
-func (n *Node) writesFor(op *command.Op, wc replication.WriteConcern) *writeOp {
+func writesFor(n *Node, op *command.Op, wc replication.WriteConcern) *writeOp {
 	w := &writeOp{n: n, op: op, wc: wc, began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
 	if t := txn.Of(op); t != nil {
 		c := &transactionWrites{w: w, t: t}
