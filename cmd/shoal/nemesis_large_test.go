@@ -117,8 +117,9 @@ func (w *largeWriter) read(ctx context.Context, client *mongo.Client, rnd *rand.
 	return nil
 }
 
+// countGroups reads in one batch: a cursor that its client lost, with a router, would hold up the deletion of ranges.
 func countGroups(ctx context.Context, coll *mongo.Collection) (map[int]int, error) {
-	cur, err := coll.Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "of", Value: 1}}))
+	cur, err := coll.Find(ctx, bson.D{}, options.Find().SetBatchSize(100_000).SetProjection(bson.D{{Key: "of", Value: 1}}))
 	if err != nil {
 		return nil, err
 	}
