@@ -333,7 +333,8 @@ func (r *Raft) resign() error {
 	return nil
 }
 
-// applyConf puts a configuration in force. What was put in force before a crash is not repeated.
+// applyConf puts a configuration in force. What was put in force before a crash is not repeated, and what the log has from
+// before a configuration was forced here does not change that one: the forced one replaces all, wherever it stands in the log.
 func (r *Raft) applyConf(e *raftpb.Entry) error {
 	index, term := e.GetIndex(), e.GetTerm()
 	cc := &raftpb.ConfChangeV2{}
@@ -341,7 +342,7 @@ func (r *Raft) applyConf(e *raftpb.Entry) error {
 		return err
 	}
 	rec := r.rlog.conf()
-	if index > rec.index {
+	if index > rec.index && epochOf(term) >= epochOf(rec.term) {
 		next := confRecord{point: point{index, term}, doc: rec.doc}
 		var ctx confContext
 		if err := ctx.unmarshal(cc.GetContext()); err != nil {

@@ -59,7 +59,8 @@ func (r *Raft) superseded() bool { return epochOf(r.rlog.conf().term) < r.epoch(
 
 // unproven tells whether this member may hold entries that are not in the set's history.
 func (r *Raft) unproven() bool {
-	return r.superseded() && r.roles.forced.agreed.Load() != r.epoch()
+	epoch := r.epoch()
+	return epochOf(r.rlog.conf().term) < epoch && r.roles.forced.agreed.Load() != epoch
 }
 
 // force makes this member the only voter, against the rules of raft, and then the others of c its learners.

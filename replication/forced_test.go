@@ -188,6 +188,48 @@ func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
 	}
 }
 
+// A change that was under way when the majority was lost is still in the log of the member that forces another. It is decided then,
+// like everything in that log, and does not take the place of the forced one.
+func TestForceAfterAChangeThatWasNotDecided(t *testing.T) {
+	for seed, to := seeds(5); seed < to; seed++ {
+		simulate(t, seed, five, func(s *simulation) {
+			s.found(simConfig(2*time.Second, three...))
+			s.settle(2 * time.Second)
+			p := s.awaitPrimary(time.Second)
+			var some []string
+			for _, h := range three {
+				if some = append(some, h); h != p.host {
+					s.crash(h, false)
+				}
+			}
+			c := p.r.Config().Clone()
+			c.Version++
+			c.Members = append(c.Members, MemberConfig{ID: 3, Host: "d:1", Priority: 1, Votes: 1, BuildIndexes: true})
+			ctx, cancel := context.WithTimeout(background, 300*time.Millisecond)
+			if err := p.r.Reconfigure(ctx, c, false); err == nil {
+				t.Fatal("a change was decided without a majority")
+			}
+			cancel()
+			if err := s.force(background, p, p.host); err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, s.dump())
+			}
+			if now := p.r.Config(); len(now.Members) != 1 || now.Version != c.Version-1+1000 || len(p.r.voting()) != 1 {
+				t.Errorf("seed %d: the configuration in force is %+v\n%s", seed, now, s.dump())
+			}
+			if _, err := s.write(background, p, Majority); err != nil {
+				t.Error(err)
+			}
+			for _, h := range some {
+				if h != p.host {
+					s.start(h)
+				}
+			}
+			time.Sleep(20 * time.Second)
+			s.check(nil, p.host)
+		})
+	}
+}
+
 // Reconfigurations are forced here and there, also by members that do not know of each other and by such as crash meanwhile,
 // while the network falls apart and heals. In the end the newest one holds.
 func TestForcedReconfigurations(t *testing.T) {

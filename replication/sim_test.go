@@ -211,10 +211,11 @@ func (s *simulation) stop() {
 
 // lineage is the epoch whose history this member's entries are part of, as far as it knows.
 func (r *Raft) lineage() uint64 {
-	if r.unproven() {
-		return epochOf(r.rlog.conf().term)
+	epoch := r.epoch() // once: the loop may enter another meanwhile
+	if own := epochOf(r.rlog.conf().term); own < epoch && r.roles.forced.agreed.Load() != epoch {
+		return own
 	}
-	return r.epoch()
+	return epoch
 }
 
 // noteApplied checks that an index has the same entry at all members, for ever.
