@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/storage"
 )
 
 // watch is a change stream under test.
@@ -176,5 +178,23 @@ func TestChangeStreamWithoutImages(t *testing.T) {
 		if code := n.code("db", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}}`); code != 238 {
 			t.Errorf("%s: %d", spec, code)
 		}
+	}
+}
+
+// A stream went on behind a time that it had seen in a history that its member had given up, and told of nothing before that.
+func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	w, _ := n.openWatch("d", "c", `{}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 2}]}`)
+	w.all(1)
+	n.srv.follow(storage.ApplyInfo{Snapshot: true, TS: n.srv.Node.Engine.Visible()})
+	if got := n.code("d", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", "maxTimeMS": 100}`, w.id)); got != 11602 {
+		t.Errorf("code %d", got)
+	}
+	w, _ = n.openWatch("d", "c", `{}`)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 3}]}`)
+	if got := types(w.all(1)); got != "insert" {
+		t.Errorf("%s", got)
 	}
 }

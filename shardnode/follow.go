@@ -17,6 +17,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 		s.Clock.AdvanceCluster(uint64(info.TS))
 	}
 	if info.Snapshot {
+		s.Node.cursors.feed.Replaced()
 		if err := s.Node.loadNoticed(); err != nil {
 			s.Node.warn("Transactions and migrations under way could not be read from a snapshot", err)
 		}

@@ -80,6 +80,7 @@ type Feed struct {
 	}
 	readers sync.WaitGroup
 
+	era     atomic.Uint64 // how often the node's data was replaced
 	decoded atomic.Int64  // entries that the reader decoded
 	noted   atomic.Uint64 // time of the newest note
 }
@@ -109,9 +110,13 @@ func (f *Feed) enter() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.streams++
-	if f.mu.stop != nil {
-		return
+	if f.mu.stop == nil {
+		f.begin()
 	}
+}
+
+// begin starts the reader at what is visible now. f.mu is held.
+func (f *Feed) begin() {
 	s := f.engine.MajoritySnapshot()
 	at := s.Timestamp()
 	s.Release()
@@ -123,6 +128,21 @@ func (f *Feed) enter() {
 		defer f.readers.Done()
 		f.follow(ctx)
 	}()
+}
+
+// Replaced ends the streams that are open: a snapshot has replaced the node's data, and what it has now may be another history,
+// with other events at the times that the streams have seen. Their clients resume them by a token, which is looked for there.
+func (f *Feed) Replaced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.era.Add(1)
+	if f.mu.stop != nil {
+		f.mu.stop()
+		f.begin()
+	}
+	for k := range f.mu.waiting {
+		f.wake(k)
+	}
 }
 
 func (f *Feed) leave() {

@@ -21,6 +21,7 @@ type Start struct {
 // Stream is a position in the feed, with the events that pass a filter. One goroutine uses it at a time.
 type Stream struct {
 	feed   *Feed
+	era    uint64 // of the feed, when the stream began
 	filter changestream.Filter
 	key    string // what wakes it
 
@@ -43,7 +44,7 @@ type Event struct {
 
 // NewStream opens a stream.
 func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, error) {
-	s := &Stream{feed: f, filter: filter, done: start.At}
+	s := &Stream{feed: f, era: f.era.Load(), filter: filter, done: start.At}
 	switch {
 	case filter.Coll != "":
 		s.key = filter.DB + "." + filter.Coll
@@ -96,12 +97,17 @@ func (s *Stream) Ended() bool { return s.ended }
 // Done is the time up to which the stream has given everything.
 func (s *Stream) Done() storage.Timestamp { return s.done }
 
+var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the member's data was replaced by a snapshot")
+
 // scanLimit bounds what a stream behind the window decodes for itself at a time.
 const scanLimit = 1 << 20
 
 // Next gives the stream's next event; ok is false where there is none yet.
 func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 	for {
+		if s.era != s.feed.era.Load() {
+			return ev, false, errReplaced
+		}
 		if s.ending != nil {
 			t, doc := s.ending.Invalidate()
 			ev = Event{s.ending, t, doc}
