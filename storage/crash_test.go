@@ -357,6 +357,50 @@ func TestDeletesAndDropsOnAFullDisk(t *testing.T) {
 	}
 }
 
+// The last drop was only carried out behind a later commit, which a full disk does not take.
+func TestLastDropIsCarriedOut(t *testing.T) {
+	clock := atomic.Int64{}
+	clock.Store(1_700_000_000_000)
+	e := openMem(t, Options{CollectInterval: time.Hour, Clock: func() time.Time { return time.UnixMilli(clock.Add(1000)) }})
+	c := create(t, e, "db.c", nil)
+	insert(t, e, c, D("_id", 1), D("_id", 2))
+	s := e.Snapshot()
+	u := e.NewUnitOfWork(s)
+	if err := u.DropCollection(s.Catalog().Lookup("db.c")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := e.Commit(context.Background(), u, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Release()
+	keys := func() (n int) {
+		lower, upper := identRange(c.Ident)
+		it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			n++
+		}
+		return n
+	}
+	if err := e.collect(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if keys() == 0 {
+		t.Error("what a snapshot of the history window reads is gone")
+	}
+	clock.Add(e.HistoryWindow().Milliseconds() + 10_000)
+	if err := e.collect(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := keys(); n != 0 || e.Visible() != before {
+		t.Errorf("%d keys are left at %v, the drop was at %v", n, e.Visible(), before)
+	}
+}
+
 // The tables that a crash leaves behind are dropped, and dropped collections are readable until they are too old.
 func TestDrops(t *testing.T) {
 	fs := vfs.NewMem()

@@ -142,11 +142,12 @@ func (q *dropQueue) add(ts Timestamp, id catalog.Ident) {
 	q.Unlock()
 }
 
-// due takes those off that nobody can read any more.
+// due takes those off that nobody can read any more: who reads at the time of a drop does not see what it dropped. Otherwise the
+// last drop would wait for a later commit, which a full disk may not take.
 func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()
-	n := sort.Search(len(q.list), func(i int) bool { return q.list[i].ts >= oldest })
+	n := sort.Search(len(q.list), func(i int) bool { return q.list[i].ts > oldest })
 	out = append(out, q.list[:n]...)
 	q.list = append(q.list[:0], q.list[n:]...)
 	return out
