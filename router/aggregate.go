@@ -45,7 +45,24 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	} else if n, ok := op.Req.Cmd.AsInt64(); !ok || n != 1 {
 		return r.relayAny(op, dst)
 	}
+	if err := checkMemberFields(op.Req.Shared); err != nil {
+		return dst, err
+	}
 	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.aggregateIn(op, coll, dst) })
+}
+
+// checkMemberFields refuses in an aggregate what a router says to shards: they would take a client's pipeline for a part of one
+// that the router has checked as a whole.
+func checkMemberFields(arg func(name string) value.Value) error {
+	for _, name := range []string{"needsMerge", "fromRouter", "fromMongos"} {
+		if arg(name).Truthy() {
+			return mongoerr.Newf(51089, "Internal parameter(s) [%s] cannot be set to 'true' when sent to mongos", name)
+		}
+	}
+	if !arg("exchange").IsNullish() {
+		return mongoerr.New(51028, "Cannot specify exchange option to a mongos")
+	}
+	return nil
 }
 
 func (r *Router) aggregateIn(op *command.Op, coll string, dst []byte) ([]byte, error) {
@@ -331,7 +348,8 @@ func shardAggregate(a *aggCommand, split agg.Split, env *expr.Env) []byte {
 	extra = value.Append(extra, "needsMerge", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
 	extra = value.Append(extra, "runtimeConstants", env.Constants())
-	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "$clusterTime": true, "runtimeConstants": true}, extra)
+	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "$clusterTime": true, "runtimeConstants": true,
+		"fromRouter": true, "needsMerge": true}, extra)
 }
 
 // mergeSource feeds the merge part of a pipeline from the shards' cursors.

@@ -171,7 +171,7 @@ func shardStream(a *aggCommand, spec *agg.ChangeStream, start uint64) []byte {
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
 	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "collation": true, "let": true, "$clusterTime": true, "lsid": true, "maxTimeMS": true,
-		"hint": true, "readConcern": true}, extra)
+		"hint": true, "readConcern": true, "fromRouter": true}, extra)
 }
 
 // openShards opens the streams of shards that have none yet.

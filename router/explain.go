@@ -28,6 +28,11 @@ func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 	if name := string(name); name == "aggregate" && !value.Lookup(inner.Doc(), "writeConcern").IsNullish() {
 		return dst, mongoerr.New(mongoerr.FailedToParse, "Aggregation explain does not support the'writeConcern' option")
 	}
+	if string(name) == "aggregate" {
+		if err := checkMemberFields(func(arg string) value.Value { return value.Lookup(inner.Doc(), arg) }); err != nil {
+			return dst, err
+		}
+	}
 	coll := "$cmd.aggregate"
 	if arg.T == value.String {
 		coll = arg.Str()

@@ -51,6 +51,7 @@ func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error)
 // bySettings makes a command run by the settings of its query's shape.
 func (r *Router) bySettings(run command.Handler) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
+		dropSettings(op)
 		if m := r.settings.byShape.Load(); m != nil && len(*m) > 0 {
 			if err := r.takeSettings(op, *m); err != nil {
 				return dst, err
@@ -58,6 +59,26 @@ func (r *Router) bySettings(run command.Handler) command.Handler {
 		}
 		return run(op, dst)
 	}
+}
+
+// dropSettings takes settings out of a client's command: a shard goes by those that come from a router, and those are what
+// setQuerySettings has set.
+func dropSettings(op *command.Op) {
+	if op.Req.Spec.Name == "explain" {
+		if !value.Lookup(op.Req.Cmd.Doc(), querySettingsField).IsMissing() {
+			explainInstead(op, rebuild(op.Req.Cmd.Doc(), map[string]bool{querySettingsField: true}))
+		}
+	} else if !op.Req.Shared(querySettingsField).IsMissing() {
+		op.Req.Body = rebuild(op.Req.Body, map[string]bool{querySettingsField: true})
+	}
+}
+
+// explainInstead puts another command in the place of the one that is to be explained.
+func explainInstead(op *command.Op, body []byte) {
+	op.Req.Cmd = value.NewDocument(body)
+	b, mark := value.Begin(nil)
+	b = append(value.Append(b, "explain", op.Req.Cmd), rebuildElements(op.Req.Body, map[string]bool{"explain": true})...)
+	op.Req.Body = value.End(b, mark)
 }
 
 // takeSettings refuses a query that may not run, and puts what its shape's settings say into the command.
@@ -80,14 +101,11 @@ func (r *Router) takeSettings(op *command.Op, byShape map[string][]byte) error {
 		return mongoerr.New(mongoerr.QueryRejectedBySettings, "Query rejected by admin query settings")
 	}
 	body = rebuild(body, map[string]bool{querySettingsField: true}, value.Append(nil, querySettingsField, value.NewDocument(s)))
-	if !explain {
+	if explain {
+		explainInstead(op, body)
+	} else {
 		op.Req.Body = body
-		return nil
 	}
-	op.Req.Cmd = value.NewDocument(body)
-	b, mark := value.Begin(nil)
-	b = append(value.Append(b, "explain", op.Req.Cmd), rebuildElements(op.Req.Body, map[string]bool{"explain": true})...)
-	op.Req.Body = value.End(b, mark)
 	return nil
 }
 

@@ -43,10 +43,11 @@ func (r *Router) specs() []command.Spec {
 	fam.Aliases = []string{"findandmodify"}
 	out := []command.Spec{
 		onColl("find", command.Read, r.bySettings(r.find), "filter", "collation", "projection", "sort", "skip", "limit", "batchSize", "singleBatch",
-			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max", "let", "allowDiskUse"),
-		onColl("aggregate", command.Read, r.bySettings(r.aggregate), "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants"),
-		onColl("count", command.Read, r.count, "query", "skip", "limit", "collation"),
-		onColl("distinct", command.Read, r.bySettings(r.distinct), "query", "key", "collation"),
+			"tailable", "awaitData", "noCursorTimeout", "returnKey", "showRecordId", "min", "max", querySettingsField, "let", "allowDiskUse"),
+		onColl("aggregate", command.Read, r.bySettings(r.aggregate), "pipeline", "cursor", "collation", "allowDiskUse", "explain", "let", "runtimeConstants",
+			"needsMerge", "fromRouter", "fromMongos", "exchange", querySettingsField),
+		onColl("count", command.Read, r.bySettings(r.count), "query", "skip", "limit", "collation", querySettingsField),
+		onColl("distinct", command.Read, r.bySettings(r.distinct), "query", "key", "collation", querySettingsField),
 		onColl("insert", command.Write, r.insert, "documents", "ordered"),
 		onColl("update", command.Write, r.update, "updates", "ordered", "bypassDocumentValidation", writtenRanges),
 		onColl("delete", command.Write, r.delete, "deletes", "ordered", writtenRanges),

@@ -235,6 +235,20 @@ func unstableCollStats(arg value.Value) bool {
 	return false
 }
 
+// checkExchange refuses what is not built: cursors that several consumers share.
+func checkExchange(op *command.Op) error {
+	if op.Req.Shared("exchange").IsNullish() {
+		return nil
+	}
+	return mongoerr.New(mongoerr.NotImplemented, "aggregate's exchange is not implemented")
+}
+
+// fromRouter tells whether a pipeline is a shard's part of one that a router has split. Whoever is no member of the cluster
+// says so in vain: what a whole pipeline may not refer to, it may not either.
+func fromRouter(op *command.Op) bool {
+	return (op.Client.InProcess || op.Client.Internal) && (op.Req.Shared("fromMongos").Truthy() || op.Req.Shared("fromRouter").Truthy())
+}
+
 // prepare parses and optimises a pipeline and parts it: the query that the planner runs (none where the pipeline makes
 // its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
@@ -255,6 +269,9 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
+	if err := checkExchange(a.op); err != nil {
+		return nil, err
+	}
 	if err := checkStages(a.op, pipeline); err != nil {
 		return nil, err
 	}
@@ -262,7 +279,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	disk := a.op.Req.Shared("allowDiskUse")
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
-		AllowDiskUse: disk.IsMissing() || disk.Truthy(), FromRouter: a.op.Req.Shared("fromMongos").Truthy() || a.op.Req.Shared("fromRouter").Truthy(),
+		AllowDiskUse: disk.IsMissing() || disk.Truthy(), FromRouter: fromRouter(a.op),
 		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {

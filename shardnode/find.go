@@ -125,7 +125,7 @@ func (n *Node) parseFind(op *command.Op, ns string) (*exec.Query, findArgs, erro
 	}
 	q.ReturnKey, q.ShowRecordID, q.Tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
 	q.AllowDiskUse, q.MergeKey = op.BoolOr("allowDiskUse", true), op.Bool(mergeKeyOption)
-	if q.MergeKey && op.Req.ShardVersion == nil {
+	if q.MergeKey && (op.Req.ShardVersion == nil || !op.Client.InProcess && !op.Client.Internal) {
 		return q, a, command.UnknownField("find." + mergeKeyOption)
 	}
 	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {

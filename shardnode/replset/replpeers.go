@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -149,12 +150,38 @@ func (r *Membership) askMembers(op *command.Op, what string, c, old *replication
 		what, strings.Join(failed, ", "))
 }
 
-// AskPrimary sends a command to the set's primary.
+// electionPatience is how long a command for the primary waits until there is one.
+const electionPatience = 20 * time.Second
+
+// AskPrimary sends a command to the set's primary. It waits out an election: where no primary is known, and where the member
+// that was asked has refused the command because it is none any more. A command that may have run is not sent again.
 func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error) {
-	s := r.state.Load()
-	if s.config == nil || r.opts.Ask == nil {
+	if r.state.Load().config == nil || r.opts.Ask == nil {
 		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
 	}
+	until := time.Now().Add(electionPatience)
+	for try := 0; ; try++ {
+		reply, err := r.askLeader(ctx, cmd)
+		if !noPrimary(err) || time.Now().After(until) {
+			return reply, err
+		}
+		if werr := cluster.Backoff(ctx, try); werr != nil {
+			return nil, werr
+		}
+	}
+}
+
+// noPrimary tells that a member did not begin with a command because it is not primary.
+func noPrimary(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
+		return true
+	}
+	return false
+}
+
+func (r *Membership) askLeader(ctx context.Context, cmd []byte) ([]byte, error) {
+	s := r.state.Load()
 	m := s.config.Member(s.leader)
 	if m == nil {
 		return nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary, and no primary is known")

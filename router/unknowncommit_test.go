@@ -1,0 +1,95 @@
+package router_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// The transaction in which a router moves a document may come to no end that the router hears of. The write waits for it no
+// longer than it may, or the router runs. It answers that it is done where the shards can still be asked for the statement,
+// else an error by which drivers send it again: then it is carried out once.
+func TestMovesWithoutAWordOfTheirCommit(t *testing.T) {
+	for _, end := range []struct {
+		name, more string
+		code       mongoerr.Code // that the operation is killed with
+		deaf       bool          // nor does a shard tell what it has executed
+	}{
+		{"the operation's time is over", `, "maxTimeMS": 300`, 0, true},
+		{"the operation's time is over, the shards can be asked", `, "maxTimeMS": 300`, 0, false},
+		{"the router stops", ``, mongoerr.InterruptedAtShutdown, true},
+		{"the operation is killed", ``, mongoerr.Interrupted, true},
+		{"the operation is killed, the shards can be asked", ``, mongoerr.Interrupted, false},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			c := newTestCluster(t, 2)
+			c.moveColl()
+			tries := make(chan struct{}, 100)
+			real := maps.Clone(c.shards)
+			for id, p := range real {
+				c.shards[id] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+					out, err := p.Call(ctx, m, dst)
+					name := string(m.CommandName())
+					if err != nil || name != "coordinateCommitTransaction" && (name != "_shardsvrStatementExecuted" || !end.deaf) {
+						return out, err
+					}
+					select {
+					case tries <- struct{}{}:
+					default:
+					}
+					return dst, mongoerr.New(mongoerr.HostUnreachable, "the reply is lost")
+				})
+			}
+			deaf := c.through() // to which no shard tells of a commit
+			deaf.all("d", `{"find": "c"}`)
+			maps.Copy(c.shards, real)
+			other := c.through()
+			write := retryable(update(`{"q": {"k": 1}, "u": {"$set": {"k": 12}}}`), 1)
+			cmd := append(doc(t, write[:len(write)-1]+end.more+`, "comment": "moves"}`), bson.E{Key: "$db", Value: "d"})
+			body, _ := bson.Marshal(cmd)
+			reply := make(chan bson.M, 1)
+			go func() {
+				reply <- decode(t, deaf.router.Run(context.Background(), command.NewClient(8, "test", "test", nil), &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+			}()
+			for range 3 {
+				select {
+				case <-tries:
+				case <-time.After(10 * time.Second):
+					t.Fatal("the commit is not asked for again")
+				}
+			}
+			switch end.code {
+			case mongoerr.InterruptedAtShutdown:
+				deaf.router.Stop()
+			case mongoerr.Interrupted:
+				deaf.router.EachOp(func(op *command.Op) {
+					if value.Lookup(op.Req.Body, "comment").Str() == "moves" {
+						op.Kill(mongoerr.Interrupted)
+					}
+				})
+			}
+			select {
+			case m := <-reply:
+				if done := m["ok"] == 1.0 && m["nModified"] == int32(1); done == end.deaf {
+					t.Errorf("the write: %v", m)
+				}
+				if end.deaf && show(m["errorLabels"]) != `["RetryableWriteError"]` {
+					t.Errorf("drivers do not send it again: %v", m)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("the write does not end")
+			}
+			other.expect(other.run("d", write)["nModified"], "1")
+			c.expect(c.held(), `"[{_id:2,k:2}] [{_id:11,k:11},{_id:1,k:12}]"`)
+		})
+	}
+}

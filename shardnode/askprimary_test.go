@@ -1,0 +1,43 @@
+package shardnode
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// What a secondary writes by way of its primary, as $out with a secondary read preference does, waits out an election.
+func TestWritesThroughThePrimaryWaitOutAnElection(t *testing.T) {
+	m := newTestMembers(t, time.Second)
+	p := m.primary()
+	p.ok("d", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}], "writeConcern": {"w": 3}}`)
+	var second *testNode
+	for _, n := range m.nodes {
+		if n != p {
+			second = n
+		}
+	}
+	m.loseMajority()
+	for end := time.Now().Add(30 * time.Second); second.ok("admin", `{"hello": 1}`)["primary"] != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the primary is still known")
+		}
+	}
+	reply := make(chan bson.M, 1)
+	go func() {
+		reply <- second.do("d", `{"aggregate": "c", "pipeline": [{"$out": "copy"}], "cursor": {}, "$readPreference": {"mode": "secondary"}}`)
+	}()
+	select {
+	case r := <-reply:
+		t.Fatalf("without a primary: %v", r)
+	case <-time.After(50 * time.Millisecond):
+	}
+	m.heal()
+	if r := <-reply; r["ok"] != 1.0 {
+		t.Fatal(r)
+	}
+	if got := m.primary().ok("d", `{"count": "copy"}`)["n"]; got != int32(2) {
+		t.Errorf("%v documents", got)
+	}
+}
