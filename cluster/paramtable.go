@@ -44,6 +44,7 @@ var activeParams = []ParamSpec{
 	{Name: "clientCursorMonitorFrequencySecs", Kind: ParamInt, Set: SetBoth, Default: pInt(4), Min: 1, Max: 2147483647},
 	{Name: "notablescan", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
 	{Name: "ttlMonitorEnabled", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
+	{Name: "expiredChangeStreamPreImageRemovalJobSleepSecs", Kind: ParamInt, Set: SetBoth, Default: pInt(10), Min: 1, Max: 2147483647},
 	{Name: "ttlMonitorSleepSecs", Kind: ParamInt, Set: SetBoth, Default: pInt(60), Min: 1, Max: 2147483647},
 	{Name: "allowDiskUseByDefault", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 	{Name: "indexMaxNumGeneratedKeysPerDocument", Kind: ParamInt, Set: SetStartup, Default: pInt(100000), Min: 1, Max: 2147483647},

@@ -153,3 +153,53 @@ func TestReplayedStreamGivesTheCollection(t *testing.T) {
 		t.Errorf("replaying gives %v, there is %v", replayed, found)
 	}
 }
+
+// TestImagesThroughARouter watches a sharded collection with images while its documents are changed and moved: every change
+// has its image, and what a migration moves makes none.
+func TestImagesThroughARouter(t *testing.T) {
+	c := newTestCluster(t, 2)
+	on := bson.D{{Key: "enabled", Value: true}}
+	c.cmd("db", bson.D{{Key: "create", Value: "s"}, {Key: "changeStreamPreAndPostImages", Value: on}})
+	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
+	c.cmd("admin", bson.D{{Key: "split", Value: "db.s"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 5}}}})
+	s, _ := c.watch("s", bson.D{{Key: "fullDocument", Value: "required"}, {Key: "fullDocumentBeforeChange", Value: "required"}})
+	var docs bson.A
+	for i := range int32(10) {
+		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "k", Value: i}, {Key: "n", Value: int32(0)}})
+	}
+	c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: docs}})
+	all := bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int32(1)}}}}}, {Key: "multi", Value: true}}
+	const rounds = 3
+	for i := range rounds {
+		c.cmd("db", bson.D{{Key: "update", Value: "s"}, {Key: "updates", Value: bson.A{all}}})
+		for _, k := range []int{1, 7} {
+			c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: k}}}, {Key: "to", Value: fmt.Sprintf("shard%d", i%2)}, {Key: "_waitForDelete", Value: true}})
+		}
+	}
+	seen := map[int32]int32{}
+	for events := 0; events < 10*(rounds+1); {
+		b := s.more(5000)
+		if len(b) == 0 {
+			t.Fatalf("only %d events came", events)
+		}
+		for _, e := range b {
+			events++
+			id := field(field(e, "documentKey"), "_id").(int32)
+			if field(e, "operationType") == "insert" {
+				continue
+			}
+			before, after := field(field(e, "fullDocumentBeforeChange"), "n"), field(field(e, "fullDocument"), "n")
+			if before != seen[id] || after != seen[id]+1 {
+				t.Errorf("%d goes from %v to %v, it was %d", id, before, after, seen[id])
+			}
+			seen[id]++
+		}
+	}
+	stored := int32(0)
+	for _, shard := range c.shards {
+		stored += c.admin(shard, bson.D{{Key: "count", Value: "system.preimages"}, {Key: "query", Value: bson.D{}}, {Key: "$db", Value: "config"}})["n"].(int32)
+	}
+	if stored != 10*rounds {
+		t.Errorf("the shards have %d images of %d updates", stored, 10*rounds)
+	}
+}

@@ -82,12 +82,6 @@ type eventStream struct {
 
 func openEvents(n *Node, p *agg.Pipeline, now storage.Timestamp) (*eventStream, error) {
 	spec, _ := p.ChangeStream()
-	switch {
-	case spec.FullDocumentBeforeChange != "off":
-		return nil, command.NotImplemented("fullDocumentBeforeChange: %s", spec.FullDocumentBeforeChange)
-	case spec.FullDocument != "default" && spec.FullDocument != "updateLookup":
-		return nil, command.NotImplemented("fullDocument: %s", spec.FullDocument)
-	}
 	start := streams.Start{At: now}
 	if spec.HasStartAt {
 		start.At = storage.Timestamp(max(spec.StartAt, 1) - 1)
@@ -137,7 +131,10 @@ func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]b
 	if !ev.Changes() {
 		return doc, nil
 	}
-	var more []byte
+	more, err := e.images(nil, ev)
+	if err != nil {
+		return nil, err
+	}
 	if ev.Type == "update" && e.spec.FullDocument == "updateLookup" {
 		full, err := e.lookUp(ctx, ev)
 		if err != nil {

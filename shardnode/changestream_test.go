@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -171,12 +172,80 @@ func TestChangeStreamResumesAfterEveryEvent(t *testing.T) {
 	}
 }
 
-// Without stored images the options that ask for them are refused, not passed over.
-func TestChangeStreamWithoutImages(t *testing.T) {
+// The states of a document before and after each change come from what was stored with the change, in transactions too.
+func TestChangeStreamImages(t *testing.T) {
 	n := newTestNode(t)
-	for _, spec := range []string{`{"fullDocument": "required"}`, `{"fullDocument": "whenAvailable"}`, `{"fullDocumentBeforeChange": "whenAvailable"}`} {
-		if code := n.code("db", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}}`); code != 238 {
-			t.Errorf("%s: %d", spec, code)
+	n.ok("db", `{"create": "c", "changeStreamPreAndPostImages": {"enabled": true}}`)
+	w, _ := n.openWatch("db", "c", `{"fullDocument": "required", "fullDocumentBeforeChange": "required"}`)
+	begin := w.token["_data"]
+	const txn = `, "lsid": {"id": {"$uuid": "11111111-1111-4111-8111-111111111111"}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false`
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 1, "a": 1, "l": [1, 2, 3, 4, 5, 6]}, {"_id": 2, "a": 1}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": [{"$set": {"l": {"$slice": ["$l", 2]}}}]}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {}, "u": {"$set": {"a": 2}}, "multi": true}, {"q": {"_id": 1}, "u": {"z": 1}}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"t": 1}}}], "startTransaction": true`+txn+`}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"t": 2}}}]`+txn+`}`)
+	n.ok("db", `{"delete": "c", "deletes": [{"q": {"_id": 2}, "limit": 1}]`+txn+`}`)
+	n.ok("admin", `{"commitTransaction": 1`+txn+`}`)
+	n.ok("db", `{"findAndModify": "c", "query": {"_id": 1}, "remove": true}`)
+	got := w.all(10)
+	d := func(kv ...any) bson.M {
+		m := bson.M{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i].(string)] = kv[i+1]
+		}
+		return m
+	}
+	one, two := int32(1), int32(2)
+	long, short := bson.A{one, two, int32(3), int32(4), int32(5), int32(6)}, bson.A{one, two}
+	images := []struct {
+		kind          string
+		before, after any
+	}{
+		{"insert", nil, d("_id", one, "a", one, "l", long)}, {"insert", nil, d("_id", two, "a", one)},
+		{"update", d("_id", one, "a", one, "l", long), d("_id", one, "a", one, "l", short)},
+		{"update", d("_id", one, "a", one, "l", short), d("_id", one, "a", two, "l", short)}, {"update", d("_id", two, "a", one), d("_id", two, "a", two)},
+		{"replace", d("_id", one, "a", two, "l", short), d("_id", one, "z", one)},
+		{"update", d("_id", one, "z", one), d("_id", one, "z", one, "t", one)}, {"update", d("_id", one, "z", one, "t", one), d("_id", one, "z", one, "t", two)},
+		{"delete", d("_id", two, "a", two), nil}, {"delete", d("_id", one, "z", one, "t", two), nil},
+	}
+	if len(got) != len(images) {
+		t.Fatalf("the events are %s", types(got))
+	}
+	for i, want := range images {
+		e := got[i].(bson.M)
+		if e["operationType"] != want.kind || !reflect.DeepEqual(e["fullDocumentBeforeChange"], want.before) || !reflect.DeepEqual(e["fullDocument"], want.after) {
+			t.Errorf("event %d is %v,\nwant %v", i, e, want)
+		}
+		if _, has := e["fullDocumentBeforeChange"]; has != (want.kind != "insert") {
+			t.Errorf("event %d, %s, has an image: %v", i, want.kind, has)
+		}
+	}
+	stored := plain(n.ok("config", `{"find": "system.preimages", "filter": {"_id.applyOpsIndex": 2}}`)["cursor"]).(bson.M)["firstBatch"].(bson.A)
+	if len(stored) != 1 || !reflect.DeepEqual(stored[0].(bson.M)["preImage"], images[8].before) || stored[0].(bson.M)["_id"].(bson.M)["ts"] != got[8].(bson.M)["clusterTime"] {
+		t.Errorf("stored are %v", stored)
+	}
+
+	// Switched off, changes have no images; those before still have theirs.
+	n.ok("db", `{"collMod": "c", "changeStreamPreAndPostImages": {"enabled": false}}`)
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 3}]}`)
+	n.ok("db", `{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$set": {"a": 1}}}]}`)
+	n.ok("db", `{"delete": "c", "deletes": [{"q": {"_id": 3}, "limit": 1}]}`)
+	for _, c := range []struct{ spec, text string }{
+		{`"fullDocument": "required"`, "post-image for all update events, but the post-image was not found"},
+		{`"fullDocumentBeforeChange": "required"`, "pre-image for all update, delete and replace events, but the pre-image was not found"},
+	} {
+		r := n.do("db", fmt.Sprintf(`{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}, %s}}], "cursor": {}}`, begin, c.spec))
+		if msg, _ := r["errmsg"].(string); r["code"] != int32(47) || !strings.Contains(msg, c.text) {
+			t.Errorf("%s: %v", c.spec, r)
+		}
+	}
+	_, rest := n.openWatch("db", "c", fmt.Sprintf(`{"resumeAfter": {"_data": %q}, "fullDocument": "whenAvailable", "fullDocumentBeforeChange": "whenAvailable"}`, begin))
+	if len(rest) != 13 || !reflect.DeepEqual(rest[9], got[9]) {
+		t.Fatalf("whenAvailable gives %v", types(rest))
+	}
+	for i, name := range []string{"fullDocument", "fullDocumentBeforeChange"} {
+		if v, has := rest[11+i].(bson.M)[name]; v != nil || !has {
+			t.Errorf("%s without an image is %v, %v", name, v, has)
 		}
 	}
 }
@@ -197,4 +266,53 @@ func TestChangeStreamEndsWithTheHistoryItFollows(t *testing.T) {
 	if got := types(w.all(1)); got != "insert" {
 		t.Errorf("%s", got)
 	}
+}
+
+// Images go when they are older than they may get, or than the oplog.
+func TestPreImagesExpire(t *testing.T) {
+	n := newTestNode(t)
+	for _, c := range []string{"a", "b"} {
+		n.ok("db", `{"create": "`+c+`", "changeStreamPreAndPostImages": {"enabled": true}}`)
+		n.ok("db", `{"insert": "`+c+`", "documents": [{"_id": 1}]}`)
+		for i := range 3 {
+			n.ok("db", fmt.Sprintf(`{"update": %q, "updates": [{"q": {"_id": 1}, "u": {"$set": {"i": %d}}}]}`, c, i))
+		}
+	}
+	left := func(want string) {
+		t.Helper()
+		got := strings.Join(n.first("config", `{"aggregate": "system.preimages", "pipeline": [{"$group": {"_id": "$_id.nsUUID", "n": {"$sum": 1}}}, {"$sort": {"n": -1}}, {"$project": {"_id": 0}}], "cursor": {}}`), " ")
+		if got != want {
+			t.Errorf("left are %s, want %s", got, want)
+		}
+	}
+	left("{ n: 3 } { n: 3 }")
+	remover, ctx := imageRemover{n.srv.Node}, t.Context()
+	if err := remover.pass(ctx); err != nil {
+		t.Fatal(err)
+	}
+	left("{ n: 3 } { n: 3 }")
+	remove := func(l imageLimits) {
+		t.Helper()
+		if err := n.srv.Node.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			_, err := removeImages(s, u, l)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := plain(n.ok("config", `{"find": "system.preimages", "sort": {"_id.ts": -1}, "limit": 2}`)["cursor"]).(bson.M)["firstBatch"].(bson.A)
+	ts := last[1].(bson.M)["_id"].(bson.M)["ts"].(bson.Timestamp)
+	remove(imageLimits{before: storage.TimestampOf(ts.T, ts.I)})
+	left("{ n: 2 }")
+	n.ok("admin", `{"setClusterParameter": {"changeStreamOptions": {"preAndPostImages": {"expireAfterSeconds": 3600}}}}`)
+	l, err := remover.limits()
+	if age := n.srv.Node.now().UnixMilli() - l.age; err != nil || age < 3600_000 || age > 2*3600_000 || l.before != 0 {
+		t.Errorf("the limits are %v, %v", l, err)
+	}
+	if err := remover.pass(ctx); err != nil {
+		t.Fatal(err)
+	}
+	left("{ n: 2 }")
+	remove(imageLimits{age: l.age + 2*3600_000})
+	left("")
 }

@@ -361,12 +361,15 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 	b := u.stage()
 	ts := u.wait.at
 	for r := batchrepr.Read(b.Repr()); ; {
-		kind, k, _, ok, err := r.Next()
+		kind, k, v, ok, err := r.Next()
 		if !ok || err != nil {
 			break
 		}
 		n := len(k)
 		if n > suffixLen && k[n-1] == suffixLen && binary.BigEndian.Uint64(k[n-suffixLen:]) == pending {
+			if m := u.log.images; m.holds(kind, k, v) {
+				setImageTime(k, v, m.time(u.log.txn != nil, imageTime(v), ts, u.log.count()))
+			}
 			binary.BigEndian.PutUint64(k[n-suffixLen:], uint64(ts))
 		}
 		if d, ok := lateEditOf(kind, k, ts); ok {

@@ -31,6 +31,9 @@
 // sees them before the unit's own entry says from when (lateUnit): views carry what is hidden from them. What failed is
 // deleted by the lists of its keys; a transaction sends chunks while it is under way, and reads them through its own view.
 //
+// A change of a collection with changeStreamPreAndPostImages stores the document as it was in the same unit (keepImage). The
+// image's key has the timestamp of the oplog entry, which stamp puts in; what is staged reserves one instead.
+//
 // Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
 //
 // # Damaged files

@@ -89,6 +89,9 @@ func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 	}
 	s := u.bulk
 	s.ctx, s.room, s.chunk = ctx, u.makesRoom(), e.replica.staging.chunk()
+	if s.err == nil {
+		s.err = s.reserveImages()
+	}
 	s.run(all)
 	return s.flush()
 }
@@ -163,6 +166,15 @@ func (s *stager) versions() {
 			continue
 		}
 		user, ts, versioned := splitVersion(k)
+		if m := u.log.images; versioned && ts == pending && m.holds(kind, k, v) {
+			if m.reserved == 0 { // the image gets its timestamp with the unit
+				_ = u.stage().Set(k, v, nil)
+				continue
+			}
+			k, v = bytes.Clone(k), bytes.Clone(v) // iterators of the unit's own view may be reading the batch
+			setImageTime(k, v, m.reserved)
+			user = k[:len(user)]
+		}
 		switch {
 		case versioned && ts == pending && identOf(k) >= identFirst && kind == pebble.InternalKeyKindSet:
 			s.set(k, v)

@@ -294,6 +294,11 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 	if err := u.spill(); err != nil {
 		return err
 	}
+	return u.depend(c)
+}
+
+// depend notes that the unit fails where the collection has changed by its commit.
+func (u *UnitOfWork) depend(c *catalog.Collection) error {
 	for i := len(u.used) - 1; i >= 0; i-- {
 		if u.used[i].uuid == c.UUID && u.used[i].epoch == c.Epoch {
 			return nil
@@ -436,6 +441,7 @@ type unitLog struct {
 	blocks  []*opBlock
 	limit   int64 // of a transaction's operations, 0 for none
 	staged  int   // entries that are no more here, see stager
+	images  *unitImages
 }
 
 var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
@@ -661,6 +667,9 @@ func (u *UnitOfWork) closeTransaction(each func()) {
 			f = append(f, value.F("partialTxn", value.NewBool(true)))
 		case i > 0 || t.ahead > 0:
 			f = append(f, value.F("count", value.NewInt64(int64(count))))
+		}
+		if m := u.log.images; m != nil && m.reserved != 0 && i == len(t.arrays)-1 {
+			f = append(f, value.F(ImagesTime, m.reserved.Value()))
 		}
 		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
 		t.arrays[i] = nil

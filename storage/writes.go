@@ -381,6 +381,9 @@ func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc 
 		if e.O2 == nil {
 			e.O2 = info.key(oldDoc)
 		}
+		if err := u.keepImage(c, oldDoc); err != nil {
+			return err
+		}
 		u.logEntry(e)
 	}
 	return nil
@@ -435,6 +438,9 @@ func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, 
 		e := &OplogEntry{Op: 'd', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O == nil {
 			e.O = info.key(oldDoc)
+		}
+		if err := u.keepImage(c, oldDoc); err != nil {
+			return err
 		}
 		u.logEntry(e)
 	}

@@ -45,6 +45,11 @@ func (c *ChangeStream) Form() changestream.Form {
 	return changestream.Form{Expanded: c.ShowExpandedEvents, Raw: c.ShowRawUpdateDescription}
 }
 
+// ImagesAfter tells whether the stream gives of an update the document as the update left it, not as it is now.
+func (c *ChangeStream) ImagesAfter() bool {
+	return c.FullDocument == "whenAvailable" || c.FullDocument == "required"
+}
+
 // Token is the token that the stream goes on after, nil for none; startAfter tells which option gave it.
 func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	if c.StartAfter != nil {

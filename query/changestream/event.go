@@ -30,6 +30,17 @@ type Event struct {
 // ClusterTime is when the change happened.
 func (e *Event) ClusterTime() uint64 { return e.at.TS }
 
+// ImageTime is the time under which the event's pre-image is stored: the one that a transaction's entry names in a field, or
+// that of the event.
+func (e *Event) ImageTime(field string) uint64 {
+	if e.at.ApplyOps() != nil {
+		if v := value.Lookup(e.at.O, field); !v.IsMissing() {
+			return v.TimestampU64()
+		}
+	}
+	return e.at.TS
+}
+
 // FullDocument is the document of an insert or a replacement; nil for others.
 func (e *Event) FullDocument() []byte {
 	if e.Type == "insert" || e.Type == "replace" {

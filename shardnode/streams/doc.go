@@ -11,6 +11,9 @@
 // resumes after, and puts the invalidate behind the event that caused it. A transaction of several entries is one item
 // that only names its last entry: each stream walks its chain by itself, so that the window stays small.
 //
+// The states of a document before and after its change are no part of this package: whoever reads a stream looks them up among
+// the stored pre-images (eventStream.images).
+//
 // Invariants
 //
 //  1. A window is never changed once it is published: streams read it without a lock.

@@ -113,6 +113,8 @@ type Collection struct {
 	Collator  value.Collator
 	// Replicated is false for collections of the local database and others that write no oplog entries.
 	Replicated bool
+	// Images is true where changes store the document as it was before (changeStreamPreAndPostImages).
+	Images bool
 	// Oplog is true for local.oplog.rs, whose records are kept by the engine itself.
 	Oplog bool
 

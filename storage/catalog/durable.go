@@ -151,6 +151,7 @@ func (c *Collection) SetOptions(options []byte) {
 		c.CappedMax, _ = value.Lookup(options, "max").AsInt64()
 	}
 	c.Temp = value.Lookup(options, "temp").Truthy()
+	c.Images = value.Lookup(value.Lookup(options, "changeStreamPreAndPostImages").Doc(), "enabled").Truthy()
 	ci := value.Lookup(options, "clusteredIndex")
 	c.Clustered = ci.T == value.Document || ci.T == value.Boolean && ci.Bool()
 	c.ClusteredName = ""

@@ -1,0 +1,167 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/query/changestream"
+	"github.com/shoaldb/shoal/query/update"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// images adds to an event what its stream asks for of the document's states before and after it, out of the stored pre-image.
+func (e *eventStream) images(dst []byte, ev *changestream.Event) ([]byte, error) {
+	before, after := e.spec.FullDocumentBeforeChange != "off", ev.Type == "update" && e.spec.ImagesAfter()
+	if !before && !after {
+		return dst, nil
+	}
+	image, err := e.preImage(ev)
+	if err != nil {
+		return nil, err
+	}
+	if before {
+		if image == nil && e.spec.FullDocumentBeforeChange == "required" {
+			return nil, e.imageMissing("pre-image for all update, delete and replace events", "pre-image", ev)
+		}
+		dst = value.Append(dst, "fullDocumentBeforeChange", documentOrNull(image))
+	}
+	if !after {
+		return dst, nil
+	}
+	if image == nil && e.spec.FullDocument == "required" {
+		return nil, e.imageMissing("post-image for all update events", "post-image", ev)
+	}
+	if image != nil {
+		if image, err = update.ApplyDiff(image, ev.Diff()); err != nil {
+			return nil, err
+		}
+	}
+	return value.Append(dst, "fullDocument", documentOrNull(image)), nil
+}
+
+func documentOrNull(doc []byte) value.Value {
+	if doc == nil {
+		return value.NewNull()
+	}
+	return value.NewDocument(doc)
+}
+
+func (e *eventStream) imageMissing(required, what string, ev *changestream.Event) error {
+	return mongoerr.Newf(mongoerr.NoMatchingDocument, "Change stream was configured to require a %s, but the %s was not found for event: %s",
+		required, what, value.ShowDoc(ev.Document(e.form)))
+}
+
+// preImage is the document as it was before an event; nil where it was not stored, or is not kept any longer.
+func (e *eventStream) preImage(ev *changestream.Event) ([]byte, error) {
+	uuid, ok := catalog.UUIDFrom(ev.UUID)
+	if !ok {
+		return nil, nil
+	}
+	s := e.n.Engine.MajoritySnapshot()
+	defer s.Release()
+	return s.PreImage(uuid, storage.Timestamp(ev.ImageTime(storage.ImagesTime)), int64(ev.Index))
+}
+
+// imageRemover deletes pre-images that are older than they may get (changeStreamOptions), or than the oplog. It is a
+// primary-only service.
+type imageRemover struct{ n *Node }
+
+func imageService(n *Node) replication.Service {
+	return replication.Service{Name: "ChangeStreamExpiredPreImagesRemover", Run: imageRemover{n}.run}
+}
+
+func (r imageRemover) run(ctx context.Context, _ int64) {
+	tick := time.NewTicker(ttlTick)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if now.Sub(last) < time.Duration(r.n.Params.Int("expiredChangeStreamPreImageRemovalJobSleepSecs"))*time.Second {
+				continue
+			}
+			last = now
+			if err := r.pass(ctx); err != nil && ctx.Err() == nil {
+				r.n.warn("Expired pre-images could not be removed", err)
+			}
+		}
+	}
+}
+
+// imageLimits say which pre-images have expired.
+type imageLimits struct {
+	before storage.Timestamp // older than the oplog
+	age    int64             // milliseconds since the epoch, those up to then are too old; 0 where age does not matter
+}
+
+func (l imageLimits) expired(doc []byte) bool {
+	ts := storage.Timestamp(value.Lookup(value.Lookup(doc, "_id").Doc(), "ts").TimestampU64())
+	return ts < l.before || l.age != 0 && value.Lookup(doc, "operationTime").DateTime() <= l.age
+}
+
+// limits are those of now. The images of a transaction may have a timestamp that is older than its commit, by as much as a
+// transaction lives.
+func (r imageRemover) limits() (l imageLimits, err error) {
+	cut, err := r.n.Engine.OplogCut()
+	if lives := uint32(r.n.Params.Int("transactionLifetimeLimitSeconds")); err == nil && cut.Seconds() > lives {
+		l.before = storage.TimestampOf(cut.Seconds()-lives, cut.Increment())
+	}
+	options := value.Lookup(r.n.admin.cluster.get("changeStreamOptions"), "preAndPostImages").Doc()
+	if v := value.Lookup(options, "expireAfterSeconds"); v.T.Numeric() {
+		l.age = r.n.now().Add(-time.Duration(value.SafeInt64(v)) * time.Second).UnixMilli()
+	}
+	return l, err
+}
+
+// removedTogether is how many images are deleted in one unit of work.
+const removedTogether = 500
+
+// pass deletes what has expired.
+func (r imageRemover) pass(ctx context.Context) error {
+	l, err := r.limits()
+	if err != nil || l.before == 0 && l.age == 0 {
+		return err
+	}
+	for more := true; more && err == nil; {
+		more = false
+		err = r.n.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) (err error) {
+			more, err = removeImages(s, u, l)
+			return err
+		})
+	}
+	return err
+}
+
+// removeImages deletes some expired images; more tells that there may be others. Those of a collection are in the order of
+// their time, so the first that has not expired is followed by none that has.
+func removeImages(s *storage.Snapshot, u *storage.UnitOfWork, l imageLimits) (more bool, err error) {
+	c := s.Catalog().Lookup(storage.PreImagesNS)
+	if c == nil {
+		return false, nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for n := 0; cur.Next(); {
+		if !l.expired(cur.Doc()) {
+			uuid, ok := catalog.UUIDFrom(value.Lookup(value.Lookup(cur.Doc(), "_id").Doc(), "nsUUID"))
+			if !ok {
+				continue // somebody else's document
+			}
+			cur.SeekTo(storage.ImageRecord(storage.ImageID(uuid, storage.MaxTimestamp, 0)))
+			continue
+		}
+		if n++; n > removedTogether {
+			return true, nil
+		}
+		if err := u.Delete(c, cur.RecordID().Clone(), append([]byte(nil), cur.Doc()...), storage.NoInfo); err != nil {
+			return false, err
+		}
+	}
+	return false, cur.Err()
+}
