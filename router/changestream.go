@@ -103,7 +103,7 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 	p.Optimize()
 	w, err := r.newWatch(op, a, p)
 	if err != nil {
-		return dst, err
+		return dst, mongoerr.ResumableStream(err)
 	}
 	c := &mergeCursor{watch: w}
 	dst, err = w.batch(op, c, dst, "firstBatch", size, time.Second, func(n int64) int64 {
@@ -118,7 +118,7 @@ func (r *Router) openWatch(op *command.Op, a *aggCommand, dst []byte) ([]byte, e
 	if err != nil || w.ended {
 		w.close()
 	}
-	return dst, err
+	return dst, mongoerr.ResumableStream(err)
 }
 
 func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watchMerge, error) {
@@ -518,5 +518,5 @@ func (r *Router) getMoreWatch(op *command.Op, c *routerCursor, dst []byte) ([]by
 		r.cursors.drop(c.id)
 		w.close()
 	}
-	return dst, err
+	return dst, mongoerr.ResumableStream(err)
 }

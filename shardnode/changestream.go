@@ -36,16 +36,20 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, ns string, size int64)
 	}
 	op.AdvanceOperationTime(uint64(now))
 	e, err := openEvents(n, p, now)
+	if mongoerr.CodeOf(err) == mongoerr.ChangeStreamHistoryLost {
+		err = executing(duringAggregate(ns), err)
+	}
 	if err != nil {
 		return dst, err
 	}
 	if err := e.stream.CatchUp(op); err != nil {
 		e.Close()
-		return dst, err
+		return dst, mongoerr.ResumableStream(err)
 	}
 	e.merged = op.Bool("fromRouter") && (op.Client.InProcess || op.Client.Internal)
-	c := &cursor{ns: ns, stream: e, tailable: true, awaitData: true}
-	return n.firstBatch(op, dst, c, size, false)
+	c := &cursor{ns: ns, stream: e, tailable: true, awaitData: true, during: duringAggregate(ns)}
+	dst, err = n.firstBatch(op, dst, c, size, false)
+	return dst, mongoerr.ResumableStream(err)
 }
 
 // prepareStream parses the pipeline of a change stream.
@@ -165,6 +169,14 @@ func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value
 		return value.NewNull(), err
 	}
 	return value.NewDocument(append([]byte(nil), doc...)), nil
+}
+
+// labelled is an error of a cursor, with what drivers go by where it is a change stream's.
+func (c *cursor) labelled(err error) error {
+	if _, ok := c.stream.(*eventStream); ok {
+		return mongoerr.ResumableStream(err)
+	}
+	return err
 }
 
 // NextDoc implements docStream.

@@ -316,3 +316,65 @@ func TestPreImagesExpire(t *testing.T) {
 	remove(imageLimits{age: l.age + 2*3600_000})
 	left("")
 }
+
+// The errors that a stream can be resumed after say so, on streams alone.
+func TestResumableChangeStreamErrors(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	for _, c := range []struct {
+		code  int
+		label bool
+	}{{6, true}, {91, true}, {189, true}, {262, true}, {234, true}, {133, true}, {13388, true}, {11601, false}, {8, false}, {286, false}} {
+		n.fail("failGetMoreAfterCursorCheckout", 2, bson.M{"errorCode": c.code})
+		w, _ := n.openWatch("db", "c", `{}`)
+		r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, w.id))
+		labels, _ := r["errorLabels"].(bson.A)
+		if r["code"] != int32(c.code) || (len(labels) == 1 && labels[0] == "ResumableChangeStreamError") != c.label || len(labels) > 1 {
+			t.Errorf("%d: %v", c.code, r)
+		}
+		id := plain(n.ok("db", `{"find": "c", "batchSize": 1}`)["cursor"]).(bson.M)["id"].(int64)
+		if r := n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, id)); r["code"] != int32(c.code) || r["errorLabels"] != nil {
+			t.Errorf("%d of a find: %v", c.code, r)
+		}
+	}
+}
+
+// A stream whose next events have been truncated ends with ChangeStreamHistoryLost, when it is resumed and while it is open.
+func TestChangeStreamHistoryLost(t *testing.T) {
+	n := newTestNode(t)
+	e := n.srv.Node.Engine
+	n.ok("db", `{"create": "c"}`)
+	w, _ := n.openWatch("db", "c", `{}`)
+	slow, _ := n.openWatch("db", "c", `{}`)
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 0}]}`)
+	first := w.all(1)
+	if len(first) != 1 {
+		t.Fatal("the first event did not come")
+	}
+	token := first[0].(bson.M)["_id"].(bson.M)["_data"]
+	at := first[0].(bson.M)["clusterTime"].(bson.Timestamp)
+	pad := strings.Repeat("x", 1<<20)
+	for i := range 40 { // more than the streams' window holds
+		n.ok("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "pad": %q}]}`, i+1, pad))
+	}
+	e.SetOplogSize(1 << 20)
+	if err := e.TruncateOplog(); err != nil {
+		t.Fatal(err)
+	}
+	lost := func(what string, r bson.M) {
+		t.Helper()
+		labels, _ := r["errorLabels"].(bson.A)
+		msg, _ := r["errmsg"].(string)
+		if r["code"] != int32(286) || len(labels) != 1 || labels[0] != "NonResumableChangeStreamError" ||
+			!strings.HasSuffix(msg, ":: caused by :: Resume of change stream was not possible, as the resume point may no longer be in the oplog.") || strings.Count(msg, "caused by") != 1 {
+			t.Errorf("%s: %v", what, r)
+		}
+	}
+	for _, spec := range []string{
+		fmt.Sprintf(`{"resumeAfter": {"_data": %q}}`, token), fmt.Sprintf(`{"startAfter": {"_data": %q}}`, token),
+		fmt.Sprintf(`{"startAtOperationTime": {"$timestamp": {"t": %d, "i": %d}}}`, at.T, at.I),
+	} {
+		lost(spec, n.do("db", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}}`))
+	}
+	lost("a stream that nobody read", n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, slow.id)))
+}

@@ -353,7 +353,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 	if data, on := n.Points.Hit("failGetMoreAfterCursorCheckout"); on {
 		n.cursors.remove(c)
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
-		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+		return dst, c.labelled(mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint"))
 	}
 	return n.nextBatch(op, dst, c, size)
 }
@@ -366,7 +366,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	}
 	if err := n.refresh(op, c); err != nil {
 		n.cursors.remove(c)
-		return dst, err
+		return dst, c.labelled(err)
 	}
 	dst, cm, bm := beginCursor(dst, "nextBatch")
 	dst, count, done, err := c.fillBatch(op, dst, size)
@@ -379,7 +379,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	}
 	if err != nil {
 		n.cursors.remove(c)
-		return dst, executing(duringGetMore, err)
+		return dst, c.labelled(executing(duringGetMore, err))
 	}
 	op.Stats.NReturned = count
 	c.returned.Add(count)

@@ -344,7 +344,7 @@ func decode(doc []byte) *item {
 
 // HistoryLost is the error of a stream whose entries of the oplog are gone.
 func HistoryLost(at storage.Timestamp) error {
-	return mongoerr.New(mongoerr.ChangeStreamHistoryLost, "Executor error during aggregate command :: caused by :: Resume of change stream was not possible, as the resume point may no longer be in the oplog.").
+	return mongoerr.New(mongoerr.ChangeStreamHistoryLost, "Resume of change stream was not possible, as the resume point may no longer be in the oplog.").
 		WithLabel(mongoerr.LabelNonResumableStream)
 }
 

@@ -74,6 +74,14 @@ func (c Code) IsResumableStream() bool {
 	return c.In(CategoryRetryable)
 }
 
+// ResumableStream is err, of a change stream, with the label ResumableChangeStreamError where the stream can be resumed after it.
+func ResumableStream(err error) error {
+	if err == nil || !CodeOf(err).IsResumableStream() {
+		return err
+	}
+	return From(err).WithLabel(LabelResumableStream)
+}
+
 // HasLabel reports whether e carries label.
 func (e *Error) HasLabel(label string) bool {
 	for _, l := range e.Labels {
