@@ -324,7 +324,8 @@ func (s *simulation) forceWithTrouble(a *simNode, some []string) {
 // latest is the latest epoch that a member is in, alive or not.
 func (s *simulation) latest() (epoch uint64) {
 	for _, n := range s.nodes {
-		epoch = max(epoch, epochOf(n.r.rlog.mu.hard.GetTerm()))
+		hard, _, _ := n.r.rlog.InitialState()
+		epoch = max(epoch, epochOf(hard.GetTerm()))
 	}
 	return epoch
 }
