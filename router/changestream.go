@@ -62,11 +62,14 @@ type watchMerge struct {
 	listing time.Time // when that was
 	pos     *changestream.Token
 	resume  *changestream.Token // the event to go on after, until it has come
+	within  bool                // that event comes once more, to go on within it
 	ended   bool
 
-	id          []byte // of the last event that was merged
-	given, last *changestream.Token
-	src         agg.Source // the client's stages
+	id   []byte              // of the last event that was merged
+	last *changestream.Token // of that, too
+	src  agg.Source          // the client's stages
+
+	before, given *changestream.Token // of the last two that passed the stages
 }
 
 // watchesChanges tells whether a pipeline begins with $changeStream.
@@ -138,15 +141,18 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 		case t.FromInvalidate:
 			start++ // the shards' streams would end at it again
 		case t.Type == changestream.EventToken:
-			w.resume = t.Before()
+			w.resume, w.within = t.Before(), t.Fragment >= 0
 			w.given = t
 		}
 	}
 	w.pos = changestream.MarkAt(start)
 	w.command = func(start uint64) []byte { return shardStream(a, w.spec, start) }
 	w.life, w.cancel = context.WithCancel(context.Background())
-	var err error
-	if w.src, err = p.BehindStream().Run(watchSource{w}); err != nil {
+	behind, err := p.BehindStream()
+	if err != nil {
+		return nil, err
+	}
+	if w.src, err = behind.Run(watchSource{w}); err != nil {
 		return nil, err
 	}
 	if err := w.openShards(op, start); err != nil {
@@ -261,7 +267,10 @@ func (w *watchMerge) merged() (ev shardEvent, ok bool, err error) {
 				continue
 			case c == 0:
 				w.resume = nil
-				continue
+				if !w.within {
+					continue
+				}
+				return ev, true, nil
 			}
 			return ev, false, mongoerr.Newf(mongoerr.ChangeStreamFatalError, "cannot resume stream; the resume token was not found. %s", w.resume.Data()).
 				WithLabel(mongoerr.LabelNonResumableStream)
@@ -442,9 +451,9 @@ func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name stri
 
 // position is the token that the stream can be resumed after what was given: the last event's, or where all shards are.
 func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
-	if c.pending != nil {
-		if w.given != nil {
-			return w.given
+	if c.pending != nil { // the last one that passed the stages waits for the next batch
+		if w.before != nil {
+			return w.before
 		}
 		return w.pos
 	}
@@ -475,10 +484,11 @@ func (w *watchMerge) next(ctx context.Context) ([]byte, bool, error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	if err := changestream.CheckID(d.Raw, w.id); err != nil {
+	token, err := changestream.CheckID(d.Raw, w.id, w.last)
+	if err != nil {
 		return nil, false, err
 	}
-	w.given = w.last
+	w.before, w.given = w.given, token
 	return d.Raw, true, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -201,5 +202,40 @@ func TestImagesThroughARouter(t *testing.T) {
 	}
 	if stored != 10*rounds {
 		t.Errorf("the shards have %d images of %d updates", stored, 10*rounds)
+	}
+}
+
+// TestLargeBatchesThroughARouter resumes after each batch of events that do not fit one batch together: none is lost.
+func TestLargeBatchesThroughARouter(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
+	c.cmd("admin", bson.D{{Key: "split", Value: "db.s"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 1}}}})
+	for k := range 2 {
+		c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: k}}}, {Key: "to", Value: fmt.Sprintf("shard%d", k)}, {Key: "_waitForDelete", Value: true}})
+	}
+	s, _ := c.watch("s", bson.D{})
+	const n = 4
+	for i := range int32(n) {
+		doc := bson.D{{Key: "_id", Value: i}, {Key: "k", Value: i % 2}, {Key: "pad", Value: strings.Repeat("x", 7<<20)}}
+		c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{doc}}})
+	}
+	next := int32(0)
+	for rounds := 0; next < n && rounds < 3*n; rounds++ {
+		b := s.more(2000)
+		for {
+			for _, e := range b {
+				if id := field(field(e, "documentKey"), "_id"); id != next {
+					t.Fatalf("event %d is of %v", next, id)
+				}
+				next++
+			}
+			if len(b) == 0 || next == n {
+				break
+			}
+			s, b = c.watch("s", bson.D{{Key: "resumeAfter", Value: s.token}})
+		}
+	}
+	if next != n {
+		t.Errorf("%d events came of %d", next, n)
 	}
 }

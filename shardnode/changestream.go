@@ -92,14 +92,17 @@ func openEvents(n *Node, p *agg.Pipeline, now storage.Timestamp) (*eventStream, 
 	}
 	start.Token, start.After = spec.Token()
 	e := &eventStream{n: n, spec: spec, form: spec.Form()}
-	var err error
+	behind, err := p.BehindStream()
+	if err != nil {
+		return nil, err
+	}
 	if e.stream, err = n.cursors.feed.NewStream(spec.Filter(p.Options().NS), start); err != nil {
 		return nil, err
 	}
 	if start.Token != nil && start.Token.Type == changestream.EventToken {
 		e.given = start.Token
 	}
-	if e.src, err = p.BehindStream().Run(eventSource{e}); err != nil {
+	if e.src, err = behind.Run(eventSource{e}); err != nil {
 		e.stream.Close()
 		return nil, err
 	}
@@ -185,10 +188,11 @@ func (e *eventStream) NextDoc(op *command.Op) ([]byte, bool, error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	if err := changestream.CheckID(d.Raw, e.id); err != nil {
+	token, err := changestream.CheckID(d.Raw, e.id, e.made)
+	if err != nil {
 		return nil, false, err
 	}
-	e.before, e.given = e.given, e.made
+	e.before, e.given = e.given, token
 	return d.Raw, true, nil
 }
 

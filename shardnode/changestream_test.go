@@ -378,3 +378,47 @@ func TestChangeStreamHistoryLost(t *testing.T) {
 	}
 	lost("a stream that nobody read", n.do("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, slow.id)))
 }
+
+// An event that is too large for a message comes in fragments, and a stream goes on after each of them with the next.
+func TestSplitEventsAreResumed(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("db", `{"create": "c", "changeStreamPreAndPostImages": {"enabled": true}}`)
+	n.ok("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": 1, "pad": %q}]}`, strings.Repeat("a", 9<<20)))
+	const split = `{"$changeStreamSplitLargeEvent": {}}`
+	w, _ := n.openWatch("db", "c", `{"fullDocumentBeforeChange": "required"}`, split)
+	n.ok("db", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"pad": %q}}]}`, strings.Repeat("b", 9<<20)))
+	n.ok("db", `{"insert": "c", "documents": [{"_id": 2}]}`)
+	all := w.all(3)
+	if len(all) != 3 || all[2].(bson.M)["operationType"] != "insert" {
+		t.Fatalf("%d events came", len(all))
+	}
+	token := func(e any) string { return e.(bson.M)["_id"].(bson.M)["_data"].(string) }
+	for i, e := range all[:2] {
+		if want := (bson.M{"fragment": int32(i + 1), "of": int32(2)}); !reflect.DeepEqual(e.(bson.M)["splitEvent"], want) {
+			t.Errorf("fragment %d is %v", i, e.(bson.M)["splitEvent"])
+		}
+		if token(e) >= token(all[i+1]) {
+			t.Errorf("the token %s sorts behind %s", token(e), token(all[i+1]))
+		}
+	}
+	for i := range all {
+		r, rest := n.openWatch("db", "c", fmt.Sprintf(`{"fullDocumentBeforeChange": "required", "resumeAfter": {"_data": %q}}`, token(all[i])), split)
+		for len(rest) < len(all)-1-i {
+			b := r.more(2000)
+			if len(b) == 0 {
+				break
+			}
+			rest = append(rest, b...)
+		}
+		if len(rest) != len(all)-1-i || len(rest) > 0 && !reflect.DeepEqual(rest, all[i+1:]) {
+			t.Errorf("after event %d: %d events", i, len(rest))
+		}
+	}
+	open := `{"aggregate": "c", "pipeline": [{"$changeStream": {"resumeAfter": {"_data": %q}}}%s], "cursor": {}}`
+	if code := n.code("db", fmt.Sprintf(open, token(all[0]), "")); code != 280 {
+		t.Errorf("without the stage: %d", code)
+	}
+	if code := n.code("db", fmt.Sprintf(open, token(all[0]), ","+split)); code != 280 {
+		t.Errorf("of an event that is not split: %d", code)
+	}
+}

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"context"
+	"slices"
 
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
@@ -58,11 +59,25 @@ func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	return c.ResumeAfter, false
 }
 
-// BehindStream is the pipeline without its $changeStream: it runs over the stream's events.
-func (p *Pipeline) BehindStream() *Pipeline {
+// BehindStream is the pipeline without its $changeStream: it runs over the stream's events. A stream that goes on within a
+// split event is given that event once more, and passes its first fragments over.
+func (p *Pipeline) BehindStream() (*Pipeline, error) {
 	rest := *p
-	rest.stages = p.stages[1:]
-	return &rest
+	rest.stages = slices.Clone(p.stages[1:])
+	cs, _ := p.ChangeStream()
+	t, _ := cs.Token()
+	if t == nil || t.Fragment < 0 {
+		return &rest, nil
+	}
+	n := len(rest.stages)
+	if n > 0 {
+		if s, ok := rest.stages[n-1].(*splitEventStage); ok {
+			rest.stages[n-1] = &splitEventStage{s.arg, t}
+			return &rest, nil
+		}
+	}
+	return nil, mongoerr.New(mongoerr.ChangeStreamFatalError, "To resume from a split event, the resumed pipeline must include a $changeStreamSplitLargeEvent stage").
+		WithLabel(mongoerr.LabelNonResumableStream)
 }
 
 // changeStreamStage is $changeStream. The host opens the stream, and runs BehindStream over its events.
@@ -198,25 +213,29 @@ func allowedOnStream(s Stage) bool {
 }
 
 // splitEventStage is $changeStreamSplitLargeEvent: it marks a stream whose host cuts events that are too large.
-type splitEventStage struct{ arg value.Value }
+type splitEventStage struct {
+	arg   value.Value
+	after *changestream.Token // the fragment that the stream goes on after; nil for none
+}
 
 func parseSplitEvent(_ *Options, v value.Value) (*splitEventStage, error) {
 	if v.T != value.Document || value.Count(v.Doc()) != 0 {
 		return nil, mongoerr.New(7182800, "$changeStreamSplitLargeEvent spec should be an empty object")
 	}
-	return &splitEventStage{v}, nil
+	return &splitEventStage{v, nil}, nil
 }
 
 func (s *splitEventStage) Name() string      { return "$changeStreamSplitLargeEvent" }
 func (s *splitEventStage) Spec() value.Value { return s.arg }
 func (s *splitEventStage) open(_ *exec, src Source) (Source, error) {
-	return &splitEventSource{Source: src}, nil
+	return &splitEventSource{Source: src, after: s.after}, nil
 }
 
 // splitEventSource passes events on; each fits a message where its fragments do, so an event is cut only beyond 16 MB.
 type splitEventSource struct {
 	Source
 	parts [][]byte
+	after *changestream.Token // until its event has come
 }
 
 func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
@@ -226,16 +245,37 @@ func (s *splitEventSource) Next(ctx context.Context) (Doc, bool, error) {
 		return Doc{Raw: d}, true, nil
 	}
 	d, ok, err := s.Source.Next(ctx)
-	if err != nil || !ok || len(d.Raw) <= maxArray {
+	if err != nil || !ok {
 		return d, ok, err
 	}
-	s.parts = splitEvent(d.Raw)
+	token, err := changestream.ParseToken(value.Lookup(d.Raw, "_id").Doc())
+	if err != nil {
+		return d, true, nil // a stage has changed it, which the stream's host refuses
+	}
+	after := s.after
+	s.after = nil
+	if after != nil && token.Compare(after.Before()) != 0 {
+		after = nil
+	}
+	if len(d.Raw) > maxArray {
+		s.parts = splitEvent(d.Raw, token)
+	}
+	if after != nil {
+		if after.Fragment >= len(s.parts) {
+			return d, false, mongoerr.Newf(mongoerr.ChangeStreamFatalError, "cannot resume after fragment %d of an event that is split into %d", after.Fragment+1, len(s.parts)).
+				WithLabel(mongoerr.LabelNonResumableStream)
+		}
+		s.parts = s.parts[after.Fragment+1:]
+		return s.Next(ctx)
+	}
+	if len(s.parts) == 0 {
+		return d, true, nil
+	}
 	return s.Next(ctx)
 }
 
-// splitEvent cuts an event at its top-level fields: every fragment has the _id and says which it is.
-func splitEvent(doc []byte) [][]byte {
-	id := value.Lookup(doc, "_id")
+// splitEvent cuts an event at its top-level fields: every fragment says which it is, in its token too.
+func splitEvent(doc []byte, token *changestream.Token) [][]byte {
 	var groups [][]byte
 	var cur []byte
 	for it := value.Walk(doc); ; {
@@ -255,7 +295,7 @@ func splitEvent(doc []byte) [][]byte {
 	out := make([][]byte, len(groups))
 	for i, g := range groups {
 		dst, mark := value.Begin(make([]byte, 0, len(g)+256))
-		dst = value.Append(dst, "_id", id)
+		dst = value.Append(dst, "_id", value.NewDocument(token.WithFragment(i).Document()))
 		dst = value.Append(dst, "splitEvent", fragmentOf(i+1, len(groups)))
 		out[i] = value.End(append(dst, g...), mark)
 	}

@@ -8,16 +8,22 @@ import (
 )
 
 // CheckID is an error where the stages of a pipeline have changed an event's _id, which was id: nobody could go on after it.
-func CheckID(event, id []byte) error {
+// Otherwise it gives the position behind what the stages have made of the event: its own token, or that of one of its fragments.
+func CheckID(event, id []byte, token *Token) (*Token, error) {
 	got := value.Lookup(event, "_id")
 	if got.T == value.Document && bytes.Equal(got.Doc(), id) {
-		return nil
+		return token, nil
+	}
+	if got.T == value.Document && !value.Lookup(event, "splitEvent").IsMissing() {
+		if t, err := ParseToken(got.Doc()); err == nil && t.Fragment >= 0 && bytes.Equal(t.Before().Document(), id) {
+			return t, nil
+		}
 	}
 	shown := "missing"
 	if !got.IsMissing() {
 		shown = value.Show(got)
 	}
-	return mongoerr.Newf(mongoerr.ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. "+
+	return nil, mongoerr.Newf(mongoerr.ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. "+
 		"Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. "+
 		"Expected: %s but found: %s", value.ShowDoc(id), shown).WithLabel(mongoerr.LabelNonResumableStream)
 }

@@ -31,6 +31,7 @@ type Stream struct {
 	events []*changestream.Event
 	txn    *transaction
 	resume *changestream.Token // to be found yet; nil once it was
+	within bool                // the event to be found comes once more: its stream goes on within it
 	ending *changestream.Event // whose invalidate is next
 	ended  bool
 }
@@ -60,7 +61,7 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 			s.done = 0
 		}
 		if t.Type == changestream.EventToken {
-			s.resume = t.Before()
+			s.resume, s.within = t.Before(), t.Fragment >= 0
 		}
 	}
 	f.enter()
@@ -160,7 +161,7 @@ func (s *Stream) passes(e *changestream.Event) (bool, error) {
 		if s.filter.Invalidates(e) {
 			s.ending = e
 		}
-		return false, nil
+		return s.within, nil
 	case c < 0:
 		return false, nil
 	}
