@@ -286,23 +286,11 @@ func cursorNS(reply []byte) string {
 
 // getMore continues a cursor.
 func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
-	if t := op.Req.Cmd.T; t != value.Int64 {
-		if op.Req.Cmd.IsNullish() {
-			return dst, command.MissingField("getMore.getMore")
-		}
-		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'", t.Name())
+	g, err := command.ParseGetMore(op)
+	if err != nil {
+		return dst, err
 	}
-	if v := op.Arg("term"); !v.IsMissing() && v.T != value.Int64 {
-		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.term' is the wrong type '%s', expected type 'long'", v.T.Name())
-	}
-	coll := op.Req.Str("collection")
-	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
-		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
-	}
-	if n := op.Req.Int("batchSize", -1); n < 0 && !op.Arg("batchSize").IsMissing() {
-		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", n)
-	}
-	c, err := r.cursors.pin(op.Req.Cmd.Int64())
+	c, err := r.cursors.pin(g.Cursor)
 	if err != nil {
 		return dst, err
 	}
@@ -310,8 +298,8 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	if err := checkCursorSession(op, c); err != nil {
 		return dst, err
 	}
-	if ns := op.Req.NS(coll); c.ns != "" && ns != c.ns {
-		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
+	if c.ns != "" && g.NS != c.ns {
+		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", g.NS, c.ns)
 	}
 	op.ResumeQuery(c.query)
 	if data, on := r.Fail.Hit("failGetMoreAfterCursorCheckout"); on {
@@ -323,7 +311,7 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	if c.merge != nil {
 		op.Req.ReadConcern = c.concern // for what its pipeline joins
-		return r.getMoreMerged(op, c, dst)
+		return r.getMoreMerged(op, c, g.Size, dst)
 	}
 	return r.getMorePassed(op, c, dst)
 }

@@ -352,19 +352,12 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 }
 
 // getMoreMerged gives the next batch of a merge.
-func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
-	if ns := op.Req.NS(op.Req.Str("collection")); ns != c.ns {
-		return dst, mongoerr.Newf(mongoerr.Unauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s", ns, c.ns)
-	}
+func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, size int64, dst []byte) ([]byte, error) {
 	if c.merge.watch != nil {
 		return r.getMoreWatch(op, c, dst)
 	}
 	if op.Req.MaxTimeMS > 0 {
 		return dst, mongoerr.New(mongoerr.BadValue, "maxTimeMS can only be used with getMore for tailable, awaitData cursors")
-	}
-	size := op.Req.Int("batchSize", -1)
-	if size == 0 {
-		size = -1
 	}
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst, bm := value.BeginKey(dst, value.Array, "nextBatch")

@@ -37,9 +37,53 @@ type aggregation struct {
 	snap       *storage.Snapshot
 	pipeline   *agg.Pipeline
 	host       *aggHost
-	hint       value.Value
-	viewStages int // stages at the front that come from views
+	viewStages int  // stages at the front that come from views
+	fromRouter bool // a router split the pipeline
 	explain    bool
+	readArgs
+}
+
+// aggregateArgs are the arguments of aggregate.
+type aggregateArgs struct {
+	readArgs
+	ns         string
+	pipeline   value.Value
+	size       int64 // of the first batch
+	viewStages int   // a router's: see aggregation
+	fromRouter bool
+	explain    bool
+}
+
+// readAggregate reads an aggregate command, also one that is explained.
+func readAggregate(op *command.Op, ns string) *aggregateArgs {
+	return &aggregateArgs{
+		readArgs: readArgs{
+			collation: op.Arg("collation"), hint: op.Arg("hint"), let: op.Req.Doc("let"), constants: op.Req.Doc("runtimeConstants"),
+			allowDiskUse: op.BoolOr("allowDiskUse", true),
+		},
+		ns: ns, pipeline: op.Arg("pipeline"), viewStages: int(op.Req.Int("viewStages", 0)), fromRouter: fromRouter(op),
+		explain: op.Bool("explain"),
+	}
+}
+
+// parseAggregate is readAggregate, with the checks of one that is run.
+func parseAggregate(op *command.Op, ns string) (a *aggregateArgs, err error) {
+	a = readAggregate(op, ns)
+	if a.size, err = cursorOption(op, a.explain); err != nil {
+		return nil, err
+	}
+	if err := checkWritingPipeline(op, a.pipeline); err != nil {
+		return nil, err
+	}
+	if a.explain && op.Req.API.Strict {
+		return nil, mongoerr.New(mongoerr.APIStrictError, "'explain' is not allowed with 'apiStrict: true' in API Version 1")
+	}
+	return a, nil
+}
+
+// over begins the aggregation on a snapshot.
+func (a *aggregateArgs) over(n *Node, op *command.Op, s *storage.Snapshot) *aggregation {
+	return &aggregation{n: n, op: op, ns: a.ns, snap: s, readArgs: a.readArgs, viewStages: a.viewStages, fromRouter: a.fromRouter}
 }
 
 func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
@@ -48,40 +92,26 @@ func (n *Node) runAggregate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	size, err := cursorOption(op)
+	a, err := parseAggregate(op, ns)
 	if err != nil {
 		return dst, err
 	}
-	if err := checkWritingPipeline(op); err != nil {
-		return dst, err
-	}
-	if op.Bool("explain") {
-		if op.Req.API.Strict {
-			return dst, mongoerr.New(mongoerr.APIStrictError, "'explain' is not allowed with 'apiStrict: true' in API Version 1")
-		}
+	if a.explain {
 		return n.explainOption(op, dst)
 	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return dst, err
-	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
-		return dst, err
-	}
-	if watches(op) {
-		return runChangeStream(n, op, dst, ns, size)
-	}
-	s, err := n.readSnapshot(op)
+	s, err := openRead(n, op, ns)
 	if err != nil {
 		return dst, err
 	}
-	op.AdvanceOperationTime(uint64(s.Timestamp()))
-	c, err := n.openAggregate(op, s, ns, op.Arg("pipeline"))
+	if watches(a.pipeline) {
+		return runChangeStream(n, op, dst, a, s)
+	}
+	c, err := a.open(n, op, s)
 	if err != nil {
 		s.Release()
 		return dst, err
 	}
-	c.during = duringAggregate(ns)
-	return n.firstBatch(op, dst, c, size, false)
+	return n.firstBatch(op, dst, c, a.size, false)
 }
 
 func aggregateNS(op *command.Op) (string, error) {
@@ -96,10 +126,10 @@ func aggregateNS(op *command.Op) (string, error) {
 }
 
 // cursorOption reads the cursor argument, which every aggregate has that is no explain.
-func cursorOption(op *command.Op) (size int64, err error) {
+func cursorOption(op *command.Op, explain bool) (size int64, err error) {
 	cur := op.Arg("cursor")
 	if cur.IsMissing() {
-		if op.Bool("explain") {
+		if explain {
 			return 101, nil
 		}
 		return 0, mongoerr.New(mongoerr.FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument")
@@ -122,9 +152,9 @@ func cursorOption(op *command.Op) (size int64, err error) {
 	return size, nil
 }
 
-// openAggregate builds the cursor of a pipeline over a snapshot, which the cursor then owns.
-func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pipeline value.Value) (*cursor, error) {
-	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint"), viewStages: int(op.Req.Int("viewStages", 0))}
+// open builds the cursor of a pipeline over a snapshot, which the cursor then owns.
+func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, error) {
+	a, ns, pipeline := args.over(n, op, s), args.ns, args.pipeline
 	var viewCollation []byte
 	r, err := n.resolveFor(op, s, ns)
 	if err != nil {
@@ -149,7 +179,7 @@ func (n *Node) openAggregate(op *command.Op, s *storage.Snapshot, ns string, pip
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: ns, stream: &aggStream{src: src}, snap: s}, nil
+	return &cursor{ns: ns, during: duringAggregate(ns), stream: &aggStream{src: src}, snap: s}, nil
 }
 
 // allowsPipeline refuses what cannot be asked of a view, or of a time series collection, which is one.
@@ -253,19 +283,19 @@ func fromRouter(op *command.Op) bool {
 // its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
-	spec, err := a.n.collationOf(a.op.Arg("collation"), coll)
-	if err == nil && defaultCollation != nil && a.op.Arg("collation").IsMissing() {
+	spec, err := a.n.collationOf(a.collation, coll)
+	if err == nil && defaultCollation != nil && a.collation.IsMissing() {
 		spec, err = collation.Parse(defaultCollation)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := a.n.newLang(a.op, spec, a.op.Req.Shared("let").Doc())
+	l, err := a.n.newLang(a.op, spec, a.let)
 	if err != nil {
 		return nil, err
 	}
 	limitLists(a.n.Params, l)
-	l.env.SetConstants(a.op.Req.Shared("runtimeConstants").Doc())
+	l.env.SetConstants(a.constants)
 	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
@@ -276,10 +306,9 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 		return nil, err
 	}
 	a.host = &aggHost{n: a.n, versioned: a.op.Req.ShardVersion != nil, snap: a.snap, lang: l}
-	disk := a.op.Req.Shared("allowDiskUse")
 	opts := &agg.Options{
 		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
-		AllowDiskUse: disk.IsMissing() || disk.Truthy(), FromRouter: fromRouter(a.op),
+		AllowDiskUse: a.allowDiskUse, FromRouter: a.fromRouter,
 		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
 	if a.pipeline, err = agg.Parse(pipeline, opts); err != nil {
@@ -358,32 +387,18 @@ func (s *aggStream) Stop() {
 
 func (s *aggStream) Close() { s.src.Close() }
 
-// aggregateEach runs a pipeline to its end for a command that is no aggregate.
-func (n *Node) aggregateEach(op *command.Op, ns string, stages []value.Value, defaultCollation []byte, f func(doc []byte) error) error {
-	s := n.Engine.Snapshot()
-	defer s.Release()
-	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
+// aggregateOne runs a pipeline for a command that is no aggregate, and gives its last result; nil for none.
+func aggregateOne(a *aggregation, stages []value.Value, defaultCollation []byte) (doc []byte, err error) {
 	src, err := a.open(value.NewArray(value.ArrayOf(stages...)), defaultCollation)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer src.Close()
 	for {
-		d, ok, err := src.Next(op)
+		d, ok, err := src.Next(a.op)
 		if err != nil || !ok {
-			return err
+			return doc, err
 		}
-		if err := f(d.Raw); err != nil {
-			return err
-		}
+		doc = append(doc[:0], d.Raw...)
 	}
-}
-
-// aggregateOne is aggregateEach for a pipeline with at most one result; nil for none.
-func (n *Node) aggregateOne(op *command.Op, ns string, stages []value.Value, defaultCollation []byte) (doc []byte, err error) {
-	err = n.aggregateEach(op, ns, stages, defaultCollation, func(d []byte) error {
-		doc = append([]byte(nil), d...)
-		return nil
-	})
-	return doc, err
 }

@@ -15,29 +15,24 @@ import (
 )
 
 // watches tells whether an aggregate opens a change stream.
-func watches(op *command.Op) bool {
-	it := value.Walk(op.Arg("pipeline").Doc())
+func watches(pipeline value.Value) bool {
+	it := value.Walk(pipeline.Doc())
 	_, first, ok := it.Next()
 	return ok && first.T == value.Document && !value.Lookup(first.Doc(), "$changeStream").IsMissing()
 }
 
-// runChangeStream opens a change stream: a cursor over the node's feed (package streams) instead of over a snapshot.
-func runChangeStream(n *Node, op *command.Op, dst []byte, ns string, size int64) ([]byte, error) {
-	s, err := n.readSnapshot(op)
-	if err != nil {
-		return dst, err
-	}
-	a := &aggregation{n: n, op: op, ns: ns, snap: s, hint: op.Arg("hint")}
+// runChangeStream opens a change stream: a cursor over the node's feed (package streams) instead of over the snapshot, which
+// says only when it begins.
+func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s *storage.Snapshot) ([]byte, error) {
 	now := s.Timestamp()
-	p, err := a.prepareStream()
+	p, err := args.over(n, op, s).prepareStream(args.pipeline)
 	s.Release()
 	if err != nil {
 		return dst, err
 	}
-	op.AdvanceOperationTime(uint64(now))
 	e, err := openEvents(n, p, now)
 	if mongoerr.CodeOf(err) == mongoerr.ChangeStreamHistoryLost {
-		err = executing(duringAggregate(ns), err)
+		err = executing(duringAggregate(args.ns), err)
 	}
 	if err != nil {
 		return dst, err
@@ -46,20 +41,20 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, ns string, size int64)
 		e.Close()
 		return dst, mongoerr.ResumableStream(err)
 	}
-	e.merged = op.Bool("fromRouter") && (op.Client.InProcess || op.Client.Internal)
-	c := &cursor{ns: ns, stream: e, tailable: true, awaitData: true, during: duringAggregate(ns)}
-	dst, err = n.firstBatch(op, dst, c, size, false)
+	e.merged = args.fromRouter
+	c := &cursor{ns: args.ns, stream: e, tailable: true, awaitData: true, during: duringAggregate(args.ns)}
+	dst, err = n.firstBatch(op, dst, c, args.size, false)
 	return dst, mongoerr.ResumableStream(err)
 }
 
 // prepareStream parses the pipeline of a change stream.
-func (a *aggregation) prepareStream() (*agg.Pipeline, error) {
+func (a *aggregation) prepareStream(pipeline value.Value) (*agg.Pipeline, error) {
 	if v, err := viewFor(a.snap, a.ns); err != nil {
 		return nil, err
 	} else if v != nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", a.ns)
 	}
-	rest, err := a.prepare(a.op.Arg("pipeline"), nil)
+	rest, err := a.prepare(pipeline, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -39,7 +40,7 @@ func (n *Node) runCount(op *command.Op, dst []byte) ([]byte, error) {
 		if r, err := n.resolveFor(op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			return n.countView(op, dst, r, skip, limit)
+			return n.countView(op, dst, q.Snap, r, skip, limit)
 		}
 	}
 	c, err := n.countQuery(op, q, skip, limit)
@@ -55,9 +56,6 @@ func (n *Node) parseCount(op *command.Op, ns string) (q *exec.Query, skip, limit
 		return nil, 0, 0, err
 	}
 	if skip, err = nonNegative(op, "skip"); err != nil {
-		return nil, 0, 0, err
-	}
-	if err = n.checkVersion(op, ns); err != nil {
 		return nil, 0, 0, err
 	}
 	if q, err = n.openQuery(op, ns); err != nil {
@@ -91,16 +89,17 @@ func countLimit(v value.Value) (int64, error) {
 	return i, nil
 }
 
+// plainRead is the readArgs of count and distinct.
+func plainRead(op *command.Op) readArgs {
+	return readArgs{collation: op.Arg("collation"), hint: op.Arg("hint"), allowDiskUse: true}
+}
+
 // openQuery begins a query of a reading command that has no filter of its own kind yet: snapshot, collection, language.
 func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
-	if err := n.checkCollectionUUID(op, ns); err != nil {
-		return nil, err
-	}
-	s, err := n.readSnapshot(op)
+	s, err := openRead(n, op, ns)
 	if err != nil {
 		return nil, err
 	}
-	op.AdvanceOperationTime(uint64(s.Timestamp()))
 	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), AllowDiskUse: true}
 	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
 	var l *lang
@@ -161,9 +160,9 @@ func (n *Node) countQuery(op *command.Op, q *exec.Query, skip, limit int64) (int
 }
 
 // countView counts through the view's pipeline.
-func (n *Node) countView(op *command.Op, dst []byte, r *resolved, skip, limit int64) ([]byte, error) {
+func (n *Node) countView(op *command.Op, dst []byte, s *storage.Snapshot, r *resolved, skip, limit int64) ([]byte, error) {
 	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Count(op.Req.Body, skip, limit)...)
-	doc, err := n.aggregateOne(op, r.ns, stages, r.collation)
+	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: plainRead(op)}, stages, r.collation)
 	if err != nil {
 		return dst, err
 	}
@@ -205,7 +204,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		if op.Stats.CollType = r.collType(); r != nil {
 			op.IntOK = true
-			return n.distinctView(op, dst, r, d)
+			return n.distinctView(op, dst, q.Snap, r, d)
 		}
 	}
 	if err := n.distinctQuery(op, q, d); err != nil {
@@ -225,9 +224,6 @@ func (n *Node) parseDistinct(op *command.Op, ns string) (*exec.Query, *distinct.
 	key := op.Req.Str("key")
 	if i := indexNul(key); i >= 0 {
 		return nil, nil, mongoerr.New(31032, "Key field cannot contain an embedded null byte")
-	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return nil, nil, err
 	}
 	q, err := n.openQuery(op, ns)
 	if err != nil {
@@ -298,9 +294,9 @@ func (n *Node) holdsNull(op *command.Op, q *exec.Query) (bool, error) {
 }
 
 // distinctView finds distinct values through the view's pipeline.
-func (n *Node) distinctView(op *command.Op, dst []byte, r *resolved, d *distinct.Values) ([]byte, error) {
+func (n *Node) distinctView(op *command.Op, dst []byte, s *storage.Snapshot, r *resolved, d *distinct.Values) ([]byte, error) {
 	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Distinct(op.Req.Body)...)
-	doc, err := n.aggregateOne(op, r.ns, stages, r.collation)
+	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: plainRead(op)}, stages, r.collation)
 	if err != nil {
 		return dst, err
 	}

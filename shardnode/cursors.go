@@ -318,29 +318,11 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 
 // runGetMore continues a cursor.
 func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
-	if t := op.Req.Cmd.T; t != value.Int64 {
-		if op.Req.Cmd.IsNullish() {
-			return dst, command.MissingField("getMore.getMore")
-		}
-		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.getMore' is the wrong type '%s', expected type 'long'", t.Name())
+	g, err := command.ParseGetMore(op)
+	if err != nil {
+		return dst, err
 	}
-	if v := op.Arg("term"); !v.IsMissing() && v.T != value.Int64 {
-		return dst, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'getMore.term' is the wrong type '%s', expected type 'long'", v.T.Name())
-	}
-	coll := op.Req.Str("collection")
-	if coll == "" || command.CheckCollName(op.DB(), coll) != nil {
-		return dst, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified for getMore: %s.%s", op.DB(), coll)
-	}
-	size := int64(-1)
-	if v := op.Arg("batchSize"); !v.IsMissing() {
-		if size = value.SafeInt64(v); size < 0 {
-			return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
-		}
-	}
-	if size == 0 {
-		size = -1
-	}
-	c, err := n.cursors.pin(op.Req.Cmd.Int64(), op.Req.NS(coll))
+	c, err := n.cursors.pin(g.Cursor, g.NS)
 	if err != nil {
 		return dst, err
 	}
@@ -355,7 +337,7 @@ func (n *Node) runGetMore(op *command.Op, dst []byte) ([]byte, error) {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
 		return dst, c.labelled(mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint"))
 	}
-	return n.nextBatch(op, dst, c, size)
+	return n.nextBatch(op, dst, c, g.Size)
 }
 
 func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]byte, error) {

@@ -41,8 +41,9 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	}
 	defer s.Release()
 	x.shapeOf()
-	a := &aggregation{n: x.n, op: x.op, ns: ns, snap: s, hint: x.op.Arg("hint"), explain: true}
-	pipeline := x.op.Arg("pipeline")
+	args := readAggregate(x.op, ns)
+	a, pipeline := args.over(x.n, x.op, s), args.pipeline
+	a.viewStages, a.explain = 0, true
 	r, err := x.n.resolveFor(x.op, s, ns)
 	if err != nil {
 		return dst, err

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -28,10 +29,16 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	q, _, err := x.n.parseFind(x.op, ns)
-	if q != nil && q.Snap != nil {
-		defer q.Snap.Release()
+	a, err := parseFind(x.op, ns)
+	if err != nil {
+		return dst, err
 	}
+	s, err := openRead(x.n, x.op, ns)
+	if err != nil {
+		return dst, err
+	}
+	defer s.Release()
+	q, err := a.compile(x.n, x.op, s)
 	if err != nil {
 		return dst, err
 	}
@@ -40,12 +47,12 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			stages, hint, err := viewquery.Find(x.op.Req.Body, q.Skip, q.Limit)
+			stages, hint, err := viewquery.Find(x.op.Req.Body, a.skip, a.limit)
 			if err != nil {
 				return dst, err
 			}
-			q.Hint = hint
-			return x.explainView(dst, q, r, stages)
+			a.hint = hint
+			return x.explainView(dst, a.readArgs, s, r, stages)
 		}
 	}
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
@@ -69,7 +76,7 @@ func (x *explanation) count(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			return x.explainView(dst, q, r, viewquery.Count(x.op.Req.Body, skip, limit))
+			return x.explainView(dst, plainRead(x.op), q.Snap, r, viewquery.Count(x.op.Req.Body, skip, limit))
 		}
 	}
 	q.Skip, q.Limit = skip, limit
@@ -91,15 +98,15 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 		if r, err := x.n.resolveFor(x.op, q.Snap, ns); err != nil {
 			return dst, err
 		} else if r != nil {
-			return x.explainView(dst, q, r, viewquery.Distinct(x.op.Req.Body))
+			return x.explainView(dst, plainRead(x.op), q.Snap, r, viewquery.Distinct(x.op.Req.Body))
 		}
 	}
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
 // explainView explains a command on a view by the pipeline that answers it.
-func (x *explanation) explainView(dst []byte, q *exec.Query, r *resolved, stages []value.Value) ([]byte, error) {
-	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: q.Snap, hint: q.Hint, explain: true}
+func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot, r *resolved, stages []value.Value) ([]byte, error) {
+	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: s, readArgs: args, explain: true}
 	all := append(append([]value.Value(nil), r.pipeline...), stages...)
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
 }

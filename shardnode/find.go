@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -37,10 +38,77 @@ func findSpec(n *Node) command.Spec {
 // because only the shards know it: a distance, a text score.
 const mergeKeyOption = "_withMergeKey"
 
-// findArgs are the arguments of find, checked.
+// readArgs are the arguments that find, aggregate, count and distinct have in common, as far as each has them.
+type readArgs struct {
+	collation    value.Value
+	hint         value.Value
+	let          []byte
+	constants    []byte // runtimeConstants: what a router gave $$NOW and its like
+	allowDiskUse bool
+}
+
+// findArgs are the arguments of find.
 type findArgs struct {
-	size                int64
-	single, tail, await bool
+	readArgs
+	ns                       string
+	filter, projection, sort []byte
+	min, max                 []byte
+	skip, limit              int64
+	size                     int64 // of the first batch
+	single                   bool  // and no other batch
+	tailable, awaitData      bool
+	noTimeout                bool
+	returnKey, showRecordID  bool
+	mergeKey                 bool // see mergeKeyOption
+}
+
+// parseFind reads a find command and checks its arguments against each other.
+func parseFind(op *command.Op, ns string) (a findArgs, err error) {
+	a = findArgs{
+		readArgs: readArgs{
+			collation: op.Arg("collation"), hint: op.Arg("hint"), let: op.Req.Doc("let"), constants: op.Req.Doc("runtimeConstants"),
+			allowDiskUse: op.BoolOr("allowDiskUse", true),
+		},
+		ns: ns, filter: op.Req.Doc("filter"), projection: op.Req.Doc("projection"), sort: op.Req.Doc("sort"), min: op.Req.Doc("min"), max: op.Req.Doc("max"),
+		size: 101, single: op.Bool("singleBatch"), tailable: op.Bool("tailable"), awaitData: op.Bool("awaitData"), noTimeout: op.Bool("noCursorTimeout"),
+		returnKey: op.Bool("returnKey"), showRecordID: op.Bool("showRecordId"), mergeKey: op.Bool(mergeKeyOption),
+	}
+	if a.skip, err = nonNegative(op, "skip"); err != nil {
+		return a, err
+	}
+	if a.limit, err = nonNegative(op, "limit"); err != nil {
+		return a, err
+	}
+	if bs := op.Arg("batchSize"); !bs.IsMissing() {
+		if a.size, err = nonNegative(op, "batchSize"); err != nil {
+			return a, err
+		}
+	}
+	if err := a.checkTailable(); err != nil {
+		return a, err
+	}
+	if a.mergeKey && (op.Req.ShardVersion == nil || !op.Client.InProcess && !op.Client.Internal) {
+		return a, command.UnknownField("find." + mergeKeyOption)
+	}
+	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
+		return a, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
+	return a, nil
+}
+
+func (a *findArgs) checkTailable() error {
+	if a.awaitData && !a.tailable {
+		return mongoerr.New(mongoerr.FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'")
+	}
+	if a.tailable && a.single {
+		return mongoerr.New(mongoerr.BadValue, "Cannot use tailable option with the 'singleBatch' option")
+	}
+	if a.tailable && len(a.sort) > 5 {
+		if i, ok := value.Lookup(a.sort, "$natural").AsInt64(); !ok || i != 1 || value.Count(a.sort) != 1 {
+			return mongoerr.New(mongoerr.BadValue, "cannot use tailable option with a sort other than {$natural: 1}")
+		}
+	}
+	return nil
 }
 
 func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
@@ -50,117 +118,101 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "query"
-	q, args, err := n.parseFind(op, ns)
+	a, err := parseFind(op, ns)
 	if err != nil {
-		if q != nil && q.Snap != nil {
-			q.Snap.Release()
-		}
 		return dst, err
+	}
+	s, err := openRead(n, op, ns)
+	if err != nil {
+		return dst, err
+	}
+	c, err := a.open(n, op, s)
+	if err != nil {
+		s.Release()
+		return dst, err
+	}
+	return n.firstBatch(op, dst, c, a.size, a.single)
+}
+
+// openRead gives the snapshot that a command reads a namespace from, once the versions that it came with are found to be this
+// shard's, and the UUID that it names to be the collection's.
+func openRead(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
+	if err := n.checkVersion(op, ns); err != nil {
+		return nil, err
+	}
+	if err := n.checkCollectionUUID(op, ns); err != nil {
+		return nil, err
+	}
+	s, err := n.readSnapshot(op)
+	if err == nil {
+		op.AdvanceOperationTime(uint64(s.Timestamp()))
+	}
+	return s, err
+}
+
+// open makes the cursor of a find over a snapshot, which the cursor then owns.
+func (a *findArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, error) {
+	q, err := a.compile(n, op, s)
+	if err != nil {
+		return nil, err
 	}
 	op.Stats.CollType = "collection"
 	if q.Coll == nil {
-		if c, err := n.findOnView(op, q); c != nil || err != nil {
-			if err != nil {
-				q.Snap.Release()
-				return dst, err
-			}
-			c.during = duringAggregate(ns)
-			return n.firstBatch(op, dst, c, args.size, args.single)
+		r, err := n.resolveFor(op, s, a.ns)
+		if op.Stats.CollType = r.collType(); err != nil {
+			return nil, err
+		}
+		if r != nil {
+			return a.openOnView(n, op, s, r)
 		}
 	}
 	stream, err := n.exec.Execute(op, q)
 	if err != nil {
-		q.Snap.Release()
-		return dst, err
-	}
-	c := &cursor{ns: ns, during: duringFind(ns), stream: stream, snap: q.Snap, noTimeout: op.Bool("noCursorTimeout"), tailable: args.tail, awaitData: args.await}
-	return n.firstBatch(op, dst, c, args.size, args.single)
-}
-
-// findOnView answers a find on a view by a pipeline, whose cursor owns the snapshot; nil where it is no view.
-func (n *Node) findOnView(op *command.Op, q *exec.Query) (*cursor, error) {
-	r, err := n.resolveFor(op, q.Snap, q.NS)
-	op.Stats.CollType = r.collType()
-	if err != nil || r == nil {
 		return nil, err
 	}
-	stages, hint, err := viewquery.Find(op.Req.Body, q.Skip, q.Limit)
+	return &cursor{ns: a.ns, during: duringFind(a.ns), stream: stream, snap: s, noTimeout: a.noTimeout, tailable: a.tailable, awaitData: a.awaitData}, nil
+}
+
+// openOnView answers a find on a view by a pipeline.
+func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *resolved) (*cursor, error) {
+	stages, hint, err := viewquery.Find(op.Req.Body, a.skip, a.limit)
 	if err != nil {
 		return nil, err
 	}
-	a := &aggregation{n: n, op: op, ns: r.ns, snap: q.Snap, hint: hint}
-	src, err := a.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
+	g := &aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: a.readArgs}
+	g.hint = hint
+	src, err := g.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
 	if err != nil {
 		return nil, err
 	}
-	return &cursor{ns: q.NS, stream: &aggStream{src: src}, snap: q.Snap, noTimeout: op.Bool("noCursorTimeout")}, nil
+	return &cursor{ns: a.ns, during: duringAggregate(a.ns), stream: &aggStream{src: src}, snap: s, noTimeout: a.noTimeout}, nil
 }
 
-// parseFind reads and compiles a find command against a fresh snapshot, which the query then owns.
-func (n *Node) parseFind(op *command.Op, ns string) (*exec.Query, findArgs, error) {
-	a := findArgs{size: 101, single: op.Bool("singleBatch"), tail: op.Bool("tailable"), await: op.Bool("awaitData")}
-	q := &exec.Query{NS: ns, Filter: op.Req.Doc("filter"), Sort: op.Req.Doc("sort"), Hint: op.Arg("hint"), Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}
-	var err error
-	if q.Skip, err = nonNegative(op, "skip"); err != nil {
-		return q, a, err
+// compile makes the query of a find over a snapshot.
+func (a *findArgs) compile(n *Node, op *command.Op, s *storage.Snapshot) (*exec.Query, error) {
+	q := &exec.Query{
+		NS: a.ns, Snap: s, Coll: s.Catalog().Lookup(a.ns), Filter: a.filter, Sort: a.sort, Hint: a.hint, Min: a.min, Max: a.max, Skip: a.skip, Limit: a.limit,
+		ReturnKey: a.returnKey, ShowRecordID: a.showRecordID, Tailable: a.tailable, AllowDiskUse: a.allowDiskUse, MergeKey: a.mergeKey,
 	}
-	if q.Limit, err = nonNegative(op, "limit"); err != nil {
-		return q, a, err
-	}
-	if bs := op.Arg("batchSize"); !bs.IsMissing() {
-		if a.size, err = nonNegative(op, "batchSize"); err != nil {
-			return q, a, err
-		}
-	}
-	if a.await && !a.tail {
-		return q, a, mongoerr.New(mongoerr.FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'")
-	}
-	if a.tail && a.single {
-		return q, a, mongoerr.New(mongoerr.BadValue, "Cannot use tailable option with the 'singleBatch' option")
-	}
-	if a.tail && len(q.Sort) > 5 {
-		if i, ok := value.Lookup(q.Sort, "$natural").AsInt64(); !ok || i != 1 || value.Count(q.Sort) != 1 {
-			return q, a, mongoerr.New(mongoerr.BadValue, "cannot use tailable option with a sort other than {$natural: 1}")
-		}
-	}
-	q.ReturnKey, q.ShowRecordID, q.Tailable = op.Bool("returnKey"), op.Bool("showRecordId"), a.tail
-	q.AllowDiskUse, q.MergeKey = op.BoolOr("allowDiskUse", true), op.Bool(mergeKeyOption)
-	if q.MergeKey && (op.Req.ShardVersion == nil || !op.Client.InProcess && !op.Client.Internal) {
-		return q, a, command.UnknownField("find." + mergeKeyOption)
-	}
-	if c := op.Req.Cmd.Str(); len(c) > 0 && c[0] == '$' && c[1:] != "cmd" {
-		return q, a, mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
-	}
-	if err := n.checkVersion(op, ns); err != nil {
-		return q, a, err
-	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
-		return q, a, err
-	}
-	if q.Snap, err = n.readSnapshot(op); err != nil {
-		return q, a, err
-	}
-	op.AdvanceOperationTime(uint64(q.Snap.Timestamp()))
-	q.Coll = q.Snap.Catalog().Lookup(ns)
 	if err := n.bindMetadata(op, q); err != nil {
-		return q, a, err
+		return nil, err
 	}
-	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
+	spec, err := n.collationOf(a.collation, q.Coll)
 	if err != nil {
-		return q, a, err
+		return nil, err
 	}
-	l, err := n.newLang(op, spec, op.Req.Doc("let"))
+	l, err := n.newLang(op, spec, a.let)
 	if err != nil {
-		return q, a, err
+		return nil, err
 	}
 	q.Collation, q.Scope = spec, l.scope
-	if err := q.Compile(op.Req.Doc("projection")); err != nil {
-		return q, a, err
+	if err := q.Compile(a.projection); err != nil {
+		return nil, err
 	}
-	if a.tail && q.Coll != nil && !q.Coll.Capped && !q.Coll.Oplog {
-		return q, a, mongoerr.New(mongoerr.BadValue, "error processing query: ns="+ns+" tailable cursor requested on non capped collection")
+	if a.tailable && q.Coll != nil && !q.Coll.Capped && !q.Coll.Oplog {
+		return nil, mongoerr.New(mongoerr.BadValue, "error processing query: ns="+a.ns+" tailable cursor requested on non capped collection")
 	}
-	return q, a, nil
+	return q, nil
 }
 
 // awaitMore waits for new records of a capped collection or the oplog, for the getMore's maxTimeMS or a second.

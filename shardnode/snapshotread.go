@@ -31,11 +31,11 @@ func (n *Node) checkReplicated(rc *command.ReadConcern) error {
 }
 
 // checkWritingPipeline refuses $out and $merge under a read concern that a pipeline which writes cannot keep.
-func checkWritingPipeline(op *command.Op) error {
+func checkWritingPipeline(op *command.Op, pipeline value.Value) error {
 	if !op.Req.ReadConcern.Is("linearizable") {
 		return nil
 	}
-	for _, stage := range value.Values(op.Arg("pipeline").Doc()) {
+	for _, stage := range value.Values(pipeline.Doc()) {
 		it := value.Walk(stage.Doc())
 		if k, _, ok := it.Next(); ok && (string(k) == "$out" || string(k) == "$merge") {
 			return mongoerr.Newf(mongoerr.InvalidOptions, "Command aggregate does not support { readConcern: { level: \"linearizable\", provenance: \"clientSupplied\" } }"+
