@@ -26,7 +26,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 	if have, ok, err := m.sameShard(ctx, conn, set, hosts, name); ok || err != nil {
 		return have, err
 	}
-	if err := m.greet(ctx, "", hosts[:1], conn, set); err != nil {
+	if err := m.inspectMember(ctx, "", hosts[:1], conn, set); err != nil {
 		return "", err
 	}
 	peer, err := m.registry.Dial(set, hosts)
@@ -59,8 +59,8 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 
 var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
 
-// greet looks at the first of a new shard's members as it is, before anybody waits for its set.
-func (m *Manager) greet(ctx context.Context, name string, hosts []string, conn, set string) error {
+// inspectMember looks at the first of a new shard's members as it is, before anybody waits for its set.
+func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string, conn, set string) error {
 	p, err := m.registry.Dial(name, hosts)
 	if err != nil {
 		return err

@@ -292,7 +292,7 @@ func (r *Raft) ascend(term uint64) error {
 		return nil
 	}
 	r.applier.primary = term
-	r.beginReign(term)
+	r.becomeLeader(term)
 	if err := r.m.BecomePrimary(int64(term), func(g Group) error { return r.enqueue(g, term) }); err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func (r *Raft) enqueue(g Group, term uint64) error {
 // deposed is called by the loop as soon as this member does not lead any more.
 func (r *Raft) deposed() {
 	r.writable.Store(false)
-	r.endReign()
+	r.resignLeader()
 	r.waits.fail(errDeposed)
 	r.reads.fail(errNotMain)
 	r.applies.push(applyItem{f: r.resign})
@@ -325,7 +325,7 @@ func (r *Raft) resign() error {
 		return nil
 	}
 	r.applier.primary = 0
-	r.endReign() // where it was deposed before it had begun
+	r.resignLeader() // where it was deposed before it had begun
 	r.primary.Store(0)
 	r.m.Resign(errDeposed)
 	r.flights.clear()

@@ -21,8 +21,8 @@ func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcer
 	if wc.Timeout > 0 {
 		until = time.Now().Add(wc.Timeout)
 	}
-	if wc.MayLeave {
-		u.MayLeave(wc.Timeout)
+	if wc.MayDetach {
+		u.MayDetach(wc.Timeout)
 	}
 	ts, err := r.m.Commit(ctx, u, false)
 	if err != nil {

@@ -62,7 +62,7 @@ func BenchmarkSingleInsert(b *testing.B) {
 func insertLoad(b *testing.B, set Set, e *storage.Engine, c *catalog.Collection) {
 	pad := string(make([]byte, 270))
 	wc := Majority
-	wc.MayLeave = true // as clients' commands do
+	wc.MayDetach = true // as clients' commands do
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ReportAllocs()

@@ -189,7 +189,7 @@ func (m *fakeMachine) Commit(ctx context.Context, u *storage.UnitOfWork, _ bool)
 	if err != nil {
 		return 0, err
 	}
-	limit, may := u.MayBeLeft()
+	limit, may := u.CanDetach()
 	if !may {
 		return g.await()
 	}
@@ -206,7 +206,7 @@ func (m *fakeMachine) Commit(ctx context.Context, u *storage.UnitOfWork, _ bool)
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	}
-	left, end := storage.LeftBecause(why)
+	left, end := storage.DetachedBecause(why)
 	go func() { end(g.await()) }()
 	return 0, left
 }

@@ -14,17 +14,17 @@ import (
 )
 
 // leftWriters has writers with a wtimeout commit on a primary that has lost its majority, and gives what they left.
-func (s *simulation) leftWriters(p *simNode, writers int, wtimeout time.Duration) map[string]*storage.Left {
+func (s *simulation) leftWriters(p *simNode, writers int, wtimeout time.Duration) map[string]*storage.Detached {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	out := map[string]*storage.Left{}
+	out := map[string]*storage.Detached{}
 	for i := range writers {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			what, start := fmt.Sprintf("left%d", i), time.Now()
-			ts, err := p.r.Commit(context.Background(), p.m.unit(what), WriteConcern{W: -1, J: true, Timeout: wtimeout, MayLeave: true})
-			var l *storage.Left
+			ts, err := p.r.Commit(context.Background(), p.m.unit(what), WriteConcern{W: -1, J: true, Timeout: wtimeout, MayDetach: true})
+			var l *storage.Detached
 			if ts != 0 || !errors.As(err, &l) || !errors.Is(err, storage.ErrWaitTimeout) || time.Since(start) != wtimeout {
 				s.t.Errorf("seed %d: after %v %v, %v", s.seed, time.Since(start), ts, err)
 				return
@@ -106,7 +106,7 @@ func TestWriteTimeoutsAndTheMajorityStaysAway(t *testing.T) {
 }
 
 // eachOnce checks that every member has each of the writes once.
-func (s *simulation) eachOnce(writes map[string]*storage.Left) {
+func (s *simulation) eachOnce(writes map[string]*storage.Detached) {
 	for _, n := range s.alive() {
 		count := map[string]int{}
 		for _, x := range n.m.state().list {
@@ -133,14 +133,14 @@ func TestWriteTimeoutOfMoreThanTheMajority(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		ts, err := p.r.Commit(context.Background(), p.m.unit("w3"), WriteConcern{W: 3, Timeout: time.Second, MayLeave: true})
+		ts, err := p.r.Commit(context.Background(), p.m.unit("w3"), WriteConcern{W: 3, Timeout: time.Second, MayDetach: true})
 		if ts == 0 || !errors.Is(err, storage.ErrWaitTimeout) || time.Since(start) != time.Second {
 			t.Errorf("after %v: %v, %v", time.Since(start), ts, err)
 		}
 	})
 }
 
-// With real engines the documents of commits that were left are there once after the majority has come back, whatever
+// With real engines the documents of detached commits are there once after the majority has come back, whatever
 // has been in flight.
 func TestEnginesLeaveCommits(t *testing.T) {
 	s := newEngineSet(t, true, three...)
@@ -165,7 +165,7 @@ func TestEnginesLeaveCommits(t *testing.T) {
 				if _, err := u.Insert(c, value.Doc(value.F("_id", value.NewInt32(int32(w*each+i)))), storage.NoInfo); err != nil {
 					t.Error(err)
 				}
-				_, err := r.Commit(context.Background(), u, WriteConcern{W: -1, Timeout: 5 * time.Millisecond, MayLeave: true})
+				_, err := r.Commit(context.Background(), u, WriteConcern{W: -1, Timeout: 5 * time.Millisecond, MayDetach: true})
 				u.Rollback()
 				if !errors.Is(err, storage.ErrWaitTimeout) {
 					t.Error(err)
@@ -174,13 +174,13 @@ func TestEnginesLeaveCommits(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if e.Left() != writers*each {
-		t.Errorf("%d units left", e.Left())
+	if e.DetachedCommits() != writers*each {
+		t.Errorf("%d units left", e.DetachedCommits())
 	}
 	s.mu.Lock()
 	s.nodes = all
 	s.mu.Unlock()
-	eventually(t, "everything is decided", func() bool { return e.Left() == 0 })
+	eventually(t, "everything is decided", func() bool { return e.DetachedCommits() == 0 })
 	ts := e.Visible()
 	if err := r.Await(context.Background(), ts, WriteConcern{W: 3, Timeout: 10 * time.Second}); err != nil {
 		t.Fatal(err)

@@ -464,7 +464,7 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 		reply.messages = p.takeReply()
 	}
 	reply.body = r.shown(e.from, e.report.flags)
-	r.greetStranger(e, reply)
+	r.answerNonMember(e, reply)
 	return reply.marshal()
 }
 
@@ -497,8 +497,8 @@ func (r *Raft) outdated(e *envelope) bool {
 	return epoch < own || epoch == own && (e.report.flags&reportSuperseded != 0 || c.Newer(e.report.config()))
 }
 
-// greetStranger tells a caller that is not a member so.
-func (r *Raft) greetStranger(e, reply *envelope) {
+// answerNonMember tells a caller that is not a member so.
+func (r *Raft) answerNonMember(e, reply *envelope) {
 	c, rec := r.Config(), r.rlog.conf()
 	if c == nil || r.self() == nil || r.superseded() || e.from != 0 && (c.Member(int(e.from)-1) != nil || rec.has(e.from)) {
 		return

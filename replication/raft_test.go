@@ -154,7 +154,7 @@ func TestStepUpThatWaitsIsInterrupted(t *testing.T) {
 					services.StepDown()
 				} else if !c.Writable {
 					at := slices.IndexFunc(s.alive(), func(n *simNode) bool { return n.m == m })
-					_ = services.StepUp(s.alive()[at].r.Reign(c.Term), c.Term)
+					_ = services.StepUp(s.alive()[at].r.LeaderContext(c.Term), c.Term)
 				}
 			}
 		}

@@ -13,9 +13,9 @@ type WriteConcern struct {
 	Tag     string // a custom write concern's name, empty for none
 	J       bool   // wait for the journal (majority always does)
 	Timeout time.Duration
-	// MayLeave says that the caller knows what to do with a *storage.Left: its commit ends after Timeout, or with its
+	// MayDetach says that the caller knows what to do with a *storage.Detached: its commit ends after Timeout, or with its
 	// context, even where the set has not decided.
-	MayLeave bool
+	MayDetach bool
 }
 
 // Majority is the default write concern.
@@ -27,7 +27,7 @@ func (wc WriteConcern) Durable() bool { return wc.J || wc.W < 0 }
 // Set is the replica set this node is a member of, seen by those who write.
 type Set interface {
 	// Commit orders the unit among all others, writes it and waits for what wc asks. An error with a zero timestamp
-	// means that the unit was rolled back, unless it is a *storage.Left; one with a timestamp is about the waiting only (a
+	// means that the unit was rolled back, unless it is a *storage.Detached; one with a timestamp is about the waiting only (a
 	// writeConcernError).
 	Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error)
 	// Await waits until what was committed up to ts satisfies wc (getLastError of an earlier write, a no-op write).

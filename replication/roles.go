@@ -24,15 +24,15 @@ type roleState struct {
 	fatal       atomic.Pointer[error]
 	changing    sync.Mutex // held while the set is initiated, or its configuration changed by force
 
-	mu        sync.Mutex
-	last      RoleChange
-	told      bool
-	frozen    time.Time // does not stand for election before
-	initiated time.Time
-	leadless  time.Time // since when no leader is known; zero while one is
-	ruled     uint64    // the term that reign is about
-	reign     context.Context
-	endReign  context.CancelFunc
+	mu           sync.Mutex
+	last         RoleChange
+	told         bool
+	frozen       time.Time // does not stand for election before
+	initiated    time.Time
+	leadless     time.Time // since when no leader is known; zero while one is
+	ruled        uint64    // the term that reign is about
+	reign        context.Context
+	resignLeader context.CancelFunc
 }
 
 func (r *Raft) hasLog() bool { return r.roles.hasLog.Load() }
@@ -158,9 +158,9 @@ func (r *Raft) stepUpServices(term uint64) {
 	r.log.Info().Uint64("term", term).Msg("this member is the primary now")
 }
 
-// Reign ends as soon as this member does not lead the term any more, before any observer is told: what a new primary does
+// LeaderContext ends as soon as this member does not lead the term any more, before any observer is told: what a new primary does
 // before clients write may wait for others, and must not hold up what the member becomes next.
-func (r *Raft) Reign(term int64) context.Context {
+func (r *Raft) LeaderContext(term int64) context.Context {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,21 +172,21 @@ func (r *Raft) Reign(term int64) context.Context {
 	return over
 }
 
-// beginReign is called by the applier, endReign by whoever learns that the term is over.
-func (r *Raft) beginReign(term uint64) {
+// becomeLeader is called by the applier, resignLeader by whoever learns that the term is over.
+func (r *Raft) becomeLeader(term uint64) {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ruled = term
-	s.reign, s.endReign = context.WithCancel(r.ctx)
+	s.reign, s.resignLeader = context.WithCancel(r.ctx)
 }
 
-func (r *Raft) endReign() {
+func (r *Raft) resignLeader() {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endReign != nil {
-		s.endReign()
+	if s.resignLeader != nil {
+		s.resignLeader()
 	}
 }
 

@@ -119,8 +119,8 @@ func (w *writeOp) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
 		return w.applyTogether([]txn.LoggedOp{*o})
 	}
-	if w.left != nil { // a command does not see what this one has left
-		return w.left.Refusal()
+	if w.pending != nil { // a command does not see what this one has left
+		return w.pending.Refusal()
 	}
 	fields := append(elementsOf(o.O), value.F("$db", value.NewString(catalog.DBOf(o.NS))))
 	if w.wc.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
@@ -134,7 +134,7 @@ func (w *writeOp) applyOne(o *txn.LoggedOp) error {
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		w.op.SetWriteConcernError(e)
 		if e.Code == mongoerr.WriteConcernTimeout {
-			w.left = txn.NewPending(storage.ErrWaitTimeout) // nothing more is done
+			w.pending = txn.NewPending(storage.ErrWaitTimeout) // nothing more is done
 		}
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 )
 
 // hear takes in a notice of a unit of work.
-func (n *Node) hear(ts storage.Timestamp, notice []byte) {
-	n.txns.Hear(ts, notice)
-	n.shard.Hear(notice)
+func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
+	n.txns.OnCommitNotice(ts, notice)
+	n.shard.OnCommitNotice(notice)
 }
 
 // loadNoticed reads what the notices that were missed told of.

@@ -90,7 +90,7 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	b.w.finish()
-	n.sizes.Inserts.Add(b.inserted)
+	n.counters.Inserts.Add(b.inserted)
 	c := &cursor{ns: "admin.$cmd.bulkWrite", stream: &aggStream{src: agg.NewSliceSource(b.results)}}
 	if dst, err = n.firstBatch(op, dst, c, size, false); err != nil {
 		return dst, err
@@ -436,14 +436,14 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 	}
 	switch {
 	case !o.isUpdate():
-		b.n.sizes.Deletes.Add(1)
+		b.n.counters.Deletes.Add(1)
 		b.succeeded(i, r.deleted)
 	case !r.upserted.IsMissing():
-		b.n.sizes.Updates.Add(1)
+		b.n.counters.Updates.Add(1)
 		b.upserted++
 		b.succeeded(i, 1, value.F("nModified", value.NewInt32(0)), value.F("upserted", value.NewDocument(value.Doc(value.F("_id", r.upserted)))))
 	default:
-		b.n.sizes.Updates.Add(1)
+		b.n.counters.Updates.Add(1)
 		b.succeeded(i, r.matched, value.F("nModified", value.NewInt32(int32(r.modified))))
 	}
 	return false

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// counters are serverStatus's opcounters and their like.
-type counters struct {
+// opCounters are serverStatus's opcounters and their like.
+type opCounters struct {
 	command.Opcounters
 	work                  command.WorkCounters
 	ttlPasses, ttlDeleted atomic.Int64

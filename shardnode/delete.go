@@ -49,7 +49,7 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	w.settle(len(stmts) > 1 || stmts[0].multi)
-	n.sizes.Deletes.Add(int64(len(stmts)))
+	n.counters.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
 	return w.endWrite(dst), nil

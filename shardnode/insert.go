@@ -43,7 +43,7 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.sizes.Inserts.Add(inserted)
+	n.counters.Inserts.Add(inserted)
 	op.Stats.NInserted = inserted
 	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
 	return w.endWrite(dst), nil

@@ -250,12 +250,12 @@ func TestWriteConcernTimesOutWithoutAMajority(t *testing.T) {
 	n.awaitNoneLeft()
 }
 
-// awaitNoneLeft waits until all commits that were left are decided.
+// awaitNoneLeft waits until all detached commits are decided.
 func (n *testNode) awaitNoneLeft() {
 	n.t.Helper()
-	for end := time.Now().Add(10 * time.Second); n.srv.Engine.Left() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); n.srv.Engine.DetachedCommits() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			n.t.Fatalf("%d units left", n.srv.Engine.Left())
+			n.t.Fatalf("%d units left", n.srv.Engine.DetachedCommits())
 		}
 	}
 }

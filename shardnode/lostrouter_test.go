@@ -25,7 +25,7 @@ func TestTransactionsOfALostRouterEnd(t *testing.T) {
 		t.Error("the transaction of another router has ended")
 	}
 	if !n.srv.Node.txns.AbortTxnsOf(process) {
-		t.Error("no command is at work, and some transactions may be left")
+		t.Error("no command is at work, and some transactions may be detached")
 	}
 	n.ok("d", write("1"))
 	if n.code("d", write("2")) != 50 {

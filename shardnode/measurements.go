@@ -149,7 +149,7 @@ func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replication.WriteC
 	if err := w.commitRun(u, wc, txn.Run{From: first, To: first + int32(done) - 1, Op: 'i'}); err != nil {
 		return 0, nil, err
 	}
-	if w.left == nil { // else it is not known whether the buckets are there
+	if w.pending == nil { // else it is not known whether the buckets are there
 		for _, f := range fills {
 			w.n.buckets.put(f.key, f.openBucket)
 		}

@@ -43,7 +43,7 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 	defer root.Close()
 	for {
 		rids, end, err := w.nextRIDs(root)
-		// What a transaction or a trail reads changes with what it writes: everything is found before anything is written.
+		// What a transaction or a chain reads changes with what it writes: everything is found before anything is written.
 		for own := w.readsOwn(); own && err == nil && !end; {
 			var more []storage.RecordID
 			more, end, err = w.nextRIDs(root)

@@ -63,7 +63,7 @@ type Node struct {
 	exec     *exec.Executor
 	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
 	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
-	sizes    *counters
+	counters *opCounters
 	latency  latencyTable
 	admin    adminState
 	txns     *txn.Manager
@@ -84,7 +84,7 @@ type Options struct {
 
 // New makes a node and registers its commands with the service.
 func New(o Options) *Node {
-	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, Params: o.Params, Points: o.Points, now: o.Now, sizes: &counters{}, Services: &replication.Services{}}
+	n := &Node{Engine: o.Engine, Set: o.Set, Service: o.Service, Host: o.Host, Params: o.Params, Points: o.Points, now: o.Now, counters: &opCounters{}, Services: &replication.Services{}}
 	if n.now == nil {
 		n.now = time.Now
 	}
@@ -93,7 +93,7 @@ func New(o Options) *Node {
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.txns = txn.New(txn.Config{
 		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Locks: n.locks, Now: n.now,
-		Writes: n.sizes.Writes,
+		Writes: n.counters.Writes,
 		Missing: func(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
 			return n.Sessions.Missing(ctx, ids) // opened later
 		},
@@ -101,7 +101,7 @@ func New(o Options) *Node {
 	n.exec = exec.New(nodeEnv{n})
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
-	n.sizes.work.Init()
+	n.counters.work.Init()
 	n.register(o.Service.Table)
 	return n
 }

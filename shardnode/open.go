@@ -241,7 +241,7 @@ func (s *Server) start() error {
 	})
 	n.Params.OnChange("largeTransactionThresholdBytes", func(v value.Value) { s.Engine.SetLargeUnits(int(command.LongOf(v))) })
 	s.Engine.OnApply(s.follow)
-	s.Engine.OnNotice(n.hear)
+	s.Engine.OnNotice(n.onCommitNotice)
 	if err := n.loadNoticed(); err != nil {
 		close(s.done)
 		return err

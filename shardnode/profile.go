@@ -191,8 +191,8 @@ func (n *Node) opDone(op *command.Op, err error) {
 	if op.Req.Spec == nil {
 		return
 	}
-	n.sizes.Note(op)
-	n.sizes.work.Note(op)
+	n.counters.Note(op)
+	n.counters.work.Note(op)
 	n.latency.note(n, op)
 	n.note(&execution{op: op, name: op.Req.Spec.Name, ns: opNS(op), stats: &op.Stats, err: err, took: op.Elapsed()})
 }

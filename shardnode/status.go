@@ -34,7 +34,7 @@ func (n *Node) addStatus(base *command.Base) {
 				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
 				i32("transactionReaperJobCount", 1), i32("sessionCatalogSize", int64(base.Sessions.Len())))
 		}),
-		n.sizes.Section(),
+		n.counters.Section(),
 		plain("opcountersRepl", func() []byte {
 			return value.Doc(i64("insert", 0), i64("query", 0), i64("update", 0), i64("delete", 0), i64("getmore", 0), i64("command", 0))
 		}),
@@ -203,18 +203,18 @@ func (n *Node) transactionStatus() []byte {
 
 func (n *Node) metrics() []byte {
 	open, pinned, noTimeout := n.cursors.open()
-	w := &n.sizes.work
+	w := &n.counters.work
 	fields := []value.Field{
 		value.F("commands", value.NewDocument(n.Service.CommandCounters())),
 		n.cursors.Doc(i64("noTimeout", noTimeout), i64("pinned", pinned), i64("total", open)),
-		sub("document", i64("deleted", n.sizes.Deletes.Load()), i64("inserted", n.sizes.Inserts.Load()), i64("returned", w.Returned()), i64("updated", n.sizes.Updates.Load())),
+		sub("document", i64("deleted", n.counters.Deletes.Load()), i64("inserted", n.counters.Inserts.Load()), i64("returned", w.Returned()), i64("updated", n.counters.Updates.Load())),
 	}
 	fields = append(append(fields, w.Uses()...), w.Executor()...)
 	return value.Doc(append(fields,
 		sub("query", sub("planCache", sub("classic", i64("hits", n.exec.Counters.Hits.Load()), i64("misses", n.exec.Counters.Misses.Load()),
 			i64("replanned", n.exec.Counters.Replanned.Load()), i64("skipped", n.exec.Counters.Skipped.Load())))),
 		value.F("queryStats", value.NewDocument(n.Service.Queries.Status())),
-		sub("ttl", i64("deletedDocuments", n.sizes.ttlDeleted.Load()), i64("passes", n.sizes.ttlPasses.Load()), i64("subPasses", n.sizes.ttlPasses.Load())),
+		sub("ttl", i64("deletedDocuments", n.counters.ttlDeleted.Load()), i64("passes", n.counters.ttlPasses.Load()), i64("subPasses", n.counters.ttlPasses.Load())),
 	)...)
 }
 

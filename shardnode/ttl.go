@@ -62,7 +62,7 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 			m.expire(ctx, c, clusteredTTLFilter(c, now.Add(-time.Duration(value.SafeInt64(v))*time.Second)), nil)
 		}
 	}
-	m.n.sizes.ttlPasses.Add(1)
+	m.n.counters.ttlPasses.Add(1)
 }
 
 // ttlField is the field by whose time an index lets documents expire, "" for none. One on the time of measurements lets
@@ -113,5 +113,5 @@ func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter [
 	body := value.Doc(value.F("delete", value.NewString(c.Name())), value.F("deletes", value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(del...))))),
 		value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))), value.F("$db", value.NewString(c.DB())))
 	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)
-	m.n.sizes.ttlDeleted.Add(value.SafeInt64(value.Lookup(reply, "n")))
+	m.n.counters.ttlDeleted.Add(value.SafeInt64(value.Lookup(reply, "n")))
 }

@@ -48,8 +48,8 @@ type txnContext interface {
 	transaction() *txn.Txn
 }
 
-// plainWrites is the context of a command outside transactions. What the command has left undecided (w.left) it builds on:
-// its next units follow that trail and see its writes.
+// plainWrites is the context of a command outside transactions. What the command has left undecided (w.pending) it builds on:
+// its next units follow that chain and see its writes.
 type plainWrites struct{ w *writeOp }
 
 func (p plainWrites) transaction() *txn.Txn { return nil }
@@ -78,15 +78,15 @@ func (p plainWrites) lock(mode lock.Mode, names ...string) (unlock func(), err e
 func (p plainWrites) admits(string) error { return nil }
 
 func (p plainWrites) catalog() *catalog.Snapshot {
-	if p.w.trail != nil {
-		return p.w.trail.Catalog()
+	if p.w.chain != nil {
+		return p.w.chain.Catalog()
 	}
 	return p.w.n.Engine.Catalog()
 }
 
 func (p plainWrites) snapshot() *storage.Snapshot {
-	if p.w.trail != nil {
-		return p.w.trail.Snapshot()
+	if p.w.chain != nil {
+		return p.w.chain.Snapshot()
 	}
 	return p.w.n.Engine.Snapshot()
 }
@@ -115,8 +115,8 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 		}
 		w.session.NoteOnCommit(u, w.n.Engine.Term(), ran)
 	}
-	wc.MayLeave = true
-	if wc.Timeout = w.wc.Timeout; w.left != nil {
+	wc.MayDetach = true
+	if wc.Timeout = w.wc.Timeout; w.pending != nil {
 		wc.Timeout = 1 // the client has waited for as long as it wants to
 	}
 	ts, err := w.n.Set.Commit(w.op, u, wc)
@@ -129,11 +129,11 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 		}
 		return nil
 	}
-	if l, ok := txn.IsLeft(err); ok {
+	if l, ok := txn.IsDetached(err); ok {
 		w.noteKeys(inserted, deleted)
 		w.leaveBehind(l)
 		if !ran.None() {
-			w.left.Runs = append(w.left.Runs, ran)
+			w.pending.Runs = append(w.pending.Runs, ran)
 		}
 		return nil
 	}
@@ -142,7 +142,7 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 
 func (p plainWrites) finish() {
 	w := p.w
-	if w.left != nil {
+	if w.pending != nil {
 		return
 	}
 	if w.last == 0 {
@@ -162,7 +162,7 @@ func (p plainWrites) foundAll(c *catalog.Collection, s *storage.Snapshot) error 
 	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
 }
 
-func (p plainWrites) readsOwn() bool { return p.w.trail != nil }
+func (p plainWrites) readsOwn() bool { return p.w.chain != nil }
 
 func (p plainWrites) failed(mongoerr.Code) (ends bool) { return false }
 

@@ -102,7 +102,7 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	w.settle(len(stmts) > 1 || stmts[0].multi)
-	n.sizes.Updates.Add(int64(len(stmts)))
+	n.counters.Updates.Add(int64(len(stmts)))
 	op.Stats.NMatched, op.Stats.NModified = matched, modified
 	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
 	if len(upserted) > 0 {

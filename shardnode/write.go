@@ -21,18 +21,18 @@ import (
 // writeOp is what the statements of one write command share: its concern, and what it has done so far.
 type writeOp struct {
 	txnContext
-	n      *Node
-	op     *command.Op
-	wc     replication.WriteConcern
-	began  storage.Timestamp // what was visible then
-	bypass bool              // bypassDocumentValidation
-	last   storage.Timestamp
-	stmt   int32 // the next statement's id in a retryable write
-	errs   []writeError
-	unlock func()
-	left   *txn.Pending   // what the command leaves undecided, nil for nothing
-	trail  *storage.Trail // the same for what the command does next, which sees it
-	env    *expr.Env      // of the first statement: all of a command's see one $$NOW
+	n       *Node
+	op      *command.Op
+	wc      replication.WriteConcern
+	began   storage.Timestamp // what was visible then
+	bypass  bool              // bypassDocumentValidation
+	last    storage.Timestamp
+	stmt    int32 // the next statement's id in a retryable write
+	errs    []writeError
+	unlock  func()
+	pending *txn.Pending         // what the command leaves undecided, nil for nothing
+	chain   *storage.CommitChain // the same for what the command does next, which sees it
+	env     *expr.Env            // of the first statement: all of a command's see one $$NOW
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
@@ -182,7 +182,7 @@ func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err erro
 // leave ends what enter began. Of a commit without a decision the session learns before the collection is let go: who
 // then moves its chunks moves the session's history, too.
 func (w *writeOp) leave() {
-	w.leaveSession()
+	w.followDetached()
 	w.unlockCollection()
 	if w.endRetry != nil {
 		w.endRetry()
@@ -198,8 +198,8 @@ func (w *writeOp) unlockCollection() {
 }
 
 func (w *writeOp) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
-	if w.trail != nil {
-		return w.trail.NewUnitOfWork(s)
+	if w.chain != nil {
+		return w.chain.NewUnitOfWork(s)
 	}
 	return w.n.Engine.NewUnitOfWork(s)
 }
@@ -251,7 +251,7 @@ func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 }
 
 // retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
-// Behind a commit that was left it is run upon what that one writes, where that can be. (Not of txnContext: what f captures
+// Behind a detached commit it is run upon what that one writes, where that can be. (Not of txnContext: what f captures
 // would escape to the heap.)
 func (w *writeOp) retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
@@ -266,7 +266,7 @@ func (w *writeOp) retry(f func() error) error {
 	begun := time.Now()
 	return retryConflicts(w.op, func() error {
 		err := f()
-		if storage.ErrConflict(err) && w.n.Engine.Left() > 0 && time.Since(begun) > w.wc.Timeout {
+		if storage.ErrConflict(err) && w.n.Engine.DetachedCommits() > 0 && time.Since(begun) > w.wc.Timeout {
 			return errBlocked
 		}
 		return err

@@ -22,7 +22,7 @@ func (w *writeOp) startRetry() error {
 		return err
 	}
 	w.session, w.endRetry = s, release
-	if err := w.awaitLeft(); err != nil {
+	if err := w.awaitDetached(); err != nil {
 		w.leave()
 		return err
 	}
@@ -38,8 +38,8 @@ func (w *writeOp) executed(i int) (txn.Run, bool) {
 		return txn.Run{}, false
 	}
 	run, ok := w.session.Executed(w.stmtID(i))
-	if !ok && w.left != nil {
-		run, ok = w.left.Executed(w.stmtID(i))
+	if !ok && w.pending != nil {
+		run, ok = w.pending.Executed(w.stmtID(i))
 	}
 	if ok {
 		w.retried = append(w.retried, value.NewInt32(w.stmtID(i)))

@@ -335,7 +335,7 @@ func benchReplicated(b *testing.B, threads int) {
 				if _, err := u.Insert(c, benchDoc(i), NoInfo); err != nil {
 					b.Error(err)
 				}
-				u.MayLeave(0) // as clients' units are
+				u.MayDetach(0) // as clients' units are
 				if _, err := engines[0].Commit(context.Background(), u, true); err != nil {
 					b.Error(err)
 				}

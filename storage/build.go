@@ -581,9 +581,9 @@ func (r *runningBuilds) add(b *IndexBuild) {
 	r.Unlock()
 }
 
-// HeldUp tells whether the outcome of commits is waited for: units that were left, or a build's for longer than d.
+// HeldUp tells whether the outcome of commits is waited for: detached units, or a build's for longer than d.
 func (e *Engine) HeldUp(d time.Duration) bool {
-	if e.Left() > 0 {
+	if e.DetachedCommits() > 0 {
 		return true
 	}
 	e.builds.Lock()

@@ -12,7 +12,7 @@ import (
 // staging of the write until its commit is visible. Of records it also remembers when they were last written, so that a
 // unit whose snapshot is older than that is told without a look into the store.
 //
-// A unit behind a Trail takes over the claims of those before it: they are below it, and get back what it gives up.
+// A unit behind a CommitChain takes over the claims of those before it: they are below it, and get back what it gives up.
 //
 // Keys are remembered by hash: two that collide cost a needless retry, nothing else.
 type claimTable struct {

@@ -26,7 +26,7 @@ type committer struct {
 	floor Timestamp // given by AdvanceClock, guarded by mu
 	tip   tip
 
-	owners sync.WaitGroup // of units that were left; it grows under mu
+	owners sync.WaitGroup // of detached units; it grows under mu
 }
 
 // tip is what the next group builds on: the newest view, or what the groups in flight will make of it.
@@ -79,7 +79,7 @@ const (
 
 // Commit gives the unit its timestamp and writes it, in order with all others, as part of a group. With sync it returns
 // once the unit is durable, without it once it is visible. replication is the only caller. An error with a timestamp is
-// about durability alone; with a zero timestamp the unit was rolled back, but for a *Left, see MayLeave.
+// about durability alone; with a zero timestamp the unit was rolled back, but for a *Detached, see MayDetach.
 func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	if err := ctx.Err(); err != nil && u.state == unitOpen {
 		u.Rollback()
@@ -117,9 +117,9 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 		}
 	}
 	if u.bulk != nil {
-		// Whoever follows a unit that was left reads its batch. The log has most of this one: what is left to do takes no
+		// Whoever follows a detached unit reads its batch. The log has most of this one: what is left to do takes no
 		// longer than the log's leader keeps leading without a majority.
-		u.leave.may = false
+		u.detach.may = false
 	}
 	return e.queueUnit(ctx, u, sync)
 }
@@ -145,8 +145,8 @@ func (e *Engine) queueUnit(ctx context.Context, u *UnitOfWork, sync bool) (Times
 	c.mu.Unlock()
 	switch {
 	case lead && e.lead(u):
-	case u.leave.may && e.replicated():
-		if left := e.seeOrLeave(ctx, u); left != nil {
+	case u.detach.may && e.replicated():
+		if left := e.awaitOrDetach(ctx, u); left != nil {
 			return 0, left
 		}
 	default:
@@ -448,7 +448,7 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {
 		e.replica.late.edit(g.late)
-		e.tellNotices(g)
+		e.deliverNotices(g)
 	}
 	if now := e.view.Load(); g.err == nil && (g.last > now.ts || g.local > now.local) {
 		cat := g.cat

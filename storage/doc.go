@@ -76,7 +76,7 @@
 //  2. Nothing in memory changes before the commit: catalog, counters and hooks change in publish.
 //  3. A view is a timestamp and a catalog that belong together.
 //  4. A record or unique key has at most one unit of work that writes it and has not ended, but for units that follow each
-//     other (Trail): those have it one upon the other, in the order of the log.
+//     other (CommitChain): those have it one upon the other, in the order of the log.
 //  5. A version may be dropped once a newer one is at or before oldest; oldest never passes a registered snapshot.
 //  6. The oplog has no holes: entries are written with what they tell, in one batch.
 //  7. No timestamp is given out twice, across crashes too.

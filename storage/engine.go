@@ -64,7 +64,7 @@ type Engine struct {
 	failed    atomic.Pointer[error]
 	salt      uint64
 	waiters   sync.Pool    // *waiter
-	left      atomic.Int64 // units that were left, see Left
+	detached  atomic.Int64 // detached units, see DetachedCommits
 
 	commit    committer
 	replica   replicaState

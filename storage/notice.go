@@ -34,8 +34,8 @@ func (u *UnitOfWork) stampNotices(b *pebble.Batch) {
 	}
 }
 
-// tellNotices tells what the units of a group say. replica.mu is held.
-func (e *Engine) tellNotices(g *Group) {
+// deliverNotices tells what the units of a group say. replica.mu is held.
+func (e *Engine) deliverNotices(g *Group) {
 	for _, u := range g.units {
 		if u.wait.err == nil {
 			for _, p := range u.notices {

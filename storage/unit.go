@@ -41,13 +41,13 @@ type UnitOfWork struct {
 		it *pooledIter
 		v  versions
 	}
-	gen   uint64 // of the time the unit began, see replicaState
-	leave leaving
-	wait  commitWait
+	gen    uint64 // of the time the unit began, see replicaState
+	detach detaching
+	wait   commitWait
 
-	behind *Trail                // whose writes the unit sees, nil for none
-	after  *UnitOfWork           // the unit fails where that one does
-	trail  atomic.Pointer[Trail] // that the unit is part of
+	behind *CommitChain                // whose writes the unit sees, nil for none
+	after  *UnitOfWork                 // the unit fails where that one does
+	chain  atomic.Pointer[CommitChain] // that the unit is part of
 
 	// Small fields stand together: each write allocates a unit.
 	state   unitState
@@ -59,7 +59,7 @@ type UnitOfWork struct {
 
 // keyCounts are figures of the keys that a unit stages.
 type keyCounts struct {
-	inherited         uint32 // keys of batch that are the trail's
+	inherited         uint32 // keys of batch that are the chain's
 	inserted, deleted uint32 // index keys
 }
 
@@ -328,19 +328,19 @@ func (u *UnitOfWork) OnRollback(f func()) { u.hooks.rollback = append(u.hooks.ro
 // Rollback gives the unit up. After a commit it does nothing, so it can be deferred.
 func (u *UnitOfWork) Rollback() {
 	switch {
-	case u.leave.done:
+	case u.detach.done:
 	case u.state == unitOpen:
-		u.leave.keeps = false
+		u.detach.keeps = false
 		u.undo()
-	case u.state == unitRolledBack && u.leave.keeps:
-		u.leave.keeps = false
+	case u.state == unitRolledBack && u.detach.keeps:
+		u.detach.keeps = false
 		u.e.claims.release(u, 0, 0)
 	}
 }
 
 // KeepClaims has the unit keep its claims where its commit fails, for one that takes them over and does the same again.
 // They end with Rollback.
-func (u *UnitOfWork) KeepClaims() { u.leave.keeps = true }
+func (u *UnitOfWork) KeepClaims() { u.detach.keeps = true }
 
 // TakeOver gives the unit, which is new, all claims of another that is over or is about to be rolled back. Nobody has written
 // what they are about since the other one began.
@@ -348,7 +348,7 @@ func (u *UnitOfWork) TakeOver(from *UnitOfWork) { u.e.claims.hand(from, u) }
 
 func (u *UnitOfWork) undo() {
 	u.state = unitRolledBack
-	if !u.leave.keeps {
+	if !u.detach.keeps {
 		u.e.claims.release(u, 0, 0)
 	}
 	for i := len(u.hooks.rollback) - 1; i >= 0; i-- {

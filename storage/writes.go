@@ -487,7 +487,7 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	case u.behind.yieldCapped(u, c.Counters):
 		return nil
 	case c.Counters.Trim.TryLock():
-	case len(u.capped) > 0 || u.e.Left() > 0: // perhaps it is held by a unit that was left, for who knows how long
+	case len(u.capped) > 0 || u.e.DetachedCommits() > 0: // perhaps it is held by a detached unit, for who knows how long
 		return errConflict
 	default:
 		c.Counters.Trim.Lock()

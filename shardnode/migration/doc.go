@@ -14,7 +14,7 @@
 // section waits for its end outside of its locks (WaitCritical). A read takes its ownership filter from ReadFilter and counts
 // itself by BeginRead, so that a delayed deletion waits for it.
 //
-// The path of a placement on a secondary: the units that announce and conclude a migration carry notices. Shard.Hear takes them
+// The path of a placement on a secondary: the units that announce and conclude a migration carry notices. Shard.OnCommitNotice takes them
 // in, and AskWherePlaced has a read in between ask the config server.
 //
 // What the package needs of the node is in Config, Node, Role and Sessions: it knows nothing of transactions, retries or

@@ -192,7 +192,7 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	n := &fakeNode{}
 	h := NewShard(nil, n)
 	id := value.NewBinary(4, make([]byte, 16))
-	h.Hear(placingNotice("announced", id, "d.c"))
+	h.OnCommitNotice(placingNotice("announced", id, "d.c"))
 	if h.placementMoves("d.c") {
 		t.Error("the primary asks")
 	}
@@ -200,11 +200,11 @@ func TestSecondariesHearOfMigrations(t *testing.T) {
 	if !h.placementMoves("d.c") || h.placementMoves("d.other") {
 		t.Error("a secondary does not ask for the collection that moves, or asks for another")
 	}
-	h.Hear(placingNotice("concluded", id, "d.c"))
+	h.OnCommitNotice(placingNotice("concluded", id, "d.c"))
 	if h.placementMoves("d.c") {
 		t.Error("a secondary asks after the end")
 	}
-	h.Hear(nil) // some were missed
+	h.OnCommitNotice(nil) // some were missed
 	if !h.placementMoves("d.c") {
 		t.Error("a secondary that missed notices does not ask")
 	}

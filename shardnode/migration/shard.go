@@ -50,7 +50,7 @@ func placingNotice(state string, id value.Value, ns string) []byte {
 }
 
 // Hear takes in a notice, before its unit is visible.
-func (h *Shard) Hear(notice []byte) {
+func (h *Shard) OnCommitNotice(notice []byte) {
 	p := &h.placing
 	p.mu.Lock()
 	defer p.mu.Unlock()

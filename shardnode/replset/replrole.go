@@ -137,7 +137,7 @@ const (
 func (r *Membership) elected(c replication.RoleChange) {
 	r.publish(c)
 	began := time.Now()
-	reign := r.conf.Member.Raft().Reign(c.Term)
+	reign := r.conf.Member.Raft().LeaderContext(c.Term)
 	var vital *replication.VitalError
 	for try := 0; ; try++ {
 		err := errors.Join(r.node.EnsureSystem(reign), r.conf.Services.StepUp(reign, c.Term))

@@ -85,7 +85,7 @@ func (m *Manager) lookForRouters(life context.Context) {
 	}
 }
 
-// AbortTxnsOf ends the open transactions that a process began; false where some may be left, because a command is at work in
+// AbortTxnsOf ends the open transactions that a process began; false where some may be detached, because a command is at work in
 // their sessions.
 func (m *Manager) AbortTxnsOf(process [16]byte) (all bool) {
 	seen := 0

@@ -32,7 +32,7 @@ func NewPending(why error) *Pending {
 }
 
 // Add notes one more unit.
-func (l *Pending) Add(u *storage.Left) {
+func (l *Pending) Add(u *storage.Detached) {
 	l.mu.Lock()
 	l.open++
 	l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *Pending) Await(op *command.Op, wtimeout time.Duration) (timedOut bool, 
 	}
 }
 
-// Refusal is the answer to a statement behind a commit that was left, which is not executed.
+// Refusal is the answer to a statement behind a detached commit, which is not executed.
 func (l *Pending) Refusal() error {
 	e := mongoerr.From(l.Why)
 	if e.Code != mongoerr.WriteConcernTimeout {
@@ -115,10 +115,10 @@ func (l *Pending) Refusal() error {
 func (s *Session) Follow(l *Pending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left == l {
+	if s.pending == l {
 		return false
 	}
-	s.left = l
+	s.pending = l
 	return true
 }
 
@@ -126,7 +126,7 @@ func (s *Session) Follow(l *Pending) bool {
 func (s *Session) Undecided() *Pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.left
+	return s.pending
 }
 
 // Settle ends an unfinished write, unless a newer one of the session has begun. Its statements were noted as their units
@@ -134,15 +134,15 @@ func (s *Session) Undecided() *Pending {
 func (s *Session) Settle(l *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left != l {
+	if s.pending != l {
 		return
 	}
-	s.left = nil
+	s.pending = nil
 }
 
-// IsLeft takes a commit's error for what it is.
-func IsLeft(err error) (*storage.Left, bool) {
-	var l *storage.Left
+// IsDetached takes a commit's error for what it is.
+func IsDetached(err error) (*storage.Detached, bool) {
+	var l *storage.Detached
 	ok := errors.As(err, &l)
 	return l, ok
 }

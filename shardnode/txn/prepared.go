@@ -33,7 +33,7 @@ type preparedTxns struct {
 	count atomic.Int64 // 0 where nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
-		open    map[string]openPromise // by promiseKey
+		open    map[string]openPromise // by preparedKey
 		settled []settledTxn           // in the order of their commits
 		from    storage.Timestamp      // before it nothing is known of what was settled
 		lost    bool                   // nothing is known before the promises are loaded
@@ -59,8 +59,8 @@ type settledTxn struct {
 
 // The notices of units that prepare, commit or forget a promise; a promise that is forgotten and was not committed is
 // aborted, or its commit was told before.
-func promiseNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
-	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(promiseKey(lsid, number)))}, more...)...)
+func prepareNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
+	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(preparedKey(lsid, number)))}, more...)...)
 }
 
 // touchedField is what the notice of a promise says of the collections that its transaction writes to.
@@ -72,10 +72,10 @@ func touchedField(collections []catalog.UUID) value.Field {
 	return value.F("touched", value.NewArray(value.ArrayOf(list...)))
 }
 
-func promiseKey(lsid []byte, number int64) string { return string(coordinatorKey(lsid, number).Doc()) }
+func preparedKey(lsid []byte, number int64) string { return string(coordinatorKey(lsid, number).Doc()) }
 
 // hear takes in a notice, before the unit that it is of is visible.
-func (p *preparedTxns) hear(ts storage.Timestamp, notice []byte, now time.Time) {
+func (p *preparedTxns) onCommitNotice(ts storage.Timestamp, notice []byte, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.recount()
@@ -190,8 +190,8 @@ func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, 
 }
 
 // Hear takes in a notice of a unit of work, before the unit is visible.
-func (m *Manager) Hear(ts storage.Timestamp, notice []byte) {
-	m.prepared.hear(ts, notice, m.Now())
+func (m *Manager) OnCommitNotice(ts storage.Timestamp, notice []byte) {
+	m.prepared.onCommitNotice(ts, notice, m.Now())
 }
 
 // LoadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
@@ -201,7 +201,7 @@ func (m *Manager) LoadPromises() error {
 	open := make(map[string]openPromise)
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
 		if p, ok, _ := readPromise(doc); ok {
-			open[promiseKey(p.lsid, p.number)] = openPromise{}
+			open[preparedKey(p.lsid, p.number)] = openPromise{}
 		}
 		return nil
 	})
@@ -297,7 +297,7 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", PreparedID(s.LSID, t.Number, i)), value.F("applyOps", value.NewArray(parts[i]))))
 		}
 		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
-		u.Notice(promiseNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
+		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
 		return err
 	})
 	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
@@ -319,7 +319,7 @@ func (m *Manager) forgetPromise(ctx context.Context, lsid []byte, number int64, 
 				return err
 			}
 		}
-		u.Notice(promiseNotice("forgotten", lsid, number))
+		u.Notice(prepareNotice("forgotten", lsid, number))
 		return nil
 	})
 }
@@ -457,7 +457,7 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 		}
 	}
 	t.Unit.LogEmptyTransaction() // whoever asks for the outcome later may ask this shard
-	t.Unit.Notice(promiseNotice("committed", s.LSID, t.Number, value.F("decided", decided.Value())))
+	t.Unit.Notice(prepareNotice("committed", s.LSID, t.Number, value.F("decided", decided.Value())))
 	s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
 	t.Unit.KeepClaims()
 	ts, err := m.node.CommitAt(ctx, t.Unit, decided, wc)

@@ -15,7 +15,7 @@ func TestReadersAndPromises(t *testing.T) {
 	lsid := value.Doc(value.F("id", value.NewString("s")))
 	now := time.Now()
 	hear := func(ts storage.Timestamp, state string, number int64, decided storage.Timestamp) {
-		p.hear(ts, promiseNotice(state, lsid, number, value.F("decided", decided.Value())), now)
+		p.onCommitNotice(ts, prepareNotice(state, lsid, number, value.F("decided", decided.Value())), now)
 	}
 	expect := func(at storage.Timestamp, wait, refused bool) {
 		t.Helper()
@@ -40,6 +40,6 @@ func TestReadersAndPromises(t *testing.T) {
 	expect(29, false, true)
 	expect(30, false, false)
 	expect(45, false, false)
-	p.hear(50, nil, now) // a snapshot is about to replace everything
+	p.onCommitNotice(50, nil, now) // a snapshot is about to replace everything
 	expect(60, true, false)
 }

@@ -54,9 +54,9 @@ type Session struct {
 	Incomplete bool
 	// unknown says the same of whatever number comes first: the session is new, or its history is lost as a whole.
 	unknown bool
-	left    *Pending   // of that number, whose outcome is not known
+	pending *Pending   // of that number, whose outcome is not known
 	expired time.Time  // when the sessions collection was found to have no record of it, zero where it has
-	mu      sync.Mutex // held to change, and to read runs, last, number, committed, unsaved and left, which may change without busy
+	mu      sync.Mutex // held to change, and to read runs, last, number, committed, unsaved and pending, which may change without busy
 
 	parent   *Session              // of an internal transaction's session, nil for every other
 	of       int64                 // the parent's txnNumber that it is for
@@ -67,7 +67,7 @@ type Session struct {
 func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Number, s.runs, s.Image, s.Txn, s.last, s.Incomplete, s.left = number, nil, nil, nil, storage.NoOpTime, false, nil
+	s.Number, s.runs, s.Image, s.Txn, s.last, s.Incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, false, nil
 	s.unsaved, s.committed = false, false
 }
 

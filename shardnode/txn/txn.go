@@ -33,7 +33,7 @@ type Txn struct {
 	Unit    *storage.UnitOfWork
 	Locks   *lock.Locker      // held until the transaction ends, so that no catalog change or migration passes its writes
 	ts      storage.Timestamp // of the commit
-	left    *Pending          // the commit that is not decided, while committing
+	pending *Pending          // the commit that is not decided, while committing
 
 	readConcern *command.ReadConcern // nil for the default
 	By          command.Caller       // who began it
@@ -317,8 +317,8 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 	default:
 		err = m.commitOpen(op, s, concern)
 	}
-	if l, ok := IsLeft(err); ok {
-		m.leaveTxn(op, s, t, l)
+	if l, ok := IsDetached(err); ok {
+		m.detachTxn(op, s, t, l)
 		return nil
 	}
 	if err != nil {
@@ -341,14 +341,14 @@ func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.Wri
 	}
 }
 
-// leaveTxn answers a commit that is not decided. What the transaction holds is let go when it is; its session goes on.
-func (m *Manager) leaveTxn(op *command.Op, s *Session, t *Txn, u *storage.Left) {
+// detachTxn answers a commit that is not decided. What the transaction holds is let go when it is; its session goes on.
+func (m *Manager) detachTxn(op *command.Op, s *Session, t *Txn, u *storage.Detached) {
 	l := NewPending(u.Unwrap())
 	l.Add(u)
 	op.SetWriteConcernError(mongoerr.From(l.Why))
 	base, locks, begun := t.Base, t.Locks, op.Start
 	m.node.KillCursors(t)
-	t.State, t.left = Committing, l
+	t.State, t.pending = Committing, l
 	t.Unit, t.View, t.Base, t.Locks = nil, nil, nil, nil
 	l.Then(func() {
 		if ts, err := l.outcome(); err == nil {
@@ -371,11 +371,11 @@ func (m *Manager) settleTxn(s *Session, t *Txn) {
 		return
 	}
 	select {
-	case <-t.left.Decided:
+	case <-t.pending.Decided:
 	default:
 		return
 	}
-	ts, err := t.left.outcome()
+	ts, err := t.pending.outcome()
 	if err != nil {
 		t.State = Aborted
 		m.counters.Aborted.Add(1)
@@ -390,7 +390,7 @@ func (m *Manager) settleTxn(s *Session, t *Txn) {
 
 // awaitCommitting is for a commit that is sent again before the first is decided.
 func (m *Manager) awaitCommitting(op *command.Op, s *Session, t *Txn, concern replication.WriteConcern) error {
-	timedOut, err := t.left.Await(op, concern.Timeout)
+	timedOut, err := t.pending.Await(op, concern.Timeout)
 	if err != nil {
 		return err
 	}
@@ -409,7 +409,7 @@ func (m *Manager) awaitCommitting(op *command.Op, s *Session, t *Txn, concern re
 func (m *Manager) commitOpen(op *command.Op, s *Session, concern replication.WriteConcern) error {
 	t := s.Txn
 	if t.ts = m.Engine.Visible(); !t.Unit.Empty() {
-		concern.MayLeave = true
+		concern.MayDetach = true
 		s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
 		ts, err := m.Set.Commit(op, t.Unit, concern)
 		if ts == 0 && err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Left is the error of a commit that its caller stopped waiting for. What becomes of the unit is not known yet: it is in
+// Detached is the error of a commit that its caller stopped waiting for. What becomes of the unit is not known yet: it is in
 // the queue, or on its way through the replicated log, and still holds its claims. The unit is the engine's from then on;
 // its caller leaves it alone, and asks Then to do what has to wait for the outcome.
-type Left struct {
+type Detached struct {
 	cause error
 	unit  *UnitOfWork
 	mu    sync.Mutex
@@ -21,21 +21,21 @@ type Left struct {
 	then  []func(Timestamp, error)
 }
 
-// LeftBecause makes a Left, and the function that tells of the outcome.
-func LeftBecause(cause error) (l *Left, end func(Timestamp, error)) {
-	l = &Left{cause: cause}
+// DetachedBecause makes a Detached, and the function that tells of the outcome.
+func DetachedBecause(cause error) (l *Detached, end func(Timestamp, error)) {
+	l = &Detached{cause: cause}
 	return l, l.end
 }
 
 // Error is that of why the wait ended.
-func (l *Left) Error() string { return l.cause.Error() }
+func (l *Detached) Error() string { return l.cause.Error() }
 
 // Unwrap gives the reason: ErrWaitTimeout, or why the context ended.
-func (l *Left) Unwrap() error { return l.cause }
+func (l *Detached) Unwrap() error { return l.cause }
 
 // Then has f called with what Commit would have returned, once that is known: on a goroutine that Engine.Close waits for,
 // or at once where it is known already.
-func (l *Left) Then(f func(ts Timestamp, err error)) {
+func (l *Detached) Then(f func(ts Timestamp, err error)) {
 	l.mu.Lock()
 	if !l.over {
 		l.then = append(l.then, f)
@@ -46,7 +46,7 @@ func (l *Left) Then(f func(ts Timestamp, err error)) {
 	f(l.ts, l.err)
 }
 
-func (l *Left) end(ts Timestamp, err error) {
+func (l *Detached) end(ts Timestamp, err error) {
 	l.mu.Lock()
 	l.over, l.ts, l.err = true, ts, err
 	then := l.then
@@ -60,33 +60,33 @@ func (l *Left) end(ts Timestamp, err error) {
 // ErrWaitTimeout is that a write concern's wtimeout has passed.
 var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
 
-// leaving says whether a unit's commit may be left, and when without being asked, and what the unit keeps where it fails.
-type leaving struct {
+// detaching says whether a unit's commit may be detached, and when without being asked, and what the unit keeps where it fails.
+type detaching struct {
 	limit time.Duration // 0 for none
 	may   bool
 	done  bool
 	keeps bool // its claims
 }
 
-// MayLeave allows Commit to return a *Left while the replicated log has not decided: when its context ends, or after
+// MayDetach allows Commit to return a *Detached while the replicated log has not decided: when its context ends, or after
 // limit, where that is not 0.
-func (u *UnitOfWork) MayLeave(limit time.Duration) { u.leave.may, u.leave.limit = true, limit }
+func (u *UnitOfWork) MayDetach(limit time.Duration) { u.detach.may, u.detach.limit = true, limit }
 
-// MayBeLeft is what MayLeave has set.
-func (u *UnitOfWork) MayBeLeft() (limit time.Duration, may bool) { return u.leave.limit, u.leave.may }
+// CanDetach is what MayDetach has set.
+func (u *UnitOfWork) CanDetach() (limit time.Duration, may bool) { return u.detach.limit, u.detach.may }
 
 const (
 	// firstWait is how long a commit waits before it looks after its context. Asking an operation for its Done channel
 	// costs more than the whole wait of a commit that nothing is wrong with.
 	firstWait = 20 * time.Millisecond
-	// maxLeft bounds what clients with short time-outs can pile up while there is no majority: further commits wait.
-	maxLeft = 10_000
+	// maxDetached bounds what clients with short time-outs can pile up while there is no majority: further commits wait.
+	maxDetached = 10_000
 )
 
 // waiter is how a unit waits for others to commit it. Each engine reuses its own.
 type waiter struct {
 	wake  chan wakeUp
-	timer *time.Timer // of units that may be left
+	timer *time.Timer // of units that may be detached
 }
 
 func newWaiter() any { return &waiter{wake: make(chan wakeUp, 1)} }
@@ -107,9 +107,9 @@ func (e *Engine) seeThrough(u *UnitOfWork) {
 	}
 }
 
-// seeOrLeave is seeThrough for a unit that may be left: then the result is not nil.
-func (e *Engine) seeOrLeave(ctx context.Context, u *UnitOfWork) *Left {
-	limit, slice := u.leave.limit, firstWait
+// awaitOrDetach is seeThrough for a unit that may be detached: then the result is not nil.
+func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
+	limit, slice := u.detach.limit, firstWait
 	if limit > 0 {
 		slice = min(slice, limit)
 	}
@@ -140,7 +140,7 @@ func (e *Engine) seeOrLeave(ctx context.Context, u *UnitOfWork) *Left {
 		t.Stop()
 		// A member that steps down is about to tell what becomes of the unit.
 		if !mongoerr.CodeOf(why).In(mongoerr.CategoryNotPrimary) {
-			if left := e.leaveUnit(u, why); left != nil {
+			if left := e.detach(u, why); left != nil {
 				return left
 			}
 		}
@@ -149,29 +149,29 @@ func (e *Engine) seeOrLeave(ctx context.Context, u *UnitOfWork) *Left {
 	}
 }
 
-// leaveUnit puts a goroutine in its caller's place; nil where that cannot be.
-func (e *Engine) leaveUnit(u *UnitOfWork, why error) *Left {
+// detach puts a goroutine in its caller's place; nil where that cannot be.
+func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 	c := &e.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.closed || e.left.Load() >= maxLeft {
+	if c.mu.closed || e.detached.Load() >= maxDetached {
 		return nil
 	}
-	u.leave.done = true
-	e.left.Add(1)
+	u.detach.done = true
+	e.detached.Add(1)
 	c.owners.Add(1)
-	left, end := LeftBecause(why)
+	left, end := DetachedBecause(why)
 	left.unit = u
 	go func() {
 		defer c.owners.Done()
 		e.seeThrough(u)
 		ts, err := u.wait.ts, u.wait.err
 		e.waiters.Put(u.wait.waiter)
-		e.left.Add(-1)
+		e.detached.Add(-1)
 		end(ts, err)
 	}()
 	return left
 }
 
-// Left is the number of units whose callers have left them and whose outcome is not known.
-func (e *Engine) Left() int { return int(e.left.Load()) }
+// DetachedCommits is the number of units whose callers have left them and whose outcome is not known.
+func (e *Engine) DetachedCommits() int { return int(e.detached.Load()) }

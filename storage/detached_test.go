@@ -13,29 +13,29 @@ import (
 )
 
 // leftInsert commits a document that the log does not decide about, and gives what Commit left.
-func leftInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collection, id int, limit time.Duration) *Left {
+func leftInsert(t *testing.T, ctx context.Context, e *Engine, c *catalog.Collection, id int, limit time.Duration) *Detached {
 	t.Helper()
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
 	if _, err := u.Insert(c, D("_id", id), NoInfo); err != nil {
 		t.Fatal(err)
 	}
-	u.MayLeave(limit)
+	u.MayDetach(limit)
 	ts, err := e.Commit(ctx, u, false)
-	var l *Left
+	var l *Detached
 	if !errors.As(err, &l) || ts != 0 {
 		t.Fatalf("document %d: committed at %v, %v", id, ts, err)
 	}
 	return l
 }
 
-// decision is what a commit that was left came to.
+// decision is what a detached commit came to.
 type decision struct {
 	ts  Timestamp
 	err error
 }
 
-func decisionOf(l *Left) <-chan decision {
+func decisionOf(l *Detached) <-chan decision {
 	ch := make(chan decision, 1)
 	l.Then(func(ts Timestamp, err error) { ch <- decision{ts, err} })
 	return ch
@@ -74,13 +74,13 @@ func (l *testLog) run() (stop func()) {
 	}
 }
 
-// A commit that was left keeps its claims until the log decides, and is then there once.
+// A detached commit keeps its claims until the log decides, and is then there once.
 func TestLeftCommitHappens(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
 	left := leftInsert(t, context.Background(), e, c, 1, 30*time.Millisecond)
-	if !errors.Is(left, ErrWaitTimeout) || e.Left() != 1 {
-		t.Errorf("%v, %d units left", left, e.Left())
+	if !errors.Is(left, ErrWaitTimeout) || e.DetachedCommits() != 1 {
+		t.Errorf("%v, %d units left", left, e.DetachedCommits())
 	}
 	done := decisionOf(left)
 	again := e.NewUnitOfWork(nil)
@@ -98,8 +98,8 @@ func TestLeftCommitHappens(t *testing.T) {
 	}
 	want(t, "after the decision", now(t, e, "db.c"), "{ _id: 0 } { _id: 1 }")
 	l.same()
-	if e.Left() != 0 {
-		t.Errorf("%d units left", e.Left())
+	if e.DetachedCommits() != 0 {
+		t.Errorf("%d units left", e.DetachedCommits())
 	}
 }
 
@@ -140,7 +140,7 @@ func TestSteppingDownLeavesNothing(t *testing.T) {
 	if _, err := u.Insert(c, D("_id", 1), NoInfo); err != nil {
 		t.Fatal(err)
 	}
-	u.MayLeave(0)
+	u.MayDetach(0)
 	if ts, err := e.Commit(ctx, u, false); err != nil || ts == 0 {
 		t.Errorf("committed at %v: %v", ts, err)
 	}
@@ -162,8 +162,8 @@ func TestManyLeftCommits(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if e.Left() != units {
-		t.Errorf("%d units left", e.Left())
+	if e.DetachedCommits() != units {
+		t.Errorf("%d units left", e.DetachedCommits())
 	}
 	stop := l.run()
 	times := map[Timestamp]bool{}
@@ -194,8 +194,8 @@ func TestManyLeftCommitsGivenUp(t *testing.T) {
 			t.Errorf("document %d: committed at %v", i+1, d.ts)
 		}
 	}
-	if e.Left() != 0 {
-		t.Errorf("%d units left", e.Left())
+	if e.DetachedCommits() != 0 {
+		t.Errorf("%d units left", e.DetachedCommits())
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// mayFollow refuses to go on behind a commit that was left where the client wants nothing more done (maxTimeMS, killOp), or
+// mayFollow refuses to go on behind a detached commit where the client wants nothing more done (maxTimeMS, killOp), or
 // too much would pile up.
 func (w *writeOp) mayFollow() error {
-	if w.left == nil || w.trail != nil && !w.trail.Full() && mongoerr.CodeOf(w.left.Why) == mongoerr.WriteConcernTimeout {
+	if w.pending == nil || w.chain != nil && !w.chain.Full() && mongoerr.CodeOf(w.pending.Why) == mongoerr.WriteConcernTimeout {
 		return nil
 	}
-	return w.left.Refusal()
+	return w.pending.Refusal()
 }
 
 // errBlocked ends a statement that would change what a commit without a decision holds.
@@ -30,18 +30,18 @@ var errLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
 
 // leaveBehind takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
-func (w *writeOp) leaveBehind(u *storage.Left) {
-	if w.left == nil {
-		w.left = txn.NewPending(u.Unwrap())
+func (w *writeOp) leaveBehind(u *storage.Detached) {
+	if w.pending == nil {
+		w.pending = txn.NewPending(u.Unwrap())
 	}
-	w.trail = w.trail.Follow(u)
-	w.left.Add(u)
-	w.op.SetWriteConcernError(mongoerr.From(w.left.Why))
+	w.chain = w.chain.Follow(u)
+	w.pending.Add(u)
+	w.op.SetWriteConcernError(mongoerr.From(w.pending.Why))
 }
 
 // afterCommit runs f now, or, where the command has left a commit behind, once that is decided.
 func (w *writeOp) afterCommit(f func()) {
-	if w.left == nil {
+	if w.pending == nil {
 		f()
 		return
 	}
@@ -49,12 +49,12 @@ func (w *writeOp) afterCommit(f func()) {
 		frozen := command.FrozenLocks(w.op.Stats.Locks.Stats())
 		w.op.Stats.Locks = &frozen
 	}
-	w.left.Then(f)
+	w.pending.Then(f)
 }
 
-// leaveSession has a retryable write's session follow the commit that was left.
-func (w *writeOp) leaveSession() {
-	l, s := w.left, w.session
+// followDetached has a retryable write's session follow the detached commit.
+func (w *writeOp) followDetached() {
+	l, s := w.pending, w.session
 	if l == nil || s == nil || !s.Follow(l) {
 		return
 	}
@@ -64,16 +64,16 @@ func (w *writeOp) leaveSession() {
 	})
 }
 
-// awaitLeft is for a command that is sent again while the set has not decided about its first run: it waits for the
+// awaitDetached is for a command that is sent again while the set has not decided about its first run: it waits for the
 // decision. Where its wtimeout is too short for that it answers what the first run did.
-func (w *writeOp) awaitLeft() error {
+func (w *writeOp) awaitDetached() error {
 	l := w.session.Undecided()
 	if l == nil {
 		return nil
 	}
 	timedOut, err := l.Await(w.op, w.wc.Timeout)
 	if timedOut {
-		w.left = l
+		w.pending = l
 		w.op.SetWriteConcernError(storage.ErrWaitTimeout)
 	}
 	return err
@@ -92,7 +92,7 @@ func (w *writeOp) discard(ctx context.Context, find func(*catalog.Snapshot) *cat
 		if err := u.DropCollection(c); err != nil {
 			return err
 		}
-		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replication.WriteConcern{W: 1, MayLeave: true, Timeout: discardWait})
+		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replication.WriteConcern{W: 1, MayDetach: true, Timeout: discardWait})
 		return err
 	})
 }

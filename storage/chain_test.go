@@ -15,17 +15,17 @@ import (
 type trailing struct {
 	t     *testing.T
 	e     *Engine
-	trail *Trail
+	chain *CommitChain
 	ends  []<-chan decision
 }
 
 // unit runs f in a unit behind what was left, and leaves its commit.
 func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 	s, u := x.e.Snapshot(), (*UnitOfWork)(nil)
-	if x.trail != nil {
+	if x.chain != nil {
 		s.Release()
-		s = x.trail.Snapshot()
-		u = x.trail.NewUnitOfWork(s)
+		s = x.chain.Snapshot()
+		u = x.chain.NewUnitOfWork(s)
 	} else {
 		u = x.e.NewUnitOfWork(s)
 	}
@@ -34,13 +34,13 @@ func (x *trailing) unit(f func(s *Snapshot, u *UnitOfWork) error) error {
 	if err := f(s, u); err != nil {
 		return err
 	}
-	u.MayLeave(time.Nanosecond)
+	u.MayDetach(time.Nanosecond)
 	_, err := x.e.Commit(context.Background(), u, false)
-	l, ok := err.(*Left)
+	l, ok := err.(*Detached)
 	if !ok {
 		x.t.Fatalf("the commit was not left: %v", err)
 	}
-	x.trail = x.trail.Follow(l)
+	x.chain = x.chain.Follow(l)
 	x.ends = append(x.ends, decisionOf(l))
 	return nil
 }
@@ -77,7 +77,7 @@ func (x *trailing) change(ns string, id int, doc []byte) error {
 }
 
 func (x *trailing) list(ns string) string {
-	s := x.trail.Snapshot()
+	s := x.chain.Snapshot()
 	defer s.Release()
 	return list(x.t, s, ns, false)
 }
@@ -130,7 +130,7 @@ func TestTrail(t *testing.T) {
 		t.Errorf("%d units failed", n)
 	}
 	want(t, "in the end", now(t, e, "db.made"), expect)
-	want(t, "behind a trail that is decided", x.list("db.made"), expect)
+	want(t, "behind a chain that is decided", x.list("db.made"), expect)
 	if n := e.Catalog().Lookup("db.made").Counters.Records.Load(); n != 5 {
 		t.Errorf("%d records are counted", n)
 	}
@@ -151,12 +151,12 @@ func TestTrailMarksMultikey(t *testing.T) {
 	if err := x.insert("db.m", D("_id", 1, "a", value.NewArray(value.ArrayOf(value.NewInt32(1), value.NewInt32(2))))); err != nil {
 		t.Fatal(err)
 	}
-	if e.Catalog().Lookup("db.m").Index("a_1").Multikey || !x.trail.Catalog().Lookup("db.m").Index("a_1").Multikey {
+	if e.Catalog().Lookup("db.m").Index("a_1").Multikey || !x.chain.Catalog().Lookup("db.m").Index("a_1").Multikey {
 		t.Error("the index is marked for others, or not for the command")
 	}
 }
 
-// What a unit behind a trail took over goes back to the one before it when it is given up.
+// What a unit behind a chain took over goes back to the one before it when it is given up.
 func TestTrailClaimsGoBack(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -219,7 +219,7 @@ func TestTrailSheds(t *testing.T) {
 	}
 	commit(t, e, u)
 	stop()
-	want(t, "behind the trail", x.list("db.c"), "{ _id: 0, n: 2 }")
+	want(t, "behind the chain", x.list("db.c"), "{ _id: 0, n: 2 }")
 	if err := x.change("db.c", 0, D("_id", 0, "n", 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestTrailEndsWithItsTerm(t *testing.T) {
 	l.elect(l.members[1], 0)
 	l.elect(l.members[0], 0)
 	defer l.run()()
-	u := x.trail.NewUnitOfWork(nil)
+	u := x.chain.NewUnitOfWork(nil)
 	defer u.Rollback()
 	if _, err := u.Insert(c, D("_id", 2), NoInfo); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestTrailEndsWithItsTerm(t *testing.T) {
 	want(t, "in the end", now(t, e, "db.c"), "{ _id: 0 }")
 }
 
-// A unit of its own view behind a trail sees both, and writes its own.
+// A unit of its own view behind a chain sees both, and writes its own.
 func TestTrailOwnView(t *testing.T) {
 	l, e, c := heldSet(t)
 	defer l.close()
@@ -289,7 +289,7 @@ func TestTrailOwnView(t *testing.T) {
 	x.must(func(_ *Snapshot, u *UnitOfWork) error {
 		s := u.Snapshot()
 		if !u.Empty() {
-			t.Error("the unit holds what is the trail's")
+			t.Error("the unit holds what is the chain's")
 		}
 		if _, err := u.Insert(c, D("_id", 2), NoInfo); err != nil {
 			return err

@@ -10,12 +10,12 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Trail is what one command has left: units that the log has not decided about, while the command goes on. A unit behind
-// the trail sees what those units write, may write it again, and fails where one of them does. It comes after them in the
+// CommitChain is what one command has left: units that the log has not decided about, while the command goes on. A unit behind
+// the chain sees what those units write, may write it again, and fails where one of them does. It comes after them in the
 // log, so that it is there only where they are.
 //
-// One goroutine uses a trail. It keeps a copy of what its units stage: their own batches belong to who commits them.
-type Trail struct {
+// One goroutine uses a chain. It keeps a copy of what its units stage: their own batches belong to who commits them.
+type CommitChain struct {
 	e     *Engine
 	gen   uint64
 	last  *UnitOfWork
@@ -37,23 +37,23 @@ type keptUnit struct {
 
 // Bounds of what a command may leave and go on from.
 const (
-	maxTrailUnits = 5000
-	maxTrailBytes = 64 << 20
+	maxChainUnits = 5000
+	maxChainBytes = 64 << 20
 )
 
-// Follow adds a commit that was left to a trail, which may be nil, and gives it.
-func (t *Trail) Follow(l *Left) *Trail {
+// Follow adds a detached commit to a chain, which may be nil, and gives it.
+func (t *CommitChain) Follow(l *Detached) *CommitChain {
 	u := l.unit
 	if u == nil {
 		return t
 	}
 	if t == nil {
-		t = &Trail{e: u.e, gen: u.gen}
+		t = &CommitChain{e: u.e, gen: u.gen}
 		t.rebuild()
 	}
 	t.last = u
 	t.units++
-	u.trail.Store(t)
+	u.chain.Store(t)
 	if k := t.e.keep(u); k != nil {
 		t.size += k.keys.Len()
 		t.kept = append(t.kept, *k)
@@ -63,18 +63,20 @@ func (t *Trail) Follow(l *Left) *Trail {
 }
 
 // show makes what a unit writes part of the view.
-func (t *Trail) show(k *keptUnit) {
+func (t *CommitChain) show(k *keptUnit) {
 	_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
 	if staged := &k.unit.catalogs; len(staged.edits)+len(staged.marks) > 0 {
 		t.ddl = append(t.ddl, k.unit)
 	}
 }
 
-// Full tells whether nothing more may follow. A trail that is nil has room.
-func (t *Trail) Full() bool { return t != nil && (t.units >= maxTrailUnits || t.size >= maxTrailBytes) }
+// Full tells whether nothing more may follow. A chain that is nil has room.
+func (t *CommitChain) Full() bool {
+	return t != nil && (t.units >= maxChainUnits || t.size >= maxChainBytes)
+}
 
-// NewUnitOfWork starts a unit behind the trail. s is a snapshot of the trail, or nil.
-func (t *Trail) NewUnitOfWork(s *Snapshot) *UnitOfWork {
+// NewUnitOfWork starts a unit behind the chain. s is a snapshot of the chain, or nil.
+func (t *CommitChain) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	if s == nil {
 		t.shed()
 	}
@@ -83,11 +85,11 @@ func (t *Trail) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	return u
 }
 
-// Snapshot is the newest view with the trail's writes. It must be released.
-func (t *Trail) Snapshot() *Snapshot { return t.snapshot(t.e) }
+// Snapshot is the newest view with the chain's writes. It must be released.
+func (t *CommitChain) Snapshot() *Snapshot { return t.snapshot(t.e) }
 
-// snapshot is that of the engine where there is no trail.
-func (t *Trail) snapshot(e *Engine) *Snapshot {
+// snapshot is that of the engine where there is no chain.
+func (t *CommitChain) snapshot(e *Engine) *Snapshot {
 	for {
 		s := e.Snapshot()
 		switch {
@@ -104,10 +106,10 @@ func (t *Trail) snapshot(e *Engine) *Snapshot {
 	}
 }
 
-// Catalog is the newest catalog with the trail's changes.
-func (t *Trail) Catalog() *catalog.Snapshot { return t.catalog(t.e.Catalog()) }
+// Catalog is the newest catalog with the chain's changes.
+func (t *CommitChain) Catalog() *catalog.Snapshot { return t.catalog(t.e.Catalog()) }
 
-func (t *Trail) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
+func (t *CommitChain) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
 	if t == nil {
 		return cat
 	}
@@ -126,7 +128,7 @@ func (t *Trail) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
 // shed drops the units that are committed: they are visible, and others may have written to their records since. Where
 // one is not dropped nobody has, because a unit lets go of its claims only after its state has changed. Units that were
 // rolled back stay, so that what follows them sees what it fails with.
-func (t *Trail) shed() (some bool) {
+func (t *CommitChain) shed() (some bool) {
 	r := &t.e.replica
 	r.mu.Lock()
 	n := 0
@@ -142,7 +144,7 @@ func (t *Trail) shed() (some bool) {
 }
 
 // rebuild makes the readable batch anew. Snapshots that were given out keep the one before.
-func (t *Trail) rebuild() {
+func (t *CommitChain) rebuild() {
 	t.batch, t.ddl = t.e.db.NewIndexedBatch(), nil
 	for i := range t.kept {
 		t.show(&t.kept[i])
@@ -152,11 +154,11 @@ func (t *Trail) rebuild() {
 
 // follows tells whether u is behind another unit that is not decided.
 func (u *UnitOfWork) follows(other *UnitOfWork) bool {
-	return u.behind != nil && other.trail.Load() == u.behind
+	return u.behind != nil && other.chain.Load() == u.behind
 }
 
 // yieldCapped gives u the right to insert into a capped collection that a unit before it has.
-func (t *Trail) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
+func (t *CommitChain) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	if t == nil {
 		return false
 	}
@@ -173,8 +175,8 @@ func (t *Trail) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	return false
 }
 
-// sizeOf counts a collection's records and bytes with those of the trail.
-func (t *Trail) sizeOf(c *catalog.Collection) (records, bytes int64) {
+// sizeOf counts a collection's records and bytes with those of the chain.
+func (t *CommitChain) sizeOf(c *catalog.Collection) (records, bytes int64) {
 	if t == nil {
 		return 0, 0
 	}
@@ -192,7 +194,7 @@ func (t *Trail) sizeOf(c *catalog.Collection) (records, bytes int64) {
 	return records, bytes
 }
 
-// keep copies what a unit that was left stages; nil where it is decided. It is in the queue, on its way, or for a moment
+// keep copies what a detached unit stages; nil where it is decided. It is in the queue, on its way, or for a moment
 // in the leader's hands.
 func (e *Engine) keep(u *UnitOfWork) *keptUnit {
 	for {
