@@ -23,6 +23,12 @@ func TestSwapOfAMemberWhileAnotherIsDown(t *testing.T) {
 				}
 				p = s.nodes["a:1"]
 			}
+			// The set's own first change has two steps as well, of which the second may need d.
+			for _, n := range s.alive() {
+				for len(n.r.rlog.conf().state.GetVotersOutgoing()) > 0 {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
 			s.crash("d:1", false)
 			c := p.r.Config().Clone()
 			c.Version++
@@ -34,7 +40,7 @@ func TestSwapOfAMemberWhileAnotherIsDown(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+				t.Fatalf("seed %d: %v\n%s", seed, err, s.dump())
 			}
 			if seed%2 == 1 { // nobody may have noted yet that it is decided
 				s.crash("a:1", false)
