@@ -176,7 +176,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 		}
 	}
 	for _, id := range ids {
-		if _, err := m.runOn(ctx, id, value.Doc(fld("dropDatabase", value.NewInt32(1)), fld("$db", str(db)))); err != nil {
+		if _, err := m.onShard(ctx, id, &msg.DropDatabaseParticipant{DB: db, FromMigrate: id != info.Primary}); err != nil {
 			return err
 		}
 	}

@@ -53,10 +53,12 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 		return err
 	}
 	defer unblock()
-	db, coll := cluster.SplitNS(ns)
+	teller, err := m.teller(ctx, ns)
+	if err != nil {
+		return err
+	}
 	for _, id := range ids {
-		_, err := m.runOn(ctx, id, value.Doc(fld("drop", str(coll)), fld("$db", str(db))))
-		if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
+		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != teller}); err != nil {
 			return err
 		}
 	}
@@ -124,4 +126,15 @@ func withField(d []byte, name string, v value.Value) (out []value.Field) {
 		out = append(out, fld(k, old))
 	}
 	return out
+}
+
+// teller is the shard whose oplog tells change streams what happened to a namespace on all shards: the primary of its database,
+// which has each of its collections. The others' entries are marked as a migration's, which streams pass over.
+func (m *Manager) teller(ctx context.Context, ns string) (string, error) {
+	db, _ := cluster.SplitNS(ns)
+	info, err := m.database(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	return info.Primary, nil
 }

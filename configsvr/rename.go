@@ -150,7 +150,7 @@ func (j *renameJob) carryOut(ctx context.Context) error {
 }
 
 func (j *renameJob) onParticipant(ctx context.Context, id string) error {
-	_, err := j.m.onShard(ctx, id, &msg.RenameCollectionParticipant{NS: j.from, To: j.to, UUID: j.source.uuid})
+	_, err := j.m.onShard(ctx, id, &msg.RenameCollectionParticipant{NS: j.from, To: j.to, UUID: j.source.uuid, FromMigrate: id != j.db.Primary})
 	return err
 }
 

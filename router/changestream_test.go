@@ -239,3 +239,40 @@ func TestLargeBatchesThroughARouter(t *testing.T) {
 		t.Errorf("%d events came of %d", next, n)
 	}
 }
+
+// What happens to a collection or a database on all shards is one event of the cluster: each shard told of it before.
+func TestOneEventOfWhatHappensOnAllShards(t *testing.T) {
+	c := newTestCluster(t, 3)
+	spread := func(coll string) {
+		ns := "db." + coll
+		c.cmd("admin", bson.D{{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
+		for k := range 3 {
+			if k > 0 {
+				c.cmd("admin", bson.D{{Key: "split", Value: ns}, {Key: "middle", Value: bson.D{{Key: "k", Value: k}}}})
+			}
+			c.cmd("admin", bson.D{{Key: "moveChunk", Value: ns}, {Key: "find", Value: bson.D{{Key: "k", Value: k}}}, {Key: "to", Value: fmt.Sprintf("shard%d", k)}, {Key: "_waitForDelete", Value: true}})
+		}
+	}
+	spread("s")
+	spread("target")
+	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{}}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
+	s := &streamOf{c: c, coll: "$cmd.aggregate"}
+	s.take(cur, "firstBatch")
+	c.cmd("admin", bson.D{{Key: "renameCollection", Value: "db.s"}, {Key: "to", Value: "db.target"}, {Key: "dropTarget", Value: true}})
+	c.cmd("db", bson.D{{Key: "drop", Value: "target"}})
+	spread("u")
+	c.cmd("db", bson.D{{Key: "dropDatabase", Value: 1}})
+	var got []string
+	for tries := 0; tries < 20 && (len(got) == 0 || got[len(got)-1] != "invalidate"); tries++ {
+		for _, e := range s.more(1000) {
+			name := field(e, "operationType").(string)
+			if ns := field(e, "ns"); ns != nil && field(ns, "coll") != nil {
+				name += " " + field(ns, "coll").(string)
+			}
+			got = append(got, name)
+		}
+	}
+	if want := "rename s, drop target, drop u, dropDatabase, invalidate"; strings.Join(got, ", ") != want {
+		t.Errorf("events %q, want %q", strings.Join(got, ", "), want)
+	}
+}

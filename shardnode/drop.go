@@ -1,8 +1,10 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -121,6 +123,43 @@ func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	})
 }
 
+// dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
+func dropCollectionParticipantSpec(n *Node) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
+		w, err := participantWrites(n, op, req.FromMigrate)
+		if err == nil {
+			_, err = w.dropNamespace(req.NS)
+		}
+		return dst, err
+	})
+	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
+	return s
+}
+
+// dropDatabaseParticipantSpec is how a config server drops a database on each shard.
+func dropDatabaseParticipantSpec(n *Node) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
+		w, err := participantWrites(n, op, req.FromMigrate)
+		if err == nil {
+			// Its sharded collections are gone by now: the database is there as long as the config server knows it.
+			err = w.dropDatabase(req.DB, !req.FromMigrate)
+		}
+		return dst, err
+	})
+	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
+	return s
+}
+
+// participantWrites are the writes of a shard's part in an operation of the config server.
+func participantWrites(n *Node, op *command.Op, fromMigrate bool) (*writeOp, error) {
+	if err := n.mayWrite(op); err != nil {
+		return nil, err
+	}
+	w := writesFor(n, op, replication.Durable)
+	w.fromMigrate = fromMigrate
+	return w, nil
+}
+
 func dropDatabaseSpec(n *Node) command.Spec {
 	return command.Spec{
 		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: n.runDropDatabase,
@@ -148,11 +187,11 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkVersion(op, db); err != nil {
 		return dst, err
 	}
-	return dst, w.dropDatabase(db)
+	return dst, w.dropDatabase(db, false)
 }
 
-// dropDatabase drops every collection of a database in one unit of work.
-func (w *writeOp) dropDatabase(db string) error {
+// dropDatabase drops every collection of a database in one unit of work. With known the database is there even where it has none.
+func (w *writeOp) dropDatabase(db string, known bool) error {
 	unlock, err := w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.op, db, lock.X) })
 	if err != nil {
 		return err
@@ -162,7 +201,7 @@ func (w *writeOp) dropDatabase(db string) error {
 		s := w.n.Engine.Snapshot()
 		defer s.Release()
 		list := s.Catalog().Collections(db)
-		if len(list) == 0 {
+		if len(list) == 0 && !known {
 			w.finish()
 			return nil
 		}

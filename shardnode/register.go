@@ -8,7 +8,7 @@ func (n *Node) register(t *command.Table) {
 	n.registerAdmin(t)
 	t.Add(
 		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n),
-		writeTogetherSpec(n), n.noteSpec(),
+		writeTogetherSpec(n), dropCollectionParticipantSpec(n), dropDatabaseParticipantSpec(n), n.noteSpec(),
 		countSpec(n), distinctSpec(n), aggregateSpec(n), explainSpec(n),
 		command.Spec{
 			Name: "getMore", Roles: command.All, Kind: command.Read, API: true, Txn: true, TimeToWait: true, Run: n.runGetMore,

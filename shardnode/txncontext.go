@@ -93,6 +93,9 @@ func (p plainWrites) snapshot() *storage.Snapshot {
 
 func (p plainWrites) unit(s *storage.Snapshot) *storage.UnitOfWork {
 	u := p.w.newUnit(s)
+	if p.w.fromMigrate {
+		u.SetFromMigrate()
+	}
 	if r := &p.w.op.Req; r.HasTxnNumber && r.LSID != nil {
 		u.SetSession(r.LSID, r.TxnNumber, p.w.before())
 	}

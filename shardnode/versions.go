@@ -137,8 +137,8 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if c.NS != w.entered { // the target of a $merge: the version is its source's
 		return w.n.ownership(w.op, c), nil
 	}
-	if w.filtered == c.UUID {
-		return w.owned, nil
+	if w.owns.coll == c.UUID {
+		return w.owns.filter, nil
 	}
 	owned, table, err := w.n.Sharding().ReadFilter(w.op, c)
 	if err != nil {
@@ -157,7 +157,7 @@ func (w *writeOp) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 			return mine.Has(doc)
 		}
 	}
-	w.filtered, w.owned = c.UUID, owned
+	w.owns.coll, w.owns.filter = c.UUID, owned
 	return owned, nil
 }
 

@@ -21,28 +21,35 @@ import (
 // writeOp is what the statements of one write command share: its concern, and what it has done so far.
 type writeOp struct {
 	txnContext
-	n       *Node
-	op      *command.Op
-	wc      replication.WriteConcern
-	began   storage.Timestamp // what was visible then
-	bypass  bool              // bypassDocumentValidation
-	last    storage.Timestamp
-	stmt    int32 // the next statement's id in a retryable write
-	errs    []writeError
-	unlock  func()
-	pending *txn.Pending         // what the command leaves undecided, nil for nothing
-	chain   *storage.CommitChain // the same for what the command does next, which sees it
-	env     *expr.Env            // of the first statement: all of a command's see one $$NOW
+	n      *Node
+	op     *command.Op
+	wc     replication.WriteConcern
+	began  storage.Timestamp // what was visible then
+	bypass bool              // bypassDocumentValidation
+
+	fromMigrate bool // change streams pass over what it writes: another shard tells of it
+	last        storage.Timestamp
+	stmt        int32 // the next statement's id in a retryable write
+	errs        []writeError
+	unlock      func()
+	pending     *txn.Pending         // what the command leaves undecided, nil for nothing
+	chain       *storage.CommitChain // the same for what the command does next, which sees it
+	env         *expr.Env            // of the first statement: all of a command's see one $$NOW
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
-	entered  string         // the namespace that the command's versions are about, once they are compared
-	filtered catalog.UUID   // the collection that owned is of
-	owned    exec.Ownership // its shard filter for this command
+	entered string // the namespace that the command's versions are about, once they are compared
+	owns    ownedRanges
 
 	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
+}
+
+// ownedRanges are what a command's shard filter lets through, of the collection that it was made for.
+type ownedRanges struct {
+	coll   catalog.UUID
+	filter exec.Ownership
 }
 
 // writeError is one entry of writeErrors.

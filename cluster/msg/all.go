@@ -9,7 +9,7 @@ func All() []Message {
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
 		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(PauseMigrations), new(ResumeMigrations),
-		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(ParticipantBlock),
+		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(DropCollectionParticipant), new(DropDatabaseParticipant), new(ParticipantBlock),
 		new(FlushRoutingTable), new(FlushDatabase), new(SetClusterParameter), new(ShardMoveRange), new(WriteTogether),
 		new(RecvChunkStart), new(RecvChunkStatus), new(RecvChunkStatusReply), new(RecvChunkCommit), new(RecvChunkCommitReply), new(RecvChunkAbort),
 		new(MigrateClone), new(MigrateCloneReply), new(TransferMods), new(TransferModsReply),

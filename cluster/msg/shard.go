@@ -35,16 +35,40 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.docs("indexes", optional, &m.Indexes)
 }
 
+// DropCollectionParticipant drops what a shard has of a collection.
+type DropCollectionParticipant struct {
+	NS          string
+	FromMigrate bool // another shard's entry tells change streams
+}
+
+func (m *DropCollectionParticipant) fields(c *codec) {
+	c.on("_shardsvrDropCollectionParticipant", &m.NS)
+	c.flag("fromMigrate", false, &m.FromMigrate)
+}
+
+// DropDatabaseParticipant drops what a shard has of a database.
+type DropDatabaseParticipant struct {
+	DB          string
+	FromMigrate bool // another shard's entry tells change streams
+}
+
+func (m *DropDatabaseParticipant) fields(c *codec) {
+	c.on("_shardsvrDropDatabaseParticipant", &m.DB)
+	c.flag("fromMigrate", false, &m.FromMigrate)
+}
+
 // RenameCollectionParticipant renames what a shard has of a collection.
 type RenameCollectionParticipant struct {
-	NS, To string
-	UUID   [16]byte // the source's
+	NS, To      string
+	UUID        [16]byte // the source's
+	FromMigrate bool     // another shard's entry tells change streams
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrRenameCollectionParticipant", &m.NS)
 	c.str("to", required, &m.To)
 	c.uuid("sourceUUID", &m.UUID)
+	c.flag("fromMigrate", false, &m.FromMigrate)
 }
 
 // What a ParticipantBlock holds up.

@@ -203,7 +203,8 @@ var idempotent = words(`
 	_configsvrRemoveShardFromZone _configsvrUpdateZoneKeyRange _configsvrBalancerStart _configsvrBalancerStop
 	_configsvrBalancerCollectionStatus _configsvrClearJumboFlag
 	_configsvrPauseMigrations _configsvrResumeMigrations
-	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant`)
+	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant
+	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant`)
 
 // decisions end a transaction, once for all: whoever is asked again says what became of it.
 var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")

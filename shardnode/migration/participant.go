@@ -106,6 +106,9 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		return dst, err
 	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if req.FromMigrate {
+			u.SetFromMigrate()
+		}
 		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
 		if target != nil && target.UUID == uuid {
 			return nil
