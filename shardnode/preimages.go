@@ -75,23 +75,12 @@ func imageService(n *Node) replication.Service {
 }
 
 func (r imageRemover) run(ctx context.Context, _ int64) {
-	tick := time.NewTicker(ttlTick)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			if now.Sub(last) < time.Duration(r.n.Params.Int("expiredChangeStreamPreImageRemovalJobSleepSecs"))*time.Second {
-				continue
-			}
-			last = now
-			if err := r.pass(ctx); err != nil && ctx.Err() == nil {
-				r.n.warn("Expired pre-images could not be removed", err)
-			}
+	seconds := func() int64 { return r.n.Params.Int("expiredChangeStreamPreImageRemovalJobSleepSecs") }
+	everySeconds(ctx, seconds, func() {
+		if err := r.pass(ctx); err != nil && ctx.Err() == nil {
+			r.n.warn("Expired pre-images could not be removed", err)
 		}
-	}
+	})
 }
 
 // imageLimits say which pre-images have expired.

@@ -27,6 +27,16 @@ func (n *Node) ttlService() replication.Service {
 }
 
 func (m *ttlMonitor) loop(ctx context.Context, _ int64) {
+	seconds := func() int64 { return m.n.Params.Int("ttlMonitorSleepSecs") }
+	everySeconds(ctx, seconds, func() {
+		if m.n.Params.Bool("ttlMonitorEnabled") {
+			m.pass(ctx)
+		}
+	})
+}
+
+// everySeconds calls pass each time that so many seconds have passed, until ctx ends. The interval may change meanwhile.
+func everySeconds(ctx context.Context, seconds func() int64, pass func()) {
 	tick := time.NewTicker(ttlTick)
 	defer tick.Stop()
 	last := time.Now()
@@ -35,13 +45,11 @@ func (m *ttlMonitor) loop(ctx context.Context, _ int64) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if now.Sub(last) < time.Duration(m.n.Params.Int("ttlMonitorSleepSecs"))*time.Second {
+			if now.Sub(last) < time.Duration(seconds())*time.Second {
 				continue
 			}
 			last = now
-			if m.n.Params.Bool("ttlMonitorEnabled") {
-				m.pass(ctx)
-			}
+			pass()
 		}
 	}
 }
