@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,10 @@ type VectorClock struct {
 	keys                      atomic.Pointer[KeyRing]
 	signed                    atomic.Pointer[signature]
 	sources                   atomic.Pointer[[]func() uint64] // of the config time
+	moved                     struct {
+		sync.Mutex
+		topology chan struct{} // closed when the topology time moves on; nil while nobody waits for that
+	}
 }
 
 // DefaultMaxDriftSecs is maxAcceptableLogicalClockDriftSecs: one year.
@@ -119,14 +124,37 @@ func (c *VectorClock) AdvanceConfig(t uint64) {
 
 func (c *VectorClock) AdvanceTopology(t uint64) {
 	c.AdvanceConfig(t)
-	advance(&c.topology, t)
+	if !advance(&c.topology, t) {
+		return
+	}
+	c.moved.Lock()
+	defer c.moved.Unlock()
+	if c.moved.topology != nil {
+		close(c.moved.topology)
+		c.moved.topology = nil
+	}
 }
 
-func advance(a *atomic.Uint64, t uint64) {
+// TopologyMoved returns a channel that is closed when the topology time next moves on. Who compares the time has to call it
+// before.
+func (c *VectorClock) TopologyMoved() <-chan struct{} {
+	c.moved.Lock()
+	defer c.moved.Unlock()
+	if c.moved.topology == nil {
+		c.moved.topology = make(chan struct{})
+	}
+	return c.moved.topology
+}
+
+// advance raises a to t, and reports whether it was lower.
+func advance(a *atomic.Uint64, t uint64) bool {
 	for {
 		old := a.Load()
-		if t <= old || a.CompareAndSwap(old, t) {
-			return
+		if t <= old {
+			return false
+		}
+		if a.CompareAndSwap(old, t) {
+			return true
 		}
 	}
 }

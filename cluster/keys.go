@@ -123,6 +123,38 @@ func (r *KeyRing) EnsureAhead(ctx context.Context, clock *VectorClock, rotation 
 	return nil
 }
 
+// Follow reads the keys anew until ctx ends, before the last known one expires: what a node does that others keep the keys for.
+// The owner makes each key a rotation ahead, so a quarter of the time left is early enough however short keys live.
+func (r *KeyRing) Follow(ctx context.Context, clock *VectorClock) {
+	for {
+		select {
+		case <-time.After(r.dueIn(clock)):
+			_ = r.Load(ctx) // the keys there are reach further
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Bounds on how long a ring goes without reading its keys.
+const (
+	minKeyRefresh = time.Second
+	maxKeyRefresh = time.Hour
+)
+
+// dueIn is how long the keys may be used before they are read again.
+func (r *KeyRing) dueIn(clock *VectorClock) time.Duration {
+	last := uint64(0)
+	r.mu.RLock()
+	if n := len(r.mu.keys); n > 0 {
+		last = r.mu.keys[n-1].ExpiresAt
+	}
+	r.mu.RUnlock()
+	now := max(clock.ClusterTime()>>32, uint64(clock.wall().Unix()))
+	left := int64(last>>32) - int64(now)
+	return min(max(time.Duration(min(left, 1<<30))*time.Second/4, minKeyRefresh), maxKeyRefresh)
+}
+
 // forTime gives the key that signs a time: the one that expires first after it.
 func (r *KeyRing) forTime(t uint64) (SigningKey, bool) {
 	r.mu.RLock()

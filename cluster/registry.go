@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -41,10 +42,11 @@ func SplitHosts(conn string) (set string, hosts []string) {
 	return set, hosts
 }
 
-// Registry mirrors config.shards. It refreshes when it is asked for a shard that it does not know, and when the vector
-// clock's topology time passes what it loaded.
+// Registry mirrors config.shards. It refreshes when it is asked for a shard that it does not know, every 30 seconds, and as soon
+// as the vector clock's topology time passes what it loaded (Follow).
 type Registry struct {
 	config Peer
+	clock  *VectorClock // of the node; nil in tests of the registry alone
 	dial   func(set string, hosts []string) (Peer, error)
 	mu     struct {
 		sync.RWMutex
@@ -55,8 +57,8 @@ type Registry struct {
 }
 
 // NewRegistry makes an empty registry. dial reaches a shard by its hosts.
-func NewRegistry(config Peer, dial func(set string, hosts []string) (Peer, error)) *Registry {
-	r := &Registry{config: config, dial: dial}
+func NewRegistry(config Peer, clock *VectorClock, dial func(set string, hosts []string) (Peer, error)) *Registry {
+	r := &Registry{config: config, clock: clock, dial: dial}
 	r.mu.byID = make(map[string]*Shard)
 	return r
 }
@@ -87,6 +89,9 @@ func ParseShard(doc []byte) (*Shard, error) {
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
+	// Catalog reads are not older than the config time, so this one shows every change up to the topology time of now, that of a
+	// shard that is gone included.
+	topology := r.known()
 	docs, err := FindConfig(ctx, r.config, value.Doc(
 		value.F("find", value.NewString("shards")),
 		value.F("$db", value.NewString("config"))))
@@ -97,7 +102,6 @@ func (r *Registry) Reload(ctx context.Context) error {
 	old := r.mu.byID
 	r.mu.RUnlock()
 	next := make(map[string]*Shard, len(docs))
-	topology := uint64(0)
 	for _, d := range docs {
 		s, err := ParseShard(d)
 		if err != nil {
@@ -213,15 +217,48 @@ func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	return out, nil
 }
 
-// RefreshIfBehind reloads where the cluster's topology time says that a shard came or went since the last load.
-func (r *Registry) RefreshIfBehind(ctx context.Context, clock *VectorClock) error {
-	r.mu.RLock()
-	behind := clock.Now().Topology > r.mu.topology
-	r.mu.RUnlock()
-	if !behind {
-		return nil
+// known is the topology time that the node has heard of.
+func (r *Registry) known() uint64 {
+	if r.clock == nil {
+		return 0
 	}
-	return r.Reload(ctx)
+	return r.clock.Now().Topology
+}
+
+// Topology is the topology time of the entries that were loaded last.
+func (r *Registry) Topology() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.mu.topology
+}
+
+// reloadInterval is how long a registry goes without reading config.shards: what changes a shard's hosts or tags does not tick
+// the topology time.
+const reloadInterval = 30 * time.Second
+
+// Follow keeps the registry in step with config.shards until ctx ends: it reloads at once where the topology time tells that a
+// shard came or went, and every 30 seconds. Nothing else makes a node that targets only shards it knows look for a new one.
+func (r *Registry) Follow(ctx context.Context) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for failed := 0; ; {
+		moved := r.clock.TopologyMoved()
+		if r.clock.Now().Topology > r.Topology() {
+			if err := r.Reload(ctx); err != nil && ctx.Err() == nil {
+				_ = Backoff(ctx, failed)
+				failed++
+				continue
+			}
+			failed = 0
+		}
+		select {
+		case <-moved:
+		case <-tick.C:
+			_ = r.Reload(ctx) // the next one makes up for it
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Dial reaches a set that is not a shard yet.

@@ -117,13 +117,17 @@ func (w *catalogWrites) commit(ctx context.Context) error {
 	return err
 }
 
-// withField is a document with one field's value replaced.
+// withField is a document with one field's value replaced, or added.
 func withField(d []byte, name string, v value.Value) (out []value.Field) {
+	there := false
 	for k, old := range value.Elements(d) {
 		if k == name {
-			old = v
+			old, there = v, true
 		}
 		out = append(out, fld(k, old))
+	}
+	if !there {
+		out = append(out, fld(name, v))
 	}
 	return out
 }

@@ -191,9 +191,10 @@ func (m *Manager) Init(ctx context.Context) error {
 	}
 	m.balancer.init(m)
 	// An entry that is no shard fails whatever needs the shards. The config server has to run for somebody to remove it.
-	if err := m.registry.Reload(ctx); mongoerr.CodeOf(err) != mongoerr.FailedToParse {
+	if err := m.registry.Reload(ctx); err != nil && mongoerr.CodeOf(err) != mongoerr.FailedToParse {
 		return err
 	}
+	m.clock.AdvanceTopology(m.registry.Topology())
 	return nil
 }
 

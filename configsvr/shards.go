@@ -266,14 +266,32 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 	if chunks > 0 || len(dbs) > 0 {
 		return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 	}
-	if err := m.remove(ctx, "shards", doc(fld("_id", str(id)))); err != nil {
+	if err := m.forgetShard(ctx, id); err != nil {
 		return nil, err
 	}
-	m.clock.AdvanceTopology(m.tick())
 	m.log(ctx, "removeShard", "", doc(fld("shard", str(id))))
 	return []value.Field{
 		fld("msg", str("removeshard completed successfully")), fld("state", str("completed")), fld("shard", str(id)),
 	}, m.registry.Reload(ctx)
+}
+
+// forgetShard takes a shard's entry out. The time of the removal goes into the entry of another shard with it: a config server
+// that starts later finds the topology time in the entries that there are.
+func (m *Manager) forgetShard(ctx context.Context, id string) error {
+	docs, err := m.find(ctx, "shards", doc(fld("_id", doc(fld("$ne", str(id))))), fld("sort", doc(fld("_id", value.NewInt32(1)))), fld("limit", value.NewInt32(1)))
+	if err != nil {
+		return err
+	}
+	ts := m.tick()
+	w := &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Delete: []value.Value{str(id)}}}
+	for _, d := range docs {
+		w.Changes.Put = append(w.Changes.Put, value.Doc(withField(d, "topologyTime", value.NewTimestampU64(ts))...))
+	}
+	if _, err := cluster.Run(ctx, m.local, msg.Doc(w)); err != nil {
+		return err
+	}
+	m.clock.AdvanceTopology(ts)
+	return nil
 }
 
 // holds counts what still lives on a shard.

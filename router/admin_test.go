@@ -6,6 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -60,8 +62,18 @@ func TestShardIsDrainedAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	before := c.clock.Now().Topology
 	c.expect(c.run("admin", `{"removeShard": "shard2"}`)["state"], `"completed"`)
 	c.expect(len(c.run("admin", `{"listShards": 1}`)["shards"].(bson.A)), `2`)
+	// The time of the removal is in the catalog: a config server that starts again, and a router that it tells, know of it.
+	clock := cluster.NewVectorClock(nil)
+	again := configsvr.New(c.confP, cluster.NewRegistry(c.confP, clock, c.dial), clock, func() string { return "config:27019" })
+	if err := again.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := clock.Now().Topology; got <= before || got != c.clock.Now().Topology {
+		t.Errorf("topology time of a config server that starts: %x, before the removal %x, after it %x", got, before, c.clock.Now().Topology)
+	}
 	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
 }
 

@@ -81,7 +81,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 		}
 		return c.shards[set], nil
 	}
-	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, c.dial) }
+	reg := func() *cluster.Registry { return cluster.NewRegistry(c.confP, clock, c.dial) }
 	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
 	c.config.Params = c.params["config"]
 	c.config.Register(conf.Service)

@@ -47,7 +47,7 @@ func (c *testCluster) withMortalConfig(n int, db, cmd string) (reply bson.M, kil
 	left.Store(1 << 40)
 	die := func(p cluster.Peer) cluster.Peer { return mortal{&left, n%2 == 1, p} }
 	start := func(local cluster.Peer, dial func(string, []string) (cluster.Peer, error)) {
-		m := configsvr.New(local, cluster.NewRegistry(c.confP, dial), c.router.Clock, func() string { return "config:27019" })
+		m := configsvr.New(local, cluster.NewRegistry(c.confP, c.router.Clock, dial), c.router.Clock, func() string { return "config:27019" })
 		m.Register(c.conf.Service)
 		if err := m.Init(context.Background()); err != nil {
 			c.t.Fatal(err)

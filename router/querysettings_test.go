@@ -102,7 +102,7 @@ func (c *testCluster) secondRouter() *command.Service {
 	base := &command.Base{Service: s, Params: params, FailPoints: points, Sessions: cluster.NewSessionCache(nil, time.Now, nil)}
 	base.Install()
 	s.Clock = c.router.Clock
-	r := router.New(s, cluster.NewRegistry(c.confP, c.dial), s.Clock, params, points)
+	r := router.New(s, cluster.NewRegistry(c.confP, s.Clock, c.dial), s.Clock, params, points)
 	base.BeginTxn, base.Done = r.BeginTxn, r.OpDone
 	if err := r.LoadQuerySettings(c.t.Context()); err != nil {
 		c.t.Fatal(err)

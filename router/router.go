@@ -100,22 +100,22 @@ func (r *Router) OpDone(op *command.Op, _ error) {
 	}
 }
 
-// Run does the router's periodic work until ctx ends: it shows itself in config.mongos, expires idle cursors and follows
-// config.shards.
+// Run does the router's periodic work until ctx ends: it shows itself in config.mongos, expires idle cursors and sessions, and
+// follows config.shards and the users.
 func (r *Router) Run(ctx context.Context) {
 	beat := time.NewTicker(10 * time.Second)
 	defer beat.Stop()
 	synced := time.Now()
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	followers.Go(func() { r.Registry.Follow(ctx) })
 	if r.Service.Access != nil {
-		var watch sync.WaitGroup
-		watch.Go(func() { r.watchUsers(ctx) })
-		defer watch.Wait()
+		followers.Go(func() { r.watchUsers(ctx) })
 	}
 	for {
 		// Each of these is repeated on the next beat: a failure now costs nothing but time.
 		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
-		_ = r.Registry.Reload(ctx)
 		_, _ = r.loadClusterParams(ctx)
 		r.cursors.expire(time.Duration(r.Params.Int("cursorTimeoutMillis")) * time.Millisecond)
 		if r.Sessions != nil {

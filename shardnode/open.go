@@ -209,6 +209,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 			}
 		}
 		s.Clock.UseKeys(ring)
+		s.Background(func(life context.Context) { ring.Follow(life, s.Clock) })
 	})
 	select {
 	case <-loaded:
@@ -216,6 +217,9 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 		s.Clock.UseKeys(ring) // which knows none, and signs nothing
 	}
 }
+
+// Background runs f for as long as the server does.
+func (s *Server) Background(f func(life context.Context)) { s.work.Go(func() { f(s.life) }) }
 
 // MajorityTime is the newest time that a majority of the set has.
 func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.MajorityCommitted()) }

@@ -240,7 +240,7 @@ func (a *assembly) mongod() error {
 		err = s.KeepKeys()
 	}
 	if err == nil && c.ConfigSvr {
-		err = a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)
+		err = a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock)
 	}
 	if err != nil {
 		return err
@@ -269,7 +269,12 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	return s.Node.Services.Add(replication.Service{
 		Name:   "ShardingCatalogManager",
 		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(storage.WithReserve(ctx)) },
-		Run:    func(ctx context.Context, _ int64) { manager.RunBalancer(ctx) },
+		Run: func(ctx context.Context, _ int64) {
+			var follower sync.WaitGroup
+			follower.Go(func() { registry.Follow(ctx) })
+			manager.RunBalancer(ctx)
+			follower.Wait()
+		},
 	})
 }
 
@@ -302,6 +307,7 @@ func (a *assembly) mongos() error {
 		}
 	}
 	clock.UseKeys(keys)
+	a.background(func(ctx context.Context) { keys.Follow(ctx, clock) })
 	a.roles.Addrs, err = a.router(config, d, clock, a.c.Addrs())
 	return err
 }

@@ -104,7 +104,7 @@ func (a *assembly) sharded() error {
 		return err
 	}
 	for _, s := range configs {
-		if err := errors.Join(s.KeepKeys(), a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), d.dial), clock)); err != nil {
+		if err := errors.Join(s.KeepKeys(), a.manage(s, d, cluster.NewRegistry(s.OwnPeer(), clock, d.dial), clock)); err != nil {
 			return err
 		}
 	}
@@ -200,8 +200,9 @@ func (a *assembly) joinable(s *shardnode.Server, config *cluster.ConfigServer, d
 			}
 			s.FollowKeys(cluster.PeerKeys{Peer: p})
 		}
-		state := migration.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, d.dial), clock)
+		state := migration.NewShardState(id.Shard, cluster.NewCatalog(p), cluster.NewRegistry(p, clock, d.dial), clock)
 		state.ConfigDB, state.ClusterID = id.ConfigDB, id.ClusterID
+		s.Background(state.Registry.Follow)
 		d.monitors.OnMove(func(set, _ string, _ int64) {
 			if set == id.ConfigSet() {
 				state.ConfigMoved()
@@ -276,7 +277,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	})
 	base.Install()
 	svc.AddGeneric(a.info)
-	r := router.New(svc, cluster.NewRegistry(config, d.dial), clock, a.params, points)
+	r := router.New(svc, cluster.NewRegistry(config, clock, d.dial), clock, a.params, points)
 	r.Serve(base)
 	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, Params: a.params})
 	topo := command.NewTopology(shardnode.NewObjectID(), 0)
@@ -288,9 +289,14 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 		return nil, err
 	}
 	r.Service.Host = advertised(a.info.Host, bound[0].(*net.TCPAddr).Port)
+	a.background(r.Run)
+	return bound, nil
+}
+
+// background runs f until the process ends, before what was made earlier.
+func (a *assembly) background(f func(context.Context)) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); r.Run(ctx) }()
+	go func() { defer close(done); f(ctx) }()
 	a.onStop(func(context.Context) error { stop(); <-done; return nil })
-	return bound, nil
 }
