@@ -267,6 +267,38 @@ func TestWritesThatWaitForTheirConcernAreWrittenDown(t *testing.T) {
 	waiting.Wait()
 }
 
+// A session that went on with a number under which it wrote nothing forgot what it had executed before, while the flush moved on
+// the time up to which the table is complete: a write of the number before that came late ran again after an election, and a
+// committed transaction was denied.
+func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	raise := inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}, "new": true}`, 5)
+	commit := otherSession(inTxn(`{"commitTransaction": 1}`, 5, false))
+	n.ok("d", raise)
+	n.ok("d", inSession(`{"update": "c", "updates": [{"q": {"_id": 3}, "u": {"$inc": {"x": 1}}}]}`, 6))
+	n.ok("d", otherSession(inTxn(`{"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"x": 1}}}]}`, 5, true)))
+	n.ok("admin", commit)
+	n.ok("d", otherSession(inTxn(`{"insert": "c", "documents": [{"_id": 4}]}`, 6, true)))
+	if got := n.code("d", raise); got != 225 {
+		t.Errorf("an older number: code %d, want 225", got)
+	}
+	for range 3 {
+		if err := n.srv.Node.txns.FlushRetries(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.srv.Node.txns.AbortTxns()
+	n.forgetSessions()
+	if r := n.ok("d", raise); r["retriedStmtId"] != int32(0) {
+		t.Errorf("the write sent again: %v", r)
+	}
+	n.ok("admin", commit)
+	if got, want := fmt.Sprint(n.first("d", `{"find": "c"}`)), "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Where a part of the oplog was gone before the table was written down, only the sessions that the table had were known to be
 // incomplete: a write of any other that was sent again ran twice.
 func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {

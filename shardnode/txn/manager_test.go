@@ -232,3 +232,53 @@ func TestNewerSessionRecordsStay(t *testing.T) {
 		}
 	}
 }
+
+// The history of a number goes with a chunk although its session has gone on without writing, at either end.
+func TestHistoryOfNumbersBeforeGoesWithAChunk(t *testing.T) {
+	donor, _ := newTestManager(t)
+	donor.execute(t, 1, 5, 0, 1)
+	donor.execute(t, 1, 6)
+	records := donor.History(0)
+	if len(records) != 1 || value.SafeInt64(value.Lookup(records[0], "txnNum")) != 5 {
+		t.Fatalf("the history of a session that executed number 5 and began number 6: %d records", len(records))
+	}
+	m, _ := newTestManager(t)
+	m.begin(t, 1, 6)
+	if err := m.Adopt(t.Context(), []value.Value{value.NewDocument(records[0])}); err != nil {
+		t.Fatal(err)
+	}
+	m.AbortTxns()
+	if err := m.LoadRetries(); err != nil {
+		t.Fatal(err)
+	}
+	s, release, err := m.CheckoutRetry(m.op(t, 1, 5, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for _, id := range []int32{0, 1} {
+		if _, ok := s.Executed(id); !ok {
+			t.Errorf("statement %d of number 5 is not known after a restart", id)
+		}
+	}
+}
+
+// The outcome of a commit that was detached is noted, although the session has gone on without writing.
+func TestLateCommitsAreNoted(t *testing.T) {
+	m, n := newTestManager(t)
+	s := m.begin(t, 1, 5)
+	u := m.Engine.NewUnitOfWork(nil)
+	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc()})
+	s.noteTxnOnCommit(u, 1, nil)
+	m.begin(t, 1, 6)
+	if _, err := n.set.Commit(t.Context(), u, replication.Visible); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.FlushRetries(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := m.Docs.Get(TransactionsNS, value.NewDocument(s.LSID))
+	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != 5 || value.Lookup(doc, "state").Str() != "committed" {
+		t.Errorf("stored: %s, %v", value.ShowDoc(doc), err)
+	}
+}

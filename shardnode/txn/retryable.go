@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,9 @@ type Session struct {
 	committed bool // the transaction of that number has
 	// unsaved says that statements were executed, or a transaction has committed, and that is not written down.
 	unsaved bool
+	// before is the history of an earlier number, as long as Number has none: its statements may still be sent again to whoever
+	// does not know of Number, which nothing durable tells of.
+	before history
 	// Incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
 	// not known may have been executed.
 	Incomplete bool
@@ -63,12 +67,48 @@ type Session struct {
 	children map[*Session]struct{} // those with open transactions
 }
 
-// begin forgets the history of the numbers before.
+// history is what a session's record tells of one number.
+type history struct {
+	number    int64
+	runs      []Run
+	last      storage.OpTime
+	committed bool
+}
+
+// empty tells whether nothing was executed under the number.
+func (h *history) empty() bool { return len(h.runs) == 0 && !h.committed }
+
+func (h *history) has(stmt int32) bool {
+	return slices.ContainsFunc(h.runs, func(r Run) bool { return r.has(stmt) })
+}
+
+// begin forgets the history of the numbers before, once the new one has any: see before.
 func (s *Session) begin(number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.before = s.newest()
 	s.Number, s.runs, s.Image, s.Txn, s.last, s.Incomplete, s.pending = number, nil, nil, nil, storage.NoOpTime, false, nil
-	s.unsaved, s.committed = false, false
+	s.committed = false
+}
+
+// newest is the history of the newest number that has any. mu is held.
+func (s *Session) newest() history {
+	if h := (history{s.Number, s.runs, s.last, s.committed}); !h.empty() {
+		return h
+	}
+	return s.before
+}
+
+// late is the history of a number which the session has gone on from, for a commit of it that was detached; nil where a newer
+// number has one. mu is held.
+func (s *Session) late(number int64) *history {
+	if len(s.runs) > 0 || s.committed || s.Number < number || s.before.number > number && !s.before.empty() {
+		return nil
+	}
+	if s.before.number != number {
+		s.before = history{number: number, last: storage.NoOpTime}
+	}
+	return &s.before
 }
 
 // Run are statements of one kind that were executed: i, u or d, as in the oplog. id is the _id that an upsert made.
@@ -217,13 +257,18 @@ func (s *Session) ran(r Run) {
 
 // note is ran for who holds mu.
 func (s *Session) note(r Run) {
-	s.dirty, s.unsaved = true, true
-	if n := len(s.runs); n > 0 && r.ID.IsMissing() && s.runs[n-1].ID.IsMissing() && s.runs[n-1].Op == r.Op && s.runs[n-1].To+1 == r.From {
-		s.runs[n-1].To = r.To
-		return
+	s.dirty, s.unsaved, s.before = true, true, history{}
+	s.runs = withRun(s.runs, r)
+}
+
+// withRun adds statements to runs.
+func withRun(runs []Run, r Run) []Run {
+	if n := len(runs); n > 0 && r.ID.IsMissing() && runs[n-1].ID.IsMissing() && runs[n-1].Op == r.Op && runs[n-1].To+1 == r.From {
+		runs[n-1].To = r.To
+		return runs
 	}
 	r.ID = r.ID.Clone()
-	s.runs = append(s.runs, r)
+	return append(runs, r)
 }
 
 // NoteOnCommit has the session learn of a unit's statements in the moment in which they become visible. Its command may wait
@@ -233,13 +278,15 @@ func (s *Session) NoteOnCommit(u *storage.UnitOfWork, term int64, ran Run) {
 	u.OnCommit(func(ts storage.Timestamp) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.Number != number {
-			return
+		at := storage.OpTime{TS: ts, Term: term}
+		if s.Number == number {
+			if !ran.None() {
+				s.note(ran)
+			}
+			s.last = at
+		} else if h := s.late(number); h != nil && !ran.None() {
+			h.runs, h.last, s.unsaved = withRun(h.runs, ran), at, true
 		}
-		if !ran.None() {
-			s.note(ran)
-		}
-		s.last = storage.OpTime{TS: ts, Term: term}
 	})
 }
 
@@ -268,7 +315,9 @@ func (s *Session) committedAt(number int64, at storage.OpTime) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Number == number {
-		s.committed, s.unsaved, s.last = true, true, at
+		s.committed, s.unsaved, s.last, s.before = true, true, at, history{}
+	} else if h := s.late(number); h != nil {
+		h.committed, h.last, s.unsaved = true, at, true
 	}
 }
 

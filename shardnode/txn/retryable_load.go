@@ -182,7 +182,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		default:
 			// It is at work, perhaps for longer than what is written below may wait for.
 			s.mu.Lock()
-			if s.unsaved && (len(s.runs) > 0 || s.committed) {
+			if h := s.newest(); s.unsaved && !h.empty() {
 				records = append(records, dueRecord{id, s, now})
 				s.unsaved = false
 			}
@@ -191,7 +191,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		}
 		s.mu.Lock()
 		switch {
-		case s.unsaved && s.committed: // perhaps the command that committed it does not know yet
+		case s.unsaved && (s.committed || !s.before.empty()): // perhaps the command that committed it does not know yet
 			records = append(records, dueRecord{id, s, s.used})
 			s.dirty, s.unsaved = false, false
 		case s.Txn != nil && (s.Txn.State == Open || s.Txn.State == Prepared || s.Txn.State == Committing):
@@ -242,13 +242,13 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 		var doc []byte
 		if s != nil {
 			s.mu.Lock()
-			known := len(s.runs) > 0 || s.committed
+			h := s.newest()
 			if doc = s.record(r.used); s != r.of { // it was forgotten, and is there again
 				doc = s.record(time.Unix(int64(snap.Timestamp().Seconds()), 0))
 			}
 			s.mu.Unlock()
-			if !known {
-				continue // its client goes on with another number, which has written nothing yet
+			if h.empty() {
+				continue // its client has written nothing yet
 			}
 		}
 		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc)
@@ -271,20 +271,21 @@ func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) erro
 	return err
 }
 
-// record is a session as config.transactions keeps it; its number is that of a retryable write or of a transaction that has
-// committed. mu is held.
+// record is a session as config.transactions keeps it; its number is that of the newest retryable write that wrote, or of a
+// transaction that has committed. mu is held.
 func (s *Session) record(used time.Time) []byte {
-	runs := make([]value.Value, len(s.runs))
-	for i, r := range s.runs {
+	h := s.newest()
+	runs := make([]value.Value, len(h.runs))
+	for i, r := range h.runs {
 		f := []value.Field{value.F("from", value.NewInt32(r.From)), value.F("to", value.NewInt32(r.To)), value.F("op", value.NewStringBytes([]byte{r.Op}))}
 		if !r.ID.IsMissing() {
 			f = append(f, value.F("id", r.ID))
 		}
 		runs[i] = value.NewDocument(value.Doc(f...))
 	}
-	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(s.Number)),
-		value.F("lastWriteOpTime", s.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
-	if s.committed {
+	fields := []value.Field{value.F("_id", value.NewDocument(s.LSID)), value.F("txnNum", value.NewInt64(h.number)),
+		value.F("lastWriteOpTime", h.last.Value()), value.F("lastWriteDate", value.NewTime(used))}
+	if h.committed {
 		return value.Doc(append(fields, value.F("state", value.NewString("committed")))...)
 	}
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)

@@ -18,7 +18,7 @@ func (m *Manager) History(since storage.Timestamp) [][]byte {
 	out := make([][]byte, 0, len(t.mu.sessions))
 	for _, s := range t.mu.sessions {
 		s.mu.Lock()
-		if len(s.runs) > 0 && s.last.TS >= since {
+		if h := s.newest(); len(h.runs) > 0 && h.last.TS >= since {
 			out = append(out, s.record(s.used))
 		}
 		s.mu.Unlock()
@@ -75,7 +75,8 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 		for i := range adopted {
 			a := &adopted[i]
 			a.of.mu.Lock()
-			current := a.of.Number == a.number
+			h := a.of.newest()
+			current := h.number == a.number
 			a.of.mu.Unlock()
 			if err == nil && current && a.image != nil {
 				err = statedoc.PutIn(s, u, c, a.image)
@@ -131,7 +132,9 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 	}
 	defer release()
 	switch {
-	case from.Number < s.Number, from.Number == s.Number && s.Txn != nil:
+	case from.Number < s.Number:
+		return s.adoptLate(id, from), nil
+	case from.Number == s.Number && s.Txn != nil:
 		return nil, nil
 	case from.Number > s.Number:
 		m.abortTxn(s)
@@ -151,4 +154,23 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 		s.Image = append([]byte(nil), value.Lookup(a.image, "image").Doc()...)
 	}
 	return a, nil
+}
+
+// adoptLate merges the history of a number that the session has gone on from here without writing anything since; nil where it
+// has.
+func (s *Session) adoptLate(id cluster.LogicalSessionID, from *Session) *adoptedSession {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.late(from.Number)
+	if h == nil || h.committed {
+		return nil
+	}
+	for _, r := range from.runs {
+		for stmt := r.From; stmt <= r.To; stmt++ {
+			if !h.has(stmt) {
+				h.runs, s.unsaved = withRun(h.runs, Run{stmt, stmt, r.Op, r.ID}), true
+			}
+		}
+	}
+	return &adoptedSession{dueRecord: dueRecord{id, s, from.used}, number: from.Number}
 }
