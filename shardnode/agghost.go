@@ -20,7 +20,7 @@ type aggHost struct {
 	// versioned says that the aggregate came through a router, which can run what this shard cannot.
 	versioned bool
 	snap      *storage.Snapshot
-	lang      *lang
+	lang      *exec.Lang
 }
 
 func namespaceOf(ns string) agg.Namespace {
@@ -33,7 +33,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 	if err != nil || r == nil {
 		return ns, nil, err
 	}
-	return namespaceOf(r.ns), r.pipeline, r.allows(h.lang.coll)
+	return namespaceOf(r.ns), r.pipeline, r.allows(h.lang.Coll)
 }
 
 // Find implements agg.Host.
@@ -50,11 +50,11 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 			return nil, err
 		}
 	}
-	l, err := h.n.newLang(op, spec, nil)
+	l, err := h.n.exec.NewLang(op, spec, nil)
 	if err != nil {
 		return nil, err
 	}
-	inner := &exec.Query{NS: ns.String(), Coll: coll, Snap: h.snap, Collation: spec, Scope: l.scope, Filter: q.Filter, Sort: q.Sort, Skip: q.Skip, Limit: q.Limit, AllowDiskUse: true}
+	inner := &exec.Query{NS: ns.String(), Coll: coll, Snap: h.snap, Collation: spec, Scope: l.Scope, Filter: q.Filter, Sort: q.Sort, Skip: q.Skip, Limit: q.Limit, AllowDiskUse: true}
 	inner.Owned = h.n.ownership(op, coll)
 	if err := inner.Compile(nil); err != nil {
 		return nil, err
@@ -100,12 +100,12 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, error) {
-	return h.n.newAggWriter(command.FromContext(ctx), spec, h.lang.coll)
+	return h.n.newAggWriter(command.FromContext(ctx), spec, h.lang.Coll)
 }
 
 // Spill implements agg.Host.
 func (h *aggHost) Spill() agg.Spiller {
-	if w, ok := h.lang.env.Work.(*command.Work); ok {
+	if w, ok := h.lang.Env.Work.(*command.Work); ok {
 		w.UsedDisk()
 	}
 	return spill.Pipelines{Store: h.n.spillStore()}

@@ -283,19 +283,19 @@ func fromRouter(op *command.Op) bool {
 // its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
-	spec, err := a.n.collationOf(a.collation, coll)
+	spec, err := a.n.metas.collationOf(a.collation, coll)
 	if err == nil && defaultCollation != nil && a.collation.IsMissing() {
 		spec, err = collation.Parse(defaultCollation)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := a.n.newLang(a.op, spec, a.let)
+	l, err := a.n.exec.NewLang(a.op, spec, a.let)
 	if err != nil {
 		return nil, err
 	}
 	limitLists(a.n.Params, l)
-	l.env.SetConstants(a.constants)
+	l.Env.SetConstants(a.constants)
 	if err := exec.CheckHint(a.hint); err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	a.host = &aggHost{n: a.n, versioned: a.op.Req.ShardVersion != nil, snap: a.snap, lang: l}
 	opts := &agg.Options{
-		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.scope, Explain: a.explain,
+		NS: namespaceOf(a.ns), Host: a.host, Collation: spec.Document(), Scope: l.Scope, Explain: a.explain,
 		AllowDiskUse: a.allowDiskUse, FromRouter: a.fromRouter,
 		ViewStages: a.viewStages, StageMemory: a.n.stageMemory, Lone: a.n.lone(),
 	}
@@ -342,7 +342,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if plain && a.pipeline.GeoNear() == nil && !a.pipeline.StartsWithText() {
 		down = agg.Pushdown{Rest: a.pipeline}
 	}
-	a.q = &exec.Query{NS: a.ns, Coll: coll, Snap: a.snap, Collation: spec, Scope: l.scope, Filter: down.Filter, Sort: down.Sort, Skip: down.Skip, Limit: down.Limit, Hint: a.hint, AllowDiskUse: opts.AllowDiskUse}
+	a.q = &exec.Query{NS: a.ns, Coll: coll, Snap: a.snap, Collation: spec, Scope: l.Scope, Filter: down.Filter, Sort: down.Sort, Skip: down.Skip, Limit: down.Limit, Hint: a.hint, AllowDiskUse: opts.AllowDiskUse}
 	if err := a.n.bindMetadata(a.op, a.q); err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) erro
 	}
 	if !o.w.bypass {
 		if c := o.w.catalog().Lookup(o.temp); c != nil {
-			if err := o.w.n.meta(c).check(c, stored, nil); err != nil {
+			if err := o.w.n.metas.of(c).check(c, stored, nil); err != nil {
 				return err
 			}
 		}

@@ -101,10 +101,10 @@ func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 		return nil, err
 	}
 	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), AllowDiskUse: true}
-	spec, err := n.collationOf(op.Arg("collation"), q.Coll)
-	var l *lang
+	spec, err := n.metas.collationOf(op.Arg("collation"), q.Coll)
+	var l *exec.Lang
 	if err == nil {
-		l, err = n.newLang(op, spec, nil)
+		l, err = n.exec.NewLang(op, spec, nil)
 	}
 	if err == nil {
 		err = n.bindMetadata(op, q)
@@ -113,8 +113,8 @@ func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 		s.Release()
 		return nil, err
 	}
-	q.Collation, q.Scope = spec, l.scope
-	l.env.NoConstants = true // count and distinct have no $$NOW
+	q.Collation, q.Scope = spec, l.Scope
+	l.Env.NoConstants = true // count and distinct have no $$NOW
 	return q, nil
 }
 

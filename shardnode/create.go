@@ -5,9 +5,9 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/collation"
-	"github.com/shoaldb/shoal/query/expr"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -363,15 +363,9 @@ func compileValidator(filter []byte, coll *collation.Spec) (*match.Matcher, erro
 	if err := refuseOperators(filter, "a validator"); err != nil {
 		return nil, err
 	}
-	l := checkedOnly(coll)
-	l.env.Validator = true
-	return compileFilter(append([]byte(nil), filter...), l, coll)
-}
-
-// checkedOnly is the language of filters that are compiled to see whether they are right: the time is not yet of interest.
-func checkedOnly(coll *collation.Spec) *lang {
-	env := &expr.Env{Collator: coll.Collator(), Clock: func() (int64, uint64) { return 0, 0 }}
-	return &lang{env: env, scope: expr.NewScope(env), coll: coll}
+	l := exec.Timeless(coll)
+	l.Env.Validator = true
+	return exec.CompileFilter(append([]byte(nil), filter...), l.Scope, coll)
 }
 
 // refuseOperators looks for operators that only the filter of a query on a collection may use.

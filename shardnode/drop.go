@@ -115,7 +115,7 @@ func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 // forget drops what is compiled of a collection once it is gone.
 func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	u.OnCommit(func(storage.Timestamp) {
-		n.metas.Delete(c.UUID)
+		n.metas.forget(c.UUID)
 		if n.Engine.Catalog().Lookup(c.NS) == nil {
 			n.latency.forget(c.NS)
 			n.exec.Filters.Set(c.NS, "", nil)

@@ -63,7 +63,7 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 		return dst, err
 	}
 	if spec, ok := a.pipeline.WritesTo(); ok && spec.Stage == "$merge" {
-		if _, err := writesFor(x.n, x.op, replication.WriteConcern{}).newMergeWriter(spec, a.host.lang.coll); err != nil {
+		if _, err := writesFor(x.n, x.op, replication.WriteConcern{}).newMergeWriter(spec, a.host.lang.Coll); err != nil {
 			return dst, err
 		}
 	}

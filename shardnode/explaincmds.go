@@ -172,7 +172,7 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 		e.Stage = "UPDATE"
 		e.See = func(r *exec.Row) error {
 			e.Matched++
-			ctx := update.Context{Doc: r.Doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+			ctx := update.Context{Doc: r.Doc, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 			if err := positional(q, st, &ctx); err != nil {
 				return err
 			}

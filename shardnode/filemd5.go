@@ -1,7 +1,7 @@
 package shardnode
 
 import (
-	"crypto/md5" //nolint:gosec // the command's name says which digest it is
+	"crypto/md5"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -29,12 +29,12 @@ func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	l, err := n.newLang(op, nil, nil)
+	l, err := n.exec.NewLang(op, nil, nil)
 	if err != nil {
 		return dst, err
 	}
 	q := &exec.Query{
-		NS: ns, Coll: s.Catalog().Lookup(ns), Snap: s, Scope: l.scope, AllowDiskUse: true,
+		NS: ns, Coll: s.Catalog().Lookup(ns), Snap: s, Scope: l.Scope, AllowDiskUse: true,
 		Filter: value.Doc(value.F("files_id", op.Req.Cmd)), Sort: value.Doc(value.F("files_id", value.NewInt32(1)), value.F("n", value.NewInt32(1))),
 	}
 	if err := q.Compile(nil); err != nil {

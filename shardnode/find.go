@@ -197,15 +197,15 @@ func (a *findArgs) compile(n *Node, op *command.Op, s *storage.Snapshot) (*exec.
 	if err := n.bindMetadata(op, q); err != nil {
 		return nil, err
 	}
-	spec, err := n.collationOf(a.collation, q.Coll)
+	spec, err := n.metas.collationOf(a.collation, q.Coll)
 	if err != nil {
 		return nil, err
 	}
-	l, err := n.newLang(op, spec, a.let)
+	l, err := n.exec.NewLang(op, spec, a.let)
 	if err != nil {
 		return nil, err
 	}
-	q.Collation, q.Scope = spec, l.scope
+	q.Collation, q.Scope = spec, l.Scope
 	if err := q.Compile(a.projection); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -223,37 +222,5 @@ func (w *writeOp) validateNew(ns string, doc []byte) error {
 	if c == nil || len(c.Options) <= 5 {
 		return nil
 	}
-	return w.n.meta(c).check(c, doc, nil)
-}
-
-// check runs the validator on a new document. old is what it replaces, nil for inserts: with the moderate level, a
-// document that was invalid before may stay so.
-func (m *collMeta) check(c *catalog.Collection, doc, old []byte) error {
-	if m.err != nil {
-		return m.err
-	}
-	if m.validator == nil || m.level == "off" {
-		return nil
-	}
-	validator := m.validator
-	if !validator.Stateless() {
-		validator = validator.Fork() // the collection's own is shared by all writers
-	}
-	ok, err := validator.Match(doc)
-	if err != nil || ok {
-		return err
-	}
-	if m.level == "moderate" && old != nil {
-		if was, err := validator.Match(old); err == nil && !was {
-			return nil
-		}
-	}
-	info := validationInfo(validator, doc)
-	if m.action != "error" && m.report != nil {
-		m.report(c.NS, doc, info)
-	}
-	if m.action == "warn" {
-		return nil
-	}
-	return validationFailure(info)
+	return w.n.metas.of(c).check(c, doc, nil)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -63,12 +64,12 @@ func (n *Node) listFilter(op *command.Op) (*match.Matcher, error) {
 	if err := refuseOperators(filter, "this context"); err != nil {
 		return nil, err
 	}
-	l, err := n.newLang(op, nil, nil)
+	l, err := n.exec.NewLang(op, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	l.env.NoConstants = true
-	return compileFilter(filter, l, nil)
+	l.Env.NoConstants = true
+	return exec.CompileFilter(filter, l.Scope, nil)
 }
 
 func listCollectionsSpec(n *Node) command.Spec {

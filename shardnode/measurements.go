@@ -241,7 +241,7 @@ func timeColumn(t *series, bucket []byte) []byte {
 }
 
 func (n *Node) pack(t *series, head timeseries.Bucket, docs [][]byte) []byte {
-	return timeseries.Pack(t.fields, head, docs, n.meta(t.buckets).collation.Collator())
+	return timeseries.Pack(t.fields, head, docs, n.metas.of(t.buckets).collation.Collator())
 }
 
 // replaceBucket stores other measurements in a bucket; with none left it goes.
@@ -280,13 +280,13 @@ func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err er
 	if err := w.compileStatement(st, t.buckets); err != nil {
 		return r, err
 	}
-	m, err := compileFilter(st.filter, st.lang, st.coll)
+	m, err := exec.CompileFilter(st.filter, st.lang.Scope, st.coll)
 	if err != nil {
 		return r, err
 	}
 	s := w.snapshot()
 	defer s.Release()
-	q := &exec.Query{NS: t.buckets.NS, Snap: s, Coll: t.buckets, Collation: st.coll, Scope: st.lang.scope, AllowDiskUse: true,
+	q := &exec.Query{NS: t.buckets.NS, Snap: s, Coll: t.buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
 		Filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
 	if err := q.Compile(nil); err != nil {
 		return r, err

@@ -155,11 +155,11 @@ func (n *Node) projectModified(op *command.Op, st *statement, doc []byte) ([]byt
 	if len(fields) <= 5 {
 		return doc, nil
 	}
-	m, err := compileFilter(st.filter, st.lang, st.coll)
+	m, err := exec.CompileFilter(st.filter, st.lang.Scope, st.coll)
 	if err != nil {
 		return nil, err
 	}
-	p, err := projection.Compile(fields, &projection.Options{Collator: st.coll.Collator(), Filter: m, Expr: st.lang.scope})
+	p, err := projection.Compile(fields, &projection.Options{Collator: st.coll.Collator(), Filter: m, Expr: st.lang.Scope})
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,10 +9,6 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/collation"
-	"github.com/shoaldb/shoal/query/expr"
-	"github.com/shoaldb/shoal/query/match"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
@@ -22,7 +17,6 @@ import (
 	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
@@ -59,7 +53,7 @@ type Node struct {
 	shard   *migration.Shard
 	cursors cursorTable
 
-	metas    sync.Map // catalog.UUID → *collMeta
+	metas    *metas
 	exec     *exec.Executor
 	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
 	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
@@ -99,6 +93,7 @@ func New(o Options) *Node {
 		},
 	}, sessionNode{n})
 	n.exec = exec.New(nodeEnv{n})
+	n.metas = &metas{exec: n.exec, report: n.reportInvalid}
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.counters.work.Init()
@@ -112,84 +107,19 @@ func (n *Node) Close() {
 	n.cursors.feed.Close()
 }
 
-// collMeta is what is compiled once for a collection and used by every operation on it, until the collection changes.
-type collMeta struct {
-	coll      *catalog.Collection
-	collation *collation.Spec
-	validator *match.Matcher
-	level     string // validationLevel
-	action    string // validationAction
-	report    func(ns string, doc, errInfo []byte)
-	err       error // the validator does not compile: every write says so
-	plans     *exec.Planning
-}
-
-// meta gives the compiled form of a collection's options.
-func (n *Node) meta(c *catalog.Collection) *collMeta {
-	if m, ok := n.metas.Load(c.UUID); ok && m.(*collMeta).coll == c {
-		return m.(*collMeta)
-	}
-	m := &collMeta{coll: c, level: "strict", action: "error", report: n.Invalid}
-	if c.Collation != nil {
-		m.collation, m.err = collation.Parse(c.Collation)
-	}
-	m.plans = exec.NewPlanning(c, m.collation)
-	for k, v := range value.Elements(c.Options) {
-		switch k {
-		case "validator":
-			if v.T == value.Document && len(v.Doc()) > 5 && m.err == nil {
-				m.validator, m.err = compileFilter(append([]byte(nil), v.Doc()...), n.standing(m.collation), m.collation)
-			}
-		case "validationLevel":
-			m.level = v.Str()
-		case "validationAction":
-			m.action = v.Str()
-		}
-	}
-	n.metas.Store(c.UUID, m)
-	return m
-}
-
-// standing is the language of filters that are kept for many operations: they ask for the time at each evaluation.
-func (n *Node) standing(spec *collation.Spec) *lang {
-	env := &expr.Env{Collator: spec.Collator(), Clock: func() (int64, uint64) {
-		return n.now().UnixMilli(), uint64(n.Engine.Visible())
-	}}
-	return &lang{env: env, scope: expr.NewScope(env), coll: spec}
-}
-
-// pruneMetas forgets what was compiled for collections that are gone.
-func (n *Node) pruneMetas() {
-	cat := n.Engine.Catalog()
-	n.metas.Range(func(id, _ any) bool {
-		if cat.LookupUUID(id.(catalog.UUID)) == nil {
-			n.metas.Delete(id)
-		}
-		return true
-	})
-}
-
-// lang is what the query language needs to know of one operation: clock, variables, collation.
-type lang struct {
-	env   *expr.Env
-	scope *expr.Scope
-	coll  *collation.Spec
-}
-
-// newLang makes the language environment of an operation. let is its variables, nil without.
-func (n *Node) newLang(op *command.Op, spec *collation.Spec, let []byte) (*lang, error) {
-	l := &lang{coll: spec}
-	l.env = &expr.Env{NowMS: n.now().UnixMilli(), ClusterTime: uint64(n.Engine.Visible()), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
-	l.scope = expr.NewScope(l.env)
-	return l, l.scope.DefineLet(let)
-}
-
 // Reports log what has a line of its own in the log; nil for nowhere.
 type Reports struct {
 	// Warn logs what went wrong without a client to tell.
 	Warn func(msg string, err error)
 	// Invalid logs a document that its collection's validator refuses, where the validation's action is to log.
 	Invalid func(ns string, doc, errInfo []byte)
+}
+
+// reportInvalid logs a document that a validator refuses.
+func (n *Node) reportInvalid(ns string, doc, errInfo []byte) {
+	if n.Invalid != nil {
+		n.Invalid(ns, doc, errInfo)
+	}
 }
 
 func (n *Node) warn(msg string, err error) {

@@ -266,7 +266,7 @@ func (s *Server) start() error {
 			select {
 			case now := <-tick.C:
 				n.cursors.expire(now)
-				n.pruneMetas()
+				n.metas.prune(n.Engine.Catalog())
 				if n.sessionsDue(now.Sub(synced)) {
 					synced = now
 					s.keepSessions(ctx)

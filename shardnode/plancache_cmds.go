@@ -64,15 +64,15 @@ func (n *Node) shapeOf(op *command.Op, q *exec.Query) (shape string, ok bool, er
 	if coll.T != value.Document {
 		coll = value.Value{}
 	}
-	spec, err := n.collationOf(coll, q.Coll)
+	spec, err := n.metas.collationOf(coll, q.Coll)
 	if err != nil {
 		return "", false, err
 	}
-	l, err := n.newLang(op, spec, nil)
+	l, err := n.exec.NewLang(op, spec, nil)
 	if err != nil {
 		return "", false, err
 	}
-	q.Collation, q.Scope = spec, l.scope
+	q.Collation, q.Scope = spec, l.Scope
 	shape, err = q.CompileShape(doc("projection"))
 	return shape, err == nil, err
 }
@@ -219,7 +219,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // planCache is a collection's cache of plans.
-func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.meta(c).plans.Cache() }
+func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.of(c).plans.Cache() }
 
 // clearPlans forgets the plans of a collection that drop says yes to, or all.
 func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {

@@ -13,13 +13,17 @@ import (
 // nodeEnv is the node as its executor sees it.
 type nodeEnv struct{ n *Node }
 
-func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.meta(c).plans }
+func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.metas.of(c).plans }
 
 func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
 	e.n.admin.settings.apply(op, ns, pq)
 }
 
 func (e nodeEnv) Observes(op *command.Op) bool { return e.n.admin.profiler.observes(op.Req.DB) }
+
+func (e nodeEnv) Now() (ms int64, cluster uint64) {
+	return e.n.now().UnixMilli(), uint64(e.n.Engine.Visible())
+}
 
 func (e nodeEnv) SortMemory() int64 {
 	if e.n.Params == nil {
@@ -34,9 +38,9 @@ func (e nodeEnv) Spill() extsort.Store { return e.n.spillStore() }
 func (n *Node) spillStore() extsort.Store { return spill.Dir(n.TempDir) }
 
 // limitLists has the accumulators of a pipeline keep to what their lists may hold.
-func limitLists(p *cluster.Params, l *lang) {
+func limitLists(p *cluster.Params, l *exec.Lang) {
 	if p != nil {
-		l.env.MaxPushBytes, l.env.MaxAddToSetBytes = p.ListMemory()
+		l.Env.MaxPushBytes, l.Env.MaxAddToSetBytes = p.ListMemory()
 	}
 }
 

@@ -51,7 +51,7 @@ type statement struct {
 
 	// compiled by Node.compileStatement
 	coll *collation.Spec
-	lang *lang
+	lang *exec.Lang
 	upd  *update.Update
 
 	// onWrite, where not nil, is told of each document changed: old and new (nil for a delete, or for an insert's old).
@@ -226,16 +226,16 @@ func (st *statement) updateField(k string, v value.Value) error {
 // compileStatement compiles a statement for a collection as it stands.
 func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 	var err error
-	if st.coll, err = w.n.collationOf(st.collation, c); err != nil {
+	if st.coll, err = w.n.metas.collationOf(st.collation, c); err != nil {
 		return err
 	}
-	if st.lang, err = w.n.newLang(w.op, st.coll, st.let); err != nil {
+	if st.lang, err = w.n.exec.NewLang(w.op, st.coll, st.let); err != nil {
 		return err
 	}
 	if w.env == nil {
-		w.env = st.lang.env
+		w.env = st.lang.Env
 	}
-	st.lang.env.NowMS, st.lang.env.ClusterTime = w.env.NowMS, w.env.ClusterTime // one time for the whole command
+	st.lang.Env.NowMS, st.lang.Env.ClusterTime = w.env.NowMS, w.env.ClusterTime // one time for the whole command
 	if st.multi && len(st.sort) > 5 {
 		return mongoerr.New(mongoerr.FailedToParse, "Cannot specify sort with multi=true")
 	}
@@ -246,10 +246,10 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 		return mongoerr.New(51198, "Constant values may only be specified for pipeline updates")
 	}
 	for k, v := range value.Elements(st.constants) {
-		st.lang.scope.DefineConst(k, v)
+		st.lang.Scope.DefineConst(k, v)
 	}
 	st.upd, err = update.Compile(st.u, update.Options{
-		ArrayFilters: st.arrayFilters, Collator: st.coll.Collator(), Upsert: st.upsert, Multi: st.multi, Scope: st.lang.scope,
+		ArrayFilters: st.arrayFilters, Collator: st.coll.Collator(), Upsert: st.upsert, Multi: st.multi, Scope: st.lang.Scope,
 	})
 	return err
 }
@@ -297,7 +297,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 
 // newQuery makes a statement's query against a snapshot.
 func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec.Query, error) {
-	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), Collation: st.lang.coll, Scope: st.lang.scope, Filter: st.filter, Sort: st.sort, Hint: st.hint, AllowDiskUse: true}
+	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), Collation: st.lang.Coll, Scope: st.lang.Scope, Filter: st.filter, Sort: st.sort, Hint: st.hint, AllowDiskUse: true}
 	var err error
 	if q.Owned, err = w.ownedBy(q.Coll); err != nil {
 		return nil, err
@@ -373,7 +373,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		}
 		return true, nil
 	}
-	ctx := update.Context{Doc: doc, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+	ctx := update.Context{Doc: doc, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 	if err := positional(q, st, &ctx); err != nil {
 		return false, err
 	}
@@ -395,7 +395,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
 	}
 	if !w.bypass {
-		if err := w.n.meta(q.Coll).check(q.Coll, next, doc); err != nil {
+		if err := w.n.metas.of(q.Coll).check(q.Coll, next, doc); err != nil {
 			return false, err
 		}
 	}
@@ -470,7 +470,7 @@ func (w *writeOp) clusterTime() uint64 {
 
 // upsert inserts the document that a statement makes where nothing matched.
 func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replication.WriteConcern) (r result, err error) {
-	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.env.NowMS, ClusterTime: w.clusterTime()}
+	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
 	if doc == nil {
 		doc, err = st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(NewObjectID()) })
@@ -487,7 +487,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 		return r, err
 	}
 	if !w.bypass {
-		if err := w.n.meta(c).check(c, doc, nil); err != nil {
+		if err := w.n.metas.of(c).check(c, doc, nil); err != nil {
 			return r, err
 		}
 	}

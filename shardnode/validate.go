@@ -63,7 +63,7 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' does not exist to validate.", ns)
 	}
 	v := &validation{metadata: op.Bool("metadata"), keys: map[string]int64{}, bad: map[string][]string{}}
-	if m := n.meta(c); m.err == nil && m.validator != nil && m.level != "off" {
+	if m := n.metas.of(c); m.err == nil && m.validator != nil && m.level != "off" {
 		v.validator = m.validator.Fork()
 	}
 	if !v.metadata {

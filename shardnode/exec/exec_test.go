@@ -43,6 +43,7 @@ func (f *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
 
 func (e *fakeEnv) Observes(*command.Op) bool { return false }
 func (f *fakeEnv) SortMemory() int64         { return f.memory }
+func (f *fakeEnv) Now() (int64, uint64)      { return 0, 0 }
 
 func (f *fakeEnv) Spill() extsort.Store {
 	f.spilled++

@@ -17,6 +17,8 @@ type Env interface {
 	Restrict(op *command.Op, ns string, pq *plan.Query)
 	// Observes tells whether somebody wants to know what each stage of an operation's plan does.
 	Observes(op *command.Op) bool
+	// Now is the time in milliseconds and the newest cluster time, as queries see them.
+	Now() (ms int64, cluster uint64)
 	// SortMemory is the number of bytes that a blocking sort may hold.
 	SortMemory() int64
 	// Spill is where a sort that may use the disk puts what outgrows its memory.

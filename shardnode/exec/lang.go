@@ -1,0 +1,36 @@
+package exec
+
+import (
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/expr"
+)
+
+// Lang is what the query language needs to know of one operation: clock, variables, collation.
+type Lang struct {
+	Env   *expr.Env
+	Scope *expr.Scope
+	Coll  *collation.Spec
+}
+
+// NewLang makes the language environment of an operation. let is its variables, nil without.
+func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*Lang, error) {
+	l := &Lang{Coll: spec}
+	now, cluster := e.env.Now()
+	l.Env = &expr.Env{NowMS: now, ClusterTime: cluster, Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
+	l.Scope = expr.NewScope(l.Env)
+	return l, l.Scope.DefineLet(let)
+}
+
+// Standing is the language of filters that are kept for many operations: they ask for the time at each evaluation.
+func (e *Executor) Standing(spec *collation.Spec) *Lang { return timeless(spec, e.env.Now) }
+
+// Timeless is the language of filters that are compiled to see whether they are right: the time is not yet of interest.
+func Timeless(spec *collation.Spec) *Lang {
+	return timeless(spec, func() (int64, uint64) { return 0, 0 })
+}
+
+func timeless(spec *collation.Spec, clock func() (int64, uint64)) *Lang {
+	env := &expr.Env{Collator: spec.Collator(), Clock: clock}
+	return &Lang{Env: env, Scope: expr.NewScope(env), Coll: spec}
+}
