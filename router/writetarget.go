@@ -1,13 +1,9 @@
 package router
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"slices"
 	"sort"
 	"strconv"
-	"sync/atomic"
-	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
@@ -57,7 +53,7 @@ func aimInsert(info *cluster.CollectionInfo, doc []byte) (aim, error) {
 
 func withID(doc []byte) []byte {
 	dst, mark := value.Begin(make([]byte, 0, len(doc)+17))
-	dst = value.Append(dst, "_id", value.NewObjectID(NewObjectID()))
+	dst = value.Append(dst, "_id", value.NewObjectID(cluster.NewObjectID()))
 	return value.End(append(dst, doc[4:len(doc)-1]...), mark)
 }
 
@@ -179,16 +175,4 @@ func narrowed(st []byte, field string, q []byte, id value.Value) []byte {
 	}
 	f := value.Append(nil, field, value.NewDocument(value.Doc(value.F("$and", value.NewArray(both)))))
 	return rebuild(st, map[string]bool{field: true, "upsert": true, "sort": true}, f)
-}
-
-var oidRandom = func() (r [5]byte) { rand.Read(r[:]); return r }()
-var oidCounter atomic.Uint32
-
-// NewObjectID makes an object id: time, process, counter.
-func NewObjectID() (id [12]byte) {
-	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
-	copy(id[4:], oidRandom[:])
-	c := oidCounter.Add(1)
-	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
-	return id
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -42,13 +43,13 @@ func (n *Node) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	target := int64(defaultFreeSpaceMB)
 	if v := op.Arg("freeSpaceTargetMB"); !v.IsMissing() {
-		if target, err = inRange("compact.freeSpaceTargetMB", v, 1, 1<<63-1); err != nil {
+		if target, err = command.InRange("compact.freeSpaceTargetMB", v, 1, 1<<63-1); err != nil {
 			return dst, err
 		}
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	c, _, err := findCollection(s, ns)
+	c, _, err := namespace.FindCollection(s, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -103,7 +104,7 @@ func (n *Node) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 	target := int64(defaultFreeSpaceMB)
 	if t := op.Arg("freeSpaceTargetMB"); !t.IsMissing() {
 		var err error
-		if target, err = inRange("autoCompact.freeSpaceTargetMB", t, 1, 1<<63-1); err != nil {
+		if target, err = command.InRange("autoCompact.freeSpaceTargetMB", t, 1, 1<<63-1); err != nil {
 			return dst, err
 		}
 		if v.Bool() && target > 1<<43-1 {
@@ -224,7 +225,7 @@ func apiParameters(op *command.Op) (strict bool, err error) {
 			return false, command.WrongType(path+"."+k, v.T, command.TBool)
 		}
 	}
-	f, err := parseFields(path, p.Doc(), apiFields)
+	f, err := command.ParseFields(path, p.Doc(), apiFields)
 	if err != nil {
 		return false, err
 	}

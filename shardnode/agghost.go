@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/spill"
@@ -29,11 +30,11 @@ func namespaceOf(ns string) agg.Namespace {
 
 // Resolve implements agg.Host.
 func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace, []value.Value, error) {
-	r, err := resolveView(h.snap, ns.String())
+	r, err := namespace.Resolve(h.snap, ns.String())
 	if err != nil || r == nil {
 		return ns, nil, err
 	}
-	return namespaceOf(r.ns), r.pipeline, r.allows(h.lang.Coll)
+	return namespaceOf(r.NS), r.Pipeline, r.Allows(h.lang.Coll)
 }
 
 // Find implements agg.Host.

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -161,19 +162,19 @@ func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*
 		return nil, err
 	}
 	if op.Stats.CollType = "collection"; s.Catalog().Lookup(ns) == nil {
-		op.Stats.CollType = r.collType()
+		op.Stats.CollType = r.CollType()
 	}
-	if isBuckets(ns) {
+	if namespace.IsBuckets(ns) {
 		err = checkOnSeries(pipeline)
 	} else if r != nil {
-		err = r.allowsPipeline(op, ns)
+		err = viewAllowsPipeline(r, op, ns)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if r != nil && !reportsOnView(pipeline) {
-		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)...))
-		a.ns, viewCollation, a.viewStages = r.ns, r.collation, len(r.pipeline)
+		pipeline = value.NewArray(value.ArrayOf(append(append([]value.Value(nil), r.Pipeline...), value.Values(pipeline.Doc())...)...))
+		a.ns, viewCollation, a.viewStages = r.NS, r.Collation, len(r.Pipeline)
 	}
 	src, err := a.open(pipeline, viewCollation)
 	if err != nil {
@@ -182,12 +183,12 @@ func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*
 	return &cursor{ns: ns, during: duringAggregate(ns), stream: &aggStream{src: src}, snap: s}, nil
 }
 
-// allowsPipeline refuses what cannot be asked of a view, or of a time series collection, which is one.
-func (r *resolved) allowsPipeline(op *command.Op, ns string) error {
+// viewAllowsPipeline refuses what cannot be asked of a view, or of a time series collection, which is one.
+func viewAllowsPipeline(r *namespace.Resolved, op *command.Op, ns string) error {
 	switch {
 	case op.Bool("isMapReduceCommand"):
 		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
-	case r.timeseries:
+	case r.Timeseries:
 		return checkOnSeries(op.Arg("pipeline"))
 	}
 	return nil
@@ -283,7 +284,7 @@ func fromRouter(op *command.Op) bool {
 // its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
-	spec, err := a.n.metas.collationOf(a.collation, coll)
+	spec, err := a.n.metas.CollationOf(a.collation, coll)
 	if err == nil && defaultCollation != nil && a.collation.IsMissing() {
 		spec, err = collation.Parse(defaultCollation)
 	}
@@ -359,8 +360,8 @@ func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 	}
 	for _, f := range from {
 		ns := f.String()
-		if r, err := resolveView(a.snap, ns); err == nil && r != nil {
-			ns = r.ns
+		if r, err := namespace.Resolve(a.snap, ns); err == nil && r != nil {
+			ns = r.NS
 		}
 		if sharding.Sharded(a.op, ns) {
 			return shardedForeign(ns)

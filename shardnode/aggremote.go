@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -28,14 +29,14 @@ func newRemoteWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (agg.
 		}
 		return &remoteMerge{primaryWrites: p, m: m}, nil
 	}
-	if spec.TimeSeries != nil || w.n.seriesOf(w.n.Engine.Catalog(), spec.NS.String()) != nil {
+	if spec.TimeSeries != nil || namespace.SeriesOf(w.n.Engine.Catalog(), spec.NS.String()) != nil {
 		return nil, command.NotImplemented("$out to a time-series collection on a member that is not primary")
 	}
 	target, err := w.n.outTarget(spec)
 	if err != nil {
 		return nil, err
 	}
-	id := NewObjectID()
+	id := cluster.NewObjectID()
 	o := &remoteOut{primaryWrites: p, to: spec.NS.String(), temp: "tmp.agg_out." + hex(id[:])}
 	return o, o.create(w.op, target)
 }

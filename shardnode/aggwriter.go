@@ -4,11 +4,13 @@ import (
 	"context"
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -16,7 +18,7 @@ import (
 
 // newAggWriter opens the target of $out or $merge. coll is the collation that the aggregate runs under.
 func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
-	if err := checkNewName(spec.NS.String()); err != nil {
+	if err := namespace.CheckNew(spec.NS.String()); err != nil {
 		return nil, err
 	}
 	if err := n.admin.block.checkTarget(op, spec.NS.String()); err != nil {
@@ -36,7 +38,7 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 		return nil, err
 	}
 	if spec.Stage == "$out" {
-		if there := n.seriesOf(n.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
+		if there := namespace.SeriesOf(n.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
 			return w.newOutSeries(spec, there)
 		}
 		return w.newOutWriter(spec)
@@ -62,12 +64,12 @@ type outWriter struct {
 	indexes [][]byte
 	docs    []pendingDoc
 	size    int
-	series  *tsOptions // of a time series collection
+	series  *namespace.SeriesOptions // of a time series collection
 }
 
 func (w *writeOp) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 	ns := spec.NS.String()
-	id := NewObjectID()
+	id := cluster.NewObjectID()
 	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:])}
 	c, err := w.n.outTarget(spec)
 	if err != nil {
@@ -88,7 +90,7 @@ func (w *writeOp) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 func (n *Node) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
 	ns, cat := spec.NS.String(), n.Engine.Catalog()
 	c := cat.Lookup(ns)
-	if v, err := n.viewAt(cat, ns); err != nil {
+	if v, err := namespace.ViewAt(n.Engine, cat, ns); err != nil {
 		return nil, err
 	} else if v != nil && c == nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
@@ -115,7 +117,7 @@ func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) erro
 	}
 	if !o.w.bypass {
 		if c := o.w.catalog().Lookup(o.temp); c != nil {
-			if err := o.w.n.metas.of(c).check(c, stored, nil); err != nil {
+			if err := o.w.n.metas.Of(c).Check(c, stored, nil); err != nil {
 				return err
 			}
 		}
@@ -198,7 +200,7 @@ func (w *writeOp) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mer
 	cat := w.n.Engine.Catalog()
 	c := cat.Lookup(m.ns)
 	if c == nil {
-		if v, err := w.n.viewAt(cat, m.ns); err != nil {
+		if v, err := namespace.ViewAt(w.n.Engine, cat, m.ns); err != nil {
 			return nil, err
 		} else if v != nil {
 			return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", m.ns)
@@ -273,7 +275,7 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 // collationValue is a collation as a statement's argument.
 func collationValue(c *collation.Spec) value.Value {
 	if c == nil {
-		return value.NewDocument(simpleCollation)
+		return value.NewDocument(namespace.SimpleCollation)
 	}
 	return value.NewDocument(c.Document())
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -332,7 +333,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {
-		if err := checkUUID(b.w.catalog(), ns, id); err != nil {
+		if err := namespace.CheckUUID(b.w.catalog(), ns, id); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,10 @@ package shardnode
 import (
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -35,9 +37,9 @@ func cappedSize(op *command.Op) (int64, error) {
 		size = value.SafeInt64(v)
 	}
 	if size <= 0 {
-		return 0, badOption("Capped collection size must be greater than zero")
+		return 0, command.BadOption("Capped collection size must be greater than zero")
 	}
-	return inRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
+	return command.InRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
 }
 
 func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
@@ -75,16 +77,16 @@ func (w *writeOp) convertToCapped(ns string, size int64) error {
 		if err != nil {
 			return err
 		}
-		id := NewObjectID()
+		id := cluster.NewObjectID()
 		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
 		if len(tmp) > command.MaxNamespace {
 			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, command.MaxNamespace)
 		}
 		spec := cappedCopy(c, tmp, size)
 		options := spec.Options
-		o := optionsOf(options)
-		o.set("temp", value.NewBool(true))
-		spec.Options = o.doc()
+		o := namespace.OptionsOf(options)
+		o.Set("temp", value.NewBool(true))
+		spec.Options = o.Doc()
 		copied, err := w.copyInto(s, c, spec, nil)
 		if err != nil {
 			return err
@@ -99,14 +101,14 @@ func (w *writeOp) convertToCapped(ns string, size int64) error {
 
 // cappedSource finds the collection that is to be capped.
 func cappedSource(s *storage.Snapshot, ns string) (*catalog.Collection, error) {
-	if isBuckets(ns) {
+	if namespace.IsBuckets(ns) {
 		return nil, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot convert a time-series bucket collection to capped: %s", ns)
 	}
 	c := s.Catalog().Lookup(ns)
 	if c != nil {
 		return c, nil
 	}
-	if v, err := viewFor(s, ns); err != nil {
+	if v, err := namespace.ViewIn(s, ns); err != nil {
 		return nil, err
 	} else if v != nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cloneCollectionAsCapped not supported for views: %s", ns)
@@ -116,13 +118,13 @@ func cappedSource(s *storage.Snapshot, ns string) (*catalog.Collection, error) {
 
 // cappedCopy describes a capped collection like c: its options, without its secondary indexes.
 func cappedCopy(c *catalog.Collection, ns string, size int64) storage.CollectionSpec {
-	o := optionsOf(c.Options)
+	o := namespace.OptionsOf(c.Options)
 	for _, name := range []string{"clusteredIndex", "expireAfterSeconds", "max"} {
 		delete(o, name)
 	}
-	o.set("capped", value.NewBool(true))
-	o.set("size", shortInt(size))
-	return storage.CollectionSpec{NS: ns, Options: o.doc(), Unreplicated: catalog.Unreplicated(ns)}
+	o.Set("capped", value.NewBool(true))
+	o.Set("size", shortInt(size))
+	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns)}
 }
 
 func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
@@ -166,19 +168,19 @@ func (w *writeOp) cloneAsCapped(src, target string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBuckets(target); err != nil {
+	if err := namespace.RefuseBuckets(target); err != nil {
 		return err
 	}
-	if err := w.n.mayCreate(w.op, target); err != nil {
+	if err := namespace.CheckCreate(target); err != nil {
 		return err
 	}
 	if s.Catalog().Lookup(target) != nil {
 		return mongoerr.Newf(mongoerr.NamespaceExists, "cloneCollectionAsCapped failed - destination collection %s already exists", target)
 	}
-	if v, err := viewFor(s, target); err != nil {
+	if v, err := namespace.ViewIn(s, target); err != nil {
 		return err
 	} else if v != nil {
-		return notOnView(target)
+		return namespace.NotOnView(target)
 	}
 	if _, err := w.copyInto(s, c, cappedCopy(c, target, size), nil); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -49,7 +50,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 
 // prepareStream parses the pipeline of a change stream.
 func (a *aggregation) prepareStream(pipeline value.Value) (*agg.Pipeline, error) {
-	if v, err := viewFor(a.snap, a.ns); err != nil {
+	if v, err := namespace.ViewIn(a.snap, a.ns); err != nil {
 		return nil, err
 	} else if v != nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", a.ns)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -62,7 +63,7 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	unlock, err := w.lockVersioned(ns, ns)
@@ -81,10 +82,10 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 
 func parseCollMod(op *command.Op, ns string) (*collMod, error) {
 	m := &collMod{ns: ns, dryRun: op.Bool("dryRun"), cappedSize: op.Arg("cappedSize"), cappedMax: op.Arg("cappedMax")}
-	if err := oneOf("collMod.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
+	if err := command.OneOf("collMod.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
 		return nil, err
 	}
-	if err := oneOf("collMod.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog"); err != nil {
+	if err := command.OneOf("collMod.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog"); err != nil {
 		return nil, err
 	}
 	for _, f := range []func(*command.Op) error{m.parseIndex, m.parseCapped, m.parseTimeseries, m.parseImages, m.parseExpire, m.parsePipeline} {
@@ -105,31 +106,31 @@ func (m *collMod) parseIndex(op *command.Op) error {
 	v := op.Arg("index")
 	if v.IsMissing() {
 		if m.dryRun {
-			return badOption("dryRun mode is only allowed to use with index unique conversion")
+			return command.BadOption("dryRun mode is only allowed to use with index unique conversion")
 		}
 		return nil
 	}
-	f, err := parseFields("collMod.index", v.Doc(), indexModFields)
+	f, err := command.ParseFields("collMod.index", v.Doc(), indexModFields)
 	if err != nil {
 		return err
 	}
 	i := &indexMod{name: f[0], key: f[1], expire: f[2], hidden: f[3], prepare: f[4], uniq: f[5]}
 	switch {
 	case i.name.IsMissing() && i.key.IsMissing():
-		return badOption("Must specify either index name or key pattern.")
+		return command.BadOption("Must specify either index name or key pattern.")
 	case !i.name.IsMissing() && !i.key.IsMissing():
-		return badOption("Cannot specify both key pattern and name.")
+		return command.BadOption("Cannot specify both key pattern and name.")
 	case i.expire.IsMissing() && i.hidden.IsMissing() && i.prepare.IsMissing() && i.uniq.IsMissing():
-		return badOption("no expireAfterSeconds, hidden, unique, or prepareUnique field")
+		return command.BadOption("no expireAfterSeconds, hidden, unique, or prepareUnique field")
 	case !i.uniq.IsMissing() && !i.uniq.Truthy():
 		return mongoerr.New(mongoerr.BadValue, "'unique: false' is not supported")
 	case m.dryRun && i.uniq.IsMissing():
-		return badOption("dryRun mode is only allowed to use with index unique conversion")
+		return command.BadOption("dryRun mode is only allowed to use with index unique conversion")
 	}
 	if !i.expire.IsMissing() {
 		sec := value.SafeInt64(i.expire)
 		if sec < 0 {
-			return badOption("TTL index 'expireAfterSeconds' option cannot be less than 0")
+			return command.BadOption("TTL index 'expireAfterSeconds' option cannot be less than 0")
 		}
 		i.expire = value.NewInt64(min(sec, math.MaxInt32))
 	}
@@ -139,7 +140,7 @@ func (m *collMod) parseIndex(op *command.Op) error {
 
 func (m *collMod) parseCapped(*command.Op) error {
 	if !m.cappedSize.IsMissing() {
-		if _, err := inRange("collMod.cappedSize", m.cappedSize, 1, maxCappedSize); err != nil {
+		if _, err := command.InRange("collMod.cappedSize", m.cappedSize, 1, maxCappedSize); err != nil {
 			return err
 		}
 	}
@@ -154,19 +155,19 @@ func (m *collMod) parseTimeseries(op *command.Op) error {
 	if v.IsMissing() {
 		return nil
 	}
-	fields := tsFields[2:]
-	f, err := parseFields("collMod.timeseries", v.Doc(), fields)
+	fields := namespace.SeriesFields[2:]
+	f, err := command.ParseFields("collMod.timeseries", v.Doc(), fields)
 	if err != nil {
 		return err
 	}
-	if err := oneOf("collMod.timeseries.granularity", f[0], "seconds", "minutes", "hours"); err != nil {
+	if err := command.OneOf("collMod.timeseries.granularity", f[0], "seconds", "minutes", "hours"); err != nil {
 		return err
 	}
 	for i := 1; i < 3; i++ {
 		if f[i].IsMissing() {
 			continue
 		}
-		if _, err := inRange("collMod.timeseries."+fields[i].Name, f[i], 1, maxBucketSpan); err != nil {
+		if _, err := command.InRange("collMod.timeseries."+fields[i].Name, f[i], 1, namespace.MaxBucketSpan); err != nil {
 			return err
 		}
 	}
@@ -179,7 +180,7 @@ func (m *collMod) parseImages(op *command.Op) error {
 	if v.IsMissing() {
 		return nil
 	}
-	f, err := parseFields("collMod.changeStreamPreAndPostImages", v.Doc(), imagesFields)
+	f, err := command.ParseFields("collMod.changeStreamPreAndPostImages", v.Doc(), imagesFields)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (m *collMod) parseExpire(op *command.Op) error {
 	case v.IsMissing():
 	case v.T == value.String:
 		if v.Str() != "off" {
-			return badOption("expireAfterSeconds must be either a number or 'off'")
+			return command.BadOption("expireAfterSeconds must be either a number or 'off'")
 		}
 		m.expire = v
 	case v.T.Numeric():
@@ -220,17 +221,17 @@ func (w *writeOp) modify(m *collMod) error {
 	s := w.n.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
-	isTS := c != nil && isBuckets(m.ns)
+	isTS := c != nil && namespace.IsBuckets(m.ns)
 	if c == nil {
-		v, err := viewFor(s, m.ns)
+		v, err := namespace.ViewIn(s, m.ns)
 		if err != nil {
 			return err
 		}
 		switch {
 		case v == nil:
-			return noSuchCollection(m.ns)
-		case v.isTimeseries() && timeseriesOf(s.Catalog(), m.ns) != nil:
-			c, isTS = timeseriesOf(s.Catalog(), m.ns), true
+			return namespace.NotFound(m.ns)
+		case v.IsTimeseries() && namespace.Buckets(s.Catalog(), m.ns) != nil:
+			c, isTS = namespace.Buckets(s.Catalog(), m.ns), true
 		default:
 			return w.modifyView(s, v, m)
 		}
@@ -242,32 +243,32 @@ func (w *writeOp) modify(m *collMod) error {
 }
 
 // modifyView changes a view's definition.
-func (w *writeOp) modifyView(s *storage.Snapshot, v *view, m *collMod) error {
+func (w *writeOp) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
 	for _, f := range collModSpec(w.n).Fields {
 		switch f.Name {
 		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
 			continue
 		}
 		if !w.op.Arg(f.Name).IsMissing() {
-			return badOption("option not supported on a view: %s", f.Name)
+			return command.BadOption("option not supported on a view: %s", f.Name)
 		}
 	}
-	next := &view{ns: v.ns, on: v.on, pipeline: v.pipeline, collation: v.collation}
+	next := &namespace.View{NS: v.NS, On: v.On, Pipeline: v.Pipeline, Collation: v.Collation}
 	on := w.op.Arg("viewOn")
 	if on.IsMissing() && m.pipeline.IsMissing() {
 		w.finish()
 		return nil
 	}
 	if !on.IsMissing() {
-		next.on = on.Str()
-		if err := refuseViewOfBuckets(next.ns, next.on); err != nil {
+		next.On = on.Str()
+		if err := refuseViewOfBuckets(next.NS, next.On); err != nil {
 			return err
 		}
 	}
 	if !m.pipeline.IsMissing() {
-		next.pipeline = m.pipeline
+		next.Pipeline = m.pipeline
 	}
-	next.doc = next.makeDoc()
+	next.Doc = next.MakeDoc()
 	if err := w.n.checkView(s, next); err != nil {
 		return err
 	}
@@ -283,24 +284,24 @@ func (w *writeOp) modifyView(s *storage.Snapshot, v *view, m *collMod) error {
 func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) error {
 	for _, name := range []string{"viewOn", "pipeline"} {
 		if !op.Arg(name).IsMissing() {
-			return badOption("option only supported on a view: %s", name)
+			return command.BadOption("option only supported on a view: %s", name)
 		}
 	}
 	if isTS {
 		for _, name := range []string{"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"} {
 			if !op.Arg(name).IsMissing() {
-				return badOption("option not supported on a time-series collection: %s", name)
+				return command.BadOption("option not supported on a time-series collection: %s", name)
 			}
 		}
 		return nil
 	}
 	switch {
 	case m.ts != nil:
-		return badOption("option only supported on a time-series collection: timeseries")
+		return command.BadOption("option only supported on a time-series collection: timeseries")
 	case !m.expire.IsMissing() && !c.Clustered:
-		return badOption("'expireAfterSeconds' option is only supported on collections clustered by _id")
+		return command.BadOption("'expireAfterSeconds' option is only supported on collections clustered by _id")
 	case (!m.cappedSize.IsMissing() || !m.cappedMax.IsMissing()) && (!c.Capped || c.Oplog):
-		return badOption("Collection must be capped and not the oplog to change its size or its number of documents.")
+		return command.BadOption("Collection must be capped and not the oplog to change its size or its number of documents.")
 	}
 	return nil
 }
@@ -355,13 +356,13 @@ func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m
 
 // retuneView follows a change of buckets' span in the pipeline of the view on them.
 func (w *writeOp) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
-	v, err := viewFor(s, m.ns)
+	v, err := namespace.ViewIn(s, m.ns)
 	if err != nil || v == nil {
 		return err
 	}
-	t := tsOptionsOf(value.Lookup(options, "timeseries").Doc())
-	next := &view{ns: v.ns, on: v.on, pipeline: value.NewArray(t.unpackStage()), collation: v.collation}
-	next.doc = next.makeDoc()
+	t := namespace.SeriesOptionsOf(value.Lookup(options, "timeseries").Doc())
+	next := &namespace.View{NS: v.NS, On: v.On, Pipeline: value.NewArray(t.UnpackStage()), Collation: v.Collation}
+	next.Doc = next.MakeDoc()
 	return w.putView(u, s, next)
 }
 
@@ -382,7 +383,7 @@ func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byt
 
 // modifiedOptions are the collection's options after the command.
 func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte, error) {
-	o := optionsOf(c.Options)
+	o := namespace.OptionsOf(c.Options)
 	if v := op.Arg("validator"); !v.IsMissing() {
 		if err := checkValidatorPlace(c.NS); err != nil {
 			return nil, err
@@ -390,91 +391,91 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 		if _, err := compileValidator(v.Doc(), nil); err != nil {
 			return nil, err
 		}
-		if emptyDoc(v) {
+		if namespace.EmptyDoc(v) {
 			v = value.Value{}
 		}
-		o.set("validator", v)
+		o.Set("validator", v)
 		if !v.IsMissing() && o["validationLevel"].IsMissing() {
-			o.set("validationLevel", value.NewString("strict"))
+			o.Set("validationLevel", value.NewString("strict"))
 		}
 		if !v.IsMissing() && o["validationAction"].IsMissing() {
-			o.set("validationAction", value.NewString("error"))
+			o.Set("validationAction", value.NewString("error"))
 		}
 	}
 	for _, name := range []string{"validationLevel", "validationAction"} {
 		if v := op.Arg(name); !v.IsMissing() {
-			o.set(name, v)
+			o.Set(name, v)
 		}
 	}
 	if c.Capped {
 		if !m.cappedSize.IsMissing() {
-			o.set("size", shortInt(value.SafeInt64(m.cappedSize)))
+			o.Set("size", shortInt(value.SafeInt64(m.cappedSize)))
 		}
 		if !m.cappedMax.IsMissing() {
 			limit := value.Value{}
 			if v := value.SafeInt64(m.cappedMax); v > 0 {
 				limit = shortInt(v)
 			}
-			o.set("max", limit)
+			o.Set("max", limit)
 		}
 	}
 	switch {
 	case m.images.IsMissing():
 	case m.images.Bool():
-		o.set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
+		o.Set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
 	default:
-		o.set("changeStreamPreAndPostImages", value.Value{})
+		o.Set("changeStreamPreAndPostImages", value.Value{})
 	}
 	switch m.expire.T {
 	case value.String:
-		o.set("expireAfterSeconds", value.Value{})
+		o.Set("expireAfterSeconds", value.Value{})
 	case value.Int64:
 		if err := checkExpireAfter(m.expire.Int64(), op.Start.Unix()); err != nil {
 			return nil, err
 		}
-		o.set("expireAfterSeconds", m.expire)
+		o.Set("expireAfterSeconds", m.expire)
 	}
 	if m.ts != nil {
-		t := tsOptionsOf(o["timeseries"].Doc())
+		t := namespace.SeriesOptionsOf(o["timeseries"].Doc())
 		if err := m.retune(t); err != nil {
 			return nil, err
 		}
-		o.set("timeseries", value.NewDocument(t.doc()))
+		o.Set("timeseries", value.NewDocument(t.Doc()))
 	}
-	return o.doc(), nil
+	return o.Doc(), nil
 }
 
 // retune changes the span of buckets: it may only grow.
-func (m *collMod) retune(t *tsOptions) error {
+func (m *collMod) retune(t *namespace.SeriesOptions) error {
 	granularity, rounding, span := m.ts[0], m.ts[1], m.ts[2]
 	if !granularity.IsMissing() {
 		if !rounding.IsMissing() || !span.IsMissing() {
-			return badOption("Timeseries 'granularity' is not allowed to be set together with 'bucketMaxSpanSeconds' or 'bucketRoundingSeconds'")
+			return command.BadOption("Timeseries 'granularity' is not allowed to be set together with 'bucketMaxSpanSeconds' or 'bucketRoundingSeconds'")
 		}
-		_, implied := granularitySpan(granularity.Str())
-		if implied < t.span {
-			return badOption("Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.")
+		_, implied := namespace.GranularitySpan(granularity.Str())
+		if implied < t.Span {
+			return command.BadOption("Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.")
 		}
-		t.granularity, t.span, t.rounding = granularity.Str(), implied, 0
+		t.Granularity, t.Span, t.Rounding = granularity.Str(), implied, 0
 		return nil
 	}
 	if rounding.IsMissing() && span.IsMissing() {
 		return nil
 	}
 	if rounding.IsMissing() != span.IsMissing() || value.SafeInt64(rounding) != value.SafeInt64(span) {
-		return badOption("Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' must be set to the same value")
+		return command.BadOption("Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' must be set to the same value")
 	}
-	if value.SafeInt64(span) < t.span {
-		return badOption("Timeseries 'bucketMaxSpanSeconds' must be greater than or equal to the current value of %d", t.span)
+	if value.SafeInt64(span) < t.Span {
+		return command.BadOption("Timeseries 'bucketMaxSpanSeconds' must be greater than or equal to the current value of %d", t.Span)
 	}
-	t.granularity, t.span, t.rounding = "", value.SafeInt64(span), value.SafeInt64(rounding)
+	t.Granularity, t.Span, t.Rounding = "", value.SafeInt64(span), value.SafeInt64(rounding)
 	return nil
 }
 
 // modifiedIndex is the specification of the index after the command; nil where nothing changes.
 func (w *writeOp) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
 	i := m.index
-	if c.Clustered && !isBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
+	if c.Clustered && !namespace.IsBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
 		return nil, "", mongoerr.New(6011800, "The 'clusteredIndex' cannot be hidden or unhidden")
 	}
 	idx, err := i.find(c)
@@ -484,8 +485,8 @@ func (w *writeOp) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *c
 	if idx.IsID && !i.hidden.IsMissing() {
 		return nil, "", mongoerr.New(mongoerr.BadValue, "can't hide _id index")
 	}
-	o := indexOptions(indexSpec(idx))
-	before := o.doc()
+	o := namespace.IndexDocOf(idx.Spec.Raw)
+	before := o.Doc()
 	if !i.expire.IsMissing() {
 		if err := m.modifyTTL(idx, o); err != nil {
 			return nil, "", err
@@ -494,27 +495,27 @@ func (w *writeOp) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *c
 	if !i.hidden.IsMissing() && i.hidden.Truthy() != idx.Hidden {
 		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))
 		m.usage = idx.Usage
-		o.flag("hidden", !idx.Hidden)
+		o.Flag("hidden", !idx.Hidden)
 	}
 	if !i.prepare.IsMissing() && i.prepare.Truthy() != idx.PrepareUnique {
 		if !i.expire.IsMissing() || !i.hidden.IsMissing() || !i.uniq.IsMissing() {
-			return nil, "", badOption("prepareUnique cannot be combined with any other modification")
+			return nil, "", command.BadOption("prepareUnique cannot be combined with any other modification")
 		}
 		m.note("prepareUnique", value.NewBool(idx.PrepareUnique), value.NewBool(!idx.PrepareUnique))
-		o.flag("prepareUnique", !idx.PrepareUnique)
+		o.Flag("prepareUnique", !idx.PrepareUnique)
 	}
 	if !i.uniq.IsMissing() && !idx.Unique {
 		if !idx.PrepareUnique {
-			return nil, "", badOption("Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.")
+			return nil, "", command.BadOption("Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.")
 		}
 		if err := w.checkNoDuplicates(s, c, idx); err != nil {
 			return nil, "", err
 		}
 		m.note("unique", value.Value{}, value.NewBool(true))
-		o.flag("prepareUnique", false)
-		o.flag("unique", true)
+		o.Flag("prepareUnique", false)
+		o.Flag("unique", true)
 	}
-	if after := o.doc(); !bytes.Equal(before, after) {
+	if after := o.Doc(); !bytes.Equal(before, after) {
 		return after, idx.Name, nil
 	}
 	return nil, idx.Name, nil
@@ -525,21 +526,21 @@ func (m *collMod) note(name string, was, is value.Value) {
 }
 
 // modifyTTL changes when an index's documents expire, or makes an ordinary index expire its documents.
-func (m *collMod) modifyTTL(idx *catalog.Index, o *indexDoc) error {
+func (m *collMod) modifyTTL(idx *catalog.Index, o *namespace.IndexDoc) error {
 	switch {
 	case idx.IsID:
-		return badOption("the _id field does not support TTL indexes")
+		return command.BadOption("the _id field does not support TTL indexes")
 	case len(idx.Spec.Fields) != 1 || idx.Spec.Kind == indexkey.Text:
-		return badOption("TTL indexes are single-field indexes, compound indexes do not support TTL")
+		return command.BadOption("TTL indexes are single-field indexes, compound indexes do not support TTL")
 	case idx.Spec.Kind == indexkey.Wildcard:
-		return badOption("wildcard indexes do not support TTL")
+		return command.BadOption("wildcard indexes do not support TTL")
 	}
 	was := value.Value{}
 	if idx.TTLSeconds >= 0 {
 		was = value.NewInt64(idx.TTLSeconds)
 	}
 	m.note("expireAfterSeconds", was, m.index.expire)
-	o.set("expireAfterSeconds", value.NewInt32(int32(m.index.expire.Int64())))
+	o.Set("expireAfterSeconds", value.NewInt32(int32(m.index.expire.Int64())))
 	return nil
 }
 
@@ -552,8 +553,8 @@ func (i *indexMod) find(c *catalog.Collection) (*catalog.Index, error) {
 		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "cannot find index %s for ns %s", i.name.Str(), c.NS)
 	}
 	key := i.key.Doc()
-	if isBuckets(c.NS) {
-		key = bucketKeyPattern(tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()), key)
+	if namespace.IsBuckets(c.NS) {
+		key = namespace.BucketKeyPattern(namespace.SeriesOptionsOf(value.Lookup(c.Options, "timeseries").Doc()), key)
 	}
 	found, err := indexByKey(c, key)
 	if err != nil {
@@ -573,7 +574,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 		}
 		if found != nil {
 			return nil, mongoerr.Newf(mongoerr.AmbiguousIndexKeyPattern, "index keyPattern %s matches more than one index, must use index name. Found: %s, and %s",
-				value.ShowDoc(key), value.ShowDoc(indexSpec(found)), value.ShowDoc(indexSpec(idx)))
+				value.ShowDoc(key), value.ShowDoc(found.Spec.Raw), value.ShowDoc(idx.Spec.Raw))
 		}
 		found = idx
 	}
@@ -619,35 +620,3 @@ func (w *writeOp) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, 
 	return mongoerr.New(mongoerr.CannotConvertIndexToUnique, "Cannot convert the index to unique. Please resolve conflicting documents before running collMod again.").
 		WithDetails(value.Doc(value.F("violations", value.NewArray(value.ArrayOf(violations...)))))
 }
-
-// indexDoc is an index's specification under change: the order of its fields stays.
-type indexDoc struct{ fields []value.Field }
-
-func indexOptions(raw []byte) *indexDoc {
-	d := &indexDoc{}
-	for k, v := range value.Elements(raw) {
-		d.fields = append(d.fields, value.F(k, v))
-	}
-	return d
-}
-
-func (d *indexDoc) set(name string, v value.Value) {
-	for i := range d.fields {
-		if d.fields[i].Key == name {
-			d.fields[i].Val = v
-			return
-		}
-	}
-	d.fields = append(d.fields, value.F(name, v))
-}
-
-// flag sets an option that is left out where it is false.
-func (d *indexDoc) flag(name string, on bool) {
-	if on {
-		d.set(name, value.NewBool(true))
-	} else {
-		d.set(name, value.Value{})
-	}
-}
-
-func (d *indexDoc) doc() []byte { return value.Doc(d.fields...) }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -22,7 +23,7 @@ func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]by
 	if storageStats.T != value.Document && count.T != value.Document && exec.T != value.Document {
 		return value.End(dst, m), nil
 	}
-	c, ts, err := findCollection(s, ns)
+	c, ts, err := namespace.FindCollection(s, ns)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -101,7 +102,7 @@ func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 		return nil, err
 	}
 	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), AllowDiskUse: true}
-	spec, err := n.metas.collationOf(op.Arg("collation"), q.Coll)
+	spec, err := n.metas.CollationOf(op.Arg("collation"), q.Coll)
 	var l *exec.Lang
 	if err == nil {
 		l, err = n.exec.NewLang(op, spec, nil)
@@ -160,9 +161,9 @@ func (n *Node) countQuery(op *command.Op, q *exec.Query, skip, limit int64) (int
 }
 
 // countView counts through the view's pipeline.
-func (n *Node) countView(op *command.Op, dst []byte, s *storage.Snapshot, r *resolved, skip, limit int64) ([]byte, error) {
-	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Count(op.Req.Body, skip, limit)...)
-	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: plainRead(op)}, stages, r.collation)
+func (n *Node) countView(op *command.Op, dst []byte, s *storage.Snapshot, r *namespace.Resolved, skip, limit int64) ([]byte, error) {
+	stages := append(append([]value.Value(nil), r.Pipeline...), viewquery.Count(op.Req.Body, skip, limit)...)
+	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.NS, snap: s, readArgs: plainRead(op)}, stages, r.Collation)
 	if err != nil {
 		return dst, err
 	}
@@ -202,7 +203,7 @@ func (n *Node) runDistinct(op *command.Op, dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		if op.Stats.CollType = r.collType(); r != nil {
+		if op.Stats.CollType = r.CollType(); r != nil {
 			op.IntOK = true
 			return n.distinctView(op, dst, q.Snap, r, d)
 		}
@@ -294,9 +295,9 @@ func (n *Node) holdsNull(op *command.Op, q *exec.Query) (bool, error) {
 }
 
 // distinctView finds distinct values through the view's pipeline.
-func (n *Node) distinctView(op *command.Op, dst []byte, s *storage.Snapshot, r *resolved, d *distinct.Values) ([]byte, error) {
-	stages := append(append([]value.Value(nil), r.pipeline...), viewquery.Distinct(op.Req.Body)...)
-	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: plainRead(op)}, stages, r.collation)
+func (n *Node) distinctView(op *command.Op, dst []byte, s *storage.Snapshot, r *namespace.Resolved, d *distinct.Values) ([]byte, error) {
+	stages := append(append([]value.Value(nil), r.Pipeline...), viewquery.Distinct(op.Req.Body)...)
+	doc, err := aggregateOne(&aggregation{n: n, op: op, ns: r.NS, snap: s, readArgs: plainRead(op)}, stages, r.Collation)
 	if err != nil {
 		return dst, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -37,11 +38,11 @@ func createSpec(n *Node) command.Spec {
 // newNamespace is what create is asked for, checked and in its stored form.
 type newNamespace struct {
 	ns      string
-	options collOptions
+	options namespace.Options
 	collate *collation.Spec
-	idIndex []byte // nil for the default
-	view    *view  // nil for a collection
-	ts      *tsOptions
+	idIndex []byte          // nil for the default
+	view    *namespace.View // nil for a collection
+	ts      *namespace.SeriesOptions
 }
 
 func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
@@ -51,7 +52,7 @@ func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if err := n.mayCreate(op, ns); err != nil {
+	if err := namespace.CheckCreate(ns); err != nil {
 		return dst, err
 	}
 	c, err := n.parseCreate(op, ns)
@@ -67,7 +68,7 @@ func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 
 // parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
 func (n *Node) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
-	c := &newNamespace{ns: ns, options: collOptions{}}
+	c := &newNamespace{ns: ns, options: namespace.Options{}}
 	steps := []func(*command.Op) error{
 		c.parseEnums, c.parseEngine, c.parseClustered, c.parseCapped, c.parseCollation, c.parseImages, c.parseTimeseries,
 		c.parseEncrypted, c.checkKinds, c.parseExpire, c.parseValidator, c.parseIDIndex, c.parseView,
@@ -78,31 +79,31 @@ func (n *Node) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
 		}
 	}
 	if op.Bool("temp") && op.Client != nil && (op.Client.InProcess || op.Client.Internal) {
-		c.options.set("temp", value.NewBool(true))
+		c.options.Set("temp", value.NewBool(true))
 	}
 	return c, nil
 }
 
 func (c *newNamespace) parseEnums(op *command.Op) error {
-	if err := oneOf("create.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
+	if err := command.OneOf("create.validationLevel", op.Arg("validationLevel"), "off", "strict", "moderate"); err != nil {
 		return err
 	}
-	return oneOf("create.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog")
+	return command.OneOf("create.validationAction", op.Arg("validationAction"), "error", "warn", "errorAndLog")
 }
 
 func (c *newNamespace) parseEngine(op *command.Op) error {
-	if v := op.Arg("storageEngine"); !emptyDoc(v) {
+	if v := op.Arg("storageEngine"); !namespace.EmptyDoc(v) {
 		if err := checkStorageEngine(v.Doc()); err != nil {
 			return err
 		}
-		c.options.set("storageEngine", v)
+		c.options.Set("storageEngine", v)
 	}
 	v := op.Arg("indexOptionDefaults")
-	if !emptyDoc(v) {
+	if !namespace.EmptyDoc(v) {
 		if err := checkIndexOptionDefaults(v.Doc()); err != nil {
 			return err
 		}
-		c.options.set("indexOptionDefaults", v)
+		c.options.Set("indexOptionDefaults", v)
 	}
 	return nil
 }
@@ -118,7 +119,7 @@ func (c *newNamespace) parseClustered(op *command.Op) error {
 	case v.IsMissing():
 		return nil
 	case v.T == value.Boolean || v.T.Numeric():
-		if v.Truthy() && !isBuckets(c.ns) {
+		if v.Truthy() && !namespace.IsBuckets(c.ns) {
 			return mongoerr.New(5979703, "The 'clusteredIndex' legacy format {clusteredIndex: <bool>} is only supported for specific internal collections")
 		}
 	case v.T != value.Document:
@@ -129,11 +130,11 @@ func (c *newNamespace) parseClustered(op *command.Op) error {
 	}
 	if v.T != value.Document {
 		if v.Truthy() {
-			c.options.set("clusteredIndex", value.NewBool(true))
+			c.options.Set("clusteredIndex", value.NewBool(true))
 		}
 		return nil
 	}
-	f, err := parseFields("create.clusteredIndex", v.Doc(), clusteredFields)
+	f, err := command.ParseFields("create.clusteredIndex", v.Doc(), clusteredFields)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (c *newNamespace) parseClustered(op *command.Op) error {
 	if !f[2].IsMissing() {
 		name = f[2]
 	}
-	c.options.set("clusteredIndex", value.NewDocument(value.Doc(value.F("v", value.NewInt32(2)),
+	c.options.Set("clusteredIndex", value.NewDocument(value.Doc(value.F("v", value.NewInt32(2)),
 		value.F("key", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))), value.F("name", name), value.F("unique", value.NewBool(true)))))
 	return nil
 }
@@ -169,7 +170,7 @@ func isIDKey(key []byte) bool {
 func (c *newNamespace) parseCapped(op *command.Op) error {
 	size, limit := op.Arg("size"), op.Arg("max")
 	if !size.IsMissing() {
-		if _, err := inRange("create.size", size, 1, maxCappedSize); err != nil {
+		if _, err := command.InRange("create.size", size, 1, maxCappedSize); err != nil {
 			return err
 		}
 	}
@@ -178,17 +179,17 @@ func (c *newNamespace) parseCapped(op *command.Op) error {
 	}
 	if !op.Bool("capped") {
 		if !size.IsMissing() || !limit.IsMissing() {
-			return badOption("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
+			return command.BadOption("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
 		}
 		return nil
 	}
 	if size.IsMissing() {
-		return badOption("the 'size' field is required when 'capped' is true")
+		return command.BadOption("the 'size' field is required when 'capped' is true")
 	}
-	c.options.set("capped", value.NewBool(true))
-	c.options.set("size", shortInt(value.SafeInt64(size)))
+	c.options.Set("capped", value.NewBool(true))
+	c.options.Set("size", shortInt(value.SafeInt64(size)))
 	if m := value.SafeInt64(limit); m > 0 {
-		c.options.set("max", shortInt(m))
+		c.options.Set("max", shortInt(m))
 	}
 	return nil
 }
@@ -201,14 +202,14 @@ func (c *newNamespace) parseCollation(op *command.Op) (err error) {
 	if v.IsMissing() {
 		return nil
 	}
-	if emptyDoc(v) {
+	if namespace.EmptyDoc(v) {
 		return command.MissingField("collation.locale")
 	}
 	if c.collate, err = collation.Parse(v.Doc()); err != nil {
 		return err
 	}
 	if c.collate != nil {
-		c.options.set("collation", value.NewDocument(c.collate.Document()))
+		c.options.Set("collation", value.NewDocument(c.collate.Document()))
 	}
 	return nil
 }
@@ -220,21 +221,21 @@ func (c *newNamespace) parseImages(op *command.Op) error {
 	if v.IsMissing() {
 		return nil
 	}
-	f, err := parseFields("create.changeStreamPreAndPostImages", v.Doc(), imagesFields)
+	f, err := command.ParseFields("create.changeStreamPreAndPostImages", v.Doc(), imagesFields)
 	if err != nil {
 		return err
 	}
 	if !op.Arg("timeseries").IsMissing() {
-		return badOption("option not supported on a time-series collection: changeStreamPreAndPostImages")
+		return command.BadOption("option not supported on a time-series collection: changeStreamPreAndPostImages")
 	}
 	if f[0].Bool() {
 		if !op.Arg("viewOn").IsMissing() {
-			return badOption("option not supported on a view: changeStreamPreAndPostImages")
+			return command.BadOption("option not supported on a view: changeStreamPreAndPostImages")
 		}
 		if db := catalog.DBOf(c.ns); db == "admin" || db == "config" || db == "local" {
-			return badOption("changeStreamPreAndPostImages collection option is not supported on the %s database", db)
+			return command.BadOption("changeStreamPreAndPostImages collection option is not supported on the %s database", db)
 		}
-		c.options.set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
+		c.options.Set("changeStreamPreAndPostImages", value.NewDocument(value.Doc(value.F("enabled", value.NewBool(true)))))
 	}
 	return nil
 }
@@ -242,18 +243,18 @@ func (c *newNamespace) parseImages(op *command.Op) error {
 func (c *newNamespace) parseTimeseries(op *command.Op) (err error) {
 	v := op.Arg("timeseries")
 	if v.IsMissing() {
-		return refuseBuckets(c.ns)
+		return namespace.RefuseBuckets(c.ns)
 	}
-	if c.ts, err = parseTimeseries(v.Doc()); err != nil {
+	if c.ts, err = namespace.ParseTimeseries(v.Doc()); err != nil {
 		return err
 	}
 	for _, name := range []string{"capped", "idIndex", "validator", "validationLevel", "validationAction", "viewOn", "pipeline"} {
-		if a := op.Arg(name); !a.IsMissing() && (name != "capped" || a.Truthy()) && !(isBuckets(c.ns) && name == "validator") {
-			return badOption("timeseries is not allowed with '%s'", name)
+		if a := op.Arg(name); !a.IsMissing() && (name != "capped" || a.Truthy()) && !(namespace.IsBuckets(c.ns) && name == "validator") {
+			return command.BadOption("timeseries is not allowed with '%s'", name)
 		}
 	}
 	if a := op.Arg("clusteredIndex"); a.T == value.Document {
-		return badOption("timeseries is not allowed with 'clusteredIndex'")
+		return command.BadOption("timeseries is not allowed with 'clusteredIndex'")
 	}
 	return nil
 }
@@ -272,7 +273,7 @@ func (c *newNamespace) parseEncrypted(op *command.Op) error {
 	if err := checkEncryptedFields(v.Doc()); err != nil {
 		return err
 	}
-	c.options.set("encryptedFields", v)
+	c.options.Set("encryptedFields", v)
 	return nil
 }
 
@@ -283,13 +284,13 @@ func (c *newNamespace) checkKinds(op *command.Op) error {
 	switch {
 	case op.Arg("viewOn").IsMissing():
 		if !op.Arg("pipeline").IsMissing() {
-			return badOption("'pipeline' requires 'viewOn' to also be specified")
+			return command.BadOption("'pipeline' requires 'viewOn' to also be specified")
 		}
 		if clustered && idIndex {
-			return badOption("The 'clusteredIndex' option is not supported with the 'idIndex' option")
+			return command.BadOption("The 'clusteredIndex' option is not supported with the 'idIndex' option")
 		}
 	case idIndex:
-		return badOption("'idIndex' is not allowed with 'viewOn'")
+		return command.BadOption("'idIndex' is not allowed with 'viewOn'")
 	case clustered:
 		return mongoerr.New(6026500, "The 'clusteredIndex' option is not supported for views")
 	}
@@ -302,13 +303,13 @@ func (c *newNamespace) parseExpire(op *command.Op) error {
 		return nil
 	}
 	if c.ts == nil && c.options["clusteredIndex"].IsMissing() {
-		return badOption("'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified")
+		return command.BadOption("'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified")
 	}
 	sec := value.SafeInt64(v)
 	if err := checkExpireAfter(sec, op.Start.Unix()); err != nil {
 		return err
 	}
-	c.options.set("expireAfterSeconds", value.NewInt64(sec))
+	c.options.Set("expireAfterSeconds", value.NewInt64(sec))
 	return nil
 }
 
@@ -316,9 +317,9 @@ func (c *newNamespace) parseExpire(op *command.Op) error {
 func checkExpireAfter(sec, now int64) error {
 	switch {
 	case sec < 0:
-		return badOption("expireAfterSeconds cannot be less than 0. Value: %d", sec)
+		return command.BadOption("expireAfterSeconds cannot be less than 0. Value: %d", sec)
 	case sec > now:
-		return badOption("expireAfterSeconds out of range: must be less than the current time since the epoch. Value: %d", sec)
+		return command.BadOption("expireAfterSeconds out of range: must be less than the current time since the epoch. Value: %d", sec)
 	}
 	return nil
 }
@@ -326,14 +327,14 @@ func checkExpireAfter(sec, now int64) error {
 func (c *newNamespace) parseValidator(op *command.Op) error {
 	v := op.Arg("validator")
 	level, action := op.Arg("validationLevel"), op.Arg("validationAction")
-	if c.ts == nil && op.Arg("viewOn").IsMissing() && !emptyDoc(v) {
+	if c.ts == nil && op.Arg("viewOn").IsMissing() && !namespace.EmptyDoc(v) {
 		if err := checkValidatorPlace(c.ns); err != nil {
 			return err
 		}
 		if _, err := compileValidator(v.Doc(), c.collate); err != nil {
 			return err
 		}
-		c.options.set("validator", v)
+		c.options.Set("validator", v)
 		if level.IsMissing() {
 			level = value.NewString("strict")
 		}
@@ -341,8 +342,8 @@ func (c *newNamespace) parseValidator(op *command.Op) error {
 			action = value.NewString("error")
 		}
 	}
-	c.options.set("validationLevel", level)
-	c.options.set("validationAction", action)
+	c.options.Set("validationLevel", level)
+	c.options.Set("validationAction", action)
 	return nil
 }
 
@@ -350,10 +351,10 @@ func (c *newNamespace) parseValidator(op *command.Op) error {
 func checkValidatorPlace(ns string) error {
 	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
 	if db == "admin" || db == "config" || db == "local" {
-		return badOption("Document validators are not allowed on collection %s in the %s internal database", ns, db)
+		return command.BadOption("Document validators are not allowed on collection %s in the %s internal database", ns, db)
 	}
-	if len(coll) > 7 && coll[:7] == "system." && !isBuckets(ns) {
-		return badOption("Document validators are not allowed on system collection %s", ns)
+	if len(coll) > 7 && coll[:7] == "system." && !namespace.IsBuckets(ns) {
+		return command.BadOption("Document validators are not allowed on system collection %s", ns)
 	}
 	return nil
 }
@@ -427,17 +428,17 @@ func (c *newNamespace) parseView(op *command.Op) error {
 	if err != nil {
 		return err
 	}
-	c.view = &view{ns: c.ns, on: v.Str(), pipeline: value.NewArray(pipeline)}
+	c.view = &namespace.View{NS: c.ns, On: v.Str(), Pipeline: value.NewArray(pipeline)}
 	if c.collate != nil {
-		c.view.collation = c.collate.Document()
+		c.view.Collation = c.collate.Document()
 	}
-	c.view.doc = c.view.makeDoc()
+	c.view.Doc = c.view.MakeDoc()
 	return nil
 }
 
 // refuseViewOfBuckets refuses a client's view on the buckets of a time series, or under such a name.
 func refuseViewOfBuckets(ns, on string) error {
-	if isBuckets(ns) || isBuckets(catalog.DBOf(ns)+"."+on) {
+	if namespace.IsBuckets(ns) || namespace.IsBuckets(catalog.DBOf(ns)+"."+on) {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Cannot create view '%s' on '%s': neither may be a time-series bucket collection", ns, on)
 	}
 	return nil
@@ -482,42 +483,38 @@ func (w *writeOp) createNamespace(c *newNamespace) error {
 // transaction where it is there at all.
 func (n *Node) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
-	if err := checkDBCase(cat, catalog.DBOf(c.ns)); err != nil {
+	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {
 		return false, err
 	}
 	if have := cat.Lookup(c.ns); have != nil {
 		if inTxn {
 			return false, mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", c.ns)
 		}
-		if c.view == nil && (c.ts == nil || isBuckets(c.ns)) && sameOptionDocs(have.Options, c.storedOptions()) {
+		if c.view == nil && (c.ts == nil || namespace.IsBuckets(c.ns)) && namespace.SameOptions(have.Options, c.storedOptions()) {
 			return true, nil
 		}
 		return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but with different options: %s", c.ns, value.ShowDoc(have.Options))
 	}
-	v, err := viewFor(s, c.ns)
+	v, err := namespace.ViewIn(s, c.ns)
 	if err != nil || v == nil {
 		return false, err
 	}
-	if c.view != nil && sameView(v, c.view) {
+	if c.view != nil && namespace.SameView(v, c.view) {
 		return true, nil
 	}
-	if b := cat.Lookup(bucketsOf(c.ns)); c.ts != nil && b != nil && v.isTimeseries() && sameOptionDocs(b.Options, c.storedOptions()) {
+	if b := cat.Lookup(namespace.BucketsOf(c.ns)); c.ts != nil && b != nil && v.IsTimeseries() && namespace.SameOptions(b.Options, c.storedOptions()) {
 		return true, nil
 	}
 	return false, mongoerr.Newf(mongoerr.NamespaceExists, "namespace %s already exists, but is a view", c.ns)
 }
 
-// storedOptions are the options of the collection that stands in the catalog, which for a time series collection is that
+// StoredOptions are the options of the collection that stands in the catalog, which for a time series collection is that
 // of its buckets.
 func (c *newNamespace) storedOptions() []byte {
 	if c.ts != nil {
-		c.options.set("clusteredIndex", value.NewBool(true))
-		c.options.set("validator", value.NewDocument(c.ts.bucketValidator()))
-		c.options.set("validationLevel", value.NewString("strict"))
-		c.options.set("validationAction", value.NewString("error"))
-		c.options.set("timeseries", value.NewDocument(c.ts.doc()))
+		return c.ts.StoredOptions(c.options)
 	}
-	return c.options.doc()
+	return c.options.Doc()
 }
 
 func (w *writeOp) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
@@ -544,8 +541,8 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 // stageTimeseries makes buckets, their index, and the view on them.
 func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
-	if !isBuckets(ns) {
-		ns = bucketsOf(ns)
+	if !namespace.IsBuckets(ns) {
+		ns = namespace.BucketsOf(ns)
 	}
 	if s.Catalog().Lookup(ns) != nil {
 		return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
@@ -554,7 +551,7 @@ func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c 
 	if err != nil {
 		return err
 	}
-	if idx := c.ts.defaultIndex(); idx != nil {
+	if idx := c.ts.DefaultIndex(); idx != nil {
 		if b.Collation != nil {
 			idx = value.WithField(idx, "collation", value.NewDocument(b.Collation))
 		}
@@ -562,30 +559,30 @@ func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c 
 			return err
 		}
 	}
-	if isBuckets(c.ns) {
+	if namespace.IsBuckets(c.ns) {
 		return nil
 	}
-	v := &view{ns: c.ns, on: catalog.CollOf(ns), pipeline: value.NewArray(c.ts.unpackStage()), collation: b.Collation}
-	v.doc = v.makeDoc()
+	v := &namespace.View{NS: c.ns, On: catalog.CollOf(ns), Pipeline: value.NewArray(c.ts.UnpackStage()), Collation: b.Collation}
+	v.Doc = v.MakeDoc()
 	return w.putView(u, s, v)
 }
 
 // putView writes a view's document, over the one that is there.
-func (w *writeOp) putView(u *storage.UnitOfWork, s *storage.Snapshot, v *view) error {
-	c, err := w.target(u, s.Catalog(), catalog.DBOf(v.ns)+".system.views", true)
+func (w *writeOp) putView(u *storage.UnitOfWork, s *storage.Snapshot, v *namespace.View) error {
+	c, err := w.target(u, s.Catalog(), catalog.DBOf(v.NS)+".system.views", true)
 	if err != nil {
 		return err
 	}
 	if s.Catalog().Lookup(c.NS) != nil {
-		rid, old, ok, err := s.FindByID(c, value.NewString(v.ns))
+		rid, old, ok, err := s.FindByID(c, value.NewString(v.NS))
 		if err != nil {
 			return err
 		}
 		if ok {
-			return u.Update(c, rid.Clone(), append([]byte(nil), old...), v.doc, storage.NoInfo)
+			return u.Update(c, rid.Clone(), append([]byte(nil), old...), v.Doc, storage.NoInfo)
 		}
 	}
-	_, err = u.Insert(c, v.doc, storage.NoInfo)
+	_, err = u.Insert(c, v.Doc, storage.NoInfo)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
 // step is a command and the error code it answers; 0 for success.
@@ -107,13 +108,13 @@ func TestViewsFormNoCycle(t *testing.T) {
 		{`{"listIndexes": "v1"}`, 166},
 		{`{"drop": "v1"}`, 0},
 	})
-	for i := 0; i < maxViewDepth+1; i++ {
+	for i := 0; i < namespace.MaxViewDepth+1; i++ {
 		on := "base"
 		if i > 0 {
 			on = fmt.Sprintf("d%d", i-1)
 		}
 		want := int32(0)
-		if i == maxViewDepth {
+		if i == namespace.MaxViewDepth {
 			want = 165
 		}
 		if got := n.code("d", fmt.Sprintf(`{"create": "d%d", "viewOn": %q, "pipeline": []}`, i, on)); got != want {

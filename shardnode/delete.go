@@ -98,7 +98,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 	case "limit":
 		n, ok := v.AsInt64()
 		if !ok || n < 0 || n > 1 {
-			return mongoerr.Newf(mongoerr.FailedToParse, "The limit field in delete objects must be 0 or 1. Got %s", showNumber(v))
+			return mongoerr.Newf(mongoerr.FailedToParse, "The limit field in delete objects must be 0 or 1. Got %s", value.Show(v))
 		}
 		st.multi = n == 0
 	case "hint":

@@ -1,12 +1,9 @@
 package shardnode
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"strings"
-	"sync/atomic"
-	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -60,7 +57,7 @@ func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, err
 func rebuildInsert(doc []byte, idAt int, id value.Value, fillTS bool, now func() uint64) ([]byte, error) {
 	out, mark := value.Begin(make([]byte, 0, len(doc)+22))
 	if idAt < 0 {
-		oid := NewObjectID()
+		oid := cluster.NewObjectID()
 		out = append(append(out, byte(value.ObjectID)), "_id\x00"...)
 		out = append(out, oid[:]...)
 	} else {
@@ -122,26 +119,4 @@ func depthOf(doc []byte, d int) int {
 			}
 		}
 	}
-}
-
-var oidProcess = func() (p [5]byte) {
-	_, _ = rand.Read(p[:])
-	return p
-}()
-
-var oidCounter = func() *atomic.Uint32 {
-	var seed [4]byte
-	_, _ = rand.Read(seed[:])
-	c := new(atomic.Uint32)
-	c.Store(binary.LittleEndian.Uint32(seed[:]))
-	return c
-}()
-
-// NewObjectID makes an ObjectId: seconds, five bytes of this process, a counter.
-func NewObjectID() (id [12]byte) {
-	binary.BigEndian.PutUint32(id[:], uint32(time.Now().Unix()))
-	copy(id[4:], oidProcess[:])
-	c := oidCounter.Add(1)
-	id[9], id[10], id[11] = byte(c>>16), byte(c>>8), byte(c)
-	return id
 }

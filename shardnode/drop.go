@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -32,7 +33,7 @@ func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	d, err := w.dropNamespace(ns)
@@ -94,12 +95,12 @@ func (w *writeOp) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns strin
 		w.n.forget(u, c)
 		return d, u.DropCollection(c)
 	}
-	v, err := viewFor(s, ns)
+	v, err := namespace.ViewIn(s, ns)
 	if err != nil || v == nil {
 		return d, err
 	}
 	d.there = true
-	if b := timeseriesOf(s.Catalog(), ns); b != nil && v.isTimeseries() {
+	if b := namespace.Buckets(s.Catalog(), ns); b != nil && v.IsTimeseries() {
 		d.collection, d.indexes = true, countIndexes(b)
 		w.n.forget(u, b)
 		if err := u.DropCollection(b); err != nil {
@@ -115,7 +116,7 @@ func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 // forget drops what is compiled of a collection once it is gone.
 func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
 	u.OnCommit(func(storage.Timestamp) {
-		n.metas.forget(c.UUID)
+		n.metas.Forget(c.UUID)
 		if n.Engine.Catalog().Lookup(c.NS) == nil {
 			n.latency.forget(c.NS)
 			n.exec.Filters.Set(c.NS, "", nil)

@@ -32,7 +32,7 @@ var efUnsupported = map[string]bool{"null": true, "undefined": true, "minKey": t
 // checkEncryptedFields checks create's encryptedFields.
 func checkEncryptedFields(doc []byte) error {
 	const path = "create.encryptedFields"
-	f, err := parseFields(path, doc, efFields)
+	f, err := command.ParseFields(path, doc, efFields)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func checkEncryptedField(path string, doc []byte) (name string, err error) {
 	if q := value.Lookup(doc, "queries"); q.T == value.Null {
 		return "", command.WrongType(path+".queries", q.T, command.TObjOrArr)
 	}
-	f, err := parseFields(path, doc, efField)
+	f, err := command.ParseFields(path, doc, efField)
 	if err != nil {
 		return "", err
 	}
@@ -124,12 +124,12 @@ func checkEncryptedQueries(path string, v value.Value, kind string) error {
 }
 
 func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string, err error) {
-	f, err := parseFields(path, doc, efQuery)
+	f, err := command.ParseFields(path, doc, efQuery)
 	if err != nil {
 		return "", err
 	}
 	queryType = f[0].Str()
-	if err := oneOf(path+".queryType", f[0], "equality", "range", "rangePreview", "substringPreview", "suffixPreview", "prefixPreview"); err != nil {
+	if err := command.OneOf(path+".queryType", f[0], "equality", "range", "rangePreview", "substringPreview", "suffixPreview", "prefixPreview"); err != nil {
 		return "", err
 	}
 	for i, low := range map[int]int64{1: 0, 4: 1, 5: 0, 6: 0, 7: 1, 8: 1} {
@@ -139,7 +139,7 @@ func checkEncryptedQuery(path string, doc []byte, kind string) (queryType string
 		if _, exact := f[i].AsInt64(); !exact {
 			return "", mongoerr.Newf(mongoerr.FailedToParse, "Expected an integer, but found a number with a fraction in: %s: %s", efQuery[i].Name, value.Show(f[i]))
 		}
-		if _, err := inRange(path+"."+efQuery[i].Name, f[i], low, 1<<62); err != nil {
+		if _, err := command.InRange(path+"."+efQuery[i].Name, f[i], low, 1<<62); err != nil {
 			return "", err
 		}
 	}

@@ -16,11 +16,11 @@ func checkStorageEngine(doc []byte) error {
 			return mongoerr.Newf(mongoerr.BadValue, "'storageEngine.%s' has to be an embedded document.", engine)
 		}
 		if engine != "wiredTiger" {
-			return badOption("%s is not a registered storage engine for this server", engine)
+			return command.BadOption("%s is not a registered storage engine for this server", engine)
 		}
 		for k, c := range value.Elements(v.Doc()) {
 			if k != "configString" {
-				return badOption("'%s' is not a supported option in storageEngine.wiredTiger", k)
+				return command.BadOption("'%s' is not a supported option in storageEngine.wiredTiger", k)
 			}
 			if c.T != value.String {
 				return mongoerr.New(mongoerr.TypeMismatch, "storageEngine.wiredTiger.configString must be a string.")
@@ -77,7 +77,7 @@ func checkConfigString(s string) error {
 
 // checkIndexOptionDefaults checks create's indexOptionDefaults.
 func checkIndexOptionDefaults(doc []byte) error {
-	f, err := parseFields("create.indexOptionDefaults", doc, []command.Field{command.Opt("storageEngine", command.TObject)})
+	f, err := command.ParseFields("create.indexOptionDefaults", doc, []command.Field{command.Opt("storageEngine", command.TObject)})
 	if err != nil {
 		return err
 	}

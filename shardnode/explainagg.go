@@ -51,9 +51,9 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	if r == nil {
 		return x.pipeline(dst, a, pipeline, nil)
 	}
-	a.ns, a.viewStages = r.ns, len(r.pipeline)
-	all := append(append([]value.Value(nil), r.pipeline...), value.Values(pipeline.Doc())...)
-	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
+	a.ns, a.viewStages = r.NS, len(r.Pipeline)
+	all := append(append([]value.Value(nil), r.Pipeline...), value.Values(pipeline.Doc())...)
+	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.Collation)
 }
 
 // pipeline explains a pipeline: as its query alone where the planner runs all of it, else as a list of stages.

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -105,10 +106,10 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 }
 
 // explainView explains a command on a view by the pipeline that answers it.
-func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot, r *resolved, stages []value.Value) ([]byte, error) {
-	a := &aggregation{n: x.n, op: x.op, ns: r.ns, snap: s, readArgs: args, explain: true}
-	all := append(append([]value.Value(nil), r.pipeline...), stages...)
-	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.collation)
+func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot, r *namespace.Resolved, stages []value.Value) ([]byte, error) {
+	a := &aggregation{n: x.n, op: x.op, ns: r.NS, snap: s, readArgs: args, explain: true}
+	all := append(append([]value.Value(nil), r.Pipeline...), stages...)
+	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.Collation)
 }
 
 func (x *explanation) update(dst []byte) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -140,7 +141,7 @@ func openRead(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return nil, err
 	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return nil, err
 	}
 	s, err := n.readSnapshot(op)
@@ -159,7 +160,7 @@ func (a *findArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, 
 	op.Stats.CollType = "collection"
 	if q.Coll == nil {
 		r, err := n.resolveFor(op, s, a.ns)
-		if op.Stats.CollType = r.collType(); err != nil {
+		if op.Stats.CollType = r.CollType(); err != nil {
 			return nil, err
 		}
 		if r != nil {
@@ -174,14 +175,14 @@ func (a *findArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, 
 }
 
 // openOnView answers a find on a view by a pipeline.
-func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *resolved) (*cursor, error) {
+func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *namespace.Resolved) (*cursor, error) {
 	stages, hint, err := viewquery.Find(op.Req.Body, a.skip, a.limit)
 	if err != nil {
 		return nil, err
 	}
-	g := &aggregation{n: n, op: op, ns: r.ns, snap: s, readArgs: a.readArgs}
+	g := &aggregation{n: n, op: op, ns: r.NS, snap: s, readArgs: a.readArgs}
 	g.hint = hint
-	src, err := g.open(value.NewArray(value.ArrayOf(append(r.pipeline, stages...)...)), r.collation)
+	src, err := g.open(value.NewArray(value.ArrayOf(append(r.Pipeline, stages...)...)), r.Collation)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (a *findArgs) compile(n *Node, op *command.Op, s *storage.Snapshot) (*exec.
 	if err := n.bindMetadata(op, q); err != nil {
 		return nil, err
 	}
-	spec, err := n.metas.collationOf(a.collation, q.Coll)
+	spec, err := n.metas.CollationOf(a.collation, q.Coll)
 	if err != nil {
 		return nil, err
 	}

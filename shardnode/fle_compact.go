@@ -3,6 +3,7 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -36,7 +37,7 @@ func (n *Node) compactEncrypted(op *command.Op, dst []byte, tokens string, stats
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	c, _, err := findCollection(s, ns)
+	c, _, err := namespace.FindCollection(s, ns)
 	switch {
 	case err != nil:
 		return dst, err

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -31,7 +31,7 @@ func createIndexesSpec(n *Node) command.Spec {
 type newIndexes struct {
 	ns     string // of the collection, or of the buckets of a time series collection
 	raw    [][]byte
-	ts     *tsOptions
+	ts     *namespace.SeriesOptions
 	before int
 	after  int
 	made   bool                // the collection was made for it
@@ -47,10 +47,10 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	if n.Engine.Catalog().Lookup(ns) == nil {
-		if err := n.mayCreate(op, ns); err != nil {
+		if err := namespace.CheckCreate(ns); err != nil {
 			return dst, err
 		}
-		if err := refuseBuckets(ns); err != nil {
+		if err := namespace.RefuseBuckets(ns); err != nil {
 			return dst, err
 		}
 	}
@@ -65,7 +65,7 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	if err := w.createIndexes(ci); err != nil {
@@ -214,7 +214,7 @@ var errBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
 func (w *writeOp) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	s := w.snapshot()
 	defer s.Release()
-	c, ts, err := findCollection(s, ci.ns)
+	c, ts, err := namespace.FindCollection(s, ci.ns)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +267,7 @@ func (ci *newIndexes) missing(c *catalog.Collection) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if want.IsID && c.Clustered && !isBuckets(c.NS) {
+		if want.IsID && c.Clustered && !namespace.IsBuckets(c.NS) {
 			continue
 		}
 		exists, err := indexkey.Conflict(want, have)
@@ -297,7 +297,7 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 	if err != nil {
 		return nil, err
 	}
-	return indexkey.ParseSpec(bucketIndexSpec(ci.ts, user.Raw))
+	return indexkey.ParseSpec(namespace.BucketIndexSpec(ci.ts, user.Raw))
 }
 
 // awaitBuilds waits for indexes that another command is building: this one tells of them as there.
@@ -305,7 +305,7 @@ func (w *writeOp) awaitBuilds(ci *newIndexes) error {
 	for {
 		now := w.n.Engine.Catalog().LookupUUID(ci.others.UUID)
 		if now == nil {
-			return noSuchCollection(ci.ns)
+			return namespace.NotFound(ci.ns)
 		}
 		building := false
 		for _, raw := range ci.raw {
@@ -353,7 +353,7 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkCollectionUUID(op, ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	unlock, err := w.lockVersioned(ns, ns)
@@ -365,7 +365,7 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	err = w.retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()
-		c, ts, err := findCollection(s, ns)
+		c, ts, err := namespace.FindCollection(s, ns)
 		if err != nil {
 			return err
 		}
@@ -399,7 +399,7 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // indexesToDrop works out the names that an index argument stands for. all is true for every index but that on _id.
-func indexesToDrop(c *catalog.Collection, ts *tsOptions, arg value.Value) (names []string, all bool, err error) {
+func indexesToDrop(c *catalog.Collection, ts *namespace.SeriesOptions, arg value.Value) (names []string, all bool, err error) {
 	list := []value.Value{arg}
 	if arg.T == value.Array {
 		list = value.Values(arg.Doc())
@@ -446,10 +446,10 @@ func indexToDrop(c *catalog.Collection, name string) (*catalog.Index, error) {
 	return idx, checkDroppableIndex(idx)
 }
 
-func indexToDropByKey(c *catalog.Collection, ts *tsOptions, key []byte) (*catalog.Index, error) {
+func indexToDropByKey(c *catalog.Collection, ts *namespace.SeriesOptions, key []byte) (*catalog.Index, error) {
 	shown := key
 	if ts != nil {
-		key = bucketKeyPattern(ts, key)
+		key = namespace.BucketKeyPattern(ts, key)
 	}
 	if c.Clustered && c.ClusteredName != "" && isIDKey(key) {
 		return nil, mongoerr.New(5979800, "cannot drop clustered index")
@@ -466,96 +466,17 @@ func indexToDropByKey(c *catalog.Collection, ts *tsOptions, key []byte) (*catalo
 
 func checkDroppableIndex(idx *catalog.Index) error {
 	if idx.IsID {
-		return badOption("cannot drop _id index")
+		return command.BadOption("cannot drop _id index")
 	}
 	return nil
 }
 
-// bucketKeyPattern is a key pattern on measurements as one on buckets: fields of measurements become the bounds of the
-// bucket's, the metaField is the bucket's meta.
-func bucketKeyPattern(ts *tsOptions, key []byte) []byte {
-	var f []value.Field
-	for k, v := range value.Elements(key) {
-		if rest, ok := strings.CutPrefix(k, ts.metaField); ok && ts.metaField != "" && (rest == "" || rest[0] == '.') {
-			f = append(f, value.F("meta"+rest, v))
-			continue
-		}
-		switch {
-		case v.T == value.String && v.Str() == "2dsphere":
-			f = append(f, value.F("data."+k, value.NewString("2dsphere_bucket")))
-		case v.T.Numeric() && v.AsFloat64() < 0:
-			f = append(f, value.F("control.max."+k, v), value.F("control.min."+k, v))
-		default:
-			f = append(f, value.F("control.min."+k, v), value.F("control.max."+k, v))
-		}
-	}
-	return value.Doc(f...)
-}
-
-// bucketIndexSpec is an index on measurements as the one that is kept on buckets; what the client asked for is kept in
-// it as originalSpec.
-func bucketIndexSpec(ts *tsOptions, user []byte) []byte {
-	d := indexOptions(user)
-	d.set("key", value.NewDocument(bucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
-	if p := value.Lookup(user, "partialFilterExpression"); !p.IsMissing() {
-		d.set("partialFilterExpression", value.Value{}) // measurements of one bucket differ: every bucket is indexed
-		if t := (&series{fields: timeseries.NewFields(ts.timeField, ts.metaField)}); ts.onlyMeta(p) {
-			if f, err := t.metaFilter(p.Doc()); err == nil { // all measurements of a bucket have its meta
-				d.set("partialFilterExpression", value.NewDocument(f))
-			}
-		}
-	}
-	d.set("originalSpec", value.NewDocument(user))
-	return d.doc()
-}
-
-// userIndexSpec is the reverse of bucketIndexSpec.
-func userIndexSpec(ts *tsOptions, spec []byte) []byte {
-	if o := value.Lookup(spec, "originalSpec"); o.T == value.Document {
-		d := indexOptions(o.Doc())
-		d.set("hidden", value.Lookup(spec, "hidden"))
-		return d.doc()
-	}
-	var f []value.Field
-	for k, v := range value.Elements(value.Lookup(spec, "key").Doc()) {
-		switch name, isMin := strings.CutPrefix(k, "control.min."); {
-		case isMin:
-			f = append(f, value.F(name, v))
-		case strings.HasPrefix(k, "control.max."):
-		default:
-			f = append(f, value.F(ts.metaField+strings.TrimPrefix(k, "meta"), v))
-		}
-	}
-	d := indexOptions(spec)
-	d.set("key", value.NewDocument(value.Doc(f...)))
-	return d.doc()
-}
-
-// onlyMeta tells whether a filter is there and reads the metaField alone.
-func (t *tsOptions) onlyMeta(filter value.Value) bool {
-	for k, v := range value.Elements(filter.Doc()) {
-		if k == "$and" || k == "$or" {
-			for _, e := range value.Values(v.Doc()) {
-				if !t.onlyMeta(e) {
-					return false
-				}
-			}
-			continue
-		}
-		rest, ok := strings.CutPrefix(k, t.metaField)
-		if !ok || t.metaField == "" || rest != "" && rest[0] != '.' {
-			return false
-		}
-	}
-	return !emptyDoc(filter)
-}
-
 // checkTimeseriesIndex refuses kinds of index that measurements cannot have.
-func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
+func checkTimeseriesIndex(ts *namespace.SeriesOptions, raw []byte) error {
 	onMeta := true
 	for k, v := range value.Elements(value.Lookup(raw, "key").Doc()) {
-		rest, ok := strings.CutPrefix(k, ts.metaField)
-		meta := ok && ts.metaField != "" && (rest == "" || rest[0] == '.')
+		rest, ok := strings.CutPrefix(k, ts.MetaField)
+		meta := ok && ts.MetaField != "" && (rest == "" || rest[0] == '.')
 		onMeta = onMeta && meta
 		if k == "$**" || strings.HasSuffix(k, ".$**") && !meta {
 			return mongoerr.New(7246201, "Wildcard indexes on the measurements of a time-series collection are not supported")
@@ -565,7 +486,7 @@ func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
 		}
 		switch v.Str() {
 		case "text":
-			return badOption("Text indexes are not supported on time-series collections")
+			return command.BadOption("Text indexes are not supported on time-series collections")
 		case "hashed", "2d":
 			if !meta {
 				return mongoerr.Newf(mongoerr.CannotCreateIndex, "Invalid index spec for time-series collection: %s indexes are only supported on the metaField", v.Str())
@@ -574,13 +495,13 @@ func checkTimeseriesIndex(ts *tsOptions, raw []byte) error {
 	}
 	switch {
 	case value.Lookup(raw, "unique").Truthy():
-		return badOption("Unique indexes are not supported on time-series collections")
+		return command.BadOption("Unique indexes are not supported on time-series collections")
 	case value.Lookup(raw, "sparse").Truthy() && !onMeta:
-		return badOption("Sparse indexes are only supported on the metaField of a time-series collection")
+		return command.BadOption("Sparse indexes are only supported on the metaField of a time-series collection")
 	}
 	partial := value.Lookup(raw, "partialFilterExpression")
-	if !value.Lookup(raw, "expireAfterSeconds").IsMissing() && !ts.onlyMeta(partial) {
-		return badOption("TTL indexes on time-series collections require a partialFilterExpression on the metaField")
+	if !value.Lookup(raw, "expireAfterSeconds").IsMissing() && !ts.OnlyMeta(partial) {
+		return command.BadOption("TTL indexes on time-series collections require a partialFilterExpression on the metaField")
 	}
 	if !partial.IsMissing() && !value.Lookup(raw, "collation").IsMissing() {
 		return mongoerr.New(mongoerr.IndexOptionsConflict, "A partialFilterExpression on a time-series collection cannot be combined with a collation of the index's own")

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -178,7 +179,7 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
 func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
-	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
+	if t := namespace.SeriesOf(w.catalog(), ns); t != nil {
 		if w.transaction() != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
@@ -222,5 +223,5 @@ func (w *writeOp) validateNew(ns string, doc []byte) error {
 	if c == nil || len(c.Options) <= 5 {
 		return nil
 	}
-	return w.n.metas.of(c).check(c, doc, nil)
+	return w.n.metas.Of(c).Check(c, doc, nil)
 }

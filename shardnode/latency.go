@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
 // latencyTable counts operations and their time by namespace, for $collStats and top: those on collections and views, for
@@ -73,7 +74,7 @@ func namespaceExists(n *Node, ns string) bool {
 	if cat.Lookup(ns) != nil {
 		return true
 	}
-	v, err := n.viewAt(cat, ns)
+	v, err := namespace.ViewAt(n.Engine, cat, ns)
 	return err == nil && v != nil
 }
 

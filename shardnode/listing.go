@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -48,11 +49,11 @@ var cursorFields = []command.Field{command.Opt("batchSize", command.TNumber)}
 // batchSizeOf reads the cursor argument; -1 stands for no limit.
 func batchSizeOf(op *command.Op) (int64, error) {
 	path := op.Req.Spec.Name + ".cursor"
-	f, err := parseFields(path, op.Req.Doc("cursor"), cursorFields)
+	f, err := command.ParseFields(path, op.Req.Doc("cursor"), cursorFields)
 	if err != nil || f[0].IsMissing() {
 		return -1, err
 	}
-	return inRange(path+".batchSize", f[0], 0, 1<<63-1)
+	return command.InRange(path+".batchSize", f[0], 0, 1<<63-1)
 }
 
 // listFilter compiles the filter of a listing command, nil for all.
@@ -118,7 +119,7 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 	for _, c := range s.Catalog().Collections(db) {
 		docs = append(docs, collectionInfo(c, nameOnly))
 	}
-	views, err := viewsOf(s, db)
+	views, err := namespace.ViewsOf(s, db)
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +132,10 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 // listedSpec is an index as listIndexes shows it: the bounds of a plane are doubles there, however they were given.
 func listedSpec(idx *catalog.Index) []byte {
 	if idx.Spec.Kind != indexkey.Geo2D {
-		return indexSpec(idx)
+		return idx.Spec.Raw
 	}
 	dst, m := value.Begin(nil)
-	for k, v := range value.Elements(indexSpec(idx)) {
+	for k, v := range value.Elements(idx.Spec.Raw) {
 		if (k == "min" || k == "max") && v.T.Numeric() {
 			v = value.NewDouble(v.AsFloat64())
 		}
@@ -197,34 +198,34 @@ func collectionInfo(c *catalog.Collection, nameOnly bool) []byte {
 	dst = value.Append(dst, "options", value.NewDocument(options))
 	dst = value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(false)), value.F("uuid", c.UUID.Value()))))
 	if id := c.IDIndex(); id != nil {
-		dst = value.Append(dst, "idIndex", value.NewDocument(indexSpec(id)))
+		dst = value.Append(dst, "idIndex", value.NewDocument(id.Spec.Raw))
 	}
 	return value.End(dst, m)
 }
 
-func viewInfo(cat *catalog.Snapshot, v *view, nameOnly bool) []byte {
-	b := timeseriesOf(cat, v.ns)
-	if b == nil || !v.isTimeseries() {
-		dst, m := infoHead(catalog.CollOf(v.ns), "view")
+func viewInfo(cat *catalog.Snapshot, v *namespace.View, nameOnly bool) []byte {
+	b := namespace.Buckets(cat, v.NS)
+	if b == nil || !v.IsTimeseries() {
+		dst, m := infoHead(catalog.CollOf(v.NS), "view")
 		if nameOnly {
 			return value.End(dst, m)
 		}
-		o := collOptions{"viewOn": value.NewString(v.on), "pipeline": v.pipeline}
-		if v.collation != nil {
-			o["collation"] = value.NewDocument(v.collation)
+		o := namespace.Options{"viewOn": value.NewString(v.On), "pipeline": v.Pipeline}
+		if v.Collation != nil {
+			o["collation"] = value.NewDocument(v.Collation)
 		}
-		dst = value.Append(dst, "options", value.NewDocument(o.doc()))
+		dst = value.Append(dst, "options", value.NewDocument(o.Doc()))
 		return value.End(value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(true))))), m)
 	}
-	dst, m := infoHead(catalog.CollOf(v.ns), "timeseries")
+	dst, m := infoHead(catalog.CollOf(v.NS), "timeseries")
 	if nameOnly {
 		return value.End(dst, m)
 	}
-	o := optionsOf(b.Options)
+	o := namespace.OptionsOf(b.Options)
 	for _, name := range []string{"validator", "validationLevel", "validationAction", "clusteredIndex"} {
 		delete(o, name)
 	}
-	dst = value.Append(dst, "options", value.NewDocument(o.doc()))
+	dst = value.Append(dst, "options", value.NewDocument(o.Doc()))
 	return value.End(value.Append(dst, "info", value.NewDocument(value.Doc(value.F("readOnly", value.NewBool(false))))), m)
 }
 
@@ -304,42 +305,26 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	build := listBuilds{uuids: op.Bool("includeBuildUUIDs"), info: op.Bool("includeIndexBuildInfo")}
 	if build.uuids && build.info {
-		return dst, badOption("Only one of includeBuildUUIDs or includeIndexBuildInfo may be specified")
+		return dst, command.BadOption("Only one of includeBuildUUIDs or includeIndexBuildInfo may be specified")
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
 	op.AdvanceOperationTime(uint64(s.Timestamp()))
-	c, ts, err := findCollection(s, ns)
+	c, ts, err := namespace.FindCollection(s, ns)
 	if err != nil {
 		return dst, err
 	}
 	if c == nil {
-		return dst, noSuchCollection(ns)
+		return dst, namespace.NotFound(ns)
 	}
 	return n.replyList(op, dst, ns, indexList(c, ts, build), size)
-}
-
-// findCollection finds a collection, or the buckets of a time series collection, whose options then are ts. A view is an
-// error; nil, nil, nil is nothing.
-func findCollection(s *storage.Snapshot, ns string) (c *catalog.Collection, ts *tsOptions, err error) {
-	if c = s.Catalog().Lookup(ns); c != nil {
-		return c, nil, nil
-	}
-	v, err := viewFor(s, ns)
-	if err != nil || v == nil {
-		return nil, nil, err
-	}
-	if b := timeseriesOf(s.Catalog(), ns); b != nil && v.isTimeseries() {
-		return b, tsOptionsOf(value.Lookup(b.Options, "timeseries").Doc()), nil
-	}
-	return nil, nil, notOnView(ns)
 }
 
 // listBuilds says how listIndexes shows indexes that are being built.
 type listBuilds struct{ uuids, info bool }
 
 // indexList are the documents of listIndexes.
-func indexList(c *catalog.Collection, ts *tsOptions, b listBuilds) (docs [][]byte) {
+func indexList(c *catalog.Collection, ts *namespace.SeriesOptions, b listBuilds) (docs [][]byte) {
 	add := func(spec []byte, idx *catalog.Index) {
 		building := idx != nil && !idx.Ready
 		switch {
@@ -359,7 +344,7 @@ func indexList(c *catalog.Collection, ts *tsOptions, b listBuilds) (docs [][]byt
 	for _, idx := range c.Indexes {
 		spec := listedSpec(idx)
 		if ts != nil {
-			spec = userIndexSpec(ts, spec)
+			spec = namespace.UserIndexSpec(ts, spec)
 		}
 		add(spec, idx)
 	}

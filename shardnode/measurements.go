@@ -1,18 +1,19 @@
 package shardnode
 
 import (
-	"strings"
 	"sync"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -21,45 +22,6 @@ const (
 	bucketMaxCount = 1000
 	bucketMaxBytes = 128000
 )
-
-// series is a time series collection as writes see it.
-type series struct {
-	buckets *catalog.Collection
-	opts    *tsOptions
-	fields  timeseries.Fields
-}
-
-// seriesOf finds the time series collection that a write names; nil where ns is none.
-func (n *Node) seriesOf(cat *catalog.Snapshot, ns string) *series {
-	b := timeseriesOf(cat, ns)
-	if b == nil {
-		return nil
-	}
-	t := tsOptionsOf(value.Lookup(b.Options, "timeseries").Doc())
-	return &series{b, t, timeseries.NewFields(t.timeField, t.metaField)}
-}
-
-// roundingMS is what the first time of a bucket is rounded down to.
-func (s *series) roundingMS() int64 {
-	switch {
-	case s.opts.rounding > 0:
-		return s.opts.rounding * 1000
-	case s.opts.granularity == "minutes":
-		return 3600_000
-	case s.opts.granularity == "hours":
-		return 86400_000
-	}
-	return 60_000
-}
-
-func (s *series) round(ms int64) int64 {
-	r := s.roundingMS()
-	down := ms - ms%r
-	if down > ms {
-		down -= r
-	}
-	return down
-}
 
 // openBucket is a bucket that may take more measurements.
 type openBucket struct {
@@ -117,10 +79,10 @@ func (f *filling) takes(ms, span int64) bool {
 }
 
 // tryMeasurements is tryInsert for a time series collection.
-func (w *writeOp) tryMeasurements(t *series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
+func (w *writeOp) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	for ; done < len(raw) && docErr == nil; done++ {
-		if value.Lookup(raw[done], t.fields.Time).T != value.DateTime {
-			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.fields.Time)
+		if value.Lookup(raw[done], t.Fields.Time).T != value.DateTime {
+			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.Fields.Time)
 			break
 		}
 	}
@@ -167,23 +129,23 @@ func stmtList(first int32, n int) []byte {
 }
 
 // assign finds the bucket of each measurement.
-func (w *writeOp) assign(s *storage.Snapshot, t *series, raw [][]byte) (all []*filling, err error) {
+func (w *writeOp) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte) (all []*filling, err error) {
 	byKey := map[string][]*filling{}
-	span := t.opts.span * 1000
+	span := t.Options.Span * 1000
 	var key []byte
 	for _, doc := range raw {
 		meta := value.Value{}
-		if t.fields.Meta != "" {
-			meta = timeseries.NormalMeta(value.Lookup(doc, t.fields.Meta))
+		if t.Fields.Meta != "" {
+			meta = timeseries.NormalMeta(value.Lookup(doc, t.Fields.Meta))
 		}
-		key = value.AppendGroupKey(append(key[:0], t.buckets.UUID[:]...), meta, nil)
+		key = value.AppendGroupKey(append(key[:0], t.Buckets.UUID[:]...), meta, nil)
 		list, known := byKey[string(key)]
 		if !known {
 			if list, err = w.reopen(s, t, string(key), meta); err != nil {
 				return nil, err
 			}
 		}
-		ms := value.Lookup(doc, t.fields.Time).DateTime()
+		ms := value.Lookup(doc, t.Fields.Time).DateTime()
 		at := -1
 		for i, f := range list {
 			if f.takes(ms, span) {
@@ -193,7 +155,7 @@ func (w *writeOp) assign(s *storage.Snapshot, t *series, raw [][]byte) (all []*f
 		}
 		if at < 0 {
 			at = len(list)
-			list = append(list, &filling{openBucket: openBucket{min: t.round(ms)}, key: string(key), meta: meta})
+			list = append(list, &filling{openBucket: openBucket{min: t.Round(ms)}, key: string(key), meta: meta})
 		}
 		list[at].docs = append(list[at].docs, doc)
 		list[at].size += len(doc)
@@ -206,9 +168,9 @@ func (w *writeOp) assign(s *storage.Snapshot, t *series, raw [][]byte) (all []*f
 }
 
 // reopen reads the series' buckets that are still open.
-func (w *writeOp) reopen(s *storage.Snapshot, t *series, key string, meta value.Value) (list []*filling, err error) {
+func (w *writeOp) reopen(s *storage.Snapshot, t *namespace.Series, key string, meta value.Value) (list []*filling, err error) {
 	for _, b := range w.n.buckets.get(key) {
-		doc, ok, err := s.Get(t.buckets, b.rid)
+		doc, ok, err := s.Get(t.Buckets, b.rid)
 		if err != nil {
 			return nil, err
 		}
@@ -216,16 +178,16 @@ func (w *writeOp) reopen(s *storage.Snapshot, t *series, key string, meta value.
 			continue
 		}
 		old := append([]byte(nil), doc...)
-		list = append(list, &filling{openBucket: b, key: key, meta: meta, old: old, docs: timeseries.Unpack(t.fields, old), size: len(old)})
+		list = append(list, &filling{openBucket: b, key: key, meta: meta, old: old, docs: timeseries.Unpack(t.Fields, old), size: len(old)})
 	}
 	return list, nil
 }
 
 // writeBucket stores a bucket's measurements, where there are new ones.
-func (w *writeOp) writeBucket(u *storage.UnitOfWork, t *series, f *filling, info storage.OpInfo) error {
+func (w *writeOp) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *filling, info storage.OpInfo) error {
 	if f.old == nil {
-		head := timeseries.Bucket{ID: timeseries.NewID(f.min, NewObjectID()), MinTime: f.min, Meta: f.meta}
-		rid, err := u.Insert(t.buckets, w.n.pack(t, head, f.docs), info)
+		head := timeseries.Bucket{ID: timeseries.NewID(f.min, cluster.NewObjectID()), MinTime: f.min, Meta: f.meta}
+		rid, err := u.Insert(t.Buckets, w.pack(t, head, f.docs), info)
 		f.rid = rid.Clone()
 		return err
 	}
@@ -236,48 +198,48 @@ func (w *writeOp) writeBucket(u *storage.UnitOfWork, t *series, f *filling, info
 }
 
 // timeColumn is the times of a bucket's measurements.
-func timeColumn(t *series, bucket []byte) []byte {
-	return value.Lookup(value.Lookup(bucket, "data").Doc(), t.fields.Time).Doc()
+func timeColumn(t *namespace.Series, bucket []byte) []byte {
+	return value.Lookup(value.Lookup(bucket, "data").Doc(), t.Fields.Time).Doc()
 }
 
-func (n *Node) pack(t *series, head timeseries.Bucket, docs [][]byte) []byte {
-	return timeseries.Pack(t.fields, head, docs, n.metas.of(t.buckets).collation.Collator())
+func (w *writeOp) pack(t *namespace.Series, head timeseries.Bucket, docs [][]byte) []byte {
+	return timeseries.Pack(t.Fields, head, docs, w.n.metas.Of(t.Buckets).Collation.Collator())
 }
 
 // replaceBucket stores other measurements in a bucket; with none left it goes.
-func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
+func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
 	if len(docs) == 0 {
-		return u.Delete(t.buckets, rid, old, info)
+		return u.Delete(t.Buckets, rid, old, info)
 	}
-	min := value.Lookup(value.Lookup(value.Lookup(old, "control").Doc(), "min").Doc(), t.fields.Time).DateTime()
-	next := w.n.pack(t, timeseries.Bucket{ID: value.Lookup(old, "_id"), MinTime: min, Meta: value.Lookup(old, "meta")}, docs)
+	min := value.Lookup(value.Lookup(value.Lookup(old, "control").Doc(), "min").Doc(), t.Fields.Time).DateTime()
+	next := w.pack(t, timeseries.Bucket{ID: value.Lookup(old, "_id"), MinTime: min, Meta: value.Lookup(old, "meta")}, docs)
 	if diff, ok := update.Diff(old, next); ok {
 		info.O = value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
 	}
-	return u.Update(t.buckets, rid, old, next, info)
+	return u.Update(t.Buckets, rid, old, next, info)
 }
 
 // runOnSeries is runStatement for a time series collection.
-func (w *writeOp) runOnSeries(t *series, st *statement, last bool) (result, error) {
+func (w *writeOp) runOnSeries(t *namespace.Series, st *statement, last bool) (result, error) {
 	if w.transaction() != nil {
 		return result{}, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot write to a time-series collection in a multi-document transaction")
 	}
 	if !st.u.IsMissing() {
-		inner, err := t.metaUpdate(st)
+		inner, err := metaUpdate(t, st)
 		if err != nil {
 			return result{}, err
 		}
-		return w.runStatement(t.buckets.NS, inner, last)
+		return w.runStatement(t.Buckets.NS, inner, last)
 	}
 	if len(st.sort) > 5 {
-		return result{}, badOption("Cannot perform a findAndModify with sort on a time-series collection")
+		return result{}, command.BadOption("Cannot perform a findAndModify with sort on a time-series collection")
 	}
 	return w.removeMeasurements(t, st)
 }
 
 // removeMeasurements deletes what a statement matches, one or all.
-func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err error) {
-	if err := w.compileStatement(st, t.buckets); err != nil {
+func (w *writeOp) removeMeasurements(t *namespace.Series, st *statement) (r result, err error) {
+	if err := w.compileStatement(st, t.Buckets); err != nil {
 		return r, err
 	}
 	m, err := exec.CompileFilter(st.filter, st.lang.Scope, st.coll)
@@ -286,8 +248,8 @@ func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err er
 	}
 	s := w.snapshot()
 	defer s.Release()
-	q := &exec.Query{NS: t.buckets.NS, Snap: s, Coll: t.buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
-		Filter: timeseries.BucketFilter(t.fields, t.opts.span*1000, st.filter)}
+	q := &exec.Query{NS: t.Buckets.NS, Snap: s, Coll: t.Buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
+		Filter: timeseries.BucketFilter(t.Fields, t.Options.Span*1000, st.filter)}
 	if err := q.Compile(nil); err != nil {
 		return r, err
 	}
@@ -313,7 +275,7 @@ func (w *writeOp) removeMeasurements(t *series, st *statement) (r result, err er
 }
 
 // removeFrom deletes the matching measurements of some buckets in one unit.
-func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
+func (w *writeOp) removeFrom(t *namespace.Series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
 	var removed [][]byte
 	err := w.retry(func() error {
 		removed = removed[:0]
@@ -322,7 +284,7 @@ func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []
 		u := w.unit(s)
 		defer u.Rollback()
 		for _, rid := range rids {
-			old, ok, err := s.Get(t.buckets, rid)
+			old, ok, err := s.Get(t.Buckets, rid)
 			if err != nil {
 				return err
 			}
@@ -330,7 +292,7 @@ func (w *writeOp) removeFrom(t *series, st *statement, m *match.Matcher, rids []
 				continue
 			}
 			old = append([]byte(nil), old...)
-			kept, gone, err := part(timeseries.Unpack(t.fields, old), m, st.multi)
+			kept, gone, err := part(timeseries.Unpack(t.Fields, old), m, st.multi)
 			if err != nil {
 				return err
 			}
@@ -377,35 +339,35 @@ func part(docs [][]byte, m *match.Matcher, multi bool) (kept, gone [][]byte, err
 	return kept, gone, nil
 }
 
-// metaUpdate turns an update of measurements into one of buckets. Only the metaField, which all measurements of a bucket
+// metaUpdate turns an update of measurements into one of buckets. Only the MetaField, which all measurements of a bucket
 // share, may be asked for and changed.
-func (t *series) metaUpdate(st *statement) (*statement, error) {
+func metaUpdate(t *namespace.Series, st *statement) (*statement, error) {
 	switch {
 	case !st.multi:
-		return nil, badOption("Cannot perform a non-multi update on a time-series collection")
+		return nil, command.BadOption("Cannot perform a non-multi update on a time-series collection")
 	case st.upsert:
-		return nil, badOption("Cannot perform an upsert on a time-series collection")
-	case t.fields.Meta == "":
-		return nil, badOption("Cannot perform an update on a time-series collection that does not have a metaField")
+		return nil, command.BadOption("Cannot perform an upsert on a time-series collection")
+	case t.Fields.Meta == "":
+		return nil, command.BadOption("Cannot perform an update on a time-series collection that does not have a metaField")
 	case st.u.T != value.Document || !isOperatorDoc(st.u.Doc()):
-		return nil, badOption("Cannot perform an update on a time-series collection using a pipeline or a replacement document")
+		return nil, command.BadOption("Cannot perform an update on a time-series collection using a pipeline or a replacement document")
 	}
 	inner := *st
 	var err error
-	if inner.filter, err = t.metaFilter(st.filter); err != nil {
+	if inner.filter, err = t.MetaFilter(st.filter); err != nil {
 		return nil, err
 	}
 	u, m := value.Begin(nil)
 	for op, args := range value.Elements(st.u.Doc()) {
 		if op == "$rename" {
-			return nil, badOption("Cannot perform a $rename update on a time-series collection")
+			return nil, command.BadOption("Cannot perform a $rename update on a time-series collection")
 		}
 		var at int
 		u, at = value.BeginKey(u, value.Document, op)
 		for path, v := range value.Elements(args.Doc()) {
-			renamed, ok := t.metaPath(path)
+			renamed, ok := t.MetaPath(path)
 			if !ok {
-				return nil, badOption("Cannot perform an update on a time-series collection which updates a field that is not the metaField '%s'", t.fields.Meta)
+				return nil, command.BadOption("Cannot perform an update on a time-series collection which updates a field that is not the metaField '%s'", t.Fields.Meta)
 			}
 			u = value.Append(u, renamed, v)
 		}
@@ -413,38 +375,4 @@ func (t *series) metaUpdate(st *statement) (*statement, error) {
 	}
 	inner.u = value.NewDocument(value.End(u, m))
 	return &inner, nil
-}
-
-// metaPath is a path of measurements as buckets have it; ok is false for what is not within the metaField.
-func (t *series) metaPath(path string) (string, bool) {
-	rest, ok := strings.CutPrefix(path, t.fields.Meta)
-	return "meta" + rest, ok && (rest == "" || rest[0] == '.')
-}
-
-// metaFilter is a filter of measurements as one of buckets.
-func (t *series) metaFilter(filter []byte) ([]byte, error) {
-	dst, m := value.Begin(nil)
-	for k, v := range value.Elements(filter) {
-		switch k {
-		case "$and", "$or", "$nor":
-			var all []value.Value
-			for _, e := range value.Values(v.Doc()) {
-				sub, err := t.metaFilter(e.Doc())
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, value.NewDocument(sub))
-			}
-			dst = value.Append(dst, k, value.NewArray(value.ArrayOf(all...)))
-		case "$comment":
-			dst = value.Append(dst, k, v)
-		default:
-			path, ok := t.metaPath(k)
-			if !ok {
-				return nil, badOption("Cannot perform an update on a time-series collection when querying on a field that is not the metaField '%s'", t.fields.Meta)
-			}
-			dst = value.Append(dst, path, v)
-		}
-	}
-	return value.End(dst, m), nil
 }

@@ -1,16 +1,16 @@
 package shardnode
 
 import (
-	"github.com/shoaldb/shoal/shardnode/statedoc"
-	"github.com/shoaldb/shoal/wire/mongoerr"
-
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/replset"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // ReplOptions are what a member of a set needs of its process.
@@ -26,7 +26,7 @@ func RaftReply(reply []byte) []byte { return replset.RaftReply(reply) }
 func (n *Node) joinSet(name string, topo *command.Topology, member *replication.Member, o ReplOptions) *replset.Membership {
 	n.Repl = replset.New(memberNode{n}, replset.Config{
 		Name: name, Host: n.Host, ConfigServer: n.ConfigServer, Engine: n.Engine, Member: member, Topology: topo, Service: n.Service,
-		Services: n.Services, Params: n.Params, Logger: n.Logger, Now: n.now, NewID: NewObjectID,
+		Services: n.Services, Params: n.Params, Logger: n.Logger, Now: n.now, NewID: cluster.NewObjectID,
 	}, o)
 	n.Service.Table.Add(n.Repl.Specs()...)
 	return n.Repl

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/streams"
@@ -53,7 +54,7 @@ type Node struct {
 	shard   *migration.Shard
 	cursors cursorTable
 
-	metas    *metas
+	metas    *namespace.Cache
 	exec     *exec.Executor
 	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
 	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
@@ -93,7 +94,7 @@ func New(o Options) *Node {
 		},
 	}, sessionNode{n})
 	n.exec = exec.New(nodeEnv{n})
-	n.metas = &metas{exec: n.exec, report: n.reportInvalid}
+	n.metas = namespace.NewCache(n.exec, n.reportInvalid)
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.counters.work.Init()

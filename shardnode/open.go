@@ -140,7 +140,7 @@ func Open(c Config) (*Server, error) {
 	s.Base.Install()
 	s.Service.AddGeneric(c.Info)
 	c.Security.install(s, c.Params)
-	topo := command.NewTopology(NewObjectID(), 0)
+	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	s.Repl = s.Node.joinSet(c.SetName, topo, member, c.Repl)
 	s.Repl.OnPrimary = c.OnPrimary
 	if err := s.Node.loadAdmin(); err != nil {
@@ -266,7 +266,7 @@ func (s *Server) start() error {
 			select {
 			case now := <-tick.C:
 				n.cursors.expire(now)
-				n.metas.prune(n.Engine.Catalog())
+				n.metas.Prune(n.Engine.Catalog())
 				if n.sessionsDue(now.Sub(synced)) {
 					synced = now
 					s.keepSessions(ctx)

@@ -3,9 +3,12 @@ package shardnode
 import (
 	"bytes"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -14,9 +17,9 @@ import (
 // $out to a time series collection fills the buckets of a temporary one, which take the place of the target's.
 
 // newOutSeries opens the target of an $out that makes a time series collection or finds one in its place.
-func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *series) (*outWriter, error) {
+func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*outWriter, error) {
 	ns := spec.NS.String()
-	opts, collation := (*tsOptions)(nil), []byte(nil)
+	opts, collation := (*namespace.SeriesOptions)(nil), []byte(nil)
 	if spec.TimeSeries != nil {
 		given, err := parseOutSeries(spec.TimeSeries)
 		if err != nil {
@@ -29,51 +32,51 @@ func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *series) (*outWriter, e
 	}
 	var indexes [][]byte
 	if there != nil {
-		opts, collation = there.opts, there.buckets.Collation
-		for _, i := range there.buckets.Indexes {
+		opts, collation = there.Options, there.Buckets.Collation
+		for _, i := range there.Buckets.Indexes {
 			if !i.IsID {
 				indexes = append(indexes, i.Spec.Raw)
 			}
 		}
-	} else if idx := opts.defaultIndex(); idx != nil {
+	} else if idx := opts.DefaultIndex(); idx != nil {
 		indexes = [][]byte{idx}
 	}
-	id := NewObjectID()
+	id := cluster.NewObjectID()
 	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:]), series: opts}
-	c := &newNamespace{ns: bucketsOf(o.temp), ts: opts, options: collOptions{}}
+	options := namespace.Options{}
 	if there != nil {
-		c.options = optionsOf(there.buckets.Options)
+		options = namespace.OptionsOf(there.Buckets.Options)
 	}
 	if collation != nil {
-		c.options.set("collation", value.NewDocument(collation))
+		options.Set("collation", value.NewDocument(collation))
 	}
-	o.options, o.indexes = c.storedOptions(), indexes
-	return o, o.create(c.ns)
+	o.options, o.indexes = opts.StoredOptions(options), indexes
+	return o, o.create(namespace.BucketsOf(o.temp))
 }
 
 // parseOutSeries reads $out's options, whose names are not compared with each other as those of create are.
-func parseOutSeries(doc []byte) (*tsOptions, error) {
-	f, err := parseFields("$out.timeseries", doc, tsFields)
+func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
+	f, err := command.ParseFields("$out.timeseries", doc, namespace.SeriesFields)
 	if err != nil {
 		return nil, err
 	}
-	t := &tsOptions{timeField: f[0].Str(), metaField: f[1].Str(), granularity: f[2].Str()}
-	if err := oneOf("$out.timeseries.granularity", f[2], "seconds", "minutes", "hours"); err != nil {
+	t := &namespace.SeriesOptions{TimeField: f[0].Str(), MetaField: f[1].Str(), Granularity: f[2].Str()}
+	if err := command.OneOf("$out.timeseries.granularity", f[2], "seconds", "minutes", "hours"); err != nil {
 		return nil, err
 	}
-	return t, t.setSpan(f[3], f[4])
+	return t, t.SetSpan(f[3], f[4])
 }
 
 // checkOutSeries compares what stands in the target's place with the options that $out gives.
-func (n *Node) checkOutSeries(ns string, given *tsOptions, there *series) error {
+func (n *Node) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
 	if there != nil {
-		if !bytes.Equal(there.opts.doc(), given.doc()) {
+		if !bytes.Equal(there.Options.Doc(), given.Doc()) {
 			return mongoerr.Newf(7406103, "Time field options of $out do not match those of the existing time-series collection %s", ns)
 		}
 		return nil
 	}
 	cat := n.Engine.Catalog()
-	v, err := n.viewAt(cat, ns)
+	v, err := namespace.ViewAt(n.Engine, cat, ns)
 	if err == nil && (v != nil || cat.Lookup(ns) != nil) {
 		err = mongoerr.Newf(7268700, "Cannot create a time-series collection from a non time-series collection or a view: %s", ns)
 	}
@@ -85,25 +88,25 @@ func (o *outWriter) replaceSeries() error {
 	s := o.w.snapshot()
 	defer s.Release()
 	cat := s.Catalog()
-	c := cat.Lookup(bucketsOf(o.temp))
+	c := cat.Lookup(namespace.BucketsOf(o.temp))
 	if c == nil {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
 	}
 	if cat.Lookup(o.ns) != nil {
 		return mongoerr.Newf(7268700, "%s was made a collection while $out wrote to it", o.ns)
 	}
-	v, err := viewFor(s, o.ns)
+	v, err := namespace.ViewIn(s, o.ns)
 	if err != nil {
 		return err
 	}
 	u := o.w.unit(s)
 	defer u.Rollback()
-	if _, err := u.RenameCollection(c, bucketsOf(o.ns), cat.Lookup(bucketsOf(o.ns)), false); err != nil {
+	if _, err := u.RenameCollection(c, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)), false); err != nil {
 		return err
 	}
 	if v == nil {
-		v = &view{ns: o.ns, on: catalog.CollOf(bucketsOf(o.ns)), pipeline: value.NewArray(o.series.unpackStage()), collation: c.Collation}
-		v.doc = v.makeDoc()
+		v = &namespace.View{NS: o.ns, On: catalog.CollOf(namespace.BucketsOf(o.ns)), Pipeline: value.NewArray(o.series.UnpackStage()), Collation: c.Collation}
+		v.Doc = v.MakeDoc()
 		if err := o.w.putView(u, s, v); err != nil {
 			return err
 		}
@@ -114,12 +117,12 @@ func (o *outWriter) replaceSeries() error {
 // create makes the temporary collection.
 func (o *outWriter) create(ns string) error {
 	w := o.w
-	options := optionsOf(o.options)
-	options.set("temp", value.NewBool(true))
+	options := namespace.OptionsOf(o.options)
+	options.Set("temp", value.NewBool(true))
 	return w.retry(func() error {
 		u := w.unit(nil)
 		defer u.Rollback()
-		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.doc(), Unreplicated: catalog.Unreplicated(ns)})
+		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.Doc(), Unreplicated: catalog.Unreplicated(ns)})
 		if err != nil {
 			return err
 		}
@@ -135,7 +138,7 @@ func (o *outWriter) create(ns string) error {
 // tempNS is the namespace that holds what has been written.
 func (o *outWriter) tempNS() string {
 	if o.series != nil {
-		return bucketsOf(o.temp)
+		return namespace.BucketsOf(o.temp)
 	}
 	return o.temp
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -36,12 +37,12 @@ func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*exec.Query, err
 	}
 	q := &exec.Query{NS: op.Req.NS(coll), Snap: s, AllowDiskUse: true}
 	op.Stats.NS, op.Stats.Type = q.NS, "command"
-	c, ts, err := findCollection(s, q.NS)
+	c, ts, err := namespace.FindCollection(s, q.NS)
 	if err != nil {
 		return nil, err
 	}
 	if ts != nil {
-		return nil, notOnView(q.NS)
+		return nil, namespace.NotOnView(q.NS)
 	}
 	q.Coll = c
 	return q, nil
@@ -64,7 +65,7 @@ func (n *Node) shapeOf(op *command.Op, q *exec.Query) (shape string, ok bool, er
 	if coll.T != value.Document {
 		coll = value.Value{}
 	}
-	spec, err := n.metas.collationOf(coll, q.Coll)
+	spec, err := n.metas.CollationOf(coll, q.Coll)
 	if err != nil {
 		return "", false, err
 	}
@@ -219,7 +220,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // planCache is a collection's cache of plans.
-func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.of(c).plans.Cache() }
+func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.Of(c).Plans.Cache() }
 
 // clearPlans forgets the plans of a collection that drop says yes to, or all.
 func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/query/shape"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -233,7 +234,7 @@ func (n *Node) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error
 
 // settable refuses settings for queries that the server plans without asking anybody.
 func (s *queryShape) settable() error {
-	if isSystemDB(s.db+".x") || strings.HasPrefix(s.coll, "system.") {
+	if namespace.IsSystemDB(s.db+".x") || strings.HasPrefix(s.coll, "system.") {
 		return mongoerr.New(8584900, "setting query settings on queries over internal databases and system collections is not allowed")
 	}
 	it := value.Walk(s.filter.Doc())

@@ -1,9 +1,11 @@
 package shardnode
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -41,15 +43,15 @@ func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	if id, err := op.Req.UUID("collectionUUID"); err != nil {
 		return dst, err
 	} else if id != nil {
-		if err := checkUUID(cat, r.from, *id); err != nil {
+		if err := namespace.CheckUUID(cat, r.from, *id); err != nil {
 			return dst, err
 		}
 	}
 	if !r.targetUUID.IsZero() {
 		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
-			return dst, badOption("dropTarget cannot be a UUID when renaming between databases")
+			return dst, command.BadOption("dropTarget cannot be a UUID when renaming between databases")
 		}
-		if err := checkUUID(cat, r.to, r.targetUUID); err != nil {
+		if err := namespace.CheckUUID(cat, r.to, r.targetUUID); err != nil {
 			return dst, err
 		}
 	}
@@ -112,20 +114,20 @@ func (w *writeOp) renameNamespace(r *rename) error {
 func (r *rename) resolve(s *storage.Snapshot) (c, target *catalog.Collection, err error) {
 	cat := s.Catalog()
 	if c = cat.Lookup(r.from); c == nil {
-		if v, err := viewFor(s, r.from); err != nil {
+		if v, err := namespace.ViewIn(s, r.from); err != nil {
 			return nil, nil, err
 		} else if v != nil {
 			return nil, nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cannot rename view: %s", r.from)
 		}
 		return nil, nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "Source collection %s does not exist", r.from)
 	}
-	if err := checkDBCase(cat, catalog.DBOf(r.to)); err != nil {
+	if err := namespace.CheckDBCase(cat, catalog.DBOf(r.to)); err != nil {
 		return nil, nil, err
 	}
 	if r.from == r.to {
 		return nil, nil, mongoerr.New(mongoerr.IllegalOperation, "Can't rename a collection to itself")
 	}
-	if v, err := viewFor(s, r.to); err != nil {
+	if v, err := namespace.ViewIn(s, r.to); err != nil {
 		return nil, nil, err
 	} else if v != nil && cat.Lookup(r.to) == nil {
 		return nil, nil, mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", r.to)
@@ -143,20 +145,20 @@ const copyBatch = 1000
 // copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
 // its name, and the source is dropped.
 func (w *writeOp) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
-	id := NewObjectID()
+	id := cluster.NewObjectID()
 	tmp := catalog.DBOf(r.to) + ".tmp" + hex(id[9:]) + ".renameCollection"
 	specs := make([][]byte, 0, len(c.Indexes))
 	var idSpec []byte
 	for _, i := range c.Indexes {
 		if i.IsID {
-			idSpec = indexSpec(i)
+			idSpec = i.Spec.Raw
 		} else {
-			specs = append(specs, indexSpec(i))
+			specs = append(specs, i.Spec.Raw)
 		}
 	}
-	opts := optionsOf(c.Options)
-	opts.set("temp", value.NewBool(true))
-	spec := storage.CollectionSpec{NS: tmp, Options: opts.doc(), IDIndexSpec: idSpec, Unreplicated: catalog.Unreplicated(tmp)}
+	opts := namespace.OptionsOf(c.Options)
+	opts.Set("temp", value.NewBool(true))
+	spec := storage.CollectionSpec{NS: tmp, Options: opts.Doc(), IDIndexSpec: idSpec, Unreplicated: catalog.Unreplicated(tmp)}
 	copied, err := w.copyInto(s, c, spec, specs)
 	if err != nil {
 		return err
@@ -203,7 +205,7 @@ func (w *writeOp) copyInto(s *storage.Snapshot, c *catalog.Collection, spec stor
 	}
 	made = w.catalog().Lookup(spec.NS)
 	if made == nil {
-		return nil, noSuchCollection(spec.NS)
+		return nil, namespace.NotFound(spec.NS)
 	}
 	if err := w.copyDocs(s, c, made); err != nil {
 		w.discardCopy(made)

@@ -3,24 +3,25 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// resolveFor is resolveView for a request. A view that reads a sharded collection cannot be run by one shard: the answer
+// resolveFor is Resolve for a request. A view that reads a sharded collection cannot be run by one shard: the answer
 // then tells the router what the view stands for, and the router runs that.
-func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
+func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*namespace.Resolved, error) {
 	r, err := n.readView(op, s, ns)
 	if err != nil || r == nil || n.Sharding() == nil || op.Req.ShardVersion == nil {
 		return r, err
 	}
-	if !n.Sharding().Sharded(op, r.ns) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.pipeline...))) {
+	if !n.Sharding().Sharded(op, r.NS) && !n.readsSharded(op, catalog.DBOf(ns), value.NewArray(value.ArrayOf(r.Pipeline...))) {
 		return r, nil
 	}
-	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
-	if r.collation != nil {
-		view = append(view, value.F("collation", value.NewDocument(r.collation)))
+	view := []value.Field{value.F("ns", value.NewString(r.NS)), value.F("pipeline", value.NewArray(value.ArrayOf(r.Pipeline...)))}
+	if r.Collation != nil {
+		view = append(view, value.F("collation", value.NewDocument(r.Collation)))
 	}
 	return nil, mongoerr.New(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "Command on view must be executed on mongos.").
 		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))

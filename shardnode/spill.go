@@ -13,7 +13,7 @@ import (
 // nodeEnv is the node as its executor sees it.
 type nodeEnv struct{ n *Node }
 
-func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.metas.of(c).plans }
+func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.metas.Of(c).Plans }
 
 func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
 	e.n.admin.settings.apply(op, ns, pq)

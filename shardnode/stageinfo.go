@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -67,7 +68,7 @@ func (n *Node) listCatalog(s *storage.Snapshot, ns string) (docs [][]byte) {
 func catalogEntry(db string, c *catalog.Collection) []byte {
 	var indexes []value.Value
 	for _, x := range c.Indexes {
-		indexes = append(indexes, value.NewDocument(value.Doc(value.F("spec", value.NewDocument(indexSpec(x))), value.F("ready", value.NewBool(x.Ready)))))
+		indexes = append(indexes, value.NewDocument(value.Doc(value.F("spec", value.NewDocument(x.Spec.Raw)), value.F("ready", value.NewBool(x.Ready)))))
 	}
 	options := append([]byte(nil), c.Options...)
 	if options == nil {
@@ -76,7 +77,7 @@ func catalogEntry(db string, c *catalog.Collection) []byte {
 	options = value.End(value.Append(options[:len(options)-1], "uuid", c.UUID.Value()), 0)
 	md := value.Doc(value.F("ns", value.NewString(c.NS)), value.F("options", value.NewDocument(options)), value.F("indexes", value.NewArray(value.ArrayOf(indexes...))))
 	kind := "collection"
-	if isBuckets(c.NS) {
+	if namespace.IsBuckets(c.NS) {
 		kind = "timeseries"
 	}
 	return value.Doc(value.F("db", value.NewString(db)), value.F("name", value.NewString(c.Name())), value.F("type", value.NewString(kind)),

@@ -1,13 +1,14 @@
 package shardnode
 
 import (
-	"crypto/md5" //nolint:gosec // dbHash is defined to answer MD5 sums
+	"crypto/md5"
 	"math"
 	"syscall"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -26,7 +27,7 @@ func scaleOf(op *command.Op) (int64, error) {
 	if v.IsMissing() {
 		return 1, nil
 	}
-	return inRange(op.Req.Spec.Name+".scale", v, 1, math.MaxInt64)
+	return command.InRange(op.Req.Spec.Name+".scale", v, 1, math.MaxInt64)
 }
 
 func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
@@ -42,7 +43,7 @@ func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	c, ts, err := findCollection(s, ns)
+	c, ts, err := namespace.FindCollection(s, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -52,7 +53,7 @@ func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
 
 // appendCollStats writes the figures of a collection, as collStats and $collStats show them. c is nil where there is no
 // collection.
-func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *tsOptions, scale int64) ([]byte, error) {
+func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.SeriesOptions, scale int64) ([]byte, error) {
 	if c == nil {
 		for _, name := range []string{"size", "count", "storageSize", "totalSize", "nindexes", "totalIndexSize"} {
 			dst = value.Append(dst, name, value.NewInt32(0))
@@ -154,7 +155,7 @@ func (n *Node) runDBStats(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	views, err := viewsOf(s, op.DB())
+	views, err := namespace.ViewsOf(s, op.DB())
 	if err != nil {
 		return dst, err
 	}
@@ -231,10 +232,10 @@ func (n *Node) runDataSize(op *command.Op, dst []byte) ([]byte, error) {
 	defer s.Release()
 	c := s.Catalog().Lookup(ns)
 	if c == nil {
-		if view, err := viewFor(s, ns); err != nil {
+		if view, err := namespace.ViewIn(s, ns); err != nil {
 			return dst, err
 		} else if view != nil {
-			return dst, notOnView(ns)
+			return dst, namespace.NotOnView(ns)
 		}
 	}
 	var size, count int64

@@ -3,6 +3,7 @@ package shardnode
 import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
@@ -51,9 +52,9 @@ func (n *Node) addStatus(base *command.Base) {
 func (n *Node) catalogStatus() []byte {
 	var colls, capped, clustered, series, internal, views int64
 	for _, c := range n.Engine.Catalog().All() {
-		if isSystemDB(c.NS) || isSystemName(c.Name()) {
+		if namespace.IsSystemDB(c.NS) || isSystemName(c.Name()) {
 			internal++
-			if isBuckets(c.NS) {
+			if namespace.IsBuckets(c.NS) {
 				series++
 			}
 			continue

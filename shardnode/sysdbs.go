@@ -48,12 +48,3 @@ func (n *Node) ensureSystem(ctx context.Context) error {
 	}
 	return nil
 }
-
-// isSystemDB is true for the databases that the server keeps for itself.
-func isSystemDB(ns string) bool {
-	switch catalog.DBOf(ns) {
-	case "admin", "config", "local":
-		return true
-	}
-	return false
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
 // The events that top counts for a namespace beside reads and writes as a whole.
@@ -84,7 +85,7 @@ func (n *Node) runTop(op *command.Op, dst []byte) ([]byte, error) {
 	n.latency.byNS.Range(func(k, _ any) bool {
 		ns := k.(string)
 		if !names[ns] {
-			if v, err := viewFor(s, ns); err == nil && v != nil {
+			if v, err := namespace.ViewIn(s, ns); err == nil && v != nil {
 				names[ns] = true
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire"
@@ -80,8 +81,8 @@ func ttlField(c *catalog.Collection, idx *catalog.Index) string {
 	case !idx.Ready || idx.TTLSeconds < 0 || idx.Spec.Kind != indexkey.BTree:
 	case len(idx.Spec.Fields) == 1:
 		return idx.Spec.Fields[0].Path
-	case isBuckets(c.NS) && len(idx.Spec.Fields) == 2:
-		newest := "control.max." + tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).timeField
+	case namespace.IsBuckets(c.NS) && len(idx.Spec.Fields) == 2:
+		newest := "control.max." + namespace.SeriesOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).TimeField
 		if idx.Spec.Fields[0].Path == newest || idx.Spec.Fields[1].Path == newest {
 			return newest
 		}
@@ -103,8 +104,8 @@ func ttlFilter(idx *catalog.Index, path string, now time.Time) []byte {
 // buckets that hold nothing newer.
 func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
 	field := "_id"
-	if isBuckets(c.NS) {
-		field = "control.max." + tsOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).timeField
+	if namespace.IsBuckets(c.NS) {
+		field = "control.max." + namespace.SeriesOptionsOf(value.Lookup(c.Options, "timeseries").Doc()).TimeField
 	}
 	return value.Doc(value.F(field, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", value.NewTime(limit))))))
 }

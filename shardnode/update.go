@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
@@ -12,6 +13,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -226,7 +228,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 // compileStatement compiles a statement for a collection as it stands.
 func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 	var err error
-	if st.coll, err = w.n.metas.collationOf(st.collation, c); err != nil {
+	if st.coll, err = w.n.metas.CollationOf(st.collation, c); err != nil {
 		return err
 	}
 	if st.lang, err = w.n.exec.NewLang(w.op, st.coll, st.let); err != nil {
@@ -257,7 +259,7 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 // runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
 // concern itself.
 func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, error) {
-	if t := w.n.seriesOf(w.catalog(), ns); t != nil {
+	if t := namespace.SeriesOf(w.catalog(), ns); t != nil {
 		return w.runOnSeries(t, st, last)
 	}
 	if err := w.compileStatement(st, w.catalog().Lookup(ns)); err != nil {
@@ -395,7 +397,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
 	}
 	if !w.bypass {
-		if err := w.n.metas.of(q.Coll).check(q.Coll, next, doc); err != nil {
+		if err := w.n.metas.Of(q.Coll).Check(q.Coll, next, doc); err != nil {
 			return false, err
 		}
 	}
@@ -473,7 +475,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
 	if doc == nil {
-		doc, err = st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(NewObjectID()) })
+		doc, err = st.upd.NewUpsertDocument(st.filter, &ctx, func() value.Value { return value.NewObjectID(cluster.NewObjectID()) })
 	}
 	if err != nil {
 		return r, err
@@ -487,7 +489,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 		return r, err
 	}
 	if !w.bypass {
-		if err := w.n.metas.of(c).check(c, doc, nil); err != nil {
+		if err := w.n.metas.Of(c).Check(c, doc, nil); err != nil {
 			return r, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
@@ -55,7 +56,7 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	c, _, err := findCollection(s, ns)
+	c, _, err := namespace.FindCollection(s, ns)
 	if err != nil {
 		return dst, err
 	}
@@ -63,8 +64,8 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' does not exist to validate.", ns)
 	}
 	v := &validation{metadata: op.Bool("metadata"), keys: map[string]int64{}, bad: map[string][]string{}}
-	if m := n.metas.of(c); m.err == nil && m.validator != nil && m.level != "off" {
-		v.validator = m.validator.Fork()
+	if m := n.metas.Of(c); m.Err == nil && m.Validator != nil && m.Level != "off" {
+		v.validator = m.Validator.Fork()
 	}
 	if !v.metadata {
 		if err := v.run(op, s, c); err != nil {
@@ -78,7 +79,7 @@ func (n *Node) runValidate(op *command.Op, dst []byte) ([]byte, error) {
 func validateMode(op *command.Op) (string, error) {
 	is := op.Bool
 	refuse := func(what string) error {
-		return badOption("Running the validate command with %s is not supported.", what)
+		return command.BadOption("Running the validate command with %s is not supported.", what)
 	}
 	switch {
 	case is("metadata") && (is("full") || is("repair") || is("checkBSONConformance") || is("background") || is("fixMultikey")):
@@ -219,7 +220,7 @@ func (v *validation) reply(dst []byte, ns string, c *catalog.Collection, mode st
 		var im int
 		dst, im = value.BeginKey(dst, value.Document, idx.Name)
 		dst = value.Append(dst, "valid", value.NewBool(len(v.bad[idx.Name]) == 0))
-		dst = value.Append(dst, "spec", value.NewDocument(indexSpec(idx)))
+		dst = value.Append(dst, "spec", value.NewDocument(idx.Spec.Raw))
 		if errs := v.bad[idx.Name]; len(errs) > 0 {
 			var list []value.Value
 			for _, e := range errs {

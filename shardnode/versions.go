@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -73,24 +74,24 @@ func (w *writeOp) lockVersioned(ns string, names ...string) (unlock func(), err 
 func (n *Node) viewForRouter(op *command.Op, ns string) error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
-	r, err := resolveView(s, ns)
+	r, err := namespace.Resolve(s, ns)
 	if err != nil || r == nil {
 		return err
 	}
-	if err := r.allowsArgument(op.Arg("collation")); err != nil {
+	if err := r.AllowsArgument(op.Arg("collation")); err != nil {
 		return err
 	}
 	if op.Req.Spec.Name == "aggregate" {
 		if reportsOnView(op.Arg("pipeline")) {
 			return nil
 		}
-		if err := r.allowsPipeline(op, ns); err != nil {
+		if err := viewAllowsPipeline(r, op, ns); err != nil {
 			return err
 		}
 	}
-	view := []value.Field{value.F("ns", value.NewString(r.ns)), value.F("pipeline", value.NewArray(value.ArrayOf(r.pipeline...)))}
-	if r.collation != nil {
-		view = append(view, value.F("collation", value.NewDocument(r.collation)))
+	view := []value.Field{value.F("ns", value.NewString(r.NS)), value.F("pipeline", value.NewArray(value.ArrayOf(r.Pipeline...)))}
+	if r.Collation != nil {
+		view = append(view, value.F("collation", value.NewDocument(r.Collation)))
 	}
 	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod,
 		"Resolved views on collections that do not exist on this shard or are sharded must be executed by mongos: %s", ns).
@@ -195,14 +196,6 @@ func (w *writeOp) checkUpsert(ns string, doc []byte) error {
 		return nil
 	}
 	return w.n.Sharding().CheckUpsert(w.op, ns, doc)
-}
-
-// mayCreate refuses names that no collection may be created under by a write.
-func (n *Node) mayCreate(op *command.Op, ns string) error {
-	if err := command.CheckDBName(catalog.DBOf(ns)); err != nil {
-		return err
-	}
-	return checkNewName(ns)
 }
 
 // Sharding is the node's part in the sharding protocols, where it has one.

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -36,56 +37,40 @@ func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 	return value.ArrayOf(stages...), nil
 }
 
-// viewDoc is a view's document in system.views.
-func (v *view) makeDoc() []byte {
-	f := []value.Field{value.F("_id", value.NewString(v.ns)), value.F("viewOn", value.NewString(v.on)), value.F("pipeline", v.pipeline)}
-	if v.collation != nil {
-		f = append(f, value.F("collation", value.NewDocument(v.collation)))
-	}
-	return value.Doc(f...)
-}
-
-func (v *view) isTimeseries() bool { return v.on == bucketsPrefix+catalog.CollOf(v.ns) }
-
-// sameView compares definitions.
-func sameView(a, b *view) bool {
-	return a.on == b.on && bytes.Equal(a.pipeline.Doc(), b.pipeline.Doc()) && bytes.Equal(a.collation, b.collation)
-}
-
 // checkView checks a view's definition: its pipeline, what it reads, and how deep it stands on other views.
-func (n *Node) checkView(s *storage.Snapshot, v *view) error {
-	db := catalog.DBOf(v.ns)
-	if v.on == "" {
+func (n *Node) checkView(s *storage.Snapshot, v *namespace.View) error {
+	db := catalog.DBOf(v.NS)
+	if v.On == "" {
 		return mongoerr.New(mongoerr.BadValue, "'viewOn' cannot be empty")
 	}
-	if err := checkViewOn(db, v.on); err != nil {
+	if err := checkViewOn(db, v.On); err != nil {
 		return err
 	}
 	size := 0
-	for _, s := range value.Values(v.pipeline.Doc()) {
+	for _, s := range value.Values(v.Pipeline.Doc()) {
 		size += len(s.Doc())
 	}
 	if size > maxViewPipeline {
 		return mongoerr.Newf(mongoerr.ViewPipelineMaxSizeExceeded, "View pipeline exceeds maximum size; maximum size is %d", maxViewPipeline)
 	}
-	if value.Count(v.pipeline.Doc()) > maxStages {
+	if value.Count(v.Pipeline.Doc()) > maxStages {
 		return mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages.", maxStages)
 	}
 	reads, err := n.checkViewPipeline(v)
 	if err != nil {
 		return err
 	}
-	g := viewGraph{snap: s, changed: v, deps: append([]string{db + "." + v.on}, reads...)}
-	below, err := g.depth(v.ns, 1)
+	g := viewGraph{snap: s, changed: v, deps: append([]string{db + "." + v.On}, reads...)}
+	below, err := g.depth(v.NS, 1)
 	if err != nil {
 		return err
 	}
-	above, err := g.above(v.ns)
+	above, err := g.above(v.NS)
 	if err != nil {
 		return err
 	}
-	if below+above > maxViewDepth {
-		return mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is %d", maxViewDepth)
+	if below+above > namespace.MaxViewDepth {
+		return mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is %d", namespace.MaxViewDepth)
 	}
 	return g.checkCollations()
 }
@@ -108,20 +93,20 @@ var ownSources = map[string]bool{
 	"$currentOp": true, "$listSessions": true, "$listLocalSessions": true, "$documents": true, "$listCatalog": false,
 }
 
-func (n *Node) checkViewPipeline(v *view) (reads []string, err error) {
-	ns := agg.Namespace{DB: catalog.DBOf(v.ns), Coll: v.on}
-	for i, s := range value.Values(v.pipeline.Doc()) {
+func (n *Node) checkViewPipeline(v *namespace.View) (reads []string, err error) {
+	ns := agg.Namespace{DB: catalog.DBOf(v.NS), Coll: v.On}
+	for i, s := range value.Values(v.Pipeline.Doc()) {
 		it := value.Walk(s.Doc())
 		k, _, _ := it.Next()
 		if i == 0 && ownSources[string(k)] {
 			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "%s is not valid within a view definition", k)
 		}
 	}
-	p, err := agg.Parse(v.pipeline, &agg.Options{NS: ns, Collation: v.collation, InView: true, Lone: n.lone()})
+	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, InView: true, Lone: n.lone()})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range value.Values(v.pipeline.Doc()) {
+	for _, s := range value.Values(v.Pipeline.Doc()) {
 		it := value.Walk(s.Doc())
 		if k, _, _ := it.Next(); notInViews[string(k)] {
 			return nil, mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "%s cannot be used in a view definition", k)
@@ -137,24 +122,24 @@ func (n *Node) checkViewPipeline(v *view) (reads []string, err error) {
 // viewGraph is the views of a snapshot with one of them changed.
 type viewGraph struct {
 	snap    *storage.Snapshot
-	changed *view
+	changed *namespace.View
 	deps    []string // of the changed view
 }
 
 // dependencies lists what a namespace reads; none where it is no view.
-func (g *viewGraph) dependencies(ns string) ([]string, *view, error) {
-	if ns == g.changed.ns {
+func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
+	if ns == g.changed.NS {
 		return g.deps, g.changed, nil
 	}
 	if g.snap.Catalog().Lookup(ns) != nil {
 		return nil, nil, nil
 	}
-	v, err := viewFor(g.snap, ns)
+	v, err := namespace.ViewIn(g.snap, ns)
 	if err != nil || v == nil {
 		return nil, nil, err
 	}
-	deps := []string{catalog.DBOf(ns) + "." + v.on}
-	if p, err := agg.Parse(v.pipeline, &agg.Options{NS: agg.Namespace{DB: catalog.DBOf(ns), Coll: v.on}}); err == nil {
+	deps := []string{catalog.DBOf(ns) + "." + v.On}
+	if p, err := agg.Parse(v.Pipeline, &agg.Options{NS: agg.Namespace{DB: catalog.DBOf(ns), Coll: v.On}}); err == nil {
 		reads, _ := p.Namespaces()
 		for _, r := range reads {
 			deps = append(deps, r.String())
@@ -169,12 +154,12 @@ func (g *viewGraph) depth(ns string, level int) (int, error) {
 	if err != nil || v == nil {
 		return 0, err
 	}
-	if level > maxViewDepth+1 {
-		return 0, mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is %d", maxViewDepth)
+	if level > namespace.MaxViewDepth+1 {
+		return 0, mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is %d", namespace.MaxViewDepth)
 	}
 	longest := 0
 	for _, d := range deps {
-		if d == g.changed.ns {
+		if d == g.changed.NS {
 			return 0, mongoerr.Newf(mongoerr.GraphContainsCycle, "View cycle detected: %s => %s", ns, d)
 		}
 		n, err := g.depth(d, level+1)
@@ -188,17 +173,17 @@ func (g *viewGraph) depth(ns string, level int) (int, error) {
 
 // above is the number of views on the longest chain that stands on ns.
 func (g *viewGraph) above(ns string) (int, error) {
-	views, err := viewsOf(g.snap, catalog.DBOf(ns))
+	views, err := namespace.ViewsOf(g.snap, catalog.DBOf(ns))
 	if err != nil {
 		return 0, err
 	}
 	on := map[string][]string{}
 	for _, v := range views {
-		on[catalog.DBOf(v.ns)+"."+v.on] = append(on[catalog.DBOf(v.ns)+"."+v.on], v.ns)
+		on[catalog.DBOf(v.NS)+"."+v.On] = append(on[catalog.DBOf(v.NS)+"."+v.On], v.NS)
 	}
 	var climb func(ns string, level int) int
 	climb = func(ns string, level int) (longest int) {
-		if level > maxViewDepth {
+		if level > namespace.MaxViewDepth {
 			return 0
 		}
 		for _, up := range on[ns] {
@@ -216,24 +201,9 @@ func (g *viewGraph) checkCollations() error {
 		if err != nil {
 			return err
 		}
-		if v != nil && !v.isTimeseries() && !bytes.Equal(v.collation, g.changed.collation) {
-			return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "View %s has a collation that does not match the collation of view %s", g.changed.ns, d)
+		if v != nil && !v.IsTimeseries() && !bytes.Equal(v.Collation, g.changed.Collation) {
+			return mongoerr.Newf(mongoerr.OptionNotSupportedOnView, "View %s has a collation that does not match the collation of view %s", g.changed.NS, d)
 		}
 	}
 	return nil
-}
-
-// viewsOf lists a database's views in order of name.
-func viewsOf(s *storage.Snapshot, db string) ([]*view, error) {
-	c := s.Catalog().Lookup(db + ".system.views")
-	if c == nil {
-		return nil, nil
-	}
-	cur := s.Scan(c, storage.ScanOptions{})
-	defer cur.Close()
-	var out []*view
-	for cur.Next() {
-		out = append(out, parseView(append([]byte(nil), cur.Doc()...)))
-	}
-	return out, cur.Err()
 }

@@ -5,25 +5,26 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // readView resolves the view that a reading command names; nil where ns is none. The command's collation has to be the view's.
-func (n *Node) readView(op *command.Op, s *storage.Snapshot, ns string) (*resolved, error) {
-	r, err := resolveView(s, ns)
+func (n *Node) readView(op *command.Op, s *storage.Snapshot, ns string) (*namespace.Resolved, error) {
+	r, err := namespace.Resolve(s, ns)
 	if err != nil || r == nil {
 		return nil, err
 	}
-	return r, r.allowsArgument(op.Arg("collation"))
+	return r, r.AllowsArgument(op.Arg("collation"))
 }
 
 // checkForeignViews compares the collation of an aggregate with those of the views its stages read.
 func (n *Node) checkForeignViews(s *storage.Snapshot, from []agg.Namespace, spec *collation.Spec) error {
 	for _, ns := range from {
-		r, err := resolveView(s, ns.String())
+		r, err := namespace.Resolve(s, ns.String())
 		if err == nil && r != nil {
-			err = r.allows(spec)
+			err = r.Allows(spec)
 		}
 		if err != nil {
 			return err

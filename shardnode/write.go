@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -150,7 +151,7 @@ func (w *writeOp) enterCollection(ns string) error {
 	}
 	w.unlock = unlock
 	if err = w.n.versions(w.op, ns); err == nil {
-		err = w.n.checkCollectionUUID(w.op, ns)
+		err = namespace.CheckCollectionUUID(w.op, w.n.Engine.Catalog(), ns)
 	}
 	if err == nil {
 		err = w.admits(ns)
@@ -312,7 +313,7 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if c := s.Lookup(ns); c != nil {
 		return c, nil
 	}
-	if v, err := w.n.viewAt(s, ns); err != nil {
+	if v, err := namespace.ViewAt(w.n.Engine, s, ns); err != nil {
 		return nil, err
 	} else if v != nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
@@ -320,10 +321,10 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if !create {
 		return nil, nil
 	}
-	if err := w.n.mayCreate(w.op, ns); err != nil {
+	if err := namespace.CheckCreate(ns); err != nil {
 		return nil, err
 	}
-	if err := refuseBuckets(ns); err != nil {
+	if err := namespace.RefuseBuckets(ns); err != nil {
 		return nil, err
 	}
 	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})

@@ -1,4 +1,4 @@
-package shardnode
+package namespace
 
 import (
 	"github.com/shoaldb/shoal/query/match"

@@ -1,4 +1,4 @@
-package shardnode
+package namespace
 
 import (
 	"bytes"
@@ -13,20 +13,20 @@ var optionOrder = []string{
 	"expireAfterSeconds", "timeseries", "encryptedFields",
 }
 
-// collOptions are a collection's options on the way to or from their document.
-type collOptions map[string]value.Value
+// Options are a collection's options on the way to or from their document.
+type Options map[string]value.Value
 
-// optionsOf reads the document of a catalog entry.
-func optionsOf(doc []byte) collOptions {
-	o := collOptions{}
+// OptionsOf reads the document of a catalog entry.
+func OptionsOf(doc []byte) Options {
+	o := Options{}
 	for k, v := range value.Elements(doc) {
 		o[k] = v
 	}
 	return o
 }
 
-// set puts an option in; a Missing value takes it out.
-func (o collOptions) set(name string, v value.Value) {
+// Set puts an option in; a Missing value takes it out.
+func (o Options) Set(name string, v value.Value) {
 	if v.IsMissing() {
 		delete(o, name)
 		return
@@ -34,8 +34,8 @@ func (o collOptions) set(name string, v value.Value) {
 	o[name] = v
 }
 
-// doc is the options' document, nil where there are none.
-func (o collOptions) doc() []byte {
+// Doc is the options' document, nil where there are none.
+func (o Options) Doc() []byte {
 	if len(o) == 0 {
 		return nil
 	}
@@ -46,17 +46,17 @@ func (o collOptions) doc() []byte {
 	return value.End(dst, m)
 }
 
-// sameOptionDocs compares two documents of options as creating a collection twice does.
-func sameOptionDocs(a, b []byte) bool {
-	x, y := optionsOf(a), optionsOf(b)
-	for _, o := range []collOptions{x, y} {
+// SameOptions compares two documents of options as creating a collection twice does.
+func SameOptions(a, b []byte) bool {
+	x, y := OptionsOf(a), OptionsOf(b)
+	for _, o := range []Options{x, y} {
 		delete(o, "temp")
 		if v, ok := o["collation"]; ok && value.Lookup(v.Doc(), "locale").Str() == "simple" {
 			delete(o, "collation")
 		}
 	}
-	return bytes.Equal(x.doc(), y.doc())
+	return bytes.Equal(x.Doc(), y.Doc())
 }
 
-// emptyDoc is true for an argument that is not there or is a document without fields.
-func emptyDoc(v value.Value) bool { return len(v.Doc()) <= 5 }
+// EmptyDoc is true for an argument that is not there or is a document without fields.
+func EmptyDoc(v value.Value) bool { return len(v.Doc()) <= 5 }

@@ -1,0 +1,102 @@
+package namespace
+
+import (
+	"strings"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// CheckNew checks the name of a collection to be made.
+func CheckNew(ns string) error {
+	coll := catalog.CollOf(ns)
+	switch {
+	case len(ns) > command.MaxNamespace:
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", ns, command.MaxNamespace)
+	case strings.Contains(coll, "$") && !strings.HasPrefix(coll, "$cmd"), strings.HasPrefix(coll, "."):
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid collection name: %s", coll)
+	case strings.HasPrefix(coll, "system.") && !systemCollection(ns):
+		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid system namespace: %s", ns)
+	}
+	return nil
+}
+
+// systemCollection lists the names that begin with "system." and may exist.
+func systemCollection(ns string) bool {
+	db, coll := catalog.DBOf(ns), catalog.CollOf(ns)
+	switch coll {
+	case "system.js", "system.profile", "system.views", "system.users", "system.roles", "system.version", "system.keys",
+		"system.new_users", "system.backup_users", "system.buckets", "system.sessions", "system.indexBuilds", "system.preimages",
+		"system.replset", "system.rollback.id", "system.resharding":
+		return true
+	}
+	return strings.HasPrefix(coll, "system.buckets.") || db == "config" || db == "local" || db == "admin"
+}
+
+// CheckCreate refuses names that no collection may be created under by a write.
+func CheckCreate(ns string) error {
+	if err := command.CheckDBName(catalog.DBOf(ns)); err != nil {
+		return err
+	}
+	return CheckNew(ns)
+}
+
+// CheckUUID compares a namespace's collection with the UUID that the client expects it to have.
+func CheckUUID(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
+	if c := cat.Lookup(ns); c != nil && c.UUID == want {
+		return nil
+	}
+	actual := value.NewNull()
+	if c := cat.LookupUUID(want); c != nil && c.DB() == catalog.DBOf(ns) {
+		actual = value.NewString(c.Name())
+	}
+	return mongoerr.New(mongoerr.CollectionUUIDMismatch, "Collection UUID does not match that specified").WithDetails(value.Doc(
+		value.F("db", value.NewString(catalog.DBOf(ns))), value.F("collectionUUID", want.Value()),
+		value.F("expectedCollection", value.NewString(catalog.CollOf(ns))), value.F("actualCollection", actual)))
+}
+
+// CheckCollectionUUID is CheckUUID for a command's collectionUUID argument.
+func CheckCollectionUUID(op *command.Op, cat *catalog.Snapshot, ns string) error {
+	if !op.Req.Spec.Has("collectionUUID") { // bulkWrite: it has one for each of its namespaces
+		return nil
+	}
+	id, err := op.Req.UUID("collectionUUID")
+	if err != nil || id == nil {
+		return err
+	}
+	return CheckUUID(cat, ns, *id)
+}
+
+// CheckDBCase refuses a database whose name differs from another's in case alone.
+func CheckDBCase(cat *catalog.Snapshot, db string) error {
+	if cat.HasDatabase(db) {
+		return nil
+	}
+	for _, have := range cat.Databases() {
+		if strings.EqualFold(have, db) {
+			return mongoerr.Newf(mongoerr.DatabaseDifferCase, "db already exists with different case already have: [%s] trying to create [%s]", have, db)
+		}
+	}
+	return nil
+}
+
+// NotFound is what DDL commands answer for a namespace with nothing in it.
+func NotFound(ns string) error {
+	return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
+}
+
+// NotOnView is what commands on collections answer for a view.
+func NotOnView(ns string) error {
+	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
+}
+
+// IsSystemDB is true for the databases that the server keeps for itself.
+func IsSystemDB(ns string) bool {
+	switch catalog.DBOf(ns) {
+	case "admin", "config", "local":
+		return true
+	}
+	return false
+}

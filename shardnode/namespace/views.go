@@ -1,0 +1,168 @@
+package namespace
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/query/collation"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// View is a View's definition, as its document in system.views says.
+type View struct {
+	NS        string
+	On        string // the name of what it is defined on
+	Pipeline  value.Value
+	Collation []byte
+	Doc       []byte
+}
+
+// MaxViewDepth is how deep views on views may go.
+const MaxViewDepth = 20
+
+// ViewAt finds a view by namespace in the newest data of a catalog's moment; nil where there is none.
+func ViewAt(eng *storage.Engine, cat *catalog.Snapshot, ns string) (*View, error) {
+	c := cat.Lookup(catalog.DBOf(ns) + ".system.views")
+	if c == nil {
+		return nil, nil
+	}
+	s := eng.Snapshot()
+	defer s.Release()
+	return lookupView(s, c, ns)
+}
+
+// ViewIn is ViewAt within a snapshot.
+func ViewIn(s *storage.Snapshot, ns string) (*View, error) {
+	c := s.Catalog().Lookup(catalog.DBOf(ns) + ".system.views")
+	if c == nil {
+		return nil, nil
+	}
+	return lookupView(s, c, ns)
+}
+
+func lookupView(s *storage.Snapshot, c *catalog.Collection, ns string) (*View, error) {
+	_, doc, ok, err := s.FindByID(c, value.NewString(ns))
+	if err != nil || !ok {
+		return nil, err
+	}
+	return parseView(append([]byte(nil), doc...)), nil
+}
+
+func parseView(doc []byte) *View {
+	v := &View{Doc: doc, NS: value.Lookup(doc, "_id").Str(), On: value.Lookup(doc, "viewOn").Str(), Pipeline: value.Lookup(doc, "pipeline")}
+	if c := value.Lookup(doc, "collation"); c.T == value.Document {
+		v.Collation = c.Doc()
+	}
+	return v
+}
+
+// SimpleCollation is what a view without one is read under, whatever the collection below has.
+var SimpleCollation = value.Doc(value.F("locale", value.NewString("simple")))
+
+// Resolved is a view followed down to a collection: its pipeline is all views' pipelines, the lowest first.
+type Resolved struct {
+	NS         string
+	Pipeline   []value.Value
+	Collation  []byte
+	Timeseries bool // the name is a time series collection, which may be read under any collation
+}
+
+// CollType is what queries on the name read; nil stands for no collection.
+func (r *Resolved) CollType() string {
+	switch {
+	case r == nil:
+		return "nonExistent"
+	case r.Timeseries:
+		return "timeseries"
+	}
+	return "view"
+}
+
+// Allows refuses another collation than the view's own.
+func (r *Resolved) Allows(spec *collation.Spec) error {
+	if r.Timeseries {
+		return nil
+	}
+	own, err := collation.Parse(r.Collation)
+	if err == nil && !own.Equal(spec) {
+		err = mongoerr.New(mongoerr.OptionNotSupportedOnView, "Cannot override a view's default collation")
+	}
+	return err
+}
+
+// AllowsArgument is allows for a command's collation argument; left out, null or empty it stands for the view's own.
+func (r *Resolved) AllowsArgument(v value.Value) error {
+	if v.T != value.Document || value.Count(v.Doc()) == 0 {
+		return nil
+	}
+	spec, err := collation.Parse(v.Doc())
+	if err != nil {
+		return err
+	}
+	return r.Allows(spec)
+}
+
+// Resolve follows ns down; nil where it is no view.
+func Resolve(s *storage.Snapshot, ns string) (*Resolved, error) {
+	var r *Resolved
+	for depth := 0; ; depth++ {
+		if s.Catalog().Lookup(ns) != nil {
+			break
+		}
+		v, err := ViewIn(s, ns)
+		if err != nil {
+			return nil, err
+		}
+		if v == nil {
+			break
+		}
+		if depth >= MaxViewDepth {
+			return nil, mongoerr.Newf(mongoerr.ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is %d", MaxViewDepth)
+		}
+		if r == nil {
+			r = &Resolved{Collation: v.Collation, Timeseries: v.IsTimeseries()}
+			if r.Collation == nil {
+				r.Collation = SimpleCollation
+			}
+		}
+		ns = catalog.DBOf(ns) + "." + v.On
+		r.Pipeline = append(value.Values(v.Pipeline.Doc()), r.Pipeline...)
+	}
+	if r != nil {
+		r.NS = ns
+	}
+	return r, nil
+}
+
+// viewDoc is a view's document in system.views.
+func (v *View) MakeDoc() []byte {
+	f := []value.Field{value.F("_id", value.NewString(v.NS)), value.F("viewOn", value.NewString(v.On)), value.F("pipeline", v.Pipeline)}
+	if v.Collation != nil {
+		f = append(f, value.F("collation", value.NewDocument(v.Collation)))
+	}
+	return value.Doc(f...)
+}
+
+func (v *View) IsTimeseries() bool { return v.On == bucketsPrefix+catalog.CollOf(v.NS) }
+
+// SameView compares definitions.
+func SameView(a, b *View) bool {
+	return a.On == b.On && bytes.Equal(a.Pipeline.Doc(), b.Pipeline.Doc()) && bytes.Equal(a.Collation, b.Collation)
+}
+
+// ViewsOf lists a database's views in order of name.
+func ViewsOf(s *storage.Snapshot, db string) ([]*View, error) {
+	c := s.Catalog().Lookup(db + ".system.views")
+	if c == nil {
+		return nil, nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	var out []*View
+	for cur.Next() {
+		out = append(out, parseView(append([]byte(nil), cur.Doc()...)))
+	}
+	return out, cur.Err()
+}
