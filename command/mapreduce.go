@@ -34,6 +34,9 @@ func runMapReduce(op *Op, dst []byte) ([]byte, error) {
 			extra = value.Append(extra, name, v)
 		}
 	}
+	for _, name := range []string{"readConcern", "$readPreference"} { // a router passes on what the aggregate says, not what this command does
+		extra = value.Append(extra, name, value.Lookup(op.Req.Body, name))
+	}
 	if op.Req.WriteConcern != nil && !mr.Inline {
 		extra = value.Append(extra, "writeConcern", value.NewDocument(op.Req.WriteConcern.Doc))
 	}

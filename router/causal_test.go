@@ -62,6 +62,7 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 	held := c.holdCommits("shard1")
 	c.shardedTxnColl()
 	c.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
+	c.run("d", `{"create": "v", "viewOn": "c", "pipeline": []}`)
 	c.txn([]txnStep{
 		{1, true, "d", `{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}]}`, 0, "n", "1"},
 		{1, false, "d", bumpOne, 0, "n", "1"},
@@ -76,13 +77,20 @@ func TestCausalReadsWaitForPreparedTransactions(t *testing.T) {
 		seen = c.run("d", `{"find": "c", "filter": {"_id": -1}}`)
 	}
 	const find, count = `{"find": "c", "filter": {"_id": 1}}`, `{"aggregate": "c", "cursor": {}, "pipeline": [{"$match": {"_id": 1}}]}`
-	for _, cmd := range []string{find, count, `{"distinct": "c", "key": "x", "query": {"_id": 1}}`,
+	c.router.Table.Add(command.MapReduceSpec())
+	const mapReduce = `{"mapReduce": "c", "map": "function() { emit(1, this.x) }", "reduce": "function(k, v) { return Array.sum(v) }", "out": {"inline": 1}}`
+	onView := func(cmd string) string { return strings.Replace(cmd, `"c"`, `"v"`, 1) }
+	const distinct = `{"distinct": "c", "key": "x", "query": {"_id": 1}}`
+	for _, cmd := range []string{find, count, distinct, onView(find), onView(count), onView(distinct), `{"count": "v"}`,
 		`{"aggregate": "other", "cursor": {}, "pipeline": [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}]}`} {
 		for _, level := range []string{"local", "majority"} {
 			if r := c.raw("d", after(cmd, seen, level, `, "maxTimeMS": 50`)); r["code"] != int32(50) {
 				t.Errorf("%s, %s, while the commit is on its way: %v", cmd, level, r)
 			}
 		}
+	}
+	if r := c.raw("d", after(mapReduce, seen, "local", `, "maxTimeMS": 50`)); r["code"] != int32(50) { // it takes no other level
+		t.Errorf("mapReduce while the commit is on its way: %v", r)
 	}
 	// Neither who does not ask for it waits, nor who reads something else.
 	c.run("d", `{"find": "c", "filter": {"_id": 1}, "readConcern": {"level": "majority"}}`)
@@ -144,12 +152,17 @@ func TestJoinsReadAtTheTimeOfTheirCommand(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
 	c.run("d", `{"insert": "other", "documents": [{"_id": 1}, {"_id": 2}]}`)
+	c.run("d", `{"create": "v", "viewOn": "c", "pipeline": []}`)
 	ts := c.run("d", `{"find": "other"}`)["operationTime"].(bson.Timestamp)
 	c.run("d", bumpOne)
 	join := fmt.Sprintf(`{"aggregate": "other", "cursor": {"batchSize": 0}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}},
 		"pipeline": [{"$match": {"_id": 1}}, {"$lookup": {"from": "c", "localField": "_id", "foreignField": "_id", "as": "c"}}, {"$set": {"c": "$c.x"}}]}`, ts.T, ts.I)
 	c.expect(c.all("d", join), `[{"_id":1,"c":[0]}]`)
 	c.expect(c.all("d", strings.Replace(join, `"batchSize": 0`, "", 1)), `[{"_id":1,"c":[0]}]`)
+	for _, of := range []string{"c", "v"} { // a find on a view left it out
+		find := fmt.Sprintf(`{"find": "%s", "filter": {"_id": 1}, "readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}}`, of, ts.T, ts.I)
+		c.expect(get(c.run("d", find)["cursor"], "firstBatch"), `[{"_id":1,"x":0}]`)
+	}
 }
 
 // A shard takes a router for one of its own, so that what clients must not write is for the router to refuse.

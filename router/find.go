@@ -220,7 +220,7 @@ func (r *Router) findOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, 
 		return dst, err
 	}
 	extra := value.Append(nil, "hint", hint)
-	for _, name := range []string{"collation", "comment", "maxTimeMS", "let", "allowDiskUse", querySettingsField} {
+	for _, name := range []string{"collation", "comment", "maxTimeMS", "readConcern", "let", "allowDiskUse", querySettingsField} {
 		extra = value.Append(extra, name, value.Lookup(op.Req.Body, name))
 	}
 	cur := value.Doc()
