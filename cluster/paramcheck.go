@@ -112,6 +112,15 @@ func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
+func checkQueryFramework(_, v value.Value) (value.Value, error) {
+	switch s := v.Str(); s {
+	case "forceClassicEngine", "trySbeRestricted", "trySbeEngine":
+		return v, nil
+	default:
+		return v, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'internalQueryFrameworkControl' is not a valid value.", s)
+	}
+}
+
 // ParseMemory reads an amount of memory: a percentage of total ("1%") or a number of KB, MB or GB ("200MB").
 func ParseMemory(text string, total int64) (bytes int64, ok bool) {
 	digits := strings.TrimRight(text, "%KMGBkmgb")

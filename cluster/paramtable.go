@@ -71,7 +71,7 @@ var activeParams = []ParamSpec{
 	{Name: "internalDocumentSourceSetWindowFieldsMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18},
 	{Name: "internalDocumentSourceGraphLookupMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18},
 	{Name: "internalDocumentSourceDensifyMaxMemoryBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(104857600), Min: 1, Max: 9.2e+18},
-	{Name: "internalQueryFrameworkControl", Kind: ParamString, Set: SetBoth, Default: pStr("trySbeRestricted")},
+	{Name: "internalQueryFrameworkControl", Kind: ParamString, Set: SetBoth, Default: pStr("trySbeRestricted"), Check: checkQueryFramework},
 	{Name: "internalQueryMaxPushBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647},
 	{Name: "internalQueryMaxAddToSetBytes", Kind: ParamInt, Set: SetBoth, Default: pInt(104857600), Min: 1, Max: 2147483647},
 	{Name: "internalPipelineLengthLimit", Kind: ParamInt, Set: SetBoth, Default: pInt(1000), Min: 1, Max: 2147483647},

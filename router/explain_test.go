@@ -49,3 +49,24 @@ func TestExplainSplitsPipelines(t *testing.T) {
 	m = c.run("db", `{"explain": {"aggregate": "c", "pipeline": [{"$match": {"k": 3}}, {"$group": {"_id": "$g"}}], "cursor": {}}}`)
 	c.expect(m["mergeType"], `"shard0"`)
 }
+
+// TestExplainGroupOnShards finds the $group that shards run in their plans, whole or the part that they do of it.
+func TestExplainGroupOnShards(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	for pipeline, shards := range map[string][]string{
+		`[{"$group": {"_id": "$g", "n": {"$avg": "$k"}}}, {"$sort": {"n": 1}}]`:    {"shard0", "shard1"},
+		`[{"$match": {"k": 3}}, {"$group": {"_id": "$g"}}]`:                        {"shard0"},
+		`[{"$group": {"_id": "$g"}}, {"$group": {"_id": null, "n": {"$sum": 1}}}]`: {"shard0", "shard1"},
+	} {
+		m := c.run("db", fmt.Sprintf(`{"explain": {"aggregate": "c", "pipeline": %s, "cursor": {}}, "verbosity": "executionStats"}`, pipeline))
+		for _, id := range shards {
+			one := get(m["shards"], id)
+			plan := get(get(get(one, "queryPlanner"), "winningPlan"), "queryPlan")
+			if get(one, "explainVersion") != "2" || get(plan, "stage") != "GROUP" || get(get(plan, "inputStage"), "stage") == "GROUP" ||
+				get(get(get(one, "executionStats"), "executionStages"), "stage") != "group" {
+				t.Errorf("%s: %s explains %v", pipeline, id, one)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
@@ -133,7 +134,15 @@ func (n *Node) appendServer(dst []byte) []byte {
 		}
 		dst = value.Append(dst, p.name, v)
 	}
-	dst = value.Append(dst, "internalQueryFrameworkControl", value.NewString("forceClassicEngine"))
+	dst = value.Append(dst, "internalQueryFrameworkControl", value.NewString(queryFramework(n.Params)))
 	dst = value.Append(dst, "internalQueryPlannerIgnoreIndexWithCollationForRegex", value.NewInt32(1))
 	return value.End(dst, m)
+}
+
+// queryFramework is the engine that queries without settings of their own are to run on.
+func queryFramework(p *cluster.Params) string {
+	if p == nil {
+		return "trySbeRestricted"
+	}
+	return p.Get("internalQueryFrameworkControl").Value().Str()
 }

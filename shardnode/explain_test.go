@@ -148,7 +148,7 @@ func TestExplainRefuses(t *testing.T) {
 func TestExplainPipelineStages(t *testing.T) {
 	n := newTestNode(t)
 	n.fill("c", 100, `{"a": 1}`)
-	r := n.ok("d", `{"explain": {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}], "cursor": {}}, "verbosity": "executionStats"}`)
+	r := n.ok("d", `{"explain": {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": {"$toString": "$b"}}}], "cursor": {}}, "verbosity": "executionStats"}`)
 	stages := r["stages"].(bson.A)
 	cursor, group := asM(stages[0]), asM(stages[1])
 	if got := chain(docAt(t, cursor, "$cursor", "queryPlanner", "winningPlan")); got != "PROJECTION_SIMPLE(FETCH(IXSCAN a_1))" {
@@ -188,4 +188,119 @@ func TestExplainGeo(t *testing.T) {
 			t.Errorf("%s: %d keys for %v results", filter, keys, st["nReturned"])
 		}
 	}
+}
+
+// TestExplainGroup looks for $group stages that explain shows as part of the query's plan, and for those that it does not.
+func TestExplainGroup(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 100, `{"a": 1}`)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"s": "text"}, "name": "words"}, {"key": {"b": 1, "a": 1}, "name": "ba"}]}`)
+	const top, cursor = "top", "$cursor"
+	for _, c := range []struct{ pipeline, where, want string }{
+		{`[{"$group": {"_id": "$s"}}]`, top, `GROUP(COLLSCAN)`},
+		{`[{"$match": {"a": 1}}, {"$group": {"_id": "$s", "n": {"$sum": 1}}}]`, top, `GROUP(FETCH(IXSCAN a_1))`},
+		{`[{"$match": {"b": 1}}, {"$group": {"_id": "$a", "n": {"$sum": 1}}}]`, top, `GROUP(PROJECTION_COVERED(IXSCAN ba))`},
+		{`[{"$sort": {"s": 1}}, {"$limit": 5}, {"$group": {"_id": "$b", "l": {"$push": "$s"}}}]`, top, `GROUP(SORT(COLLSCAN))`},
+		{`[{"$group": {"_id": "$s"}}, {"$group": {"_id": null, "n": {"$sum": 1}}}]`, top, `GROUP(GROUP(COLLSCAN))`},
+		{`[{"$sortByCount": "$s"}]`, cursor, `GROUP(COLLSCAN)`},
+		{`[{"$group": {"_id": "$s"}}, {"$match": {"n": 1}}, {"$project": {"x": 1}}]`, cursor, `GROUP(COLLSCAN)`},
+		{`[{"$group": {"_id": "$s"}}, {"$out": "o"}]`, cursor, `GROUP(COLLSCAN)`},
+		{`[{"$match": {"_id": 3}}, {"$group": {"_id": "$s"}}]`, "", `FETCH(IXSCAN _id_)`},
+		{`[{"$group": {"_id": "$a"}}]`, "", `DISTINCT_SCAN a_1`},
+		{`[{"$match": {"$text": {"$search": "x1"}}}, {"$group": {"_id": "$s"}}]`, "", `TEXT_MATCH words(FETCH(IXSCAN words))`},
+		{`[{"$match": {"p": {"$geoWithin": {"$center": [[0, 0], 1]}}}}, {"$group": {"_id": "$s"}}]`, "", `COLLSCAN`},
+		{`[{"$match": {"$expr": {"$eq": [{"$toInt": "$b"}, 1]}}}, {"$group": {"_id": "$s"}}]`, "", `COLLSCAN`},
+		{`[{"$group": {"_id": {"$toString": "$s"}}}]`, "", `COLLSCAN`},
+		{`[{"$group": {"_id": "$b", "m": {"$median": {"input": "$a", "method": "approximate"}}}}]`, "", `COLLSCAN`},
+		{`[{"$unwind": "$s"}, {"$group": {"_id": "$s"}}]`, "", `COLLSCAN`},
+		{`[{"$sample": {"size": 3}}, {"$group": {"_id": "$s"}}]`, "", `COLLSCAN`},
+	} {
+		for _, verb := range []string{"queryPlanner", "executionStats", "allPlansExecution"} {
+			r := n.ok("d", fmt.Sprintf(`{"explain": {"aggregate": "c", "pipeline": %s, "cursor": {}}, "verbosity": %q}`, c.pipeline, verb))
+			planned, version := r, "2"
+			switch c.where {
+			case cursor, "":
+				if c.where == "" {
+					version = "1"
+				}
+				stages, _ := r["stages"].(bson.A)
+				if len(stages) == 0 {
+					t.Fatalf("%s: no stages but %v", c.pipeline, docAt(t, r, "queryPlanner", "winningPlan"))
+				}
+				planned = docAt(t, asM(stages[0]), "$cursor")
+			}
+			plan := docAt(t, planned, "queryPlanner", "winningPlan")
+			if version == "2" {
+				if s := docAt(t, plan, "slotBasedPlan")["stages"]; !strings.Contains(fmt.Sprint(s), "group") {
+					t.Errorf("%s: stages %q", c.pipeline, s)
+				}
+				plan = docAt(t, plan, "queryPlan")
+			}
+			got := chain(plan)
+			if c.where == "" {
+				got = strings.TrimPrefix(strings.TrimPrefix(got, "PROJECTION_SIMPLE("), "PROJECTION_COVERED(")
+				got = strings.TrimSuffix(got, ")")
+			}
+			if got != c.want || r["explainVersion"] != version {
+				t.Errorf("%s %s: %s, version %v", c.pipeline, verb, got, r["explainVersion"])
+			}
+			if stats := asM(planned["executionStats"]); (stats != nil) != (verb != "queryPlanner") {
+				t.Errorf("%s %s: statistics %v", c.pipeline, verb, stats)
+			}
+		}
+	}
+}
+
+// TestExplainGroupFigures counts what groups took and gave, and finds each stage of the plan again by its number.
+func TestExplainGroupFigures(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 100, `{"a": 1}`)
+	r := n.ok("d", `{"explain": {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": "$b", "n": {"$sum": 1}}}, {"$sort": {"n": 1}}], "cursor": {}}, "verbosity": "executionStats"}`)
+	stages := r["stages"].(bson.A)
+	if _, sorts := asM(stages[1])["$sort"]; len(stages) != 2 || !sorts || asM(stages[1])["nReturned"] != int64(7) || asM(stages[0])["nReturned"] != int64(7) {
+		t.Errorf("stages %v", stages)
+	}
+	ids := map[any]string{}
+	for p := docAt(t, asM(stages[0]), "$cursor", "queryPlanner", "winningPlan", "queryPlan"); p != nil; p = asM(p["inputStage"]) {
+		ids[p["planNodeId"]] = p["stage"].(string)
+	}
+	if len(ids) != 3 || ids[int32(3)] != "GROUP" || ids[int32(2)] != "FETCH" || ids[int32(1)] != "IXSCAN" {
+		t.Errorf("numbers %v", ids)
+	}
+	es := docAt(t, asM(stages[0]), "$cursor", "executionStats")
+	group := docAt(t, es, "executionStages")
+	nlj := docAt(t, group, "inputStage")
+	seek, ix := docAt(t, nlj, "innerStage"), docAt(t, nlj, "outerStage")
+	got := []any{es["nReturned"], es["totalDocsExamined"], group["stage"], group["planNodeId"], group["nReturned"], group["usedDisk"], nlj["planNodeId"], nlj["nReturned"],
+		seek["numReads"], ix["keysExamined"], ix["planNodeId"]}
+	want := []any{int32(7), int32(20), "group", int32(3), int32(7), false, int32(2), int32(20), int32(20), int32(20), int32(1)}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("figures %v, want %v", got, want)
+			break
+		}
+	}
+}
+
+// TestExplainGroupFramework has the parameter and query settings choose the classic engine.
+func TestExplainGroupFramework(t *testing.T) {
+	n := newTestNode(t)
+	n.fill("c", 10)
+	const query = `"aggregate": "c", "pipeline": [{"$group": {"_id": "$b"}}]`
+	check := func(when, version, control string) {
+		t.Helper()
+		r := n.ok("d", `{"explain": {`+query+`, "cursor": {}}, "verbosity": "queryPlanner"}`)
+		if got := docAt(t, r, "serverParameters")["internalQueryFrameworkControl"]; r["explainVersion"] != version || got != control {
+			t.Errorf("%s: version %v, control %v", when, r["explainVersion"], got)
+		}
+	}
+	check("at first", "2", "trySbeRestricted")
+	if code := n.code("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "fast"}`); code != 2 {
+		t.Errorf("no such engine: %d", code)
+	}
+	n.ok("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "forceClassicEngine"}`)
+	check("by the parameter", "1", "forceClassicEngine")
+	n.ok("admin", `{"setParameter": 1, "internalQueryFrameworkControl": "trySbeEngine"}`)
+	n.ok("admin", `{"setQuerySettings": {`+query+`, "$db": "d"}, "settings": {"queryFramework": "classic"}}`)
+	check("by settings", "1", "trySbeEngine")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -67,18 +68,39 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 			return dst, err
 		}
 	}
-	dst = append(dst, explainVersion...)
 	if a.q != nil && rest.Empty() {
-		return x.n.exec.Explain(x.op, dst, a.q, x.verb, nil)
+		return x.n.exec.Explain(x.op, append(dst, explainVersion...), a.q, x.verb, nil)
 	}
+	run := &explainedRun{x: x, rest: rest, counts: make([]*stageCount, len(rest.Stages())), bottom: &stageCount{}}
 	if a.q != nil {
 		a.q.ShapeSuffix = shapeSuffix(rest)
+		if run.p, err = x.n.exec.PlanExplained(x.op, a.q, x.verb); err != nil {
+			return dst, err
+		}
+		defer run.p.Close()
 	}
-	dst, m := value.BeginKey(dst, value.Array, "stages")
-	if dst, err = x.stages(dst, a, rest); err != nil {
-		return dst, err
+	if x.verb > exec.QueryPlanner {
+		if err := run.run(); err != nil {
+			return dst, err
+		}
 	}
-	return value.End(dst, m), nil
+	return run.append(dst, x.storeGroups(a.ns, rest, run.p)), nil
+}
+
+// storeGroups counts the $group stages right above the query that the 8.2 line would have its slot-based engine run: explain
+// shows them as part of the plan.
+func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explained) int {
+	if p == nil || ns == storage.OplogNS || !p.CanGroup() {
+		return 0
+	}
+	framework := queryFramework(x.n.Params)
+	if set := value.Lookup(x.n.admin.settings.of(x.op), "queryFramework"); set.T == value.String {
+		framework = set.Str()
+	}
+	if framework == "forceClassicEngine" || framework == "classic" {
+		return 0
+	}
+	return rest.StoreGroups()
 }
 
 // shapeSuffix is what the stages above a query add to its plan cache shape: those that a planner could take over.
@@ -117,6 +139,18 @@ func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
 
 func (s *stageCount) Close() { s.in.Close() }
 
+// group is what a $group did, as part of the query's plan.
+func (s *stageCount) group() *exec.StoreGroup {
+	if s == nil {
+		return &exec.StoreGroup{}
+	}
+	g := &exec.StoreGroup{Returned: s.n, Took: s.took}
+	if r, ok := s.in.(agg.SpillReporter); ok {
+		g.Spill = r.SpillStats()
+	}
+	return g
+}
+
 func (s *stageCount) append(dst []byte) []byte {
 	dst = s.appendMemory(dst)
 	dst = value.Append(dst, "nReturned", value.NewInt64(s.n))
@@ -151,71 +185,93 @@ func (s *stageCount) appendMemory(dst []byte) []byte {
 	return value.Append(dst, "spilledRecords", value.NewInt64(st.Records))
 }
 
-// stages writes the elements of `stages`: $cursor, then the stages above the query, with what they did where they ran.
-func (x *explanation) stages(dst []byte, a *aggregation, rest *agg.Pipeline) ([]byte, error) {
-	var p *exec.Explained
-	var err error
-	if a.q != nil {
-		if p, err = x.n.exec.PlanExplained(x.op, a.q, x.verb); err != nil {
-			return dst, err
+// explainedRun is a pipeline that explain shows, and what its stages did where it ran.
+type explainedRun struct {
+	x      *explanation
+	p      *exec.Explained // the query below; nil where the pipeline makes its own documents
+	rest   *agg.Pipeline   // the stages above the query
+	bottom *stageCount     // what the query gave
+	counts []*stageCount   // of the stages; nil for those that did not run
+}
+
+// append writes the query with the first groups stages on top of it, alone where nothing stands above, else as the first of
+// `stages`.
+func (r *explainedRun) append(dst []byte, groups int) []byte {
+	if groups == 0 {
+		dst = append(dst, explainVersion...)
+	} else {
+		dst = append(dst, slotVersion...)
+		list := make([]*exec.StoreGroup, groups)
+		for i := range list {
+			list[i] = r.counts[i].group()
 		}
-		defer p.Close()
-	}
-	ran := x.verb > exec.QueryPlanner
-	counts := make([]*stageCount, len(rest.Stages()))
-	bottom := &stageCount{}
-	if ran {
-		if err := x.runStages(p, rest, bottom, counts); err != nil {
-			return dst, err
+		r.p.SetGroups(list)
+		r.bottom = &stageCount{n: list[groups-1].Returned, took: list[groups-1].Took}
+		if groups == len(r.counts) {
+			return r.query(dst)
 		}
 	}
+	dst, m := value.BeginKey(dst, value.Array, "stages")
 	i := 0
-	if p != nil {
+	if r.p != nil {
 		var m, cm int
 		dst, m = value.BeginKey(dst, value.Document, "0")
 		dst, cm = value.BeginKey(dst, value.Document, "$cursor")
-		dst = p.AppendPlanner(dst)
-		if ran {
-			dst = p.AppendStats(dst, bottom.n, bottom.took)
-		}
-		dst = value.End(dst, cm)
-		if ran {
-			dst = bottom.append(dst)
+		dst = value.End(r.query(dst), cm)
+		if r.ran() {
+			dst = r.bottom.append(dst)
 		}
 		dst = value.End(dst, m)
 		i++
 	}
-	for k, st := range value.Values(rest.Serialize().Doc()) {
+	for k, st := range value.Values(r.rest.Serialize().Doc())[groups:] {
 		var m int
 		dst, m = value.BeginKey(dst, value.Document, strconv.Itoa(i+k))
 		dst = append(dst, st.Doc()[4:len(st.Doc())-1]...)
-		if c := counts[k]; c != nil {
-			dst = c.append(dst)
-		} else if ran {
-			dst = (&stageCount{}).append(dst)
+		if r.ran() {
+			dst = r.top(groups + k).append(dst)
 		}
 		dst = value.End(dst, m)
 	}
-	return dst, nil
+	return value.End(dst, m)
 }
 
-// runStages runs a pipeline to its end, except that what writes is left out.
-func (x *explanation) runStages(p *exec.Explained, rest *agg.Pipeline, bottom *stageCount, counts []*stageCount) error {
-	var src agg.Source
-	if p != nil {
-		bottom.in = exec.NewSource(p.Stream(), nil)
-		src = bottom
+func (r *explainedRun) ran() bool { return r.x.verb > exec.QueryPlanner }
+
+// query writes the query's plan and what it did.
+func (r *explainedRun) query(dst []byte) []byte {
+	dst = r.p.AppendPlanner(dst)
+	if r.ran() {
+		dst = r.p.AppendStats(dst, r.bottom.n, r.bottom.took)
 	}
-	out, err := rest.RunObserved(src, func(i int, s agg.Source) agg.Source {
-		counts[i] = &stageCount{in: s, name: rest.Stages()[i].Name()}
-		return counts[i]
+	return dst
+}
+
+// top is what stage i gave.
+func (r *explainedRun) top(i int) *stageCount {
+	if c := r.counts[i]; c != nil {
+		return c
+	}
+	return &stageCount{}
+}
+
+// run runs the pipeline to its end, except that what writes is left out.
+func (r *explainedRun) run() error {
+	var src agg.Source
+	if r.p != nil {
+		r.bottom.in = exec.NewSource(r.p.Stream(), nil)
+		src = r.bottom
+	}
+	out, err := r.rest.RunObserved(src, func(i int, s agg.Source) agg.Source {
+		r.counts[i] = &stageCount{in: s, name: r.rest.Stages()[i].Name()}
+		return r.counts[i]
 	})
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	for {
-		_, ok, err := out.Next(x.op)
+		_, ok, err := out.Next(r.x.op)
 		if err != nil || !ok {
 			return err
 		}

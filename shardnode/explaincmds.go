@@ -62,6 +62,9 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 // explainVersion is the format of what follows.
 var explainVersion = value.Append(nil, "explainVersion", value.NewString("1"))
 
+// slotVersion is the format where a plan has stages that the 8.2 line's slot-based engine runs.
+var slotVersion = value.Append(nil, "explainVersion", value.NewString("2"))
+
 func (x *explanation) count(dst []byte) ([]byte, error) {
 	ns, err := x.ns()
 	if err != nil {

@@ -45,7 +45,11 @@ func TestStagesSpill(t *testing.T) {
 		used := false
 		for _, st := range r["stages"].(bson.A) {
 			m := asM(st)
-			if _, is := m[k.stage]; is {
+			_, is := m[k.stage]
+			if cursor := asM(m["$cursor"]); cursor != nil && k.stage == "$group" {
+				m, is = docAt(t, cursor, "executionStats", "executionStages"), true
+			}
+			if is {
 				used = m["usedDisk"] == true && m["spills"].(int64) > 0 && m["spilledRecords"].(int64) > 0
 			}
 		}

@@ -262,6 +262,19 @@ func (e *Expr) FieldPath() (string, bool) {
 // Serialize is the expression as explain prints it.
 func (e *Expr) Serialize() value.Value { return e.n.serialize() }
 
+// Uses reports whether one of the operators named in ops is anywhere in the expression.
+func (e *Expr) Uses(ops map[string]bool) (used bool) {
+	e.n.visit(func(n node) {
+		switch n := n.(type) {
+		case *call:
+			used = used || ops[n.op.name]
+		case *metaNode:
+			used = used || ops["$meta"]
+		}
+	})
+	return used
+}
+
 // Deps is what an expression reads.
 type Deps struct {
 	Paths []string // dotted paths of the root document, sorted, without doubles

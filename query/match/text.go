@@ -1,6 +1,10 @@
 package match
 
-import "github.com/shoaldb/shoal/query/text"
+import (
+	"slices"
+
+	"github.com/shoaldb/shoal/query/text"
+)
 
 // checkText refuses a second $text, and one whose negation is asked.
 func checkText(root *Node) error {
@@ -23,6 +27,20 @@ func checkText(root *Node) error {
 		return nil
 	}
 	return walk(root, false)
+}
+
+// Classic reports whether the filter has an operator that the 8.2 line leaves to its classic engine: one on geometries, $text,
+// or an expression with one of those that ops names.
+func (m *Matcher) Classic(ops map[string]bool) bool { return m.root.classic(ops) }
+
+func (n *Node) classic(ops map[string]bool) bool {
+	switch n.Kind {
+	case Geo, GeoNear, Text:
+		return true
+	case Expr:
+		return n.Expr.Uses(ops)
+	}
+	return slices.ContainsFunc(n.Children, func(c *Node) bool { return c.classic(ops) })
 }
 
 // Text is the filter's $text, nil where there is none.

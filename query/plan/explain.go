@@ -13,11 +13,7 @@ import (
 type Figures func(n *Node, dst []byte, own bool) []byte
 
 // Explain is the plan as explain shows it, with figures where extra is not nil.
-func (n *Node) Explain(extra Figures) []byte {
-	dst, mark := value.Begin(nil)
-	dst = n.explain(dst, extra)
-	return value.End(dst, mark)
-}
+func (n *Node) Explain(extra Figures) []byte { return printer{figures: extra}.stage(n) }
 
 // WinningPlan is Explain, with isCached in front, as queryPlanner.winningPlan has it.
 func (n *Node) WinningPlan(cached bool) []byte { return n.Stages(cached, nil) }
@@ -26,25 +22,45 @@ func (n *Node) WinningPlan(cached bool) []byte { return n.Stages(cached, nil) }
 func (n *Node) Stages(cached bool, extra Figures) []byte {
 	dst, mark := value.Begin(nil)
 	dst = value.Append(dst, "isCached", value.NewBool(cached))
-	dst = n.explain(dst, extra)
+	dst = printer{figures: extra}.append(dst, n)
 	return value.End(dst, mark)
 }
 
-func (n *Node) explain(dst []byte, extra Figures) []byte {
+// QueryPlan is the plan as explain shows it below a $group that the store runs: each stage has its number in ids, and a
+// collection scan shows its filter even where there is none.
+func (n *Node) QueryPlan(ids map[*Node]int32) []byte { return printer{ids: ids}.stage(n) }
+
+// printer writes plans for explain.
+type printer struct {
+	figures Figures         // nil for none
+	ids     map[*Node]int32 // nil for none
+}
+
+func (p printer) stage(n *Node) []byte {
+	dst, mark := value.Begin(nil)
+	return value.End(p.append(dst, n), mark)
+}
+
+func (p printer) append(dst []byte, n *Node) []byte {
 	name := n.Stage.String()
 	if n.Stage == ExpressID && n.Clustered {
 		name = "EXPRESS_CLUSTERED_IXSCAN"
 	}
 	dst = value.Append(dst, "stage", value.NewString(name))
+	if p.ids != nil {
+		dst = value.Append(dst, "planNodeId", value.NewInt32(p.ids[n]))
+	}
 	if n.Filter != nil {
 		dst = value.Append(dst, "filter", value.NewDocument(n.Filter.Serialize()))
+	} else if p.ids != nil && n.Stage == CollScan {
+		dst = value.Append(dst, "filter", value.NewDocument(value.Doc()))
 	}
-	if extra != nil {
-		dst = extra(n, dst, false)
+	if p.figures != nil {
+		dst = p.figures(n, dst, false)
 	}
 	dst = n.explainOwn(dst)
-	if extra != nil {
-		dst = extra(n, dst, true)
+	if p.figures != nil {
+		dst = p.figures(n, dst, true)
 	}
 	switch len(n.Inputs) {
 	case 0:
@@ -54,12 +70,12 @@ func (n *Node) explain(dst []byte, extra Figures) []byte {
 		case Or, SortMerge, AndSorted, AndHash, GeoNear2D, GeoNear2DSphere: // they may have several
 		default:
 			inner, mark := value.BeginKey(dst, value.Document, "inputStage")
-			return value.End(n.input().explain(inner, extra), mark)
+			return value.End(p.append(inner, n.input()), mark)
 		}
 	}
 	docs := make([]value.Value, len(n.Inputs))
 	for i, in := range n.Inputs {
-		docs[i] = value.NewDocument(in.Explain(extra))
+		docs[i] = value.NewDocument(p.stage(in))
 	}
 	return value.Append(dst, "inputStages", value.NewArray(value.ArrayOf(docs...)))
 }

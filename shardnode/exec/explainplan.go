@@ -27,6 +27,9 @@ type Explained struct {
 	rest []value.Value // allPlansExecution
 	w    *ExplainedWrite
 	exec executed
+
+	groups []*StoreGroup // on top of the plan, from the bottom
+	ids    map[*plan.Node]int32
 }
 
 // ExplainedWrite is the stage on top of a write's plan, and what it would do.
@@ -140,7 +143,7 @@ func (p *Explained) AppendPlanner(dst []byte) []byte {
 	dst = value.Append(dst, "maxIndexedAndSolutionsReached", value.NewBool(p.c.result.Reached.And))
 	dst = value.Append(dst, "maxScansToExplodeReached", value.NewBool(p.c.result.Reached.Explode))
 	dst = value.Append(dst, "prunedSimilarIndexes", value.NewBool(false))
-	dst = value.Append(dst, "winningPlan", value.NewDocument(p.stages(p.c.plan, nil)))
+	dst = value.Append(dst, "winningPlan", value.NewDocument(p.winning()))
 	dst, rm := value.BeginKey(dst, value.Array, "rejectedPlans")
 	i := 0
 	for _, c := range p.c.result.Candidates {
@@ -150,6 +153,13 @@ func (p *Explained) AppendPlanner(dst []byte) []byte {
 		}
 	}
 	return value.End(value.End(dst, rm), m)
+}
+
+func (p *Explained) winning() []byte {
+	if len(p.groups) > 0 {
+		return p.groupPlan()
+	}
+	return p.stages(p.c.plan, nil)
 }
 
 // stages prints a plan with what stands above it.
@@ -215,7 +225,11 @@ func (p *Explained) AppendStats(dst []byte, returned int64, took time.Duration) 
 	dst = appendCount(dst, "executionTimeMillis", (took + p.took).Milliseconds())
 	dst = appendCount(dst, "totalKeysExamined", keys)
 	dst = appendCount(dst, "totalDocsExamined", docs)
-	dst = value.Append(dst, "executionStages", value.NewDocument(p.stages(p.c.plan, p.exec.append)))
+	stages := p.groupStages
+	if len(p.groups) == 0 {
+		stages = func() []byte { return p.stages(p.c.plan, p.exec.append) }
+	}
+	dst = value.Append(dst, "executionStages", value.NewDocument(stages()))
 	if p.verb == AllPlansExecution {
 		dst = value.Append(dst, "allPlansExecution", value.NewArray(value.ArrayOf(p.rest...)))
 	}
