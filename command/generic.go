@@ -1,6 +1,8 @@
 package command
 
 import (
+	"context"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -18,8 +20,10 @@ type Info struct {
 	Host    string // host:port, as the real server prints it
 	Argv    []string
 	Options []byte // getCmdLineOpts.parsed
-	// Shutdown begins an orderly end of the process.
-	Shutdown func()
+	// Shutdown begins an orderly end of the process, in which operations under way may go on for the given time.
+	Shutdown func(quiesce time.Duration)
+	// MayShutDown prepares the node for a shutdown, or refuses it; nil where nothing has to be prepared.
+	MayShutDown func(ctx context.Context, wait time.Duration, force bool) error
 	// RotateLog reopens the log files.
 	RotateLog func() error
 	// Log gives the lines of one of getLog's logs; ok is false for a name it does not know.
@@ -269,11 +273,30 @@ func (info *Info) runLogApplicationMessage(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// DefaultQuiesce is how long a shutdown lets operations go on where the command does not say.
+const DefaultQuiesce = 15 * time.Second
+
 func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 	if info.Shutdown == nil {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "this node cannot be shut down by command")
 	}
-	info.Shutdown()
+	force, quiesce := op.Bool("force"), DefaultQuiesce
+	switch v := op.Arg("timeoutSecs"); {
+	case !v.IsMissing():
+		secs := LongOf(v)
+		if secs < 0 || secs > math.MaxInt32 {
+			return dst, mongoerr.Newf(mongoerr.BadValue, "timeoutSecs must be from 0 to %d", math.MaxInt32)
+		}
+		quiesce = time.Duration(secs) * time.Second
+	case force:
+		quiesce = 0 // what is under way is interrupted
+	}
+	if info.MayShutDown != nil {
+		if err := info.MayShutDown(op, quiesce, force); err != nil {
+			return dst, err
+		}
+	}
+	info.Shutdown(quiesce)
 	if op.Client.Close != nil {
 		op.Client.Close() // the real server answers by closing the socket
 	}

@@ -27,8 +27,6 @@ type Topology struct {
 	ProcessID [12]byte
 	// Describe appends the role's own fields, those before the limits.
 	Describe func(op *Op, hello bool, dst []byte) []byte
-	// Refuse is the error that hello answers while the node leaves; nil for never.
-	Refuse func() error
 	// Tail appends the role's fields behind the limits.
 	Tail func(dst []byte) []byte
 	// CatchUp raises the counter where the node knows that it is no primary any more and hello does not say so yet; nil for
@@ -39,6 +37,7 @@ type Topology struct {
 		sync.Mutex
 		counter int64
 		changed chan struct{}
+		until   time.Time // in quiesce mode: when it ends
 	}
 }
 
@@ -57,6 +56,34 @@ func (t *Topology) Changed() {
 	t.mu.counter++
 	close(t.mu.changed)
 	t.mu.changed = make(chan struct{})
+}
+
+// Quiesce begins quiesce mode: hello, which every waiting client is answered at once, tells clients to turn to other nodes, while
+// operations go on until the given time. A second call changes nothing.
+func (t *Topology) Quiesce(until time.Time) {
+	t.mu.Lock()
+	first := t.mu.until.IsZero()
+	if first {
+		t.mu.until = until
+	}
+	t.mu.Unlock()
+	if first {
+		t.Changed()
+	}
+}
+
+// quiesced is the error that hello answers in quiesce mode.
+func (t *Topology) quiesced() error {
+	t.mu.Lock()
+	until := t.mu.until
+	t.mu.Unlock()
+	if until.IsZero() {
+		return nil
+	}
+	left := value.F("remainingQuiesceTimeMillis", value.NewInt64(max(0, time.Until(until).Milliseconds())))
+	details := value.Doc(left)
+	return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down").
+		WithDetails(value.End(t.appendVersion(details[:len(details)-1]), 0))
 }
 
 func (t *Topology) state() (int64, chan struct{}) {
@@ -157,10 +184,8 @@ func (t *Topology) hello(op *Op, dst []byte) ([]byte, error) {
 	if err := t.wait(op); err != nil {
 		return dst, err
 	}
-	if t.Refuse != nil {
-		if err := t.Refuse(); err != nil {
-			return dst, err
-		}
+	if err := t.quiesced(); err != nil {
+		return dst, err
 	}
 	isHello := op.Req.Name == "hello"
 	if op.Bool("helloOk") {

@@ -91,9 +91,19 @@ func (s *Service) Stopping() bool { return s.stopping.Load() }
 
 // WaitIdle waits until no operation runs, or the time is over.
 func (s *Service) WaitIdle(limit time.Duration) {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	s.waitUntil(time.Now().Add(limit), func(*Op) bool { return true })
+}
+
+// Drain waits until no operation of a client is under way, or the time is over. An awaited hello is none: it ends with the
+// connection.
+func (s *Service) Drain(until time.Time) {
+	s.waitUntil(until, func(op *Op) bool { return op.Req.Spec.Name != "hello" && !op.Client.InProcess })
+}
+
+func (s *Service) waitUntil(end time.Time, counts func(*Op) bool) {
+	for ; time.Now().Before(end); time.Sleep(time.Millisecond) {
 		busy := false
-		s.ops.each(func(*Op) { busy = true })
+		s.ops.each(func(op *Op) { busy = busy || counts(op) })
 		if !busy {
 			return
 		}

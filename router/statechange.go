@@ -14,7 +14,7 @@ func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) fu
 		if next != nil {
 			err = next(op, err) // which labels the error by the code that it has
 		}
-		if op.FailPoint() || r.Service.Stopping() {
+		if op.FailPoint() || r.Service.Stopping() || op.Req.Spec != nil && op.Req.Spec.Name == "hello" { // which speaks of the router
 			return err
 		}
 		op.SetWriteConcernError(hidden(op.WriteConcernError()))

@@ -149,7 +149,7 @@ func Open(c Config) (*Server, error) {
 	}
 	s.Base.Admit = s.Node.admit
 	s.Service.Topology = topo
-	topo.Describe, topo.Refuse, topo.Tail = s.Repl.Describe, s.Repl.ShuttingDown, s.Repl.Tail
+	topo.Describe, topo.Tail = s.Repl.Describe, s.Repl.Tail
 	s.Service.Table.Add(command.HelloSpec(topo))
 	s.Node.addStatus(s.Base)
 	s.Node.SlowLog = c.SlowLog
@@ -297,7 +297,7 @@ func (s *Server) buildService() replication.Service {
 
 // Close ends running operations and closes the store.
 func (s *Server) Close() error {
-	s.Repl.Quiesce()
+	s.Repl.Quiesce(time.Now())
 	s.Service.Stop()
 	s.stop()
 	s.work.Wait()

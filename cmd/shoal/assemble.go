@@ -63,7 +63,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(command.LongOf(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
-		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.Shutdown, RotateLog: h.RotateLog,
+		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.ShutdownAfter, RotateLog: h.RotateLog,
 		Log: func(name string) ([]string, int64, bool) {
 			total, lines, ok := console.Std.Ring(name)
 			return lines, int64(total), ok
@@ -73,7 +73,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 			console.Info(console.Control, 5060500, "-", "logApplicationMessage").Str("message", text).Write()
 		},
 	}
-	a.roles.Stop = a.stop
+	a.roles.Stop, a.roles.Quiesce = a.stop, a.quiesce
 	return a, a.encrypt()
 }
 
@@ -82,6 +82,22 @@ func (a *assembly) onStop(f func(ctx context.Context) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.down = append(a.down, f)
+}
+
+// quiesce is how long operations under way may go on when the process ends. A whole cluster in one process leaves no node that
+// clients could turn to meanwhile: it ends at once.
+func (a *assembly) quiesce() time.Duration {
+	asked := a.h.quiesce.Load()
+	switch {
+	case a.c.Program == isStart:
+		return 0
+	case asked >= 0:
+		return time.Duration(asked)
+	case a.c.Program == isMongos:
+		return time.Duration(a.params.Int("mongosShutdownTimeoutMillisForSignaledShutdown")) * time.Millisecond
+	default:
+		return time.Duration(a.params.Int("shutdownTimeoutMillisForSignaledShutdown")) * time.Millisecond
+	}
 }
 
 func (a *assembly) stop(ctx context.Context) error {
@@ -246,8 +262,16 @@ func (a *assembly) mongod() error {
 		return err
 	}
 	if a.roles.Addrs, err = a.listen(s.Service, addrs); err == nil {
-		// Another member is to take over while this one can still be reached.
-		a.onStop(func(ctx context.Context) error { s.Repl.HandOver(ctx); return nil })
+		a.info.MayShutDown = s.Repl.MayShutDown
+		// Another member is to take over, and clients to find it, while this one can still be reached.
+		a.onStop(func(ctx context.Context) error {
+			until := time.Now().Add(a.quiesce())
+			s.Repl.HandOver(ctx, until)
+			if s.Repl.HasOthers() {
+				s.Service.Drain(until)
+			}
+			return nil
+		})
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func startGuarded(t *testing.T, topology string) *guarded {
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, topology
 	c.Security.Auth = true
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestEveryCommandHasARule(t *testing.T) {
 	for _, topology := range []string{"standalone", "sharded"} {
 		c := newConfig(isStart)
 		c.Listen, c.Memory = []string{"127.0.0.1:0"}, true
-		a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+		a, err := newAssembly(c, newHost(isStart))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestBadKeyFilesEndTheStart(t *testing.T) {
 	}
 	c := newConfig(isMongod)
 	c.Security.KeyFile = path
-	if _, err := newAssembly(c, &host{}); err == nil || !strings.Contains(err.Error(), "too open") {
+	if _, err := newAssembly(c, newHost(isStart)); err == nil || !strings.Contains(err.Error(), "too open") {
 		t.Errorf("%v", err)
 	}
 }
@@ -308,7 +308,7 @@ func TestKeyFile(t *testing.T) {
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, "replset"
 	c.Security.KeyFile = filepath.Join(dir, "key")
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func startTestCluster(t *testing.T, dir string) (*mongo.Client, func()) {
 	c := newConfig(isStart)
 	c.Listen = []string{"127.0.0.1:0"}
 	c.DBPath, c.Memory = dir, dir == ""
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

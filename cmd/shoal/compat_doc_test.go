@@ -29,7 +29,7 @@ const (
 func TestCompatibilityTable(t *testing.T) {
 	c := newConfig(isStart)
 	c.Listen, c.Memory = []string{"127.0.0.1:0"}, true
-	a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+	a, err := newAssembly(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

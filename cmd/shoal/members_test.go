@@ -37,7 +37,7 @@ func startTestSet(t *testing.T, replicas int, dir string, params ...pair) *testS
 	c.Topology, c.Replicas = "replset", replicas
 	c.Listen = []string{"127.0.0.1:0"}
 	c.DBPath, c.Memory, c.Parameters = dir, dir == "", params
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestSetGrows(t *testing.T) {
 func TestShardedClusterOfSets(t *testing.T) {
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Shards, c.Replicas = []string{"127.0.0.1:0"}, true, 1, 3
-	a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+	a, err := newAssembly(c, newHost(isStart))
 	if err == nil {
 		err = a.sharded()
 	}

@@ -55,7 +55,7 @@ func TestNodesStartBesideWhateverClientsWrote(t *testing.T) {
 	start := func() (*mongo.Client, *roles) {
 		c := newConfig(isStart)
 		c.Listen, c.DBPath, c.NodePort = []string{"127.0.0.1:0"}, dir, port
-		r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+		r, err := startCluster(c, newHost(isStart))
 		if err != nil {
 			t.Fatalf("it does not start: %v", err)
 		}

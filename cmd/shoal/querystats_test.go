@@ -24,7 +24,7 @@ func startQueryStats(t *testing.T, topology string) *queryStats {
 	t.Helper()
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Topology = []string{"127.0.0.1:0"}, true, topology
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func startReplicatedCluster(t *testing.T, routers int) *replicatedCluster {
 	port := nodePorts(t, 9)
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Replicas, c.NodePort, c.Routers = []string{"127.0.0.1:0"}, true, 3, port, routers
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

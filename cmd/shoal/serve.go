@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,19 +27,33 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// stopTimeout bounds an orderly end (parameter shutdownTimeoutMillisForSignaledShutdown: 15 s).
+// stopTimeout bounds an orderly end, from when operations may go on no longer.
 const stopTimeout = 15 * time.Second
 
 // host is what the roles may ask of the process they run in.
 type host struct {
 	once     sync.Once
 	shutdown chan struct{}
+	quiesce  atomic.Int64 // how long operations under way may go on, in nanoseconds; negative: as the server parameter says
 	program  program
 	fatal    sync.Once
 }
 
-// Shutdown begins an orderly end of the process; it returns at once.
+// newHost makes what the roles may ask of the process.
+func newHost(p program) *host {
+	h := &host{shutdown: make(chan struct{}), program: p}
+	h.quiesce.Store(-1)
+	return h
+}
+
+// Shutdown begins an orderly end of the process, for which a signal asked; it returns at once.
 func (h *host) Shutdown() { h.once.Do(func() { close(h.shutdown) }) }
+
+// ShutdownAfter is Shutdown by a command, which says how long operations under way may go on.
+func (h *host) ShutdownAfter(quiesce time.Duration) {
+	h.quiesce.Store(int64(quiesce))
+	h.Shutdown()
+}
 
 // Fail ends the process at once, because a store can be written or trusted no more: what is acknowledged is on disk, and
 // what cannot be written cannot be ended in order.
@@ -81,6 +96,8 @@ type roles struct {
 	What  string                          // what runs, for the people who typed `shoal start`
 	URI   string                          // how to connect to it
 	Stop  func(ctx context.Context) error // ends everything in order; past ctx it cuts off what still runs
+	// Quiesce is how long operations under way may go on, in a process beside which clients find others; nil for not at all.
+	Quiesce func() time.Duration
 }
 
 // logCtx is the ctx of the program's own lines.
@@ -104,7 +121,7 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	if c.Log.Append && c.Log.Path != "" && statErr == nil {
 		console.Std.Restarted()
 	}
-	h := &host{shutdown: make(chan struct{}), program: c.Program}
+	h := newHost(c.Program)
 	signals := catchSignals()
 	defer signal.Stop(signals)
 	go h.obey(signals)
@@ -120,7 +137,11 @@ func serve(c *config, out, errOut io.Writer, start starter) int {
 	announce(c, r, out)
 	<-h.shutdown
 
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	limit := stopTimeout
+	if r.Quiesce != nil {
+		limit += r.Quiesce()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := r.Stop(ctx); err != nil {
 		console.Error(console.Control, 20575, c.Program.logCtx(), "Error shutting down").Err(err).Write()

@@ -22,9 +22,14 @@ type plainConn struct {
 
 func dialMember(t *testing.T, rs *replicaSet, i int) *plainConn {
 	t.Helper()
+	return dialPlain(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(rs.members[i].port)))
+}
+
+func dialPlain(t *testing.T, at string) *plainConn {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := wire.Dial(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(rs.members[i].port)))
+	c, err := wire.Dial(ctx, at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -290,6 +290,12 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	}
 	r.Service.Host = advertised(a.info.Host, bound[0].(*net.TCPAddr).Port)
 	a.background(r.Run)
+	a.onStop(func(context.Context) error {
+		until := time.Now().Add(a.quiesce())
+		topo.Quiesce(until)
+		svc.Drain(until)
+		return nil
+	})
 	return bound, nil
 }
 

@@ -20,7 +20,7 @@ func twoRouters(t *testing.T) (a, b *mongo.Client) {
 	t.Helper()
 	c := newConfig(isStart)
 	c.Listen, c.Memory, c.Routers = []string{"127.0.0.1:0"}, true, 2
-	r, err := startCluster(c, &host{shutdown: make(chan struct{})})
+	r, err := startCluster(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,7 +209,7 @@ func TestOptionsReachTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := newAssembly(c, &host{shutdown: make(chan struct{})})
+	a, err := newAssembly(c, newHost(isStart))
 	if err != nil {
 		t.Fatal(err)
 	}

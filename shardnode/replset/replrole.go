@@ -278,17 +278,41 @@ func (r *Membership) isLocal(name string) bool {
 
 // HandOver tells clients to turn to other members, because this one is about to close; a primary gives its place to
 // another member that has caught up.
-func (r *Membership) HandOver(ctx context.Context) {
-	r.Quiesce()
-	if raft := r.conf.Member.Raft(); raft != nil && r.Writable() && len(r.configMembers()) > 1 {
-		ctx, cancel := context.WithTimeout(ctx, handOverWait)
-		defer cancel()
-		go r.cancelAlone(ctx, cancel)
-		if err := raft.StepDown(ctx, time.Minute, handOverWait, false); err != nil {
-			r.node.Warn("No other member took over before the shutdown", err)
-		}
+func (r *Membership) HandOver(ctx context.Context, until time.Time) {
+	r.Quiesce(until)
+	if err := r.giveUp(ctx, time.Until(until), false); err != nil {
+		r.node.Warn("No other member took over before the shutdown", err)
 	}
 }
+
+// MayShutDown prepares for a shutdown that a client asks for: a primary hands over first. Where no other member can take over
+// within the time the shutdown is refused, unless it is forced.
+func (r *Membership) MayShutDown(ctx context.Context, wait time.Duration, force bool) error {
+	return r.giveUp(ctx, wait, force)
+}
+
+// giveUp makes a primary with other members step down.
+func (r *Membership) giveUp(ctx context.Context, wait time.Duration, force bool) error {
+	raft := r.conf.Member.Raft()
+	if raft == nil || !r.Writable() || !r.HasOthers() {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !force {
+		go r.cancelAlone(ctx, cancel)
+	} else {
+		wait = 0
+	}
+	err := raft.StepDown(ctx, time.Minute, wait, force)
+	if mongoerr.CodeOf(err) == mongoerr.NotWritablePrimary {
+		return nil // it is none any more
+	}
+	return err
+}
+
+// HasOthers tells whether the set has members that clients can turn to.
+func (r *Membership) HasOthers() bool { return r.Name != "" && len(r.configMembers()) > 1 }
 
 // cancelAlone ends the wait for a successor once no other member can be reached: all are being shut down.
 func (r *Membership) cancelAlone(ctx context.Context, cancel func()) {
@@ -311,12 +335,16 @@ func (r *Membership) cancelAlone(ctx context.Context, cancel func()) {
 	}
 }
 
-// Quiesce has hello tell that the node is closing.
-func (r *Membership) Quiesce() {
+// Quiesce has hello tell that the node is closing, where clients can turn to another member.
+func (r *Membership) Quiesce(until time.Time) {
 	if r.closing.Swap(true) {
 		return
 	}
-	r.conf.Topology.Changed()
+	if r.HasOthers() {
+		r.conf.Topology.Quiesce(until)
+	} else {
+		r.conf.Topology.Changed()
+	}
 	r.mu.Lock()
 	if r.mu.back != nil {
 		r.mu.back.Stop()
@@ -343,18 +371,6 @@ func (r *Membership) Leave() error {
 		return raft.Stop()
 	}
 	return raft.Close()
-}
-
-// handOverWait is how long a primary that shuts down waits for another member to catch up.
-const handOverWait = 10 * time.Second
-
-// ShuttingDown is what hello answers while the process ends, so that clients turn to other members.
-func (r *Membership) ShuttingDown() error {
-	if !r.closing.Load() || r.Name == "" || len(r.configMembers()) < 2 {
-		return nil
-	}
-	return mongoerr.New(mongoerr.ShutdownInProgress, "The server is in quiesce mode and will shut down").
-		WithDetails(value.Doc(value.F("remainingQuiesceTimeMillis", value.NewInt64(0))))
 }
 
 func (r *Membership) configMembers() []replication.MemberConfig {

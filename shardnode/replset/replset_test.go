@@ -144,7 +144,7 @@ func TestStepDownAlone(t *testing.T) {
 		t.Errorf("stepped up again: %v, primary %d times", r.NotPrimary(), *primaries)
 	}
 	r.stepDownSingle(time.Hour)
-	r.Quiesce()
+	r.Quiesce(time.Now())
 	if r.stepUpSingle(); r.Writable() {
 		t.Error("a member that is closing became primary")
 	}
