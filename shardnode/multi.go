@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"errors"
+
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
@@ -52,17 +54,37 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 		if err != nil {
 			return r, executing(st.during, err)
 		}
-		for len(rids) > 0 {
-			n := min(len(rids), multiUnitDocs)
-			if err := w.writeRIDs(ns, st, rids[:n], &r); err != nil {
-				return r, err
-			}
-			rids = rids[n:]
+		if err := w.writeUnits(ns, st, rids, &r); err != nil {
+			return r, err
 		}
 		if end {
 			return r, nil
 		}
 	}
+}
+
+// errContended is a conflict of a unit that is better written in parts.
+var errContended = errors.New("the records of a unit are written by others")
+
+// contendedAfter is how many conflicts a unit of several records meets before it is cut.
+const contendedAfter = 4
+
+// writeUnits applies the statement to records, unit by unit. A unit needs all of its records free at once, which may never be
+// where others write them one after another: one that meets conflicts goes on in smaller ones.
+func (w *writeOp) writeUnits(ns string, st *statement, rids []storage.RecordID, r *result) error {
+	for size := multiUnitDocs; len(rids) > 0; {
+		n := min(len(rids), size)
+		err := w.writeRIDs(ns, st, rids[:n], r)
+		switch {
+		case errors.Is(err, errContended):
+			size = n / 2
+		case err != nil:
+			return err
+		default:
+			rids, size = rids[n:], min(2*size, multiUnitDocs)
+		}
+	}
+	return nil
 }
 
 // nextRIDs collects the records of one unit.
@@ -88,7 +110,13 @@ func (w *writeOp) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, e
 // or no longer matches is passed over.
 func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
-	err := w.retry(func() error {
+	tries := 0
+	err := w.retry(func() (err error) {
+		defer func() {
+			if tries++; tries >= contendedAfter && len(rids) > 1 && w.transaction() == nil && storage.ErrConflict(err) {
+				err = errContended
+			}
+		}()
 		r = result{}
 		s := w.snapshot()
 		defer s.Release()

@@ -1,0 +1,46 @@
+package shardnode
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/command"
+)
+
+// An update of many documents wrote all of them in one unit, or none: where transactions wrote to one of them after another, it
+// began anew for as long as they did.
+func TestMultiWritesPassBusyDocuments(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 0, "x": 0}, {"_id": 1, "x": 0}, {"_id": 2, "x": 0}, {"_id": 3, "x": 0}]}`)
+	claim := func(id, number int) string {
+		return inTxn(fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$set": {"y": 1}}}]}`, id), number, true)
+	}
+	await := func(id int) {
+		t.Helper()
+		want := fmt.Sprintf("[{ _id: %d, x: 1 }]", id)
+		for end := time.Now().Add(20 * time.Second); fmt.Sprint(n.first("d", fmt.Sprintf(`{"find": "c", "filter": {"_id": %d}}`, id))) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("document %d is not written as long as another one is busy", id)
+			}
+		}
+	}
+	n.ok("d", claim(1, 1))
+	done := make(chan bson.M)
+	go func() {
+		other := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
+		done <- other.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}], "maxTimeMS": 60000}`)
+	}()
+	await(0)
+	n.ok("d", otherSession(claim(3, 1)))
+	n.ok("admin", inTxn(`{"abortTransaction": 1}`, 1, false))
+	await(1)
+	await(2)
+	n.ok("admin", otherSession(inTxn(`{"abortTransaction": 1}`, 1, false)))
+	if r := <-done; r["n"] != int32(4) || r["nModified"] != int32(4) {
+		t.Errorf("the update: %v", r)
+	}
+	await(3)
+}
