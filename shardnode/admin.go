@@ -7,13 +7,12 @@ import (
 
 // adminState is what administration commands set on a node, by the file that keeps it.
 type adminState struct {
-	fsync      fsyncLock
-	rw         rwDefaults
-	block      writeBlock
-	cluster    clusterParams
-	profiler   profiler
-	settings   querySettings
-	compaction autoCompaction
+	fsync    fsyncLock
+	rw       rwDefaults
+	block    writeBlock
+	cluster  clusterParams
+	profiler profiler
+	settings querySettings
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.
@@ -21,7 +20,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.encryptionSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(), n.applyOpsSpecs(),
+		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.fileSpecs(), n.planCacheSpecs(), n.querySettingsSpecs(),
 		n.txns.Specs(), n.txns.MovedWriteSpecs(),
 	} {
 		t.Add(specs...)

@@ -41,7 +41,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
 	if h.n.Sharding() != nil && h.versioned && h.n.Sharding().Sharded(op, ns.String()) {
-		return nil, shardedForeign(ns.String())
+		return nil, namespace.ShardedForeign(ns.String())
 	}
 	coll := h.snap.Catalog().Lookup(ns.String())
 	var spec *collation.Spec
@@ -101,7 +101,7 @@ func (h *aggHost) Info(ctx context.Context, ns agg.Namespace, stage string, spec
 
 // Writer implements agg.Host.
 func (h *aggHost) Writer(ctx context.Context, spec agg.WriteSpec) (agg.Writer, error) {
-	return h.n.newAggWriter(command.FromContext(ctx), spec, h.lang.Coll)
+	return h.n.writes.Output(command.FromContext(ctx), spec, h.lang.Coll)
 }
 
 // Spill implements agg.Host.

@@ -364,7 +364,7 @@ func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 			ns = r.NS
 		}
 		if sharding.Sharded(a.op, ns) {
-			return shardedForeign(ns)
+			return namespace.ShardedForeign(ns)
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s sessionNode) Lone() bool { return s.n.lone() }
 func (s sessionNode) NotPrimary() error { return s.n.notPrimary() }
 
 func (s sessionNode) CheckConcern(op *command.Op, wc command.WriteConcern) error {
-	return s.n.checkConcern(op, wc)
+	return s.n.Repl.CheckConcern(op, wc)
 }
 
 func (s sessionNode) ReadSnapshot(op *command.Op) (*storage.Snapshot, error) {

@@ -1,6 +1,7 @@
 package shardnode
 
 import (
+	"encoding/hex"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -14,14 +15,14 @@ import (
 
 // The two commands of this file take any field, as the real ones do: what they do not know changes nothing.
 
-func convertToCappedSpec(n *Node) command.Spec {
+func convertToCappedSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: n.runConvertToCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func cloneAsCappedSpec(n *Node) command.Spec {
+func cloneAsCappedSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TAny, WriteConcern: true,
 		Lenient: true, Run: n.runCloneAsCapped,
@@ -42,7 +43,7 @@ func cappedSize(op *command.Op) (int64, error) {
 	return command.InRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
 }
 
-func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -56,29 +57,29 @@ func (n *Node) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if coll == "system.views" {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot convert %s to a capped collection", ns)
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	unlock, err := w.lockVersioned(ns, ns)
+	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}
-	defer w.afterCommit(unlock)
+	defer w.AfterCommit(unlock)
 	return dst, w.convertToCapped(ns, size)
 }
 
 // convertToCapped copies the collection into a capped one beside it, which then takes its place.
-func (w *writeOp) convertToCapped(ns string, size int64) error {
-	return w.retry(func() error {
-		s := w.snapshot()
+func (w *ddlCommand) convertToCapped(ns string, size int64) error {
+	return w.Retry(func() error {
+		s := w.Snapshot()
 		defer s.Release()
 		c, err := cappedSource(s, ns)
 		if err != nil {
 			return err
 		}
 		id := cluster.NewObjectID()
-		tmp := catalog.DBOf(ns) + ".tmp" + hex(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
+		tmp := catalog.DBOf(ns) + ".tmp" + hex.EncodeToString(id[9:])[1:] + ".convertToCapped." + catalog.CollOf(ns)
 		if len(tmp) > command.MaxNamespace {
 			return mongoerr.Newf(mongoerr.InvalidNamespace, "Fully qualified namespace is too long. Namespace: %s Max: %d", tmp, command.MaxNamespace)
 		}
@@ -92,7 +93,7 @@ func (w *writeOp) convertToCapped(ns string, size int64) error {
 			return err
 		}
 		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
-			w.n.forget(u, c)
+			w.n.node.Forget(u, c)
 			_, err := u.RenameCollection(copied, ns, c, false)
 			return err
 		})
@@ -127,7 +128,7 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns)}
 }
 
-func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.String {
 		return dst, command.WrongType("cloneCollectionAsCapped.cloneCollectionAsCapped", op.Req.Cmd.T, command.TString)
 	}
@@ -149,20 +150,20 @@ func (n *Node) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	src, target := op.Req.NS(from), op.Req.NS(to.Str())
 	op.Stats.NS, op.Stats.Type = src, "command"
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	unlock, err := w.lockVersioned(src, src, target)
+	unlock, err := w.LockVersioned(src, src, target)
 	if err != nil {
 		return dst, err
 	}
-	defer w.afterCommit(unlock)
-	return dst, w.retry(func() error { return w.cloneAsCapped(src, target, size) })
+	defer w.AfterCommit(unlock)
+	return dst, w.Retry(func() error { return w.cloneAsCapped(src, target, size) })
 }
 
-func (w *writeOp) cloneAsCapped(src, target string, size int64) error {
-	s := w.snapshot()
+func (w *ddlCommand) cloneAsCapped(src, target string, size int64) error {
+	s := w.Snapshot()
 	defer s.Release()
 	c, err := cappedSource(s, src)
 	if err != nil {
@@ -185,6 +186,6 @@ func (w *writeOp) cloneAsCapped(src, target string, size int64) error {
 	if _, err := w.copyInto(s, c, cappedCopy(c, target, size), nil); err != nil {
 		return err
 	}
-	w.finish()
+	w.Finish()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/storage"
@@ -33,7 +34,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 	}
 	e, err := openEvents(n, p, now)
 	if mongoerr.CodeOf(err) == mongoerr.ChangeStreamHistoryLost {
-		err = executing(duringAggregate(args.ns), err)
+		err = exec.During(duringAggregate(args.ns), err)
 	}
 	if err != nil {
 		return dst, err

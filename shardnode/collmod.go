@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func collModSpec(n *Node) command.Spec {
+func collModSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "collMod", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runCollMod,
 		Fields: []command.Field{
@@ -48,7 +48,7 @@ type indexMod struct {
 	expire, hidden, prepare, uniq value.Value
 }
 
-func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -59,19 +59,19 @@ func (n *Node) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
 	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
-	unlock, err := w.lockVersioned(ns, ns)
+	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}
-	defer w.afterCommit(unlock)
-	if err := w.retry(func() error { return w.modify(m) }); err != nil {
+	defer w.AfterCommit(unlock)
+	if err := w.Retry(func() error { return w.modify(m) }); err != nil {
 		return dst, err
 	}
 	for _, f := range m.changes {
@@ -216,7 +216,7 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 }
 
 // modify applies a collMod to whatever has that name.
-func (w *writeOp) modify(m *collMod) error {
+func (w *ddlCommand) modify(m *collMod) error {
 	m.changes, m.usage = nil, nil
 	s := w.n.Engine.Snapshot()
 	defer s.Release()
@@ -236,27 +236,27 @@ func (w *writeOp) modify(m *collMod) error {
 			return w.modifyView(s, v, m)
 		}
 	}
-	if err := m.checkTarget(w.op, c, isTS); err != nil {
+	if err := m.checkTarget(w.Op, c, isTS); err != nil {
 		return err
 	}
 	return w.modifyCollection(s, c, m)
 }
 
 // modifyView changes a view's definition.
-func (w *writeOp) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
+func (w *ddlCommand) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
 	for _, f := range collModSpec(w.n).Fields {
 		switch f.Name {
 		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
 			continue
 		}
-		if !w.op.Arg(f.Name).IsMissing() {
+		if !w.Op.Arg(f.Name).IsMissing() {
 			return command.BadOption("option not supported on a view: %s", f.Name)
 		}
 	}
 	next := &namespace.View{NS: v.NS, On: v.On, Pipeline: v.Pipeline, Collation: v.Collation}
-	on := w.op.Arg("viewOn")
+	on := w.Op.Arg("viewOn")
 	if on.IsMissing() && m.pipeline.IsMissing() {
-		w.finish()
+		w.Finish()
 		return nil
 	}
 	if !on.IsMissing() {
@@ -272,12 +272,12 @@ func (w *writeOp) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod)
 	if err := w.n.checkView(s, next); err != nil {
 		return err
 	}
-	u := w.unit(s)
+	u := w.Unit(s)
 	defer u.Rollback()
-	if err := w.putView(u, s, next); err != nil {
+	if err := w.PutView(u, s, next); err != nil {
 		return err
 	}
-	return w.commit(u, w.wc)
+	return w.Commit(u, w.Concern)
 }
 
 // checkTarget refuses options that a kind of collection does not have.
@@ -306,10 +306,10 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	return nil
 }
 
-func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
-	u := w.unit(s)
+func (w *ddlCommand) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
+	u := w.Unit(s)
 	defer u.Rollback()
-	o, o2 := m.oplogEntry(w.op, c)
+	o, o2 := m.oplogEntry(w.Op, c)
 	changed := false
 	if m.index != nil {
 		spec, name, err := w.modifiedIndex(s, c, m)
@@ -318,7 +318,7 @@ func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m
 		}
 		if m.dryRun {
 			m.changes = nil
-			w.finish()
+			w.Finish()
 			return nil
 		}
 		if spec != nil {
@@ -331,7 +331,7 @@ func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m
 			}
 		}
 	}
-	options, err := m.modifiedOptions(w.op, c)
+	options, err := m.modifiedOptions(w.Op, c)
 	if err != nil {
 		return err
 	}
@@ -347,15 +347,15 @@ func (w *writeOp) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m
 		}
 	}
 	if !changed {
-		w.finish()
+		w.Finish()
 		return nil
 	}
-	w.n.forget(u, c)
-	return w.commit(u, w.wc)
+	w.n.node.Forget(u, c)
+	return w.Commit(u, w.Concern)
 }
 
 // retuneView follows a change of buckets' span in the pipeline of the view on them.
-func (w *writeOp) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
+func (w *ddlCommand) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
 	v, err := namespace.ViewIn(s, m.ns)
 	if err != nil || v == nil {
 		return err
@@ -363,7 +363,7 @@ func (w *writeOp) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *coll
 	t := namespace.SeriesOptionsOf(value.Lookup(options, "timeseries").Doc())
 	next := &namespace.View{NS: v.NS, On: v.On, Pipeline: value.NewArray(t.UnpackStage()), Collation: v.Collation}
 	next.Doc = next.MakeDoc()
-	return w.putView(u, s, next)
+	return w.PutView(u, s, next)
 }
 
 // oplogEntry is the command that the oplog keeps, and what was there before.
@@ -473,7 +473,7 @@ func (m *collMod) retune(t *namespace.SeriesOptions) error {
 }
 
 // modifiedIndex is the specification of the index after the command; nil where nothing changes.
-func (w *writeOp) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
+func (w *ddlCommand) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
 	i := m.index
 	if c.Clustered && !namespace.IsBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
 		return nil, "", mongoerr.New(6011800, "The 'clusteredIndex' cannot be hidden or unhidden")
@@ -582,7 +582,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 }
 
 // checkNoDuplicates looks for keys that stand in an index twice.
-func (w *writeOp) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
+func (w *ddlCommand) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()
 	var last []byte
@@ -600,7 +600,7 @@ func (w *writeOp) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, 
 			break
 		}
 		last, rids = append(last[:0], cur.Key()...), []storage.RecordID{cur.RecordID().Clone()}
-		if err := w.op.Check(); err != nil {
+		if err := w.Op.Check(); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // maxCappedSize is a pebibyte.
 const maxCappedSize = 1 << 50
 
-func createSpec(n *Node) command.Spec {
+func createSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "create", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true, Run: n.runCreate,
 		Fields: []command.Field{
@@ -45,7 +45,7 @@ type newNamespace struct {
 	ts      *namespace.SeriesOptions
 }
 
-func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -59,7 +59,7 @@ func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -67,7 +67,7 @@ func (n *Node) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
-func (n *Node) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
+func (n *catalogCommands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
 	c := &newNamespace{ns: ns, options: namespace.Options{}}
 	steps := []func(*command.Op) error{
 		c.parseEnums, c.parseEngine, c.parseClustered, c.parseCapped, c.parseCollation, c.parseImages, c.parseTimeseries,
@@ -446,42 +446,42 @@ func refuseViewOfBuckets(ns, on string) error {
 
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
-func (w *writeOp) createNamespace(c *newNamespace) error {
-	if w.transaction() != nil && (c.view != nil || c.ts != nil) {
+func (w *ddlCommand) createNamespace(c *newNamespace) error {
+	if w.Transaction() != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
 		if c.ts != nil {
 			kind = "timeseries collection"
 		}
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create a %s in a multi-document transaction.", kind)
 	}
-	unlock, err := w.lockVersioned(c.ns, c.ns)
+	unlock, err := w.LockVersioned(c.ns, c.ns)
 	if err != nil {
 		return err
 	}
-	defer w.afterCommit(unlock)
-	return w.retry(func() error {
-		s := w.snapshot()
+	defer w.AfterCommit(unlock)
+	return w.Retry(func() error {
+		s := w.Snapshot()
 		defer s.Release()
-		made, err := w.n.alreadyMade(s, c, w.transaction() != nil)
+		made, err := w.n.alreadyMade(s, c, w.Transaction() != nil)
 		if err != nil {
 			return err
 		}
 		if made {
-			w.finish()
+			w.Finish()
 			return nil
 		}
-		u := w.unit(s)
-		defer w.drop(u)
+		u := w.Unit(s)
+		defer w.Drop(u)
 		if err := w.stageNamespace(u, s, c); err != nil {
 			return err
 		}
-		return w.commit(u, w.wc)
+		return w.Commit(u, w.Concern)
 	})
 }
 
 // alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise, and in a
 // transaction where it is there at all.
-func (n *Node) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
+func (n *catalogCommands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {
 		return false, err
@@ -517,13 +517,13 @@ func (c *newNamespace) storedOptions() []byte {
 	return c.options.Doc()
 }
 
-func (w *writeOp) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *ddlCommand) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	switch {
 	case c.view != nil:
 		if err := w.n.checkView(s, c.view); err != nil {
 			return err
 		}
-		return w.putView(u, s, c.view)
+		return w.PutView(u, s, c.view)
 	case c.ts != nil:
 		return w.stageTimeseries(u, s, c)
 	}
@@ -539,7 +539,7 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 }
 
 // stageTimeseries makes buckets, their index, and the view on them.
-func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *ddlCommand) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
 	if !namespace.IsBuckets(ns) {
 		ns = namespace.BucketsOf(ns)
@@ -564,37 +564,5 @@ func (w *writeOp) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c 
 	}
 	v := &namespace.View{NS: c.ns, On: catalog.CollOf(ns), Pipeline: value.NewArray(c.ts.UnpackStage()), Collation: b.Collation}
 	v.Doc = v.MakeDoc()
-	return w.putView(u, s, v)
-}
-
-// putView writes a view's document, over the one that is there.
-func (w *writeOp) putView(u *storage.UnitOfWork, s *storage.Snapshot, v *namespace.View) error {
-	c, err := w.target(u, s.Catalog(), catalog.DBOf(v.NS)+".system.views", true)
-	if err != nil {
-		return err
-	}
-	if s.Catalog().Lookup(c.NS) != nil {
-		rid, old, ok, err := s.FindByID(c, value.NewString(v.NS))
-		if err != nil {
-			return err
-		}
-		if ok {
-			return u.Update(c, rid.Clone(), append([]byte(nil), old...), v.Doc, storage.NoInfo)
-		}
-	}
-	_, err = u.Insert(c, v.Doc, storage.NoInfo)
-	return err
-}
-
-// dropView removes a view's document.
-func (w *writeOp) dropView(u *storage.UnitOfWork, s *storage.Snapshot, ns string) error {
-	c := s.Catalog().Lookup(catalog.DBOf(ns) + ".system.views")
-	if c == nil {
-		return nil
-	}
-	rid, old, ok, err := s.FindByID(c, value.NewString(ns))
-	if err != nil || !ok {
-		return err
-	}
-	return u.Delete(c, rid.Clone(), append([]byte(nil), old...), storage.NoInfo)
+	return w.PutView(u, s, v)
 }

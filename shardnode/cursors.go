@@ -283,7 +283,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 	dst, count, done, err := c.fillBatch(op, dst, size)
 	if err != nil {
 		c.close()
-		return dst, executing(c.during, err)
+		return dst, exec.During(c.during, err)
 	}
 	op.Stats.NReturned = count
 	c.returned.Store(count)
@@ -361,7 +361,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 	}
 	if err != nil {
 		n.cursors.remove(c)
-		return dst, c.labelled(executing(duringGetMore, err))
+		return dst, c.labelled(exec.During(duringGetMore, err))
 	}
 	op.Stats.NReturned = count
 	c.returned.Add(count)

@@ -5,13 +5,9 @@
 // over a storage.Snapshot, firstBatch writes the reply, and what is left becomes a cursor (cursors.go) that getMore
 // continues.
 //
-// The life of a write: runInsert, runUpdate, runDelete or runFindAndModify make a statement, writeOp.runStatement runs it in
-// a unit of work against a fresh snapshot, writeOp.retry repeats it at write conflicts, and commits through replication.Set. A
-// commit that the client does not wait for any longer is pending (writeleft.go, txn.Pending), and the command goes on behind
-// it. A retryable write takes its session first (writeOp.startRetry) and answers a statement that it knows (writeOp.replay).
-//
-// Transactions, two-phase commits and the history of retries are package txn's; versions, critical sections, migrations and
-// the range deleter are package migration's. What those ask of the node is in becomeshard.go.
+// Writes are package write's; transactions, two-phase commits and the history of retries are package txn's; versions, critical
+// sections, migrations and the range deleter are package migration's. What those ask of the node is in writernode.go and
+// becomeshard.go.
 //
 // Invariants
 //

@@ -8,18 +8,17 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func dropSpec(n *Node) command.Spec {
+func dropSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "drop", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runDrop,
 		Fields: []command.Field{command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -29,7 +28,7 @@ func (n *Node) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err := checkDroppable(op, ns); err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -66,33 +65,33 @@ type dropped struct {
 }
 
 // dropNamespace drops a collection, view or time series collection. It is no error where there is none.
-func (w *writeOp) dropNamespace(ns string) (d dropped, err error) {
-	unlock, err := w.lockVersioned(ns, ns)
+func (w *ddlCommand) dropNamespace(ns string) (d dropped, err error) {
+	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
 		return d, err
 	}
-	defer w.afterCommit(unlock)
-	err = w.retry(func() error {
+	defer w.AfterCommit(unlock)
+	err = w.Retry(func() error {
 		s := w.n.Engine.Snapshot()
 		defer s.Release()
-		u := w.unit(s)
+		u := w.Unit(s)
 		defer u.Rollback()
 		if d, err = w.stageDrop(u, s, ns); err != nil {
 			return err
 		}
 		if !d.there {
-			w.finish()
+			w.Finish()
 			return nil
 		}
-		return w.commit(u, w.wc)
+		return w.Commit(u, w.Concern)
 	})
 	return d, err
 }
 
-func (w *writeOp) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
+func (w *ddlCommand) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
 		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
-		w.n.forget(u, c)
+		w.n.node.Forget(u, c)
 		return d, u.DropCollection(c)
 	}
 	v, err := namespace.ViewIn(s, ns)
@@ -102,30 +101,19 @@ func (w *writeOp) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns strin
 	d.there = true
 	if b := namespace.Buckets(s.Catalog(), ns); b != nil && v.IsTimeseries() {
 		d.collection, d.indexes = true, countIndexes(b)
-		w.n.forget(u, b)
+		w.n.node.Forget(u, b)
 		if err := u.DropCollection(b); err != nil {
 			return d, err
 		}
 	}
-	return d, w.dropView(u, s, ns)
+	return d, w.DropView(u, s, ns)
 }
 
 // countIndexes is the number of indexes as commands report it.
 func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 
-// forget drops what is compiled of a collection once it is gone.
-func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
-	u.OnCommit(func(storage.Timestamp) {
-		n.metas.Forget(c.UUID)
-		if n.Engine.Catalog().Lookup(c.NS) == nil {
-			n.latency.forget(c.NS)
-			n.exec.Filters.Set(c.NS, "", nil)
-		}
-	})
-}
-
 // dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
-func dropCollectionParticipantSpec(n *Node) command.Spec {
+func dropCollectionParticipantSpec(n *catalogCommands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(n, op, req.FromMigrate)
 		if err == nil {
@@ -138,7 +126,7 @@ func dropCollectionParticipantSpec(n *Node) command.Spec {
 }
 
 // dropDatabaseParticipantSpec is how a config server drops a database on each shard.
-func dropDatabaseParticipantSpec(n *Node) command.Spec {
+func dropDatabaseParticipantSpec(n *catalogCommands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(n, op, req.FromMigrate)
 		if err == nil {
@@ -152,22 +140,22 @@ func dropDatabaseParticipantSpec(n *Node) command.Spec {
 }
 
 // participantWrites are the writes of a shard's part in an operation of the config server.
-func participantWrites(n *Node, op *command.Op, fromMigrate bool) (*writeOp, error) {
-	if err := n.mayWrite(op); err != nil {
+func participantWrites(n *catalogCommands, op *command.Op, fromMigrate bool) (*ddlCommand, error) {
+	if err := n.writes.MayWrite(op); err != nil {
 		return nil, err
 	}
-	w := writesFor(n, op, replication.Durable)
-	w.fromMigrate = fromMigrate
+	w := &ddlCommand{n.writes.With(op, replication.Durable), n}
+	w.FromMigrate = fromMigrate
 	return w, nil
 }
 
-func dropDatabaseSpec(n *Node) command.Spec {
+func dropDatabaseSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: n.runDropDatabase,
 	}
 }
 
-func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	switch v := op.Req.Cmd; {
 	case v.IsNullish():
 		return dst, command.MissingField("dropDatabase.dropDatabase")
@@ -181,40 +169,40 @@ func (n *Node) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if db == "admin" || db == "local" || db == "config" {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Dropping the '%s' database is prohibited.", db)
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := n.checkVersion(op, db); err != nil {
+	if err := n.node.CheckVersion(op, db); err != nil {
 		return dst, err
 	}
 	return dst, w.dropDatabase(db, false)
 }
 
 // dropDatabase drops every collection of a database in one unit of work. With known the database is there even where it has none.
-func (w *writeOp) dropDatabase(db string, known bool) error {
-	unlock, err := w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.op, db, lock.X) })
+func (w *ddlCommand) dropDatabase(db string, known bool) error {
+	unlock, err := w.LockDatabase(db)
 	if err != nil {
 		return err
 	}
-	defer w.afterCommit(unlock)
-	return w.retry(func() error {
+	defer w.AfterCommit(unlock)
+	return w.Retry(func() error {
 		s := w.n.Engine.Snapshot()
 		defer s.Release()
 		list := s.Catalog().Collections(db)
 		if len(list) == 0 && !known {
-			w.finish()
+			w.Finish()
 			return nil
 		}
-		u := w.unit(s)
+		u := w.Unit(s)
 		defer u.Rollback()
 		for _, c := range list {
-			w.n.forget(u, c)
+			w.n.node.Forget(u, c)
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}
 		}
 		u.Oplog(storage.OplogEntry{Op: 'c', NS: db + ".$cmd", StmtID: -1, O: value.Doc(value.F("dropDatabase", value.NewInt32(1)))})
-		return w.commit(u, w.wc)
+		return w.Commit(u, w.Concern)
 	})
 }

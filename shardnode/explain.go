@@ -44,7 +44,7 @@ type explanation struct {
 // explainers write what explain tells of a command, by its name.
 var explainers = map[string]func(x *explanation, dst []byte) ([]byte, error){
 	"find": (*explanation).find, "count": (*explanation).count, "distinct": (*explanation).distinct, "aggregate": (*explanation).aggregate,
-	"update": (*explanation).update, "delete": (*explanation).delete, "findAndModify": (*explanation).findAndModify,
+	"update": (*explanation).write, "delete": (*explanation).write, "findAndModify": (*explanation).write,
 }
 
 func (n *Node) runExplain(op *command.Op, dst []byte) ([]byte, error) {

@@ -8,7 +8,6 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -64,7 +63,7 @@ func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value,
 		return dst, err
 	}
 	if spec, ok := a.pipeline.WritesTo(); ok && spec.Stage == "$merge" {
-		if _, err := writesFor(x.n, x.op, replication.WriteConcern{}).newMergeWriter(spec, a.host.lang.Coll); err != nil {
+		if err := x.n.writes.CheckMerge(x.op, spec, a.host.lang.Coll); err != nil {
 			return dst, err
 		}
 	}

@@ -2,14 +2,11 @@ package shardnode
 
 import (
 	"github.com/shoaldb/shoal/query/shape"
-	"github.com/shoaldb/shoal/query/update"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/query/viewquery"
-	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // shapeOf sets queryShapeHash.
@@ -115,43 +112,17 @@ func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.Collation)
 }
 
-func (x *explanation) update(dst []byte) ([]byte, error) {
-	if n := x.op.Req.DocList("updates").Count(); n != 1 {
-		return dst, mongoerr.New(mongoerr.InvalidLength, "explained write batches must be of size 1")
-	}
-	list, err := parseUpdates(x.op.Req.DocList("updates"), x.op.Req.Doc("let"))
-	if err != nil {
-		return dst, err
-	}
-	return x.write(dst, &list[0])
-}
-
-func (x *explanation) delete(dst []byte) ([]byte, error) {
-	if n := x.op.Req.DocList("deletes").Count(); n != 1 {
-		return dst, mongoerr.New(mongoerr.InvalidLength, "explained write batches must be of size 1")
-	}
-	list, err := parseDeletes(x.op.Req.DocList("deletes"), x.op.Req.Doc("let"))
-	if err != nil {
-		return dst, err
-	}
-	return x.write(dst, &list[0])
-}
-
-func (x *explanation) findAndModify(dst []byte) ([]byte, error) {
-	st, err := parseFindAndModify(x.op)
-	if err != nil {
-		return dst, err
-	}
-	return x.write(dst, st)
-}
-
 // write explains one statement: it looks for its documents and changes none.
-func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
+func (x *explanation) write(dst []byte) ([]byte, error) {
+	st, err := write.ParseExplained(x.op)
+	if err != nil {
+		return dst, err
+	}
 	ns, err := x.ns()
 	if err != nil {
 		return dst, err
 	}
-	if err := checkWritable(x.op, ns); err != nil {
+	if err := write.CheckWritable(x.op, ns); err != nil {
 		return dst, err
 	}
 	if err := x.n.checkVersion(x.op, ns); err != nil {
@@ -162,30 +133,9 @@ func (x *explanation) write(dst []byte, st *statement) ([]byte, error) {
 		return dst, err
 	}
 	defer s.Release()
-	w := writesFor(x.n, x.op, replication.WriteConcern{})
-	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {
-		return dst, err
-	}
-	q, err := w.newQuery(ns, st, s)
+	q, e, err := x.n.writes.Explain(x.op, ns, st, s)
 	if err != nil {
 		return dst, err
-	}
-	e := &exec.ExplainedWrite{Stage: "DELETE", One: !st.multi, Upsert: st.upsert}
-	e.See = func(*exec.Row) error { e.Matched++; return nil }
-	if !st.u.IsMissing() {
-		e.Stage = "UPDATE"
-		e.See = func(r *exec.Row) error {
-			e.Matched++
-			ctx := update.Context{Doc: r.Doc, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
-			if err := positional(q, st, &ctx); err != nil {
-				return err
-			}
-			_, changed, err := st.upd.Apply(&ctx)
-			if changed {
-				e.Modified++
-			}
-			return err
-		}
 	}
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, e)
 }

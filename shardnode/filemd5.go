@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"crypto/md5"
+	"encoding/hex"
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -65,5 +66,5 @@ func (n *Node) runFileMD5(op *command.Op, dst []byte) ([]byte, error) {
 		chunks++
 	}
 	dst = value.Append(dst, "numChunks", value.NewInt32(int32(chunks)))
-	return value.Append(dst, "md5", value.NewString(hex(sum.Sum(nil)))), nil
+	return value.Append(dst, "md5", value.NewString(hex.EncodeToString(sum.Sum(nil)))), nil
 }

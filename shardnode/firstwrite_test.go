@@ -18,7 +18,7 @@ func TestFirstWriteRacingWithTheCollectionsCreation(t *testing.T) {
 	before := node.Engine.Catalog()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	u := node.Engine.NewUnitOfWork(nil)
-	_, err := writesFor(node, &command.Op{}, replication.WriteConcern{}).target(u, before, "d.c", true)
+	_, err := node.writes.With(&command.Op{}, replication.WriteConcern{}).Target(u, before, "d.c", true)
 	u.Rollback()
 	if !storage.ErrConflict(err) {
 		t.Errorf("%v, want a conflict", err)

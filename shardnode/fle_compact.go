@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func (n *Node) encryptionSpecs() []command.Spec {
+func (n *catalogCommands) encryptionSpecs() []command.Spec {
 	row := func(name, tokens string, stats []value.Field) command.Spec {
 		return command.Spec{
 			Name: name, Roles: command.All, Kind: command.DDL, Namespace: true,
@@ -28,7 +28,7 @@ func (n *Node) encryptionSpecs() []command.Spec {
 
 // compactEncrypted checks what compaction of an encrypted collection needs. There is nothing to compact where no
 // encrypted value was written since the last time; the rest takes the client library's cryptography.
-func (n *Node) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
+func (n *catalogCommands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err

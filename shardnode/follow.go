@@ -92,7 +92,5 @@ func (s *Server) becomeShard(id migration.Identity, join func(migration.Identity
 
 // forgetWriting drops what the node remembers of its writes: others have written since.
 func (n *Node) forgetWriting() {
-	n.buckets.mu.Lock()
-	n.buckets.m = nil
-	n.buckets.mu.Unlock()
+	n.writes.ForgetBuckets()
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func createIndexesSpec(n *Node) command.Spec {
+func createIndexesSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "createIndexes", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true,
 		Run: n.runCreateIndexes,
@@ -39,7 +40,7 @@ type newIndexes struct {
 	others *catalog.Collection // which others may be building the indexes of
 }
 
-func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -61,7 +62,7 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -72,7 +73,7 @@ func (n *Node) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	// Chunks that moved meanwhile may be on shards that were not asked: the router asks again.
-	if err := n.checkVersion(op, ns); err != nil {
+	if err := n.node.CheckVersion(op, ns); err != nil {
 		return dst, err
 	}
 	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
@@ -120,21 +121,21 @@ func knownIndexOptions(doc []byte) []byte {
 
 // createIndexes makes what of the indexes is not there. On an empty collection that is one unit of work; where there are
 // documents the indexes are built while writers go on.
-func (w *writeOp) createIndexes(ci *newIndexes) error {
+func (w *ddlCommand) createIndexes(ci *newIndexes) error {
 	var build *storage.IndexBuild
-	unlock, err := w.lockVersioned(ci.ns, ci.ns)
+	unlock, err := w.LockVersioned(ci.ns, ci.ns)
 	if err != nil {
 		return err
 	}
 	locked := true
 	release := func() {
 		if locked {
-			w.afterCommit(unlock)
+			w.AfterCommit(unlock)
 			locked = false
 		}
 	}
 	defer release()
-	err = w.retry(func() (err error) {
+	err = w.Retry(func() (err error) {
 		build, err = w.stageIndexes(ci)
 		return err
 	})
@@ -151,21 +152,21 @@ func (w *writeOp) createIndexes(ci *newIndexes) error {
 		return nil
 	}
 	if err == nil {
-		w.finish()
+		w.Finish()
 	}
 	return err
 }
 
 // runBuild starts a build, lets go of the collection, and builds. The build goes on without the command where the set has no
 // majority to commit its steps and the client waits no longer; where the command is ended the build is given up.
-func (w *writeOp) runBuild(build *storage.IndexBuild, started func()) error {
+func (w *ddlCommand) runBuild(build *storage.IndexBuild, started func()) error {
 	type outcome struct {
 		ts  storage.Timestamp
 		err error
 	}
 	done := make(chan outcome, 1)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	w.n.background(func(life context.Context) {
+	w.n.node.Background(func(life context.Context) {
 		stop := context.AfterFunc(life, func() { cancel(mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")) })
 		defer stop()
 		defer cancel(nil)
@@ -179,23 +180,22 @@ func (w *writeOp) runBuild(build *storage.IndexBuild, started func()) error {
 	})
 	tick := time.NewTicker(buildTick)
 	defer tick.Stop()
-	ended, limit := w.op.Done(), w.wc.Timeout
+	ended, limit := w.Op.Done(), w.Concern.Timeout
 	for {
 		select {
 		case o := <-done:
 			if o.err == nil {
-				w.last = o.ts
-				w.op.AdvanceOperationTime(uint64(o.ts))
+				w.CommittedAt(o.ts)
 			}
 			return o.err
 		case <-ended:
-			cancel(w.op.Err())
-			ended, limit = nil, discardWait
+			cancel(w.Op.Err())
+			ended, limit = nil, write.DiscardWait
 		case <-tick.C:
 			if limit == 0 || build.Waiting() < limit {
 				continue
 			}
-			if err := w.op.Err(); err != nil {
+			if err := w.Op.Err(); err != nil {
 				return err
 			}
 			return errBuildGoesOn
@@ -211,16 +211,16 @@ var errBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
-func (w *writeOp) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
-	s := w.snapshot()
+func (w *ddlCommand) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
+	s := w.Snapshot()
 	defer s.Release()
 	c, ts, err := namespace.FindCollection(s, ci.ns)
 	if err != nil {
 		return nil, err
 	}
 	ci.made = c == nil
-	u := w.unit(s)
-	defer w.drop(u)
+	u := w.Unit(s)
+	defer w.Drop(u)
 	if ci.made {
 		if c, err = u.CreateCollection(storage.CollectionSpec{NS: ci.ns, Unreplicated: catalog.Unreplicated(ci.ns)}); err != nil {
 			return nil, err
@@ -240,7 +240,7 @@ func (w *writeOp) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 		ci.others = c
 		return nil, nil
 	}
-	if t := w.transaction(); t != nil && ci.fresh && t.Base.Catalog().LookupUUID(c.UUID) != nil {
+	if t := w.Transaction(); t != nil && ci.fresh && t.Base.Catalog().LookupUUID(c.UUID) != nil {
 		return nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection %s in a multi-document transaction.", ci.ns)
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
@@ -252,7 +252,7 @@ func (w *writeOp) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 			return nil, err
 		}
 	}
-	return nil, w.commit(u, w.wc)
+	return nil, w.Commit(u, w.Concern)
 }
 
 // missing validates the specifications and gives those that the collection does not have, complete.
@@ -301,7 +301,7 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 }
 
 // awaitBuilds waits for indexes that another command is building: this one tells of them as there.
-func (w *writeOp) awaitBuilds(ci *newIndexes) error {
+func (w *ddlCommand) awaitBuilds(ci *newIndexes) error {
 	for {
 		now := w.n.Engine.Catalog().LookupUUID(ci.others.UUID)
 		if now == nil {
@@ -314,7 +314,7 @@ func (w *writeOp) awaitBuilds(ci *newIndexes) error {
 				continue
 			}
 			building = true
-			if b := w.n.Engine.Building(idx.BuildUUID); b != nil && w.wc.Timeout > 0 && b.Waiting() > w.wc.Timeout {
+			if b := w.n.Engine.Building(idx.BuildUUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
 				return errBuildGoesOn
 			}
 		}
@@ -324,14 +324,14 @@ func (w *writeOp) awaitBuilds(ci *newIndexes) error {
 		timer := time.NewTimer(buildTick)
 		select {
 		case <-timer.C:
-		case <-w.op.Done():
+		case <-w.Op.Done():
 			timer.Stop()
-			return w.op.Err()
+			return w.Op.Err()
 		}
 	}
 }
 
-func dropIndexesSpec(n *Node) command.Spec {
+func dropIndexesSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
 		API: true, Run: n.runDropIndexes,
@@ -342,27 +342,27 @@ func dropIndexesSpec(n *Node) command.Spec {
 	}
 }
 
-func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
 	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
-	unlock, err := w.lockVersioned(ns, ns)
+	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
 		return dst, err
 	}
-	defer w.afterCommit(unlock)
+	defer w.AfterCommit(unlock)
 	was, all := 0, false
-	err = w.retry(func() error {
+	err = w.Retry(func() error {
 		s := n.Engine.Snapshot()
 		defer s.Release()
 		c, ts, err := namespace.FindCollection(s, ns)
@@ -378,15 +378,15 @@ func (n *Node) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 			return err
 		}
 		if len(names) == 0 {
-			w.finish()
+			w.Finish()
 			return nil
 		}
-		u := w.unit(s)
+		u := w.Unit(s)
 		defer u.Rollback()
 		if _, err := u.DropIndexes(c, names); err != nil {
 			return err
 		}
-		return w.commit(u, w.wc)
+		return w.Commit(u, w.Concern)
 	})
 	if err != nil {
 		return dst, err

@@ -8,15 +8,6 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkIdentityWrite refuses a client's change of what a shard knows of itself. A node that is no shard, or does not run as
-// one, lets its administrator mend the document.
-func checkIdentityWrite(w *writeOp, ns string, doc []byte) error {
-	if ns != migration.IdentityNS || w.op.Client.Internal || w.op.Client.InProcess || w.n.Sharding() == nil || value.Lookup(doc, "_id").Str() != "shardIdentity" {
-		return nil
-	}
-	return mongoerr.New(40070, "cannot change or delete the shardIdentity document of a shard")
-}
-
 // Identity reads the stored identity; ok is false on a node that belongs to no cluster. So does one whose document says
 // nothing of a shard: it serves no request that comes with versions until it is added again.
 func (s *Server) Identity() (id migration.Identity, ok bool, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -271,7 +272,7 @@ func TestLeftWritesAreNotPassed(t *testing.T) {
 		t.Errorf("a reader: %v", got)
 	}
 	same := n.do("d", wcTimeout(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 10}}}]}`))
-	if got := shown(t, same, "ok", "n", "writeErrors"); got != `{ ok: 1.0, n: 0, writeErrors: [ { index: 0, code: 64, errmsg: "`+errBlocked.Message+`" } ] }` {
+	if got := shown(t, same, "ok", "n", "writeErrors"); got != `{ ok: 1.0, n: 0, writeErrors: [ { index: 0, code: 64, errmsg: "`+write.ErrBlocked.Message+`" } ] }` {
 		t.Errorf("another writer: %s", got)
 	}
 	// The second statement sees the first of its own command, and nothing of the others.

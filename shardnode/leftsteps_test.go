@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -265,7 +266,7 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 		start := time.Now()
 		r := n.do("d", wcTimeout(create))
 		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+errBuildGoesOn.Message+`" }` &&
-			got != `{ ok: 0.0, code: 64, errmsg: "`+errLocked.Message+`" }` || time.Since(start) > 3*time.Second {
+			got != `{ ok: 0.0, code: 64, errmsg: "`+write.ErrLocked.Message+`" }` || time.Since(start) > 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), r)
 		}
 	}

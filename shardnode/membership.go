@@ -74,7 +74,7 @@ func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.Repl.NeedConfig(); err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.writes.Begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -84,8 +84,8 @@ func (n *Node) runOplogNote(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		n.Engine.AdvanceClock(storage.Timestamp(max.TimestampU64()))
 	}
-	u := w.unit(nil)
+	u := w.Unit(nil)
 	defer u.Rollback()
 	u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: append([]byte(nil), op.Req.Doc("data")...)})
-	return dst, w.commit(u, w.wc)
+	return dst, w.Commit(u, w.Concern)
 }

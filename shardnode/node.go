@@ -2,7 +2,6 @@ package shardnode
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -17,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/lock"
 )
@@ -56,13 +56,13 @@ type Node struct {
 
 	metas    *namespace.Cache
 	exec     *exec.Executor
-	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
 	locks    *lock.Manager // keeps writes (IX) and changes of the catalog (X) of one collection apart
 	counters *opCounters
 	latency  latencyTable
 	admin    adminState
 	txns     *txn.Manager
-	buckets  openBuckets
+	writes   *write.Writer
+	ddl      *catalogCommands
 	now      func() time.Time
 }
 
@@ -95,6 +95,11 @@ func New(o Options) *Node {
 	}, sessionNode{n})
 	n.exec = exec.New(nodeEnv{n})
 	n.metas = namespace.NewCache(n.exec, n.reportInvalid)
+	n.writes = write.New(write.Config{
+		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Exec: n.exec, Compiled: n.metas,
+		Locks: n.locks, Txns: n.txns, Counts: &n.counters.Opcounters, Now: n.now,
+	}, writingNode{n})
+	n.ddl = newCatalogCommands(n.Engine, n.writes, catalogNode{n})
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.counters.work.Init()
@@ -127,15 +132,6 @@ func (n *Node) warn(msg string, err error) {
 	if n.Warn != nil {
 		n.Warn(msg, err)
 	}
-}
-
-// mayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
-// commit decides. The local database is the member's own.
-func (n *Node) mayWrite(op *command.Op) error {
-	if op.Client.Own || op.Req.DB == "local" {
-		return nil
-	}
-	return n.notPrimary()
 }
 
 // notPrimary is what a write answers on a member that may not take it.

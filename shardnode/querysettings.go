@@ -240,7 +240,7 @@ func (s *queryShape) settable() error {
 	it := value.Walk(s.filter.Doc())
 	k, v, ok := it.Next()
 	_, _, second := it.Next()
-	if ok && !second && string(k) == "_id" && s.collation.T != value.Document && v.T != value.Regex && (v.T != value.Document || !isOperatorDoc(v.Doc())) {
+	if ok && !second && string(k) == "_id" && s.collation.T != value.Document && v.T != value.Regex && (v.T != value.Document || !value.IsOperatorDoc(v.Doc())) {
 		return mongoerr.New(7746606, "setting query settings on queries that look up one document by _id is not allowed")
 	}
 	return nil

@@ -4,11 +4,14 @@ import "github.com/shoaldb/shoal/command"
 
 // register adds the node's commands to a table.
 func (n *Node) register(t *command.Table) {
-	n.registerDDL(t)
+	t.Add(n.ddl.specs()...)
 	n.registerAdmin(t)
+	t.Add(n.writes.Specs()...)
 	t.Add(
-		findSpec(n), insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n),
-		writeTogetherSpec(n), dropCollectionParticipantSpec(n), dropDatabaseParticipantSpec(n), n.noteSpec(),
+		findSpec(n),
+		writeTogetherSpec(n), n.noteSpec(),
+		listCollectionsSpec(n), listDatabasesSpec(n), listIndexesSpec(n), collStatsSpec(n), dbStatsSpec(n), dataSizeSpec(n), dbHashSpec(n),
+		validateSpec(n), validateDBMetadataSpec(n),
 		countSpec(n), distinctSpec(n), aggregateSpec(n), explainSpec(n),
 		command.Spec{
 			Name: "getMore", Roles: command.All, Kind: command.Read, API: true, Txn: true, TimeToWait: true, Run: n.runGetMore,

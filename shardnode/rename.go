@@ -1,6 +1,8 @@
 package shardnode
 
 import (
+	"encoding/hex"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -11,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func renameSpec(n *Node) command.Spec {
+func renameSpec(n *catalogCommands) command.Spec {
 	return command.Spec{
 		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, API: true, Run: n.runRename,
 		Fields: []command.Field{
@@ -29,13 +31,13 @@ type rename struct {
 	stayTemp   bool
 }
 
-func (n *Node) runRename(op *command.Op, dst []byte) ([]byte, error) {
+func (n *catalogCommands) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := parseRename(op)
 	if err != nil {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = r.from, "command"
-	w, err := n.newWriteOp(op)
+	w, err := n.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -85,14 +87,14 @@ func parseRename(op *command.Op) (*rename, error) {
 	return r, command.CheckRename(r.from, r.to)
 }
 
-func (w *writeOp) renameNamespace(r *rename) error {
-	unlock, err := w.lockVersioned(r.from, r.from, r.to)
+func (w *ddlCommand) renameNamespace(r *rename) error {
+	unlock, err := w.LockVersioned(r.from, r.from, r.to)
 	if err != nil {
 		return err
 	}
-	defer w.afterCommit(unlock)
-	return w.retry(func() error {
-		s := w.snapshot()
+	defer w.AfterCommit(unlock)
+	return w.Retry(func() error {
+		s := w.Snapshot()
 		defer s.Release()
 		c, target, err := r.resolve(s)
 		if err != nil {
@@ -101,12 +103,12 @@ func (w *writeOp) renameNamespace(r *rename) error {
 		if catalog.DBOf(r.from) != catalog.DBOf(r.to) {
 			return w.copyAcross(s, r, c, target)
 		}
-		u := w.unit(s)
+		u := w.Unit(s)
 		defer u.Rollback()
 		if _, err := u.RenameCollection(c, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
-		return w.commit(u, w.wc)
+		return w.Commit(u, w.Concern)
 	})
 }
 
@@ -144,9 +146,9 @@ const copyBatch = 1000
 
 // copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
 // its name, and the source is dropped.
-func (w *writeOp) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
+func (w *ddlCommand) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
 	id := cluster.NewObjectID()
-	tmp := catalog.DBOf(r.to) + ".tmp" + hex(id[9:]) + ".renameCollection"
+	tmp := catalog.DBOf(r.to) + ".tmp" + hex.EncodeToString(id[9:]) + ".renameCollection"
 	specs := make([][]byte, 0, len(c.Indexes))
 	var idSpec []byte
 	for _, i := range c.Indexes {
@@ -167,18 +169,18 @@ func (w *writeOp) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.
 		if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
-		w.n.forget(u, c)
+		w.n.node.Forget(u, c)
 		return u.DropCollection(c)
 	})
 }
 
 // putInPlace ends a command that has filled a collection beside the one that it is about; where that fails the copy goes.
-func (w *writeOp) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
-	u := w.unit(nil)
+func (w *ddlCommand) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
+	u := w.Unit(nil)
 	defer u.Rollback()
 	err := stage(u)
 	if err == nil {
-		err = w.commit(u, w.wc)
+		err = w.Commit(u, w.Concern)
 	}
 	if err != nil {
 		u.Rollback()
@@ -188,8 +190,8 @@ func (w *writeOp) putInPlace(copied *catalog.Collection, stage func(*storage.Uni
 }
 
 // copyInto makes a collection and copies the documents of c, as s sees them, into it.
-func (w *writeOp) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
-	u := w.unit(nil)
+func (w *ddlCommand) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
+	u := w.Unit(nil)
 	defer u.Rollback()
 	made, err := u.CreateCollection(spec)
 	if err != nil {
@@ -200,10 +202,10 @@ func (w *writeOp) copyInto(s *storage.Snapshot, c *catalog.Collection, spec stor
 			return nil, err
 		}
 	}
-	if err := w.commit(u, replication.Visible); err != nil {
+	if err := w.Commit(u, replication.Visible); err != nil {
 		return nil, err
 	}
-	made = w.catalog().Lookup(spec.NS)
+	made = w.Catalog().Lookup(spec.NS)
 	if made == nil {
 		return nil, namespace.NotFound(spec.NS)
 	}
@@ -211,10 +213,10 @@ func (w *writeOp) copyInto(s *storage.Snapshot, c *catalog.Collection, spec stor
 		w.discardCopy(made)
 		return nil, err
 	}
-	return w.catalog().LookupUUID(made.UUID), nil
+	return w.Catalog().LookupUUID(made.UUID), nil
 }
 
-func (w *writeOp) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) error {
+func (w *ddlCommand) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) error {
 	cur := s.Scan(from, storage.ScanOptions{})
 	defer cur.Close()
 	var batch [][]byte
@@ -225,10 +227,10 @@ func (w *writeOp) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) er
 		}
 		docs := batch
 		batch, size = nil, 0
-		return w.retry(func() error { return w.insertBatch(to.UUID, docs) })
+		return w.Retry(func() error { return w.insertBatch(to.UUID, docs) })
 	}
 	for cur.Next() {
-		if err := w.op.Check(); err != nil {
+		if err := w.Op.Check(); err != nil {
 			return err
 		}
 		batch = append(batch, append([]byte(nil), cur.Doc()...))
@@ -244,20 +246,20 @@ func (w *writeOp) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) er
 	return flush()
 }
 
-func (w *writeOp) insertBatch(id catalog.UUID, docs [][]byte) error {
-	u := w.unit(nil)
+func (w *ddlCommand) insertBatch(id catalog.UUID, docs [][]byte) error {
+	u := w.Unit(nil)
 	defer u.Rollback()
-	c := w.catalog().LookupUUID(id)
+	c := w.Catalog().LookupUUID(id)
 	if c == nil {
 		return mongoerr.New(mongoerr.NamespaceNotFound, "the collection that is copied into was dropped")
 	}
 	if _, err := u.InsertMany(c, docs, storage.NoInfo); err != nil {
 		return err
 	}
-	return w.commit(u, replication.Visible)
+	return w.Commit(u, replication.Visible)
 }
 
 // discardCopy drops a copy that was not finished.
-func (w *writeOp) discardCopy(c *catalog.Collection) {
-	w.discard(w.op, func(cat *catalog.Snapshot) *catalog.Collection { return cat.LookupUUID(c.UUID) })
+func (w *ddlCommand) discardCopy(c *catalog.Collection) {
+	w.Discard(w.Op, func(cat *catalog.Snapshot) *catalog.Collection { return cat.LookupUUID(c.UUID) })
 }

@@ -27,13 +27,6 @@ func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*name
 		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
 }
 
-// shardedForeign is what a pipeline on one shard meets when a stage reads a sharded collection, directly or through a
-// view: the router has to run that stage.
-func shardedForeign(ns string) error {
-	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "%s is sharded: the pipeline must be executed on mongos.", ns).
-		WithDetails(value.Doc(value.F("shardedForeign", value.NewString(ns))))
-}
-
 // readsSharded tells whether a pipeline reads a sharded collection besides its own.
 func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) bool {
 	for _, st := range value.Values(pipeline.Doc()) {

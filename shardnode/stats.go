@@ -2,6 +2,7 @@ package shardnode
 
 import (
 	"crypto/md5"
+	"encoding/hex"
 	"math"
 	"syscall"
 
@@ -336,7 +337,7 @@ func (n *Node) runDBHash(op *command.Op, dst []byte) ([]byte, error) {
 	dst = value.Append(dst, "collections", value.NewDocument(value.Doc(hashes...)))
 	dst = value.Append(dst, "capped", value.NewArray(value.ArrayOf(capped...)))
 	dst = value.Append(dst, "uuids", value.NewDocument(value.Doc(uuids...)))
-	dst = value.Append(dst, "md5", value.NewString(hex(total.Sum(nil))))
+	dst = value.Append(dst, "md5", value.NewString(hex.EncodeToString(total.Sum(nil))))
 	return value.Append(dst, "timeMillis", value.NewInt64(op.Elapsed().Milliseconds())), nil
 }
 
@@ -362,7 +363,7 @@ func hashCollection(op *command.Op, s *storage.Snapshot, c *catalog.Collection) 
 			}
 			h.Write(cur.Doc())
 		}
-		return hex(h.Sum(nil)), cur.Err()
+		return hex.EncodeToString(h.Sum(nil)), cur.Err()
 	}
 	cur := s.IndexScan(c, id, false)
 	defer cur.Close()
@@ -378,5 +379,5 @@ func hashCollection(op *command.Op, s *storage.Snapshot, c *catalog.Collection) 
 			h.Write(doc)
 		}
 	}
-	return hex(h.Sum(nil)), cur.Err()
+	return hex.EncodeToString(h.Sum(nil)), cur.Err()
 }

@@ -1,16 +1,14 @@
 package shardnode
 
 import (
-	"slices"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage/catalog"
-	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -37,7 +35,7 @@ var selfChecked = map[string]bool{
 
 // checkAdmitted compares the versions that a command came with before it begins, whatever it does: a router that goes by
 // an old placement is told so, and no handler has to think of it. Those that change the catalog compare them again once they
-// have their locks (lockVersioned).
+// have their locks (LockVersioned).
 func (n *Node) checkAdmitted(op *command.Op) error {
 	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
 		return nil
@@ -54,19 +52,6 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 		ns = name.Str()
 	}
 	return migration.WaitCritical(op, n.versions(op, ns))
-}
-
-// lockVersioned takes collections exclusively for a command that changes the catalog, and compares the versions that it came
-// with for one of them: what moves or drops it waits from here on.
-func (w *writeOp) lockVersioned(ns string, names ...string) (unlock func(), err error) {
-	if unlock, err = w.lock(lock.X, names...); err != nil {
-		return nil, err
-	}
-	if err = w.n.versions(w.op, ns); err != nil {
-		unlock()
-		return nil, migration.WaitCritical(w.op, err)
-	}
-	return unlock, nil
 }
 
 // viewForRouter answers a router's read of a view: not with results, since what the view stands on may be on other
@@ -114,109 +99,11 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 	return n.Sharding().Ownership(op, c)
 }
 
-// writtenRanges is the field by which a router names the ranges of a collection whose documents a statement has changed
-// already: under an earlier placement, on the shard that owned them then. It knows because a shard carries out a statement
-// under the version that it was sent with, as a whole, or refuses it.
-const writtenRanges = "alreadyWrittenRanges"
-
-// checkWrittenRanges refuses the field of anybody but a router.
-func (n *Node) checkWrittenRanges(op *command.Op) error {
-	router := n.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
-	if router || op.Req.Shared(writtenRanges).IsMissing() {
-		return nil
-	}
-	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
-}
-
-// ownedBy is the shard filter of the command's statements on a collection: by the version that the command came with, and
-// without what is written already. It is one for the whole command, which holds the collection: what another shard gives
-// to this one meanwhile was that shard's part of the statement.
-func (w *writeOp) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
-	if w.n.Sharding() == nil || c == nil || w.op.Req.ShardVersion == nil {
-		return nil, nil
-	}
-	if c.NS != w.entered { // the target of a $merge: the version is its source's
-		return w.n.ownership(w.op, c), nil
-	}
-	if w.owns.coll == c.UUID {
-		return w.owns.filter, nil
-	}
-	owned, table, err := w.n.Sharding().ReadFilter(w.op, c)
-	if err != nil {
-		return nil, err
-	}
-	written, err := w.written(table)
-	if err != nil {
-		return nil, err
-	}
-	if len(written) > 0 {
-		mine := exec.Ownership(owned)
-		owned = func(doc []byte) (bool, error) {
-			if slices.ContainsFunc(written, func(r *migration.KeyRange) bool { return r.Contains(doc) }) {
-				return false, nil
-			}
-			return mine.Has(doc)
-		}
-	}
-	w.owns.coll, w.owns.filter = c.UUID, owned
-	return owned, nil
-}
-
-// written reads the ranges that are written already.
-func (w *writeOp) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
-	list := w.op.Req.Shared(writtenRanges).Doc()
-	if list == nil {
-		return nil, nil
-	}
-	if table == nil {
-		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
-	}
-	var out []*migration.KeyRange
-	for _, v := range value.Values(list) {
-		min, max := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max")
-		if min.T != value.Document || max.T != value.Document {
-			return nil, mongoerr.New(mongoerr.FailedToParse, "a range needs min and max")
-		}
-		out = append(out, migration.NewKeyRange(table.Key, min.Doc(), max.Doc()))
-	}
-	return out, nil
-}
-
-// checkOwner refuses an update that would move a document to another shard.
-func (w *writeOp) checkOwner(q *exec.Query, st *statement, old, next []byte) error {
-	if w.n.Sharding() == nil {
-		return nil
-	}
-	return w.n.Sharding().CheckUpdate(w.op, q.Coll, old, next, st.multi)
-}
-
-// checkUpsert refuses an upsert of a document that is to be on another shard.
-func (w *writeOp) checkUpsert(ns string, doc []byte) error {
-	if w.n.Sharding() == nil {
-		return nil
-	}
-	return w.n.Sharding().CheckUpsert(w.op, ns, doc)
-}
-
 // Sharding is the node's part in the sharding protocols, where it has one.
 type Sharding interface {
-	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
-	CheckVersion(op *command.Op, ns string) error
-	// Sharded tells whether a collection is sharded, as far as this shard knows.
-	Sharded(op *command.Op, ns string) bool
-	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
-	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error)
-	// ReadFilter is Ownership for a read's own collection, with the routing table that the filter goes by, nil for none:
-	// StaleConfig where the request's version is not this shard's.
-	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
+	write.Sharding
 	// Unmoved tells whether this shard owns of a collection what it owned by a routing table; nil for one that was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
-	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
-	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
-	// CheckUpsert refuses a new document that belongs to another shard.
-	CheckUpsert(op *command.Op, ns string, doc []byte) error
-	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil where that is the _id alone.
-	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
 }
 
 // Sharding is the node's place in a cluster; nil on a node that is no shard.

@@ -16,7 +16,7 @@ func writeTogetherSpec(n *Node) command.Spec {
 }
 
 func (n *Node) runWriteTogether(op *command.Op, req *msg.WriteTogether, dst []byte) ([]byte, error) {
-	if err := n.mayWrite(op); err != nil {
+	if err := n.writes.MayWrite(op); err != nil {
 		return dst, err
 	}
 	return dst, n.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {

@@ -22,7 +22,8 @@ import (
 const module = "github.com/shoaldb/shoal/"
 
 // rooms lists each room with the rooms it may import, besides itself. A room within a room has a row of its own: the one
-// around it imports it, and it does not import that; of its neighbours at most statedoc. See docs/architecture.md.
+// around it imports it, and it does not import that; of its neighbours those that its row names, which do not import it.
+// See docs/architecture.md.
 var rooms = map[string]string{
 	"wire":                "",
 	"query":               "wire",
@@ -31,7 +32,7 @@ var rooms = map[string]string{
 	"replication":         "wire query storage",
 	"cluster":             "wire query",
 	"command":             "wire query auth storage replication cluster",
-	"shardnode":           "wire query auth storage replication cluster command shardnode/exec shardnode/migration shardnode/namespace shardnode/replset shardnode/statedoc shardnode/streams shardnode/txn",
+	"shardnode":           "wire query auth storage replication cluster command shardnode/exec shardnode/migration shardnode/namespace shardnode/replset shardnode/statedoc shardnode/streams shardnode/txn shardnode/write",
 	"shardnode/exec":      "wire query storage cluster command",
 	"shardnode/migration": "wire query storage replication cluster command shardnode/statedoc",
 	"shardnode/namespace": "wire query storage command shardnode/exec",
@@ -39,6 +40,7 @@ var rooms = map[string]string{
 	"shardnode/statedoc":  "wire query storage replication",
 	"shardnode/streams":   "wire query storage",
 	"shardnode/txn":       "wire query storage replication cluster command shardnode/statedoc",
+	"shardnode/write":     "wire query storage replication cluster command shardnode/exec shardnode/migration shardnode/namespace shardnode/statedoc shardnode/txn",
 	"configsvr":           "wire query auth cluster command",
 	"router":              "wire query auth storage cluster command",
 	"console":             "wire query cluster command",

@@ -166,3 +166,10 @@ func ViewsOf(s *storage.Snapshot, db string) ([]*View, error) {
 	}
 	return out, cur.Err()
 }
+
+// ShardedForeign is what a pipeline on one shard meets when a stage reads a sharded collection, directly or through a
+// view: the router has to run that stage.
+func ShardedForeign(ns string) error {
+	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "%s is sharded: the pipeline must be executed on mongos.", ns).
+		WithDetails(value.Doc(value.F("shardedForeign", value.NewString(ns))))
+}

@@ -310,7 +310,7 @@ func (s *Session) noteTxnOnCommit(u *storage.UnitOfWork, term int64, moved []mov
 	})
 }
 
-// committedAt notes that the session's transaction has committed.
+// CommittedAt notes that the session's transaction has committed.
 func (s *Session) committedAt(number int64, at storage.OpTime) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"context"
@@ -14,46 +14,46 @@ import (
 
 // mayFollow refuses to go on behind a detached commit where the client wants nothing more done (maxTimeMS, killOp), or
 // too much would pile up.
-func (w *writeOp) mayFollow() error {
+func (w *Command) mayFollow() error {
 	if w.pending == nil || w.chain != nil && !w.chain.Full() && mongoerr.CodeOf(w.pending.Why) == mongoerr.WriteConcernTimeout {
 		return nil
 	}
 	return w.pending.Refusal()
 }
 
-// errBlocked ends a statement that would change what a commit without a decision holds.
-var errBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
+// ErrBlocked ends a statement that would change what a commit without a decision holds.
+var ErrBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same document waits for it, so that this statement was not executed")
 
-// errLocked is errBlocked for a command that needs a collection as a whole, or one that such a command has.
-var errLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
+// ErrLocked is ErrBlocked for a command that needs a collection as a whole, or one that such a command has.
+var ErrLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
 
 // leaveBehind takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
-func (w *writeOp) leaveBehind(u *storage.Detached) {
+func (w *Command) leaveBehind(u *storage.Detached) {
 	if w.pending == nil {
 		w.pending = txn.NewPending(u.Unwrap())
 	}
 	w.chain = w.chain.Follow(u)
 	w.pending.Add(u)
-	w.op.SetWriteConcernError(mongoerr.From(w.pending.Why))
+	w.Op.SetWriteConcernError(mongoerr.From(w.pending.Why))
 }
 
-// afterCommit runs f now, or, where the command has left a commit behind, once that is decided.
-func (w *writeOp) afterCommit(f func()) {
+// AfterCommit runs f now, or, where the command has left a commit behind, once that is decided.
+func (w *Command) AfterCommit(f func()) {
 	if w.pending == nil {
 		f()
 		return
 	}
-	if w.op.Stats.Locks != nil { // f gives them back while somebody may look at them
-		frozen := command.FrozenLocks(w.op.Stats.Locks.Stats())
-		w.op.Stats.Locks = &frozen
+	if w.Op.Stats.Locks != nil { // f gives them back while somebody may look at them
+		frozen := command.FrozenLocks(w.Op.Stats.Locks.Stats())
+		w.Op.Stats.Locks = &frozen
 	}
 	w.pending.Then(f)
 }
 
 // followDetached has a retryable write's session follow the detached commit.
-func (w *writeOp) followDetached() {
+func (w *Command) followDetached() {
 	l, s := w.pending, w.session
 	if l == nil || s == nil || !s.Follow(l) {
 		return
@@ -66,24 +66,24 @@ func (w *writeOp) followDetached() {
 
 // awaitDetached is for a command that is sent again while the set has not decided about its first run: it waits for the
 // decision. Where its wtimeout is too short for that it answers what the first run did.
-func (w *writeOp) awaitDetached() error {
+func (w *Command) awaitDetached() error {
 	l := w.session.Undecided()
 	if l == nil {
 		return nil
 	}
-	timedOut, err := l.Await(w.op, w.wc.Timeout)
+	timedOut, err := l.Await(w.Op, w.Concern.Timeout)
 	if timedOut {
 		w.pending = l
-		w.op.SetWriteConcernError(storage.ErrWaitTimeout)
+		w.Op.SetWriteConcernError(storage.ErrWaitTimeout)
 	}
 	return err
 }
 
-// discard drops a collection that a command of several steps made for itself and will not finish. It is waited for no longer
+// Discard drops a collection that a command of several steps made for itself and will not finish. It is waited for no longer
 // than for a moment: without a majority the drop follows what was left of the command.
-func (w *writeOp) discard(ctx context.Context, find func(*catalog.Snapshot) *catalog.Collection) {
-	_ = retryConflicts(w.op, func() error {
-		c := find(w.catalog())
+func (w *Command) Discard(ctx context.Context, find func(*catalog.Snapshot) *catalog.Collection) {
+	_ = retryConflicts(w.Op, func() error {
+		c := find(w.Catalog())
 		if c == nil {
 			return nil
 		}
@@ -92,9 +92,9 @@ func (w *writeOp) discard(ctx context.Context, find func(*catalog.Snapshot) *cat
 		if err := u.DropCollection(c); err != nil {
 			return err
 		}
-		_, err := w.n.Set.Commit(context.WithoutCancel(ctx), u, replication.WriteConcern{W: 1, MayDetach: true, Timeout: discardWait})
+		_, err := w.writer.Set.Commit(context.WithoutCancel(ctx), u, replication.WriteConcern{W: 1, MayDetach: true, Timeout: DiscardWait})
 		return err
 	})
 }
 
-const discardWait = 50 * time.Millisecond
+const DiscardWait = 50 * time.Millisecond

@@ -1,17 +1,16 @@
-package shardnode
+package write
 
 import (
 	"strings"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/agg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func bulkWriteSpec(n *Node) command.Spec {
+func bulkWriteSpec(n *Writer) command.Spec {
 	return command.Spec{
 		Name: "bulkWrite", Roles: command.All, Kind: command.Write, AdminOnly: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runBulkWrite,
@@ -43,12 +42,12 @@ func (o *bulkOp) isUpdate() bool { return o.stmt != nil && !o.stmt.u.IsMissing()
 
 // bulkWrite is a bulkWrite command on its way.
 type bulkWrite struct {
-	n          *Node
+	n          *Writer
 	op         *command.Op
 	ops        []bulkOp
 	ordered    bool
 	errorsOnly bool
-	w          *writeOp // over all namespaces; it stands in that of the operation in work
+	w          *Command // over all namespaces; it stands in that of the operation in work
 	in         string   // that namespace
 	results    [][]byte
 	stale      *mongoerr.Error // why it stopped, where the router's placement is not this shard's
@@ -56,7 +55,7 @@ type bulkWrite struct {
 	errors, inserted, matched, modified, upserted, deleted int64
 }
 
-func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = "admin.$cmd.bulkWrite", "bulkWrite"
 	b := &bulkWrite{n: n, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
 	size, err := bulkBatchSize(op.Arg("cursor"))
@@ -66,7 +65,7 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if err := b.parse(); err != nil {
 		return dst, err
 	}
-	if b.w, err = n.newWriteOp(op); err != nil {
+	if b.w, err = n.Begin(op); err != nil {
 		return dst, err
 	}
 	defer b.w.leave()
@@ -90,10 +89,9 @@ func (n *Node) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if err := b.w.commandError(); err != nil {
 		return dst, err
 	}
-	b.w.finish()
-	n.counters.Inserts.Add(b.inserted)
-	c := &cursor{ns: "admin.$cmd.bulkWrite", stream: &aggStream{src: agg.NewSliceSource(b.results)}}
-	if dst, err = n.firstBatch(op, dst, c, size, false); err != nil {
+	b.w.Finish()
+	n.Counts.Inserts.Add(b.inserted)
+	if dst, err = n.node.ReplyCursor(op, dst, "admin.$cmd.bulkWrite", b.results, size); err != nil {
 		return dst, err
 	}
 	for _, f := range []struct {
@@ -317,13 +315,13 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 	}
 	b.w.unlockCollection() // the session of a retryable write is kept
 	b.in = ""
-	if err := checkWritable(b.op, ns); err != nil {
+	if err := CheckWritable(b.op, ns); err != nil {
 		return err
 	}
-	if err := b.w.n.admin.block.checkTarget(b.op, ns); err != nil {
+	if err := b.w.writer.node.CheckBlocked(b.op, ns); err != nil {
 		return err
 	}
-	if b.w.transaction() != nil {
+	if b.w.Transaction() != nil {
 		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
 			return err
 		}
@@ -333,7 +331,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {
-		if err := namespace.CheckUUID(b.w.catalog(), ns, id); err != nil {
+		if err := namespace.CheckUUID(b.w.Catalog(), ns, id); err != nil {
 			return err
 		}
 	}
@@ -437,14 +435,14 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 	}
 	switch {
 	case !o.isUpdate():
-		b.n.counters.Deletes.Add(1)
+		b.n.Counts.Deletes.Add(1)
 		b.succeeded(i, r.deleted)
 	case !r.upserted.IsMissing():
-		b.n.counters.Updates.Add(1)
+		b.n.Counts.Updates.Add(1)
 		b.upserted++
 		b.succeeded(i, 1, value.F("nModified", value.NewInt32(0)), value.F("upserted", value.NewDocument(value.Doc(value.F("_id", r.upserted)))))
 	default:
-		b.n.counters.Updates.Add(1)
+		b.n.Counts.Updates.Add(1)
 		b.succeeded(i, r.matched, value.F("nModified", value.NewInt32(int32(r.modified))))
 	}
 	return false

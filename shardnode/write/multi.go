@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"errors"
@@ -16,14 +16,14 @@ const (
 
 // runMulti changes every matching document. The documents are found by one snapshot, so that a document the statement
 // has moved is not met again; each unit writes through a newer one, and looks again at what changed in between.
-func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
-	s := w.snapshot()
+func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
+	s := w.Snapshot()
 	defer func() { s.Release() }()
-	err = w.retry(func() error {
+	err = w.Retry(func() error {
 		err := w.foundAll(s.Catalog().Lookup(ns), s)
 		if err != nil {
 			s.Release()
-			s = w.snapshot()
+			s = w.Snapshot()
 		}
 		return err
 	})
@@ -35,10 +35,10 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 		return r, err
 	}
 	if q.Coll == nil {
-		_, err := w.target(nil, s.Catalog(), ns, false)
+		_, err := w.Target(nil, s.Catalog(), ns, false)
 		return r, err
 	}
-	root, err := w.n.exec.Plan(w.op, q)
+	root, err := w.writer.Exec.Plan(w.Op, q)
 	if err != nil {
 		return r, err
 	}
@@ -52,7 +52,7 @@ func (w *writeOp) runMulti(ns string, st *statement) (r result, err error) {
 			rids = append(rids, more...)
 		}
 		if err != nil {
-			return r, executing(st.during, err)
+			return r, exec.During(st.during, err)
 		}
 		if err := w.writeUnits(ns, st, rids, &r); err != nil {
 			return r, err
@@ -71,7 +71,7 @@ const contendedAfter = 4
 
 // writeUnits applies the statement to records, unit by unit. A unit needs all of its records free at once, which may never be
 // where others write them one after another: one that meets conflicts goes on in smaller ones.
-func (w *writeOp) writeUnits(ns string, st *statement, rids []storage.RecordID, r *result) error {
+func (w *Command) writeUnits(ns string, st *statement, rids []storage.RecordID, r *result) error {
 	for size := multiUnitDocs; len(rids) > 0; {
 		n := min(len(rids), size)
 		err := w.writeRIDs(ns, st, rids[:n], r)
@@ -88,11 +88,11 @@ func (w *writeOp) writeUnits(ns string, st *statement, rids []storage.RecordID, 
 }
 
 // nextRIDs collects the records of one unit.
-func (w *writeOp) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, err error) {
+func (w *Command) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, err error) {
 	var found exec.Row
 	size := 0
 	for len(rids) < multiUnitDocs && size < multiUnitBytes {
-		ok, err := root.Next(w.op, &found)
+		ok, err := root.Next(w.Op, &found)
 		if err != nil {
 			return nil, false, err
 		}
@@ -108,24 +108,24 @@ func (w *writeOp) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, e
 
 // writeRIDs applies the statement to records in one unit, again from the start when it conflicts. A record that has gone
 // or no longer matches is passed over.
-func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
+func (w *Command) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
 	tries := 0
-	err := w.retry(func() (err error) {
+	err := w.Retry(func() (err error) {
 		defer func() {
-			if tries++; tries >= contendedAfter && len(rids) > 1 && w.transaction() == nil && storage.ErrConflict(err) {
+			if tries++; tries >= contendedAfter && len(rids) > 1 && w.Transaction() == nil && storage.ErrConflict(err) {
 				err = errContended
 			}
 		}()
 		r = result{}
-		s := w.snapshot()
+		s := w.Snapshot()
 		defer s.Release()
 		q, err := w.newQuery(ns, st, s)
 		if err != nil || q.Coll == nil {
 			return err
 		}
-		u := w.unit(s)
-		defer w.drop(u)
+		u := w.Unit(s)
+		defer w.Drop(u)
 		any := false
 		for _, rid := range rids {
 			doc, ok, err := s.Get(q.Coll, rid)
@@ -144,7 +144,7 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 			}
 			if q.Matcher != nil {
 				if ok, err = q.Matcher.Match(doc); err != nil {
-					return executing(st.during, err)
+					return exec.During(st.during, err)
 				}
 				if !ok {
 					continue
@@ -152,17 +152,17 @@ func (w *writeOp) writeRIDs(ns string, st *statement, rids []storage.RecordID, t
 			}
 			changed, err := w.writeRow(u, q, st, rid, doc, &r)
 			if err != nil {
-				return executing(st.during, err)
+				return exec.During(st.during, err)
 			}
 			any = any || changed
-			if err := w.op.Check(); err != nil {
+			if err := w.Op.Check(); err != nil {
 				return err
 			}
 		}
 		if !any {
 			return nil
 		}
-		return w.commit(u, replication.Visible)
+		return w.Commit(u, replication.Visible)
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func deleteSpec(n *Node) command.Spec {
+func deleteSpec(n *Writer) command.Spec {
 	return command.Spec{
 		Name: "delete", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runDelete,
@@ -20,7 +20,7 @@ func deleteSpec(n *Node) command.Spec {
 	}
 }
 
-func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	w, ns, list, err := n.beginWrite(op, "remove", "deletes")
 	if err != nil {
 		return dst, err
@@ -49,7 +49,7 @@ func (n *Node) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	w.settle(len(stmts) > 1 || stmts[0].multi)
-	n.counters.Deletes.Add(int64(len(stmts)))
+	n.Counts.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
 	return w.endWrite(dst), nil

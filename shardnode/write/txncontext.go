@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -21,20 +21,20 @@ type txnContext interface {
 	// admits refuses a collection, under its lock, that the command cannot write because of what it saw before.
 	admits(ns string) error
 
-	// catalog is the newest catalog that the statements see, with what they changed themselves.
-	catalog() *catalog.Snapshot
-	// snapshot is what a statement reads from. The caller releases it.
-	snapshot() *storage.Snapshot
-	// unit is the unit of work that a statement writes to, on top of a snapshot.
-	unit(s *storage.Snapshot) *storage.UnitOfWork
-	// drop ends a statement's use of a unit; one that was not committed, and is not a transaction's, is rolled back.
-	drop(u *storage.UnitOfWork)
+	// Catalog is the newest catalog that the statements see, with what they changed themselves.
+	Catalog() *catalog.Snapshot
+	// Snapshot is what a statement reads from. The caller releases it.
+	Snapshot() *storage.Snapshot
+	// Unit is the unit of work that a statement writes to, on top of a snapshot.
+	Unit(s *storage.Snapshot) *storage.UnitOfWork
+	// Drop ends a statement's use of a unit; one that was not committed, and is not a transaction's, is rolled back.
+	Drop(u *storage.UnitOfWork)
 	// commitRun commits a unit. A failure to meet the write concern is the command's writeConcernError, not the unit's error;
 	// nor is a commit whose client stopped waiting. ran are the statements of a retryable write that the unit carries out,
 	// txn.NoRun for none.
 	commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error
-	// finish waits for the write concern of what was committed with a relaxed one.
-	finish()
+	// Finish waits for the write concern of what was committed with a relaxed one.
+	Finish()
 
 	// foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A
 	// document that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is
@@ -44,27 +44,27 @@ type txnContext interface {
 	readsOwn() bool
 	// failed takes note of a statement's error; ends says whether it is the command's and no other statement is tried.
 	failed(code mongoerr.Code) (ends bool)
-	// transaction is nil for plain writes.
-	transaction() *txn.Txn
+	// Transaction is nil for plain writes.
+	Transaction() *txn.Txn
 }
 
 // plainWrites is the context of a command outside transactions. What the command has left undecided (w.pending) it builds on:
 // its next units follow that chain and see its writes.
-type plainWrites struct{ w *writeOp }
+type plainWrites struct{ w *Command }
 
-func (p plainWrites) transaction() *txn.Txn { return nil }
+func (p plainWrites) Transaction() *txn.Txn { return nil }
 
 func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
 	w := p.w
-	if w.wc.Timeout != 0 {
+	if w.Concern.Timeout != 0 {
 		return p.lock(lock.IX, ns)
 	}
-	if !w.n.admin.profiler.observes(w.op.DB()) {
-		return w.n.locks.Collection(w.op, ns, lock.IX)
+	if !w.writer.node.Observes(w.Op.DB()) {
+		return w.writer.Locks.Collection(w.Op, ns, lock.IX)
 	}
-	l := w.n.locks.NewLocker() // which nobody uses again: the profiler reads its counts
-	w.op.Stats.Locks = l
-	if err := l.LockCollections(w.op, lock.IX, ns); err != nil {
+	l := w.writer.Locks.NewLocker() // which nobody uses again: the profiler reads its counts
+	w.Op.Stats.Locks = l
+	if err := l.LockCollections(w.Op, lock.IX, ns); err != nil {
 		l.UnlockAll()
 		return nil, err
 	}
@@ -72,43 +72,43 @@ func (p plainWrites) lockDocuments(ns string) (unlock func(), err error) {
 }
 
 func (p plainWrites) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
-	return p.w.locked(func(l *lock.Locker) error { return l.LockCollections(p.w.op, mode, names...) })
+	return p.w.locked(func(l *lock.Locker) error { return l.LockCollections(p.w.Op, mode, names...) })
 }
 
 func (p plainWrites) admits(string) error { return nil }
 
-func (p plainWrites) catalog() *catalog.Snapshot {
+func (p plainWrites) Catalog() *catalog.Snapshot {
 	if p.w.chain != nil {
 		return p.w.chain.Catalog()
 	}
-	return p.w.n.Engine.Catalog()
+	return p.w.writer.Engine.Catalog()
 }
 
-func (p plainWrites) snapshot() *storage.Snapshot {
+func (p plainWrites) Snapshot() *storage.Snapshot {
 	if p.w.chain != nil {
 		return p.w.chain.Snapshot()
 	}
-	return p.w.n.Engine.Snapshot()
+	return p.w.writer.Engine.Snapshot()
 }
 
-func (p plainWrites) unit(s *storage.Snapshot) *storage.UnitOfWork {
+func (p plainWrites) Unit(s *storage.Snapshot) *storage.UnitOfWork {
 	u := p.w.newUnit(s)
-	if p.w.fromMigrate {
+	if p.w.FromMigrate {
 		u.SetFromMigrate()
 	}
-	if r := &p.w.op.Req; r.HasTxnNumber && r.LSID != nil {
+	if r := &p.w.Op.Req; r.HasTxnNumber && r.LSID != nil {
 		u.SetSession(r.LSID, r.TxnNumber, p.w.before())
 	}
 	return u
 }
 
-func (p plainWrites) drop(u *storage.UnitOfWork) { u.Rollback() }
+func (p plainWrites) Drop(u *storage.UnitOfWork) { u.Rollback() }
 
 func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcern, ran txn.Run) error {
 	w := p.w
 	inserted, deleted := u.IndexKeys()
 	if w.session != nil && w.session.Incomplete {
-		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.op.Req.LSID))
+		return mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Incomplete history detected for transaction %d on session %s", w.session.Number, value.ShowDoc(w.Op.Req.LSID))
 	}
 	if w.session != nil {
 		hangUp, err := w.failRetryable()
@@ -116,19 +116,19 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 		if err != nil {
 			return err
 		}
-		w.session.NoteOnCommit(u, w.n.Engine.Term(), ran)
+		w.session.NoteOnCommit(u, w.writer.Engine.Term(), ran)
 	}
 	wc.MayDetach = true
-	if wc.Timeout = w.wc.Timeout; w.pending != nil {
+	if wc.Timeout = w.Concern.Timeout; w.pending != nil {
 		wc.Timeout = 1 // the client has waited for as long as it wants to
 	}
-	ts, err := w.n.Set.Commit(w.op, u, wc)
+	ts, err := w.writer.Set.Commit(w.Op, u, wc)
 	if ts != 0 {
 		w.noteKeys(inserted, deleted)
 		w.last = ts
-		w.op.AdvanceOperationTime(uint64(ts))
+		w.Op.AdvanceOperationTime(uint64(ts))
 		if err != nil {
-			w.op.SetWriteConcernError(mongoerr.From(err))
+			w.Op.SetWriteConcernError(mongoerr.From(err))
 		}
 		return nil
 	}
@@ -143,23 +143,23 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 	return err
 }
 
-func (p plainWrites) finish() {
+func (p plainWrites) Finish() {
 	w := p.w
 	if w.pending != nil {
 		return
 	}
 	if w.last == 0 {
-		w.last = w.n.Engine.Visible()
-		w.op.AdvanceOperationTime(uint64(w.last))
+		w.last = w.writer.Engine.Visible()
+		w.Op.AdvanceOperationTime(uint64(w.last))
 	}
-	if err := w.n.Set.Await(w.op, w.last, w.wc); err != nil {
-		w.op.SetWriteConcernError(mongoerr.From(err))
+	if err := w.writer.Set.Await(w.Op, w.last, w.Concern); err != nil {
+		w.Op.SetWriteConcernError(mongoerr.From(err))
 	}
 }
 
 func (p plainWrites) foundAll(c *catalog.Collection, s *storage.Snapshot) error {
 	w := p.w
-	if c == nil || command.CheckTxnDatabase(w.op.DB()) != nil || !w.n.txns.Conceals(c, w.began, s) {
+	if c == nil || command.CheckTxnDatabase(w.Op.DB()) != nil || !w.writer.Txns.Conceals(c, w.began, s) {
 		return nil
 	}
 	return mongoerr.New(mongoerr.WriteConflict, "a transaction over several shards is being committed")
@@ -172,34 +172,36 @@ func (p plainWrites) failed(mongoerr.Code) (ends bool) { return false }
 // transactionWrites is the context of a command within a transaction: its locks last until the transaction ends, its statements share the
 // transaction's unit and view, and a write conflict ends the transaction.
 type transactionWrites struct {
-	w *writeOp
+	w *Command
 	t *txn.Txn
 
 	inserted, deleted int64 // index keys that the transaction had changed before, and the command up to now
 }
 
-func (c *transactionWrites) transaction() *txn.Txn { return c.t }
+func (c *transactionWrites) Transaction() *txn.Txn { return c.t }
 
 func (c *transactionWrites) lockDocuments(ns string) (unlock func(), err error) {
 	return c.lock(lock.IX, ns)
 }
 
 func (c *transactionWrites) lock(mode lock.Mode, names ...string) (unlock func(), err error) {
-	if c.w.n.admin.profiler.observes(c.w.op.DB()) {
-		c.w.op.Stats.Locks = &locksSince{c.t.Locks, c.t.Locks.Stats()}
+	if c.w.writer.node.Observes(c.w.Op.DB()) {
+		c.w.Op.Stats.Locks = &locksSince{c.t.Locks, c.t.Locks.Stats()}
 	}
-	return func() {}, c.t.Locks.LockCollections(c.w.op, mode, names...)
+	return func() {}, c.t.Locks.LockCollections(c.w.Op, mode, names...)
 }
 
-func (c *transactionWrites) admits(ns string) error { return c.t.Stays(c.w.n.Engine.Catalog(), ns) }
+func (c *transactionWrites) admits(ns string) error {
+	return c.t.Stays(c.w.writer.Engine.Catalog(), ns)
+}
 
-func (c *transactionWrites) catalog() *catalog.Snapshot { return c.t.Unit.Catalog() }
+func (c *transactionWrites) Catalog() *catalog.Snapshot { return c.t.Unit.Catalog() }
 
-func (c *transactionWrites) snapshot() *storage.Snapshot { return c.t.View.Clone() }
+func (c *transactionWrites) Snapshot() *storage.Snapshot { return c.t.View.Clone() }
 
-func (c *transactionWrites) unit(*storage.Snapshot) *storage.UnitOfWork { return c.t.Unit }
+func (c *transactionWrites) Unit(*storage.Snapshot) *storage.UnitOfWork { return c.t.Unit }
 
-func (c *transactionWrites) drop(*storage.UnitOfWork) {}
+func (c *transactionWrites) Drop(*storage.UnitOfWork) {}
 
 // commitRun counts what the statement changed; commitTransaction commits it.
 func (c *transactionWrites) commitRun(u *storage.UnitOfWork, _ replication.WriteConcern, _ txn.Run) error {
@@ -209,7 +211,7 @@ func (c *transactionWrites) commitRun(u *storage.UnitOfWork, _ replication.Write
 	return nil
 }
 
-func (c *transactionWrites) finish() {}
+func (c *transactionWrites) Finish() {}
 
 func (c *transactionWrites) foundAll(*catalog.Collection, *storage.Snapshot) error { return nil }
 

@@ -1,7 +1,8 @@
-package shardnode
+package write
 
 import (
 	"context"
+	"encoding/hex"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -16,12 +17,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// newAggWriter opens the target of $out or $merge. coll is the collation that the aggregate runs under.
-func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
+// Output opens the target of $out or $merge. coll is the collation that the aggregate runs under.
+func (n *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	if err := namespace.CheckNew(spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if err := n.admin.block.checkTarget(op, spec.NS.String()); err != nil {
+	if err := n.node.CheckBlocked(op, spec.NS.String()); err != nil {
 		return nil, err
 	}
 	if err := command.CheckClientWrite(op, spec.NS.String()); err != nil {
@@ -30,10 +31,10 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 	if err := checkPlain(n, op, spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if n.mayWrite(op) != nil {
-		return newRemoteWriter(writesFor(n, op, replication.WriteConcern{}), spec, coll)
+	if n.MayWrite(op) != nil {
+		return newRemoteWriter(n.With(op, replication.WriteConcern{}), spec, coll)
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.Begin(op)
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +49,16 @@ func (n *Node) newAggWriter(op *command.Op, spec agg.WriteSpec, coll *collation.
 
 // checkPlain refuses a target that is sharded, of which this shard has a part at most: the router that sent the pipeline did
 // not know, and has to write it itself.
-func checkPlain(n *Node, op *command.Op, ns string) error {
-	if n.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !n.Sharding().Sharded(op, ns) {
+func checkPlain(n *Writer, op *command.Op, ns string) error {
+	if n.node.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !n.node.Sharding().Sharded(op, ns) {
 		return nil
 	}
-	return shardedForeign(ns)
+	return namespace.ShardedForeign(ns)
 }
 
 // outWriter fills a temporary collection and puts it in the target's place at the end.
 type outWriter struct {
-	w       *writeOp
+	w       *Command
 	ns      string
 	temp    string
 	options []byte
@@ -67,11 +68,11 @@ type outWriter struct {
 	series  *namespace.SeriesOptions // of a time series collection
 }
 
-func (w *writeOp) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
+func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 	ns := spec.NS.String()
 	id := cluster.NewObjectID()
-	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:])}
-	c, err := w.n.outTarget(spec)
+	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex.EncodeToString(id[:])}
+	c, err := w.writer.outTarget(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (w *writeOp) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 }
 
 // outTarget is the collection that $out replaces, nil for none.
-func (n *Node) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
+func (n *Writer) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
 	ns, cat := spec.NS.String(), n.Engine.Catalog()
 	c := cat.Lookup(ns)
 	if v, err := namespace.ViewAt(n.Engine, cat, ns); err != nil {
@@ -101,23 +102,14 @@ func (n *Node) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
 	return c, nil
 }
 
-func hex(b []byte) string {
-	const digits = "0123456789abcdef"
-	out := make([]byte, 0, 2*len(b))
-	for _, c := range b {
-		out = append(out, digits[c>>4], digits[c&15])
-	}
-	return string(out)
-}
-
 func (o *outWriter) Write(ctx context.Context, doc []byte, _ []value.Value) error {
 	stored, err := prepareInsert(append([]byte(nil), doc...), true, o.w.now)
 	if err != nil {
 		return err
 	}
 	if !o.w.bypass {
-		if c := o.w.catalog().Lookup(o.temp); c != nil {
-			if err := o.w.n.metas.Of(c).Check(c, stored, nil); err != nil {
+		if c := o.w.Catalog().Lookup(o.temp); c != nil {
+			if err := o.w.writer.Compiled.Of(c).Check(c, stored, nil); err != nil {
 				return err
 			}
 		}
@@ -150,17 +142,17 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer w.afterCommit(unlock)
-	if err := checkPlain(w.n, w.op, o.ns); err != nil { // it may have been sharded meanwhile
+	defer w.AfterCommit(unlock)
+	if err := checkPlain(w.writer, w.Op, o.ns); err != nil { // it may have been sharded meanwhile
 		return err
 	}
-	err = w.retry(func() error {
+	err = w.Retry(func() error {
 		if o.series != nil {
 			return o.replaceSeries()
 		}
-		u := w.unit(nil)
+		u := w.Unit(nil)
 		defer u.Rollback()
-		cat := w.catalog()
+		cat := w.Catalog()
 		c := cat.Lookup(o.temp)
 		if c == nil {
 			return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped while $out wrote to it", o.temp)
@@ -168,21 +160,21 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		if _, err := u.RenameCollection(c, o.ns, cat.Lookup(o.ns), false); err != nil {
 			return err
 		}
-		return w.commit(u, replication.Visible)
+		return w.Commit(u, replication.Visible)
 	})
 	if err == nil {
-		w.finish()
+		w.Finish()
 	}
 	return err
 }
 
 func (o *outWriter) Abort(ctx context.Context) {
-	o.w.discard(ctx, func(cat *catalog.Snapshot) *catalog.Collection { return cat.Lookup(o.tempNS()) })
+	o.w.Discard(ctx, func(cat *catalog.Snapshot) *catalog.Collection { return cat.Lookup(o.tempNS()) })
 }
 
 // mergeWriter writes each document by its identifying fields.
 type mergeWriter struct {
-	w    *writeOp
+	w    *Command
 	ns   string
 	spec agg.WriteSpec
 	coll *collation.Spec // of the aggregate
@@ -192,15 +184,15 @@ type mergeWriter struct {
 	failed error // the first error of a document; the others are written all the same
 }
 
-func (w *writeOp) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
+func (w *Command) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mergeWriter, error) {
 	m := &mergeWriter{w: w, ns: spec.NS.String(), spec: spec, coll: coll}
 	for k := range value.Elements(spec.Let.Doc()) {
 		m.lets = append(m.lets, k)
 	}
-	cat := w.n.Engine.Catalog()
+	cat := w.writer.Engine.Catalog()
 	c := cat.Lookup(m.ns)
 	if c == nil {
-		if v, err := namespace.ViewAt(w.n.Engine, cat, m.ns); err != nil {
+		if v, err := namespace.ViewAt(w.writer.Engine, cat, m.ns); err != nil {
 			return nil, err
 		} else if v != nil {
 			return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", m.ns)
@@ -209,9 +201,15 @@ func (w *writeOp) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mer
 	return m, m.checkOn(c)
 }
 
+// CheckMerge refuses what a $merge that is only explained would be refused for.
+func (n *Writer) CheckMerge(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) error {
+	_, err := n.With(op, replication.WriteConcern{}).newMergeWriter(spec, coll)
+	return err
+}
+
 // checkOn requires a unique index on exactly the identifying fields, of the aggregate's collation.
 func (m *mergeWriter) checkOn(c *catalog.Collection) error {
-	if r := &m.w.op.Req; m.spec.DefaultOn && (r.ShardVersion != nil || r.DatabaseVer != nil) {
+	if r := &m.w.Op.Req; m.spec.DefaultOn && (r.ShardVersion != nil || r.DatabaseVer != nil) {
 		return nil // as a router, which takes what every collection is identified by
 	}
 	want := map[string]bool{}
@@ -284,7 +282,7 @@ func collationValue(c *collation.Spec) value.Value {
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	st := statement{filter: filter, u: m.spec.Change(doc), collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
 	if m.spec.WhenMatched == "pipeline" {
-		st.let = m.w.op.Req.Doc("let") // the command's variables are seen too, behind the stage's own
+		st.let = m.w.Op.Req.Doc("let") // the command's variables are seen too, behind the stage's own
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
 			c = value.Append(c, name, let[i])
@@ -343,7 +341,7 @@ func (m *mergeWriter) checkResult(r result, doc []byte) error {
 }
 
 func (m *mergeWriter) Commit(ctx context.Context) error {
-	m.w.finish()
+	m.w.Finish()
 	return m.failed
 }
 

@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"strconv"
@@ -20,7 +20,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func updateSpec(n *Node) command.Spec {
+func updateSpec(n *Writer) command.Spec {
 	return command.Spec{
 		Name: "update", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runUpdate,
@@ -69,7 +69,7 @@ type result struct {
 	upserted          value.Value // the _id of the document that an upsert made; Missing where none
 }
 
-func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	w, ns, list, err := n.beginWrite(op, "update", "updates")
 	if err != nil {
 		return dst, err
@@ -104,7 +104,7 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	w.settle(len(stmts) > 1 || stmts[0].multi)
-	n.counters.Updates.Add(int64(len(stmts)))
+	n.Counts.Updates.Add(int64(len(stmts)))
 	op.Stats.NMatched, op.Stats.NModified = matched, modified
 	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
 	if len(upserted) > 0 {
@@ -115,9 +115,9 @@ func (n *Node) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // Settle waits for the write concern where the last commit did not do it itself.
-func (w *writeOp) settle(several bool) {
+func (w *Command) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 {
-		w.finish()
+		w.Finish()
 	}
 }
 
@@ -226,12 +226,12 @@ func (st *statement) updateField(k string, v value.Value) error {
 }
 
 // compileStatement compiles a statement for a collection as it stands.
-func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
+func (w *Command) compileStatement(st *statement, c *catalog.Collection) error {
 	var err error
-	if st.coll, err = w.n.metas.CollationOf(st.collation, c); err != nil {
+	if st.coll, err = w.writer.Compiled.CollationOf(st.collation, c); err != nil {
 		return err
 	}
-	if st.lang, err = w.n.exec.NewLang(w.op, st.coll, st.let); err != nil {
+	if st.lang, err = w.writer.Exec.NewLang(w.Op, st.coll, st.let); err != nil {
 		return err
 	}
 	if w.env == nil {
@@ -258,11 +258,11 @@ func (w *writeOp) compileStatement(st *statement, c *catalog.Collection) error {
 
 // runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
 // concern itself.
-func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, error) {
-	if t := namespace.SeriesOf(w.catalog(), ns); t != nil {
+func (w *Command) runStatement(ns string, st *statement, last bool) (result, error) {
+	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
 		return w.runOnSeries(t, st, last)
 	}
-	if err := w.compileStatement(st, w.catalog().Lookup(ns)); err != nil {
+	if err := w.compileStatement(st, w.Catalog().Lookup(ns)); err != nil {
 		return result{}, err
 	}
 	if r, done := w.replay(st); done {
@@ -270,7 +270,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	}
 	wc := replication.Visible
 	if last {
-		wc = w.wc
+		wc = w.Concern
 	}
 	if st.multi {
 		r, err := w.runMulti(ns, st)
@@ -280,14 +280,14 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 	}
 	var r result
 	collisions := int64(0)
-	err := w.retry(func() error {
+	err := w.Retry(func() error {
 		if st.onWrite != nil {
 			st.onWrite(nil, nil) // what an attempt before this one would have written is not written
 		}
 		var err error
 		r, err = w.runOne(ns, st, wc)
 		if st.upsert && mongoerr.CodeOf(err) == mongoerr.DuplicateKey && w.retryUpsert(ns, st, err) {
-			if collisions++; collisions > w.n.Params.Int("upsertMaxRetryAttemptsOnDuplicateKeyError") {
+			if collisions++; collisions > w.writer.Params.Int("upsertMaxRetryAttemptsOnDuplicateKeyError") {
 				return err // with a document that no try finds, as an orphan
 			}
 			return mongoerr.New(mongoerr.WriteConflict, "upsert met a document inserted meanwhile")
@@ -298,7 +298,7 @@ func (w *writeOp) runStatement(ns string, st *statement, last bool) (result, err
 }
 
 // newQuery makes a statement's query against a snapshot.
-func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec.Query, error) {
+func (w *Command) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec.Query, error) {
 	q := &exec.Query{NS: ns, Snap: s, Coll: s.Catalog().Lookup(ns), Collation: st.lang.Coll, Scope: st.lang.Scope, Filter: st.filter, Sort: st.sort, Hint: st.hint, AllowDiskUse: true}
 	var err error
 	if q.Owned, err = w.ownedBy(q.Coll); err != nil {
@@ -308,27 +308,27 @@ func (w *writeOp) newQuery(ns string, st *statement, s *storage.Snapshot) (*exec
 }
 
 // runOne is one attempt at a statement that changes at most one document.
-func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) (r result, err error) {
-	s := w.snapshot()
+func (w *Command) runOne(ns string, st *statement, wc replication.WriteConcern) (r result, err error) {
+	s := w.Snapshot()
 	defer s.Release()
 	q, err := w.newQuery(ns, st, s)
 	if err != nil {
 		return r, err
 	}
-	u := w.unit(s)
-	defer w.drop(u)
-	if q.Coll, err = w.target(u, s.Catalog(), ns, false); err != nil {
+	u := w.Unit(s)
+	defer w.Drop(u)
+	if q.Coll, err = w.Target(u, s.Catalog(), ns, false); err != nil {
 		return r, err
 	}
-	root, err := w.n.exec.Plan(w.op, q)
+	root, err := w.writer.Exec.Plan(w.Op, q)
 	if err != nil {
 		return r, err
 	}
 	defer root.Close()
 	var found exec.Row
-	ok, err := root.Next(w.op, &found)
+	ok, err := root.Next(w.Op, &found)
 	if err != nil {
-		return r, executing(st.during, err)
+		return r, exec.During(st.during, err)
 	}
 	if !ok {
 		if err := w.foundAll(q.Coll, s); err != nil {
@@ -336,13 +336,13 @@ func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) 
 		}
 		if st.upsert {
 			r, err = w.upsert(ns, st, q, u, s.Catalog(), wc)
-			return r, executing(st.during, err)
+			return r, exec.During(st.during, err)
 		}
 		return r, nil
 	}
 	changed, err := w.writeRow(u, q, st, found.RID.Clone(), found.Doc, &r)
 	if err != nil {
-		return result{}, executing(st.during, err)
+		return result{}, exec.During(st.during, err)
 	}
 	if !changed {
 		return r, nil
@@ -356,8 +356,8 @@ func (w *writeOp) runOne(ns string, st *statement, wc replication.WriteConcern) 
 }
 
 // writeRow applies a statement to one document; changed is false where it stays as it is.
-func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
-	if w.transaction() != nil {
+func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
+	if w.Transaction() != nil {
 		if err := txn.Writable(q.Coll); err != nil {
 			return false, err
 		}
@@ -397,7 +397,7 @@ func (w *writeOp) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 		return false, mongoerr.Newf(17419, "Resulting document after update is larger than %d", maxStoredSize)
 	}
 	if !w.bypass {
-		if err := w.n.metas.Of(q.Coll).Check(q.Coll, next, doc); err != nil {
+		if err := w.writer.Compiled.Of(q.Coll).Check(q.Coll, next, doc); err != nil {
 			return false, err
 		}
 	}
@@ -428,16 +428,16 @@ func positional(q *exec.Query, st *statement, ctx *update.Context) error {
 }
 
 // info is what a write tells the oplog.
-func (w *writeOp) info(ns string, o []byte) storage.OpInfo {
+func (w *Command) info(ns string, o []byte) storage.OpInfo {
 	info := storage.OpInfo{O: o, StmtID: -1, Key: w.documentKey(ns)}
-	if w.op.Req.HasTxnNumber {
+	if w.Op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(int(w.stmt))
 	}
 	return info
 }
 
 // imageInfo is info for a write of whose documents one is kept for retries.
-func (w *writeOp) imageInfo(ns string, o []byte) storage.OpInfo {
+func (w *Command) imageInfo(ns string, o []byte) storage.OpInfo {
 	info := w.info(ns, o)
 	if w.imageKind != "" && w.session != nil {
 		info.Extra = value.Doc(value.F("needsRetryImage", value.NewString(w.imageKind)))
@@ -446,9 +446,9 @@ func (w *writeOp) imageInfo(ns string, o []byte) storage.OpInfo {
 }
 
 // documentKey makes the keys that the oplog names documents of a sharded collection by; nil where that is the _id alone.
-func (w *writeOp) documentKey(ns string) func(doc []byte) []byte {
-	if s := w.n.Sharding(); s != nil && w.op.Req.ShardVersion != nil {
-		return s.DocumentKey(w.op, ns)
+func (w *Command) documentKey(ns string) func(doc []byte) []byte {
+	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
+		return s.DocumentKey(w.Op, ns)
 	}
 	return nil
 }
@@ -466,12 +466,12 @@ func oplogUpdate(u *update.Update, old, next []byte) []byte {
 	return value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
 }
 
-func (w *writeOp) clusterTime() uint64 {
-	return uint64(w.n.Engine.Visible()) + 1
+func (w *Command) clusterTime() uint64 {
+	return uint64(w.writer.Engine.Visible()) + 1
 }
 
 // upsert inserts the document that a statement makes where nothing matched.
-func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replication.WriteConcern) (r result, err error) {
+func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.UnitOfWork, cat *catalog.Snapshot, wc replication.WriteConcern) (r result, err error) {
 	ctx := update.Context{Insert: true, Positional: -1, NowMS: st.lang.Env.NowMS, ClusterTime: w.clusterTime()}
 	doc := st.supplied.Doc()
 	if doc == nil {
@@ -480,16 +480,16 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	doc, err = prepareInsert(doc, w.op.Req.Shared("bypassEmptyTsReplacement").Truthy(), w.now)
+	doc, err = prepareInsert(doc, w.Op.Req.Shared("bypassEmptyTsReplacement").Truthy(), w.now)
 	if err != nil {
 		return r, err
 	}
-	c, err := w.target(u, cat, ns, true)
+	c, err := w.Target(u, cat, ns, true)
 	if err != nil {
 		return r, err
 	}
 	if !w.bypass {
-		if err := w.n.metas.Of(c).Check(c, doc, nil); err != nil {
+		if err := w.writer.Compiled.Of(c).Check(c, doc, nil); err != nil {
 			return r, err
 		}
 	}
@@ -520,7 +520,7 @@ func (w *writeOp) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 // retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter is equalities of
 // exactly the fields of the unique index with the values that collided, and compares them as the index does. Without that
 // the next try would find nothing and collide again, for ever.
-func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
+func (w *Command) retryUpsert(ns string, st *statement, err error) bool {
 	details := mongoerr.From(err).Details
 	pattern, key := value.Lookup(details, "keyPattern"), value.Lookup(details, "keyValue")
 	asked, ok := equalities(st.filter, nil)
@@ -528,7 +528,7 @@ func (w *writeOp) retryUpsert(ns string, st *statement, err error) bool {
 		return false
 	}
 	coll := st.coll
-	if c := w.catalog().Lookup(ns); c != nil {
+	if c := w.Catalog().Lookup(ns); c != nil {
 		for _, ix := range c.Indexes {
 			if ix.Unique && string(ix.Spec.KeyPattern) == string(pattern.Doc()) && !collation.Same(ix.Spec.Collation, coll) {
 				return false
@@ -566,7 +566,7 @@ func equalities(filter []byte, into map[string]value.Value) (map[string]value.Va
 				}
 			}
 			continue
-		case v.T == value.Document && isOperatorDoc(v.Doc()):
+		case v.T == value.Document && value.IsOperatorDoc(v.Doc()):
 			if eq := value.Lookup(v.Doc(), "$eq"); !eq.IsMissing() && value.Count(v.Doc()) == 1 {
 				v = eq
 				break
@@ -578,10 +578,4 @@ func equalities(filter []byte, into map[string]value.Value) (map[string]value.Va
 		into[k] = v
 	}
 	return into, true
-}
-
-func isOperatorDoc(doc []byte) bool {
-	it := value.Walk(doc)
-	k, _, ok := it.Next()
-	return ok && len(k) > 0 && k[0] == '$'
 }

@@ -1,7 +1,8 @@
-package shardnode
+package write
 
 import (
 	"context"
+	"encoding/hex"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -19,8 +20,8 @@ import (
 // remoteBatch bounds how many documents a command to the primary has.
 const remoteBatch = 1000
 
-// newRemoteWriter is newAggWriter on such a member.
-func newRemoteWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
+// newRemoteWriter is Output on such a member.
+func newRemoteWriter(w *Command, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	p := &primaryWrites{w: w, db: spec.NS.DB}
 	if spec.Stage == "$merge" {
 		m, err := w.newMergeWriter(spec, coll)
@@ -29,21 +30,21 @@ func newRemoteWriter(w *writeOp, spec agg.WriteSpec, coll *collation.Spec) (agg.
 		}
 		return &remoteMerge{primaryWrites: p, m: m}, nil
 	}
-	if spec.TimeSeries != nil || namespace.SeriesOf(w.n.Engine.Catalog(), spec.NS.String()) != nil {
+	if spec.TimeSeries != nil || namespace.SeriesOf(w.writer.Engine.Catalog(), spec.NS.String()) != nil {
 		return nil, command.NotImplemented("$out to a time-series collection on a member that is not primary")
 	}
-	target, err := w.n.outTarget(spec)
+	target, err := w.writer.outTarget(spec)
 	if err != nil {
 		return nil, err
 	}
 	id := cluster.NewObjectID()
-	o := &remoteOut{primaryWrites: p, to: spec.NS.String(), temp: "tmp.agg_out." + hex(id[:])}
-	return o, o.create(w.op, target)
+	o := &remoteOut{primaryWrites: p, to: spec.NS.String(), temp: "tmp.agg_out." + hex.EncodeToString(id[:])}
+	return o, o.create(w.Op, target)
 }
 
 // primaryWrites collects the documents or statements of a command to the primary.
 type primaryWrites struct {
-	w     *writeOp
+	w     *Command
 	db    string
 	batch []byte
 	n     int
@@ -52,7 +53,7 @@ type primaryWrites struct {
 func (p *primaryWrites) add(doc []byte) (full bool) {
 	p.batch = value.AppendIndex(p.batch, p.n, value.NewDocument(doc))
 	p.n++
-	return p.n == remoteBatch || len(p.batch) > maxBatchBytes/2
+	return p.n == remoteBatch || len(p.batch) > command.MaxBSONSize/2
 }
 
 // send sends what was collected as the list of a command, with more arguments.
@@ -71,10 +72,10 @@ func (p *primaryWrites) send(ctx context.Context, name, coll, list string, more 
 
 // run has the primary run a command under the aggregate's write concern.
 func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) ([]byte, error) {
-	if wc := p.w.op.Req.AskedConcern().Doc; wc != nil {
+	if wc := p.w.Op.Req.AskedConcern().Doc; wc != nil {
 		cmd = append(cmd, value.F("writeConcern", value.NewDocument(wc)))
 	}
-	reply, err := p.w.n.Repl.AskPrimary(ctx, value.Doc(append(cmd, value.F("$db", value.NewString(db)))...))
+	reply, err := p.w.writer.node.AskPrimary(ctx, value.Doc(append(cmd, value.F("$db", value.NewString(db)))...))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (p *primaryWrites) run(ctx context.Context, db string, cmd ...value.Field) 
 		return nil, mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(e.Doc(), "code"))), value.Lookup(e.Doc(), "errmsg").Str())
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
-		p.w.op.SetWriteConcernError(e)
+		p.w.Op.SetWriteConcernError(e)
 	}
 	return reply, nil
 }
@@ -175,7 +176,7 @@ func (r *remoteMerge) Write(ctx context.Context, doc []byte, let []value.Value) 
 // flush sends the statements; of one alone it checks what it did with its document.
 func (r *remoteMerge) flush(ctx context.Context, doc []byte) error {
 	let := []value.Field{value.F("ordered", value.NewBool(false))}
-	if v := r.m.w.op.Req.Doc("let"); v != nil {
+	if v := r.m.w.Op.Req.Doc("let"); v != nil {
 		let = append(let, value.F("let", value.NewDocument(v)))
 	}
 	_, coll := cluster.SplitNS(r.m.ns)

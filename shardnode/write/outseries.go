@@ -1,7 +1,8 @@
-package shardnode
+package write
 
 import (
 	"bytes"
+	"encoding/hex"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
@@ -17,7 +18,7 @@ import (
 // $out to a time series collection fills the buckets of a temporary one, which take the place of the target's.
 
 // newOutSeries opens the target of an $out that makes a time series collection or finds one in its place.
-func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*outWriter, error) {
+func (w *Command) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*outWriter, error) {
 	ns := spec.NS.String()
 	opts, collation := (*namespace.SeriesOptions)(nil), []byte(nil)
 	if spec.TimeSeries != nil {
@@ -25,7 +26,7 @@ func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*ou
 		if err != nil {
 			return nil, err
 		}
-		if err := w.n.checkOutSeries(ns, given, there); err != nil {
+		if err := w.writer.checkOutSeries(ns, given, there); err != nil {
 			return nil, err
 		}
 		opts = given
@@ -42,7 +43,7 @@ func (w *writeOp) newOutSeries(spec agg.WriteSpec, there *namespace.Series) (*ou
 		indexes = [][]byte{idx}
 	}
 	id := cluster.NewObjectID()
-	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex(id[:]), series: opts}
+	o := &outWriter{w: w, ns: ns, temp: spec.NS.DB + ".tmp.agg_out." + hex.EncodeToString(id[:]), series: opts}
 	options := namespace.Options{}
 	if there != nil {
 		options = namespace.OptionsOf(there.Buckets.Options)
@@ -68,7 +69,7 @@ func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
 }
 
 // checkOutSeries compares what stands in the target's place with the options that $out gives.
-func (n *Node) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
+func (n *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
 	if there != nil {
 		if !bytes.Equal(there.Options.Doc(), given.Doc()) {
 			return mongoerr.Newf(7406103, "Time field options of $out do not match those of the existing time-series collection %s", ns)
@@ -85,7 +86,7 @@ func (n *Node) checkOutSeries(ns string, given *namespace.SeriesOptions, there *
 
 // replaceSeries puts the temporary buckets in the place of the target's, and the view on them where there is none.
 func (o *outWriter) replaceSeries() error {
-	s := o.w.snapshot()
+	s := o.w.Snapshot()
 	defer s.Release()
 	cat := s.Catalog()
 	c := cat.Lookup(namespace.BucketsOf(o.temp))
@@ -99,7 +100,7 @@ func (o *outWriter) replaceSeries() error {
 	if err != nil {
 		return err
 	}
-	u := o.w.unit(s)
+	u := o.w.Unit(s)
 	defer u.Rollback()
 	if _, err := u.RenameCollection(c, namespace.BucketsOf(o.ns), cat.Lookup(namespace.BucketsOf(o.ns)), false); err != nil {
 		return err
@@ -107,11 +108,11 @@ func (o *outWriter) replaceSeries() error {
 	if v == nil {
 		v = &namespace.View{NS: o.ns, On: catalog.CollOf(namespace.BucketsOf(o.ns)), Pipeline: value.NewArray(o.series.UnpackStage()), Collation: c.Collation}
 		v.Doc = v.MakeDoc()
-		if err := o.w.putView(u, s, v); err != nil {
+		if err := o.w.PutView(u, s, v); err != nil {
 			return err
 		}
 	}
-	return o.w.commit(u, replication.Visible)
+	return o.w.Commit(u, replication.Visible)
 }
 
 // create makes the temporary collection.
@@ -119,8 +120,8 @@ func (o *outWriter) create(ns string) error {
 	w := o.w
 	options := namespace.OptionsOf(o.options)
 	options.Set("temp", value.NewBool(true))
-	return w.retry(func() error {
-		u := w.unit(nil)
+	return w.Retry(func() error {
+		u := w.Unit(nil)
 		defer u.Rollback()
 		c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Options: options.Doc(), Unreplicated: catalog.Unreplicated(ns)})
 		if err != nil {
@@ -131,7 +132,7 @@ func (o *outWriter) create(ns string) error {
 				return err
 			}
 		}
-		return w.commit(u, replication.Visible)
+		return w.Commit(u, replication.Visible)
 	})
 }
 

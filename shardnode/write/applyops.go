@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/cluster"
@@ -13,18 +13,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func (n *Node) applyOpsSpecs() []command.Spec {
-	return []command.Spec{{
+func applyOpsSpec(n *Writer) command.Spec {
+	return command.Spec{
 		Name: "applyOps", Roles: command.Shard | command.Config, Kind: command.Write, AdminOnly: true, WriteConcern: true, Lenient: true,
 		Fields: []command.Field{
 			command.Opt("allowAtomic", command.TAny), command.Opt("alwaysUpsert", command.TBool), command.Opt("preCondition", command.TAny),
 			command.Opt("prepare", command.TAny), command.Opt("partialTxn", command.TAny), command.Opt("count", command.TInt),
 		},
 		Run: n.runApplyOps,
-	}}
+	}
 }
 
-func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.Array {
 		return dst, command.WrongType("applyOps.applyOps", op.Req.Cmd.T, command.TArray)
 	}
@@ -45,7 +45,7 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 			ops = append(ops, o)
 		}
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.Begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -67,7 +67,7 @@ func (n *Node) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w.finish()
+	w.Finish()
 	dst = value.Append(dst, "applied", value.NewInt32(int32(len(results))))
 	return value.Append(dst, "results", value.NewArray(value.ArrayOf(results...))), nil
 }
@@ -88,7 +88,7 @@ func checkApplyOps(op *command.Op) error {
 }
 
 // applyTogether applies operations on documents in one unit of work.
-func (w *writeOp) applyTogether(ops []txn.LoggedOp) error {
+func (w *Command) applyTogether(ops []txn.LoggedOp) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -100,9 +100,9 @@ func (w *writeOp) applyTogether(ops []txn.LoggedOp) error {
 	if err != nil {
 		return err
 	}
-	defer w.afterCommit(unlock)
-	return w.retry(func() error {
-		u := w.unit(nil)
+	defer w.AfterCommit(unlock)
+	return w.Retry(func() error {
+		u := w.Unit(nil)
 		defer u.Rollback()
 		s := u.Snapshot()
 		for i := range ops {
@@ -110,29 +110,33 @@ func (w *writeOp) applyTogether(ops []txn.LoggedOp) error {
 				return err
 			}
 		}
-		return w.commit(u, replication.Visible)
+		return w.Commit(u, replication.Visible)
 	})
 }
 
 // applyOne applies an operation by itself.
-func (w *writeOp) applyOne(o *txn.LoggedOp) error {
+func (w *Command) applyOne(o *txn.LoggedOp) error {
 	if o.Op != 'c' {
 		return w.applyTogether([]txn.LoggedOp{*o})
 	}
 	if w.pending != nil { // a command does not see what this one has left
 		return w.pending.Refusal()
 	}
-	fields := append(elementsOf(o.O), value.F("$db", value.NewString(catalog.DBOf(o.NS))))
-	if w.wc.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
-		fields = append(fields, value.F("writeConcern", value.NewDocument(w.op.Req.AskedConcern().Doc)))
+	var fields []value.Field
+	for k, v := range value.Elements(o.O) {
+		fields = append(fields, value.F(k, v))
 	}
-	reply := w.n.Service.Run(w.op, w.op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
+	fields = append(fields, value.F("$db", value.NewString(catalog.DBOf(o.NS))))
+	if w.Concern.Timeout > 0 && value.Lookup(o.O, "writeConcern").IsMissing() {
+		fields = append(fields, value.F("writeConcern", value.NewDocument(w.Op.Req.AskedConcern().Doc)))
+	}
+	reply := w.writer.Service.Run(w.Op, w.Op.Client, &wire.Message{Body: value.Doc(fields...)}, nil)
 	if !value.Lookup(reply, "ok").Truthy() {
 		code, _ := value.Lookup(reply, "code").AsInt64()
 		return mongoerr.New(mongoerr.Code(code), value.Lookup(reply, "errmsg").Str())
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
-		w.op.SetWriteConcernError(e)
+		w.Op.SetWriteConcernError(e)
 		if e.Code == mongoerr.WriteConcernTimeout {
 			w.pending = txn.NewPending(storage.ErrWaitTimeout) // nothing more is done
 		}

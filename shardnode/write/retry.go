@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/query/value"
@@ -9,15 +9,15 @@ import (
 )
 
 // startRetry takes the session of a command that is a retryable write.
-func (w *writeOp) startRetry() error {
-	r := &w.op.Req
+func (w *Command) startRetry() error {
+	r := &w.Op.Req
 	if !r.HasTxnNumber || r.LSID == nil || !r.Autocommit.IsMissing() || w.session != nil {
 		return nil
 	}
-	if w.n.Repl == nil || w.n.Repl.Name == "" {
+	if w.writer.node.Lone() {
 		return mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
 	}
-	s, release, err := w.n.txns.CheckoutRetry(w.op)
+	s, release, err := w.writer.Txns.CheckoutRetry(w.Op)
 	if err != nil {
 		return err
 	}
@@ -30,10 +30,10 @@ func (w *writeOp) startRetry() error {
 }
 
 // stmtID is the id of a command's statement.
-func (w *writeOp) stmtID(i int) int32 { return w.op.Req.StatementID(i) }
+func (w *Command) stmtID(i int) int32 { return w.Op.Req.StatementID(i) }
 
 // Executed tells whether a statement was executed before; it is noted for the reply.
-func (w *writeOp) executed(i int) (txn.Run, bool) {
+func (w *Command) executed(i int) (txn.Run, bool) {
 	if w.session == nil {
 		return txn.Run{}, false
 	}
@@ -48,7 +48,7 @@ func (w *writeOp) executed(i int) (txn.Run, bool) {
 }
 
 // replay gives the result of a statement that was executed before.
-func (w *writeOp) replay(st *statement) (r result, ok bool) {
+func (w *Command) replay(st *statement) (r result, ok bool) {
 	run, ok := w.executed(int(w.stmt))
 	if !ok {
 		return r, false
@@ -74,8 +74,8 @@ func (w *writeOp) replay(st *statement) (r result, ok bool) {
 }
 
 // storedImage is the image that keepImage stored, nil for none.
-func (w *writeOp) storedImage() []byte {
-	doc, err := w.n.Docs.Get(txn.ImagesNS, value.NewDocument(w.session.LSID))
+func (w *Command) storedImage() []byte {
+	doc, err := w.writer.Docs.Get(txn.ImagesNS, value.NewDocument(w.session.LSID))
 	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != w.session.Number {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (w *writeOp) storedImage() []byte {
 }
 
 // runOf is what a statement did that changed a document; one that changed nothing may run again.
-func (w *writeOp) runOf(r *result) txn.Run {
+func (w *Command) runOf(r *result) txn.Run {
 	if w.session == nil {
 		return txn.Run{}
 	}
@@ -98,7 +98,7 @@ func (w *writeOp) runOf(r *result) txn.Run {
 }
 
 // refuseMulti refuses statements on many documents in a retryable write: they cannot be told apart when retried.
-func (w *writeOp) refuseMulti(st *statement, text string) error {
+func (w *Command) refuseMulti(st *statement, text string) error {
 	if st.multi && w.session != nil {
 		return mongoerr.New(mongoerr.InvalidOptions, text)
 	}
@@ -106,7 +106,7 @@ func (w *writeOp) refuseMulti(st *statement, text string) error {
 }
 
 // keepImage stores, in the unit of a findAndModify, the document that it answers, for when it is retried after a restart.
-func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte) error {
+func (w *Command) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte) error {
 	if w.session == nil || len(image) == 0 {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (w *writeOp) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 }
 
 // appendRetried tells of the statements that had been executed before.
-func (w *writeOp) appendRetried(dst []byte) []byte {
+func (w *Command) appendRetried(dst []byte) []byte {
 	if len(w.retried) == 0 {
 		return dst
 	}
@@ -129,7 +129,7 @@ func (w *writeOp) appendRetried(dst []byte) []byte {
 
 // consecutive is how many documents from the first on have statement ids that follow each other: a unit of a retryable
 // write numbers its entries so.
-func (w *writeOp) consecutive(docs []pendingDoc) int {
+func (w *Command) consecutive(docs []pendingDoc) int {
 	if w.session == nil {
 		return len(docs)
 	}

@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -17,7 +17,7 @@ const (
 	insertUnitBytes = 1 << 20
 )
 
-func insertSpec(n *Node) command.Spec {
+func insertSpec(n *Writer) command.Spec {
 	return command.Spec{
 		Name: "insert", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
 		Txn: true, Retryable: true, API: true, Run: n.runInsert,
@@ -30,7 +30,7 @@ func insertSpec(n *Node) command.Spec {
 	}
 }
 
-func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	w, ns, list, err := n.beginWrite(op, "insert", "documents")
 	if err != nil {
 		return dst, err
@@ -43,15 +43,15 @@ func (n *Node) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.counters.Inserts.Add(inserted)
+	n.Counts.Inserts.Add(inserted)
 	op.Stats.NInserted = inserted
 	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
 	return w.endWrite(dst), nil
 }
 
 // endWrite appends what all write replies end with.
-func (w *writeOp) endWrite(dst []byte) []byte {
-	if w.wc == (replication.WriteConcern{}) {
+func (w *Command) endWrite(dst []byte) []byte {
+	if w.Concern == (replication.WriteConcern{}) {
 		return dst // w: 0 asks for no word of errors
 	}
 	return w.appendRetried(appendWriteErrors(dst, w.errs))
@@ -64,7 +64,7 @@ type pendingDoc struct {
 }
 
 // insertAll inserts a batch, in order, unit by unit.
-func (w *writeOp) insertAll(ns string, list command.Docs, ordered, keepTS bool) (inserted int64, err error) {
+func (w *Command) insertAll(ns string, list command.Docs, ordered, keepTS bool) (inserted int64, err error) {
 	total := list.Count()
 	var unit []pendingDoc
 	size := 0
@@ -113,18 +113,18 @@ func (w *writeOp) insertAll(ns string, list command.Docs, ordered, keepTS bool) 
 	}
 	flush(true)
 	if w.last == 0 || multi || len(w.errs) > 0 {
-		w.finish()
+		w.Finish()
 	}
 	return inserted, nil
 }
 
 // now is what an empty timestamp of a stored document becomes: the time, and no two of them equal.
-func (w *writeOp) now() uint64 {
-	now := uint64(storage.TimestampOf(uint32(w.n.now().Unix()), 1))
+func (w *Command) now() uint64 {
+	now := uint64(storage.TimestampOf(uint32(w.writer.Now().Unix()), 1))
 	for {
-		last := w.n.filledTS.Load()
+		last := w.writer.filledTS.Load()
 		next := max(now, last+1)
-		if w.n.filledTS.CompareAndSwap(last, next) {
+		if w.writer.filledTS.CompareAndSwap(last, next) {
 			return next
 		}
 	}
@@ -132,7 +132,7 @@ func (w *writeOp) now() uint64 {
 
 // insertUnit inserts some documents in one unit of work, or, where one fails, in several around it. last says that
 // nothing follows, so that the commit may wait for the write concern itself.
-func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (inserted int64, stop bool) {
+func (w *Command) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (inserted int64, stop bool) {
 	if k := w.consecutive(docs); k < len(docs) {
 		n, stop := w.insertUnit(ns, docs[:k], ordered, false)
 		if stop {
@@ -148,11 +148,11 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 	for len(docs) > 0 {
 		wc := replication.Visible
 		if last {
-			wc = w.wc
+			wc = w.Concern
 		}
 		var done int
 		var docErr error
-		err := w.retry(func() error {
+		err := w.Retry(func() error {
 			var err error
 			done, docErr, err = w.tryInsert(ns, raw, wc, docs[0].index)
 			return err
@@ -178,24 +178,24 @@ func (w *writeOp) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 }
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are in.
-func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
-	if t := namespace.SeriesOf(w.catalog(), ns); t != nil {
-		if w.transaction() != nil {
+func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
+	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
+		if w.Transaction() != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
 		return w.tryMeasurements(t, raw, wc, stmt)
 	}
-	u := w.unit(nil)
-	defer w.drop(u)
-	coll, err := w.target(u, w.catalog(), ns, true)
-	if err == nil && w.transaction() != nil {
+	u := w.Unit(nil)
+	defer w.Drop(u)
+	coll, err := w.Target(u, w.Catalog(), ns, true)
+	if err == nil && w.Transaction() != nil {
 		err = txn.Writable(coll)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	info := storage.OpInfo{StmtID: -1, Key: w.documentKey(ns)}
-	if w.op.Req.HasTxnNumber {
+	if w.Op.Req.HasTxnNumber {
 		info.StmtID = w.stmtID(stmt)
 	}
 	done, docErr = u.InsertMany(coll, raw, info)
@@ -215,13 +215,13 @@ func (w *writeOp) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 }
 
 // validateNew runs the collection's validator on a document to be inserted.
-func (w *writeOp) validateNew(ns string, doc []byte) error {
+func (w *Command) validateNew(ns string, doc []byte) error {
 	if w.bypass {
 		return nil
 	}
-	c := w.catalog().Lookup(ns)
+	c := w.Catalog().Lookup(ns)
 	if c == nil || len(c.Options) <= 5 {
 		return nil
 	}
-	return w.n.metas.Of(c).Check(c, doc, nil)
+	return w.writer.Compiled.Of(c).Check(c, doc, nil)
 }

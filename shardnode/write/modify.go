@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func findAndModifySpec(n *Node) command.Spec {
+func findAndModifySpec(n *Writer) command.Spec {
 	return command.Spec{
 		Name: "findAndModify", Aliases: []string{"findandmodify"}, Roles: command.All, Kind: command.Write, Namespace: true,
 		WriteConcern: true, ReadConcern: true, Txn: true, Retryable: true, API: true, Run: n.runFindAndModify,
@@ -26,7 +26,7 @@ func findAndModifySpec(n *Node) command.Spec {
 	}
 }
 
-func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -37,10 +37,10 @@ func (n *Node) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := checkWritable(op, ns); err != nil {
+	if err := CheckWritable(op, ns); err != nil {
 		return dst, err
 	}
-	w, err := n.newWriteOp(op)
+	w, err := n.Begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -129,7 +129,7 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 }
 
 // showMoved adds to the refusal of a document that has to move what the command answers once it has.
-func (n *Node) showMoved(op *command.Op, st *statement, err error) error {
+func (n *Writer) showMoved(op *command.Op, st *statement, err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.WouldChangeOwningShard {
 		return err
 	}
@@ -150,7 +150,7 @@ func (n *Node) showMoved(op *command.Op, st *statement, err error) error {
 }
 
 // projectModified applies `fields` to the document that is returned.
-func (n *Node) projectModified(op *command.Op, st *statement, doc []byte) ([]byte, error) {
+func (n *Writer) projectModified(op *command.Op, st *statement, doc []byte) ([]byte, error) {
 	fields := op.Req.Doc("fields")
 	if len(fields) <= 5 {
 		return doc, nil

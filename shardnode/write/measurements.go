@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"sync"
@@ -48,6 +48,13 @@ func (o *openBuckets) get(key string) []openBucket {
 	return o.m[key]
 }
 
+// clear forgets them all.
+func (o *openBuckets) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.m = nil
+}
+
 // put makes a bucket the series' last one.
 func (o *openBuckets) put(key string, b openBucket) {
 	o.mu.Lock()
@@ -79,7 +86,7 @@ func (f *filling) takes(ms, span int64) bool {
 }
 
 // tryMeasurements is tryInsert for a time series collection.
-func (w *writeOp) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
+func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
 	for ; done < len(raw) && docErr == nil; done++ {
 		if value.Lookup(raw[done], t.Fields.Time).T != value.DateTime {
 			docErr = mongoerr.Newf(mongoerr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", t.Fields.Time)
@@ -89,9 +96,9 @@ func (w *writeOp) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	if done == 0 {
 		return 0, docErr, nil
 	}
-	s := w.snapshot()
+	s := w.Snapshot()
 	defer s.Release()
-	u := w.unit(s)
+	u := w.Unit(s)
 	defer u.Rollback()
 	fills, err := w.assign(s, t, raw[:done])
 	if err != nil {
@@ -113,7 +120,7 @@ func (w *writeOp) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	}
 	if w.pending == nil { // else it is not known whether the buckets are there
 		for _, f := range fills {
-			w.n.buckets.put(f.key, f.openBucket)
+			w.writer.buckets.put(f.key, f.openBucket)
 		}
 	}
 	return done, docErr, nil
@@ -129,7 +136,7 @@ func stmtList(first int32, n int) []byte {
 }
 
 // assign finds the bucket of each measurement.
-func (w *writeOp) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte) (all []*filling, err error) {
+func (w *Command) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte) (all []*filling, err error) {
 	byKey := map[string][]*filling{}
 	span := t.Options.Span * 1000
 	var key []byte
@@ -168,8 +175,8 @@ func (w *writeOp) assign(s *storage.Snapshot, t *namespace.Series, raw [][]byte)
 }
 
 // reopen reads the series' buckets that are still open.
-func (w *writeOp) reopen(s *storage.Snapshot, t *namespace.Series, key string, meta value.Value) (list []*filling, err error) {
-	for _, b := range w.n.buckets.get(key) {
+func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, meta value.Value) (list []*filling, err error) {
+	for _, b := range w.writer.buckets.get(key) {
 		doc, ok, err := s.Get(t.Buckets, b.rid)
 		if err != nil {
 			return nil, err
@@ -184,7 +191,7 @@ func (w *writeOp) reopen(s *storage.Snapshot, t *namespace.Series, key string, m
 }
 
 // writeBucket stores a bucket's measurements, where there are new ones.
-func (w *writeOp) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *filling, info storage.OpInfo) error {
+func (w *Command) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *filling, info storage.OpInfo) error {
 	if f.old == nil {
 		head := timeseries.Bucket{ID: timeseries.NewID(f.min, cluster.NewObjectID()), MinTime: f.min, Meta: f.meta}
 		rid, err := u.Insert(t.Buckets, w.pack(t, head, f.docs), info)
@@ -202,12 +209,12 @@ func timeColumn(t *namespace.Series, bucket []byte) []byte {
 	return value.Lookup(value.Lookup(bucket, "data").Doc(), t.Fields.Time).Doc()
 }
 
-func (w *writeOp) pack(t *namespace.Series, head timeseries.Bucket, docs [][]byte) []byte {
-	return timeseries.Pack(t.Fields, head, docs, w.n.metas.Of(t.Buckets).Collation.Collator())
+func (w *Command) pack(t *namespace.Series, head timeseries.Bucket, docs [][]byte) []byte {
+	return timeseries.Pack(t.Fields, head, docs, w.writer.Compiled.Of(t.Buckets).Collation.Collator())
 }
 
 // replaceBucket stores other measurements in a bucket; with none left it goes.
-func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
+func (w *Command) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid storage.RecordID, old []byte, docs [][]byte, info storage.OpInfo) error {
 	if len(docs) == 0 {
 		return u.Delete(t.Buckets, rid, old, info)
 	}
@@ -220,8 +227,8 @@ func (w *writeOp) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid 
 }
 
 // runOnSeries is runStatement for a time series collection.
-func (w *writeOp) runOnSeries(t *namespace.Series, st *statement, last bool) (result, error) {
-	if w.transaction() != nil {
+func (w *Command) runOnSeries(t *namespace.Series, st *statement, last bool) (result, error) {
+	if w.Transaction() != nil {
 		return result{}, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot write to a time-series collection in a multi-document transaction")
 	}
 	if !st.u.IsMissing() {
@@ -238,7 +245,7 @@ func (w *writeOp) runOnSeries(t *namespace.Series, st *statement, last bool) (re
 }
 
 // removeMeasurements deletes what a statement matches, one or all.
-func (w *writeOp) removeMeasurements(t *namespace.Series, st *statement) (r result, err error) {
+func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r result, err error) {
 	if err := w.compileStatement(st, t.Buckets); err != nil {
 		return r, err
 	}
@@ -246,14 +253,14 @@ func (w *writeOp) removeMeasurements(t *namespace.Series, st *statement) (r resu
 	if err != nil {
 		return r, err
 	}
-	s := w.snapshot()
+	s := w.Snapshot()
 	defer s.Release()
 	q := &exec.Query{NS: t.Buckets.NS, Snap: s, Coll: t.Buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
 		Filter: timeseries.BucketFilter(t.Fields, t.Options.Span*1000, st.filter)}
 	if err := q.Compile(nil); err != nil {
 		return r, err
 	}
-	root, err := w.n.exec.Plan(w.op, q)
+	root, err := w.writer.Exec.Plan(w.Op, q)
 	if err != nil {
 		return r, err
 	}
@@ -275,13 +282,13 @@ func (w *writeOp) removeMeasurements(t *namespace.Series, st *statement) (r resu
 }
 
 // removeFrom deletes the matching measurements of some buckets in one unit.
-func (w *writeOp) removeFrom(t *namespace.Series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
+func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
 	var removed [][]byte
-	err := w.retry(func() error {
+	err := w.Retry(func() error {
 		removed = removed[:0]
-		s := w.snapshot()
+		s := w.Snapshot()
 		defer s.Release()
-		u := w.unit(s)
+		u := w.Unit(s)
 		defer u.Rollback()
 		for _, rid := range rids {
 			old, ok, err := s.Get(t.Buckets, rid)
@@ -307,7 +314,7 @@ func (w *writeOp) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 		if u.Empty() {
 			return nil
 		}
-		return w.commit(u, replication.Visible)
+		return w.Commit(u, replication.Visible)
 	})
 	if err != nil {
 		return err
@@ -349,7 +356,7 @@ func metaUpdate(t *namespace.Series, st *statement) (*statement, error) {
 		return nil, command.BadOption("Cannot perform an upsert on a time-series collection")
 	case t.Fields.Meta == "":
 		return nil, command.BadOption("Cannot perform an update on a time-series collection that does not have a metaField")
-	case st.u.T != value.Document || !isOperatorDoc(st.u.Doc()):
+	case st.u.T != value.Document || !value.IsOperatorDoc(st.u.Doc()):
 		return nil, command.BadOption("Cannot perform an update on a time-series collection using a pipeline or a replacement document")
 	}
 	inner := *st

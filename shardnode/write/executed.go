@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"time"
@@ -8,28 +8,39 @@ import (
 	"github.com/shoaldb/shoal/shardnode/exec"
 )
 
+// Executed is what the log and the profiler tell of a statement of update or delete.
+type Executed struct {
+	Name     string // of the command
+	NS       string
+	Stats    *command.Stats
+	Doc      []byte // the statement
+	Upserted bool
+	Err      error
+	Took     time.Duration
+}
+
 // runNoted is runStatement for a statement that the log and the profiler tell of by itself, as of an operation.
-func (w *writeOp) runNoted(ns string, st *statement, last bool) (result, error) {
-	before, began := w.op.Stats, time.Now()
-	w.op.Stats.Exec = nil // that of the statement before
+func (w *Command) runNoted(ns string, st *statement, last bool) (result, error) {
+	before, began := w.Op.Stats, time.Now()
+	w.Op.Stats.Exec = nil // that of the statement before
 	r, err := w.runStatement(ns, st, last)
-	took, p := time.Since(began), &w.n.admin.profiler
-	if set := p.of(w.op.Req.DB); took.Milliseconds() < p.slowMS.Load() && set.level < 2 && set.filter == nil {
+	took := time.Since(began)
+	if !w.writer.node.Notes(w.Op.Req.DB, took) {
 		return r, err
 	}
-	s := w.op.Stats
+	s := w.Op.Stats
 	s.KeysExamined -= before.KeysExamined
 	s.DocsExamined -= before.DocsExamined
 	s.Conflicts -= before.Conflicts
 	s.KeysInserted -= before.KeysInserted
 	s.KeysDeleted -= before.KeysDeleted
 	s.NMatched, s.NModified, s.NDeleted = r.matched, r.modified, r.deleted
-	x := &execution{op: w.op, name: "update", ns: ns, stats: &s, statement: st.doc(), upserted: !r.upserted.IsMissing(), err: err, took: took}
+	x := &Executed{Name: "update", NS: ns, Stats: &s, Doc: st.doc(), Upserted: !r.upserted.IsMissing(), Err: err, Took: took}
 	if st.u.IsMissing() {
-		x.name = "delete"
+		x.Name = "delete"
 	}
 	s.Exec = st.wrote(s.Exec, &r)
-	w.n.note(x)
+	w.writer.node.NoteStatement(w.Op, x)
 	return r, err
 }
 

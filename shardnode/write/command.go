@@ -1,4 +1,4 @@
-package shardnode
+package write
 
 import (
 	"context"
@@ -19,16 +19,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// writeOp is what the statements of one write command share: its concern, and what it has done so far.
-type writeOp struct {
+// Command is what the statements of one write command share: its concern, and what it has done so far.
+type Command struct {
 	txnContext
-	n      *Node
-	op     *command.Op
-	wc     replication.WriteConcern
-	began  storage.Timestamp // what was visible then
-	bypass bool              // bypassDocumentValidation
+	writer  *Writer
+	Op      *command.Op
+	Concern replication.WriteConcern
+	began   storage.Timestamp // what was visible then
+	bypass  bool              // bypassDocumentValidation
 
-	fromMigrate bool // change streams pass over what it writes: another shard tells of it
+	FromMigrate bool // change streams pass over what it writes: another shard tells of it
 	last        storage.Timestamp
 	stmt        int32 // the next statement's id in a retryable write
 	errs        []writeError
@@ -59,21 +59,21 @@ type writeError struct {
 	err   *mongoerr.Error
 }
 
-// newWriteOp checks that the node takes writes and reads the write concern.
-func (n *Node) newWriteOp(op *command.Op) (*writeOp, error) {
-	if err := n.mayWrite(op); err != nil {
+// Begin checks that the node takes writes and reads the write concern.
+func (n *Writer) Begin(op *command.Op) (*Command, error) {
+	if err := n.MayWrite(op); err != nil {
 		return nil, err
 	}
 	wc := op.Req.AskedConcern()
-	if err := n.checkConcern(op, wc); err != nil {
+	if err := n.node.CheckConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return writesFor(n, op, wc.ForSet()), nil
+	return n.With(op, wc.ForSet()), nil
 }
 
-// writesFor is newWriteOp for a caller that has made sure of both.
-func writesFor(n *Node, op *command.Op, wc replication.WriteConcern) *writeOp {
-	w := &writeOp{n: n, op: op, wc: wc, began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
+// With is begin for a caller that has made sure of both.
+func (n *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
+	w := &Command{writer: n, Op: op, Concern: wc, began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
 	if t := txn.Of(op); t != nil {
 		c := &transactionWrites{w: w, t: t}
 		c.inserted, c.deleted = t.Unit.IndexKeys()
@@ -84,31 +84,9 @@ func writesFor(n *Node, op *command.Op, wc replication.WriteConcern) *writeOp {
 	return w
 }
 
-// checkConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
-// in writeConcernError. A server without a replica set refuses it before.
-func (n *Node) checkConcern(op *command.Op, wc command.WriteConcern) error {
-	if n.Repl == nil || n.Repl.Name == "" {
-		switch {
-		case wc.Tag != "":
-			return mongoerr.Newf(mongoerr.BadValue, "cannot use non-majority 'w' mode \"%s\" when a host is not a member of a replica set", wc.Tag)
-		case wc.W > 1:
-			return mongoerr.New(mongoerr.BadValue, "cannot use 'w' > 1 when a host is not replicated")
-		}
-		return nil
-	}
-	if wc.Tags {
-		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
-	} else if c := n.Repl.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
-		if err := c.CheckWriteConcern(wc.ForSet()); err != nil {
-			op.SetWriteConcernError(mongoerr.From(err))
-		}
-	}
-	return nil
-}
-
 // beginWrite is how insert, update and delete begin: their namespace, their statements, and the collection entered.
 // kind is what the log calls the operation, field where its statements stand.
-func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns string, list command.Docs, err error) {
+func (n *Writer) beginWrite(op *command.Op, kind, field string) (w *Command, ns string, list command.Docs, err error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return nil, "", list, err
@@ -119,13 +97,13 @@ func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns st
 	if err = checkBatch(list.Count()); err != nil {
 		return nil, ns, list, err
 	}
-	if err = checkWritable(op, ns); err == nil {
+	if err = CheckWritable(op, ns); err == nil {
 		err = n.checkWrittenRanges(op)
 	}
 	if err != nil {
 		return nil, ns, list, err
 	}
-	if w, err = n.newWriteOp(op); err == nil {
+	if w, err = n.Begin(op); err == nil {
 		err = w.enter(ns)
 	}
 	return w, ns, list, err
@@ -133,7 +111,7 @@ func (n *Node) beginWrite(op *command.Op, kind, field string) (w *writeOp, ns st
 
 // enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
 // writes are committed, and compares versions under it.
-func (w *writeOp) enter(ns string) error {
+func (w *Command) enter(ns string) error {
 	if err := w.startRetry(); err != nil {
 		return err
 	}
@@ -144,14 +122,14 @@ func (w *writeOp) enter(ns string) error {
 	return err
 }
 
-func (w *writeOp) enterCollection(ns string) error {
+func (w *Command) enterCollection(ns string) error {
 	unlock, err := w.lockDocuments(ns)
 	if err != nil {
 		return err
 	}
 	w.unlock = unlock
-	if err = w.n.versions(w.op, ns); err == nil {
-		err = namespace.CheckCollectionUUID(w.op, w.n.Engine.Catalog(), ns)
+	if err = w.writer.checkVersions(w.Op, ns); err == nil {
+		err = namespace.CheckCollectionUUID(w.Op, w.writer.Engine.Catalog(), ns)
 	}
 	if err == nil {
 		err = w.admits(ns)
@@ -161,15 +139,15 @@ func (w *writeOp) enterCollection(ns string) error {
 		return nil
 	}
 	w.unlockCollection()
-	return migration.WaitCritical(w.op, err)
+	return migration.WaitCritical(w.Op, err)
 }
 
 // locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
 // no longer for them than for the write concern.
-func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err error) {
-	for limit := w.wc.Timeout; ; limit *= 2 {
-		l := w.n.locks.NewLocker()
-		w.op.Stats.Locks = l
+func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err error) {
+	for limit := w.Concern.Timeout; ; limit *= 2 {
+		l := w.writer.Locks.NewLocker()
+		w.Op.Stats.Locks = l
 		if limit > 0 {
 			l.SetTimeout(limit)
 		}
@@ -181,15 +159,26 @@ func (w *writeOp) locked(take func(*lock.Locker) error) (unlock func(), err erro
 		switch {
 		case mongoerr.CodeOf(err) != mongoerr.LockTimeout:
 			return nil, err
-		case w.n.Engine.HeldUp(w.wc.Timeout):
-			return nil, errLocked
+		case w.writer.Engine.HeldUp(w.Concern.Timeout):
+			return nil, ErrLocked
 		}
 	}
 }
 
+// LockDatabase takes a whole database exclusively.
+func (w *Command) LockDatabase(db string) (unlock func(), err error) {
+	return w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) })
+}
+
+// CommittedAt takes note of a commit that was not the command's own, but does what it was sent for.
+func (w *Command) CommittedAt(ts storage.Timestamp) {
+	w.last = ts
+	w.Op.AdvanceOperationTime(uint64(ts))
+}
+
 // leave ends what enter began. Of a commit without a decision the session learns before the collection is let go: who
 // then moves its chunks moves the session's history, too.
-func (w *writeOp) leave() {
+func (w *Command) leave() {
 	w.followDetached()
 	w.unlockCollection()
 	if w.endRetry != nil {
@@ -198,23 +187,23 @@ func (w *writeOp) leave() {
 	}
 }
 
-func (w *writeOp) unlockCollection() {
+func (w *Command) unlockCollection() {
 	if w.unlock != nil {
-		w.afterCommit(w.unlock)
+		w.AfterCommit(w.unlock)
 		w.unlock = nil
 	}
 }
 
-func (w *writeOp) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
+func (w *Command) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
 	if w.chain != nil {
 		return w.chain.NewUnitOfWork(s)
 	}
-	return w.n.Engine.NewUnitOfWork(s)
+	return w.writer.Engine.NewUnitOfWork(s)
 }
 
 // before is the place of the entry that a retryable write's next one follows, as far as it is known: that of a commit that
 // was left is not.
-func (w *writeOp) before() storage.OpTime {
+func (w *Command) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
 	}
@@ -222,9 +211,9 @@ func (w *writeOp) before() storage.OpTime {
 }
 
 // noteKeys counts the index keys that a unit of the command has changed.
-func (w *writeOp) noteKeys(inserted, deleted int64) {
-	w.op.Stats.KeysInserted += inserted
-	w.op.Stats.KeysDeleted += deleted
+func (w *Command) noteKeys(inserted, deleted int64) {
+	w.Op.Stats.KeysInserted += inserted
+	w.Op.Stats.KeysDeleted += deleted
 }
 
 // locksSince is what a statement has added to its transaction's locks.
@@ -238,14 +227,14 @@ func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) 
 
 // failRetryable is the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits, where it has
 // an error code, and hangs up on the client once the write is committed or has failed, unless told not to.
-func (w *writeOp) failRetryable() (hangUp func(), err error) {
+func (w *Command) failRetryable() (hangUp func(), err error) {
 	hangUp = func() {}
-	data, on := w.n.Points.Hit("onPrimaryTransactionalWrite")
+	data, on := w.writer.Points.Hit("onPrimaryTransactionalWrite")
 	if !on {
 		return hangUp, nil
 	}
-	if c := value.Lookup(data, "closeConnection"); (c.IsMissing() || c.Truthy()) && w.op.Client.Close != nil {
-		hangUp = w.op.Client.Close
+	if c := value.Lookup(data, "closeConnection"); (c.IsMissing() || c.Truthy()) && w.Op.Client.Close != nil {
+		hangUp = w.Op.Client.Close
 	}
 	if code, ok := value.Lookup(data, "failBeforeCommitExceptionCode").AsInt64(); ok {
 		err = mongoerr.New(mongoerr.Code(code), "Failing the write before its commit via 'onPrimaryTransactionalWrite' failpoint")
@@ -253,29 +242,29 @@ func (w *writeOp) failRetryable() (hangUp func(), err error) {
 	return hangUp, err
 }
 
-// commit is commitRun for a unit that carries out no statement of a retryable write.
-func (w *writeOp) commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
+// Commit is commitRun for a unit that carries out no statement of a retryable write.
+func (w *Command) Commit(u *storage.UnitOfWork, wc replication.WriteConcern) error {
 	return w.commitRun(u, wc, txn.NoRun)
 }
 
-// retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
+// Retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
 // Behind a detached commit it is run upon what that one writes, where that can be. (Not of txnContext: what f captures
 // would escape to the heap.)
-func (w *writeOp) retry(f func() error) error {
+func (w *Command) Retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
 		return err
 	}
-	if w.transaction() != nil {
+	if w.Transaction() != nil {
 		return f() // a conflict aborts the transaction
 	}
-	if w.wc.Timeout == 0 {
-		return retryConflicts(w.op, f)
+	if w.Concern.Timeout == 0 {
+		return retryConflicts(w.Op, f)
 	}
 	begun := time.Now()
-	return retryConflicts(w.op, func() error {
+	return retryConflicts(w.Op, func() error {
 		err := f()
-		if storage.ErrConflict(err) && w.n.Engine.DetachedCommits() > 0 && time.Since(begun) > w.wc.Timeout {
-			return errBlocked
+		if storage.ErrConflict(err) && w.writer.Engine.DetachedCommits() > 0 && time.Since(begun) > w.Concern.Timeout {
+			return ErrBlocked
 		}
 		return err
 	})
@@ -308,12 +297,12 @@ func retryConflicts(op *command.Op, f func() error) error {
 	}
 }
 
-// target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
-func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
+// Target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
+func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
 	if c := s.Lookup(ns); c != nil {
 		return c, nil
 	}
-	if v, err := namespace.ViewAt(w.n.Engine, s, ns); err != nil {
+	if v, err := namespace.ViewAt(w.writer.Engine, s, ns); err != nil {
 		return nil, err
 	} else if v != nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
@@ -334,8 +323,8 @@ func (w *writeOp) target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	return c, err
 }
 
-// checkWritable refuses writes to namespaces that clients may not write.
-func checkWritable(op *command.Op, ns string) error {
+// CheckWritable refuses writes to namespaces that clients may not write.
+func CheckWritable(op *command.Op, ns string) error {
 	if ns == "local.oplog.rs" {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "cannot write to %s", ns)
 	}
@@ -343,7 +332,7 @@ func checkWritable(op *command.Op, ns string) error {
 }
 
 // fail notes a statement's error; stop says whether the rest of the command is not to be tried.
-func (w *writeOp) fail(i int, err error, ordered bool) (stop bool) {
+func (w *Command) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
 	return w.failed(e.Code) || ordered || isFatal(e.Code)
@@ -361,9 +350,9 @@ func isFatal(c mongoerr.Code) bool {
 }
 
 // commandError is the error that the whole command answers because of a statement's: the operation was stopped.
-func (w *writeOp) commandError() error {
+func (w *Command) commandError() error {
 	for _, e := range w.errs {
-		if e.err.Code.IsRetryableWrite() || w.transaction() != nil && isFatal(e.err.Code) {
+		if e.err.Code.IsRetryableWrite() || w.Transaction() != nil && isFatal(e.err.Code) {
 			return e.err
 		}
 		switch e.err.Code {

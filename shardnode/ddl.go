@@ -1,0 +1,59 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/shardnode/write"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// ddlNode is what catalog commands ask of the node that they run on.
+type ddlNode interface {
+	// Lone tells whether the node is a member of no replica set.
+	Lone() bool
+	// CheckVersion compares the versions that came with a request with what this shard knows, and waits for a critical section.
+	CheckVersion(op *command.Op, ns string) error
+	// Forget has the node forget what it keeps of a collection, once a unit of work that drops or changes it is committed.
+	Forget(u *storage.UnitOfWork, c *catalog.Collection)
+	// Background runs what outlives its command.
+	Background(f func(life context.Context))
+}
+
+// catalogCommands carries out the commands of one node that change its catalog.
+type catalogCommands struct {
+	Engine *storage.Engine
+	writes *write.Writer
+	node   ddlNode
+
+	compaction autoCompaction
+}
+
+func newCatalogCommands(eng *storage.Engine, writes *write.Writer, node ddlNode) *catalogCommands {
+	return &catalogCommands{Engine: eng, writes: writes, node: node}
+}
+
+// ddlCommand is one of them under way: a write, with what else it needs.
+type ddlCommand struct {
+	*write.Command
+	n *catalogCommands
+}
+
+// begin checks that the node takes writes and reads the write concern.
+func (n *catalogCommands) begin(op *command.Op) (*ddlCommand, error) {
+	w, err := n.writes.Begin(op)
+	if err != nil {
+		return nil, err
+	}
+	return &ddlCommand{w, n}, nil
+}
+
+// specs are the rows of the commands that change the catalog.
+func (n *catalogCommands) specs() []command.Spec {
+	return append([]command.Spec{
+		createSpec(n), dropSpec(n), dropDatabaseSpec(n), renameSpec(n), collModSpec(n), createIndexesSpec(n), dropIndexesSpec(n),
+		convertToCappedSpec(n), cloneAsCappedSpec(n), compactSpec(n), autoCompactSpec(n), reIndexSpec(n), commitQuorumSpec(n),
+		dropCollectionParticipantSpec(n), dropDatabaseParticipantSpec(n),
+	}, n.encryptionSpecs()...)
+}

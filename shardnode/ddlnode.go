@@ -1,0 +1,31 @@
+package shardnode
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// catalogNode is the node as its catalog commands see it.
+type catalogNode struct{ n *Node }
+
+func (c catalogNode) Lone() bool { return c.n.lone() }
+
+func (c catalogNode) CheckVersion(op *command.Op, ns string) error { return c.n.checkVersion(op, ns) }
+
+func (c catalogNode) Forget(u *storage.UnitOfWork, coll *catalog.Collection) { c.n.forget(u, coll) }
+
+func (c catalogNode) Background(f func(life context.Context)) { c.n.background(f) }
+
+// forget drops what is compiled of a collection once it is gone.
+func (n *Node) forget(u *storage.UnitOfWork, c *catalog.Collection) {
+	u.OnCommit(func(storage.Timestamp) {
+		n.metas.Forget(c.UUID)
+		if n.Engine.Catalog().Lookup(c.NS) == nil {
+			n.latency.forget(c.NS)
+			n.exec.Filters.Set(c.NS, "", nil)
+		}
+	})
+}

@@ -1,0 +1,16 @@
+package write
+
+import (
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// checkIdentityWrite refuses a client's change of what a shard knows of itself. A node that is no shard, or does not run as
+// one, lets its administrator mend the document.
+func checkIdentityWrite(w *Command, ns string, doc []byte) error {
+	if ns != migration.IdentityNS || w.Op.Client.Internal || w.Op.Client.InProcess || w.writer.node.Sharding() == nil || value.Lookup(doc, "_id").Str() != "shardIdentity" {
+		return nil
+	}
+	return mongoerr.New(40070, "cannot change or delete the shardIdentity document of a shard")
+}

@@ -1,0 +1,111 @@
+package write
+
+import (
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// LockVersioned takes collections exclusively for a command that changes the catalog, and compares the versions that it came
+// with for one of them: what moves or drops it waits from here on.
+func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err error) {
+	if unlock, err = w.lock(lock.X, names...); err != nil {
+		return nil, err
+	}
+	if err = w.writer.checkVersions(w.Op, ns); err != nil {
+		unlock()
+		return nil, migration.WaitCritical(w.Op, err)
+	}
+	return unlock, nil
+}
+
+// writtenRanges is the field by which a router names the ranges of a collection whose documents a statement has changed
+// already: under an earlier placement, on the shard that owned them then. It knows because a shard carries out a statement
+// under the version that it was sent with, as a whole, or refuses it.
+const writtenRanges = "alreadyWrittenRanges"
+
+// checkWrittenRanges refuses the field of anybody but a router.
+func (n *Writer) checkWrittenRanges(op *command.Op) error {
+	router := n.node.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
+	if router || op.Req.Shared(writtenRanges).IsMissing() {
+		return nil
+	}
+	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
+}
+
+// ownedBy is the shard filter of the command's statements on a collection: by the version that the command came with, and
+// without what is written already. It is one for the whole command, which holds the collection: what another shard gives
+// to this one meanwhile was that shard's part of the statement.
+func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
+	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
+		return nil, nil
+	}
+	if c.NS != w.entered { // the target of a $merge: the version is its source's
+		return w.writer.node.Sharding().Ownership(w.Op, c), nil
+	}
+	if w.owns.coll == c.UUID {
+		return w.owns.filter, nil
+	}
+	owned, table, err := w.writer.node.Sharding().ReadFilter(w.Op, c)
+	if err != nil {
+		return nil, err
+	}
+	written, err := w.written(table)
+	if err != nil {
+		return nil, err
+	}
+	if len(written) > 0 {
+		mine := exec.Ownership(owned)
+		owned = func(doc []byte) (bool, error) {
+			if slices.ContainsFunc(written, func(r *migration.KeyRange) bool { return r.Contains(doc) }) {
+				return false, nil
+			}
+			return mine.Has(doc)
+		}
+	}
+	w.owns.coll, w.owns.filter = c.UUID, owned
+	return owned, nil
+}
+
+// written reads the ranges that are written already.
+func (w *Command) written(table *cluster.ChunkMap) ([]*migration.KeyRange, error) {
+	list := w.Op.Req.Shared(writtenRanges).Doc()
+	if list == nil {
+		return nil, nil
+	}
+	if table == nil {
+		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "ranges of a collection that is not sharded")
+	}
+	var out []*migration.KeyRange
+	for _, v := range value.Values(list) {
+		min, max := value.Lookup(v.Doc(), "min"), value.Lookup(v.Doc(), "max")
+		if min.T != value.Document || max.T != value.Document {
+			return nil, mongoerr.New(mongoerr.FailedToParse, "a range needs min and max")
+		}
+		out = append(out, migration.NewKeyRange(table.Key, min.Doc(), max.Doc()))
+	}
+	return out, nil
+}
+
+// checkOwner refuses an update that would move a document to another shard.
+func (w *Command) checkOwner(q *exec.Query, st *statement, old, next []byte) error {
+	if w.writer.node.Sharding() == nil {
+		return nil
+	}
+	return w.writer.node.Sharding().CheckUpdate(w.Op, q.Coll, old, next, st.multi)
+}
+
+// checkUpsert refuses an upsert of a document that is to be on another shard.
+func (w *Command) checkUpsert(ns string, doc []byte) error {
+	if w.writer.node.Sharding() == nil {
+		return nil
+	}
+	return w.writer.node.Sharding().CheckUpsert(w.Op, ns, doc)
+}

@@ -1,0 +1,117 @@
+package write
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/exec"
+	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+)
+
+// Config is what writes work with.
+type Config struct {
+	Engine   *storage.Engine
+	Set      replication.Set
+	Docs     *statedoc.Docs
+	Params   *cluster.Params
+	Points   *cluster.FailPoints // nil for none
+	Service  *command.Service
+	Exec     *exec.Executor
+	Compiled *namespace.Cache
+	Locks    *lock.Manager
+	Txns     *txn.Manager
+	Counts   *command.Opcounters
+	Now      func() time.Time
+}
+
+// Node is what writes ask of the node that they run on.
+type Node interface {
+	// Lone tells whether the node is a member of no replica set: it has no retryable writes.
+	Lone() bool
+	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	NotPrimary() error
+	// CheckConcern looks whether a write concern can be met.
+	CheckConcern(op *command.Op, wc command.WriteConcern) error
+	// AskPrimary has the set's primary run a command.
+	AskPrimary(ctx context.Context, cmd []byte) (reply []byte, err error)
+	// Sharding is the node's place in a cluster; nil on a node that is no shard.
+	Sharding() Sharding
+	// CheckBlocked refuses an operation's write to a namespace while users may not write.
+	CheckBlocked(op *command.Op, ns string) error
+	// Observes tells whether an operation on a database may come to have an entry of the profiler.
+	Observes(db string) bool
+	// Notes tells whether the log or the profiler takes a statement on a database that has taken so long.
+	Notes(db string, took time.Duration) bool
+	// NoteStatement tells the log and the profiler of a statement.
+	NoteStatement(op *command.Op, x *Executed)
+	// ReplyCursor answers with a cursor over documents, of which the first batch holds at most size.
+	ReplyCursor(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error)
+}
+
+// Sharding is the node's part in the sharding protocols as writes need it.
+type Sharding interface {
+	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
+	CheckVersion(op *command.Op, ns string) error
+	// Sharded tells whether a collection is sharded, as far as this shard knows.
+	Sharded(op *command.Op, ns string) bool
+	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
+	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error)
+	// ReadFilter is Ownership for a command's own collection, with the routing table that the filter goes by, nil for none:
+	// StaleConfig where the request's version is not this shard's.
+	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
+	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
+	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
+	// CheckUpsert refuses a new document that belongs to another shard.
+	CheckUpsert(op *command.Op, ns string, doc []byte) error
+	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil where that is the _id alone.
+	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
+}
+
+// Writer carries out the write commands of one node.
+type Writer struct {
+	Config
+	node Node
+
+	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
+	buckets  openBuckets
+}
+
+// New makes the writer of a node.
+func New(c Config, node Node) *Writer {
+	return &Writer{Config: c, node: node}
+}
+
+// Specs are the rows of the commands that write documents.
+func (n *Writer) Specs() []command.Spec {
+	return []command.Spec{insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n), applyOpsSpec(n)}
+}
+
+// ForgetBuckets forgets which buckets of time series are open: a new primary may have written to them.
+func (n *Writer) ForgetBuckets() { n.buckets.clear() }
+
+// MayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
+// commit decides. The local database is the member's own.
+func (n *Writer) MayWrite(op *command.Op) error {
+	if op.Client.Own || op.Req.DB == "local" {
+		return nil
+	}
+	return n.node.NotPrimary()
+}
+
+// checkVersions compares the versions that came with a request with what this shard knows.
+func (n *Writer) checkVersions(op *command.Op, ns string) error {
+	s := n.node.Sharding()
+	if s == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
+		return nil
+	}
+	return s.CheckVersion(op, ns)
+}

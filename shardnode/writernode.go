@@ -1,0 +1,52 @@
+package shardnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/shardnode/write"
+)
+
+// writingNode is the node as its writes see it.
+type writingNode struct{ n *Node }
+
+func (w writingNode) Lone() bool { return w.n.lone() }
+
+func (w writingNode) NotPrimary() error { return w.n.notPrimary() }
+
+func (w writingNode) CheckConcern(op *command.Op, wc command.WriteConcern) error {
+	return w.n.Repl.CheckConcern(op, wc)
+}
+
+func (w writingNode) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error) {
+	return w.n.Repl.AskPrimary(ctx, cmd)
+}
+
+func (w writingNode) Sharding() write.Sharding {
+	if s := w.n.shard.State(); s != nil {
+		return s
+	}
+	return nil
+}
+
+func (w writingNode) CheckBlocked(op *command.Op, ns string) error {
+	return w.n.admin.block.checkTarget(op, ns)
+}
+
+func (w writingNode) Observes(db string) bool { return w.n.admin.profiler.observes(db) }
+
+func (w writingNode) Notes(db string, took time.Duration) bool {
+	p := &w.n.admin.profiler
+	set := p.of(db)
+	return took.Milliseconds() >= p.slowMS.Load() || set.level == 2 || set.filter != nil
+}
+
+func (w writingNode) NoteStatement(op *command.Op, x *write.Executed) {
+	w.n.note(&execution{op: op, name: x.Name, ns: x.NS, stats: x.Stats, statement: x.Doc, upserted: x.Upserted, err: x.Err, took: x.Took})
+}
+
+func (w writingNode) ReplyCursor(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {
+	return w.n.firstBatch(op, dst, &cursor{ns: ns, stream: &aggStream{src: agg.NewSliceSource(docs)}}, size, false)
+}
