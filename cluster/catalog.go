@@ -168,8 +168,14 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 			c.colls.forget(ns, e)
 		}
 	}
-	if err != nil || info.Map != nil || FixedDatabase(info.DB.Name) {
+	if err != nil || info.Map != nil {
 		return info, err
+	}
+	if FixedDatabase(info.DB.Name) {
+		if ns == SessionsNS {
+			e.invalidate() // no version tells when it is sharded, and hardly anybody asks before
+		}
+		return info, nil
 	}
 	// The database may have been refreshed since: an unsharded collection follows its database's primary.
 	db, err := c.Database(ctx, info.DB.Name)
@@ -190,7 +196,7 @@ func (c *Catalog) loadCollection(ctx context.Context, ns string, old *Collection
 	if err != nil {
 		return nil, err
 	}
-	if FixedDatabase(name) {
+	if FixedDatabase(name) && ns != SessionsNS {
 		return newInfo(ns, db, nil, nil), nil
 	}
 	var last error

@@ -98,6 +98,7 @@ var activeParams = []ParamSpec{
 	{Name: "javascriptEnabled", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},
 	{Name: "localLogicalSessionTimeoutMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Min: 1, Max: 2147483647},
 	{Name: "logicalSessionRefreshMillis", Kind: ParamInt, Set: SetStartup, Default: pInt(300000), Min: 1, Max: 2147483647},
+	{Name: "minNumChunksForSessionsCollection", Kind: ParamInt, Set: SetStartup, Default: pInt(1024), Min: 1, Max: 1000000},
 	{Name: "maxSessions", Kind: ParamInt, Set: SetStartup, Default: pInt(1000000), Min: 1, Max: 2147483647},
 	{Name: "disableLogicalSessionCacheRefresh", Kind: ParamBool, Set: SetStartup, Default: pBool(false)},
 	{Name: "TransactionRecordMinimumLifetimeMinutes", Kind: ParamInt, Set: SetStartup, Default: pInt(30), Min: 1, Max: 2147483647},

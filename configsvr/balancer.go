@@ -161,6 +161,13 @@ func (m *Manager) nextMove(ctx context.Context, ns string, jumbo bool) (*move, e
 	if mv := p.misplaced(); mv != nil || len(all) < 2 {
 		return mv, nil
 	}
+	if ns == cluster.SessionsNS { // whose chunks are of a size
+		counts := make(map[string]int64)
+		for id, n := range p.count {
+			counts[id] = int64(n)
+		}
+		return p.bySize(counts, 1), nil
+	}
 	sizes, err := m.collectionSizes(ctx, info, all)
 	if err != nil {
 		return nil, err

@@ -328,7 +328,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if c.Jumbo && !req.ForceJumbo {
 		return mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
 	}
-	if err := m.prepareRecipient(ctx, info, e, to); err != nil {
+	if err := m.prepareRecipient(ctx, e, c.Shard, to); err != nil {
 		return err
 	}
 	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
@@ -372,10 +372,11 @@ func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, er
 	return nil, mongoerr.New(mongoerr.BadValue, "no chunk ends at the bound")
 }
 
-// prepareRecipient makes the collection on a shard that holds none of it yet.
-func (m *Manager) prepareRecipient(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, to string) error {
-	j := &shardJob{m: m, req: &msg.ShardCollection{NS: info.NS}, db: info.DB, uuid: e.UUID}
-	_, coll := cluster.SplitNS(info.NS)
+// prepareRecipient makes the collection on a shard that holds none of it yet, as the donor has it. (The database's primary need
+// not have it: the sessions collection's is the config server.)
+func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEntry, from, to string) error {
+	db, coll := cluster.SplitNS(e.NS)
+	j := &shardJob{m: m, req: &msg.ShardCollection{NS: e.NS}, db: &cluster.DatabaseInfo{Name: db, Primary: from}, uuid: e.UUID}
 	found, err := j.findOnPrimary(ctx, fld("listCollections", value.NewInt32(1)), fld("filter", doc(fld("name", str(coll)))))
 	if err != nil {
 		return err

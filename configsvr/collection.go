@@ -229,8 +229,13 @@ func (j *shardJob) commit(ctx context.Context) error {
 	if j.fallback, err = j.recipients(ctx); err != nil {
 		return err
 	}
+	return j.write(ctx, j.layout(ctx))
+}
+
+// write makes the collection on all shards that get chunks, and sharded.
+func (j *shardJob) write(ctx context.Context, chunks []placed) error {
+	m := j.m
 	gen := cluster.ChunkVersion{Major: 1, Epoch: newOID(), Timestamp: m.tick()}
-	chunks := j.layout(ctx)
 	owners := map[string]bool{}
 	docs := make([]value.Value, len(chunks))
 	v := gen

@@ -85,6 +85,7 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 	c.config = configsvr.New(c.confP, reg(), clock, func() string { return "config:27019" })
 	c.config.Params = c.params["config"]
 	c.config.Register(conf.Service)
+	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))
 	if err := c.config.Init(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -105,12 +106,13 @@ func newTestCluster(t testing.TB, shards int) *testCluster {
 		s := command.NewService(command.Router)
 		params, points := cluster.NewParams(), cluster.NewRouterFailPoints()
 		base := &command.Base{Service: s, Params: params, FailPoints: points}
-		base.Sessions = cluster.NewSessionCache(cluster.PeerSessionStore{Peer: c.confP}, time.Now, func(id cluster.LogicalSessionID) {
+		registry := reg()
+		base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(c.confP), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
 			base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
 		})
 		base.Install()
 		s.Clock = clock
-		r := router.New(s, reg(), clock, params, points)
+		r := router.New(s, registry, clock, params, points)
 		r.Serve(base)
 		return s, r
 	}

@@ -2,12 +2,15 @@ package router_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -63,6 +66,76 @@ func TestEndedSessionEndsOnEveryNode(t *testing.T) {
 	}
 	if m := other.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c", %s}`, there, ownLSID)); m["code"] != int32(43) {
 		t.Errorf("the other router's cursor: %v", m)
+	}
+}
+
+// The records of sessions were kept on the config server alone.
+func TestSessionsCollectionIsSharded(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.params["config"].Store("minNumChunksForSessionsCollection", value.NewInt32(64)) // a migration of each of 1,024 takes its time
+	lsid := func(i int) string {
+		return fmt.Sprintf(`"lsid": {"id": {"$binary": {"base64": "%s", "subType": "04"}}}`, base64.StdEncoding.EncodeToString(append(make([]byte, 0, 16), byte(i*4), 1, 2, 3, 4, 5, 0x40, 7, 0x80, 9, 10, 11, 12, 13, 14, 15)))
+	}
+	for i := range 64 {
+		c.run("db", `{"find": "c", `+lsid(i)+`}`)
+	}
+	refresh := func(x *testCluster) { t.Helper(); x.run("admin", `{"refreshLogicalSessionCacheNow": 1}`) }
+	refresh(c)
+	counts := func() (chunks, docs map[string]int) {
+		t.Helper()
+		chunks, docs = map[string]int{}, map[string]int{}
+		entry := c.all("config", `{"find": "collections", "filter": {"_id": "config.system.sessions"}}`)
+		if len(entry) != 1 {
+			t.Fatalf("the collection's entries: %v", entry)
+		}
+		for _, d := range c.all("config", `{"find": "chunks"}`) {
+			chunks[get(d, "shard").(string)]++
+		}
+		for id, p := range c.shards {
+			docs[id] = int(c.admin(p, bson.D{{Key: "count", Value: "system.sessions"}, {Key: "$db", Value: "config"}})["n"].(int32))
+		}
+		return chunks, docs
+	}
+	chunks, docs := counts()
+	if fmt.Sprint(chunks) != "map[shard0:32 shard1:32]" || fmt.Sprint(docs) != "map[shard0:32 shard1:32]" {
+		t.Errorf("chunks %v, records %v", chunks, docs)
+	}
+	if n := c.admin(c.confP, bson.D{{Key: "count", Value: "system.sessions"}, {Key: "$db", Value: "config"}})["n"]; n != int32(0) {
+		t.Errorf("%v records on the config server", n)
+	}
+	if n := len(c.all("config", `{"aggregate": "system.sessions", "pipeline": [{"$listSessions": {"allUsers": true}}], "cursor": {}}`)); n != 64 {
+		t.Errorf("$listSessions shows %d", n)
+	}
+	ttl := c.all("config", `{"listIndexes": "system.sessions"}`)
+	if len(ttl) != 2 || get(ttl[1], "expireAfterSeconds") != int32(1800) {
+		t.Errorf("indexes: %v", ttl)
+	}
+
+	// A range moves: a router that has not heard of it writes and finds the records where they are, and no session ends.
+	other := c.through()
+	other.run("db", `{"find": "c", `+lsid(3)+`}`)
+	refresh(other)
+	c.run("admin", `{"moveRange": "config.system.sessions", "min": {"_id": {"$minKey": 1}}, "toShard": "shard1"}`)
+	other.run("db", `{"find": "c", `+lsid(0)+`}`)
+	refresh(other)
+	refresh(c)
+	if n := len(c.all("config", `{"find": "system.sessions"}`)); n != 64 {
+		t.Errorf("%d records after a move", n)
+	}
+
+	// Another shard gets its part by the number of chunks.
+	third := c.opened(shardnode.Config{SetName: "shard2", Host: "shard2:27018"})
+	if err := third.Initiate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.join("shard2", "shard2:27018", third)
+	for i := 0; i < 400; i++ {
+		if n, err := c.config.BalancerRound(t.Context()); err != nil || n == 0 {
+			break
+		}
+	}
+	if chunks, _ = counts(); chunks["shard2"] < 16 {
+		t.Errorf("chunks with a third shard: %v", chunks)
 	}
 }
 

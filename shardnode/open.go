@@ -78,6 +78,8 @@ type Server struct {
 	Clock   *cluster.VectorClock
 	Engine  *storage.Engine
 
+	sessions cluster.SessionStore // of the cluster that this is the config server of; nil for another node
+
 	again   chan struct{} // the follower is to read
 	joins   atomic.Pointer[func(migration.Identity) (*migration.ShardState, error)]
 	joining sync.Mutex

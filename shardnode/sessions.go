@@ -7,61 +7,74 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 )
 
-const sessionsNS = "config.system.sessions"
-
 // sessionStore reaches the sessions collection: a replica set keeps its own, on its primary, where a TTL index takes out what
-// nobody used; the nodes of a cluster share that of the config server.
+// nobody used; in a cluster the shards keep it together.
 type sessionStore struct{ s *Server }
 
-// peer is who has the collection; nil on a lone server, which keeps none.
-func (k sessionStore) peer() cluster.Peer {
+// store is where the collection is kept; nil on a lone server, which keeps none.
+func (k sessionStore) store() cluster.SessionStore {
 	n := k.s.Node
+	state := n.shard.State()
 	switch {
 	case n.Repl == nil || n.Repl.Name == "":
 		return nil
-	case n.Sharding() != nil && !n.ConfigServer:
-		return n.shard.State().Registry.Config()
+	case k.s.sessions != nil:
+		return k.s.sessions
+	case state != nil:
+		return cluster.NewShardedSessions(state.Catalog, state.Registry, nil)
 	case n.notPrimary() == nil:
-		return k.s.OwnPeer()
+		return cluster.PeerSessionStore{Peer: k.s.OwnPeer()}
 	}
-	return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	return cluster.PeerSessionStore{Peer: cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 		reply, err := n.Repl.AskPrimary(ctx, m.Body)
 		return append(dst, reply...), err
-	})
+	})}
+}
+
+// KeepSessionsIn makes the server share a cluster's sessions collection: the config server, which is no shard.
+func (s *Server) KeepSessionsIn(store cluster.SessionStore) { s.sessions = store }
+
+// RefreshOnPrimary has the primary of the set write its sessions; done is false on the primary itself.
+func (s *Server) RefreshOnPrimary(ctx context.Context) (done bool, err error) {
+	if s.Node.notPrimary() == nil {
+		return false, nil
+	}
+	_, err = s.Repl.AskPrimary(ctx, value.Doc(value.F("refreshLogicalSessionCacheNow", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	return true, err
 }
 
 // RefreshSessions implements cluster.SessionStore.
 func (k sessionStore) RefreshSessions(ctx context.Context, ids []cluster.LogicalSessionID, at time.Time) error {
-	p := k.peer()
-	if p == nil {
+	to := k.store()
+	if to == nil {
 		return nil
 	}
-	if n := k.s.Node; n.notPrimary() == nil && (n.Sharding() == nil || n.ConfigServer) {
+	if n := k.s.Node; n.notPrimary() == nil && n.shard.State() == nil && k.s.sessions == nil {
 		if err := k.ensure(ctx); err != nil {
 			return err
 		}
 	}
-	return cluster.PeerSessionStore{Peer: p}.RefreshSessions(ctx, ids, at)
+	return to.RefreshSessions(ctx, ids, at)
 }
 
 // RemoveSessions implements cluster.SessionStore.
 func (k sessionStore) RemoveSessions(ctx context.Context, ids []cluster.LogicalSessionID) error {
-	p := k.peer()
-	if len(ids) == 0 || p == nil {
+	to := k.store()
+	if len(ids) == 0 || to == nil {
 		return nil
 	}
-	return cluster.PeerSessionStore{Peer: p}.RemoveSessions(ctx, ids)
+	return to.RemoveSessions(ctx, ids)
 }
 
 // MissingSessions implements cluster.SessionStore. A lone server goes by what was used on it.
 func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
-	p := k.peer()
-	if p != nil {
-		return cluster.PeerSessionStore{Peer: p}.MissingSessions(ctx, ids)
+	if to := k.store(); to != nil {
+		return to.MissingSessions(ctx, ids)
 	}
 	used, limit := k.s.Base.Sessions.Live(), k.s.Node.now().Add(-k.s.Base.Sessions.Timeout())
 	return slices.DeleteFunc(slices.Clone(ids), func(id cluster.LogicalSessionID) bool { return used[id].After(limit) }), nil
@@ -70,7 +83,7 @@ func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.Logical
 // ensure makes the collection with the index that reaps it.
 func (k sessionStore) ensure(ctx context.Context) error {
 	const name = "lsidTTLIndex"
-	if c := k.s.Engine.Catalog().Lookup(sessionsNS); c != nil && c.Index(name) != nil {
+	if c := k.s.Engine.Catalog().Lookup(cluster.SessionsNS); c != nil && c.Index(name) != nil {
 		return nil
 	}
 	index := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F("lastUse", value.NewInt32(1))))), value.F("name", value.NewString(name)),
@@ -125,15 +138,19 @@ func (n *Node) sessionsDue(since time.Duration) bool {
 	return since > time.Duration(n.Params.Int("logicalSessionRefreshMillis"))*time.Millisecond && !n.Params.Bool("disableLogicalSessionCacheRefresh")
 }
 
-// storedSessions is what $listSessions shows.
-func storedSessions(s *storage.Snapshot, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
-	all, err := allDocs(s, sessionsNS)
+// storedSessions is what $listSessions shows, without the records that owned says are another shard's by now.
+func storedSessions(s *storage.Snapshot, owned exec.Ownership, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
+	all, err := allDocs(s, cluster.SessionsNS)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range all {
+		ours, err := owned.Has(d)
+		if err != nil {
+			return nil, err
+		}
 		uid := value.Lookup(value.Lookup(d, "_id").Doc(), "uid").Bytes()
-		if len(uid) == 32 && shown([32]byte(uid)) {
+		if ours && len(uid) == 32 && shown([32]byte(uid)) {
 			docs = append(docs, d)
 		}
 	}

@@ -29,7 +29,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 		}
 		return n.planCacheStats(s, ns), nil
 	case "$listSessions":
-		return storedSessions(s, op.SessionsShown(spec.Doc()))
+		return storedSessions(s, n.ownership(op, s.Catalog().Lookup(ns)), op.SessionsShown(spec.Doc()))
 	case "$listSampledQueries":
 		return allDocs(s, "config.sampledQueries")
 	case "$listClusterCatalog":

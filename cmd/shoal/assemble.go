@@ -281,6 +281,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Params = s.Node.Params
 	manager.Register(s.Service)
+	s.KeepSessionsIn(manager.Sessions(s.Base.Sessions.Timeout(), s.RefreshOnPrimary))
 	clock.FromConfigServer(s.MajorityTime)
 	d.monitors.OnMove(manager.SetMoved)
 	err := s.Node.Services.Add(replication.Service{

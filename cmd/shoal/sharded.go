@@ -272,12 +272,13 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	svc.Clock = clock
 	points := cluster.NewRouterFailPoints() // a test sets one on the router it speaks to, and on no other
 	base := &command.Base{Service: svc, Params: a.params, FailPoints: points}
-	base.Sessions = cluster.NewSessionCache(cluster.PeerSessionStore{Peer: config}, time.Now, func(id cluster.LogicalSessionID) {
+	registry := cluster.NewRegistry(config, clock, d.dial)
+	base.Sessions = cluster.NewSessionCache(cluster.NewShardedSessions(cluster.NewCatalog(config), registry, nil), time.Now, func(id cluster.LogicalSessionID) {
 		base.KillCursors(func(other cluster.LogicalSessionID) bool { return other == id })
 	})
 	base.Install()
 	svc.AddGeneric(a.info)
-	r := router.New(svc, cluster.NewRegistry(config, clock, d.dial), clock, a.params, points)
+	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
 	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, Params: a.params})
 	topo := command.NewTopology(cluster.NewObjectID(), 0)

@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// PeerSessionStore keeps session records in config.system.sessions of a peer.
+type PeerSessionStore struct {
+	Peer    Peer
+	Version []byte // elements of a command that carry the collection's version; nil for one that is not sharded
+}
+
+// maxSessionBatch bounds one write to the sessions collection.
+const maxSessionBatch = 1000
+
+// RefreshSessions implements SessionStore.
+func (s PeerSessionStore) RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error {
+	return s.batches(ctx, "update", "updates", ids, func(id LogicalSessionID) []byte {
+		set := value.Doc(value.F("$set", value.NewDocument(value.Doc(value.F("lastUse", value.NewTime(at))))))
+		return value.Doc(
+			value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(id.Doc()))))),
+			value.F("u", value.NewDocument(set)), value.F("upsert", value.NewBool(true)))
+	})
+}
+
+// RemoveSessions implements SessionStore.
+func (s PeerSessionStore) RemoveSessions(ctx context.Context, ids []LogicalSessionID) error {
+	return s.batches(ctx, "delete", "deletes", ids, func(id LogicalSessionID) []byte {
+		return value.Doc(
+			value.F("q", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(id.Doc()))))),
+			value.F("limit", value.NewInt32(1)))
+	})
+}
+
+// MissingSessions implements SessionStore.
+func (s PeerSessionStore) MissingSessions(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
+	var missing []LogicalSessionID
+	for len(ids) > 0 {
+		n := min(len(ids), maxSessionBatch)
+		vals := make([]value.Value, n)
+		for i, id := range ids[:n] {
+			vals[i] = value.NewDocument(id.Doc())
+		}
+		in := value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$in", value.NewArray(value.ArrayOf(vals...)))))))
+		docs, err := FindAll(ctx, s.Peer, "config", s.versioned(value.Doc(
+			value.F("find", value.NewString("system.sessions")), value.F("filter", value.NewDocument(in)),
+			value.F("projection", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
+			value.F("batchSize", value.NewInt32(maxSessionBatch)), value.F("$db", value.NewString("config")))))
+		if err != nil {
+			return nil, err
+		}
+		there := make(map[LogicalSessionID]bool, len(docs))
+		for _, d := range docs {
+			if id, err := ParseLSID(value.Lookup(d, "_id").Doc(), NoUser); err == nil {
+				there[id] = true
+			}
+		}
+		for _, id := range ids[:n] {
+			if !there[id] {
+				missing = append(missing, id)
+			}
+		}
+		ids = ids[n:]
+	}
+	return missing, nil
+}
+
+func (s PeerSessionStore) batches(ctx context.Context, name, list string, ids []LogicalSessionID, st func(LogicalSessionID) []byte) error {
+	for len(ids) > 0 {
+		n := min(len(ids), maxSessionBatch)
+		vals := make([]value.Value, n)
+		for i, id := range ids[:n] {
+			vals[i] = value.NewDocument(st(id))
+		}
+		_, err := RunWrite(ctx, s.Peer, s.versioned(value.Doc(
+			value.F(name, value.NewString("system.sessions")),
+			value.F(list, value.NewArray(value.ArrayOf(vals...))),
+			value.F("ordered", value.NewBool(false)),
+			value.F("$db", value.NewString("config")))))
+		if err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// versioned adds the collection's version to a command.
+func (s PeerSessionStore) versioned(cmd []byte) []byte {
+	return value.End(append(cmd[:len(cmd)-1], s.Version...), 0)
+}
+
+// SessionsNS is the sessions collection: the one collection of the config database that is sharded, in a cluster.
+const SessionsNS = "config.system.sessions"
+
+// SessionsKey is its shard key.
+var SessionsKey = value.Doc(value.F("_id", value.NewInt32(1)))
+
+// ShardedSessions keeps the session records of a cluster, each on the shard that owns its range.
+type ShardedSessions struct {
+	catalog  *Catalog
+	registry *Registry
+	create   func(ctx context.Context) error
+}
+
+// NewShardedSessions makes a store for a node of a cluster. create makes the collection where there is none yet; nil asks the
+// config server for it.
+func NewShardedSessions(catalog *Catalog, registry *Registry, create func(ctx context.Context) error) *ShardedSessions {
+	s := &ShardedSessions{catalog, registry, create}
+	if create == nil {
+		s.create = s.askConfig
+	}
+	return s
+}
+
+// askConfig has the config server's primary write its own sessions, which makes the collection.
+func (s *ShardedSessions) askConfig(ctx context.Context) error {
+	_, err := Run(ctx, s.registry.Config(), value.Doc(value.F("refreshLogicalSessionCacheNow", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
+	return err
+}
+
+// RefreshSessions implements SessionStore. A cluster begins to keep records with the first node that writes them.
+func (s *ShardedSessions) RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error {
+	refresh := func(p PeerSessionStore, part []LogicalSessionID) error { return p.RefreshSessions(ctx, part, at) }
+	err := s.each(ctx, ids, refresh)
+	if mongoerr.CodeOf(err) != mongoerr.NamespaceNotSharded {
+		return err
+	}
+	if err := s.create(ctx); err != nil {
+		return err
+	}
+	return s.each(ctx, ids, refresh)
+}
+
+// RemoveSessions implements SessionStore.
+func (s *ShardedSessions) RemoveSessions(ctx context.Context, ids []LogicalSessionID) error {
+	return s.each(ctx, ids, func(p PeerSessionStore, part []LogicalSessionID) error { return p.RemoveSessions(ctx, part) })
+}
+
+// MissingSessions implements SessionStore.
+func (s *ShardedSessions) MissingSessions(ctx context.Context, ids []LogicalSessionID) (missing []LogicalSessionID, err error) {
+	err = s.each(ctx, ids, func(p PeerSessionStore, part []LogicalSessionID) error {
+		gone, err := p.MissingSessions(ctx, part)
+		if err == nil {
+			missing = append(missing, gone...)
+		}
+		return err
+	})
+	return missing, err
+}
+
+// staleTries bounds how often the sessions are assigned to shards anew.
+const staleTries = 10
+
+// each calls f for the shards that own sessions, with those of each. A shard that answers that its ranges have moved is asked
+// again with what is its own by then: f may be called for a session a second time, but not after it succeeded.
+func (s *ShardedSessions) each(ctx context.Context, ids []LogicalSessionID, f func(PeerSessionStore, []LogicalSessionID) error) error {
+	for try := 0; ; try++ {
+		info, err := s.catalog.Collection(ctx, SessionsNS)
+		if err != nil {
+			return err
+		}
+		if !info.Sharded() {
+			return mongoerr.New(mongoerr.NamespaceNotSharded, "Collection "+SessionsNS+" is not sharded.")
+		}
+		parts := make(map[string][]LogicalSessionID)
+		for _, id := range ids {
+			shard := info.Map.Find([]value.Value{value.NewDocument(id.Doc())}).Shard
+			parts[shard] = append(parts[shard], id)
+		}
+		ids = nil
+		var stale error
+		for id, part := range parts {
+			shard, err := s.registry.Shard(ctx, id)
+			if err != nil {
+				return err
+			}
+			err = f(PeerSessionStore{Peer: shard.Peer, Version: info.Suffix(id)}, part)
+			switch code := mongoerr.CodeOf(err); {
+			case err == nil:
+			case code == mongoerr.StaleConfig || code == mongoerr.StaleEpoch:
+				ids, stale = append(ids, part...), err
+			default:
+				return err
+			}
+		}
+		if stale == nil {
+			return nil
+		}
+		if try == staleTries {
+			return stale
+		}
+		s.catalog.InvalidateCollection(SessionsNS)
+		if err := Backoff(ctx, try); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package configsvr
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Sessions is the sessions collection as members of the config server reach it, on the shards. Where it does not exist yet
+// onPrimary asks the set's primary to make it, and reports whether it did; on the primary itself the manager makes it.
+func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context) (done bool, err error)) cluster.SessionStore {
+	return cluster.NewShardedSessions(cluster.NewCatalog(m.local), m.registry, func(ctx context.Context) error {
+		if done, err := onPrimary(ctx); done || err != nil {
+			return err
+		}
+		return m.createSessions(ctx, timeout)
+	})
+}
+
+// createSessions makes the sessions collection, config.system.sessions: sharded, empty, in minNumChunksForSessionsCollection
+// chunks that are spread over the shards from the start, with the index that reaps what was not used for the given time.
+//
+// The chunks lie on the shards in equal runs. Session ids are random, so each shard gets its part of the records without a
+// migration; where a shard is added later, the balancer goes by the number of chunks.
+func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) error {
+	unlock, err := m.ddl.lock(ctx, cluster.SessionsNS)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pattern, err := cluster.ParseShardKey(cluster.SessionsKey)
+	if err != nil {
+		return err
+	}
+	j := &shardJob{m: m, req: &msg.ShardCollection{NS: cluster.SessionsNS}, pattern: pattern, uuid: cluster.NewUUID()}
+	if done, err := m.alreadySharded(ctx, j.req, pattern); done || err != nil {
+		return err
+	}
+	shards, err := j.recipients(ctx)
+	if err != nil {
+		return err
+	}
+	if len(shards) == 0 {
+		return mongoerr.New(mongoerr.ShardNotFound, "Failed to create config.system.sessions: cannot create the collection until there are shards")
+	}
+	if err := j.adopt(ctx, shards); err != nil {
+		return err
+	}
+	j.db = &cluster.DatabaseInfo{Name: "config"}
+	j.indexes = [][]byte{
+		value.Doc(fld("v", value.NewInt32(2)), fld("key", doc(fld("_id", value.NewInt32(1)))), fld("name", str("_id_"))),
+		value.Doc(fld("v", value.NewInt32(2)), fld("key", doc(fld("lastUse", value.NewInt32(1)))), fld("name", str("lsidTTLIndex")),
+			fld("expireAfterSeconds", value.NewInt32(int32(timeout.Seconds())))),
+	}
+	if err := j.write(ctx, layoutSessions(pattern, shards, int(m.Params.Int("minNumChunksForSessionsCollection")))); err != nil {
+		return err
+	}
+	// Earlier versions kept the records here; who uses a session writes it to its shard before long.
+	_, err = cluster.Run(ctx, m.local, value.Doc(fld("drop", str("system.sessions")), fld("$db", str("config"))))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return nil
+	}
+	return err
+}
+
+// adopt takes over the UUID that a try before this one gave the collection, so that its chunks are replaced and the shards that
+// have it keep it. Where tries left several behind, all but one are dropped.
+func (j *shardJob) adopt(ctx context.Context, shards []string) error {
+	found := false
+	for _, id := range shards {
+		left, err := j.m.findOn(ctx, &cluster.DatabaseInfo{Name: "config", Primary: id}, fld("listCollections", value.NewInt32(1)),
+			fld("filter", doc(fld("name", str("system.sessions")))))
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			continue
+		}
+		uuid := [16]byte(value.Lookup(value.Lookup(left[0], "info").Doc(), "uuid").Bytes())
+		if !found {
+			j.uuid, found = uuid, true
+		}
+		if uuid != j.uuid {
+			if _, err := j.m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: cluster.SessionsNS, FromMigrate: true}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layoutSessions cuts the ids of sessions into n ranges of the same size.
+func layoutSessions(k *cluster.ShardKeyPattern, shards []string, n int) []placed {
+	out := make([]placed, n)
+	lo := k.GlobalMin()
+	for i := range out {
+		hi := k.GlobalMax()
+		if i < n-1 {
+			var id [16]byte
+			binary.BigEndian.PutUint32(id[:], uint32(uint64(i+1)<<32/uint64(n)))
+			hi = k.KeyDoc([]value.Value{doc(fld("id", value.NewBinary(4, id[:])))})
+		}
+		out[i] = placed{lo, hi, shards[i*len(shards)/n]}
+		lo = hi
+	}
+	return out
+}
