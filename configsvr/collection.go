@@ -229,7 +229,13 @@ func (j *shardJob) commit(ctx context.Context) error {
 	if j.fallback, err = j.recipients(ctx); err != nil {
 		return err
 	}
-	return j.write(ctx, j.layout(ctx))
+	if err := j.write(ctx, j.layout(ctx)); err != nil {
+		return err
+	}
+	_, err = m.onShard(ctx, j.db.Primary, &msg.NotifyShardingEvent{NS: j.req.NS, UUID: j.uuid, Event: value.Doc(
+		fld("shardCollection", str(j.req.NS)), fld("shardKey", value.NewDocument(j.pattern.Doc())), fld("unique", value.NewBool(j.req.Unique)),
+		fld("numInitialChunks", value.NewInt64(j.req.Chunks)), fld("presplitHashedZones", value.NewBool(false)))})
+	return err
 }
 
 // write makes the collection on all shards that get chunks, and sharded.

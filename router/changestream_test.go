@@ -276,3 +276,47 @@ func TestOneEventOfWhatHappensOnAllShards(t *testing.T) {
 		t.Errorf("events %q, want %q", strings.Join(got, ", "), want)
 	}
 }
+
+// What the sharding catalog's operations tell streams that ask for it, once for the whole cluster.
+func TestEventsOfTheShardingCatalog(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.cmd("admin", bson.D{{Key: "enableSharding", Value: "db"}, {Key: "primaryShard", Value: "shard0"}})
+	spec := bson.D{{Key: "showExpandedEvents", Value: true}, {Key: "showSystemEvents", Value: true}}
+	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
+	s := &streamOf{c: c, coll: "$cmd.aggregate"}
+	s.take(cur, "firstBatch")
+	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "unique", Value: true}})
+	c.cmd("admin", bson.D{{Key: "split", Value: "db.s"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 5}}}})
+	for _, k := range []int{1, 7} {
+		c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: k}}}, {Key: "to", Value: "shard1"}, {Key: "_waitForDelete", Value: true}})
+	}
+	c.cmd("db", bson.D{{Key: "drop", Value: "s"}})
+	var got []string
+	for tries := 0; tries < 20 && (len(got) == 0 || got[len(got)-1] != "drop"); tries++ {
+		for _, e := range s.more(1000) {
+			kind := field(e, "operationType").(string)
+			got = append(got, kind)
+			d := field(e, "operationDescription")
+			if kind != "drop" && field(e, "collectionUUID") == nil {
+				t.Errorf("%s without collectionUUID", kind)
+			}
+			switch kind {
+			case "shardCollection":
+				if want := (bson.D{{Key: "shardKey", Value: bson.D{{Key: "k", Value: int32(1)}}}, {Key: "unique", Value: true}, {Key: "numInitialChunks", Value: int64(0)}, {Key: "presplitHashedZones", Value: false}}); !reflect.DeepEqual(d, want) {
+					t.Errorf("shardCollection: %v", d)
+				}
+			case "migrateChunkToNewShard":
+				if field(d, "fromShardId") != "shard0" || field(d, "toShardId") != "shard1" {
+					t.Errorf("%s: %v", kind, d)
+				}
+			case "migrateLastChunkFromShard":
+				if field(d, "shardId") != "shard0" {
+					t.Errorf("%s: %v", kind, d)
+				}
+			}
+		}
+	}
+	if want := "create createIndexes shardCollection migrateChunkToNewShard migrateLastChunkFromShard drop"; strings.Join(got, " ") != want {
+		t.Errorf("events %q, want %q", strings.Join(got, " "), want)
+	}
+}

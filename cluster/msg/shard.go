@@ -46,6 +46,19 @@ func (m *DropCollectionParticipant) fields(c *codec) {
 	c.flag("fromMigrate", false, &m.FromMigrate)
 }
 
+// NotifyShardingEvent has a shard leave a note in its oplog, for change streams, of what happened to a collection in the cluster.
+type NotifyShardingEvent struct {
+	NS    string
+	UUID  [16]byte
+	Event []byte // the event's type with the namespace, then its description
+}
+
+func (m *NotifyShardingEvent) fields(c *codec) {
+	c.on("_shardsvrNotifyShardingEvent", &m.NS)
+	c.uuid("uuid", &m.UUID)
+	c.doc("event", required, &m.Event)
+}
+
 // DropDatabaseParticipant drops what a shard has of a database.
 type DropDatabaseParticipant struct {
 	DB          string

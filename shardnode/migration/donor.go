@@ -449,13 +449,24 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// Before the commit: a stream that watches for such notes listens to the new shard before anything can be written there.
+	if !slices.Contains(info.Map.Shards(), d.to) {
+		event := value.Doc(value.F("migrateChunkToNewShard", value.NewString(d.ns)), value.F("fromShardId", value.NewString(s.ID)), value.F("toShardId", value.NewString(d.to)))
+		if err := d.m.noteEvent(op, d.ns, d.uuid, event); err != nil {
+			return false, err
+		}
+	}
 	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
 		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: info.Map.Version().Epoch,
 	}))
 	_ = d.m.hang(d.m.life(), 6)
 	s.Catalog.InvalidateCollection(d.ns)
 	if err == nil {
-		_, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)
+		info, err = s.Catalog.Collection(context.WithoutCancel(op), d.ns)
+		if err == nil && info.Map != nil && !slices.Contains(info.Map.Shards(), s.ID) {
+			event := value.Doc(value.F("migrateLastChunkFromShard", value.NewString(d.ns)), value.F("shardId", value.NewString(s.ID)))
+			err = d.m.noteEvent(context.WithoutCancel(op), d.ns, d.uuid, event)
+		}
 		return true, err
 	}
 	moved, rerr := d.m.moved(context.WithoutCancel(op), d.ns, d.to, d.rng, d.version)

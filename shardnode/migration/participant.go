@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -17,7 +18,9 @@ import (
 func (m *Manager) shardSpecs() []command.Spec {
 	create, block, rename := command.Internal(m.runCreateParticipant), command.Internal(m.runParticipantBlock), command.Internal(m.runRenameParticipant)
 	create.WriteConcern, rename.WriteConcern = true, true
-	specs := []command.Spec{create, block, rename}
+	notify := command.Internal(m.runNotifyShardingEvent)
+	notify.WriteConcern = true
+	specs := []command.Spec{create, block, rename, notify}
 	for i := range specs {
 		specs[i].Roles = command.Shard
 	}
@@ -36,6 +39,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		options = bytes.Clone(req.Options)
 	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.SetFromMigrate() // the shard that has had the collection tells change streams
 		c := s.Catalog().Lookup(req.NS)
 		if c != nil && c.UUID != req.UUID {
 			// What an interrupted drop left behind: this shard is not the database's primary, and no entry of the
@@ -123,6 +127,20 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		if target != nil {
 			return u.DropCollection(target)
 		}
+		return nil
+	})
+}
+
+// runNotifyShardingEvent notes an event of the cluster. A note that is sent again is a second event, so nobody repeats it by himself.
+func (m *Manager) runNotifyShardingEvent(op *command.Op, req *msg.NotifyShardingEvent, dst []byte) ([]byte, error) {
+	return dst, m.noteEvent(op, req.NS, req.UUID, req.Event)
+}
+
+// noteEvent writes an entry without effect whose o2 is the event.
+func (m *Manager) noteEvent(ctx context.Context, ns string, uuid catalog.UUID, event []byte) error {
+	return m.Docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Oplog(storage.OplogEntry{Op: 'n', NS: ns, UUID: uuid, StmtID: -1, O2: bytes.Clone(event),
+			O: value.Doc(value.F("msg", value.NewDocument(bytes.Clone(event))))})
 		return nil
 	})
 }
