@@ -39,7 +39,7 @@ func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]by
 		dst = value.End(dst, sm)
 	}
 	if count.T == value.Document {
-		dst = value.Append(dst, "count", shortInt(c.Counters.Records.Load()))
+		dst = value.Append(dst, "count", value.NewInt(c.Counters.Records.Load()))
 	}
 	if exec.T == value.Document {
 		all := c.Counters.Scans.Load()

@@ -1,13 +1,13 @@
-// Package shardnode is the data-bearing node: reads and writes, aggregation, indexes and catalog commands over one
-// storage engine and its replica set, and the node's part in the sharding protocols.
+// Package shardnode is the data-bearing node: its rooms, put together over one storage engine and its replica set, and the
+// commands that read.
 //
 // The life of a find: runFind parses the command into an exec.Query, Executor.Execute (package exec) plans and runs it
 // over a storage.Snapshot, firstBatch writes the reply, and what is left becomes a cursor (cursors.go) that getMore
 // continues.
 //
-// Writes are package write's; transactions, two-phase commits and the history of retries are package txn's; versions, critical
-// sections, migrations and the range deleter are package migration's. What those ask of the node is in writernode.go and
-// becomeshard.go.
+// Writes are package write's, the commands that change the catalog package ddl's; transactions, two-phase commits and the
+// history of retries are package txn's; versions, critical sections, migrations and the range deleter are package migration's.
+// What those ask of the node is in writernode.go, ddlnode.go and becomeshard.go.
 //
 // Invariants
 //

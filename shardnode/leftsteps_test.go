@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/ddl"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -265,7 +266,7 @@ func TestIndexBuildsWithoutAMajority(t *testing.T) {
 	for range 2 { // the second finds that the first is building
 		start := time.Now()
 		r := n.do("d", wcTimeout(create))
-		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+errBuildGoesOn.Message+`" }` &&
+		if got := shown(t, r, "ok", "code", "errmsg"); got != `{ ok: 0.0, code: 64, errmsg: "`+ddl.ErrBuildGoesOn.Message+`" }` &&
 			got != `{ ok: 0.0, code: 64, errmsg: "`+write.ErrLocked.Message+`" }` || time.Since(start) > 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), r)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/indexkey"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // listStream gives documents that were all made when the cursor was opened.
@@ -62,7 +61,7 @@ func (n *Node) listFilter(op *command.Op) (*match.Matcher, error) {
 	if len(filter) <= 5 {
 		return nil, nil
 	}
-	if err := refuseOperators(filter, "this context"); err != nil {
+	if err := exec.RefuseOperators(filter, "this context"); err != nil {
 		return nil, err
 	}
 	l, err := n.exec.NewLang(op, nil, nil)
@@ -359,5 +358,3 @@ func clusteredSpec(c *catalog.Collection) []byte {
 	}
 	return value.WithField(v.Doc(), "clustered", value.NewBool(true))
 }
-
-var errNoIndexes = mongoerr.New(mongoerr.BadValue, "Must specify at least one index to create")

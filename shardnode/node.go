@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/ddl"
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -62,7 +63,7 @@ type Node struct {
 	admin    adminState
 	txns     *txn.Manager
 	writes   *write.Writer
-	ddl      *catalogCommands
+	ddl      *ddl.Commands
 	now      func() time.Time
 }
 
@@ -99,7 +100,7 @@ func New(o Options) *Node {
 		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Exec: n.exec, Compiled: n.metas,
 		Locks: n.locks, Txns: n.txns, Counts: &n.counters.Opcounters, Now: n.now,
 	}, writingNode{n})
-	n.ddl = newCatalogCommands(n.Engine, n.writes, catalogNode{n})
+	n.ddl = ddl.New(n.Engine, n.writes, catalogNode{n})
 	n.cursors.init()
 	n.cursors.feed = streams.NewFeed(o.Engine)
 	n.counters.work.Init()

@@ -4,7 +4,7 @@ import "github.com/shoaldb/shoal/command"
 
 // register adds the node's commands to a table.
 func (n *Node) register(t *command.Table) {
-	t.Add(n.ddl.specs()...)
+	t.Add(n.ddl.Specs()...)
 	n.registerAdmin(t)
 	t.Add(n.writes.Specs()...)
 	t.Add(

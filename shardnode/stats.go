@@ -61,30 +61,30 @@ func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.
 		}
 		dst = value.Append(dst, "indexDetails", value.NewDocument(value.Doc()))
 		dst = value.Append(dst, "indexSizes", value.NewDocument(value.Doc()))
-		return value.Append(dst, "scaleFactor", shortInt(scale)), nil
+		return value.Append(dst, "scaleFactor", value.NewInt(scale)), nil
 	}
 	sz, err := n.Engine.CollectionSizes(c)
 	if err != nil {
 		return dst, err
 	}
 	count, size := c.Counters.Records.Load(), c.Counters.DataSize.Load()
-	dst = value.Append(dst, "size", shortInt(size/scale))
+	dst = value.Append(dst, "size", value.NewInt(size/scale))
 	if ts != nil {
 		dst = value.Append(dst, "timeseries", value.NewDocument(value.Doc(
-			value.F("bucketsNs", value.NewString(c.NS)), value.F("bucketCount", shortInt(count)))))
+			value.F("bucketsNs", value.NewString(c.NS)), value.F("bucketCount", value.NewInt(count)))))
 	} else {
-		dst = value.Append(dst, "count", shortInt(count))
-		dst = value.Append(dst, "numOrphanDocs", shortInt(migration.OrphanDocs(n.Docs, c)))
+		dst = value.Append(dst, "count", value.NewInt(count))
+		dst = value.Append(dst, "numOrphanDocs", value.NewInt(migration.OrphanDocs(n.Docs, c)))
 		if count > 0 {
-			dst = value.Append(dst, "avgObjSize", shortInt(size/count))
+			dst = value.Append(dst, "avgObjSize", value.NewInt(size/count))
 		}
 	}
-	dst = value.Append(dst, "storageSize", shortInt(sz.StorageSize/scale))
+	dst = value.Append(dst, "storageSize", value.NewInt(sz.StorageSize/scale))
 	dst = value.Append(dst, "freeStorageSize", value.NewInt32(0))
 	dst = value.Append(dst, "capped", value.NewBool(c.Capped))
 	if c.Capped {
-		dst = value.Append(dst, "max", shortInt(c.CappedMax))
-		dst = value.Append(dst, "maxSize", shortInt(c.CappedSize/scale))
+		dst = value.Append(dst, "max", value.NewInt(c.CappedMax))
+		dst = value.Append(dst, "maxSize", value.NewInt(c.CappedSize/scale))
 	}
 	return appendIndexStats(dst, c, sz, scale), nil
 }
@@ -105,14 +105,14 @@ func appendIndexStats(dst []byte, c *catalog.Collection, sz storage.Sizes, scale
 	}
 	dst = value.End(dst, m)
 	dst = value.Append(dst, "indexBuilds", value.NewArray(value.ArrayOf(building...)))
-	dst = value.Append(dst, "totalIndexSize", shortInt(total/scale))
-	dst = value.Append(dst, "totalSize", shortInt((total+sz.StorageSize)/scale))
+	dst = value.Append(dst, "totalIndexSize", value.NewInt(total/scale))
+	dst = value.Append(dst, "totalSize", value.NewInt((total+sz.StorageSize)/scale))
 	dst, m = value.BeginKey(dst, value.Document, "indexSizes")
 	for _, idx := range c.Indexes {
-		dst = value.Append(dst, idx.Name, shortInt(sz.IndexSizes[idx.Name]/scale))
+		dst = value.Append(dst, idx.Name, value.NewInt(sz.IndexSizes[idx.Name]/scale))
 	}
 	dst = value.End(dst, m)
-	return value.Append(dst, "scaleFactor", shortInt(scale))
+	return value.Append(dst, "scaleFactor", value.NewInt(scale))
 }
 
 // totals are the figures of a database.

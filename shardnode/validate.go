@@ -202,16 +202,16 @@ func (v *validation) reply(dst []byte, ns string, c *catalog.Collection, mode st
 	dst = value.Append(dst, "ns", value.NewString(ns))
 	dst = value.Append(dst, "uuid", c.UUID.Value())
 	if !v.metadata {
-		dst = value.Append(dst, "nInvalidDocuments", shortInt(v.invalid))
-		dst = value.Append(dst, "nNonCompliantDocuments", shortInt(v.nonCompliant))
-		dst = value.Append(dst, "nrecords", shortInt(v.records))
+		dst = value.Append(dst, "nInvalidDocuments", value.NewInt(v.invalid))
+		dst = value.Append(dst, "nNonCompliantDocuments", value.NewInt(v.nonCompliant))
+		dst = value.Append(dst, "nrecords", value.NewInt(v.records))
 	}
 	dst = value.Append(dst, "nIndexes", value.NewInt32(int32(len(c.Indexes))))
 	if !v.metadata {
 		var m int
 		dst, m = value.BeginKey(dst, value.Document, "keysPerIndex")
 		for _, idx := range c.Indexes {
-			dst = value.Append(dst, idx.Name, shortInt(v.keys[idx.Name]))
+			dst = value.Append(dst, idx.Name, value.NewInt(v.keys[idx.Name]))
 		}
 		dst = value.End(dst, m)
 	}

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"sync"
@@ -12,7 +12,7 @@ import (
 // defaultFreeSpaceMB is how much there must be to gain before compact works.
 const defaultFreeSpaceMB = 20
 
-func compactSpec(n *catalogCommands) command.Spec {
+func compactSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "compact", Roles: command.Shard | command.Config, Kind: command.DDL, Namespace: true, Run: n.runCompact,
 		Fields: []command.Field{
@@ -21,7 +21,7 @@ func compactSpec(n *catalogCommands) command.Spec {
 	}
 }
 
-func (n *catalogCommands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -52,14 +52,14 @@ func (n *catalogCommands) runCompact(op *command.Op, dst []byte) ([]byte, error)
 		gain = 0
 	}
 	if op.Bool("dryRun") {
-		return value.Append(dst, "estimatedBytesFreed", shortInt(gain)), nil
+		return value.Append(dst, "estimatedBytesFreed", value.NewInt(gain)), nil
 	}
 	if gain > 0 {
 		if gain, err = n.Engine.Compact(c); err != nil {
 			return dst, err
 		}
 	}
-	return value.Append(dst, "bytesFreed", shortInt(gain)), nil
+	return value.Append(dst, "bytesFreed", value.NewInt(gain)), nil
 }
 
 // autoCompaction is what autoCompact was told. The store compacts by itself all the time, so that there is nothing to
@@ -73,14 +73,14 @@ type autoCompaction struct {
 	}
 }
 
-func autoCompactSpec(n *catalogCommands) command.Spec {
+func autoCompactSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "autoCompact", Roles: command.Shard | command.Config, AdminOnly: true, Run: n.runAutoCompact,
 		Fields: []command.Field{command.Opt("freeSpaceTargetMB", command.TNumber), command.Opt("runOnce", command.TBool)},
 	}
 }
 
-func (n *catalogCommands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 	v := op.Req.Cmd
 	switch {
 	case v.IsNullish():
@@ -109,7 +109,7 @@ func (n *catalogCommands) runAutoCompact(op *command.Op, dst []byte) ([]byte, er
 	return dst, nil
 }
 
-func reIndexSpec(n *catalogCommands) command.Spec {
+func reIndexSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "reIndex", Roles: command.Shard | command.Config, Kind: command.DDL, Namespace: true,
 		Run: func(op *command.Op, dst []byte) ([]byte, error) {
@@ -122,7 +122,7 @@ func reIndexSpec(n *catalogCommands) command.Spec {
 	}
 }
 
-func commitQuorumSpec(n *catalogCommands) command.Spec {
+func commitQuorumSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "setIndexCommitQuorum", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Run: n.runSetCommitQuorum,
 		Fields: []command.Field{command.Req("indexNames", command.TArray), command.Req("commitQuorum", command.TStringInt)},
@@ -130,7 +130,7 @@ func commitQuorumSpec(n *catalogCommands) command.Spec {
 }
 
 // runSetCommitQuorum finds no build to change: a set of one member's builds commit by themselves.
-func (n *catalogCommands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// ddlNode is what catalog commands ask of the node that they run on.
-type ddlNode interface {
+// Node is what catalog commands ask of the node that they run on.
+type Node interface {
 	// Lone tells whether the node is a member of no replica set.
 	Lone() bool
 	// CheckVersion compares the versions that came with a request with what this shard knows, and waits for a critical section.
@@ -21,36 +21,36 @@ type ddlNode interface {
 	Background(f func(life context.Context))
 }
 
-// catalogCommands carries out the commands of one node that change its catalog.
-type catalogCommands struct {
+// Commands carries out the commands of one node that change its catalog.
+type Commands struct {
 	Engine *storage.Engine
 	writes *write.Writer
-	node   ddlNode
+	node   Node
 
 	compaction autoCompaction
 }
 
-func newCatalogCommands(eng *storage.Engine, writes *write.Writer, node ddlNode) *catalogCommands {
-	return &catalogCommands{Engine: eng, writes: writes, node: node}
+func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
+	return &Commands{Engine: eng, writes: writes, node: node}
 }
 
-// ddlCommand is one of them under way: a write, with what else it needs.
-type ddlCommand struct {
+// operation is one of them under way: a write, with what else it needs.
+type operation struct {
 	*write.Command
-	n *catalogCommands
+	ddl *Commands
 }
 
 // begin checks that the node takes writes and reads the write concern.
-func (n *catalogCommands) begin(op *command.Op) (*ddlCommand, error) {
+func (n *Commands) begin(op *command.Op) (*operation, error) {
 	w, err := n.writes.Begin(op)
 	if err != nil {
 		return nil, err
 	}
-	return &ddlCommand{w, n}, nil
+	return &operation{w, n}, nil
 }
 
-// specs are the rows of the commands that change the catalog.
-func (n *catalogCommands) specs() []command.Spec {
+// Specs are the rows of the commands that change the catalog.
+func (n *Commands) Specs() []command.Spec {
 	return append([]command.Spec{
 		createSpec(n), dropSpec(n), dropDatabaseSpec(n), renameSpec(n), collModSpec(n), createIndexesSpec(n), dropIndexesSpec(n),
 		convertToCappedSpec(n), cloneAsCappedSpec(n), compactSpec(n), autoCompactSpec(n), reIndexSpec(n), commitQuorumSpec(n),

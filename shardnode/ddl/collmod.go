@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func collModSpec(n *catalogCommands) command.Spec {
+func collModSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "collMod", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runCollMod,
 		Fields: []command.Field{
@@ -48,7 +48,7 @@ type indexMod struct {
 	expire, hidden, prepare, uniq value.Value
 }
 
-func (n *catalogCommands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -216,9 +216,9 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 }
 
 // modify applies a collMod to whatever has that name.
-func (w *ddlCommand) modify(m *collMod) error {
+func (w *operation) modify(m *collMod) error {
 	m.changes, m.usage = nil, nil
-	s := w.n.Engine.Snapshot()
+	s := w.ddl.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
 	isTS := c != nil && namespace.IsBuckets(m.ns)
@@ -243,8 +243,8 @@ func (w *ddlCommand) modify(m *collMod) error {
 }
 
 // modifyView changes a view's definition.
-func (w *ddlCommand) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
-	for _, f := range collModSpec(w.n).Fields {
+func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMod) error {
+	for _, f := range collModSpec(w.ddl).Fields {
 		switch f.Name {
 		case "viewOn", "pipeline", "dryRun", "collectionUUID", "isTimeseriesNamespace":
 			continue
@@ -269,7 +269,7 @@ func (w *ddlCommand) modifyView(s *storage.Snapshot, v *namespace.View, m *collM
 		next.Pipeline = m.pipeline
 	}
 	next.Doc = next.MakeDoc()
-	if err := w.n.checkView(s, next); err != nil {
+	if err := w.ddl.checkView(s, next); err != nil {
 		return err
 	}
 	u := w.Unit(s)
@@ -306,7 +306,7 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	return nil
 }
 
-func (w *ddlCommand) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
+func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection, m *collMod) error {
 	u := w.Unit(s)
 	defer u.Rollback()
 	o, o2 := m.oplogEntry(w.Op, c)
@@ -350,12 +350,12 @@ func (w *ddlCommand) modifyCollection(s *storage.Snapshot, c *catalog.Collection
 		w.Finish()
 		return nil
 	}
-	w.n.node.Forget(u, c)
+	w.ddl.node.Forget(u, c)
 	return w.Commit(u, w.Concern)
 }
 
 // retuneView follows a change of buckets' span in the pipeline of the view on them.
-func (w *ddlCommand) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
+func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *collMod, options []byte) error {
 	v, err := namespace.ViewIn(s, m.ns)
 	if err != nil || v == nil {
 		return err
@@ -409,12 +409,12 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 	}
 	if c.Capped {
 		if !m.cappedSize.IsMissing() {
-			o.Set("size", shortInt(value.SafeInt64(m.cappedSize)))
+			o.Set("size", value.NewInt(value.SafeInt64(m.cappedSize)))
 		}
 		if !m.cappedMax.IsMissing() {
 			limit := value.Value{}
 			if v := value.SafeInt64(m.cappedMax); v > 0 {
-				limit = shortInt(v)
+				limit = value.NewInt(v)
 			}
 			o.Set("max", limit)
 		}
@@ -473,7 +473,7 @@ func (m *collMod) retune(t *namespace.SeriesOptions) error {
 }
 
 // modifiedIndex is the specification of the index after the command; nil where nothing changes.
-func (w *ddlCommand) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
+func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
 	i := m.index
 	if c.Clustered && !namespace.IsBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {
 		return nil, "", mongoerr.New(6011800, "The 'clusteredIndex' cannot be hidden or unhidden")
@@ -582,7 +582,7 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 }
 
 // checkNoDuplicates looks for keys that stand in an index twice.
-func (w *ddlCommand) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
+func (w *operation) checkNoDuplicates(s *storage.Snapshot, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()
 	var last []byte

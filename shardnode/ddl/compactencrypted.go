@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func (n *catalogCommands) encryptionSpecs() []command.Spec {
+func (n *Commands) encryptionSpecs() []command.Spec {
 	row := func(name, tokens string, stats []value.Field) command.Spec {
 		return command.Spec{
 			Name: name, Roles: command.All, Kind: command.DDL, Namespace: true,
@@ -17,18 +17,23 @@ func (n *catalogCommands) encryptionSpecs() []command.Spec {
 			Run: func(op *command.Op, dst []byte) ([]byte, error) { return n.compactEncrypted(op, dst, tokens, stats) },
 		}
 	}
-	ecoc := sub("ecoc", i64("read", 0), i64("deleted", 0))
+	// Nothing was compacted: every figure is 0.
+	none := func(collection string, figures ...string) value.Field {
+		var f []value.Field
+		for _, name := range figures {
+			f = append(f, value.F(name, value.NewInt64(0)))
+		}
+		return value.F(collection, value.NewDocument(value.Doc(f...)))
+	}
+	stats := []value.Field{none("esc", "read", "inserted", "updated", "deleted"), none("ecoc", "read", "deleted")}
 	return []command.Spec{
-		row("compactStructuredEncryptionData", "compactionTokens", []value.Field{
-			sub("esc", i64("read", 0), i64("inserted", 0), i64("updated", 0), i64("deleted", 0)), ecoc}),
-		row("cleanupStructuredEncryptionData", "cleanupTokens", []value.Field{
-			sub("esc", i64("read", 0), i64("inserted", 0), i64("updated", 0), i64("deleted", 0)), ecoc}),
+		row("compactStructuredEncryptionData", "compactionTokens", stats), row("cleanupStructuredEncryptionData", "cleanupTokens", stats),
 	}
 }
 
 // compactEncrypted checks what compaction of an encrypted collection needs. There is nothing to compact where no
 // encrypted value was written since the last time; the rest takes the client library's cryptography.
-func (n *catalogCommands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
+func (n *Commands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"encoding/hex"
@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func renameSpec(n *catalogCommands) command.Spec {
+func renameSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, API: true, Run: n.runRename,
 		Fields: []command.Field{
@@ -31,7 +31,7 @@ type rename struct {
 	stayTemp   bool
 }
 
-func (n *catalogCommands) runRename(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := parseRename(op)
 	if err != nil {
 		return dst, err
@@ -87,7 +87,7 @@ func parseRename(op *command.Op) (*rename, error) {
 	return r, command.CheckRename(r.from, r.to)
 }
 
-func (w *ddlCommand) renameNamespace(r *rename) error {
+func (w *operation) renameNamespace(r *rename) error {
 	unlock, err := w.LockVersioned(r.from, r.from, r.to)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ const copyBatch = 1000
 
 // copyAcross renames between databases: the documents are copied into a collection beside the target, which then takes
 // its name, and the source is dropped.
-func (w *ddlCommand) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
+func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalog.Collection) error {
 	id := cluster.NewObjectID()
 	tmp := catalog.DBOf(r.to) + ".tmp" + hex.EncodeToString(id[9:]) + ".renameCollection"
 	specs := make([][]byte, 0, len(c.Indexes))
@@ -169,13 +169,13 @@ func (w *ddlCommand) copyAcross(s *storage.Snapshot, r *rename, c, target *catal
 		if _, err := u.RenameCollection(copied, r.to, target, r.stayTemp); err != nil {
 			return err
 		}
-		w.n.node.Forget(u, c)
+		w.ddl.node.Forget(u, c)
 		return u.DropCollection(c)
 	})
 }
 
 // putInPlace ends a command that has filled a collection beside the one that it is about; where that fails the copy goes.
-func (w *ddlCommand) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
+func (w *operation) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
 	u := w.Unit(nil)
 	defer u.Rollback()
 	err := stage(u)
@@ -190,7 +190,7 @@ func (w *ddlCommand) putInPlace(copied *catalog.Collection, stage func(*storage.
 }
 
 // copyInto makes a collection and copies the documents of c, as s sees them, into it.
-func (w *ddlCommand) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
+func (w *operation) copyInto(s *storage.Snapshot, c *catalog.Collection, spec storage.CollectionSpec, indexes [][]byte) (*catalog.Collection, error) {
 	u := w.Unit(nil)
 	defer u.Rollback()
 	made, err := u.CreateCollection(spec)
@@ -216,7 +216,7 @@ func (w *ddlCommand) copyInto(s *storage.Snapshot, c *catalog.Collection, spec s
 	return w.Catalog().LookupUUID(made.UUID), nil
 }
 
-func (w *ddlCommand) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) error {
+func (w *operation) copyDocs(s *storage.Snapshot, from, to *catalog.Collection) error {
 	cur := s.Scan(from, storage.ScanOptions{})
 	defer cur.Close()
 	var batch [][]byte
@@ -246,7 +246,7 @@ func (w *ddlCommand) copyDocs(s *storage.Snapshot, from, to *catalog.Collection)
 	return flush()
 }
 
-func (w *ddlCommand) insertBatch(id catalog.UUID, docs [][]byte) error {
+func (w *operation) insertBatch(id catalog.UUID, docs [][]byte) error {
 	u := w.Unit(nil)
 	defer u.Rollback()
 	c := w.Catalog().LookupUUID(id)
@@ -260,6 +260,6 @@ func (w *ddlCommand) insertBatch(id catalog.UUID, docs [][]byte) error {
 }
 
 // discardCopy drops a copy that was not finished.
-func (w *ddlCommand) discardCopy(c *catalog.Collection) {
+func (w *operation) discardCopy(c *catalog.Collection) {
 	w.Discard(w.Op, func(cat *catalog.Snapshot) *catalog.Collection { return cat.LookupUUID(c.UUID) })
 }

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"encoding/hex"
@@ -15,14 +15,14 @@ import (
 
 // The two commands of this file take any field, as the real ones do: what they do not know changes nothing.
 
-func convertToCappedSpec(n *catalogCommands) command.Spec {
+func convertToCappedSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: n.runConvertToCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func cloneAsCappedSpec(n *catalogCommands) command.Spec {
+func cloneAsCappedSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TAny, WriteConcern: true,
 		Lenient: true, Run: n.runCloneAsCapped,
@@ -43,7 +43,7 @@ func cappedSize(op *command.Op) (int64, error) {
 	return command.InRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
 }
 
-func (n *catalogCommands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -70,7 +70,7 @@ func (n *catalogCommands) runConvertToCapped(op *command.Op, dst []byte) ([]byte
 }
 
 // convertToCapped copies the collection into a capped one beside it, which then takes its place.
-func (w *ddlCommand) convertToCapped(ns string, size int64) error {
+func (w *operation) convertToCapped(ns string, size int64) error {
 	return w.Retry(func() error {
 		s := w.Snapshot()
 		defer s.Release()
@@ -93,7 +93,7 @@ func (w *ddlCommand) convertToCapped(ns string, size int64) error {
 			return err
 		}
 		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
-			w.n.node.Forget(u, c)
+			w.ddl.node.Forget(u, c)
 			_, err := u.RenameCollection(copied, ns, c, false)
 			return err
 		})
@@ -124,11 +124,11 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 		delete(o, name)
 	}
 	o.Set("capped", value.NewBool(true))
-	o.Set("size", shortInt(size))
+	o.Set("size", value.NewInt(size))
 	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns)}
 }
 
-func (n *catalogCommands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.String {
 		return dst, command.WrongType("cloneCollectionAsCapped.cloneCollectionAsCapped", op.Req.Cmd.T, command.TString)
 	}
@@ -162,7 +162,7 @@ func (n *catalogCommands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, 
 	return dst, w.Retry(func() error { return w.cloneAsCapped(src, target, size) })
 }
 
-func (w *ddlCommand) cloneAsCapped(src, target string, size int64) error {
+func (w *operation) cloneAsCapped(src, target string, size int64) error {
 	s := w.Snapshot()
 	defer s.Release()
 	c, err := cappedSource(s, src)

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func createIndexesSpec(n *catalogCommands) command.Spec {
+func createIndexesSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "createIndexes", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true,
 		Run: n.runCreateIndexes,
@@ -40,7 +40,7 @@ type newIndexes struct {
 	others *catalog.Collection // which others may be building the indexes of
 }
 
-func (n *catalogCommands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -121,7 +121,7 @@ func knownIndexOptions(doc []byte) []byte {
 
 // createIndexes makes what of the indexes is not there. On an empty collection that is one unit of work; where there are
 // documents the indexes are built while writers go on.
-func (w *ddlCommand) createIndexes(ci *newIndexes) error {
+func (w *operation) createIndexes(ci *newIndexes) error {
 	var build *storage.IndexBuild
 	unlock, err := w.LockVersioned(ci.ns, ci.ns)
 	if err != nil {
@@ -159,14 +159,14 @@ func (w *ddlCommand) createIndexes(ci *newIndexes) error {
 
 // runBuild starts a build, lets go of the collection, and builds. The build goes on without the command where the set has no
 // majority to commit its steps and the client waits no longer; where the command is ended the build is given up.
-func (w *ddlCommand) runBuild(build *storage.IndexBuild, started func()) error {
+func (w *operation) runBuild(build *storage.IndexBuild, started func()) error {
 	type outcome struct {
 		ts  storage.Timestamp
 		err error
 	}
 	done := make(chan outcome, 1)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	w.n.node.Background(func(life context.Context) {
+	w.ddl.node.Background(func(life context.Context) {
 		stop := context.AfterFunc(life, func() { cancel(mongoerr.New(mongoerr.InterruptedAtShutdown, "interrupted at shutdown")) })
 		defer stop()
 		defer cancel(nil)
@@ -198,7 +198,7 @@ func (w *ddlCommand) runBuild(build *storage.IndexBuild, started func()) error {
 			if err := w.Op.Err(); err != nil {
 				return err
 			}
-			return errBuildGoesOn
+			return ErrBuildGoesOn
 		}
 	}
 }
@@ -206,12 +206,12 @@ func (w *ddlCommand) runBuild(build *storage.IndexBuild, started func()) error {
 // buildTick is how often a command looks whether the build that it waits for is held up.
 const buildTick = 5 * time.Millisecond
 
-// errBuildGoesOn ends a command whose index build waits for a majority.
-var errBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
+// ErrBuildGoesOn ends a command whose index build waits for a majority.
+var ErrBuildGoesOn = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: the index build is not finished, and goes on when there is a majority")
 
 // stageIndexes commits the indexes of an empty collection, or starts the build of those of another.
-func (w *ddlCommand) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
+func (w *operation) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	s := w.Snapshot()
 	defer s.Release()
 	c, ts, err := namespace.FindCollection(s, ci.ns)
@@ -245,7 +245,7 @@ func (w *ddlCommand) stageIndexes(ci *newIndexes) (*storage.IndexBuild, error) {
 	}
 	if !ci.made && c.Counters.Records.Load() > 0 {
 		u.Rollback()
-		return w.n.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
+		return w.ddl.Engine.NewIndexBuild(c.NS, specs, storage.NewUUID()), nil
 	}
 	if ci.fresh {
 		if _, err := u.CreateIndexes(c, specs); err != nil {
@@ -301,9 +301,9 @@ func (ci *newIndexes) validate(c *catalog.Collection, raw []byte) (*indexkey.Spe
 }
 
 // awaitBuilds waits for indexes that another command is building: this one tells of them as there.
-func (w *ddlCommand) awaitBuilds(ci *newIndexes) error {
+func (w *operation) awaitBuilds(ci *newIndexes) error {
 	for {
-		now := w.n.Engine.Catalog().LookupUUID(ci.others.UUID)
+		now := w.ddl.Engine.Catalog().LookupUUID(ci.others.UUID)
 		if now == nil {
 			return namespace.NotFound(ci.ns)
 		}
@@ -314,8 +314,8 @@ func (w *ddlCommand) awaitBuilds(ci *newIndexes) error {
 				continue
 			}
 			building = true
-			if b := w.n.Engine.Building(idx.BuildUUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
-				return errBuildGoesOn
+			if b := w.ddl.Engine.Building(idx.BuildUUID); b != nil && w.Concern.Timeout > 0 && b.Waiting() > w.Concern.Timeout {
+				return ErrBuildGoesOn
 			}
 		}
 		if !building {
@@ -331,7 +331,7 @@ func (w *ddlCommand) awaitBuilds(ci *newIndexes) error {
 	}
 }
 
-func dropIndexesSpec(n *catalogCommands) command.Spec {
+func dropIndexesSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
 		API: true, Run: n.runDropIndexes,
@@ -342,7 +342,7 @@ func dropIndexesSpec(n *catalogCommands) command.Spec {
 	}
 }
 
-func (n *catalogCommands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -508,3 +508,5 @@ func checkTimeseriesIndex(ts *namespace.SeriesOptions, raw []byte) error {
 	}
 	return nil
 }
+
+var errNoIndexes = mongoerr.New(mongoerr.BadValue, "Must specify at least one index to create")

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 }
 
 // checkView checks a view's definition: its pipeline, what it reads, and how deep it stands on other views.
-func (n *catalogCommands) checkView(s *storage.Snapshot, v *namespace.View) error {
+func (n *Commands) checkView(s *storage.Snapshot, v *namespace.View) error {
 	db := catalog.DBOf(v.NS)
 	if v.On == "" {
 		return mongoerr.New(mongoerr.BadValue, "'viewOn' cannot be empty")
@@ -93,7 +93,7 @@ var ownSources = map[string]bool{
 	"$currentOp": true, "$listSessions": true, "$listLocalSessions": true, "$documents": true, "$listCatalog": false,
 }
 
-func (n *catalogCommands) checkViewPipeline(v *namespace.View) (reads []string, err error) {
+func (n *Commands) checkViewPipeline(v *namespace.View) (reads []string, err error) {
 	ns := agg.Namespace{DB: catalog.DBOf(v.NS), Coll: v.On}
 	for i, s := range value.Values(v.Pipeline.Doc()) {
 		it := value.Walk(s.Doc())

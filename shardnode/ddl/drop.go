@@ -1,24 +1,22 @@
-package shardnode
+package ddl
 
 import (
-	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func dropSpec(n *catalogCommands) command.Spec {
+func dropSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "drop", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runDrop,
 		Fields: []command.Field{command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func (n *catalogCommands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -65,14 +63,14 @@ type dropped struct {
 }
 
 // dropNamespace drops a collection, view or time series collection. It is no error where there is none.
-func (w *ddlCommand) dropNamespace(ns string) (d dropped, err error) {
+func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 	unlock, err := w.LockVersioned(ns, ns)
 	if err != nil {
 		return d, err
 	}
 	defer w.AfterCommit(unlock)
 	err = w.Retry(func() error {
-		s := w.n.Engine.Snapshot()
+		s := w.ddl.Engine.Snapshot()
 		defer s.Release()
 		u := w.Unit(s)
 		defer u.Rollback()
@@ -88,10 +86,10 @@ func (w *ddlCommand) dropNamespace(ns string) (d dropped, err error) {
 	return d, err
 }
 
-func (w *ddlCommand) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
+func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns string) (d dropped, err error) {
 	if c := s.Catalog().Lookup(ns); c != nil {
 		d = dropped{there: true, collection: true, indexes: countIndexes(c)}
-		w.n.node.Forget(u, c)
+		w.ddl.node.Forget(u, c)
 		return d, u.DropCollection(c)
 	}
 	v, err := namespace.ViewIn(s, ns)
@@ -101,7 +99,7 @@ func (w *ddlCommand) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns st
 	d.there = true
 	if b := namespace.Buckets(s.Catalog(), ns); b != nil && v.IsTimeseries() {
 		d.collection, d.indexes = true, countIndexes(b)
-		w.n.node.Forget(u, b)
+		w.ddl.node.Forget(u, b)
 		if err := u.DropCollection(b); err != nil {
 			return d, err
 		}
@@ -112,50 +110,13 @@ func (w *ddlCommand) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns st
 // countIndexes is the number of indexes as commands report it.
 func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 
-// dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
-func dropCollectionParticipantSpec(n *catalogCommands) command.Spec {
-	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
-		w, err := participantWrites(n, op, req.FromMigrate)
-		if err == nil {
-			_, err = w.dropNamespace(req.NS)
-		}
-		return dst, err
-	})
-	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
-	return s
-}
-
-// dropDatabaseParticipantSpec is how a config server drops a database on each shard.
-func dropDatabaseParticipantSpec(n *catalogCommands) command.Spec {
-	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
-		w, err := participantWrites(n, op, req.FromMigrate)
-		if err == nil {
-			// Its sharded collections are gone by now: the database is there as long as the config server knows it.
-			err = w.dropDatabase(req.DB, !req.FromMigrate)
-		}
-		return dst, err
-	})
-	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
-	return s
-}
-
-// participantWrites are the writes of a shard's part in an operation of the config server.
-func participantWrites(n *catalogCommands, op *command.Op, fromMigrate bool) (*ddlCommand, error) {
-	if err := n.writes.MayWrite(op); err != nil {
-		return nil, err
-	}
-	w := &ddlCommand{n.writes.With(op, replication.Durable), n}
-	w.FromMigrate = fromMigrate
-	return w, nil
-}
-
-func dropDatabaseSpec(n *catalogCommands) command.Spec {
+func dropDatabaseSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: n.runDropDatabase,
 	}
 }
 
-func (n *catalogCommands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	switch v := op.Req.Cmd; {
 	case v.IsNullish():
 		return dst, command.MissingField("dropDatabase.dropDatabase")
@@ -180,14 +141,14 @@ func (n *catalogCommands) runDropDatabase(op *command.Op, dst []byte) ([]byte, e
 }
 
 // dropDatabase drops every collection of a database in one unit of work. With known the database is there even where it has none.
-func (w *ddlCommand) dropDatabase(db string, known bool) error {
+func (w *operation) dropDatabase(db string, known bool) error {
 	unlock, err := w.LockDatabase(db)
 	if err != nil {
 		return err
 	}
 	defer w.AfterCommit(unlock)
 	return w.Retry(func() error {
-		s := w.n.Engine.Snapshot()
+		s := w.ddl.Engine.Snapshot()
 		defer s.Release()
 		list := s.Catalog().Collections(db)
 		if len(list) == 0 && !known {
@@ -197,7 +158,7 @@ func (w *ddlCommand) dropDatabase(db string, known bool) error {
 		u := w.Unit(s)
 		defer u.Rollback()
 		for _, c := range list {
-			w.n.node.Forget(u, c)
+			w.ddl.node.Forget(u, c)
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}

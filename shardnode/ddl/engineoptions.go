@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package shardnode
+package ddl
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // maxCappedSize is a pebibyte.
 const maxCappedSize = 1 << 50
 
-func createSpec(n *catalogCommands) command.Spec {
+func createSpec(n *Commands) command.Spec {
 	return command.Spec{
 		Name: "create", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true, Run: n.runCreate,
 		Fields: []command.Field{
@@ -45,7 +45,7 @@ type newNamespace struct {
 	ts      *namespace.SeriesOptions
 }
 
-func (n *catalogCommands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -67,7 +67,7 @@ func (n *catalogCommands) runCreate(op *command.Op, dst []byte) ([]byte, error) 
 }
 
 // parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
-func (n *catalogCommands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
+func (n *Commands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
 	c := &newNamespace{ns: ns, options: namespace.Options{}}
 	steps := []func(*command.Op) error{
 		c.parseEnums, c.parseEngine, c.parseClustered, c.parseCapped, c.parseCollation, c.parseImages, c.parseTimeseries,
@@ -187,15 +187,12 @@ func (c *newNamespace) parseCapped(op *command.Op) error {
 		return command.BadOption("the 'size' field is required when 'capped' is true")
 	}
 	c.options.Set("capped", value.NewBool(true))
-	c.options.Set("size", shortInt(value.SafeInt64(size)))
+	c.options.Set("size", value.NewInt(value.SafeInt64(size)))
 	if m := value.SafeInt64(limit); m > 0 {
-		c.options.Set("max", shortInt(m))
+		c.options.Set("max", value.NewInt(m))
 	}
 	return nil
 }
-
-// shortInt is an int where it fits, a long else.
-func shortInt(i int64) value.Value { return value.NewInt(i) }
 
 func (c *newNamespace) parseCollation(op *command.Op) (err error) {
 	v := op.Arg("collation")
@@ -361,32 +358,12 @@ func checkValidatorPlace(ns string) error {
 
 // compileValidator compiles a filter in which the operators that need an index, or a server around them, are not allowed.
 func compileValidator(filter []byte, coll *collation.Spec) (*match.Matcher, error) {
-	if err := refuseOperators(filter, "a validator"); err != nil {
+	if err := exec.RefuseOperators(filter, "a validator"); err != nil {
 		return nil, err
 	}
 	l := exec.Timeless(coll)
 	l.Env.Validator = true
 	return exec.CompileFilter(append([]byte(nil), filter...), l.Scope, coll)
-}
-
-// refuseOperators looks for operators that only the filter of a query on a collection may use.
-func refuseOperators(doc []byte, where string) error {
-	for k, v := range value.Elements(doc) {
-		switch k {
-		case "$where", "$text":
-			return mongoerr.Newf(mongoerr.BadValue, "%s is not allowed in this context", k)
-		case "$near", "$nearSphere", "$geoNear":
-			return mongoerr.Newf(5626500, "%s is not allowed in %s", k, where)
-		case "$expr", "$jsonSchema", "$literal":
-			continue
-		}
-		if v.T == value.Document || v.T == value.Array {
-			if err := refuseOperators(v.Doc(), where); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (c *newNamespace) parseIDIndex(op *command.Op) error {
@@ -446,7 +423,7 @@ func refuseViewOfBuckets(ns, on string) error {
 
 // createNamespace makes a collection, view or time series collection. What is there already with the same options is no
 // error.
-func (w *ddlCommand) createNamespace(c *newNamespace) error {
+func (w *operation) createNamespace(c *newNamespace) error {
 	if w.Transaction() != nil && (c.view != nil || c.ts != nil) {
 		kind := "view"
 		if c.ts != nil {
@@ -462,7 +439,7 @@ func (w *ddlCommand) createNamespace(c *newNamespace) error {
 	return w.Retry(func() error {
 		s := w.Snapshot()
 		defer s.Release()
-		made, err := w.n.alreadyMade(s, c, w.Transaction() != nil)
+		made, err := w.ddl.alreadyMade(s, c, w.Transaction() != nil)
 		if err != nil {
 			return err
 		}
@@ -481,7 +458,7 @@ func (w *ddlCommand) createNamespace(c *newNamespace) error {
 
 // alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise, and in a
 // transaction where it is there at all.
-func (n *catalogCommands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
+func (n *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {
 		return false, err
@@ -517,10 +494,10 @@ func (c *newNamespace) storedOptions() []byte {
 	return c.options.Doc()
 }
 
-func (w *ddlCommand) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *operation) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	switch {
 	case c.view != nil:
-		if err := w.n.checkView(s, c.view); err != nil {
+		if err := w.ddl.checkView(s, c.view); err != nil {
 			return err
 		}
 		return w.PutView(u, s, c.view)
@@ -539,7 +516,7 @@ func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 }
 
 // stageTimeseries makes buckets, their index, and the view on them.
-func (w *ddlCommand) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
+func (w *operation) stageTimeseries(u *storage.UnitOfWork, s *storage.Snapshot, c *newNamespace) error {
 	ns := c.ns
 	if !namespace.IsBuckets(ns) {
 		ns = namespace.BucketsOf(ns)

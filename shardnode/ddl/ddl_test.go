@@ -1,0 +1,162 @@
+package ddl
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/command"
+	_ "github.com/shoaldb/shoal/command/commandtest"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/write/writetest"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fakeNode takes down what it is told to forget, and runs what is in the background on goroutines of the test.
+type fakeNode struct {
+	t         *testing.T
+	forgotten []string
+}
+
+func (f *fakeNode) Lone() bool                                { return false }
+func (f *fakeNode) CheckVersion(*command.Op, string) error    { return nil }
+func (f *fakeNode) Background(run func(life context.Context)) { go run(f.t.Context()) }
+func (f *fakeNode) Forget(u *storage.UnitOfWork, c *catalog.Collection) {
+	u.OnCommit(func(storage.Timestamp) { f.forgotten = append(f.forgotten, c.NS) })
+}
+
+// bench is the commands on the catalog of an empty store, spoken to by commands.
+type bench struct {
+	*writetest.Bench
+	node *fakeNode
+}
+
+func newBench(t *testing.T) bench {
+	t.Helper()
+	b := bench{writetest.New(t), &fakeNode{t: t}}
+	b.Writer.Service.Table.Add(New(b.Writer.Engine, b.Writer, b.node).Specs()...)
+	return b
+}
+
+func (b bench) run(name, arg string, more ...value.Field) []byte {
+	return b.Do(append([]value.Field{value.F(name, value.NewString(arg))}, more...)...)
+}
+
+func (b bench) lookup(ns string) *catalog.Collection { return b.Writer.Engine.Catalog().Lookup(ns) }
+
+// ok runs a command that has to succeed.
+func (b bench) ok(name, arg string, more ...value.Field) []byte {
+	b.T.Helper()
+	r := b.run(name, arg, more...)
+	if value.Lookup(r, "ok").Double() != 1 {
+		b.T.Fatalf("%s: %s", name, value.ShowDoc(r))
+	}
+	return r
+}
+
+func indexes(key string) value.Field {
+	spec := value.Doc(value.F("key", value.NewDocument(value.Doc(value.F(key, value.NewInt32(1))))), value.F("name", value.NewString(key+"_1")))
+	return value.F("indexes", value.NewArray(value.ArrayOf(value.NewDocument(spec))))
+}
+
+func TestNamespacesAreMadeAndDropped(t *testing.T) {
+	b := newBench(t)
+	b.ok("create", "c", value.F("capped", value.NewBool(true)), value.F("size", value.NewInt32(1000)))
+	b.ok("create", "c", value.F("capped", value.NewBool(true)), value.F("size", value.NewInt32(1000))) // as sent again
+	if r := b.run("create", "c"); writetest.CodeOf(r) != mongoerr.NamespaceExists {
+		t.Error(value.ShowDoc(r))
+	}
+	if c := b.lookup("d.c"); c == nil || !c.Capped {
+		t.Fatalf("%+v", c)
+	}
+	b.ok("create", "v", value.F("viewOn", value.NewString("c")))
+	if r := b.run("create", "c", value.F("viewOn", value.NewString("v"))); writetest.CodeOf(r) != mongoerr.NamespaceExists {
+		t.Error(value.ShowDoc(r))
+	}
+	b.ok("drop", "c")
+	if len(b.node.forgotten) != 1 || b.node.forgotten[0] != "d.c" || b.lookup("d.c") != nil {
+		t.Errorf("forgot %q", b.node.forgotten)
+	}
+}
+
+func TestIndexesOfACollectionWithDocumentsAreBuiltInTheBackground(t *testing.T) {
+	b := newBench(t)
+	b.Insert(1)
+	b.ok("createIndexes", "c", indexes("a"))
+	if i := b.lookup("d.c").Index("a_1"); i == nil || !i.Ready {
+		t.Fatalf("%+v", i)
+	}
+	b.ok("dropIndexes", "c", value.F("index", value.NewString("a_1")))
+	if b.lookup("d.c").Index("a_1") != nil {
+		t.Error("the index is still there")
+	}
+}
+
+func TestARenameTakesTheTargetsPlaceAsAWhole(t *testing.T) {
+	b := newBench(t)
+	b.Insert(1)
+	b.ok("create", "to")
+	rename := func(from string, drop bool) []byte {
+		return b.Run(value.Doc(value.F("renameCollection", value.NewString("d."+from)), value.F("to", value.NewString("d.to")),
+			value.F("dropTarget", value.NewBool(drop)), value.F("$db", value.NewString("admin"))))
+	}
+	was := b.lookup("d.to").UUID
+	if r := rename("missing", true); writetest.CodeOf(r) != mongoerr.NamespaceNotFound || b.lookup("d.to").UUID != was {
+		t.Error(value.ShowDoc(r))
+	}
+	if r := rename("c", false); writetest.CodeOf(r) != mongoerr.NamespaceExists {
+		t.Error(value.ShowDoc(r))
+	}
+	moved := b.lookup("d.c").UUID
+	if r := rename("c", true); value.Lookup(r, "ok").Double() != 1 || b.lookup("d.to").UUID != moved || b.lookup("d.c") != nil {
+		t.Error(value.ShowDoc(r))
+	}
+}
+
+func TestAStaleCommandChangesNothingAndHoldsNothing(t *testing.T) {
+	b := newBench(t)
+	b.Insert(1)
+	b.Node.Shard = writetest.StaleShard{}
+	version := value.F("shardVersion", value.NewDocument(value.Doc()))
+	for _, c := range [][]value.Field{
+		{value.F("drop", value.NewString("c"))}, {value.F("create", value.NewString("other"))},
+		{value.F("createIndexes", value.NewString("c")), indexes("a")}, {value.F("collMod", value.NewString("c"))},
+		{value.F("dropIndexes", value.NewString("c")), value.F("index", value.NewString("*"))},
+	} {
+		if r := b.Do(append(c, version)...); writetest.CodeOf(r) != mongoerr.StaleConfig {
+			t.Errorf("%s: %s", c[0].Key, value.ShowDoc(r))
+		}
+	}
+	if b.lookup("d.c") == nil || b.lookup("d.other") != nil || len(b.lookup("d.c").Indexes) != 1 {
+		t.Error("the catalog was changed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	unlock, err := b.Writer.Locks.Collection(ctx, "d.c", lock.X)
+	if err != nil {
+		t.Fatalf("a lock was left behind: %v", err)
+	}
+	unlock()
+}
+
+func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
+	b := newBench(t)
+	b.Insert(1)
+	op := b.Writer.Service.Background(t.Context(), command.OwnClient())
+	op.Req.Spec = &command.Spec{Name: "drop"}
+	w, err := participantWrites(New(b.Writer.Engine, b.Writer, b.node), op, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a message that comes twice does no harm
+		if _, err := w.dropNamespace("d.c"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.lookup("d.c") != nil || !w.FromMigrate {
+		t.Error("the collection is still there, or change streams hear of its drop from each shard")
+	}
+}

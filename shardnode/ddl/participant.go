@@ -1,0 +1,44 @@
+package ddl
+
+import (
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
+)
+
+// dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
+func dropCollectionParticipantSpec(n *Commands) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
+		w, err := participantWrites(n, op, req.FromMigrate)
+		if err == nil {
+			_, err = w.dropNamespace(req.NS)
+		}
+		return dst, err
+	})
+	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
+	return s
+}
+
+// dropDatabaseParticipantSpec is how a config server drops a database on each shard.
+func dropDatabaseParticipantSpec(n *Commands) command.Spec {
+	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
+		w, err := participantWrites(n, op, req.FromMigrate)
+		if err == nil {
+			// Its sharded collections are gone by now: the database is there as long as the config server knows it.
+			err = w.dropDatabase(req.DB, !req.FromMigrate)
+		}
+		return dst, err
+	})
+	s.Roles, s.Kind = command.Shard|command.Config, command.DDL
+	return s
+}
+
+// participantWrites are the writes of a shard's part in an operation of the config server.
+func participantWrites(n *Commands, op *command.Op, fromMigrate bool) (*operation, error) {
+	if err := n.writes.MayWrite(op); err != nil {
+		return nil, err
+	}
+	w := &operation{n.writes.With(op, replication.Durable), n}
+	w.FromMigrate = fromMigrate
+	return w, nil
+}
