@@ -18,6 +18,8 @@ type Access struct {
 	Enforced bool
 	// Key is what members prove themselves by; nil where there is no key file.
 	Key *auth.Key
+	// OneProcess says that all members are in this process: no connection becomes one by saying so.
+	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
 	// Params are the node's parameters.

@@ -299,6 +299,25 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 // enforces tells whether the service asks who its clients are.
 func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
 
+// believesMembers tells whether a connection is a member's because its hello says so: without authorization nobody is asked for
+// proof, and members may be in processes of their own.
+func (s *Service) believesMembers() bool {
+	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
+}
+
+// openInternal are the commands of members that administrators send too.
+var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true}
+
+// forMembers refuses the commands by which members change each other's state to clients that are none. With authorization that
+// is a matter of rights.
+func (s *Service) forMembers(op *Op) error {
+	spec := op.Req.Spec
+	if !spec.Internal || spec.Name[0] != '_' || op.Client.InProcess || op.Client.Internal || s.enforces() || openInternal[spec.Name] {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s is for the members of a cluster", spec.Name)
+}
+
 // authenticated refuses strangers before anything of their request is read, so that no error tells them about it.
 func (s *Service) authenticated(op *Op) error {
 	if !s.enforces() || op.Client.InProcess || op.Client.login.Load() != nil {
@@ -314,6 +333,9 @@ func (s *Service) authenticated(op *Op) error {
 func (s *Service) prepare(op *Op) error {
 	req := &op.Req
 	if err := s.authenticated(op); err != nil {
+		return err
+	}
+	if err := s.forMembers(op); err != nil {
 		return err
 	}
 	if err := req.parse(true); err != nil {

@@ -17,6 +17,7 @@ func ofChild(cmd string, number, child int) string {
 // has committed, after an election or a restart too, and is not while it is open or once it has ended otherwise.
 func TestInternalTransactionsCarryOutRetryableWrites(t *testing.T) {
 	n := newTestNode(t)
+	n.cl.Internal = true // a router
 	write := func(number int) string {
 		return inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 10}}, "upsert": true, "new": true}`, number)
 	}

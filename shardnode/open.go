@@ -61,11 +61,13 @@ type Security struct {
 	Enforced bool
 	// Key is what members prove themselves by; nil for none.
 	Key *auth.Key
+	// OneProcess says that all members are in this process.
+	OneProcess bool
 }
 
 // install gives a server its knowledge of users, which it keeps itself.
 func (c *Security) install(s *Server, params *cluster.Params) {
-	a := &command.Access{Enforced: c.Enforced, Key: c.Key, Params: params, Users: s.OwnPeer()}
+	a := &command.Access{Enforced: c.Enforced, Key: c.Key, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
 	a.Install(s.Service)
 }
 

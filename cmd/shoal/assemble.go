@@ -178,7 +178,7 @@ func (a addrOf) String() string  { return string(a) }
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info = a.params, a.info
-	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Key: a.key}
+	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Key: a.key, OneProcess: a.c.oneProcess()}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command

@@ -241,3 +241,6 @@ func dedup(list []string) []string {
 	}
 	return out
 }
+
+// oneProcess tells whether all members are in this process: where others may join, they need a key file.
+func (c *config) oneProcess() bool { return c.Program == isStart && c.Security.KeyFile == "" }

@@ -280,7 +280,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	svc.AddGeneric(a.info)
 	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
-	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, Params: a.params})
+	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, OneProcess: a.c.oneProcess(), Params: a.params})
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))

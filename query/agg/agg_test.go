@@ -153,7 +153,9 @@ func sharded(p value.Value, h *memHost, o Options) ([][]byte, error) {
 				local.colls["c"] = append(local.colls["c"], d)
 			}
 		}
-		docs, err := whole(split.Shard.Wire(), local, o)
+		part := o
+		part.FromRouter = true
+		docs, err := whole(split.Shard.Wire(), local, part)
 		if err != nil {
 			return nil, err
 		}

@@ -10,8 +10,8 @@ func init() {
 	parse := func(take bool) func(*Options, value.Value) (*carryStage, error) {
 		return func(_ *Options, v value.Value) (*carryStage, error) { return &carryStage{take: take, spec: v}, nil }
 	}
-	register("$_internalPackMetadata", rules{internal: true}, one(parse(false)))
-	register("$_internalTakeMetadata", rules{internal: true}, one(parse(true)))
+	register("$_internalPackMetadata", rules{internal: true, split: true}, one(parse(false)))
+	register("$_internalTakeMetadata", rules{internal: true, split: true}, one(parse(true)))
 }
 
 // packedMeta is the field in which metadata travels from a shard to the router.

@@ -47,9 +47,9 @@ func parseGroup(o *Options, v value.Value) (*groupStage, error) {
 				return nil, mongoerr.New(15948, "a group's _id may only be specified once")
 			}
 			err = s.parseID(o, e)
-		case k == "$doingMerge":
+		case o.FromRouter && k == "$doingMerge":
 			s.merging = e.Truthy()
-		case k == "$willBeMerged":
+		case o.FromRouter && k == "$willBeMerged":
 			s.partial = e.Truthy()
 		default:
 			var field groupField

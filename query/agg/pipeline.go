@@ -106,7 +106,7 @@ func parseStages(specs []value.Value, opts *Options) (*Pipeline, error) {
 			return nil, err
 		}
 		rows[i] = registry[names[i]]
-		if rows[i] == nil {
+		if rows[i] == nil || rows[i].split && !opts.FromRouter {
 			return nil, mongoerr.Newf(40324, "Unrecognized pipeline stage name: '%s'", names[i])
 		}
 		if err := rows[i].allowed(names[i], opts); err != nil {

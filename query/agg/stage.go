@@ -48,7 +48,8 @@ type rules struct {
 	database                   bool // valid as the first stage of {aggregate: 1}
 	noFacet, noLookup, noUnion bool
 	noTxn, noView              bool
-	internal                   bool // not for clients
+	internal                   bool // not listed for clients
+	split                      bool // only in a shard's part of a pipeline that a router has split
 }
 
 var registry = map[string]*row{}
