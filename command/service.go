@@ -305,8 +305,8 @@ func (s *Service) believesMembers() bool {
 	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
 }
 
-// openInternal are the commands of members that administrators send too.
-var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true}
+// openInternal are the commands of members that administrators send too, or that members send to whom they do not know yet.
+var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true, "_isSelf": true}
 
 // forMembers refuses the commands by which members change each other's state to clients that are none. With authorization that
 // is a matter of rights.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 // keepAlive is set on each connection, not by gnet's option: in v2.10.0 that one hides the error of a failed bind.
@@ -51,7 +52,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	s.stats.created.Add(1)
 	c := &Conn{
 		id: s.connID.Add(1), srv: s, gc: gc, fd: gc.Fd(),
-		remote: ownAddr(gc.RemoteAddr()), local: ownAddr(gc.LocalAddr()),
+		remote: ownAddr(gc.RemoteAddr()), local: reachedAt(gc),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	gc.SetContext(c)
@@ -74,6 +75,28 @@ func ownAddr(a net.Addr) net.Addr {
 		return &net.TCPAddr{IP: append(net.IP(nil), t.IP...), Port: t.Port, Zone: strings.Clone(t.Zone)}
 	}
 	return a
+}
+
+// reachedAt is the address that the client dialled. The event loop knows the listener's, which may be that of all interfaces.
+func reachedAt(gc gnet.Conn) net.Addr {
+	a := ownAddr(gc.LocalAddr())
+	t, ok := a.(*net.TCPAddr)
+	if !ok || len(t.IP) > 0 && !t.IP.IsUnspecified() {
+		return a
+	}
+	sa, err := unix.Getsockname(gc.Fd())
+	if err != nil {
+		return a // the client is gone already
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		t.IP = net.IPv4(sa.Addr[0], sa.Addr[1], sa.Addr[2], sa.Addr[3])
+	case *unix.SockaddrInet6:
+		if t.IP = append(net.IP(nil), sa.Addr[:]...); t.IP.To4() != nil {
+			t.IP = t.IP.To4()
+		}
+	}
+	return t
 }
 
 // OnTraffic is called when the socket has bytes.

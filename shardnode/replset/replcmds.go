@@ -38,7 +38,7 @@ func (r *Membership) Specs() []command.Spec {
 		lenient(row("replSetMaintenance", r.runMaintenance)),
 		lenient(row("replSetSyncFrom", r.runSyncFrom)),
 		row("replSetAbortPrimaryCatchUp", r.runAbortCatchUp),
-		r.heartbeatSpec(), r.raftSpec(),
+		r.heartbeatSpec(), r.raftSpec(), r.isSelfSpec(),
 	}
 }
 
@@ -88,33 +88,13 @@ func (r *Membership) runReplSetInitiate(op *command.Op, dst []byte) ([]byte, err
 	if err := c.ValidateInitiate(r.Name, r.conf.ConfigServer); err != nil {
 		return dst, err
 	}
-	if err := r.checkSelf(c, mongoerr.InvalidReplicaSetConfig); err != nil {
+	if err := r.checkSelf(op, c, 0, mongoerr.InvalidReplicaSetConfig); err != nil {
 		return dst, err
 	}
 	if err := r.askMembers(op, "replSetInitiate", c, nil); err != nil {
 		return dst, err
 	}
 	return dst, r.Initiate(op, c)
-}
-
-// checkSelf: exactly one member of a configuration must be this node.
-func (r *Membership) checkSelf(c *replication.SetConfig, code mongoerr.Code) error {
-	first := ""
-	for i := range c.Members {
-		host := c.Members[i].Host
-		switch {
-		case len(c.Members) > 1 && !r.isSelf(host):
-		case first != "":
-			return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, "The hosts %s and %s all map to this node in new configuration with {version: %d, term: %d} for replica set %s",
-				first, host, c.Version, c.Term, c.Name)
-		default:
-			first = host
-		}
-	}
-	if first == "" {
-		return mongoerr.Newf(code, "No host described in new configuration with {version: %d, term: %d} for replica set %s maps to this node", c.Version, c.Term, c.Name)
-	}
-	return nil
 }
 
 func (r *Membership) runReplSetGetConfig(op *command.Op, dst []byte) ([]byte, error) {
@@ -159,7 +139,11 @@ func (r *Membership) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, err
 		return dst, err
 	}
 	c.Settings.ID = old.Settings.ID
-	if err := r.checkSelf(c, mongoerr.NodeNotFound); err != nil {
+	term := s.term
+	if force {
+		term = replication.NoTerm
+	}
+	if err := r.checkSelf(op, c, term, mongoerr.NodeNotFound); err != nil {
 		return dst, err
 	}
 	if i := r.findSelf(c); !force && i >= 0 && !c.Members[i].Electable() {

@@ -3,7 +3,6 @@ package replset
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -210,70 +209,6 @@ func (r *Membership) takeConfig(c *replication.SetConfig) {
 			return
 		}
 	}
-}
-
-// findSelf gives the index of the node in a configuration, -1 where it is not there.
-func (r *Membership) findSelf(c *replication.SetConfig) int {
-	for i := range c.Members {
-		if r.isSelf(c.Members[i].Host) {
-			return i
-		}
-	}
-	return -1
-}
-
-// isSelf tells whether an address means this node: one it is known by, or its port on an address of this machine.
-func (r *Membership) isSelf(host string) bool {
-	if host == r.conf.Host {
-		return true
-	}
-	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		return false
-	}
-	listens := false
-	for _, l := range r.opts.Listens {
-		if l == host {
-			return true
-		}
-		lname, lport, err := net.SplitHostPort(l)
-		listens = listens || err == nil && lport == port && (isLoopback(lname) == isLoopback(name) || isAny(lname) || name == "localhost")
-	}
-	return listens && r.isLocal(name)
-}
-
-func isAny(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
-
-// isLocal tells whether a host name or address is one of this machine's.
-func (r *Membership) isLocal(name string) bool {
-	if name == "localhost" || isLoopback(name) {
-		return true
-	}
-	ips := []net.IP{net.ParseIP(name)}
-	if ips[0] == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		addrs, err := net.DefaultResolver.LookupIPAddr(ctx, name)
-		if err != nil {
-			return false
-		}
-		ips = ips[:0]
-		for _, a := range addrs {
-			ips = append(ips, a.IP)
-		}
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, ip := range ips {
-		for _, a := range own {
-			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // HandOver tells clients to turn to other members, because this one is about to close; a primary gives its place to

@@ -38,6 +38,7 @@ type Membership struct {
 	closing atomic.Bool // the process ends: hello says so
 	change  sync.Mutex  // one change of configuration or kind of set at a time
 	telling sync.Mutex  // held while the role changes and hello's version with it
+	dialled ownHosts
 
 	mu struct {
 		sync.Mutex
