@@ -28,7 +28,7 @@ func (rule *Rule) and(check func(g *Grants, r *Request) bool) *Rule {
 // does not name is refused; a test names every command without a row.
 var rules = map[string]*Rule{
 	// Before authentication.
-	"hello": open, "ping": open, "buildInfo": open, "whatsmyuri": open, "listCommands": open, "connectionStatus": open,
+	"hello": open, "_isSelf": open, "ping": open, "buildInfo": open, "whatsmyuri": open, "listCommands": open, "connectionStatus": open,
 	"saslStart": open, "saslContinue": open, "authenticate": open, "logout": open, "features": login, "isdbgrid": login, "echo": login,
 	"driverOIDTest": login, "whatsmysni": login,
 

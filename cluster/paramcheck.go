@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"math"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -110,6 +112,45 @@ func checkMonitorProtocol(_, v value.Value) (value.Value, error) {
 		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for replicaSetMonitorProtocol: %s, expected streamable or sdam", s)
 	}
 	return v, nil
+}
+
+// checkRate refuses what is no rate; an infinite one is the largest.
+func checkRate(_, v value.Value) (value.Value, error) {
+	if f := v.AsFloat64(); f <= 0 {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Invalid value for a rate or its burst: %v is not greater than 0", f)
+	}
+	return value.NewDouble(min(v.AsFloat64(), math.MaxFloat64)), nil
+}
+
+// checkBypass checks {ranges: [addresses and ranges of them in CIDR notation]}.
+func checkBypass(_, v value.Value) (value.Value, error) {
+	if v.T != value.Document {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Expected an object with the field 'ranges', found %s", v.T.Name())
+	}
+	for k, e := range value.Elements(v.Doc()) {
+		if k != "ranges" || e.T != value.Array && !e.IsNullish() {
+			return v, mongoerr.Newf(mongoerr.BadValue, "Expected an object with the field 'ranges', an array, found '%s' of type %s", k, e.T.Name())
+		}
+		for _, r := range value.Values(e.Doc()) {
+			if _, err := ParseRange(r.Str()); r.T != value.String || err != nil {
+				return v, mongoerr.Newf(mongoerr.BadValue, "Neither an address nor a range of addresses in CIDR notation: %s", value.Show(r))
+			}
+		}
+	}
+	return v, nil
+}
+
+// ParseRange reads an address, or a range of addresses in CIDR notation. IPv4 addresses within IPv6 are those of IPv4.
+func ParseRange(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	r, err := netip.ParsePrefix(text)
+	if err == nil && r.Addr().Is4In6() && r.Bits() >= 96 {
+		r = netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-96)
+	}
+	return r, err
 }
 
 func checkQueryFramework(_, v value.Value) (value.Value, error) {

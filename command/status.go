@@ -162,6 +162,7 @@ func (s *Service) addGenericStatus() {
 		plain("connections", s.Status.connectionsDoc),
 		plain("extra_info", extraInfo),
 		plain("network", s.Status.networkDoc),
+		plain("queues", s.Status.queuesDoc),
 		plain("opLatencies", s.Status.latenciesDoc),
 		plain("security", s.Status.securityDoc),
 		plain("tcmalloc", goMemory),
@@ -191,8 +192,23 @@ func (s *Status) connectionsDoc() []byte {
 	return value.Doc(i("current", st.Current), i("available", max(st.Available, 0)), i("totalCreated", st.TotalCreated), i("rejected", st.Rejected),
 		i("active", st.Active), i("threaded", st.Current), i("exhaustIsMaster", s.hellos.isMaster.Load()),
 		i("exhaustHello", s.hellos.hello.Load()), i("awaitingTopologyChanges", s.hellos.awaiting.Load()),
-		i("loadBalanced", 0), i("queuedForEstablishment", st.Queued),
-		subDoc("establishmentRateLimit", i64("rejected", st.RateRejected), i64("exempted", st.RateExempted)))
+		i("loadBalanced", 0), i("queuedForEstablishment", st.Admission.Waiting),
+		subDoc("establishmentRateLimit", i64("rejected", st.Admission.Rejected), i64("exempted", st.Admission.Exempted),
+			i64("interruptedDueToClientDisconnect", st.Admission.Interrupted)))
+}
+
+// queuesDoc tells of the queues that requests wait in before they reach the server's own.
+func (s *Status) queuesDoc() []byte {
+	a := s.Network().Admission
+	average := 0.0
+	if a.Dequeued > 0 {
+		average = float64(a.QueuedMicros) / float64(a.Dequeued)
+	}
+	return value.Doc(subDoc("ingressSessionEstablishment",
+		i64("addedToQueue", a.Queued), i64("removedFromQueue", a.Dequeued), i64("interruptedInQueue", a.Interrupted),
+		i64("rejectedAdmissions", a.Rejected), i64("exemptedAdmissions", a.Exempted), i64("successfulAdmissions", a.Admitted),
+		i64("attemptedAdmissions", a.Attempts), value.F("averageTimeQueuedMicros", value.NewDouble(average)),
+		value.F("totalAvailableTokens", value.NewInt64(int64(min(a.Tokens, 1<<62))))))
 }
 
 func (s *Status) networkDoc() []byte {

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"container/list"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -16,67 +18,184 @@ type Admission struct {
 	Exempt    func(addr net.Addr) bool // nil for nobody
 }
 
-// admission is a bucket of tokens, of which each new connection takes one. It may go below zero by those that wait.
+// admission is a bucket of tokens, of which each new connection takes one, and a queue of those that found none.
 type admission struct {
 	rules atomic.Pointer[Admission]
 	mu    struct {
 		sync.Mutex
 		tokens float64
 		last   time.Time
+		queue  list.List   // of *waiter, in the order in which they came
+		timer  *time.Timer // for the first of the queue; nil for none
 	}
-	waiting, rejected, exempted, admitted atomic.Int64
+	attempts, admitted, rejected, exempted, queued, dequeued, interrupted, queuedMicros atomic.Int64
 }
 
-// set changes the rules; the bucket is full again.
+// waiter is a connection in the queue.
+type waiter struct {
+	admit func() // called once, where it has not gone before
+	since time.Time
+	place *list.Element // nil once it has left the queue; guarded by admission.mu
+}
+
+// maxHeld is how many bytes a connection may send before its turn: a handshake has fewer.
+const maxHeld = 256 << 10
+
+// set changes the rules. The bucket is full where there were none before. Whoever waits goes on by the new rules, at once
+// where there is no limit any more.
 func (a *admission) set(r Admission) {
+	now := time.Now()
 	a.mu.Lock()
-	a.mu.tokens, a.mu.last = r.capacity(), time.Now()
-	a.mu.Unlock()
+	if was := a.rules.Load(); was != nil && was.Enabled {
+		a.refill(was, now)
+		a.mu.tokens = min(a.mu.tokens, r.capacity())
+	} else {
+		a.mu.tokens, a.mu.last = r.capacity(), now
+	}
 	a.rules.Store(&r)
+	next := a.next(now)
+	a.mu.Unlock()
+	admitAll(next)
 }
 
 func (r *Admission) capacity() float64 { return max(r.PerSecond*r.Burst, 1) }
 
-// enter takes a token for a connection from an address: it may go on after wait, or has to go.
-func (a *admission) enter(addr net.Addr, now time.Time) (wait time.Duration, ok bool) {
+// refill adds the tokens of the time that has passed; a.mu must be held.
+func (a *admission) refill(r *Admission, now time.Time) {
+	a.mu.tokens = min(a.mu.tokens+max(now.Sub(a.mu.last).Seconds(), 0)*r.PerSecond, r.capacity())
+	a.mu.last = now
+}
+
+// enter takes a token for a connection from an address. Where there is none, the connection waits, as w, until admit is called,
+// or has to go.
+func (a *admission) enter(addr net.Addr, now time.Time, admit func()) (w *waiter, ok bool) {
 	r := a.rules.Load()
 	if r == nil || !r.Enabled {
-		return 0, true
+		return nil, true
 	}
+	a.attempts.Add(1)
 	if r.Exempt != nil && r.Exempt(addr) {
 		a.exempted.Add(1)
-		return 0, true
+		return nil, true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.mu.tokens = min(a.mu.tokens+now.Sub(a.mu.last).Seconds()*r.PerSecond, r.capacity())
-	a.mu.last = now
+	a.refill(r, now)
+	waiting := a.mu.queue.Len()
 	switch {
-	case a.mu.tokens >= 1:
+	case a.mu.tokens >= 1 && waiting == 0:
 		a.mu.tokens--
 		a.admitted.Add(1)
-		return 0, true
-	case a.waiting.Load() >= int64(r.Queue), r.PerSecond <= 0: // with a rate of nothing a turn never comes
+		return nil, true
+	case waiting >= r.Queue:
 		a.rejected.Add(1)
-		return 0, false
+		return nil, false
 	}
-	a.mu.tokens--
-	a.waiting.Add(1)
-	return time.Duration(-a.mu.tokens / r.PerSecond * float64(time.Second)), true
+	a.queued.Add(1)
+	w = &waiter{admit: admit, since: now}
+	w.place = a.mu.queue.PushBack(w)
+	if waiting == 0 {
+		a.wait(r)
+	}
+	return w, true
+}
+
+// wait has the queue looked at when its first connection gets a token; a.mu must be held.
+func (a *admission) wait(r *Admission) {
+	d := min((1-a.mu.tokens)/r.PerSecond, time.Hour.Seconds())
+	a.mu.timer = time.AfterFunc(time.Duration(math.Ceil(max(d, 0)*float64(time.Second))), func() {
+		a.mu.Lock()
+		next := a.next(time.Now())
+		a.mu.Unlock()
+		admitAll(next)
+	})
+}
+
+// next takes those from the queue whose turn has come; a.mu must be held.
+func (a *admission) next(now time.Time) (out []*waiter) {
+	r := a.rules.Load()
+	if a.mu.timer != nil {
+		a.mu.timer.Stop()
+		a.mu.timer = nil
+	}
+	a.refill(r, now)
+	for a.mu.queue.Len() > 0 && (a.mu.tokens >= 1 || !r.Enabled) {
+		w := a.mu.queue.Front().Value.(*waiter)
+		a.drop(w, now)
+		if r.Enabled {
+			a.mu.tokens--
+		}
+		a.admitted.Add(1)
+		out = append(out, w)
+	}
+	if a.mu.queue.Len() > 0 {
+		a.wait(r)
+	}
+	return out
+}
+
+// drop takes a waiter from the queue; a.mu must be held.
+func (a *admission) drop(w *waiter, now time.Time) {
+	a.mu.queue.Remove(w.place)
+	w.place = nil
+	a.dequeued.Add(1)
+	a.queuedMicros.Add(now.Sub(w.since).Microseconds())
+}
+
+func admitAll(list []*waiter) {
+	for _, w := range list {
+		w.admit()
+	}
+}
+
+// leave takes a connection that has ended from the queue, so that those behind it move up; false where it had had its turn.
+func (a *admission) leave(w *waiter) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w == nil || w.place == nil {
+		return false
+	}
+	a.drop(w, time.Now())
+	a.interrupted.Add(1)
+	return true
+}
+
+// waiting is the number of connections in the queue.
+func (a *admission) waiting() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int64(a.mu.queue.Len())
+}
+
+// AdmissionStats are the counts of connections that the limit has seen.
+type AdmissionStats struct {
+	Attempts, Admitted, Rejected, Exempted, Interrupted int64
+	Queued, Dequeued                                    int64 // that had to wait, and those of them that wait no more
+	Waiting                                             int64
+	QueuedMicros                                        int64 // that those of Dequeued have waited
+	Tokens                                              float64
+}
+
+func (a *admission) stats() AdmissionStats {
+	st := AdmissionStats{Attempts: a.attempts.Load(), Admitted: a.admitted.Load(), Rejected: a.rejected.Load(), Exempted: a.exempted.Load(),
+		Interrupted: a.interrupted.Load(), Queued: a.queued.Load(), Dequeued: a.dequeued.Load(), QueuedMicros: a.queuedMicros.Load(), Waiting: a.waiting()}
+	if r := a.rules.Load(); r != nil {
+		a.mu.Lock()
+		a.refill(r, time.Now())
+		st.Tokens = a.mu.tokens
+		a.mu.Unlock()
+	}
+	return st
 }
 
 // SetAdmission changes how fast connections are established from now on.
 func (s *Server) SetAdmission(r Admission) { s.admission.set(r) }
 
-// hold keeps a connection's bytes unread until it is its turn.
-func (s *Server) hold(c *Conn, wait time.Duration) {
-	c.held.Store(true)
-	time.AfterFunc(wait, func() {
-		s.admission.waiting.Add(-1)
-		s.admission.admitted.Add(1)
-		c.held.Store(false)
-		if c.ctx.Err() == nil {
-			_ = c.gc.Wake(nil) // what has arrived is read now; a connection that has gone needs nothing
-		}
-	})
+// established counts a connection and reads what it has sent while it was held.
+func (s *Server) established(c *Conn, held bool) {
+	s.stats.current.Add(1)
+	s.stats.created.Add(1)
+	if c.held.Store(false); held && c.ctx.Err() == nil {
+		_ = c.gc.Wake(nil) // a connection that has gone needs nothing
+	}
 }

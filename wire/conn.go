@@ -41,6 +41,7 @@ type Conn struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	held          atomic.Bool // it waits for its turn to be established
+	waiter        *waiter     // nil where it did not have to
 	tls           atomic.Pointer[tlsSession]
 
 	// in is touched by the event loop only.

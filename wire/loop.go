@@ -39,22 +39,21 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	if s.stopping.Load() {
 		return nil, gnet.Close
 	}
-	if n := s.stats.current.Load(); n >= int64(s.opts.MaxConnections) {
+	if n := s.stats.current.Load() + s.admission.waiting(); n >= int64(s.opts.MaxConnections) {
 		s.stats.rejected.Add(1)
 		return nil, gnet.Close
 	}
-	wait, ok := s.admission.enter(gc.RemoteAddr(), time.Now())
-	if !ok {
-		s.stats.rejected.Add(1)
-		return nil, gnet.Close
-	}
-	s.stats.current.Add(1)
-	s.stats.created.Add(1)
 	c := &Conn{
 		id: s.connID.Add(1), srv: s, gc: gc, fd: gc.Fd(),
 		remote: ownAddr(gc.RemoteAddr()), local: reachedAt(gc),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.held.Store(true)
+	var ok bool
+	if c.waiter, ok = s.admission.enter(c.remote, time.Now(), func() { s.established(c, true) }); !ok {
+		c.cancel()
+		return nil, gnet.Close
+	}
 	gc.SetContext(c)
 	if _, tcp := c.remote.(*net.TCPAddr); tcp {
 		_ = gc.SetKeepAlivePeriod(keepAlive) // best effort: without it a dead client is noticed later
@@ -63,8 +62,8 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	s.conns.all[c.id] = c
 	s.conns.mu.Unlock()
 	s.handler.Opened(c)
-	if wait > 0 {
-		s.hold(c, wait)
+	if c.waiter == nil {
+		s.established(c, false)
 	}
 	return nil, gnet.None
 }
@@ -106,6 +105,9 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 		return gnet.Close
 	}
 	if c.held.Load() {
+		if gc.InboundBuffered() > maxHeld {
+			return gnet.Close
+		}
 		return gnet.None
 	}
 	if err := c.read(); err != nil {
@@ -127,7 +129,9 @@ func (l *loop) OnClose(gc gnet.Conn, _ error) gnet.Action {
 	}
 	s := l.srv
 	c.closed()
-	s.stats.current.Add(-1)
+	if !s.admission.leave(c.waiter) {
+		s.stats.current.Add(-1)
+	}
 	s.conns.mu.Lock()
 	delete(s.conns.all, c.id)
 	s.conns.mu.Unlock()

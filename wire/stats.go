@@ -48,8 +48,7 @@ type CompressStats struct {
 type Stats struct {
 	Current, Available, TotalCreated, Active, Rejected int64
 
-	// Connections that wait to be established, and those that the limit on their rate refused or let pass.
-	Queued, RateRejected, RateExempted int64
+	Admission AdmissionStats
 
 	BytesIn, BytesOut               int64 // as on the socket
 	LogicalBytesIn, LogicalBytesOut int64 // before compression
@@ -66,9 +65,8 @@ func (s *Server) Stats() Stats {
 		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
 		LogicalBytesIn: c.logicalIn.Load(), LogicalBytesOut: c.logicOut.Load(), NumRequests: c.requests.Load(),
 	}
-	a := &s.admission
-	st.Queued, st.RateRejected, st.RateExempted = a.waiting.Load(), a.rejected.Load(), a.exempted.Load()
-	st.Available = int64(s.opts.MaxConnections) - st.Current
+	st.Admission = s.admission.stats()
+	st.Available = int64(s.opts.MaxConnections) - st.Current - st.Admission.Waiting
 	for i := range c.compress {
 		k := &c.compress[i]
 		st.Compression = append(st.Compression, CompressStats{

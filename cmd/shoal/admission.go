@@ -34,10 +34,8 @@ func limitConnections(p *cluster.Params, srv *wire.Server) {
 func exemptRanges(doc []byte) func(net.Addr) bool {
 	var ranges []netip.Prefix
 	for _, v := range value.Values(value.Lookup(doc, "ranges").Doc()) {
-		if r, err := netip.ParsePrefix(v.Str()); err == nil {
+		if r, err := cluster.ParseRange(v.Str()); err == nil {
 			ranges = append(ranges, r)
-		} else if a, err := netip.ParseAddr(v.Str()); err == nil {
-			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	if ranges == nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"testing"
 	"time"
@@ -53,4 +55,102 @@ func TestConnectionRateIsLimited(t *testing.T) {
 		t.Errorf("%d exempt ones are refused", got)
 	}
 	set(false)
+}
+
+// From outside: a queue that fills up with connections that end is free again, who waits may send no more than a handshake, the
+// counters tell what became of everybody, and switching the limit off lets those that wait in.
+func TestConnectionQueueFromOutside(t *testing.T) {
+	s := startTestSet(t, 1, "")
+	set := func(fields ...bson.E) error {
+		return s.client.Database("admin").RunCommand(t.Context(), append(bson.D{{Key: "setParameter", Value: 1}}, fields...)).Err()
+	}
+	const prefix = "ingressConnectionEstablishment"
+	for _, bad := range []bson.E{
+		{Key: prefix + "RatePerSec", Value: 0}, {Key: prefix + "RatePerSec", Value: -1.5}, {Key: prefix + "RatePerSec", Value: math.NaN()},
+		{Key: prefix + "BurstCapacitySecs", Value: 0}, {Key: prefix + "MaxQueueDepth", Value: -1},
+		{Key: prefix + "RateLimiterBypass", Value: bson.M{"ranges": bson.A{"nonsense"}}},
+		{Key: prefix + "RateLimiterBypass", Value: bson.M{"ranges": bson.A{7}}},
+		{Key: prefix + "RateLimiterBypass", Value: bson.M{"ranges": "10.0.0.0/8"}},
+		{Key: prefix + "RateLimiterBypass", Value: bson.M{"addresses": bson.A{}}},
+		{Key: prefix + "RateLimiterBypass", Value: bson.A{}},
+	} {
+		if err := set(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+	status := func() (st struct {
+		Connections struct {
+			Current, TotalCreated, Rejected, QueuedForEstablishment int
+			EstablishmentRateLimit                                  struct{ Rejected, Exempted, InterruptedDueToClientDisconnect int }
+		}
+		Queues struct {
+			IngressSessionEstablishment struct{ AddedToQueue, RemovedFromQueue, InterruptedInQueue, RejectedAdmissions, ExemptedAdmissions int }
+		}
+	}) {
+		t.Helper()
+		if err := s.client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	before := status()
+	if err := errors.Join(set(bson.E{Key: prefix + "RatePerSec", Value: 0.001}, bson.E{Key: prefix + "BurstCapacitySecs", Value: 1}, bson.E{Key: prefix + "MaxQueueDepth", Value: 3}),
+		set(bson.E{Key: prefix + "RateLimiterEnabled", Value: true})); err != nil {
+		t.Fatal(err)
+	}
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", s.hosts[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	closed := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, err := c.Read(make([]byte, 1))
+		var late net.Error
+		return !errors.As(err, &late) || !late.Timeout()
+	}
+	queued := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " in the queue"), func() bool { return status().Connections.QueuedForEstablishment == n })
+	}
+	dial() // takes the one token there is
+	for round := range 5 {
+		waits := []net.Conn{dial(), dial(), dial()}
+		queued(3)
+		if !closed(dial()) {
+			t.Errorf("round %d: a fourth waits", round)
+		}
+		if _, err := waits[0].Write(make([]byte, 1<<20)); err == nil && !closed(waits[0]) {
+			t.Errorf("round %d: who waits may send without end", round)
+		}
+		queued(2)
+		_ = waits[1].Close()
+		_ = waits[2].Close()
+		queued(0)
+	}
+	asks := dialRaw(t, s.hosts[0])
+	if _, err := asks.Write(opMsg(0, body(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}}))); err != nil {
+		t.Fatal(err)
+	}
+	queued(1)
+	if err := set(bson.E{Key: prefix + "RateLimiterEnabled", Value: false}); err != nil {
+		t.Fatal(err)
+	}
+	if got := asks.outcome(); got != "ok" {
+		t.Errorf("who waited while the limit was lifted gets %s", got)
+	}
+	st := status()
+	limit, queue := st.Connections.EstablishmentRateLimit, st.Queues.IngressSessionEstablishment
+	if limit.Rejected != 5 || limit.InterruptedDueToClientDisconnect != 15 || queue.AddedToQueue != 16 || queue.RemovedFromQueue != 16 || queue.InterruptedInQueue != 15 ||
+		queue.RejectedAdmissions != 5 || st.Connections.Rejected != before.Connections.Rejected || st.Connections.TotalCreated-before.Connections.TotalCreated > 4 {
+		t.Errorf("%+v, before %+v", st, before.Connections)
+	}
+	if _, err := net.Dial("tcp", s.hosts[0]); err != nil || set(bson.E{Key: prefix + "RateLimiterBypass", Value: bson.M{"ranges": bson.A{"::ffff:127.0.0.0/104"}}},
+		bson.E{Key: prefix + "RateLimiterEnabled", Value: true}) != nil || dialRaw(t, s.hosts[0]).ask(bson.E{Key: "ping", Value: 1}) != "ok" {
+		t.Error("who is exempt has to wait")
+	}
 }

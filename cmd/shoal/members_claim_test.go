@@ -43,7 +43,7 @@ var membersOnly = []bson.D{
 // In a cluster of one process no connection becomes a member by saying that it is one: what members send each other is
 // refused at routers and at members that listen, and the cluster goes on.
 func TestNoConnectionIsAMemberOfOneProcess(t *testing.T) {
-	base, _ := strconv.Atoi(anyPorts(t, 1)[0])
+	base := nodePorts(t, 3)
 	p := launch(t, t.TempDir(), "--node-port", strconv.Itoa(base))
 	for _, at := range []string{p.at, "127.0.0.1:" + strconv.Itoa(base), "127.0.0.1:" + strconv.Itoa(base+1)} {
 		c := dialRaw(t, at)
