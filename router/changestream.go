@@ -146,7 +146,8 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 		}
 	}
 	w.pos = changestream.MarkAt(start)
-	w.command = func(start uint64) []byte { return shardStream(a, w.spec, start) }
+	filter := watchFilter(a.pipeline, w.spec, op.Req.Doc("collation") == nil)
+	w.command = func(start uint64) []byte { return shardStream(a, w.spec, filter, start) }
 	w.life, w.cancel = context.WithCancel(context.Background())
 	behind, err := p.BehindStream()
 	if err != nil {
@@ -162,9 +163,9 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 	return w, nil
 }
 
-// shardStream is the aggregate that opens a shard's stream: the events alone. What looks documents up, and the client's own
-// stages, run on the router.
-func shardStream(a *aggCommand, spec *agg.ChangeStream, start uint64) []byte {
+// shardStream is the aggregate that opens a shard's stream: the events that pass a filter. What looks documents up, and the
+// client's own stages, run on the router.
+func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uint64) []byte {
 	it := value.Walk(a.pipeline.Doc())
 	_, first, _ := it.Next()
 	drop := map[string]bool{"resumeAfter": true, "startAfter": true, "startAtOperationTime": true}
@@ -172,8 +173,11 @@ func shardStream(a *aggCommand, spec *agg.ChangeStream, start uint64) []byte {
 		drop["fullDocument"] = true
 	}
 	options := rebuild(value.Lookup(first.Doc(), "$changeStream").Doc(), drop, value.Append(nil, "startAtOperationTime", value.NewTimestampU64(start)))
-	stage := value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(options))))
-	extra := value.Append(nil, "pipeline", value.NewArray(value.ArrayOf(stage)))
+	stages := []value.Value{value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(options))))}
+	if filter != nil {
+		stages = append(stages, value.NewDocument(value.Doc(value.F("$match", value.NewDocument(filter)))))
+	}
+	extra := value.Append(nil, "pipeline", value.NewArray(value.ArrayOf(stages...)))
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
 	extra = value.Append(extra, "cursor", value.NewDocument(value.Doc()))
 	return rebuild(a.body, map[string]bool{"pipeline": true, "cursor": true, "collation": true, "let": true, "$clusterTime": true, "lsid": true, "maxTimeMS": true,

@@ -28,9 +28,10 @@ func (c *testCluster) cmd(db string, cmd bson.D) bson.M {
 	return c.run(db, string(js))
 }
 
-func (c *testCluster) watch(coll string, spec bson.D) (*streamOf, bson.A) {
+func (c *testCluster) watch(coll string, spec bson.D, behind ...any) (*streamOf, bson.A) {
 	c.t.Helper()
-	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: spec}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
+	pipeline := append(bson.A{bson.D{{Key: "$changeStream", Value: spec}}}, behind...)
+	cur := c.cmd("db", bson.D{{Key: "aggregate", Value: coll}, {Key: "pipeline", Value: pipeline}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D)
 	s := &streamOf{c: c, coll: coll}
 	return s, s.take(cur, "firstBatch")
 }
@@ -318,5 +319,67 @@ func TestEventsOfTheShardingCatalog(t *testing.T) {
 	}
 	if want := "create createIndexes shardCollection migrateChunkToNewShard migrateLastChunkFromShard drop"; strings.Join(got, " ") != want {
 		t.Errorf("events %q, want %q", strings.Join(got, " "), want)
+	}
+}
+
+// A $match behind $changeStream keeps events on their shards: they all went to the router. What it finds has to be the same, where
+// documents are looked up on the router, where the stream is resumed after an event, and at the collection's end.
+func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20) // k from 0 to 19, from 10 on on shard1
+	sent := func() (n int64) {
+		for _, id := range []string{"shard0", "shard1"} {
+			m := c.admin(c.shards[id], bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}})
+			n += get(get(m["metrics"], "document"), "returned").(int64)
+		}
+		return n
+	}
+	gets := func(s *streamOf, first bson.A, n int) (got []string) {
+		t.Helper()
+		events := first
+		for tries := 0; tries < 20 && len(events) < n && s.id != 0; tries++ {
+			events = append(events, s.more(500)...)
+		}
+		for _, e := range events {
+			what := field(e, "operationType").(string)
+			if key := field(e, "documentKey"); key != nil {
+				what += fmt.Sprint(" ", field(key, "k"))
+			}
+			got = append(got, what)
+		}
+		return got
+	}
+	even := bson.D{{Key: "$match", Value: bson.D{{Key: "updateDescription.updatedFields.v", Value: bson.D{{Key: "$mod", Value: bson.A{10, 0}}}}, {Key: "fullDocument.w", Value: 1}}}}
+	s, first := c.watch("c", bson.D{{Key: "fullDocument", Value: "updateLookup"}}, even)
+	before := sent()
+	for k := range 20 {
+		c.cmd("db", bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "k", Value: k}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: k}, {Key: "w", Value: k / 10}}}}}}}}})
+	}
+	if got := gets(s, first, 1); fmt.Sprint(got) != "[update 10]" {
+		t.Errorf("events: %v", got)
+	}
+	if n := sent() - before; n > 4 {
+		t.Errorf("the shards sent %d documents for 20 updates, of which they could tell that 2 are asked for", n)
+	}
+
+	// Resumed after an event that the stream's $match does not let through.
+	all, _ := c.watch("c", bson.D{})
+	c.cmd("db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: 3}}}}})
+	c.cmd("db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: 14}}}}})
+	var token any
+	for tries := 0; tries < 20 && token == nil; tries++ {
+		for _, e := range all.more(500) {
+			if token == nil && field(e, "operationType") == "insert" {
+				token = field(e, "_id")
+			}
+		}
+	}
+	s, first = c.watch("c", bson.D{{Key: "resumeAfter", Value: token}}, bson.D{{Key: "$match", Value: bson.D{{Key: "fullDocument.k", Value: bson.D{{Key: "$gt", Value: 10}}}}}})
+	if got := gets(s, first, 1); fmt.Sprint(got) != "[insert 14]" {
+		t.Errorf("behind the token: %v", got)
+	}
+	c.cmd("db", bson.D{{Key: "drop", Value: "c"}})
+	if got := gets(s, nil, 1); len(got) > 0 || s.id != 0 {
+		t.Errorf("at the end: %v", got)
 	}
 }
