@@ -220,3 +220,8 @@ func (t Types) String() string {
 	}
 	return "types '[" + strings.Join(n, ", ") + "]'"
 }
+
+// AdminOnly is the row of a command of the admin database whose own value says nothing.
+func AdminOnly(name string, run Handler, fields ...Field) Spec {
+	return Spec{Name: name, Roles: All, AdminOnly: true, Fields: fields, Run: run}
+}

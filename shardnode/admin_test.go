@@ -78,7 +78,7 @@ func TestFsyncLockHoldsWriters(t *testing.T) {
 func TestDefaultConcernsAreStored(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("admin", `{"setDefaultRWConcern": 1, "defaultReadConcern": {"level": "majority"}, "defaultWriteConcern": {"w": 1}}`)
-	if err := n.srv.Node.admin.rw.load(n.srv.Node); err != nil {
+	if err := n.srv.Node.settings.Load(); err != nil {
 		t.Fatal(err)
 	}
 	r := n.ok("admin", `{"getDefaultRWConcern": 1}`)
@@ -95,7 +95,7 @@ func TestWriteBlockSurvives(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"create": "c"}`)
 	n.ok("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
-	if err := n.srv.Node.admin.block.load(n.srv.Node); err != nil {
+	if err := n.srv.Node.settings.Load(); err != nil {
 		t.Fatal(err)
 	}
 	runSteps(t, n, []step{

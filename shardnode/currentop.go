@@ -11,7 +11,7 @@ import (
 )
 
 func (n *Node) currentOpSpecs() []command.Spec {
-	cur := adminOnly("currentOp", n.runCurrentOp)
+	cur := command.AdminOnly("currentOp", n.runCurrentOp)
 	cur.Lenient = true
 	return []command.Spec{cur}
 }

@@ -93,7 +93,7 @@ func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explain
 		return 0
 	}
 	framework := queryFramework(x.n.Params)
-	if set := value.Lookup(x.n.admin.settings.of(x.op), "queryFramework"); set.T == value.String {
+	if set := value.Lookup(x.n.settings.OfQuery(x.op), "queryFramework"); set.T == value.String {
 		framework = set.Str()
 	}
 	if framework == "forceClassicEngine" || framework == "classic" {

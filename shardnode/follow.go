@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 	}
 	again := info.Snapshot
 	for _, c := range info.Touched {
-		again = again || c.DB() == "admin" || c.NS == settingsNS || c.NS == clusterParamsNS
+		again = again || c.DB() == "admin" || settings.StoredIn(c.NS)
 	}
 	if again {
 		s.Service.Access.Invalidate()
@@ -48,7 +49,7 @@ func (s *Server) runFollower(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := s.Node.loadAdmin(); err != nil {
+		if err := s.Node.settings.Load(); err != nil {
 			s.Node.warn("Parameters and defaults could not be read", err)
 		}
 		if s.Clock != nil {

@@ -25,10 +25,10 @@ type fsyncLock struct {
 const fsyncLockTimeout = 90 * time.Second
 
 func (n *Node) fsyncSpecs() []command.Spec {
-	unlock := adminOnly("fsyncUnlock", n.runFsyncUnlock)
+	unlock := command.AdminOnly("fsyncUnlock", n.runFsyncUnlock)
 	unlock.Lenient = true
 	return []command.Spec{
-		adminOnly("fsync", n.runFsync, command.Opt("lock", command.TSafeBool), command.Opt("fsyncLockAcquisitionTimeoutMillis", command.TAny),
+		command.AdminOnly("fsync", n.runFsync, command.Opt("lock", command.TSafeBool), command.Opt("fsyncLockAcquisitionTimeoutMillis", command.TAny),
 			command.Opt("forBackup", command.TSafeBool)),
 		unlock,
 	}

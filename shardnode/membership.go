@@ -61,7 +61,7 @@ func (m memberNode) Fatal(err error) {
 
 // noteSpec is the command by which others have this node write at a time.
 func (n *Node) noteSpec() command.Spec {
-	s := adminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
+	s := command.AdminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
 	s.WriteConcern = true
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/replset"
+	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/shardnode/streams"
 	"github.com/shoaldb/shoal/shardnode/txn"
@@ -63,6 +64,7 @@ type Node struct {
 	admin    adminState
 	txns     *txn.Manager
 	writes   *write.Writer
+	settings *settings.Settings
 	ddl      *ddl.Commands
 	now      func() time.Time
 }
@@ -86,6 +88,7 @@ func New(o Options) *Node {
 	}
 	n.locks = lock.NewManager()
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
+	n.settings = settings.New(settings.Config{Engine: n.Engine, Docs: n.Docs, Params: n.Params, Now: n.now, Lone: n.lone})
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.txns = txn.New(txn.Config{
 		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Locks: n.locks, Now: n.now,

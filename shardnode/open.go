@@ -147,7 +147,7 @@ func Open(c Config) (*Server, error) {
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	s.Repl = s.Node.joinSet(c.SetName, topo, member, c.Repl)
 	s.Repl.OnPrimary = c.OnPrimary
-	if err := s.Node.loadAdmin(); err != nil {
+	if err := s.Node.settings.Load(); err != nil {
 		_ = eng.Close()
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *Server) start() error {
 	s.life, s.stop = ctx, cancel
 	n.background = func(f func(context.Context)) { s.builds.Go(func() { f(ctx) }) }
 	services := []replication.Service{
-		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.loadAdmin() }},
+		{Name: "Administration", StepUp: func(context.Context, int64) error { n.forgetWriting(); return n.settings.Load() }},
 		n.txns.RetryService(), n.temporaryService(), s.buildService(), n.ttlService(), imageService(n),
 	}
 	for _, v := range services {

@@ -101,7 +101,7 @@ func (r imageRemover) limits() (l imageLimits, err error) {
 	if lives := uint32(r.n.Params.Int("transactionLifetimeLimitSeconds")); err == nil && cut.Seconds() > lives {
 		l.before = storage.TimestampOf(cut.Seconds()-lives, cut.Increment())
 	}
-	options := value.Lookup(r.n.admin.cluster.get("changeStreamOptions"), "preAndPostImages").Doc()
+	options := value.Lookup(r.n.settings.ClusterParameter("changeStreamOptions"), "preAndPostImages").Doc()
 	if v := value.Lookup(options, "expireAfterSeconds"); v.T.Numeric() {
 		l.age = r.n.now().Add(-time.Duration(value.SafeInt64(v)) * time.Second).UnixMilli()
 	}

@@ -16,7 +16,7 @@ type nodeEnv struct{ n *Node }
 func (e nodeEnv) Planning(c *catalog.Collection) *exec.Planning { return e.n.metas.Of(c).Plans }
 
 func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
-	e.n.admin.settings.apply(op, ns, pq)
+	e.n.settings.Restrict(op, ns, pq)
 }
 
 func (e nodeEnv) Observes(op *command.Op) bool { return e.n.admin.profiler.observes(op.Req.DB) }

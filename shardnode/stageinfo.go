@@ -43,7 +43,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	case "$shardedDataDistribution":
 		return nil, mongoerr.New(6789101, "The $shardedDataDistribution stage can only be run on router nodes of a sharded cluster")
 	case "$querySettings":
-		return n.querySettingsStage(spec.Doc()), nil
+		return n.settings.QuerySettingsStage(spec.Doc()), nil
 	}
 	return nil, command.NotImplemented("stage %s", stage)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
@@ -23,7 +24,7 @@ func (n *Node) addStatus(base *command.Base) {
 	n.Service.Status.Host = n.Host
 	n.Service.Status.Add(
 		plain("catalogStats", n.catalogStatus),
-		plain("defaultRWConcern", func() []byte { return docOf(n.admin.rw.append) }),
+		plain("defaultRWConcern", func() []byte { return docOf(n.settings.AppendConcerns) }),
 		plain("electionMetrics", n.Repl.ElectionMetrics),
 		plain("featureCompatibilityVersion", n.fcvStatus),
 		plain("flowControl", n.Repl.FlowControl),
@@ -81,7 +82,7 @@ func (n *Node) catalogStatus() []byte {
 func isSystemName(coll string) bool { return len(coll) > 7 && coll[:7] == "system." }
 
 func (n *Node) fcvStatus() []byte {
-	version := value.Lookup(n.Params.Get(fcvID).Value().Doc(), "version")
+	version := value.Lookup(n.Params.Get(settings.FeatureVersionID).Value().Doc(), "version")
 	major, minor := int64(0), int64(0)
 	if s := version.Str(); len(s) == 3 {
 		major, minor = int64(s[0]-'0'), int64(s[2]-'0')
@@ -220,7 +221,7 @@ func (n *Node) metrics() []byte {
 }
 
 func (n *Node) lockInfoSpecs() []command.Spec {
-	return []command.Spec{adminOnly("lockInfo", n.runLockInfo, command.Opt("includeStorageEngineDump", command.TSafeBool))}
+	return []command.Spec{command.AdminOnly("lockInfo", n.runLockInfo, command.Opt("includeStorageEngineDump", command.TSafeBool))}
 }
 
 // runLockInfo tells of the locks that are held or waited for. The table of this node keeps counts, not owners: what it

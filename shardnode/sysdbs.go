@@ -5,13 +5,11 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// featureVersion is the feature compatibility version of a new server.
-const featureVersion = "8.2"
 
 // ensureSystem makes the collections of its own that a server has from the start.
 func (n *Node) ensureSystem(ctx context.Context) error {
@@ -37,7 +35,7 @@ func (n *Node) ensureSystem(ctx context.Context) error {
 		}
 		return err
 	}
-	version := value.Doc(value.F("_id", value.NewString("featureCompatibilityVersion")), value.F("version", value.NewString(featureVersion)))
+	version := value.Doc(value.F("_id", value.NewString("featureCompatibilityVersion")), value.F("version", value.NewString(settings.FeatureVersion)))
 	if err := make("admin.system.version", version); err != nil {
 		return err
 	}

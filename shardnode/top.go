@@ -67,7 +67,7 @@ func (t *topCounters) note(op *command.Op, d time.Duration) {
 }
 
 func (n *Node) topSpecs() []command.Spec {
-	top := adminOnly("top", n.runTop)
+	top := command.AdminOnly("top", n.runTop)
 	top.Lenient = true
 	return []command.Spec{top}
 }

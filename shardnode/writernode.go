@@ -32,7 +32,7 @@ func (w writingNode) Sharding() write.Sharding {
 }
 
 func (w writingNode) CheckBlocked(op *command.Op, ns string) error {
-	return w.n.admin.block.checkTarget(op, ns)
+	return w.n.settings.CheckTarget(op, ns)
 }
 
 func (w writingNode) Observes(db string) bool { return w.n.admin.profiler.observes(db) }

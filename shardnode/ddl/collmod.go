@@ -280,7 +280,7 @@ func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMo
 	return w.Commit(u, w.Concern)
 }
 
-// checkTarget refuses options that a kind of collection does not have.
+// CheckTarget refuses options that a kind of collection does not have.
 func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) error {
 	for _, name := range []string{"viewOn", "pipeline"} {
 		if !op.Arg(name).IsMissing() {

@@ -1,4 +1,4 @@
-package shardnode
+package settings
 
 import (
 	"sync/atomic"
@@ -27,13 +27,13 @@ var writeBlockReasons = map[string]bool{
 	reasonUnspecified: true, "ClusterToClusterMigrationInProgress": true, "DiskUseThresholdExceeded": true,
 }
 
-func (n *Node) writeBlockSpecs() []command.Spec {
+func (n *Settings) writeBlockSpecs() []command.Spec {
 	return []command.Spec{
-		adminOnly("setUserWriteBlockMode", n.runSetUserWriteBlockMode, command.Req("global", command.TBool), command.Opt("reason", command.TString)),
+		command.AdminOnly("setUserWriteBlockMode", n.runSetUserWriteBlockMode, command.Req("global", command.TBool), command.Opt("reason", command.TString)),
 	}
 }
 
-func (b *writeBlock) load(n *Node) error {
+func (b *writeBlock) load(n *Settings) error {
 	doc, err := n.Docs.Get(writeBlockNS, value.NewString(""))
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (b *writeBlock) refuse(db string) error {
 	return mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")
 }
 
-// checkTarget is check for the target of $out and $merge, and for a namespace of a bulkWrite.
+// CheckTarget is check for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
 	if !b.on.Load() || !byUser(op) {
 		return nil
@@ -92,8 +92,8 @@ func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
 	return b.refuse(catalog.DBOf(ns))
 }
 
-func (n *Node) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, error) {
-	if n.Repl == nil || n.Repl.Name == "" {
+func (n *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, error) {
+	if n.Lone() {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "setUserWriteBlockMode cannot be run on standalones")
 	}
 	reason := reasonUnspecified
@@ -102,7 +102,7 @@ func (n *Node) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, err
 			return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'setUserWriteBlockMode.reason' is not a valid value.", reason)
 		}
 	}
-	b := &n.admin.block
+	b := &n.block
 	on := op.Bool("global")
 	if b.on.Load() && *b.reason.Load() != reason {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot change user write blocking with reason %s while it is on with reason %s", reason, *b.reason.Load())

@@ -1,4 +1,4 @@
-package shardnode
+package settings
 
 import (
 	"bytes"
@@ -53,9 +53,9 @@ var clusterChecks = map[string]func(name string, doc []byte) ([]byte, error){
 	querySettingsParam: refuseDirect,
 }
 
-func (n *Node) clusterParamSpecs() []command.Spec {
-	get := adminOnly("getClusterParameter", n.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
-	set := adminOnly("setClusterParameter", n.runSetClusterParameter)
+func (n *Settings) clusterParamSpecs() []command.Spec {
+	get := command.AdminOnly("getClusterParameter", n.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
+	set := command.AdminOnly("setClusterParameter", n.runSetClusterParameter)
 	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
 	set.Lenient = true
 	adopt := command.Internal(n.runAdoptClusterParameter)
@@ -63,7 +63,7 @@ func (n *Node) clusterParamSpecs() []command.Spec {
 	return []command.Spec{get, set, adopt}
 }
 
-func (p *clusterParams) load(n *Node) error {
+func (p *clusterParams) load(n *Settings) error {
 	m := make(map[string][]byte)
 	err := n.Docs.Each(clusterParamsNS, func(doc []byte) error {
 		m[value.Lookup(doc, "_id").Str()] = doc
@@ -100,7 +100,7 @@ func named(name string, doc []byte, more ...value.Field) []byte {
 	return value.End(out, m)
 }
 
-func (n *Node) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	var names []string
 	cmd := op.Req.Cmd
 	switch {
@@ -127,12 +127,12 @@ func (n *Node) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error
 		if _, ok := clusterInitial[name]; !ok {
 			return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown server parameter: %s", name)
 		}
-		dst = value.AppendIndex(dst, i, value.NewDocument(n.admin.cluster.get(name)))
+		dst = value.AppendIndex(dst, i, value.NewDocument(n.cluster.get(name)))
 	}
 	return value.End(dst, m), nil
 }
 
-func (n *Node) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	cmd := op.Req.Cmd
 	if cmd.IsNullish() {
 		return dst, command.MissingField("setClusterParameter.setClusterParameter")
@@ -171,12 +171,12 @@ func (n *Node) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error
 
 // runAdoptClusterParameter takes up the query settings of the whole cluster as the config server stores them; what is older
 // than what the node has came late.
-func (n *Node) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
+func (n *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
 	doc := req.Param
 	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
 	}
-	p := &n.admin.cluster
+	p := &n.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was, is := value.Lookup(p.get(querySettingsParam), clusterParamTime), value.Lookup(doc, clusterParamTime)
@@ -193,15 +193,15 @@ func (n *Node) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParam
 const clusterParamTime = "clusterParameterTime"
 
 // storeClusterParam stores a parameter with the time it was set.
-func (n *Node) storeClusterParam(op *command.Op, name string, doc []byte) error {
-	p := &n.admin.cluster
+func (n *Settings) storeClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &n.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return n.putClusterParam(op, name, named(name, doc, value.F(clusterParamTime, (n.Engine.Visible()+1).Value())))
 }
 
-func (n *Node) putClusterParam(op *command.Op, name string, doc []byte) error {
-	p := &n.admin.cluster
+func (n *Settings) putClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &n.cluster
 	if err := n.Docs.Put(op, clusterParamsNS, doc); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package shardnode
+package settings
 
 import (
 	"github.com/shoaldb/shoal/command"
@@ -6,13 +6,16 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// FeatureVersion is the feature compatibility version of a new server.
+const FeatureVersion = "8.2"
+
 // lastVersion is the feature compatibility version that a server may go back to.
 const lastVersion = "8.0"
 
 const fcvHelp = "See https://docs.mongodb.com/manual/release-notes/8.0-compatibility/#feature-compatibility."
 
-func (n *Node) fcvSpecs() []command.Spec {
-	set := adminOnly("setFeatureCompatibilityVersion", n.runSetFCV,
+func (n *Settings) fcvSpecs() []command.Spec {
+	set := command.AdminOnly("setFeatureCompatibilityVersion", n.runSetFCV,
 		command.Opt("confirm", command.TSafeBool), command.Opt("downgradeOnDiskChanges", command.TSafeBool),
 		command.Opt("fromConfigServer", command.TSafeBool), command.Opt("phase", command.TString), command.Opt("timestamp", command.TOther),
 		command.Opt("changeTimestamp", command.TOther))
@@ -20,13 +23,13 @@ func (n *Node) fcvSpecs() []command.Spec {
 	return []command.Spec{set}
 }
 
-func (n *Node) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.checkWriteConcern(op); err != nil {
 		return dst, err
 	}
 	want := op.Req.Cmd.Str()
-	if want != featureVersion && want != lastVersion {
-		return dst, mongoerr.Newf(4926900, "Invalid feature compatibility version value '%s'; expected '%s' or '%s'. %s", want, lastVersion, featureVersion, fcvHelp)
+	if want != FeatureVersion && want != lastVersion {
+		return dst, mongoerr.Newf(4926900, "Invalid feature compatibility version value '%s'; expected '%s' or '%s'. %s", want, lastVersion, FeatureVersion, fcvHelp)
 	}
 	if !op.Bool("confirm") {
 		return dst, mongoerr.Newf(7369100, "Once you have changed the feature compatibility version, going back may need the help of support. Set 'confirm: true' to run {setFeatureCompatibilityVersion: '%s'} all the same.", want)
@@ -39,20 +42,20 @@ func (n *Node) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // storeFCV changes the version in admin.system.version and in the parameter that shows it.
-func (n *Node) storeFCV(op *command.Op, version string) error {
+func (n *Settings) storeFCV(op *command.Op, version string) error {
 	v := value.F("version", value.NewString(version))
-	if err := n.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(fcvID)), v)); err != nil {
+	if err := n.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(FeatureVersionID)), v)); err != nil {
 		return err
 	}
 	n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
 	return nil
 }
 
-const fcvID = "featureCompatibilityVersion"
+const FeatureVersionID = "featureCompatibilityVersion"
 
 // loadFCV takes up the stored version when the node opens.
-func (n *Node) loadFCV() error {
-	doc, err := n.Docs.Get("admin.system.version", value.NewString(fcvID))
+func (n *Settings) loadFCV() error {
+	doc, err := n.Docs.Get("admin.system.version", value.NewString(FeatureVersionID))
 	if err != nil || doc == nil || n.Params == nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package shardnode
+package settings
 
 import (
 	hexcode "encoding/hex"
@@ -31,9 +31,9 @@ type querySetting struct {
 	query    []byte // the representative query; nil where the shape was given by its hash
 }
 
-func (n *Node) querySettingsSpecs() []command.Spec {
-	set := adminOnly("setQuerySettings", n.runSetQuerySettings, command.Req("settings", command.TObject))
-	remove := adminOnly("removeQuerySettings", n.runRemoveQuerySettings)
+func (n *Settings) querySettingsSpecs() []command.Spec {
+	set := command.AdminOnly("setQuerySettings", n.runSetQuerySettings, command.Req("settings", command.TObject))
+	remove := command.AdminOnly("removeQuerySettings", n.runRemoveQuerySettings)
 	set.ArgTypes, remove.ArgTypes = command.TObject|command.TString, command.TObject|command.TString
 	return []command.Spec{set, remove}
 }
@@ -56,19 +56,19 @@ func (s *querySettings) find(hash string) *querySetting {
 }
 
 // loadQuerySettings takes up the stored settings.
-func (n *Node) loadQuerySettings() {
+func (n *Settings) loadQuerySettings() {
 	var list []querySetting
-	for _, v := range value.Values(value.Lookup(n.admin.cluster.get(querySettingsParam), "settingsArray").Doc()) {
+	for _, v := range value.Values(value.Lookup(n.cluster.get(querySettingsParam), "settingsArray").Doc()) {
 		d := v.Doc()
 		list = append(list, querySetting{
 			hash: value.Lookup(d, "queryShapeHash").Str(), settings: value.Lookup(d, "settings").Doc(), query: value.Lookup(d, "representativeQuery").Doc(),
 		})
 	}
-	n.admin.settings.cur.Store(&list)
+	n.queries.cur.Store(&list)
 }
 
 // storeQuerySettings makes a list the settings, durably.
-func (n *Node) storeQuerySettings(op *command.Op, list []querySetting) error {
+func (n *Settings) storeQuerySettings(op *command.Op, list []querySetting) error {
 	docs := make([]value.Value, len(list))
 	for i, s := range list {
 		docs[i] = value.NewDocument(s.doc())
@@ -76,7 +76,7 @@ func (n *Node) storeQuerySettings(op *command.Op, list []querySetting) error {
 	if err := n.storeClusterParam(op, querySettingsParam, value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf(docs...))))); err != nil {
 		return err
 	}
-	n.admin.settings.cur.Store(&list)
+	n.queries.cur.Store(&list)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 
 func errorsIsLength(err error) bool { return err == hexcode.ErrLength }
 
-func (n *Node) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.needSet("setQuerySettings"); err != nil {
 		return dst, err
 	}
@@ -179,7 +179,7 @@ func (n *Node) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	qs := &n.admin.settings
+	qs := &n.queries
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	next := querySetting{hash: shape.hash, query: query}
@@ -209,7 +209,7 @@ func (n *Node) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "settings", value.NewDocument(next.settings)), nil
 }
 
-func (n *Node) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.needSet("removeQuerySettings"); err != nil {
 		return dst, err
 	}
@@ -217,7 +217,7 @@ func (n *Node) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error
 	if err != nil {
 		return dst, err
 	}
-	qs := &n.admin.settings
+	qs := &n.queries
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var list []querySetting
@@ -434,10 +434,10 @@ func (s *querySettings) of(op *command.Op) []byte {
 	return nil
 }
 
-// querySettingsStage are the documents of $querySettings.
-func (n *Node) querySettingsStage(spec []byte) [][]byte {
+// QuerySettingsStage are the documents of $querySettings.
+func (n *Settings) QuerySettingsStage(spec []byte) [][]byte {
 	var out [][]byte
-	for _, s := range n.admin.settings.all() {
+	for _, s := range n.queries.all() {
 		doc := s.doc()
 		if value.Lookup(spec, "showDebugQueryShape").Truthy() && s.query != nil {
 			doc = value.Doc(append(elementsOf(doc), value.F("debugQueryShape", value.NewDocument(debugShape(s.query))))...)

@@ -1,4 +1,4 @@
-package shardnode
+package settings
 
 import (
 	"sync"
@@ -31,16 +31,16 @@ const settingsNS = "config.settings"
 
 var rwDefaultsID = value.NewString("ReadWriteConcernDefaults")
 
-func (n *Node) rwConcernSpecs() []command.Spec {
-	set := adminOnly("setDefaultRWConcern", n.runSetDefaultRWConcern,
+func (n *Settings) rwConcernSpecs() []command.Spec {
+	set := command.AdminOnly("setDefaultRWConcern", n.runSetDefaultRWConcern,
 		command.Opt("defaultReadConcern", command.TObject), command.Opt("defaultWriteConcern", command.TObject))
 	set.WriteConcern = true
 	return []command.Spec{
-		adminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TBool)), set,
+		command.AdminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TBool)), set,
 	}
 }
 
-func (d *rwDefaults) load(n *Node) error {
+func (d *rwDefaults) load(n *Settings) error {
 	doc, err := n.Docs.Get(settingsNS, rwDefaultsID)
 	if err != nil {
 		return err
@@ -50,8 +50,8 @@ func (d *rwDefaults) load(n *Node) error {
 }
 
 // keep takes up a stored document; nil is no defaults.
-func (d *rwDefaults) keep(n *Node, doc []byte) {
-	cur := &rwDefault{loaded: value.NewTime(n.now())}
+func (d *rwDefaults) keep(n *Settings, doc []byte) {
+	cur := &rwDefault{loaded: value.NewTime(n.Now())}
 	if v := value.Lookup(doc, "defaultReadConcern"); v.T == value.Document {
 		cur.read = v.Doc()
 		cur.readConcern, _ = command.ParseReadConcern(cur.read) // checked when it was set
@@ -81,17 +81,17 @@ func (d *rwDefaults) apply(op *command.Op) {
 	}
 }
 
-func (n *Node) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.needSet("getDefaultRWConcern"); err != nil {
 		return dst, err
 	}
 	if op.Bool("inMemory") {
-		return value.Append(n.admin.rw.append(dst), "inMemory", value.NewBool(true)), nil
+		return value.Append(n.rw.append(dst), "inMemory", value.NewBool(true)), nil
 	}
-	if err := n.admin.rw.load(n); err != nil {
+	if err := n.rw.load(n); err != nil {
 		return dst, err
 	}
-	return n.admin.rw.append(dst), nil
+	return n.rw.append(dst), nil
 }
 
 // append appends the defaults as both commands answer them.
@@ -116,7 +116,7 @@ func (d *rwDefaults) append(dst []byte) []byte {
 	return value.Append(dst, "localUpdateWallClockTime", cur.loaded)
 }
 
-func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+func (n *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
 	if err := n.needSet("setDefaultRWConcern"); err != nil {
 		return dst, err
 	}
@@ -127,7 +127,7 @@ func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error
 	if read.IsMissing() && write.IsMissing() {
 		return dst, mongoerr.New(mongoerr.BadValue, "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present")
 	}
-	d := &n.admin.rw
+	d := &n.rw
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cur := *d.cur.Load()
@@ -159,7 +159,7 @@ func (n *Node) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error
 }
 
 // checkWriteConcern refuses a command's own write concern where it names a mode that the set does not have.
-func (n *Node) checkWriteConcern(op *command.Op) error {
+func (n *Settings) checkWriteConcern(op *command.Op) error {
 	if wc := op.Req.AskedConcern(); wc.Tag != "" {
 		return unknownMode(wc.Tag)
 	}
@@ -170,7 +170,7 @@ func unknownMode(tag string) error {
 	return mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", tag)
 }
 
-func (n *Node) rwDocument(cur *rwDefault) []byte {
+func (n *Settings) rwDocument(cur *rwDefault) []byte {
 	fields := []value.Field{value.F("_id", rwDefaultsID)}
 	if cur.read != nil {
 		fields = append(fields, value.F("defaultReadConcern", value.NewDocument(cur.read)))
@@ -178,7 +178,7 @@ func (n *Node) rwDocument(cur *rwDefault) []byte {
 	if cur.write != nil {
 		fields = append(fields, value.F("defaultWriteConcern", value.NewDocument(cur.write)))
 	}
-	fields = append(fields, value.F("updateOpTime", n.Engine.Visible().Value()), value.F("updateWallClockTime", value.NewTime(n.now())))
+	fields = append(fields, value.F("updateOpTime", n.Engine.Visible().Value()), value.F("updateWallClockTime", value.NewTime(n.Now())))
 	return value.Doc(fields...)
 }
 
@@ -199,7 +199,7 @@ func checkDefaultRead(doc []byte) error {
 }
 
 // defaultWrite checks a default write concern and gives the form that is stored; nil for an empty one, which unsets.
-func (n *Node) defaultWrite(doc []byte) ([]byte, error) {
+func (n *Settings) defaultWrite(doc []byte) ([]byte, error) {
 	if len(doc) <= 5 {
 		return nil, nil
 	}
