@@ -68,7 +68,8 @@ type Options struct {
 	OnFatal func(error)
 	// Params are read now and then; nil for the defaults.
 	Params func() Params
-	// LogSize is what the raft log is cut to, in bytes; 0 is 256 MB, 64 MB in memory.
+	// LogSize is what the raft log is cut to, in bytes; 0 is 256 MB, 64 MB in memory. While the disk is low it is lowLog at
+	// most.
 	LogSize int64
 }
 
@@ -218,6 +219,8 @@ type StateMachine interface {
 	Commit(ctx context.Context, u *storage.UnitOfWork, sync bool) (storage.Timestamp, error)
 	WriteNoop(ctx context.Context, msg string) error
 	Visible() storage.Timestamp
+	// DiskLow tells whether the log is to be cut to what it cannot do without.
+	DiskLow() bool
 
 	BecomePrimary(term int64, propose func(Group) error) error
 	Resign(err error)

@@ -137,8 +137,10 @@ func (d *disk) random(n int) int {
 
 // fakeMachine is a state machine that keeps a list of strings.
 type fakeMachine struct {
-	d    *disk
-	life int
+	d       *disk
+	life    int
+	lowDisk bool // set before it is used
+
 	// applied is told of each entry, primary of each change.
 	applied func(index, term uint64, data string)
 	primary func(term int64)
@@ -247,6 +249,8 @@ func (m *fakeMachine) WriteNoop(ctx context.Context, msg string) error {
 }
 
 func (m *fakeMachine) Visible() storage.Timestamp { return m.state().ts }
+
+func (m *fakeMachine) DiskLow() bool { return m.lowDisk }
 
 func (m *fakeMachine) BecomePrimary(term int64, propose func(Group) error) error {
 	m.mu.Lock()

@@ -144,13 +144,19 @@ func (r *Raft) majorityLag() time.Duration {
 	return time.Duration(mine.Seconds()-storageTS(ts).Seconds()) * time.Second
 }
 
+// lowLog is what the log is cut to while the disk is low. Members that are further behind take a snapshot.
+const lowLog = 16 << 20
+
 // truncate cuts the log to its size. What members that follow still need stays for a while longer.
 func (r *Raft) truncate() {
-	size := r.rlog.size()
-	if size <= r.opts.LogSize {
+	size, limit := r.rlog.size(), r.opts.LogSize
+	if r.m.DiskLow() {
+		limit = min(limit, lowLog)
+	}
+	if size <= limit {
 		return
 	}
-	to := min(r.rlog.overSize(r.opts.LogSize*3/4), r.engineIndex())
+	to := min(r.rlog.overSize(limit*3/4), r.engineIndex())
 	_ = r.do(func() {
 		rn := r.loop.rn
 		if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
@@ -161,7 +167,7 @@ func (r *Raft) truncate() {
 				return
 			}
 			r.snaps.caughtUp(id, p.Match)
-			if size < 2*r.opts.LogSize {
+			if size < 2*limit {
 				to = min(to, p.Match)
 			}
 		})

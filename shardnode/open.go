@@ -38,7 +38,8 @@ type Config struct {
 	Invalid func(ns string, doc, errInfo []byte)
 	// Logger is for the node and its part in the set, StoreLogger for its store; nil for nowhere.
 	Logger, StoreLogger *zerolog.Logger
-	CacheSize           int64
+	// Stores is how many servers of the process keep their stores on the same disk; 0 is 1.
+	Stores int
 	// OnPrimary is told when the server accepts writes; nil for nobody.
 	OnPrimary func()
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
@@ -95,7 +96,7 @@ type Server struct {
 
 // Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
 func Open(c Config) (*Server, error) {
-	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, CacheSize: c.CacheSize, OnFailure: c.Fatal})
+	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores})
 	if err != nil {
 		return nil, err
 	}

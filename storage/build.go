@@ -627,7 +627,7 @@ func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Ind
 	u.stageReplace(c, &next)
 	u.catalogs.ops = append(u.catalogs.ops, func(ch *catalogChange) error {
 		for _, idx := range gone {
-			ch.dropIdent(idx.Ident)
+			ch.dropIdent(idx.Ident, 0)
 		}
 		return nil
 	})

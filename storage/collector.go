@@ -12,18 +12,24 @@ import (
 )
 
 // collectLoop drops what no reader can need any more: dead versions, dropped tables, old catalogs, and oplog entries
-// beyond the oplog's size.
+// beyond the oplog's size. While the disk is low it looks more often, keeps less, and has the disk given back what it drops.
 func (e *Engine) collectLoop(ctx context.Context) {
-	t := time.NewTicker(e.opts.CollectInterval)
+	t := time.NewTimer(e.opts.CollectInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if err := e.collect(ctx); err != nil && ctx.Err() == nil && e.failure() == nil {
-				e.log.Error().Err(err).Msg("collecting dead versions")
-			}
+		case <-e.space.wake:
+		}
+		if err := e.collect(ctx); err != nil && ctx.Err() == nil && e.failure() == nil {
+			e.log.Error().Err(err).Msg("collecting dead versions")
+		}
+		if e.DiskLow() {
+			t.Reset(min(e.opts.CollectInterval, collectLow))
+		} else {
+			t.Reset(e.opts.CollectInterval)
 		}
 	}
 }
@@ -33,34 +39,44 @@ func (e *Engine) collect(ctx context.Context) error {
 	if err := e.failure(); err != nil {
 		return err
 	}
-	e.collecting.Lock()
-	err := e.collectDead(ctx)
-	e.collecting.Unlock()
-	if err != nil {
-		return err
-	}
+	e.measureSpace() // it may be that nobody commits
 	if err := e.dropAbandoned(); err != nil {
 		return err
 	}
-	return e.TruncateOplog()
+	if err := e.TruncateOplog(); err != nil {
+		return err
+	}
+	e.collecting.Lock()
+	err := e.collectDead(ctx)
+	e.collecting.Unlock()
+	if err != nil || !e.DiskLow() {
+		return err
+	}
+	return e.compactDead(ctx)
 }
 
 func (e *Engine) collectDead(ctx context.Context) error {
 	var oldest Timestamp
+	var gone []pendingDrop
 	for i := len(e.lines) - 1; i >= 0; i-- { // the replicated line is the last
 		l := &e.lines[i]
 		oldest = e.advanceOldest(i)
 		if err := e.dropDead(ctx, l, oldest); err != nil {
 			return err
 		}
-		for _, d := range l.drops.due(oldest) {
-			if err := e.deleteIdent(d.ident); err != nil {
-				return err
-			}
-			if err := e.guard(func() error { return e.db.Delete(dropKey(d.ts, d.ident), pebble.NoSync) }); err != nil {
-				return err
-			}
+		due := l.drops.due(oldest)
+		if err := e.dropTables(due, true); err != nil {
+			return err
 		}
+		gone = append(gone, due...)
+	}
+	e.space.gone.forget(e.Oldest())
+	early, err := e.discardEarly()
+	if err == nil {
+		err = e.giveBack(ctx, append(gone, early...))
+	}
+	if err != nil {
+		return err
 	}
 	if err := e.collectLate(ctx, oldest); err != nil {
 		return err
@@ -76,11 +92,20 @@ func (e *Engine) HistoryWindow() time.Duration { return time.Duration(e.history.
 // SetHistoryWindow changes how far back snapshots reach. A longer window grows from now on: what is gone does not come back.
 func (e *Engine) SetHistoryWindow(d time.Duration) { e.history.window.Store(int64(d)) }
 
+// lowHistory is how far back snapshots reach while the disk is low, if they are not open yet.
+const (
+	lowHistory = time.Second
+	collectLow = time.Second // between two rounds, then
+)
+
 // advanceOldest moves the history window on, and tells up to when what was superseded may go. A snapshot in use holds it back,
 // and so does an unfinished index: its build, on this member or on the primary, puts in keys with the version of its start, and
 // a deletion that came later must still be there to hide them.
 func (e *Engine) advanceOldest(line int) Timestamp {
 	window := e.HistoryWindow()
+	if e.DiskLow() {
+		window = min(window, lowHistory)
+	}
 	limit := TimestampOf(uint32(e.opts.Clock().Add(-window).Unix()), 0)
 	oldest := &e.lines[line].oldest
 	v := e.view.Load()
@@ -187,9 +212,11 @@ func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 	b := e.db.NewBatch()
 	defer func() { closeQuietly(b) }()
 	for _, key := range slices.Sorted(maps.Keys(c.last)) {
-		if err := dropBefore(data, b, []byte(key), c.last[key]); err != nil {
+		bytes, err := dropBefore(data, b, []byte(key), c.last[key])
+		if err != nil {
 			return err
 		}
+		e.space.dead.add(identOf([]byte(key)), bytes)
 		if b.Len() < 1<<20 {
 			continue
 		}
@@ -210,8 +237,9 @@ func (e *Engine) applyDead(b *pebble.Batch) error {
 	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
 }
 
-// dropBefore deletes the versions of a key that came before at; and the one at `at` itself where that is a deletion.
-func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp) error {
+// dropBefore deletes the versions of a key that came before at; and the one at `at` itself where that is a deletion. It tells
+// how large they were.
+func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp) (bytes int64, err error) {
 	var buf [128]byte
 	for ok := it.SeekGE(appendVersion(append(buf[:0], user...), uint64(at))); ok; ok = it.Next() {
 		k := it.Key()
@@ -221,12 +249,13 @@ func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp)
 		}
 		val, err := it.ValueAndErr()
 		if err != nil {
-			return err
+			return bytes, err
 		}
 		if ts == uint64(at) && len(val) > 0 {
 			continue
 		}
 		_ = b.Delete(k, nil)
+		bytes += int64(len(k) + len(val))
 	}
-	return it.Error()
+	return bytes, it.Error()
 }

@@ -351,6 +351,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 	}
 	if g.batch != nil {
 		e.writeMarks(g, t)
+		e.space.written.Add(int64(g.batch.Len()))
 	}
 	t.ts, t.local, t.cat = g.last, g.local, g.cat
 	return g

@@ -56,8 +56,10 @@ func (e *Engine) openFiles() error {
 		e.log.Warn().Int("records", ignored).Str("path", e.opts.FS.PathJoin(e.opts.Dir, witness.Name)).
 			Msg("store: records of the witness cannot be read; the files they were about were not compared")
 	}
-	e.files, e.witness = journalFS{patientFS{w}}, w
-	return nil
+	e.witness = w
+	e.space.journals, err = newJournalFS(patientFS{w}, e.opts.Dir)
+	e.files = e.space.journals
+	return err
 }
 
 // closeFiles ends what openFiles began, once pebble has closed.

@@ -167,9 +167,9 @@ func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 	return nil
 }
 
-// dropIdent deletes a table once nobody can read it any more.
-func (ch *catalogChange) dropIdent(id catalog.Ident) {
-	ch.u.OnCommit(func(ts Timestamp) { ch.e.lines[lineOf(id)].drops.add(ts, id) })
+// dropIdent deletes a table once nobody can read it any more. bytes is the size of its documents.
+func (ch *catalogChange) dropIdent(id catalog.Ident, bytes int64) {
+	ch.u.OnCommit(func(ts Timestamp) { ch.e.lines[lineOf(id)].drops.add(ts, id, bytes) })
 	ch.u.drops = append(ch.u.drops, id)
 }
 
@@ -361,9 +361,9 @@ func (ch *catalogChange) drop(c *catalog.Collection) error {
 		return errConflict
 	}
 	ch.remove(cur)
-	ch.dropIdent(cur.Ident)
+	ch.dropIdent(cur.Ident, cur.Counters.DataSize.Load())
 	for _, idx := range cur.Indexes {
-		ch.dropIdent(idx.Ident)
+		ch.dropIdent(idx.Ident, 0)
 	}
 	return nil
 }
@@ -533,7 +533,7 @@ func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalo
 			return err
 		}
 		for _, idx := range dropped {
-			ch.dropIdent(idx.Ident)
+			ch.dropIdent(idx.Ident, 0)
 		}
 		return nil
 	})

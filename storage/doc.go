@@ -36,6 +36,14 @@
 //
 // Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
 //
+// # Room on the disk
+//
+// Options.MinFreeDisk is left to pebble's own work: while there is less, units are refused (checkSpace), but for those that make
+// room. The collector then keeps no more history than open snapshots need, truncates the oplog to lowOplog, and has the disk
+// given back what was dropped (giveBack), what has been deleted (compactDead), and journals that pebble keeps for later
+// (journalFS.trim). Large collections that are dropped go back at any time (discardEarly); goneTables knows them until history
+// has passed their drops.
+//
 // # Damaged files
 //
 // Open refuses a store whose files are not what they were (openFiles, checkTables): package witness knows of each journal how
@@ -77,7 +85,8 @@
 //  3. A view is a timestamp and a catalog that belong together.
 //  4. A record or unique key has at most one unit of work that writes it and has not ended, but for units that follow each
 //     other (CommitChain): those have it one upon the other, in the order of the log.
-//  5. A version may be dropped once a newer one is at or before oldest; oldest never passes a registered snapshot.
+//  5. A version may be dropped once a newer one is at or before oldest; oldest never passes a registered snapshot. Tables that
+//     are discarded earlier are noted before; whoever reads them at a time before their drop is refused.
 //  6. The oplog has no holes: entries are written with what they tell, in one batch.
 //  7. No timestamp is given out twice, across crashes too.
 //  8. After an error of the disk under the log nothing more is written; reads go on.
@@ -90,6 +99,6 @@
 //  13. An iterator of one era (iterPool) never serves a view of another.
 //
 // Locks, in the order they may be taken: Counters.Trim, collecting, replica.mu, commit.mu, claim shards, snapshot shards,
-// history, drops, iterator pool, Tail, watch. Counters.Trim is held while waiting for the disk, collecting and replica.mu
+// history, drops, goneTables, deadBytes, journals, iterator pool, Tail, watch. Counters.Trim is held while waiting for the disk, collecting and replica.mu
 // while a snapshot is installed. Hooks of units run under replica.mu.
 package storage

@@ -28,20 +28,24 @@ type Options struct {
 	// HistoryWindow is how far back snapshots reach (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
 	HistoryWindow time.Duration
 	// OplogSize is the size the oplog is truncated to, bytes; 0 picks 5 % of the free disk, at least 990 MB, and 64 MB
-	// in memory.
+	// in memory. While the disk is low it is lowOplog at most.
 	OplogSize int64
 	// JournalInterval is how often writes that waited for no sync are made durable; 0 is 100 ms.
 	JournalInterval time.Duration
 	// CollectInterval is how often dead versions, dropped tables and old oplog entries are looked for; 0 is 5 s.
 	CollectInterval time.Duration
-	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB.
+	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB for each of the stores on
+	// the disk, but no more than half of a disk of more than 256 MB.
 	MinFreeDisk int64
+	// Stores is how many stores of the process share the disk; 0 is 1.
+	Stores int
 	// OnFailure is told once when the store accepts no more writes, because its disk failed or a file is damaged; nil for
 	// nobody. It must not use the store. Where the disk fails while pebble changes logs, pebble ends the process next.
 	OnFailure func(error)
 
 	// stageBytes and chunkBytes are set by tests, see staged.go.
 	stageBytes, chunkBytes int
+	memTable               int64
 }
 
 // Engine is the store of one node.
@@ -102,6 +106,7 @@ func Open(opts Options) (*Engine, error) {
 	e := &Engine{opts: opts, log: zerolog.Nop()}
 	e.term.Store(1)
 	e.waiters.New = newWaiter
+	e.space.wake = make(chan struct{}, 1)
 	if opts.Logger != nil {
 		e.log = *opts.Logger
 	}
@@ -162,7 +167,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.HistoryWindow, 300*time.Second)
 	setDefault(&o.JournalInterval, 100*time.Millisecond)
 	setDefault(&o.CollectInterval, 5*time.Second)
-	setDefault(&o.MinFreeDisk, 128<<20)
+	o.fitDisk()
 	setDefault(&o.stageBytes, stageBytes)
 	setDefault(&o.chunkBytes, chunkBytes)
 	if o.OplogSize == 0 {
@@ -173,6 +178,41 @@ func (o *Options) setDefaults() {
 			o.OplogSize = min(max(int64(du.AvailBytes/20), 990<<20), 50<<30)
 		}
 	}
+}
+
+const (
+	// minFreeDisk is the default of Options.MinFreeDisk for one store: a memory table is written out while the next fills.
+	minFreeDisk = 128 << 20
+	// memTableSize is large enough that sequential inserts reach the disk as few files that need no further merging.
+	memTableSize = 64 << 20
+	// memTableShare is the part of the disk that the memory tables of all its stores may take when they are written out at
+	// once, as those of a set's members are.
+	memTableShare = 16
+)
+
+// fitDisk chooses what goes by the size of the disk.
+func (o *Options) fitDisk() {
+	du, err := o.FS.GetDiskUsage(o.existing())
+	total, stores := int64(du.TotalBytes), int64(max(o.Stores, 1))
+	if err != nil || o.Memory {
+		setDefault(&o.MinFreeDisk, minFreeDisk)
+		setDefault(&o.memTable, memTableSize)
+		return
+	}
+	setDefault(&o.MinFreeDisk, max(minFreeDisk, min(minFreeDisk*stores, total/2)))
+	setDefault(&o.memTable, min(memTableSize, max(memTableSize/16, total/memTableShare/stores)))
+}
+
+// existing is the store's directory, or the nearest above it that there is.
+func (o *Options) existing() string {
+	dir := o.Dir
+	for up := o.FS.PathDir(dir); up != dir; up = o.FS.PathDir(dir) {
+		if _, err := o.FS.Stat(dir); err == nil {
+			break
+		}
+		dir = up
+	}
+	return dir
 }
 
 func setDefault[T comparable](p *T, v T) {

@@ -170,8 +170,8 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 			}
 			counts[table] = v
 		case len(k) == identLen+1+8+4+1 && k[identLen] == metaDrop:
-			fx.drops = append(fx.drops, pendingDrop{Timestamp(binary.BigEndian.Uint64(k[identLen+1:])),
-				catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:]))})
+			fx.drops = append(fx.drops, pendingDrop{ts: Timestamp(binary.BigEndian.Uint64(k[identLen+1:])),
+				ident: catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:]))})
 		case k[identLen] == metaNext:
 			fx.next = append([]byte(nil), v...)
 		}
@@ -264,9 +264,16 @@ func (e *Engine) adopt(old, c *catalog.Collection) {
 func (e *Engine) showEntry(fx *effects) {
 	f := e.replica.mu.follower
 	now := e.view.Load()
+	var sizes map[catalog.Ident]int64
+	if len(fx.drops) > 0 {
+		sizes = map[catalog.Ident]int64{}
+	}
 	for _, d := range fx.edits {
 		if old := now.cat.LookupUUID(d.uuid); old != nil {
 			delete(f.byTable, old.Ident)
+			if sizes != nil {
+				sizes[old.Ident] = old.Counters.DataSize.Load()
+			}
 		}
 	}
 	for _, d := range fx.edits {
@@ -275,7 +282,7 @@ func (e *Engine) showEntry(fx *effects) {
 		}
 	}
 	for _, d := range fx.drops {
-		e.lines[lineReplicated].drops.add(d.ts, d.ident)
+		e.lines[lineReplicated].drops.add(d.ts, d.ident, sizes[d.ident])
 	}
 	e.noteNext(fx.next)
 	for _, p := range fx.notices {

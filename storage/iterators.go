@@ -144,6 +144,9 @@ func (p *iterPool) close() {
 
 // iterator gives an iterator for the snapshot's view, readied to read versions.
 func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
+	if err := s.e.space.gone.check(s.ts, identOf(lower)); err != nil {
+		return nil, err
+	}
 	if s.unit == nil {
 		it, err = s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
 	} else {

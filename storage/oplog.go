@@ -546,6 +546,9 @@ type oplogState struct {
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
 func (e *Engine) SetOplogSize(bytes int64) { e.oplog.limit.Store(bytes) }
 
+// lowOplog is what the oplog is truncated to while the disk is low.
+const lowOplog = 16 << 20
+
 func (e *Engine) oplogLimit() int64 {
 	if n := e.oplog.limit.Load(); n > 0 {
 		return n
@@ -553,23 +556,36 @@ func (e *Engine) oplogLimit() int64 {
 	return e.opts.OplogSize
 }
 
+// oplogTarget is what the oplog is truncated to now.
+func (e *Engine) oplogTarget() int64 {
+	if e.DiskLow() {
+		return min(e.oplogLimit(), lowOplog)
+	}
+	return e.oplogLimit()
+}
+
+// OplogTooLarge tells whether the oplog will be truncated as soon as those who have pinned it let it.
+func (e *Engine) OplogTooLarge() bool {
+	return e.oplog.counters.Load().DataSize.Load() > e.oplogTarget()
+}
+
 // TruncateOplog deletes the oldest entries where the oplog is larger than it may be and nobody has pinned them.
 func (e *Engine) TruncateOplog() error {
 	if !e.writable() {
 		return nil // the primary does it for all
 	}
-	size := e.oplog.counters.Load().DataSize.Load()
-	limit := e.oplogLimit()
+	size, limit := e.oplog.counters.Load().DataSize.Load(), e.oplogTarget()
 	if size <= limit {
 		return nil
 	}
+	pinned := maxPinned * e.oplogLimit()
 	pieces := e.db.NewBatch()
 	defer closeQuietly(pieces)
-	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > maxPinned*limit), pieces)
+	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > pinned), pieces)
 	if err != nil || cut == 0 {
 		return err
 	}
-	if !e.oplog.noteCut(cut, size > maxPinned*limit) {
+	if !e.oplog.noteCut(cut, size > pinned) {
 		return nil // somebody has pinned the oplog meanwhile
 	}
 	// The commit order owns the counters, so the deletion is a unit like any other.

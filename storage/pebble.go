@@ -1,15 +1,12 @@
 package storage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -18,9 +15,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// memTableSize is large enough that sequential inserts reach the disk as few files that need no further merging.
-const memTableSize = 64 << 20
 
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
@@ -31,7 +25,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		KeySchema:                   cockroachkvs.KeySchema.Name,
 		KeySchemas:                  sstable.MakeKeySchemas(&cockroachkvs.KeySchema),
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                memTableSize,
+		MemTableSize:                uint64(e.opts.memTable),
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       6, // which means three flushes on top of each other
 		L0CompactionFileThreshold:   500,
@@ -51,6 +45,9 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are held up")
 			},
 		},
+	}
+	if j := e.space.journals; j != nil {
+		o.EventListener.WALCreated = j.created
 	}
 	o.Experimental.SpanPolicyFunc = e.spans.policy
 	for i := range o.Levels {
@@ -175,62 +172,6 @@ func mapDiskError(err error) error {
 		return mongoerr.New(mongoerr.InternalError, "the disk reported an error: "+err.Error())
 	}
 	return mongoerr.New(mongoerr.InternalError, "storage: "+err.Error())
-}
-
-// spaceGuard refuses writes while the disk has room left for pebble's own work, because a store that hits the end of
-// the disk within its log cannot go on.
-type spaceGuard struct {
-	checked atomic.Int64 // nanoseconds of the clock
-	low     atomic.Bool
-	least   atomic.Bool // not even what makes room is written
-}
-
-type reserveKey struct{}
-
-// WithReserve marks the little that a node has to write to come up and to become primary: it may use the room that is
-// refused to all others. Otherwise a server whose disk has filled up would not even serve reads again.
-func WithReserve(ctx context.Context) context.Context {
-	return context.WithValue(ctx, reserveKey{}, true)
-}
-
-func mayUseReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != nil }
-
-// leastShare is the part of MinFreeDisk that is left to pebble's own work and to WithReserve.
-const leastShare = 4
-
-// checkSpace refuses what the disk has no room for. Deletes and drops make room, and may use most of what is refused to others:
-// without them a full disk could never be emptied.
-func (e *Engine) checkSpace(makesRoom bool) error {
-	now := e.opts.Clock().UnixNano()
-	last := e.space.checked.Load()
-	if now-last > int64(200*time.Millisecond) && e.space.checked.CompareAndSwap(last, now) {
-		du, err := e.opts.FS.GetDiskUsage(e.opts.Dir)
-		e.space.low.Store(err == nil && int64(du.AvailBytes) < e.opts.MinFreeDisk)
-		e.space.least.Store(err == nil && int64(du.AvailBytes) < e.opts.MinFreeDisk/leastShare)
-	}
-	if e.space.low.Load() && (!makesRoom || e.space.least.Load()) {
-		return mongoerr.Newf(mongoerr.OutOfDiskSpace, "available disk space is less than required minimum of %d bytes", e.opts.MinFreeDisk)
-	}
-	return nil
-}
-
-// makesRoom tells whether the unit only deletes documents, or drops collections or indexes; what accompanies that does not count.
-func (u *UnitOfWork) makesRoom() bool {
-	if u.catalogs.dropped < len(u.catalogs.ops) {
-		return false
-	}
-	some := u.catalogs.dropped > 0
-	for i := range u.deltas {
-		d := &u.deltas[i]
-		if d.aside {
-			continue
-		}
-		if d.records > 0 || d.records == 0 && d.bytes > 0 {
-			return false
-		}
-		some = some || d.records < 0
-	}
-	return some
 }
 
 func errorsJoin(a, b error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -134,23 +135,45 @@ type dropQueue struct {
 type pendingDrop struct {
 	ts    Timestamp
 	ident catalog.Ident
+	bytes int64 // the size of its documents, where that is known
+	early bool  // its keys have been deleted, see discardEarly
 }
 
-func (q *dropQueue) add(ts Timestamp, id catalog.Ident) {
+func (q *dropQueue) add(ts Timestamp, id catalog.Ident, bytes int64) {
 	q.Lock()
-	q.list = append(q.list, pendingDrop{ts, id})
+	q.list = append(q.list, pendingDrop{ts: ts, ident: id, bytes: bytes})
 	q.Unlock()
 }
 
-// due takes those off that nobody can read any more: who reads at the time of a drop does not see what it dropped. Otherwise the
-// last drop would wait for a later commit, which a full disk may not take.
+// upTo gives those that nobody can read any more, who reads at oldest or later: who reads at the time of a drop does not see
+// what it dropped. Otherwise the last drop would wait for a later commit, which a full disk may not take.
+func (q *dropQueue) upTo(oldest Timestamp) (out []pendingDrop) {
+	q.Lock()
+	defer q.Unlock()
+	return append(out, q.list[:q.find(oldest)]...)
+}
+
+func (q *dropQueue) find(oldest Timestamp) int {
+	return sort.Search(len(q.list), func(i int) bool { return q.list[i].ts > oldest })
+}
+
+// due takes off those that upTo gives.
 func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()
-	n := sort.Search(len(q.list), func(i int) bool { return q.list[i].ts > oldest })
+	n := q.find(oldest)
 	out = append(out, q.list[:n]...)
 	q.list = append(q.list[:0], q.list[n:]...)
 	return out
+}
+
+// discarded notes that the keys of some have been deleted.
+func (q *dropQueue) discarded(drops []pendingDrop) {
+	q.Lock()
+	defer q.Unlock()
+	for i := range q.list {
+		q.list[i].early = q.list[i].early || slices.ContainsFunc(drops, func(d pendingDrop) bool { return d.ident == q.list[i].ident })
+	}
 }
 
 func (q *dropQueue) clear() {
@@ -172,9 +195,9 @@ func (e *Engine) loadDrops(l *line) error {
 		if len(k) != identLen+1+8+4+1 {
 			continue
 		}
-		l.drops.add(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:])))
+		l.drops.add(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:])), 0)
 	}
-	return it.Error()
+	return errorsJoin(it.Error(), e.findDiscarded(l))
 }
 
 // reconcileIdents compares the tables that have data with those the catalog names. Data of tables nobody names is what
@@ -243,10 +266,14 @@ func (e *Engine) tables() ([]catalog.Ident, error) {
 func (e *Engine) deleteIdent(id catalog.Ident) error {
 	b := e.db.NewBatch()
 	defer closeQuietly(b)
+	deleteTable(b, id)
+	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
+}
+
+func deleteTable(b *pebble.Batch, id catalog.Ident) {
 	lower, upper := identRange(id)
 	_ = b.DeleteRange(lower, upper, nil)
 	_ = b.Delete(countersKey(nil, id), nil)
-	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
 }
 
 // ensureOplog makes the oplog's catalog entry in a new store.

@@ -91,7 +91,7 @@ func (e *Engine) Snapshot() *Snapshot {
 		v := e.view.Load()
 		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
 		e.snapshots.add(s)
-		if v.ts >= e.Oldest() {
+		if v.ts >= e.Oldest() && v.ts >= e.space.gone.newest() {
 			return s
 		}
 		s.Release() // the collector has passed the view between the two steps
@@ -106,6 +106,10 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 	}
 	s, err := e.SnapshotAt(d)
 	if err != nil {
+		return e.Snapshot()
+	}
+	if d < e.space.gone.newest() { // a drop is not discarded before it is durable, and was since
+		s.Release()
 		return e.Snapshot()
 	}
 	return s
@@ -191,6 +195,9 @@ func (s *Snapshot) Save() {
 
 // lookups readies s.point, for a table.
 func (s *Snapshot) lookups(id catalog.Ident) (it *pooledIter, err error) {
+	if err := s.e.space.gone.check(s.ts, id); err != nil {
+		return nil, err
+	}
 	if s.point != nil && !s.current(s.point) {
 		s.Save()
 	}

@@ -177,7 +177,7 @@ func (a addrOf) String() string  { return string(a) }
 
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
-	cfg.Params, cfg.Info = a.params, a.info
+	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
 	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Key: a.key, OneProcess: a.c.oneProcess()}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {

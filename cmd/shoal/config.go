@@ -163,6 +163,17 @@ func (c *config) finishStart() error {
 	return nil
 }
 
+// stores is how many data-bearing servers the process runs.
+func (c *config) stores() int {
+	switch {
+	case c.Program != isStart || c.Topology == "standalone":
+		return 1
+	case c.Topology == "replset":
+		return c.Replicas
+	}
+	return (c.Shards + 1) * c.Replicas
+}
+
 // firstPort is the port that the log's first line tells.
 func (c *config) firstPort() int {
 	if c.Program != isStart {

@@ -130,6 +130,7 @@ const (
 	RetryProgressNS = "config.system.retryableWrites"
 	// retryFlushEvery is how often the table is written down; a restart reads about twice as much oplog.
 	retryFlushEvery = 5 * time.Second
+	retryFlushLow   = time.Second // while the disk is low
 )
 
 var RetryProgressID = value.NewString("complete")

@@ -137,7 +137,7 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 		t.quiet++
 	}
 	t.flushed, t.pending = t.pending, seen
-	if t.flushed == 0 || t.quiet > 1 {
+	if t.flushed == 0 || t.quiet > 1 && !m.Engine.OplogTooLarge() {
 		return nil
 	}
 	return t.saveProgress(ctx, m.Docs)
@@ -357,8 +357,9 @@ func (m *Manager) RetryService() replication.Service {
 		},
 		Run: func(ctx context.Context, _ int64) {
 			defer m.AbortTxns()
-			tick := time.NewTicker(retryFlushEvery)
+			tick := time.NewTimer(retryFlushEvery)
 			defer tick.Stop()
+			ctx = storage.WithReserve(ctx) // what is not written down keeps the oplog from being cut
 			// What whoever loads the table next reads of the oplog stays there.
 			pin, err := m.Engine.PinOplog(storage.Timestamp(m.retries.saved.Load()))
 			if err == nil {
@@ -371,6 +372,11 @@ func (m *Manager) RetryService() replication.Service {
 					_ = m.FlushRetries(ctx) // the oplog still has what was not written down
 					if pin != nil {
 						pin.Advance(storage.Timestamp(m.retries.saved.Load()))
+					}
+					if m.Engine.DiskLow() {
+						tick.Reset(retryFlushLow)
+					} else {
+						tick.Reset(retryFlushEvery)
 					}
 				case <-ctx.Done():
 					return
