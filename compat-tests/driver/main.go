@@ -4,7 +4,7 @@
 //
 // The driver comes from the module proxy. Nothing of it is kept here but the names of its tests: passing-TOPOLOGY.txt lists
 // those that pass, left-out.txt those that are not run, with reasons. A listed test that does not pass, in three tries, fails
-// the run. -rewrite runs everything twice and lists what passed both times.
+// the run; every other that fails is named. -rewrite runs everything twice and lists what passed both times.
 package main
 
 import (
@@ -116,6 +116,11 @@ func (b *bench) judge(units []unit, topology string, r results) (lost int, err e
 		topology, len(r.named("PASS")), len(r.named("FAIL")), len(r.named("SKIP")), len(list), len(missing))
 	for _, name := range missing {
 		fmt.Println("  lost:", name)
+	}
+	for _, name := range r.named("FAIL") {
+		if !slices.Contains(list, name) {
+			fmt.Println("  failed, and is not listed:", name)
+		}
 	}
 	return len(missing), nil
 }

@@ -17,12 +17,16 @@ type server struct {
 	uri string
 }
 
-// start tries ports until two in a row are free, which is what two routers need, and waits for the connection string.
+// start tries ports until as many in a row are free as routers or members need, and waits for the connection string.
 func start(shoal, topology string) (*server, error) {
 	var last string
 	for range 20 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
-		cmd := exec.Command(shoal, "start", "--memory", "--topology", topology, "--routers", "2", "--listen", addr, "--quiet",
+		replicas := "1"
+		if topology == "replset" {
+			replicas = "3" // tests step primaries down, and count members
+		}
+		cmd := exec.Command(shoal, "start", "--replicas", replicas, "--memory", "--topology", topology, "--routers", "2", "--listen", addr, "--quiet",
 			"--set-parameter", "enableTestCommands=1")
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -15,8 +16,57 @@ import (
 // Diff states the change from old to new as an oplog delta; ok is false where a delta would be no smaller than the new
 // document, and a replacement should be logged instead.
 func Diff(old, new []byte) (diff []byte, ok bool) {
-	diff = docDiff(old, new)
+	diff = docDiff(old, new, nil)
 	return diff, len(diff) < len(new)
+}
+
+// Delta is Diff for a document that operators have changed: what an operator did within a field is told as a change within
+// it, and what $set sets, as a whole, however long either is.
+func (u *Update) Delta(old, new []byte) []byte { return docDiff(old, new, guide{u.root}) }
+
+// guide are the nodes of an update that may have changed a value; nil where nothing is known of how it changed.
+type guide []*node
+
+// at is the guide of a field or element.
+func (g guide) at(key string) (out guide) {
+	for _, n := range g {
+		for _, kid := range n.kids {
+			if kid.name == key {
+				out = append(out, kid)
+			}
+		}
+		if n.positional != nil {
+			out = append(out, n.positional)
+		}
+		for i := range n.filtered {
+			out = append(out, n.filtered[i].child)
+		}
+	}
+	return out
+}
+
+// inside reports whether an operator's path leads on, below the value.
+func (g guide) inside() bool {
+	return slices.ContainsFunc(g, func(n *node) bool { return n.op == nil })
+}
+
+// set reports whether a $set replaced the value.
+func (g guide) set() bool {
+	return slices.ContainsFunc(g, func(n *node) bool { _, is := n.op.(*setOp); return is })
+}
+
+// sub is the delta to log for a value, nil where the new value is to be logged.
+func (g guide) sub(old, new value.Value) []byte {
+	switch inside := g.inside(); {
+	case !inside && g.set():
+		return nil
+	case inside:
+		return subDiff(old, new, g)
+	}
+	if sub := subDiff(old, new, nil); sub != nil && len(sub) < len(new.Doc()) {
+		return sub
+	}
+	return nil
 }
 
 // DiffEntry wraps a delta as the oplog's o field holds it.
@@ -26,7 +76,7 @@ func DiffEntry(diff []byte) []byte {
 
 type delta struct{ deletes, updates, inserts, subs []byte }
 
-func docDiff(old, new []byte) []byte {
+func docDiff(old, new []byte, g guide) []byte {
 	var d delta
 	var gone [][]byte
 	a, b := value.Walk(old), value.Walk(new)
@@ -39,7 +89,7 @@ func docDiff(old, new []byte) []byte {
 			continue
 		}
 		if !bytes.Equal(rawA, rawB) {
-			d.change(kb, va, vb, rawB)
+			d.change(kb, va, vb, rawB, g)
 		}
 		rawA, ka, va, okA = a.NextRaw()
 		rawB, kb, vb, okB = b.NextRaw()
@@ -62,8 +112,8 @@ func docDiff(old, new []byte) []byte {
 	return d.document()
 }
 
-func (d *delta) change(key []byte, old, new value.Value, raw []byte) {
-	if sub := subDiff(old, new); sub != nil && len(sub) < len(new.Doc()) {
+func (d *delta) change(key []byte, old, new value.Value, raw []byte, g guide) {
+	if sub := g.at(string(key)).sub(old, new); sub != nil {
 		d.subs = value.Append(d.subs, "s"+string(key), value.NewDocument(sub))
 		return
 	}
@@ -71,12 +121,12 @@ func (d *delta) change(key []byte, old, new value.Value, raw []byte) {
 }
 
 // subDiff is the delta between two documents or two arrays; nil where there is none.
-func subDiff(old, new value.Value) []byte {
+func subDiff(old, new value.Value, g guide) []byte {
 	switch {
 	case old.T == value.Document && new.T == value.Document:
-		return docDiff(old.Doc(), new.Doc())
+		return docDiff(old.Doc(), new.Doc(), g)
 	case old.T == value.Array && new.T == value.Array:
-		return arrayDiff(old.Doc(), new.Doc())
+		return arrayDiff(old.Doc(), new.Doc(), g)
 	}
 	return nil
 }
@@ -96,7 +146,7 @@ func (d *delta) document() []byte {
 	return value.End(append(dst, d.subs...), mark)
 }
 
-func arrayDiff(old, new []byte) []byte {
+func arrayDiff(old, new []byte, g guide) []byte {
 	dst, mark := value.Begin(nil)
 	dst = value.Append(dst, "a", value.NewBool(true))
 	was, now := value.Values(old), value.Values(new)
@@ -108,7 +158,7 @@ func arrayDiff(old, new []byte) []byte {
 			if same(was[i], v) {
 				continue
 			}
-			if sub := subDiff(was[i], v); sub != nil && len(sub) < len(v.Doc()) {
+			if sub := g.at(strconv.Itoa(i)).sub(was[i], v); sub != nil {
 				dst = value.Append(dst, "s"+strconv.Itoa(i), value.NewDocument(sub))
 				continue
 			}

@@ -346,9 +346,10 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 			}
 		}
 	}
-	if !changed {
-		w.Finish()
-		return nil
+	if !changed { // change streams tell of a command that changes nothing, too
+		if c, err = u.SetCollectionOptions(c, c.Options, o, o2); err != nil {
+			return err
+		}
 	}
 	w.ddl.node.Forget(u, c)
 	return w.Commit(u, w.Concern)

@@ -459,11 +459,13 @@ func oplogUpdate(u *update.Update, old, next []byte) []byte {
 	if u.IsReplacement() {
 		return nil
 	}
-	diff, ok := update.Diff(old, next)
-	if !ok && u.IsPipeline() {
-		return nil
+	if !u.IsPipeline() {
+		return update.DiffEntry(u.Delta(old, next))
 	}
-	return value.Doc(value.F("$v", value.NewInt32(2)), value.F("diff", value.NewDocument(diff)))
+	if diff, ok := update.Diff(old, next); ok {
+		return update.DiffEntry(diff)
+	}
+	return nil
 }
 
 func (w *Command) clusterTime() uint64 {
