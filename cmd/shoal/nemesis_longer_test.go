@@ -250,6 +250,10 @@ func (o *longer) life(_ context.Context, client *mongo.Client, rnd *rand.Rand) e
 	}
 	o.firstMove(client, rnd, name)
 	to := name + "renamed"
+	if !o.misspelt(client, name) {
+		o.unclear = append(o.unclear, name)
+		return errors.New("a collection could not be read")
+	}
 	if !o.rename(client, name, to) || !o.holds(client, to, lifeDocs) || !o.holds(client, name, 0) || !o.drop(client, to) || !o.holds(client, to, 0) {
 		o.unclear = append(o.unclear, name, to)
 		return errors.New("a collection did not end")
@@ -299,6 +303,22 @@ func (o *longer) rename(client *mongo.Client, from, to string) bool {
 		}
 		return err
 	})
+}
+
+// misspelt renames collections that are not there onto one that is, and that one onto itself: it stays as it is.
+func (o *longer) misspelt(client *mongo.Client, name string) bool {
+	for from, code := range map[string]int32{"nemesis.nowhere": 26, "nemesis." + name: 20} {
+		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
+		err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "renameCollection", Value: from}, {Key: "to", Value: "nemesis." + name}, {Key: "dropTarget", Value: true}}).Err()
+		cancel()
+		switch {
+		case err == nil:
+			o.l.h.violation("%s was renamed to %s (%v after the start)", from, name, time.Since(o.l.h.start))
+		case codeOf(err) != code:
+			o.l.errors.add("misspelt rename", err)
+		}
+	}
+	return o.holds(client, name, lifeDocs)
 }
 
 func (o *longer) drop(client *mongo.Client, name string) bool {

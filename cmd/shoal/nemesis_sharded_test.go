@@ -58,6 +58,8 @@ type clusterLoad struct {
 	many    []*manyWriter // the first one through the idle router
 	longer  *longer
 	large   *largeWriter
+	waiters []*waiter
+	waited  int // writes that were waiting for a member that was kept away
 
 	transfers, totals, counted, unknown atomic.Int64
 
@@ -97,6 +99,9 @@ func (l *clusterLoad) prepare() {
 	l.longer.prepare()
 	c.shard("nemesis.large", 5, 10)
 	l.large = &largeWriter{l: l}
+	for _, w := range l.waiters {
+		w.prepare()
+	}
 	for name, docs := range fill {
 		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
 			l.t.Fatal(err)
@@ -155,6 +160,9 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	repeat(l.many[1].write)
 	for _, f := range []func(context.Context, *mongo.Client, *rand.Rand) error{l.longer.readCausally, l.longer.commitTwice, l.longer.cursor, l.longer.life} {
 		repeat(f)
+	}
+	for _, w := range l.waiters {
+		repeat(w.write)
 	}
 	repeat(l.large.write)
 	repeat(l.large.read)
@@ -372,6 +380,42 @@ func (l *clusterLoad) checkPairs() {
 	l.t.Logf("%d pairs acknowledged, %d there", acked, len(found))
 }
 
+// checkIdle has the idle router, which has not heard of the latest moves, read a collection that has moved after the first
+// statement of a transaction, and write to all of it: one that began anew for ever never committed.
+func (l *clusterLoad) checkIdle() {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	w, moved := l.many[0], 0
+	for i := range 3 {
+		err := l.c.client.Database("admin").RunCommand(ctx, bson.D{{Key: "moveRange", Value: "nemesis." + w.coll}, {Key: "min", Value: bson.D{{Key: "_id", Value: manyDocs / 3 * (i % 2)}}},
+			{Key: "toShard", Value: shardName(i)}, {Key: "waitForDelete", Value: true}}).Err()
+		if err != nil {
+			l.t.Logf("moveRange: %v", err)
+			continue
+		}
+		moved++
+		tries := 0
+		err = l.inTransaction(ctx, l.c.idle.direct, func(ctx context.Context, db *mongo.Database) error {
+			tries++
+			if err := db.Collection("stubs").FindOne(ctx, bson.D{}).Err(); err != nil {
+				return err
+			}
+			r, err := db.Collection(w.coll).UpdateMany(ctx, bson.D{{Key: "kept", Value: true}}, bson.D{{Key: "$set", Value: bson.D{{Key: "last", Value: i}}}})
+			if err == nil && r.MatchedCount != manyDocs {
+				l.t.Errorf("a stale router's transaction matched %d documents of %d", r.MatchedCount, manyDocs)
+			}
+			return err
+		})
+		if err != nil || tries > 10 {
+			l.t.Errorf("a stale router's transaction behind move %d was tried %d times: %v", i, tries, err)
+		}
+	}
+	if moved == 0 {
+		l.t.Error("no range was moved behind the idle router's back")
+	}
+}
+
 // troubles are misfortunes of more than one member of one set.
 var troubles = []struct {
 	name string
@@ -415,8 +459,11 @@ var troubles = []struct {
 		two.kill(b)
 		return func() { one.start(a); two.start(b) }
 	}},
-	{"kill everything of a shard", func(c *shardedCluster, rnd *rand.Rand) func() {
-		rs := c.shards[rnd.Intn(len(c.shards))]
+	{"kill everything of a set", func(c *shardedCluster, rnd *rand.Rand) func() {
+		rs := c.sets()[rnd.Intn(len(c.shards)+1)]
+		if rs == c.config {
+			c.awaitDDL()
+		}
 		for i := range rs.members {
 			rs.kill(i)
 		}
@@ -434,6 +481,13 @@ func (c *shardedCluster) twoShards(rnd *rand.Rand) (a, b *replicaSet) {
 }
 
 // misfortune does one to a set, or to the cluster as a whole, and tells what it was.
+func (l *clusterLoad) misfortune(i int, rnd *rand.Rand) (name string, undo func()) {
+	if len(l.waiters) > 0 && (i == 3 || i > 3 && rnd.Intn(16) == 0) {
+		return l.keepAway(rnd)
+	}
+	return l.c.misfortune(i, rnd)
+}
+
 func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo func()) {
 	sets := c.sets()
 	rs := sets[(i+1)%len(sets)] // a shard first
@@ -459,7 +513,7 @@ func (c *shardedCluster) misfortune(i int, rnd *rand.Rand) (name string, undo fu
 func (l *clusterLoad) torment(rnd *rand.Rand, limit time.Duration) {
 	for i, end := 0, time.Now().Add(limit); i < 3 || time.Now().Before(end); i++ {
 		before, began := l.acked.Load(), time.Since(l.h.start).Round(time.Millisecond)
-		name, undo := l.c.misfortune(i, rnd)
+		name, undo := l.misfortune(i, rnd)
 		time.Sleep(electionTimeout + time.Duration(rnd.Intn(1500))*time.Millisecond)
 		l.t.Logf("%v: %s: %d writes meanwhile", began, name, l.acked.Load()-before)
 		undo()
@@ -479,6 +533,9 @@ func TestShardedNemesis(t *testing.T) {
 	}
 	l := &clusterLoad{t: t, c: launchClusterOf(t, configs, routers, []int{3, 3, third}, smallPieces[:2]...), h: newHistory()}
 	l.c.addIdle()
+	if third == 3 {
+		l.waiters = []*waiter{{l: l, id: "waiting write"}, {l: l, id: "waiting transaction", transaction: true}}
+	}
 	l.mu.pairs = map[int]bool{}
 	l.prepare()
 	stop := l.start(seed)
@@ -499,6 +556,12 @@ func TestShardedNemesis(t *testing.T) {
 	l.errors.log(t)
 	l.c.settle(30 * time.Second)
 	l.check()
+	for _, w := range l.waiters {
+		t.Logf("%s: %d acknowledged", w.id, w.done)
+		if w.done == 0 || l.waited == 0 {
+			t.Errorf("%s: %d acknowledged, %d waited for a member that was kept away", w.id, w.done, l.waited)
+		}
+	}
 	if l.transfers.Load() == 0 || l.totals.Load() == 0 || l.counted.Load() == 0 || l.moved == 0 {
 		t.Error("not everything was tried")
 	}
@@ -514,6 +577,7 @@ func (l *clusterLoad) check() {
 	}
 	l.longer.check()
 	l.large.check(l.c.client)
+	l.checkIdle()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for range 8 { // each way

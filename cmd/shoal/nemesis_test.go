@@ -208,15 +208,20 @@ var misfortunes = []misfortune{
 		return func() { rs.start(v); rs.start(o) }
 	}},
 	{"step down", func(rs *replicaSet, v, _ int) func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = rs.members[v].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 2}}).Err()
+		stepDownOf(rs, v)
 		return func() {}
 	}},
 	{"stop", func(rs *replicaSet, v, _ int) func() {
 		rs.members[v].end(syscall.SIGTERM)
 		return func() { rs.start(v) }
 	}},
+}
+
+// stepDownOf asks a member to step down.
+func stepDownOf(rs *replicaSet, i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = rs.members[i].direct.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "secondaryCatchUpPeriodSecs", Value: 2}}).Err()
 }
 
 // pick chooses whom a misfortune befalls: the primary more often than not.
