@@ -337,3 +337,12 @@ func TestLoneServerHasNoChangeStreams(t *testing.T) {
 		}
 	}
 }
+
+// collStats told the size that the oplog would have by default, whatever it had been set to.
+func TestOplogSizeIsTold(t *testing.T) {
+	n := newTestNode(t)
+	n.srv.Node.Engine.SetOplogSize(5 << 20)
+	if r := n.ok("local", `{"collStats": "oplog.rs"}`); r["maxSize"] != int32(5<<20) {
+		t.Errorf("maxSize: %v", r["maxSize"])
+	}
+}

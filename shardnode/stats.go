@@ -84,7 +84,11 @@ func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.
 	dst = value.Append(dst, "capped", value.NewBool(c.Capped))
 	if c.Capped {
 		dst = value.Append(dst, "max", value.NewInt(c.CappedMax))
-		dst = value.Append(dst, "maxSize", value.NewInt(c.CappedSize/scale))
+		size := c.CappedSize
+		if c.Oplog { // what it is truncated to is the server's setting
+			size = n.Engine.OplogLimit()
+		}
+		dst = value.Append(dst, "maxSize", value.NewInt(size/scale))
 	}
 	return appendIndexStats(dst, c, sz, scale), nil
 }

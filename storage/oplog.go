@@ -549,7 +549,8 @@ func (e *Engine) SetOplogSize(bytes int64) { e.oplog.limit.Store(bytes) }
 // lowOplog is what the oplog is truncated to while the disk is low.
 const lowOplog = 16 << 20
 
-func (e *Engine) oplogLimit() int64 {
+// OplogLimit is the size that the oplog is set to.
+func (e *Engine) OplogLimit() int64 {
 	if n := e.oplog.limit.Load(); n > 0 {
 		return n
 	}
@@ -559,9 +560,9 @@ func (e *Engine) oplogLimit() int64 {
 // oplogTarget is what the oplog is truncated to now.
 func (e *Engine) oplogTarget() int64 {
 	if e.DiskLow() {
-		return min(e.oplogLimit(), lowOplog)
+		return min(e.OplogLimit(), lowOplog)
 	}
-	return e.oplogLimit()
+	return e.OplogLimit()
 }
 
 // OplogTooLarge tells whether the oplog will be truncated as soon as those who have pinned it let it.
@@ -578,7 +579,7 @@ func (e *Engine) TruncateOplog() error {
 	if size <= limit {
 		return nil
 	}
-	pinned := maxPinned * e.oplogLimit()
+	pinned := maxPinned * e.OplogLimit()
 	pieces := e.db.NewBatch()
 	defer closeQuietly(pieces)
 	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > pinned), pieces)

@@ -310,25 +310,27 @@ func (s *stager) times() hiddenTimes {
 	return s.at
 }
 
-// transactionOps are the operations that were sent ahead, as applyOps arrays.
-func (s *stager) transactionOps() (arrays [][]byte, err error) {
+// transactionOps calls f with the operations that were sent ahead, as applyOps arrays.
+func (s *stager) transactionOps(f func(array []byte) error) error {
 	if s == nil {
-		return nil, nil
+		return nil
 	}
 	for _, ref := range s.refs {
 		p, err := s.e.blockBytes(0, ref.value(s.id, false))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		var b openBlock
 		if err := b.read(0, p); err != nil {
-			return nil, err
+			return err
 		}
 		for i := range b.entries {
-			arrays = append(arrays, bytes.Clone(value.Lookup(b.entries[i].O, "applyOps").Doc()))
+			if err := f(value.Lookup(b.entries[i].O, "applyOps").Doc()); err != nil {
+				return err
+			}
 		}
 	}
-	return arrays, nil
+	return nil
 }
 
 // discard takes away what was staged of a unit that is not committed, where this member may still write; else the next

@@ -28,7 +28,7 @@ func (e *Engine) Stats() Stats {
 		MemTableBytes: int64(m.MemTable.Size), DiskBytes: int64(m.DiskSpaceUsage()),
 		LogBytes: int64(m.WAL.BytesWritten), Flushes: m.Flush.Count, Compactions: m.Compact.Count,
 		CompactionDebt: int64(m.Compact.EstimatedDebt), ReadAmplification: m.ReadAmp(),
-		OplogBytes: e.oplog.counters.Load().DataSize.Load(), OplogMaximum: e.oplogLimit(),
+		OplogBytes: e.oplog.counters.Load().DataSize.Load(), OplogMaximum: e.OplogLimit(),
 		OpenSnapshots: e.snapshots.count(), Failed: e.failure(),
 	}
 	for i := range m.Levels {

@@ -621,14 +621,22 @@ func (t *txnLog) close() {
 	t.cur, t.index = nil, 0
 }
 
-// TransactionOps gives the unit's operations so far as applyOps arrays, for prepare entries.
-func (u *UnitOfWork) TransactionOps() ([][]byte, error) {
+// TransactionOps calls f with the unit's operations so far as applyOps arrays, for prepare entries. Those that were sent ahead are
+// read one after the other: all of them are more than memory should hold. f keeps nothing of an array.
+func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
 	if u.log.txn == nil {
-		return nil, nil
+		return nil
 	}
 	u.log.txn.close()
-	ahead, err := u.bulk.transactionOps()
-	return append(ahead, u.log.txn.arrays...), err
+	if err := u.bulk.transactionOps(f); err != nil {
+		return err
+	}
+	for _, a := range u.log.txn.arrays {
+		if err := f(a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // partialTransaction turns the collected operations into entries that others follow.

@@ -200,7 +200,7 @@ func (m *Manager) LoadPromises() error {
 	defer s.Release()
 	open := make(map[string]openPromise)
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
-		if p, ok, _ := readPromise(doc); ok {
+		if p, ok, _ := readPromise(doc); ok && p.parts > 0 {
 			open[preparedKey(p.lsid, p.number)] = openPromise{}
 		}
 		return nil
@@ -283,68 +283,124 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	}
 	t.Unit.LimitTransaction(0)
 	s := m.retries.of(op)
-	parts, err := t.Unit.TransactionOps()
+	m.node.KillCursors(t)
+	w := promiseWriter{m: m, ctx: op, s: s, t: t}
+	if err := t.Unit.TransactionOps(w.add); err != nil {
+		m.removeParts(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, w.parts)
+		return err
+	}
+	err := w.promise()
+	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
+		t.State, t.parts = Prepared, w.parts+1
+	}
+	return err
+}
+
+// promiseWriter writes the record of a promise: the parts of a large one in units of their own, so that no more than two are in
+// memory. The last one is the promise.
+type promiseWriter struct {
+	m     *Manager
+	ctx   context.Context
+	s     *Session
+	t     *Txn
+	last  []byte // the newest array, of which it is not known whether others follow; nil before the first
+	parts int    // before it
+}
+
+// add writes the part before an array.
+func (w *promiseWriter) add(array []byte) error {
+	if w.last != nil {
+		err := w.m.Docs.WriteWith(w.ctx, replication.Visible, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+			return w.put(snap, u, value.F("more", value.NewBool(true)))
+		})
+		if err != nil {
+			return err
+		}
+		w.parts++
+	}
+	w.last = append(w.last[:0], array...)
+	return nil
+}
+
+func (w *promiseWriter) put(snap *storage.Snapshot, u *storage.UnitOfWork, fields ...value.Field) error {
+	c, err := statedoc.CollectionFor(snap, u, PreparedNS)
 	if err != nil {
 		return err
 	}
-	if len(parts) == 0 {
-		parts = [][]byte{value.ArrayOf()}
+	id := PreparedID(w.s.LSID, w.t.Number, w.parts)
+	return statedoc.PutIn(snap, u, c, value.Doc(append([]value.Field{value.F("_id", id), value.F("applyOps", value.NewArray(w.last))}, fields...)...))
+}
+
+// promise writes the last part: with it, those before it are durable too.
+func (w *promiseWriter) promise() error {
+	if w.last == nil {
+		w.last = value.ArrayOf()
 	}
-	m.node.KillCursors(t)
-	err = m.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := statedoc.CollectionFor(snap, u, PreparedNS)
-		for i := 0; err == nil && i < len(parts); i++ {
-			err = statedoc.PutIn(snap, u, c, value.Doc(value.F("_id", PreparedID(s.LSID, t.Number, i)), value.F("applyOps", value.NewArray(parts[i]))))
-		}
-		u.OnCommit(func(ts storage.Timestamp) { t.prepared = ts })
-		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
-		return err
+	return w.m.Docs.WriteWith(w.ctx, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.OnCommit(func(ts storage.Timestamp) { w.t.prepared = ts })
+		u.Notice(prepareNotice("prepared", w.s.LSID, w.t.Number, touchedField(w.t.Unit.Collections())))
+		return w.put(snap, u)
 	})
-	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
-		t.State, t.parts = Prepared, len(parts)
-	}
-	return err
 }
 
 func PreparedID(lsid []byte, number int64, part int) value.Value {
 	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number)), value.F("part", value.NewInt32(int32(part)))))
 }
 
-// forgetPromise removes the record of a prepared transaction.
+// forgetPromise removes the record of a prepared transaction: the last part, without which it is none, and then the others.
 func (m *Manager) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
-	return m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c := s.Catalog().Lookup(PreparedNS)
-		for i := 0; c != nil && i < parts; i++ {
-			if err := statedoc.PutRecord(s, u, c, PreparedID(lsid, number, i), nil); err != nil {
-				return err
-			}
-		}
+	err := m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(prepareNotice("forgotten", lsid, number))
+		if c := s.Catalog().Lookup(PreparedNS); c != nil && parts > 0 {
+			return statedoc.PutRecord(s, u, c, PreparedID(lsid, number, parts-1), nil)
+		}
 		return nil
 	})
+	if err == nil {
+		m.removeParts(ctx, lsid, number, parts-1)
+	}
+	return err
 }
 
-// promise is the stored record of a prepared transaction.
+// removeParts removes parts of a promise that is none, each in a unit of its own. What it leaves, RestorePrepared removes.
+func (m *Manager) removeParts(ctx context.Context, lsid []byte, number int64, parts int) {
+	for i := range parts {
+		err := m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			if c := s.Catalog().Lookup(PreparedNS); c != nil {
+				return statedoc.PutRecord(s, u, c, PreparedID(lsid, number, i), nil)
+			}
+			return nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// promise is what is stored of a prepared transaction.
 type promise struct {
 	lsid   []byte
 	number int64
-	parts  [][]byte
+	stored int // one behind the last part that is stored
+	parts  int // that belong to the promise; 0 where its last part is missing, so that it is none
 }
 
 // readPromise reads a part of a stored promise; ok is false for a document that is none.
 func readPromise(doc []byte) (p promise, ok bool, err error) {
 	id := value.LookupDoc(doc, "_id")
-	p.lsid = value.LookupDoc(id, "lsid")
+	lsid := value.LookupDoc(id, "lsid")
 	number, isNumber := value.Lookup(id, "txnNumber").AsInt64()
-	if _, err := cluster.ParseLSID(p.lsid, cluster.NoUser); err != nil || !isNumber || value.Lookup(id, "part").IsMissing() {
+	part, isPart := value.Lookup(id, "part").AsInt64()
+	if _, err := cluster.ParseLSID(lsid, cluster.NoUser); err != nil || !isNumber || !isPart || part < 0 || part > 1<<20 {
 		return p, false, nil
 	}
-	p.number = number
-	ops := value.Lookup(doc, "applyOps")
-	if ops.T != value.Array {
+	p = promise{lsid: append([]byte(nil), lsid...), number: number, stored: int(part) + 1}
+	if !value.Lookup(doc, "more").Truthy() {
+		p.parts = p.stored
+	}
+	if value.Lookup(doc, "applyOps").T != value.Array {
 		return p, true, mongoerr.Newf(mongoerr.BadValue, "the record of prepared transaction %d on session %s has no operations", number, value.ShowDoc(p.lsid))
 	}
-	p.parts = [][]byte{ops.Doc()}
 	return p, true, nil
 }
 
@@ -362,7 +418,7 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 		}
 		for _, p := range promises {
 			if p.number == part.number && string(p.lsid) == string(part.lsid) {
-				p.parts = append(p.parts, part.parts...) // in the order of their _id, by which the collection was written
+				p.stored, p.parts = max(p.stored, part.stored), max(p.parts, part.parts)
 				return nil
 			}
 		}
@@ -373,11 +429,15 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 		return err
 	}
 	for _, p := range promises {
+		if p.parts == 0 { // a primary before stopped in the middle of it
+			m.removeParts(ctx, p.lsid, p.number, p.stored)
+			continue
+		}
 		m.retries.mu.Lock()
 		s := known(m.retries.mu.sessions, p.lsid)
 		m.retries.mu.Unlock()
 		if s.Number > p.number || s.Number == p.number && s.Txn != nil && s.Txn.State == Committed {
-			err = m.forgetPromise(ctx, p.lsid, p.number, len(p.parts), replication.Visible) // it was decided, and carried out
+			err = m.forgetPromise(ctx, p.lsid, p.number, p.parts, replication.Visible) // it was decided, and carried out
 		} else {
 			err = m.restore(ctx, s, p)
 		}
@@ -392,28 +452,45 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 func (m *Manager) restore(ctx context.Context, s *Session, p *promise) error {
 	s.begin(p.number)
 	base := m.Engine.Snapshot()
-	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: len(p.parts), Base: base,
+	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: p.parts, Base: base,
 		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	s.Txn, s.used, s.dirty = t, m.Now(), true
 	s.enrol()
 	m.counters.Started.Add(1)
 	m.counters.Open.Add(1)
-	err := t.restoreOps(ctx, p)
+	err := m.restoreOps(ctx, s)
 	if err != nil {
 		m.closeTxn(s, Aborted)
 	}
 	return err
 }
 
-// restoreOps does a prepared transaction's operations again, in a unit that is new.
-func (t *Txn) restoreOps(ctx context.Context, p *promise) error {
+// restoreOps does the operations of a session's prepared transaction again, in a unit that is new, part by part.
+func (m *Manager) restoreOps(ctx context.Context, s *Session) error {
+	t := s.Txn
 	t.View, t.moved = t.Unit.Snapshot(), nil
-	t.Unit.SetTransaction(p.lsid, p.number)
-	for _, part := range p.parts {
-		for i, v := range value.Values(part) {
-			if err := t.restoreOp(ctx, i, v); err != nil {
-				return mongoerr.From(err).Prefix("prepared transaction " + strconv.Itoa(int(p.number)) + " on session " + value.ShowDoc(p.lsid) + " cannot be restored: ")
-			}
+	t.Unit.SetTransaction(s.LSID, t.Number)
+	for i := range t.parts {
+		err := m.restorePart(ctx, s, i)
+		if err != nil {
+			return mongoerr.From(err).Prefix("prepared transaction " + strconv.Itoa(int(t.Number)) + " on session " + value.ShowDoc(s.LSID) + " cannot be restored: ")
+		}
+	}
+	return nil
+}
+
+func (m *Manager) restorePart(ctx context.Context, s *Session, part int) error {
+	doc, err := m.Docs.Get(PreparedNS, PreparedID(s.LSID, s.Txn.Number, part))
+	if err != nil {
+		return err
+	}
+	ops := value.Lookup(doc, "applyOps")
+	if ops.T != value.Array {
+		return mongoerr.Newf(mongoerr.InternalError, "its record has no part %d", part)
+	}
+	for i, v := range value.Values(ops.Doc()) {
+		if err := s.Txn.restoreOp(ctx, i, v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -485,25 +562,13 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 // transaction is torn, and not committed.
 func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	t := s.Txn
-	p := &promise{lsid: s.LSID, number: t.Number}
-	for i := range t.parts {
-		doc, err := m.Docs.Get(PreparedNS, PreparedID(s.LSID, t.Number, i))
-		if err != nil {
-			return err
-		}
-		ops := value.Lookup(doc, "applyOps")
-		if ops.T != value.Array {
-			return mongoerr.Newf(mongoerr.InternalError, "the record of prepared transaction %d has no part %d", t.Number, i)
-		}
-		p.parts = append(p.parts, ops.Doc())
-	}
 	base := m.Engine.Snapshot()
 	unit := m.Engine.NewUnitOfWork(base)
 	unit.TakeOver(t.Unit)
 	t.Unit.Rollback()
 	t.Base.Release()
 	t.Unit, t.Base = unit, base
-	if err := t.restoreOps(ctx, p); err != nil {
+	if err := m.restoreOps(ctx, s); err != nil {
 		return err
 	}
 	t.torn = false
