@@ -18,6 +18,8 @@
 //  2. A new request waits where anyone waits before it, even if it is compatible: no request starves. A conversion of a
 //     lock already held goes before new requests.
 //  3. A Locker belongs to one goroutine at a time. Only its Summary may be read from others.
-//  4. There is no search for deadlocks: the hierarchy is locked in order, and every wait ends at the latest with its
+//  4. A head that is held or waited for is the only one of its resource. One that the manager has removed (Manager.sweep) is
+//     retired: its gate never opens again.
+//  5. There is no search for deadlocks: the hierarchy is locked in order, and every wait ends at the latest with its
 //     context.
 package lock

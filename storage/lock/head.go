@@ -29,6 +29,8 @@ type head struct {
 		full   [modes]int // holders of S and X
 		queue  []*waiter
 		closed bool
+		// retired says that the manager has another head for the resource, or none. The gate stays closed.
+		retired bool
 	}
 }
 
@@ -107,15 +109,30 @@ func (h *head) count(m Mode, i uint32, n int) {
 	}
 }
 
-// acquire grants at once, or gives the waiter that was queued.
-func (h *head) acquire(want, held Mode, i uint32) *waiter {
+// retire takes the head out of use where nobody holds it or waits.
+func (h *head) retire() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.close()
+	h.mu.retired = len(h.mu.queue) == 0 && h.heldByOthers(None) == 0
+	if !h.mu.retired {
+		h.openIfIdle()
+	}
+	return h.mu.retired
+}
+
+// acquire grants at once, or gives the waiter that was queued; not ok says that the head is retired.
+func (h *head) acquire(want, held Mode, i uint32) (queued *waiter, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.retired {
+		return nil, false
+	}
 	h.close()
 	w := &waiter{want: want, held: held, stripe: i}
 	if (held != None || len(h.mu.queue) == 0) && h.grant(w) {
 		h.openIfIdle()
-		return nil
+		return nil, true
 	}
 	w.ready = make(chan struct{})
 	at := len(h.mu.queue)
@@ -126,7 +143,7 @@ func (h *head) acquire(want, held Mode, i uint32) *waiter {
 	h.mu.queue = append(h.mu.queue, nil)
 	copy(h.mu.queue[at+1:], h.mu.queue[at:])
 	h.mu.queue[at] = w
-	return w
+	return w, true
 }
 
 // grant gives w its mode if nobody is in the way. Under mu, closed.

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -214,6 +215,84 @@ func TestExclusion(t *testing.T) {
 	if h := m.head(coll); h.mu.closed || h.stripes[0].state.Load() != 0 {
 		t.Error("counts left behind")
 	}
+}
+
+// A name that is locked once leaves nothing behind: the heads of names that nobody holds are bounded.
+func TestHeadsGoAway(t *testing.T) {
+	m := NewManager()
+	held := m.NewLocker()
+	for i := range 10 {
+		if err := held.LockCollection(t.Context(), "held", fmt.Sprintf("held.c%d", i), X); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 * keptHeads {
+		l := m.NewLocker()
+		if err := l.LockCollection(t.Context(), fmt.Sprintf("db%d", i), fmt.Sprintf("db%d.c", i), IX); err != nil {
+			t.Fatal(err)
+		}
+		l.UnlockAll()
+	}
+	n := 0
+	m.heads.Range(func(_, _ any) bool { n++; return true })
+	if n > keptHeads {
+		t.Errorf("%d heads are left", n)
+	}
+	for i := range 10 {
+		l := m.NewLocker()
+		l.SetTimeout(0)
+		if err := l.LockCollection(t.Context(), "held", fmt.Sprintf("held.c%d", i), IS); err == nil {
+			t.Errorf("a lock that is held was taken")
+		}
+		l.UnlockAll()
+	}
+	held.UnlockAll()
+}
+
+// Locks exclude each other while heads are removed under them.
+func TestExclusionWhileHeadsGo(t *testing.T) {
+	m := NewManager()
+	const names = 3
+	var inside [names]atomic.Int32
+	var wg, sweeper sync.WaitGroup
+	stop := make(chan struct{})
+	sweeper.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.sweep()
+			}
+		}
+	})
+	for g := range 6 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(3, uint64(g)))
+			for range 3000 {
+				l, i := m.NewLocker(), r.IntN(names)
+				mode := []Mode{IX, IX, X}[r.IntN(3)]
+				if err := l.Lock(t.Context(), Resource{Collection, fmt.Sprintf("db.c%d", i)}, mode); err != nil {
+					t.Error(err)
+				}
+				if mode == X {
+					if !inside[i].CompareAndSwap(0, -1) {
+						t.Error("X is held beside another")
+					}
+					inside[i].Add(1)
+				} else {
+					if inside[i].Add(1) <= 0 {
+						t.Error("IX is held beside X")
+					}
+					inside[i].Add(-1)
+				}
+				l.UnlockAll()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	sweeper.Wait()
 }
 
 func BenchmarkLock(b *testing.B) {

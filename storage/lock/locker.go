@@ -83,7 +83,7 @@ func (l *Locker) lock(ctx context.Context, h *head, mode Mode) error {
 		if e := &l.held[i]; e.h == h {
 			if !e.mode.Covers(mode) {
 				want := join(e.mode, mode)
-				if err := l.lockSlow(ctx, h, want, e.mode); err != nil {
+				if _, err := l.lockSlow(ctx, h, want, e.mode); err != nil {
 					return err
 				}
 				e.mode = want
@@ -94,7 +94,8 @@ func (l *Locker) lock(ctx context.Context, h *head, mode Mode) error {
 		}
 	}
 	if mode > IX || !l.lockFast(h, mode) {
-		if err := l.lockSlow(ctx, h, mode, None); err != nil {
+		var err error
+		if h, err = l.lockSlow(ctx, h, mode, None); err != nil {
 			return err
 		}
 	}
@@ -118,11 +119,20 @@ func (l *Locker) lockFast(h *head, mode Mode) bool {
 	}
 }
 
-func (l *Locker) lockSlow(ctx context.Context, h *head, mode, held Mode) error {
-	w := h.acquire(mode, held, l.stripe)
-	if w == nil {
-		return nil
+// lockSlow locks the resource of h, and gives the head that it has: another where that one was retired.
+func (l *Locker) lockSlow(ctx context.Context, h *head, mode, held Mode) (*head, error) {
+	w, ok := h.acquire(mode, held, l.stripe)
+	for !ok {
+		h = l.m.head(h.res)
+		w, ok = h.acquire(mode, held, l.stripe)
 	}
+	if w == nil {
+		return h, nil
+	}
+	return h, l.wait(ctx, h, w, mode)
+}
+
+func (l *Locker) wait(ctx context.Context, h *head, w *waiter, mode Mode) error {
 	start := time.Now()
 	l.summary.Or(waiting)
 	defer func() {

@@ -11,11 +11,20 @@ type Manager struct {
 	single [Database]*head
 	next   atomic.Uint32
 	stats  counters
+
+	many     atomic.Int64 // of heads, about
+	sweepAt  atomic.Int64 // as many are too many
+	sweeping sync.Mutex
 }
+
+// keptHeads is how many heads may stay that nobody holds: names that are locked again and again have theirs, and a server on
+// which names come and go does not grow.
+const keptHeads = 1024
 
 // NewManager makes a manager without locks.
 func NewManager() *Manager {
 	m := &Manager{}
+	m.sweepAt.Store(keptHeads)
 	for k := range m.single {
 		m.single[k] = newHead(Resource{Kind: Kind(k)})
 	}
@@ -29,8 +38,31 @@ func (m *Manager) head(res Resource) *head {
 	if h, ok := m.heads.Load(res); ok {
 		return h.(*head)
 	}
-	h, _ := m.heads.LoadOrStore(res, newHead(res))
+	h, loaded := m.heads.LoadOrStore(res, newHead(res))
+	if !loaded && m.many.Add(1) >= m.sweepAt.Load() {
+		m.sweep()
+	}
 	return h.(*head)
+}
+
+// sweep removes the heads that nobody holds or waits for. Whoever has looked one up and not locked it yet finds it retired, and
+// looks again. The next sweep is when there are twice as many as now, so that sweeping costs each new head a constant.
+func (m *Manager) sweep() {
+	if !m.sweeping.TryLock() {
+		return
+	}
+	defer m.sweeping.Unlock()
+	left := int64(0)
+	m.heads.Range(func(res, h any) bool {
+		if h.(*head).retire() {
+			m.heads.CompareAndDelete(res, h)
+			m.many.Add(-1)
+		} else {
+			left++
+		}
+		return true
+	})
+	m.sweepAt.Store(max(keptHeads, 2*left))
 }
 
 // Handle is a resource looked up once, for who locks it often.
