@@ -125,7 +125,7 @@ func (o *outWriter) flush() error {
 	if len(o.docs) == 0 {
 		return nil
 	}
-	o.w.insertUnit(o.temp, o.docs, true, false)
+	o.w.insert(insertUnit{ns: o.temp, docs: o.docs, ordered: true})
 	o.docs, o.size = o.docs[:0], 0
 	if len(o.w.errs) > 0 {
 		return o.w.errs[0].err

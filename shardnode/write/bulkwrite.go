@@ -384,7 +384,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 			b.inserted++
 			continue
 		}
-		doc, err := prepareInsert(b.ops[k].doc, b.op.Bool("bypassEmptyTsReplacement"), b.w.now)
+		doc, err := prepareInsert(b.ops[k].doc, b.w.keepTS, b.w.now)
 		if err == nil {
 			err = b.w.validateNew(ns, doc)
 		}
@@ -397,7 +397,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 			break
 		}
 	}
-	n, over := b.w.insertUnit(ns, unit, b.ordered, false)
+	n, over := b.w.insert(insertUnit{ns: ns, docs: unit, ordered: b.ordered})
 	b.inserted += n
 	stop = over || last < end
 	failed := map[int]error{}

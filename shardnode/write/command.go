@@ -26,7 +26,7 @@ type Command struct {
 	Op      *command.Op
 	Concern replication.WriteConcern
 	began   storage.Timestamp // what was visible then
-	bypass  bool              // bypassDocumentValidation
+	storeOptions
 
 	FromMigrate bool // change streams pass over what it writes: another shard tells of it
 	last        storage.Timestamp
@@ -45,6 +45,12 @@ type Command struct {
 	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
+}
+
+// storeOptions say how a command's documents are stored.
+type storeOptions struct {
+	bypass bool // bypassDocumentValidation
+	keepTS bool // bypassEmptyTsReplacement
 }
 
 // ownedRanges are what a command's shard filter lets through, of the collection that it was made for.
@@ -73,7 +79,9 @@ func (n *Writer) Begin(op *command.Op) (*Command, error) {
 
 // With is begin for a caller that has made sure of both.
 func (n *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
-	w := &Command{writer: n, Op: op, Concern: wc, began: n.Engine.Visible(), bypass: op.Req.Shared("bypassDocumentValidation").Truthy()}
+	w := &Command{writer: n, Op: op, Concern: wc, began: n.Engine.Visible(), storeOptions: storeOptions{
+		bypass: op.Req.Shared("bypassDocumentValidation").Truthy(), keepTS: op.Req.Shared("bypassEmptyTsReplacement").Truthy(),
+	}}
 	if t := txn.Of(op); t != nil {
 		c := &transactionWrites{w: w, t: t}
 		c.inserted, c.deleted = t.Unit.IndexKeys()
@@ -84,29 +92,36 @@ func (n *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
 	return w
 }
 
-// beginWrite is how insert, update and delete begin: their namespace, their statements, and the collection entered.
-// kind is what the log calls the operation, field where its statements stand.
-func (n *Writer) beginWrite(op *command.Op, kind, field string) (w *Command, ns string, list command.Docs, err error) {
+// batchArgs are the arguments that insert, update and delete have in common.
+type batchArgs struct {
+	ns      string
+	list    command.Docs // the documents or statements
+	ordered bool
+}
+
+// parseBatch reads them; field is where the documents or statements stand.
+func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
-		return nil, "", list, err
+		return a, err
 	}
-	ns = op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, kind
-	list = op.Req.DocList(field)
-	if err = checkBatch(list.Count()); err != nil {
-		return nil, ns, list, err
+	a = batchArgs{ns: op.Req.NS(coll), list: op.Req.DocList(field), ordered: op.Req.BoolOr("ordered", true)}
+	return a, checkBatch(a.list.Count())
+}
+
+// beginBatch is how insert, update and delete begin, once their arguments are read: the collection is entered.
+func (n *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
+	if err := CheckWritable(op, ns); err != nil {
+		return nil, err
 	}
-	if err = CheckWritable(op, ns); err == nil {
-		err = n.checkWrittenRanges(op)
+	if err := n.checkWrittenRanges(op); err != nil {
+		return nil, err
 	}
+	w, err := n.Begin(op)
 	if err != nil {
-		return nil, ns, list, err
+		return nil, err
 	}
-	if w, err = n.Begin(op); err == nil {
-		err = w.enter(ns)
-	}
-	return w, ns, list, err
+	return w, w.enter(ns)
 }
 
 // enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's

@@ -21,27 +21,27 @@ func deleteSpec(n *Writer) command.Spec {
 }
 
 func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
-	w, ns, list, err := n.beginWrite(op, "remove", "deletes")
+	a, stmts, err := parseBatchOf(op, "deletes", parseDeletes)
+	op.Stats.NS, op.Stats.Type = a.ns, "remove"
+	if err != nil {
+		return dst, err
+	}
+	w, err := n.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
 	defer w.leave()
-	stmts, err := parseDeletes(list, op.Req.Doc("let"))
-	if err != nil {
-		return dst, err
-	}
 	for i := range stmts {
 		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with limit=0"); err != nil {
 			return dst, err
 		}
 	}
 	var deleted int64
-	ordered := op.Req.BoolOr("ordered", true)
 	for i := range stmts {
 		w.stmt = int32(i)
-		r, err := w.runNoted(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		r, err := w.runNoted(a.ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
 		deleted += r.deleted
-		if err != nil && w.fail(i, err, ordered) {
+		if err != nil && w.fail(i, err, a.ordered) {
 			break
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // ParseExplained reads the one statement of an update, delete or findAndModify that is to be explained.
 func ParseExplained(op *command.Op) (st *statement, err error) {
 	if op.Req.Spec.Name == "findAndModify" {
-		return parseFindAndModify(op)
+		a, err := parseFindAndModify(op)
+		return &a.statement, err
 	}
 	field, parse := "updates", parseUpdates
 	if op.Req.Spec.Name == "delete" {

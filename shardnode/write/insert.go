@@ -31,12 +31,17 @@ func insertSpec(n *Writer) command.Spec {
 }
 
 func (n *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
-	w, ns, list, err := n.beginWrite(op, "insert", "documents")
+	a, err := parseBatch(op, "documents")
+	op.Stats.NS, op.Stats.Type = a.ns, "insert"
+	if err != nil {
+		return dst, err
+	}
+	w, err := n.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
 	defer w.leave()
-	inserted, err := w.insertAll(ns, list, op.Req.BoolOr("ordered", true), op.Bool("bypassEmptyTsReplacement"))
+	inserted, err := w.insertAll(&a)
 	if err == nil {
 		err = w.commandError()
 	}
@@ -63,22 +68,30 @@ type pendingDoc struct {
 	doc   []byte
 }
 
+// insertUnit is a part of a batch that is one unit of work, where none of its documents fails.
+type insertUnit struct {
+	ns      string
+	docs    []pendingDoc
+	ordered bool // of the batch
+	last    bool // nothing follows, so that the commit may wait for the write concern itself
+}
+
 // insertAll inserts a batch, in order, unit by unit.
-func (w *Command) insertAll(ns string, list command.Docs, ordered, keepTS bool) (inserted int64, err error) {
-	total := list.Count()
+func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
+	total := a.list.Count()
 	var unit []pendingDoc
 	size := 0
 	stop := false
 	flush := func(last bool) {
 		if len(unit) > 0 && !stop {
-			n, s := w.insertUnit(ns, unit, ordered, last)
+			n, s := w.insert(insertUnit{a.ns, unit, a.ordered, last})
 			inserted += n
 			stop = s
 		}
 		unit, size = unit[:0], 0
 	}
 	multi := false
-	err = list.Each("insert.documents", func(i int, doc []byte) error {
+	err = a.list.Each("insert.documents", func(i int, doc []byte) error {
 		if stop {
 			return nil
 		}
@@ -88,15 +101,15 @@ func (w *Command) insertAll(ns string, list command.Docs, ordered, keepTS bool) 
 			inserted++
 			return nil
 		}
-		stored, err := prepareInsert(doc, keepTS, w.now)
+		stored, err := prepareInsert(doc, w.keepTS, w.now)
 		if err == nil {
-			err = w.validateNew(ns, stored)
+			err = w.validateNew(a.ns, stored)
 		}
 		if err != nil {
 			flush(false)
 			multi = true
 			if !stop {
-				stop = w.fail(i, err, ordered)
+				stop = w.fail(i, err, a.ordered)
 			}
 			return nil
 		}
@@ -130,37 +143,40 @@ func (w *Command) now() uint64 {
 	}
 }
 
-// insertUnit inserts some documents in one unit of work, or, where one fails, in several around it. last says that
-// nothing follows, so that the commit may wait for the write concern itself.
-func (w *Command) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (inserted int64, stop bool) {
-	if k := w.consecutive(docs); k < len(docs) {
-		n, stop := w.insertUnit(ns, docs[:k], ordered, false)
+// insert inserts the documents of a unit, or, where one fails, of several around it; stop tells that nothing of the batch is to
+// follow.
+func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
+	if k := w.consecutive(unit.docs); k < len(unit.docs) {
+		head, tail := unit, unit
+		head.docs, head.last, tail.docs = unit.docs[:k], false, unit.docs[k:]
+		n, stop := w.insert(head)
 		if stop {
 			return n, true
 		}
-		m, stop := w.insertUnit(ns, docs[k:], ordered, last)
+		m, stop := w.insert(tail)
 		return n + m, stop
 	}
+	docs := unit.docs
 	raw := make([][]byte, len(docs))
 	for i := range docs {
 		raw[i] = docs[i].doc
 	}
+	wc := replication.Visible
+	if unit.last {
+		wc = w.Concern
+	}
 	for len(docs) > 0 {
-		wc := replication.Visible
-		if last {
-			wc = w.Concern
-		}
 		var done int
 		var docErr error
 		err := w.Retry(func() error {
 			var err error
-			done, docErr, err = w.tryInsert(ns, raw, wc, docs[0].index)
+			done, docErr, err = w.tryInsert(unit.ns, raw, wc, docs[0].index)
 			return err
 		})
 		inserted += int64(done)
 		if err != nil { // the unit itself failed: nothing of it is there
 			for _, d := range docs[done:] {
-				if w.fail(d.index, err, ordered) {
+				if w.fail(d.index, err, unit.ordered) {
 					return inserted, true
 				}
 			}
@@ -169,7 +185,7 @@ func (w *Command) insertUnit(ns string, docs []pendingDoc, ordered, last bool) (
 		if docErr == nil {
 			return inserted, false
 		}
-		if w.fail(docs[done].index, docErr, ordered) {
+		if w.fail(docs[done].index, docErr, unit.ordered) {
 			return inserted, true
 		}
 		docs, raw = docs[done+1:], raw[done+1:]

@@ -26,57 +26,61 @@ func findAndModifySpec(n *Writer) command.Spec {
 	}
 }
 
+// modifyArgs are the arguments of findAndModify.
+type modifyArgs struct {
+	ns        string
+	statement        // what it does to one document
+	returnNew bool   // it answers with the document as it is then, not as it was
+	fields    []byte // the projection of that
+}
+
 func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
-	coll, err := op.Req.Coll()
+	a, err := parseFindAndModify(op)
+	op.Stats.NS, op.Stats.Type = a.ns, "command"
 	if err != nil {
 		return dst, err
 	}
-	ns := op.Req.NS(coll)
-	op.Stats.NS, op.Stats.Type = ns, "command"
-	st, err := parseFindAndModify(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := CheckWritable(op, ns); err != nil {
+	if err := CheckWritable(op, a.ns); err != nil {
 		return dst, err
 	}
 	w, err := n.Begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := w.enter(ns); err != nil {
+	if err := w.enter(a.ns); err != nil {
 		return dst, err
 	}
 	defer w.leave()
+	st := &a.statement
 	var old, next []byte
 	st.onWrite = func(o, x []byte) {
 		old, next = append(old[:0], o...), append(next[:0], x...)
 	}
 	w.imageKind = "preImage"
-	if op.Bool("new") {
+	if a.returnNew {
 		w.imageKind = "postImage"
 	}
 	st.image = func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if op.Bool("new") {
+		if a.returnNew {
 			return w.keepImage(s, u, next)
 		}
 		return w.keepImage(s, u, old)
 	}
-	r, err := w.runStatement(ns, st, true)
+	r, err := w.runStatement(a.ns, st, true)
 	op.Stats.Exec = st.wrote(op.Stats.Exec, &r)
 	if err != nil {
-		return dst, n.showMoved(op, st, err)
+		return dst, a.showMoved(err)
 	}
 	w.settle(false)
 	shown := old
-	if op.Bool("new") {
+	if a.returnNew {
 		shown = next
 	}
 	if w.session != nil && len(w.retried) == 0 {
 		w.session.Image = append([]byte(nil), shown...)
 	}
 	if len(shown) > 0 {
-		if shown, err = n.projectModified(op, st, shown); err != nil {
+		if shown, err = a.project(shown); err != nil {
 			return dst, err
 		}
 	}
@@ -87,8 +91,15 @@ func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-func parseFindAndModify(op *command.Op) (*statement, error) {
-	st := &statement{
+// parseFindAndModify reads a findAndModify command and checks its arguments against each other.
+func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
+	coll, err := op.Req.Coll()
+	if err != nil {
+		return a, err
+	}
+	a = modifyArgs{ns: op.Req.NS(coll), returnNew: op.Bool("new"), fields: op.Req.Doc("fields")}
+	st := &a.statement
+	*st = statement{
 		filter: op.Req.Doc("query"), sort: op.Req.Doc("sort"), hint: op.Arg("hint"), collation: op.Arg("collation"),
 		let: op.Req.Doc("let"), u: op.Arg("update"), upsert: op.Bool("upsert"), during: duringFindAndModify,
 	}
@@ -98,68 +109,64 @@ func parseFindAndModify(op *command.Op) (*statement, error) {
 		st.u = value.Value{}
 	case value.Missing, value.Document, value.Array:
 	default:
-		return nil, mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
+		return a, mongoerr.New(mongoerr.FailedToParse, "Update argument must be either an object or an array")
 	}
 	if id := value.Lookup(st.filter, "_id"); value.Count(st.filter) == 1 && id.T != value.Missing && id.T != value.Document && id.T != value.Regex {
 		st.sort = nil // of one document, no order is asked and none is checked
 	}
-	if a := op.Arg("arrayFilters"); a.T == value.Array {
+	if f := op.Arg("arrayFilters"); f.T == value.Array {
 		if remove {
-			return nil, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")
+			return a, mongoerr.New(mongoerr.FailedToParse, "Cannot specify arrayFilters and remove=true")
 		}
-		st.arrayFilters = value.Values(a.Doc())
+		st.arrayFilters = value.Values(f.Doc())
 	}
 	fail := func(text string) error { return mongoerr.New(mongoerr.FailedToParse, text) }
 	switch {
 	case remove && !st.u.IsMissing():
-		return nil, fail("Cannot specify both an update and remove=true")
+		return a, fail("Cannot specify both an update and remove=true")
 	case remove && st.upsert:
-		return nil, fail("Cannot specify both upsert=true and remove=true ")
-	case remove && op.Bool("new"):
-		return nil, fail("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document")
+		return a, fail("Cannot specify both upsert=true and remove=true ")
+	case remove && a.returnNew:
+		return a, fail("Cannot specify both new=true and remove=true; 'remove' always returns the deleted document")
 	case !remove && st.u.IsMissing():
-		return nil, fail("Either an update or remove=true must be specified")
+		return a, fail("Either an update or remove=true must be specified")
 	case st.u.T == value.Array && len(st.arrayFilters) > 0:
-		return nil, fail("Cannot specify arrayFilters and a pipeline update")
+		return a, fail("Cannot specify arrayFilters and a pipeline update")
 	}
-	if err := exec.CheckHint(st.hint); err != nil {
-		return nil, err
-	}
-	return st, nil
+	return a, exec.CheckHint(st.hint)
 }
 
 // showMoved adds to the refusal of a document that has to move what the command answers once it has.
-func (n *Writer) showMoved(op *command.Op, st *statement, err error) error {
+func (a *modifyArgs) showMoved(err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.WouldChangeOwningShard {
 		return err
 	}
 	e := mongoerr.From(err)
 	kind := "preImage"
-	if op.Bool("new") {
+	if a.returnNew {
 		kind = "postImage"
 	}
 	shown := value.Lookup(e.Details, kind).Doc()
 	if shown == nil {
 		return err
 	}
-	shown, perr := n.projectModified(op, st, shown)
+	shown, perr := a.project(shown)
 	if perr != nil {
 		return perr
 	}
 	return e.WithDetails(value.WithField(e.Details, "value", value.NewDocument(shown)))
 }
 
-// projectModified applies `fields` to the document that is returned.
-func (n *Writer) projectModified(op *command.Op, st *statement, doc []byte) ([]byte, error) {
-	fields := op.Req.Doc("fields")
-	if len(fields) <= 5 {
+// project applies `fields` to the document that is returned.
+func (a *modifyArgs) project(doc []byte) ([]byte, error) {
+	if len(a.fields) <= 5 {
 		return doc, nil
 	}
-	m, err := exec.CompileFilter(st.filter, st.lang.Scope, st.coll)
+	m, err := exec.CompileFilter(a.filter, a.lang.Scope, a.coll)
 	if err != nil {
 		return nil, err
 	}
-	p, err := projection.Compile(fields, &projection.Options{Collator: st.coll.Collator(), Filter: m, Expr: st.lang.Scope})
+	p, err := projection.Compile(a.fields, &projection.Options{Collator: a.coll.Collator(), Filter: m, Expr: a.lang.Scope})
 	if err != nil {
 		return nil, err
 	}

@@ -70,15 +70,16 @@ type result struct {
 }
 
 func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
-	w, ns, list, err := n.beginWrite(op, "update", "updates")
+	a, stmts, err := parseBatchOf(op, "updates", parseUpdates)
+	op.Stats.NS, op.Stats.Type = a.ns, "update"
+	if err != nil {
+		return dst, err
+	}
+	w, err := n.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
 	defer w.leave()
-	stmts, err := parseUpdates(list, op.Req.Doc("let"))
-	if err != nil {
-		return dst, err
-	}
 	for i := range stmts {
 		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with multi=true"); err != nil {
 			return dst, err
@@ -86,17 +87,16 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	var matched, modified int64
 	var upserted []value.Value
-	ordered := op.Req.BoolOr("ordered", true)
 	for i := range stmts {
 		w.stmt = int32(i)
-		r, err := w.runNoted(ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		r, err := w.runNoted(a.ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
 		matched += r.matched
 		modified += r.modified
 		if !r.upserted.IsMissing() {
 			matched++
 			upserted = append(upserted, value.NewDocument(value.Doc(value.F("index", value.NewInt32(int32(i))), value.F("_id", r.upserted))))
 		}
-		if err != nil && w.fail(i, err, ordered) {
+		if err != nil && w.fail(i, err, a.ordered) {
 			break
 		}
 	}
@@ -119,6 +119,14 @@ func (w *Command) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 {
 		w.Finish()
 	}
+}
+
+// parseBatchOf reads the arguments of update or delete: the statements stand in field, and parse reads them.
+func parseBatchOf(op *command.Op, field string, parse func(list command.Docs, let []byte) ([]statement, error)) (a batchArgs, stmts []statement, err error) {
+	if a, err = parseBatch(op, field); err == nil {
+		stmts, err = parse(a.list, op.Req.Doc("let"))
+	}
+	return a, stmts, err
 }
 
 // parseUpdates reads the statements of an update command.
@@ -482,7 +490,7 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	if err != nil {
 		return r, err
 	}
-	doc, err = prepareInsert(doc, w.Op.Req.Shared("bypassEmptyTsReplacement").Truthy(), w.now)
+	doc, err = prepareInsert(doc, w.keepTS, w.now)
 	if err != nil {
 		return r, err
 	}

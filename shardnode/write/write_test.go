@@ -123,3 +123,29 @@ func TestBulkWriteAsksForEachOfItsNamespaces(t *testing.T) {
 		t.Error(value.ShowDoc(r))
 	}
 }
+
+// Arguments are read before the node is asked for anything: what is wrong with them is said whatever its role and placement.
+func TestArgumentsAreReadFirst(t *testing.T) {
+	b := newBench(t)
+	b.Insert(1)
+	b.Node.Role, b.Node.Shard = mongoerr.New(mongoerr.NotWritablePrimary, "not primary"), writetest.StaleShard{}
+	list := func(f ...value.Field) value.Value {
+		return value.NewArray(value.ArrayOf(value.NewDocument(value.Doc(f...))))
+	}
+	q := value.F("q", value.NewDocument(value.Doc()))
+	for _, c := range []struct {
+		cmd  []value.Field
+		want mongoerr.Code
+	}{
+		{[]value.Field{value.F("update", value.NewString("c")), value.F("updates", list(q))}, 40414},
+		{[]value.Field{value.F("update", value.NewString("c")), value.F("updates", list(q, value.F("u", value.NewInt32(1))))}, mongoerr.FailedToParse},
+		{[]value.Field{value.F("delete", value.NewString("c")), value.F("deletes", list(q, value.F("limit", value.NewInt32(2))))}, mongoerr.FailedToParse},
+		{[]value.Field{value.F("insert", value.NewString("c")), value.F("documents", value.NewArray(value.ArrayOf()))}, mongoerr.InvalidLength},
+		{[]value.Field{value.F("findAndModify", value.NewString("c"))}, mongoerr.FailedToParse},
+		{[]value.Field{value.F("delete", value.NewString("c")), value.F("deletes", list(q, value.F("limit", value.NewInt32(1))))}, mongoerr.NotWritablePrimary},
+	} {
+		if r := b.Do(c.cmd...); writetest.CodeOf(r) != c.want {
+			t.Errorf("%s: %s, want %d", c.cmd[0].Key, value.ShowDoc(r), c.want)
+		}
+	}
+}
