@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
 )
 
 // streamOf is a change stream through a router.
@@ -381,5 +383,34 @@ func TestMatchOfAStreamRunsOnTheShards(t *testing.T) {
 	c.cmd("db", bson.D{{Key: "drop", Value: "c"}})
 	if got := gets(s, nil, 1); len(got) > 0 || s.id != 0 {
 		t.Errorf("at the end: %v", got)
+	}
+}
+
+// An error that a change stream can be resumed after says so, also where a fail point made it on the router; the stream is over,
+// and what a plain cursor fails with has no such label.
+func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	fail := func(code int) {
+		mode := value.NewDocument(value.Doc(value.F("times", value.NewInt32(1))))
+		if _, err := c.r.Fail.Configure("failGetMoreAfterCursorCheckout", mode, value.Doc(value.F("errorCode", value.NewInt32(int32(code))))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for code, resumable := range map[int]bool{6: true, 262: true, 11601: false} {
+		s, _ := c.watch("c", bson.D{})
+		fail(code)
+		r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, s.id))
+		if labels := fmt.Sprint(r["errorLabels"]); r["code"] != int32(code) || strings.Contains(labels, "ResumableChangeStreamError") != resumable {
+			t.Errorf("%d: %v", code, r)
+		}
+		if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, s.id)); r["code"] != int32(43) {
+			t.Errorf("%d: the stream goes on: %v", code, r)
+		}
+	}
+	cur := c.run("db", `{"find": "c", "batchSize": 2}`)["cursor"]
+	fail(6)
+	if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); r["code"] != int32(6) || r["errorLabels"] != nil {
+		t.Errorf("a plain cursor: %v", r)
 	}
 }

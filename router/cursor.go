@@ -304,7 +304,13 @@ func (r *Router) getMore(op *command.Op, dst []byte) ([]byte, error) {
 	op.ResumeQuery(c.query)
 	if data, on := r.Fail.Hit("failGetMoreAfterCursorCheckout"); on {
 		code, _ := value.Lookup(data, "errorCode").AsInt64()
-		return dst, mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+		err := mongoerr.New(mongoerr.Code(code), "Failing getMore via 'failGetMoreAfterCursorCheckout' failpoint")
+		if c.merge != nil && c.merge.watch != nil {
+			r.cursors.drop(c.id)
+			c.merge.watch.close()
+			return dst, mongoerr.ResumableStream(err)
+		}
+		return dst, err
 	}
 	if c.batches.Add(1) == 2 {
 		r.cursors.MoreThanOneBatch.Add(1)
