@@ -218,10 +218,13 @@ func (o *longer) rest(ctx context.Context, cur *mongo.Cursor, coll string, n int
 	return nil
 }
 
-// until sends again what ended in an error that it does not explain, and tells whether it came to an end. f is told
-// whether an earlier attempt may have done it.
+// until sends again what ended in an error that it does not explain, and tells whether it came to an end: half a minute in
+// which every set has a primary is enough, however long the machine takes to have them. f is told whether an earlier attempt may
+// have done it.
 func (o *longer) until(what string, f func(ctx context.Context, again bool) error) bool {
-	for again, end := false, time.Now().Add(30*time.Second); time.Now().Before(end); again = true {
+	whole := &o.l.c.whole
+	end, last := whole.Load()+int64(30*time.Second), time.Now().Add(5*time.Minute)
+	for again := false; whole.Load() < end && time.Now().Before(last); again = true {
 		ctx, cancel := context.WithTimeout(context.Background(), shardedLimit)
 		err := f(ctx, again)
 		cancel()

@@ -538,6 +538,7 @@ func TestShardedNemesis(t *testing.T) {
 	}
 	l.mu.pairs = map[int]bool{}
 	l.prepare()
+	unwatch := l.c.watchWhole()
 	stop := l.start(seed)
 	time.Sleep(500 * time.Millisecond)
 	var watched []func() time.Duration
@@ -552,9 +553,11 @@ func TestShardedNemesis(t *testing.T) {
 	}
 	time.Sleep(500 * time.Millisecond)
 	stop()
+	unwatch()
+	t.Logf("every set had a primary for %v of %v", time.Duration(l.c.whole.Load()).Round(time.Second), time.Since(l.h.start).Round(time.Second))
 	t.Logf("%d transfers, %d totals, %d counted (%d unknown), %d chunks moved", l.transfers.Load(), l.totals.Load(), l.counted.Load(), l.unknown.Load(), l.moved)
 	l.errors.log(t)
-	l.c.settle(30 * time.Second)
+	l.c.settle()
 	l.check()
 	for _, w := range l.waiters {
 		t.Logf("%s: %d acknowledged", w.id, w.done)

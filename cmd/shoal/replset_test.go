@@ -186,12 +186,14 @@ func (rs *replicaSet) watchPrimary(began time.Time) (stop func() time.Duration) 
 func (rs *replicaSet) waitReady(limit time.Duration) {
 	rs.t.Helper()
 	var roles []string
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	p := patience{looks: int(limit / lookPace)}
+	for p.left() {
 		roles = roles[:0]
+		var terms []int64
 		primaries, ready := 0, 0
 		for i := range rs.members {
-			role, _ := rs.state(i)
-			roles = append(roles, role)
+			role, term := rs.state(i)
+			roles, terms = append(roles, role), append(terms, term)
 			switch role {
 			case "primary":
 				primaries++
@@ -203,8 +205,34 @@ func (rs *replicaSet) waitReady(limit time.Duration) {
 		if primaries == 1 && ready == len(rs.members) {
 			return
 		}
+		p.saw(fmt.Sprint(roles, terms))
 	}
-	rs.t.Fatalf("after %v the members are %q", limit, roles)
+	rs.t.Fatalf("after %v the members are %q", p, roles)
+}
+
+// lookPace is how long who waits pauses between two looks.
+const lookPace = 50 * time.Millisecond
+
+// patience is a wait that ends where nothing has changed for so many looks, and at ten times as many in any case. A look
+// takes the longer the busier the machine is.
+type patience struct {
+	looks, same, all int
+	last             string
+}
+
+func (p *patience) left() bool { return p.same < p.looks && p.all < 10*p.looks }
+
+// saw notes what one look has shown, and pauses.
+func (p *patience) saw(what string) {
+	if p.same++; what != p.last {
+		p.same, p.last = 0, what
+	}
+	p.all++
+	time.Sleep(lookPace)
+}
+
+func (p patience) String() string {
+	return fmt.Sprintf("%d looks, %d of them at the same", p.all, p.same)
 }
 
 // dbHash asks a member for the sums of a database.

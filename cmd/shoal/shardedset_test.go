@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,8 @@ type shardedCluster struct {
 	client  *mongo.Client // of all routers
 	idle    *server       // a router that clients turn to now and then, nil without one
 
-	awaitDDL func() // waits, not for long, for a DDL command to be under way
+	awaitDDL func()       // waits, not for long, for a DDL command to be under way
+	whole    atomic.Int64 // nanoseconds that watchWhole has counted
 }
 
 // launchCluster starts a cluster of two shards with three members each.
@@ -209,21 +211,60 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 	return found, nil
 }
 
-// settle waits until no migration, deletion of orphans or commit is under way.
-func (c *shardedCluster) settle(limit time.Duration) {
+// settle waits until nothing is under way. It gives up when it has looked very often and nothing has changed: how long that
+// takes is the machine's affair.
+func (c *shardedCluster) settle() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit+10*time.Second)
-	defer cancel()
-	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
-		left, err := c.unfinished(ctx)
+	var left []string
+	var err error
+	p := patience{looks: 600}
+	for p.left() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		left, err = c.unfinished(ctx)
+		cancel()
 		if err == nil && len(left) == 0 {
 			return
 		}
-		if time.Now().After(end) {
-			c.t.Errorf("after %v there is still (%v):\n%s", limit, err, strings.Join(left, "\n"))
-			return
-		}
+		p.saw(fmt.Sprint(err, left, c.terms()))
 	}
+	c.t.Errorf("after %v there is still (%v):\n%s", p, err, strings.Join(left, "\n"))
+}
+
+// terms are those in which the sets are: a new one is progress, if it is not the last.
+func (c *shardedCluster) terms() (out []int64) {
+	for _, rs := range c.sets() {
+		newest := int64(-1)
+		for i := range rs.members {
+			_, term := rs.state(i)
+			newest = max(newest, term)
+		}
+		out = append(out, newest)
+	}
+	return out
+}
+
+// watchWhole counts the time in which every set has a primary, as far as it could look, until stop.
+func (c *shardedCluster) watchWhole() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		const pace = 100 * time.Millisecond
+		for {
+			whole := true
+			for _, rs := range c.sets() {
+				whole = whole && rs.primary() >= 0
+			}
+			if whole {
+				c.whole.Add(int64(pace))
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(pace):
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
 }
 
 // checkCatalog compares what the config server says with the shards: no inconsistency, and no document where it does not

@@ -119,7 +119,7 @@ func (c *shardedCluster) afterMigration(coll *mongo.Collection, docs int) {
 		c.t.Errorf("%+v documents were written to (%v)", r, err)
 	}
 	c.waitReady(30 * time.Second)
-	c.settle(30 * time.Second)
+	c.settle()
 	if n, err := coll.CountDocuments(ctx, bson.D{}); err != nil || int(n) != docs {
 		c.t.Errorf("%d documents of %d (%v)", n, docs, err)
 	}

@@ -135,7 +135,7 @@ func (b *bench) rewrite(first, second map[string]results, topologies []string) e
 		}
 		slices.Sort(both)
 		fmt.Printf("driver suite on %s: %d and %d passed, %d both times\n", t, len(first[t].named("PASS")), len(second[t].named("PASS")), len(both))
-		for _, name := range second[t].named("FAIL") {
+		for _, name := range append(first[t].named("FAIL"), second[t].named("FAIL")...) {
 			fmt.Println("  failed:", name)
 		}
 		if err := os.WriteFile("passing-"+t+".txt", []byte(strings.Join(both, "\n")+"\n"), 0o644); err != nil {
