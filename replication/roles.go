@@ -30,8 +30,8 @@ type roleState struct {
 	frozen       time.Time // does not stand for election before
 	initiated    time.Time
 	leadless     time.Time // since when no leader is known; zero while one is
-	ruled        uint64    // the term that reign is about
-	reign        context.Context
+	leaderTerm   uint64    // the term that leaderCtx is about
+	leaderCtx    context.Context
 	resignLeader context.CancelFunc
 }
 
@@ -164,8 +164,8 @@ func (r *Raft) LeaderContext(term int64) context.Context {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reign != nil && s.ruled == uint64(term) {
-		return s.reign
+	if s.leaderCtx != nil && s.leaderTerm == uint64(term) {
+		return s.leaderCtx
 	}
 	over, cancel := context.WithCancel(r.ctx)
 	cancel()
@@ -177,8 +177,8 @@ func (r *Raft) becomeLeader(term uint64) {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ruled = term
-	s.reign, s.resignLeader = context.WithCancel(r.ctx)
+	s.leaderTerm = term
+	s.leaderCtx, s.resignLeader = context.WithCancel(r.ctx)
 }
 
 func (r *Raft) resignLeader() {

@@ -20,7 +20,7 @@ func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
 
 // loadNoticed reads what the notices that were missed told of.
 func (n *Node) loadNoticed() error {
-	if err := n.txns.LoadPromises(); err != nil {
+	if err := n.txns.LoadPrepared(); err != nil {
 		return err
 	}
 	return n.shard.Load()

@@ -45,7 +45,7 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	}
 	if after != 0 {
 		var err error
-		if after, err = n.txns.AwaitPromised(op, after, n.soleCollection); err != nil {
+		if after, err = n.txns.AwaitPreparedUpTo(op, after, n.soleCollection); err != nil {
 			return nil, err
 		}
 	}

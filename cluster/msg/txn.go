@@ -13,7 +13,7 @@ func (m *CoordinateCommit) fields(c *codec) {
 	subs(c, "participants", &m.Participants, func(c *codec, shard *string) { c.str("shardId", required, shard) })
 }
 
-// PrepareTransaction asks a participant for its promise to commit.
+// PrepareTransaction asks a participant for its vote.
 type PrepareTransaction struct{ Coordinator string } // a shard; "" where it is none's
 
 func (m *PrepareTransaction) fields(c *codec) {
@@ -21,7 +21,7 @@ func (m *PrepareTransaction) fields(c *codec) {
 	c.str("coordinatorId", optional, &m.Coordinator)
 }
 
-// PrepareTransactionReply is the promise; the transaction is not committed before its time.
+// PrepareTransactionReply is the vote; the transaction is not committed before its time.
 type PrepareTransactionReply struct{ Timestamp uint64 }
 
 func (m *PrepareTransactionReply) fields(c *codec) {

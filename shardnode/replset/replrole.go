@@ -136,10 +136,10 @@ const (
 func (r *Membership) elected(c replication.RoleChange) {
 	r.publish(c)
 	began := time.Now()
-	reign := r.conf.Member.Raft().LeaderContext(c.Term)
+	leading := r.conf.Member.Raft().LeaderContext(c.Term)
 	var vital *replication.VitalError
 	for try := 0; ; try++ {
-		err := errors.Join(r.node.EnsureSystem(reign), r.conf.Services.StepUp(reign, c.Term))
+		err := errors.Join(r.node.EnsureSystem(leading), r.conf.Services.StepUp(leading, c.Term))
 		if err != nil {
 			r.node.Warn("Some primary-only services did not step up", err)
 		}
@@ -148,10 +148,10 @@ func (r *Membership) elected(c replication.RoleChange) {
 		}
 		// Clients do not write before it has: another member may be able to, or this one a little later.
 		if try%stepUpTries == stepUpTries-1 {
-			_ = r.conf.Member.Raft().StepDown(reign, stepDownFor, 0, false)
+			_ = r.conf.Member.Raft().StepDown(leading, stepDownFor, 0, false)
 		}
 		r.conf.Services.StepDown()
-		if cluster.Backoff(reign, try+4) != nil {
+		if cluster.Backoff(leading, try+4) != nil {
 			return
 		}
 	}

@@ -336,7 +336,7 @@ func (c *coordinator) read() (bool, error) {
 }
 
 // lead leads the commit to its end, whatever fails on the way, a full disk for one: nobody else goes on with it as long as the
-// node is primary, and the participants wait with what they have promised.
+// node is primary, and the participants wait with what they have voted for.
 func (c *coordinator) lead(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := c.run(ctx)
@@ -406,7 +406,7 @@ func (c *coordinator) document(decision string) *commitDoc {
 	return &commitDoc{lsid: c.lsid, number: c.number, participants: c.participants, decision: decision, ts: c.ts}
 }
 
-// votes asks all participants to promise the commit. why is the reason of one that does not; ts is not before any promise.
+// votes asks all participants to vote for the commit. why is the reason of one that does not; ts is not before any vote.
 func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why error, err error) {
 	type vote struct {
 		ts       storage.Timestamp
@@ -415,14 +415,14 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 	votes := make([]vote, len(c.participants))
 	c.each(func(i int, shard string) {
 		v := &votes[i]
-		var promise msg.PrepareTransactionReply
+		var vote msg.PrepareTransactionReply
 		reply, err := c.ask(ctx, shard, msg.Doc(&msg.PrepareTransaction{Coordinator: c.m.shard.ID}, c.inTransaction()...))
 		if err == nil {
-			err = msg.Parse(reply, &promise)
+			err = msg.Parse(reply, &vote)
 		}
 		switch {
 		case err == nil:
-			v.ts = storage.Timestamp(promise.Timestamp)
+			v.ts = storage.Timestamp(vote.Timestamp)
 		case ctx.Err() != nil:
 			v.err = err
 		default:

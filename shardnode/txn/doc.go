@@ -12,7 +12,7 @@
 //	   a retryable write ──► Manager.CheckoutRetry ── Session: Executed, NoteOnCommit
 //
 // The path of a transaction: Begin takes the session's Txn for each command, whose statements read through the unit's own
-// view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores the operations as a promise, and the
+// view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores the operations as a prepared record, and the
 // coordinator collects the votes, stores the decision and carries it out. A unit whose client does not wait any longer is a
 // Pending commit: the session knows of it, and settles when it is decided.
 //
@@ -27,7 +27,7 @@
 // Invariants
 //
 //  1. A session has one command at work at a time; who holds its busy may use its transaction.
-//  2. What was promised to commit is stored before it is said, and restored before anyone else writes.
+//  2. What was voted for is stored before it is said, and restored before anyone else writes.
 //  3. A prepared transaction ends by its coordinator's decision alone: neither time nor killSessions nor a newer number ends it.
 //  4. The table of retries is complete up to what the last flush but one saw: whoever loads it reads the oplog from there.
 //  5. A statement that may have been executed is never executed again: where the history was cut off, it is refused.

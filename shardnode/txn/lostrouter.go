@@ -13,7 +13,7 @@ import (
 // A router that is there is always connected, by its monitors if by nothing else, and its monitors ask every node what it is
 // every other second. Where the last connection of one is closed, and it does not come back within a moment, or where its
 // connections stay and nothing comes, because its process is paused or its machine has no power, this node aborts what it
-// began. A transaction that has promised to commit is its coordinator's: it stays.
+// began. A transaction that has voted to commit is its coordinator's: it stays.
 
 const (
 	// routerGrace is how long a router may be away: longer than its monitors take to connect again after a connection broke.

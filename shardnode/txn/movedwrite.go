@@ -22,7 +22,7 @@ import (
 // the note commits with the transaction, and from then on the client's session knows the statement.
 //
 // At most one transaction for a write of a session is open on a shard: whoever comes with the same or a newer txnNumber
-// ends the one before, or, where that has promised to commit, waits for it. So a statement that is sent again while its
+// ends the one before, or, where that has voted to commit, waits for it. So a statement that is sent again while its
 // first execution hangs somewhere finds out what became of that.
 
 // movedWrite is the note of a statement that was carried out by an internal transaction.
@@ -55,7 +55,7 @@ func (s *Session) openChild(number int64) *Session {
 	return nil
 }
 
-// endChild ends the open transaction of an internal session, or waits until it has ended as it promised.
+// endChild ends the open transaction of an internal session, or waits until it has ended as it voted.
 func (m *Manager) endChild(ctx context.Context, c *Session) error {
 	for try := 0; ; try++ {
 		select {

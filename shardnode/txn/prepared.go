@@ -20,33 +20,33 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Prepared transactions: participants of a two-phase commit that have promised to commit. The promise is a record of the
+// Prepared transactions: participants of a two-phase commit that have voted to commit. The vote is a record of the
 // transaction's operations in a collection of its own, as durable as a majority write; a node that opens, or becomes
-// primary, makes the open transaction from it anew, before anyone else can write. From the promise to the decision of
+// primary, makes the open transaction from it anew, before anyone else can write. From the vote to the decision of
 // the coordinator nothing ends the transaction: not time, not killSessions, not a newer transaction of the session.
 
 const PreparedNS = "config.system.preparedTransactions"
 
 // preparedTxns is what readers at a time ask about prepared transactions: see AwaitPrepared. Every member keeps it, by the
-// notices of the units that make promises, carry them out and remove them.
+// notices of the units that prepare transactions, commit them and remove their records.
 type preparedTxns struct {
 	count atomic.Int64 // 0 where nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
-		open    map[string]openPromise // by preparedKey
-		settled []settledTxn           // in the order of their commits
-		from    storage.Timestamp      // before it nothing is known of what was settled
-		lost    bool                   // nothing is known before the promises are loaded
+		open    map[string]undecidedTxn // by preparedKey
+		settled []settledTxn            // in the order of their commits
+		from    storage.Timestamp       // before it nothing is known of what was settled
+		lost    bool                    // nothing is known before the records are loaded
 	}
 }
 
-// openPromise is a prepared transaction that is not decided.
-type openPromise struct {
+// undecidedTxn is a prepared transaction that is not decided.
+type undecidedTxn struct {
 	prepared storage.Timestamp // 0 where that is not known
 	touched  []catalog.UUID    // the collections that it writes to; nil where that is not known
 }
 
-func (p *openPromise) touches(c *catalog.Collection) bool {
+func (p *undecidedTxn) touches(c *catalog.Collection) bool {
 	return c == nil || p.touched == nil || slices.Contains(p.touched, c.UUID)
 }
 
@@ -57,13 +57,13 @@ type settledTxn struct {
 	at                 time.Time
 }
 
-// The notices of units that prepare, commit or forget a promise; a promise that is forgotten and was not committed is
+// The notices of units that write a prepared record, commit its transaction, or remove it; a record that is removed and was not committed is
 // aborted, or its commit was told before.
 func prepareNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
 	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(preparedKey(lsid, number)))}, more...)...)
 }
 
-// touchedField is what the notice of a promise says of the collections that its transaction writes to.
+// touchedField is what the notice of a prepared record says of the collections that its transaction writes to.
 func touchedField(collections []catalog.UUID) value.Field {
 	list := make([]value.Value, len(collections))
 	for i, c := range collections {
@@ -87,9 +87,9 @@ func (p *preparedTxns) onCommitNotice(ts storage.Timestamp, notice []byte, now t
 	switch value.Lookup(notice, "promise").Str() {
 	case "prepared":
 		if p.mu.open == nil {
-			p.mu.open = make(map[string]openPromise)
+			p.mu.open = make(map[string]undecidedTxn)
 		}
-		open := openPromise{prepared: ts, touched: []catalog.UUID{}}
+		open := undecidedTxn{prepared: ts, touched: []catalog.UUID{}}
 		for _, v := range value.Values(value.Lookup(notice, "touched").Doc()) {
 			if c, ok := catalog.UUIDFrom(v); ok {
 				open.touched = append(open.touched, c)
@@ -194,14 +194,14 @@ func (m *Manager) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 	m.prepared.onCommitNotice(ts, notice, m.Now())
 }
 
-// LoadPromises reads the promises that are stored, when the node opens and after a snapshot from another member.
-func (m *Manager) LoadPromises() error {
+// LoadPrepared reads the prepared records that are stored, when the node opens and after a snapshot from another member.
+func (m *Manager) LoadPrepared() error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
-	open := make(map[string]openPromise)
+	open := make(map[string]undecidedTxn)
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
-		if p, ok, _ := readPromise(doc); ok && p.parts > 0 {
-			open[preparedKey(p.lsid, p.number)] = openPromise{}
+		if p, ok, _ := readPreparedRecord(doc); ok && p.parts > 0 {
+			open[preparedKey(p.lsid, p.number)] = undecidedTxn{}
 		}
 		return nil
 	})
@@ -225,9 +225,9 @@ func (m *Manager) AwaitPrepared(op *command.Op, ts storage.Timestamp) error {
 	return m.whilePrepared(op, func() (bool, error) { return m.prepared.at(ts) })
 }
 
-// AwaitPromised holds a causal read, which comes after a time, until the transactions that had been prepared by then are
+// AwaitPreparedUpTo holds a causal read, which comes after a time, until the transactions that had been prepared by then are
 // decided. sole tells the only collection that the read looks at, nil where there may be others. The metadata of the cluster is not written in transactions, and what decides one may have to read it.
-func (m *Manager) AwaitPromised(op *command.Op, after storage.Timestamp, sole func(*command.Op) *catalog.Collection) (upTo storage.Timestamp, err error) {
+func (m *Manager) AwaitPreparedUpTo(op *command.Op, after storage.Timestamp, sole func(*command.Op) *catalog.Collection) (upTo storage.Timestamp, err error) {
 	if m.prepared.count.Load() == 0 || command.CheckTxnDatabase(op.DB()) != nil {
 		return after, nil
 	}
@@ -259,7 +259,7 @@ func (m *Manager) whilePrepared(op *command.Op, waits func() (bool, error)) erro
 	return nil
 }
 
-// runPrepare makes the promise.
+// runPrepare votes to commit: it stores the prepared record.
 func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []byte) ([]byte, error) {
 	t := Of(op)
 	if t == nil {
@@ -284,21 +284,21 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	t.Unit.LimitTransaction(0)
 	s := m.retries.of(op)
 	m.node.KillCursors(t)
-	w := promiseWriter{m: m, ctx: op, s: s, t: t}
+	w := recordWriter{m: m, ctx: op, s: s, t: t}
 	if err := t.Unit.TransactionOps(w.add); err != nil {
 		m.removeParts(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, w.parts)
 		return err
 	}
-	err := w.promise()
-	if err == nil || t.prepared != 0 { // a promise that is not known to be safe has to be taken back all the same
+	err := w.finish()
+	if err == nil || t.prepared != 0 { // a record that is not known to be safe has to be removed all the same
 		t.State, t.parts = Prepared, w.parts+1
 	}
 	return err
 }
 
-// promiseWriter writes the record of a promise: the parts of a large one in units of their own, so that no more than two are in
-// memory. The last one is the promise.
-type promiseWriter struct {
+// recordWriter writes a prepared record: the parts of a large one in units of their own, so that no more than two are in
+// memory. The record counts once it has its last part.
+type recordWriter struct {
 	m     *Manager
 	ctx   context.Context
 	s     *Session
@@ -308,7 +308,7 @@ type promiseWriter struct {
 }
 
 // add writes the part before an array.
-func (w *promiseWriter) add(array []byte) error {
+func (w *recordWriter) add(array []byte) error {
 	if w.last != nil {
 		err := w.m.Docs.WriteWith(w.ctx, replication.Visible, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 			return w.put(snap, u, value.F("more", value.NewBool(true)))
@@ -322,7 +322,7 @@ func (w *promiseWriter) add(array []byte) error {
 	return nil
 }
 
-func (w *promiseWriter) put(snap *storage.Snapshot, u *storage.UnitOfWork, fields ...value.Field) error {
+func (w *recordWriter) put(snap *storage.Snapshot, u *storage.UnitOfWork, fields ...value.Field) error {
 	c, err := statedoc.CollectionFor(snap, u, PreparedNS)
 	if err != nil {
 		return err
@@ -331,8 +331,8 @@ func (w *promiseWriter) put(snap *storage.Snapshot, u *storage.UnitOfWork, field
 	return statedoc.PutIn(snap, u, c, value.Doc(append([]value.Field{value.F("_id", id), value.F("applyOps", value.NewArray(w.last))}, fields...)...))
 }
 
-// promise writes the last part: with it, those before it are durable too.
-func (w *promiseWriter) promise() error {
+// finish writes the last part: with it, those before it are durable too.
+func (w *recordWriter) finish() error {
 	if w.last == nil {
 		w.last = value.ArrayOf()
 	}
@@ -347,8 +347,8 @@ func PreparedID(lsid []byte, number int64, part int) value.Value {
 	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number)), value.F("part", value.NewInt32(int32(part)))))
 }
 
-// forgetPromise removes the record of a prepared transaction: the last part, without which it is none, and then the others.
-func (m *Manager) forgetPromise(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
+// removePreparedRecord removes the record of a prepared transaction: the last part, without which it is none, and then the others.
+func (m *Manager) removePreparedRecord(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
 	err := m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(prepareNotice("forgotten", lsid, number))
 		if c := s.Catalog().Lookup(PreparedNS); c != nil && parts > 0 {
@@ -362,7 +362,7 @@ func (m *Manager) forgetPromise(ctx context.Context, lsid []byte, number int64, 
 	return err
 }
 
-// removeParts removes parts of a promise that is none, each in a unit of its own. What it leaves, RestorePrepared removes.
+// removeParts removes parts of a record that has no last one, each in a unit of its own. What it leaves, RestorePrepared removes.
 func (m *Manager) removeParts(ctx context.Context, lsid []byte, number int64, parts int) {
 	for i := range parts {
 		err := m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -377,16 +377,16 @@ func (m *Manager) removeParts(ctx context.Context, lsid []byte, number int64, pa
 	}
 }
 
-// promise is what is stored of a prepared transaction.
-type promise struct {
+// preparedRecord is what is stored of a prepared transaction.
+type preparedRecord struct {
 	lsid   []byte
 	number int64
 	stored int // one behind the last part that is stored
-	parts  int // that belong to the promise; 0 where its last part is missing, so that it is none
+	parts  int // of the record; 0 where its last part is missing, so that it does not count
 }
 
-// readPromise reads a part of a stored promise; ok is false for a document that is none.
-func readPromise(doc []byte) (p promise, ok bool, err error) {
+// readPreparedRecord reads a part of a stored record; ok is false for a document that is none.
+func readPreparedRecord(doc []byte) (p preparedRecord, ok bool, err error) {
 	id := value.LookupDoc(doc, "_id")
 	lsid := value.LookupDoc(id, "lsid")
 	number, isNumber := value.Lookup(id, "txnNumber").AsInt64()
@@ -394,7 +394,7 @@ func readPromise(doc []byte) (p promise, ok bool, err error) {
 	if _, err := cluster.ParseLSID(lsid, cluster.NoUser); err != nil || !isNumber || !isPart || part < 0 || part > 1<<20 {
 		return p, false, nil
 	}
-	p = promise{lsid: append([]byte(nil), lsid...), number: number, stored: int(part) + 1}
+	p = preparedRecord{lsid: append([]byte(nil), lsid...), number: number, stored: int(part) + 1}
 	if !value.Lookup(doc, "more").Truthy() {
 		p.parts = p.stored
 	}
@@ -404,31 +404,31 @@ func readPromise(doc []byte) (p promise, ok bool, err error) {
 	return p, true, nil
 }
 
-// RestorePrepared makes the transactions that the node has promised to commit open again. Nobody else writes yet.
+// RestorePrepared makes the transactions that the node has voted to commit open again. Nobody else writes yet.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
-	var promises []*promise
+	var records []*preparedRecord
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
-		part, ok, err := readPromise(doc)
+		part, ok, err := readPreparedRecord(doc)
 		if !ok {
-			m.node.Warn("A document of "+PreparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no promise", value.Show(value.Lookup(doc, "_id"))))
+			m.node.Warn("A document of "+PreparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no prepared record", value.Show(value.Lookup(doc, "_id"))))
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for _, p := range promises {
+		for _, p := range records {
 			if p.number == part.number && string(p.lsid) == string(part.lsid) {
 				p.stored, p.parts = max(p.stored, part.stored), max(p.parts, part.parts)
 				return nil
 			}
 		}
-		promises = append(promises, &part)
+		records = append(records, &part)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, p := range promises {
+	for _, p := range records {
 		if p.parts == 0 { // a primary before stopped in the middle of it
 			m.removeParts(ctx, p.lsid, p.number, p.stored)
 			continue
@@ -437,7 +437,7 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 		s := known(m.retries.mu.sessions, p.lsid)
 		m.retries.mu.Unlock()
 		if s.Number > p.number || s.Number == p.number && s.Txn != nil && s.Txn.State == Committed {
-			err = m.forgetPromise(ctx, p.lsid, p.number, p.parts, replication.Visible) // it was decided, and carried out
+			err = m.removePreparedRecord(ctx, p.lsid, p.number, p.parts, replication.Visible) // it was decided, and carried out
 		} else {
 			err = m.restore(ctx, s, p)
 		}
@@ -449,7 +449,7 @@ func (m *Manager) RestorePrepared(ctx context.Context) error {
 }
 
 // restore opens a prepared transaction from its record, as a whole or not at all.
-func (m *Manager) restore(ctx context.Context, s *Session, p *promise) error {
+func (m *Manager) restore(ctx context.Context, s *Session, p *preparedRecord) error {
 	s.begin(p.number)
 	base := m.Engine.Snapshot()
 	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: p.parts, Base: base,
@@ -515,7 +515,7 @@ func (t *Txn) restoreOp(ctx context.Context, i int, v value.Value) error {
 	return err
 }
 
-// commitPrepared carries out the decision to commit. The client that asked may be gone: the promise holds, and has room on
+// commitPrepared carries out the decision to commit. The client that asked may be gone: the vote holds, and has room on
 // a full disk.
 func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.WriteConcern) error {
 	t := s.Txn
@@ -553,7 +553,7 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	if t.ts = ts; err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	_ = m.forgetPromise(ctx, s.LSID, t.Number, t.parts, replication.Visible) // what it leaves, RestorePrepared removes
+	_ = m.removePreparedRecord(ctx, s.LSID, t.Number, t.parts, replication.Visible) // what it leaves, RestorePrepared removes
 	return nil
 }
 
@@ -575,10 +575,10 @@ func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// abortPrepared carries out the decision to abort: the record goes first, so that no restart takes the promise up again.
+// abortPrepared carries out the decision to abort: the record goes first, so that no restart takes it up again.
 func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	t := s.Txn
-	if err := m.forgetPromise(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, t.parts, replication.Durable); err != nil {
+	if err := m.removePreparedRecord(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, t.parts, replication.Durable); err != nil {
 		return err
 	}
 	m.closeTxn(s, Aborted)

@@ -80,7 +80,7 @@ func TestLargePromisesAreWrittenInParts(t *testing.T) {
 	if err := m.LoadRetries(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.LoadPromises(); err != nil || m.Prepared() != 1 {
+	if err := m.LoadPrepared(); err != nil || m.Prepared() != 1 {
 		t.Fatalf("%d promises, %v", m.Prepared(), err)
 	}
 	if err := m.RestorePrepared(t.Context()); err != nil {
@@ -120,7 +120,7 @@ func TestPromisesThatWereNotFinished(t *testing.T) {
 		}
 	}
 	m.AbortTxns()
-	if err := m.LoadPromises(); err != nil || m.Prepared() != 0 {
+	if err := m.LoadPrepared(); err != nil || m.Prepared() != 0 {
 		t.Errorf("%d promises, %v", m.Prepared(), err)
 	}
 	if err := m.RestorePrepared(t.Context()); err != nil {

@@ -162,7 +162,7 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 	case number < s.Number:
 		err = tooOld(op, s)
 	case number > s.Number && s.Txn != nil && s.Txn.State == Prepared:
-		err = s.promised()
+		err = s.errPrepared()
 	case number == s.Number && s.Txn != nil:
 		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
 	}

@@ -87,7 +87,7 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 }
 
 // takeForHistory takes a session whose history of a txnNumber is to be taken up. What is newer wins: an open transaction of a
-// lower number will be aborted, as the client would abort it by going on here, and one that has promised to commit is waited
+// lower number will be aborted, as the client would abort it by going on here, and one that has voted to commit is waited
 // for. So are the internal transactions that carry out a write of the session.
 func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) (release func(), err error) {
 	for try := 0; ; try++ {
@@ -96,12 +96,12 @@ func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) 
 			return nil, err
 		}
 		child := s.openChild(number)
-		promised := number > s.Number && s.Txn != nil && s.Txn.State == Prepared
-		if number < s.Number || child == nil && !promised {
+		prepared := number > s.Number && s.Txn != nil && s.Txn.State == Prepared
+		if number < s.Number || child == nil && !prepared {
 			return release, nil
 		}
 		release()
-		if promised {
+		if prepared {
 			err = cluster.Backoff(ctx, try)
 		} else {
 			err = m.endChild(ctx, child)

@@ -40,9 +40,9 @@ type Txn struct {
 	router      [16]byte             // the process that began it, zero where that is this one or a client
 	Active      time.Duration        // spent in its commands
 
-	prepared storage.Timestamp // when it was promised to commit
+	prepared storage.Timestamp // when it voted to commit
 	parts    int               // of the record of that
-	torn     bool              // its commit failed, and its unit is not what was promised
+	torn     bool              // its commit failed, and its unit is not what it voted for
 
 	moved []movedWrite // the statements of the parent session that it carries out
 }
@@ -200,7 +200,7 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0):
 		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
 	case t != nil && t.State == Prepared && r.TxnNumber > s.Number:
-		return nil, s.promised()
+		return nil, s.errPrepared()
 	case t != nil && t.State == Prepared && r.TxnNumber == s.Number && !op.EndsTransaction():
 		return nil, mongoerr.New(mongoerr.PreparedTransactionInProgress, "Cannot call any operation other than abort, prepare or commit on a prepared transaction")
 	case r.StartTxn:
@@ -220,8 +220,8 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 	return t, nil
 }
 
-// promised is the answer to whoever would leave a prepared transaction behind.
-func (s *Session) promised() error {
+// errPrepared is the answer to whoever would leave a prepared transaction behind.
+func (s *Session) errPrepared() error {
 	return mongoerr.Newf(mongoerr.PreparedTransactionInProgress, "Transaction %d on session %s is prepared to commit", s.Number, value.ShowDoc(s.LSID))
 }
 

@@ -68,7 +68,7 @@ func (n *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if b.w, err = n.Begin(op); err != nil {
 		return dst, err
 	}
-	defer b.w.leave()
+	defer b.w.release()
 	if err := b.w.startRetry(); err != nil {
 		return dst, err
 	}
@@ -304,8 +304,8 @@ func (b *bulkWrite) run() {
 	}
 }
 
-// enter stands the write in the operation's namespace.
-func (b *bulkWrite) enter(o *bulkOp) error {
+// acquire takes the operation's collection in the place of the one before.
+func (b *bulkWrite) acquire(o *bulkOp) error {
 	ns := o.ns
 	if b.in == ns {
 		return nil
@@ -327,7 +327,7 @@ func (b *bulkWrite) enter(o *bulkOp) error {
 		}
 	}
 	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
-	if err := b.w.enterCollection(ns); err != nil {
+	if err := b.w.acquireCollection(ns); err != nil {
 		return err
 	}
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {
@@ -370,7 +370,7 @@ func (b *bulkWrite) succeeded(i int, n int64, more ...value.Field) {
 // insert runs the inserts from i up to end.
 func (b *bulkWrite) insert(i, end int) (stop bool) {
 	ns := b.ops[i].ns
-	if err := b.enter(&b.ops[i]); err != nil {
+	if err := b.acquire(&b.ops[i]); err != nil {
 		for ; i < end && !stop; i++ {
 			stop = b.failed(i, err)
 		}
@@ -420,7 +420,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 // statement runs one update or delete.
 func (b *bulkWrite) statement(i int) (stop bool) {
 	o := &b.ops[i]
-	if err := b.enter(o); err != nil {
+	if err := b.acquire(o); err != nil {
 		return b.failed(i, err)
 	}
 	b.w.stmt = int32(i)

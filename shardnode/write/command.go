@@ -39,8 +39,8 @@ type Command struct {
 
 	imageKind string // preImage or postImage: which document a findAndModify keeps for when it is retried
 
-	entered string // the namespace that the command's versions are about, once they are compared
-	owns    ownedRanges
+	acquired string // the namespace that the command's versions are about, once they are compared
+	owns     ownedRanges
 
 	session  *txn.Session // of a retryable write, nil for every other
 	endRetry func()
@@ -109,7 +109,7 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	return a, checkBatch(a.list.Count())
 }
 
-// beginBatch is how insert, update and delete begin, once their arguments are read: the collection is entered.
+// beginBatch is how insert, update and delete begin, once their arguments are read: they take the collection.
 func (n *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	if err := CheckWritable(op, ns); err != nil {
 		return nil, err
@@ -121,23 +121,23 @@ func (n *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w, w.enter(ns)
+	return w, w.acquire(ns)
 }
 
-// enter takes the collection in intent mode, so that no critical section or catalog change begins before the command's
+// acquire takes the collection in intent mode, so that no critical section or catalog change begins before the command's
 // writes are committed, and compares versions under it.
-func (w *Command) enter(ns string) error {
+func (w *Command) acquire(ns string) error {
 	if err := w.startRetry(); err != nil {
 		return err
 	}
-	err := w.enterCollection(ns)
+	err := w.acquireCollection(ns)
 	if err != nil {
-		w.leave()
+		w.release()
 	}
 	return err
 }
 
-func (w *Command) enterCollection(ns string) error {
+func (w *Command) acquireCollection(ns string) error {
 	unlock, err := w.lockDocuments(ns)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (w *Command) enterCollection(ns string) error {
 		err = w.admits(ns)
 	}
 	if err == nil {
-		w.entered = ns
+		w.acquired = ns
 		return nil
 	}
 	w.unlockCollection()
@@ -191,9 +191,9 @@ func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.Op.AdvanceOperationTime(uint64(ts))
 }
 
-// leave ends what enter began. Of a commit without a decision the session learns before the collection is let go: who
+// release ends what acquire began. Of a commit without a decision the session learns before the collection is let go: who
 // then moves its chunks moves the session's history, too.
-func (w *Command) leave() {
+func (w *Command) release() {
 	w.followDetached()
 	w.unlockCollection()
 	if w.endRetry != nil {

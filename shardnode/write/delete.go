@@ -30,7 +30,7 @@ func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer w.leave()
+	defer w.release()
 	for i := range stmts {
 		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with limit=0"); err != nil {
 			return dst, err

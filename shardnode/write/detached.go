@@ -29,8 +29,8 @@ var ErrBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 var ErrLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
 
-// leaveBehind takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
-func (w *Command) leaveBehind(u *storage.Detached) {
+// detach takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
+func (w *Command) detach(u *storage.Detached) {
 	if w.pending == nil {
 		w.pending = txn.NewPending(u.Unwrap())
 	}

@@ -14,7 +14,7 @@
 // at a conflict. A command outside transactions commits each unit (plainWrites); one within a transaction adds to the unit
 // of that (transactionWrites). Statements on time series become changes of buckets (runOnSeries).
 //
-// A commit that the client does not wait for any longer is pending (leaveBehind): the next units of the command follow it in
+// A commit that the client does not wait for any longer is pending (detach): the next units of the command follow it in
 // a chain, and what it holds is let go once the set has decided (AfterCommit). A retryable write takes its session first
 // (startRetry) and answers a statement that it knows (replay).
 //

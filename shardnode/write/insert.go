@@ -40,7 +40,7 @@ func (n *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer w.leave()
+	defer w.release()
 	inserted, err := w.insertAll(&a)
 	if err == nil {
 		err = w.commandError()

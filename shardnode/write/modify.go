@@ -47,10 +47,10 @@ func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := w.enter(a.ns); err != nil {
+	if err := w.acquire(a.ns); err != nil {
 		return dst, err
 	}
-	defer w.leave()
+	defer w.release()
 	st := &a.statement
 	var old, next []byte
 	st.onWrite = func(o, x []byte) {

@@ -23,7 +23,7 @@ func (w *Command) startRetry() error {
 	}
 	w.session, w.endRetry = s, release
 	if err := w.awaitDetached(); err != nil {
-		w.leave()
+		w.release()
 		return err
 	}
 	return nil

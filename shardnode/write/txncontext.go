@@ -134,7 +134,7 @@ func (p plainWrites) commitRun(u *storage.UnitOfWork, wc replication.WriteConcer
 	}
 	if l, ok := txn.IsDetached(err); ok {
 		w.noteKeys(inserted, deleted)
-		w.leaveBehind(l)
+		w.detach(l)
 		if !ran.None() {
 			w.pending.Runs = append(w.pending.Runs, ran)
 		}

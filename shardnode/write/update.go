@@ -79,7 +79,7 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	defer w.leave()
+	defer w.release()
 	for i := range stmts {
 		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with multi=true"); err != nil {
 			return dst, err

@@ -47,7 +47,7 @@ func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
 		return nil, nil
 	}
-	if c.NS != w.entered { // the target of a $merge: the version is its source's
+	if c.NS != w.acquired { // the target of a $merge: the version is its source's
 		return w.writer.node.Sharding().Ownership(w.Op, c), nil
 	}
 	if w.owns.coll == c.UUID {
