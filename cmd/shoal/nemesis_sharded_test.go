@@ -60,6 +60,8 @@ type clusterLoad struct {
 	large   *largeWriter
 	waiters []*waiter
 	waited  int // writes that were waiting for a member that was kept away
+	lists   *appender
+	watcher *listWatcher
 
 	transfers, totals, counted, unknown atomic.Int64
 
@@ -102,6 +104,9 @@ func (l *clusterLoad) prepare() {
 	for _, w := range l.waiters {
 		w.prepare()
 	}
+	c.shard("nemesis.lists", 2*listSlot, 5*listSlot, 8*listSlot)
+	lists := func(c *mongo.Client) *mongo.Collection { return l.db(c).Collection("lists") }
+	l.lists, l.watcher = &appender{coll: lists}, &listWatcher{coll: lists}
 	for name, docs := range fill {
 		if _, err := l.db(c.client).Collection(name).InsertMany(context.Background(), docs); err != nil {
 			l.t.Fatal(err)
@@ -166,6 +171,11 @@ func (l *clusterLoad) start(seed int64) (stop func()) {
 	}
 	repeat(l.large.write)
 	repeat(l.large.read)
+	watching := connect(l.t, l.c.uri())
+	begin(func(rnd *rand.Rand) { l.watcher.follow(ctx, watching, rnd) })
+	eventually(l.t, "a change stream of the lists", l.watcher.open)
+	repeat(l.lists.run)
+	repeat(l.lists.run)
 	mover := connect(l.t, l.c.uri())
 	begin(func(rnd *rand.Rand) { l.moved = l.c.moveSome(ctx, mover, rnd, l.h.start, &l.errors) })
 	return func() { done(); wg.Wait() }
@@ -581,6 +591,7 @@ func (l *clusterLoad) check() {
 	l.longer.check()
 	l.large.check(l.c.client)
 	l.checkIdle()
+	l.checkLists()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for range 8 { // each way
@@ -593,7 +604,7 @@ func (l *clusterLoad) check() {
 			l.t.Errorf("counter %d is there %d times (%v)", i, n, err)
 		}
 	}
-	l.c.checkCatalog("nemesis", strings.Fields("registers log counters accounts pairs many more shelf stubs large")...)
+	l.c.checkCatalog("nemesis", strings.Fields("registers log counters accounts pairs many more shelf stubs large lists")...)
 	for _, rs := range l.c.sets() {
 		rs.sameEverywhere(20*time.Second, "nemesis", "config", "admin")
 	}
@@ -601,4 +612,20 @@ func (l *clusterLoad) check() {
 	for _, v := range l.h.split {
 		l.c.showWrites(ctx, "nemesis.registers", v)
 	}
+}
+
+// checkLists holds the transactions on lists against snapshot isolation, and what the change stream gave of them against the lists.
+func (l *clusterLoad) checkLists() {
+	l.t.Helper()
+	final := l.lists.check(l.t, l.c.client)
+	watching, stop := context.WithCancel(context.Background())
+	var follower sync.WaitGroup
+	follower.Go(func() { l.watcher.follow(watching, l.c.client, rand.New(rand.NewSource(1))) })
+	eventually(l.t, "a change stream gives the lists", func() bool { return l.watcher.has(final) })
+	stop()
+	follower.Wait()
+	if l.watcher.mu.err != nil {
+		l.t.Error(l.watcher.mu.err)
+	}
+	l.t.Logf("%d events of the lists, the stream was resumed %d times", l.watcher.mu.events, l.watcher.resumed)
 }

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/shoaldb/shoal/internal/isolation"
+)
+
+const (
+	openLists  = 12   // at a time; each is replaced when it is full
+	listLength = 40   // appends begun
+	listSlot   = 1000 // a list's _id is slot*listSlot + generation
+)
+
+// appender appends numbers to lists in transactions over all shards, and keeps what they saw for package isolation.
+type appender struct {
+	coll func(*mongo.Client) *mongo.Collection
+	mu   struct {
+		sync.Mutex
+		history []isolation.Txn
+		begun   [openLists]int // appends to the slots' lists, the former ones included
+		number  int
+	}
+}
+
+// plan chooses the operations of a transaction.
+func (a *appender) plan(rnd *rand.Rand) (id int, ops []isolation.Op, lists []int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for range 1 + rnd.Intn(4) {
+		slot := rnd.Intn(openLists)
+		list := slot*listSlot + a.mu.begun[slot]/listLength
+		o := isolation.Op{List: strconv.Itoa(list)}
+		if rnd.Intn(2) == 0 {
+			a.mu.begun[slot]++
+			a.mu.number++
+			o.Append = a.mu.number
+		}
+		ops, lists = append(ops, o), append(lists, list)
+	}
+	a.mu.history = append(a.mu.history, isolation.Txn{ID: len(a.mu.history)})
+	return len(a.mu.history) - 1, ops, lists
+}
+
+// run is one transaction, at a snapshot.
+func (a *appender) run(ctx context.Context, client *mongo.Client, rnd *rand.Rand) error {
+	id, ops, lists := a.plan(rnd)
+	outcome, err := a.try(ctx, client, ops, lists)
+	a.mu.Lock()
+	a.mu.history[id].Ops, a.mu.history[id].Outcome = ops, outcome
+	a.mu.Unlock()
+	return err
+}
+
+func (a *appender) try(ctx context.Context, client *mongo.Client, ops []isolation.Op, lists []int) (isolation.Outcome, error) {
+	s, err := client.StartSession()
+	if err != nil {
+		return isolation.Aborted, err
+	}
+	defer s.EndSession(context.Background())
+	if err := s.StartTransaction(options.Transaction().SetReadConcern(readconcern.Snapshot()).SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary())); err != nil {
+		return isolation.Aborted, err
+	}
+	in := mongo.NewSessionContext(ctx, s)
+	coll := a.coll(client)
+	for i, o := range ops {
+		q := bson.D{{Key: "_id", Value: lists[i]}}
+		if o.Append != 0 {
+			_, err = coll.UpdateOne(in, q, bson.D{{Key: "$push", Value: bson.D{{Key: "v", Value: o.Append}}}}, options.UpdateOne().SetUpsert(true))
+		} else {
+			var doc struct{ V []int }
+			if err = coll.FindOne(in, q).Decode(&doc); errors.Is(err, mongo.ErrNoDocuments) {
+				err = nil
+			}
+			ops[i].Read = doc.V
+		}
+		if err != nil {
+			_ = s.AbortTransaction(in)
+			return isolation.Aborted, err // nobody asked for its commit
+		}
+	}
+	for try := 0; ; try++ {
+		err := s.CommitTransaction(in)
+		switch {
+		case err == nil:
+			return isolation.Committed, nil
+		case labelled(err, "TransientTransactionError"):
+			return isolation.Aborted, err
+		case try == 3 || ctx.Err() != nil || !labelled(err, "UnknownTransactionCommitResult"):
+			return isolation.Unknown, err
+		}
+	}
+}
+
+// check reads all lists and holds the history against them.
+func (a *appender) check(t *testing.T, client *mongo.Client) map[string][]int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	final, err := listsOf(ctx, a.coll(client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := [3]int{}
+	for _, x := range a.mu.history {
+		n[x.Outcome]++
+	}
+	t.Logf("%d transactions on lists: %d committed, %d aborted, %d of unknown outcome; %d lists", len(a.mu.history), n[isolation.Committed], n[isolation.Aborted], n[isolation.Unknown], len(final))
+	for i, x := range isolation.Check(a.mu.history, final) {
+		if t.Errorf("%v", x); i == 10 {
+			break
+		}
+	}
+	if n[isolation.Committed] == 0 {
+		t.Error("no transaction on lists committed")
+	}
+	return final
+}
+
+func listsOf(ctx context.Context, coll *mongo.Collection) (map[string][]int, error) {
+	cur, err := coll.Find(ctx, bson.D{})
+	if err != nil {
+		return nil, err
+	}
+	var docs []struct {
+		ID int `bson:"_id"`
+		V  []int
+	}
+	if err := cur.All(ctx, &docs); err != nil {
+		return nil, err
+	}
+	out := map[string][]int{}
+	for _, d := range docs {
+		out[strconv.Itoa(d.ID)] = d.V
+	}
+	return out, nil
+}
+
+// listWatcher replays a change stream of the lists, which it leaves and resumes at random.
+type listWatcher struct {
+	coll    func(*mongo.Client) *mongo.Collection
+	token   bson.Raw
+	resumed int
+	mu      struct {
+		sync.Mutex
+		lists  map[string][]int // nil before the stream is open
+		events int
+		err    error // that ended it
+	}
+}
+
+// open tells whether the stream has begun.
+func (w *listWatcher) open() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.lists != nil
+}
+
+// has tells whether the events give the lists, or cannot any more.
+func (w *listWatcher) has(final map[string][]int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.err != nil || reflect.DeepEqual(w.mu.lists, final)
+}
+
+// follow replays events until ctx ends. It goes on where it ended the last time.
+func (w *listWatcher) follow(ctx context.Context, client *mongo.Client, rnd *rand.Rand) {
+	for ctx.Err() == nil {
+		opts := options.ChangeStream().SetMaxAwaitTime(100 * time.Millisecond)
+		if w.token != nil {
+			opts.SetResumeAfter(w.token)
+			w.resumed++
+		}
+		cs, err := w.coll(client).Watch(ctx, mongo.Pipeline{}, opts)
+		if err != nil {
+			time.Sleep(50 * time.Millisecond) // nobody may be there to watch at the moment
+			continue
+		}
+		w.token = cs.ResumeToken()
+		w.mu.Lock()
+		if w.mu.lists == nil {
+			w.mu.lists = map[string][]int{}
+		}
+		w.mu.Unlock()
+		for left := 20 + rnd.Intn(400); left > 0 && ctx.Err() == nil; left-- {
+			if cs.TryNext(ctx) {
+				w.mu.Lock()
+				w.mu.events++
+				if w.mu.err == nil {
+					w.mu.err = w.apply(cs.Current)
+				}
+				w.mu.Unlock()
+			} else if cs.Err() != nil || cs.ID() == 0 {
+				break
+			}
+			w.token = cs.ResumeToken()
+		}
+		_ = cs.Close(context.Background())
+	}
+}
+
+// apply replays an event. w.mu is held.
+func (w *listWatcher) apply(raw bson.Raw) error {
+	var e struct {
+		DocumentKey struct {
+			ID int `bson:"_id"`
+		} `bson:"documentKey"`
+		FullDocument      struct{ V []int } `bson:"fullDocument"`
+		UpdateDescription struct {
+			UpdatedFields bson.D `bson:"updatedFields"`
+		} `bson:"updateDescription"`
+	}
+	if err := bson.Unmarshal(raw, &e); err != nil {
+		return err
+	}
+	lists, id := w.mu.lists, strconv.Itoa(e.DocumentKey.ID)
+	switch kind := raw.Lookup("operationType").StringValue(); kind {
+	case "insert":
+		if _, ok := lists[id]; ok {
+			return fmt.Errorf("list %s is inserted twice", id)
+		}
+		lists[id] = e.FullDocument.V
+	case "update":
+		for _, f := range e.UpdateDescription.UpdatedFields {
+			at, err := strconv.Atoi(strings.TrimPrefix(f.Key, "v."))
+			n, ok := f.Value.(int32)
+			if err != nil || !ok || at != len(lists[id]) {
+				return fmt.Errorf("list %s has %d numbers, and then %s = %v", id, len(lists[id]), f.Key, f.Value)
+			}
+			lists[id] = append(lists[id], int(n))
+		}
+	default:
+		return fmt.Errorf("an event of type %s: %v", kind, raw)
+	}
+	return nil
+}
+
+// Transactions on lists over several shards, through two routers, while their ranges move: what they saw can have happened under
+// snapshot isolation, and a change stream that is left and resumed gives the lists. SHOAL_APPENDS says how many transactions.
+func TestListAppend(t *testing.T) {
+	want := 1500
+	if n, err := strconv.Atoi(os.Getenv("SHOAL_APPENDS")); err == nil {
+		want = n
+	} else if testing.Short() {
+		want = 300
+	}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	x, y := twoRouters(t)
+	admin := func(cmd bson.D) error { return x.Database("admin").RunCommand(context.Background(), cmd).Err() }
+	split := func() error {
+		if err := admin(bson.D{{Key: "shardCollection", Value: "append.lists"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}}); err != nil {
+			return err
+		}
+		for i := 1; i < openLists; i += 2 {
+			if err := admin(bson.D{{Key: "split", Value: "append.lists"}, {Key: "middle", Value: bson.D{{Key: "_id", Value: i * listSlot}}}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := split(); err != nil {
+		t.Fatal(err)
+	}
+	var shards []string
+	if err := x.Database("config").Collection("shards").Distinct(context.Background(), "_id", bson.D{}).Decode(&shards); err != nil {
+		t.Fatal(err)
+	}
+	a := &appender{coll: func(c *mongo.Client) *mongo.Collection { return c.Database("append").Collection("lists") }}
+	w := &listWatcher{coll: a.coll}
+	ctx, cancel := context.WithCancel(context.Background())
+	var clients, others sync.WaitGroup
+	others.Go(func() { w.follow(ctx, y, rand.New(rand.NewSource(seed))) })
+	moved := 0
+	others.Go(func() {
+		rnd := rand.New(rand.NewSource(seed + 1))
+		for ctx.Err() == nil {
+			id := rnd.Intn(openLists) * listSlot
+			if admin(bson.D{{Key: "moveChunk", Value: "append.lists"}, {Key: "find", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "to", Value: shards[rnd.Intn(len(shards))]}}) == nil {
+				moved++
+			}
+			time.Sleep(time.Duration(rnd.Intn(50)) * time.Millisecond)
+		}
+	})
+	eventually(t, "the stream is open", func() bool { return w.open() })
+	for i := range 6 {
+		rnd := rand.New(rand.NewSource(seed + 2 + int64(i)))
+		clients.Go(func() {
+			for range want / 6 {
+				octx, cancel := context.WithTimeout(ctx, 30*time.Second)
+				_ = a.run(octx, []*mongo.Client{x, y}[rnd.Intn(2)], rnd)
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	final := a.check(t, x)
+	eventually(t, "the stream has given what there is", func() bool { return w.has(final) })
+	cancel()
+	others.Wait()
+	if w.mu.err != nil {
+		t.Error(w.mu.err)
+	}
+	t.Logf("%d ranges moved, %d events, resumed %d times", moved, w.mu.events, w.resumed)
+	if moved == 0 || w.resumed == 0 {
+		t.Error("not everything was tried")
+	}
+}
