@@ -136,6 +136,14 @@ type follower interface {
 	Seed(hosts []string)
 }
 
+// MembersOf lists the addresses of the members of a peer's set, as far as they are known.
+func MembersOf(p Peer) []string {
+	if f, ok := p.(follower); ok {
+		return f.Hosts()
+	}
+	return nil
+}
+
 // Release lets go of a peer that a registry's dial made.
 func Release(p Peer) {
 	if c, ok := p.(interface{ Close() }); ok {

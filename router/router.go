@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,18 +71,48 @@ func (r *Router) Serve(base *command.Base) {
 	base.KillBelow = r.killOnShards
 }
 
-// killOnShards has every shard and the config server carry out a command that kills sessions: another router may have begun
-// what runs in them.
+// killOnShards has every member of every shard and of the config server carry out a command that kills sessions: another router
+// may have begun what runs in them. Transactions are the primaries', who have to answer; the other members have cursors and reads
+// of the sessions, and one that cannot be reached has lost its clients too.
 func (r *Router) killOnShards(op *command.Op) error {
-	ids, err := r.allShards(op)
+	all, err := r.Registry.All(op)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(ids, cluster.ConfigShardID) {
-		ids = append(ids, cluster.ConfigShardID)
+	members := [][]string{cluster.MembersOf(r.config)}
+	ids := []string{cluster.ConfigShardID}
+	for _, s := range all {
+		if s.ID != cluster.ConfigShardID {
+			ids, members = append(ids, s.ID), append(members, cluster.MembersOf(s.Peer))
+		}
 	}
 	body := value.Doc(value.F(op.Req.Spec.Name, op.OwnedSessions()), value.F("$db", value.NewString("admin")))
-	return firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
+	var others sync.WaitGroup
+	for _, set := range members {
+		for _, host := range set {
+			if len(set) > 1 {
+				others.Go(func() { r.runOnMember(op, host, body) })
+			}
+		}
+	}
+	err = firstError(r.scatter(op, ids, func(string) ([]byte, []wire.Sequence) { return body, nil }))
+	others.Wait()
+	return err
+}
+
+// memberPatience is how long a router waits for the answer of a member that it can do without.
+const memberPatience = 2 * time.Second
+
+// runOnMember runs a command on one member of a set, whatever that is in it.
+func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) {
+	p, err := r.Registry.Dial("", []string{host})
+	if err != nil {
+		return
+	}
+	defer cluster.Release(p)
+	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	defer cancel()
+	_, _ = cluster.Run(ctx, p, cmd)
 }
 
 // metrics is the section metrics of a router's serverStatus: what it has counted itself.

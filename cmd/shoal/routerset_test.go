@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/shoaldb/shoal/cluster/sdam"
 )
@@ -212,6 +213,59 @@ func TestRouterReadsFromSecondariesAndFollowsMembers(t *testing.T) {
 		t.Errorf("the primary was asked for %d further batches, the secondaries for %d", p, s)
 	}
 	c.resize(ctx, at)
+}
+
+// Killing sessions through a router ended what runs in them on primaries: a cursor that another router had opened on a secondary
+// stayed.
+func TestKilledSessionsEndOnSecondaries(t *testing.T) {
+	c := startReplicatedCluster(t, 2)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	docs := make([]any, 100)
+	for i := range docs {
+		docs[i] = bson.D{{Key: "_id", Value: i}}
+	}
+	coll := c.client.Database("kill").Collection("c", options.Collection().SetReadPreference(readpref.Secondary()).SetWriteConcern(writeconcern.Majority()))
+	sess, err := c.client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sctx := mongo.NewSessionContext(ctx, sess)
+	if _, err := coll.InsertMany(sctx, docs); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		cur, err := coll.Find(sctx, bson.D{}, options.Find().SetBatchSize(10).SetNoCursorTimeout(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cur.Close(context.Background())
+	}
+	open := func() (n int64) {
+		for set := range 3 {
+			for i := range 3 {
+				var s struct {
+					Metrics struct {
+						Cursor struct{ Open struct{ NoTimeout int64 } }
+					}
+				}
+				if err := c.member(set, i).Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&s); err != nil {
+					t.Fatal(err)
+				}
+				n += s.Metrics.Cursor.Open.NoTimeout
+			}
+		}
+		return n
+	}
+	if n := open(); n != 4 {
+		t.Fatalf("%d cursors on the members, want 4", n)
+	}
+	if err := c.other.Database("admin").RunCommand(ctx, bson.D{{Key: "killSessions", Value: bson.A{sess.ID()}}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 0 {
+		t.Errorf("%d cursors on the members after their session was killed", n)
+	}
 }
 
 // resize takes a member out of a shard and puts it back, and waits for config.shards to follow.
