@@ -57,5 +57,10 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]" {
 		t.Errorf("%s", got)
 	}
+	// What is done again is logged as it was done the first time: change streams told of replacements.
+	logged := n.first("local", `{"find": "oplog.rs", "filter": {"op": "c", "o.applyOps.ns": "d.c"}, "projection": {"_id": 0, "o.applyOps.op": 1, "o.applyOps.o": 1, "o.applyOps.o2": 1}}`)
+	if want := `{ o: { applyOps: [ { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 1 } }, { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 2 } } ] } }`; len(logged) != 1 || logged[0] != want {
+		t.Errorf("logged:\n%s, want\n%s", logged, want)
+	}
 	n.ok("d", `{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 7}}, "multi": true}], "maxTimeMS": 5000}`)
 }

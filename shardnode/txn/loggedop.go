@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/shoaldb/shoal/command"
@@ -17,6 +18,7 @@ type LoggedOp struct {
 	NS    string
 	uuid  value.Value
 	O, o2 []byte
+	key   []byte // the document key of an insert, where the entry has it
 }
 
 func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
@@ -43,7 +45,7 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 	case len(kind.Bytes()) != 1 || o.Op != 'i' && o.Op != 'u' && o.Op != 'd' && o.Op != 'c' && o.Op != 'n':
 		return o, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'applyOps.op' is not a valid value.", kind.Str())
 	case o.Op == 'i' || o.Op == 'd':
-		o.o2 = o.O
+		o.key, o.o2 = o.o2, o.O
 	case o.Op == 'u' && o.o2 == nil:
 		return o, command.MissingField("applyOps.o2")
 	}
@@ -53,8 +55,8 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 	return o, nil
 }
 
-// Apply does an operation on a document. Operations are idempotent: an insert replaces what is there, a delete finds
-// nothing to do.
+// Apply does an operation on a document, which is logged as it was: an update by its diff, and by the document's key. Operations
+// are idempotent: an insert replaces what is there, a delete finds nothing to do.
 func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
 	c := s.Catalog().Lookup(o.NS)
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {
@@ -73,20 +75,29 @@ func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
 	rid, old = rid.Clone(), append([]byte(nil), old...)
 	switch {
 	case o.Op == 'd' && found:
-		return u.Delete(c, rid, old, storage.NoInfo)
+		return u.Delete(c, rid, old, storage.OpInfo{O: bytes.Clone(o.O), StmtID: -1})
 	case o.Op == 'd':
 		return nil
 	case o.Op == 'i' && !found:
-		_, err := u.Insert(c, o.O, storage.NoInfo)
+		info := storage.NoInfo
+		if o.key != nil {
+			key := bytes.Clone(o.key)
+			info.Key = func([]byte) []byte { return key }
+		}
+		_, err := u.Insert(c, o.O, info)
 		return err
 	case !found:
 		return mongoerr.Newf(mongoerr.UnknownError, "Failed to apply update due to a missing document: %s", value.ShowDoc(o.o2))
 	}
-	next := o.O
+	next, info := o.O, storage.OpInfo{O2: bytes.Clone(o.o2), StmtID: -1}
+	if o.Op == 'i' {
+		info.O2 = bytes.Clone(o.key)
+	}
 	if diff := value.Lookup(o.O, "diff"); diff.T == value.Document && !value.Lookup(o.O, "$v").IsMissing() {
 		if next, err = update.ApplyDiff(old, diff.Doc()); err != nil {
 			return err
 		}
+		info.O = bytes.Clone(o.O)
 	}
-	return u.Update(c, rid, old, next, storage.NoInfo)
+	return u.Update(c, rid, old, next, info)
 }
