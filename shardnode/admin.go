@@ -4,16 +4,14 @@ import "github.com/shoaldb/shoal/command"
 
 // adminState is what administration commands set on a node, by the file that keeps it.
 type adminState struct {
-	fsync    fsyncLock
-	profiler profiler
+	fsync fsyncLock
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.
 func (n *Node) registerAdmin(t *command.Table) {
-	n.admin.profiler.init()
 	for _, specs := range [][]command.Spec{
 		n.fsyncSpecs(), n.settings.Specs(),
-		n.topSpecs(), n.profileSpecs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.fileSpecs(), n.planCacheSpecs(),
+		n.topSpecs(), n.profiler.Specs(), n.lockInfoSpecs(), n.currentOpSpecs(), n.fileSpecs(), n.planCacheSpecs(),
 		n.txns.Specs(), n.txns.MovedWriteSpecs(),
 	} {
 		t.Add(specs...)

@@ -305,7 +305,7 @@ func (n *Node) firstBatch(op *command.Op, dst []byte, c *cursor, size int64, sin
 		}
 		c.owner = op.Owner()
 		c.origin, c.plan = append([]byte(nil), op.Req.Body...), cursorPlan{op.Stats.PlanSummary, op.Stats.Exec}
-		n.admin.profiler.freeze(op)
+		n.profiler.Freeze(op)
 		c.work, c.query = op.Work(), op.HoldQuery()
 		if end, ok := op.Deadline(); ok && !c.awaitData {
 			c.left = max(time.Until(end), 1)
@@ -382,7 +382,7 @@ func (n *Node) nextBatch(op *command.Op, dst []byte, c *cursor, size int64) ([]b
 		if c.snap != nil {
 			c.snap.Save()
 		}
-		n.admin.profiler.freeze(op)
+		n.profiler.Freeze(op)
 		if !n.cursors.unpin(c) {
 			return dst, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
 		}

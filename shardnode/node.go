@@ -13,6 +13,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/exec"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/shardnode/profile"
 	"github.com/shoaldb/shoal/shardnode/replset"
 	"github.com/shoaldb/shoal/shardnode/settings"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -65,6 +66,7 @@ type Node struct {
 	txns     *txn.Manager
 	writes   *write.Writer
 	settings *settings.Settings
+	profiler *profile.Profiler
 	ddl      *ddl.Commands
 	now      func() time.Time
 }
@@ -88,6 +90,7 @@ func New(o Options) *Node {
 	}
 	n.locks = lock.NewManager()
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
+	n.profiler = profile.New(profile.Config{Engine: n.Engine, Set: n.Set, Now: n.now, SlowLog: func() func(int64, bool, []byte) { return n.SlowLog }})
 	n.settings = settings.New(settings.Config{Engine: n.Engine, Docs: n.Docs, Params: n.Params, Now: n.now, Lone: n.lone})
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.txns = txn.New(txn.Config{

@@ -19,7 +19,7 @@ func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
 	e.n.settings.Restrict(op, ns, pq)
 }
 
-func (e nodeEnv) Observes(op *command.Op) bool { return e.n.admin.profiler.observes(op.Req.DB) }
+func (e nodeEnv) Observes(op *command.Op) bool { return e.n.profiler.Observes(op.Req.DB) }
 
 func (e nodeEnv) Now() (ms int64, cluster uint64) {
 	return e.n.now().UnixMilli(), uint64(e.n.Engine.Visible())

@@ -5,7 +5,6 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/settings"
-	"github.com/shoaldb/shoal/storage/lock"
 )
 
 func i64(name string, v int64) value.Field { return value.F(name, value.NewInt64(v)) }
@@ -30,7 +29,7 @@ func (n *Node) addStatus(base *command.Base) {
 		plain("flowControl", n.Repl.FlowControl),
 		plain("globalLock", n.globalLockStatus),
 		plain("indexBuilds", func() []byte { return value.Doc(i64("total", 0), i64("killedDueToInsufficientDiskSpace", 0)) }),
-		plain("locks", func() []byte { return lockStats(n.locks.Stats()) }),
+		plain("locks", func() []byte { return n.locks.Stats().Doc() }),
 		plain("logicalSessionRecordCache", func() []byte {
 			return value.Doc(i32("activeSessionsCount", int64(base.Sessions.Len())), i32("sessionsCollectionJobCount", 1),
 				i32("lastSessionsCollectionJobDurationMillis", 0), value.F("lastSessionsCollectionJobTimestamp", value.NewTime(n.Service.Started)),
@@ -97,42 +96,6 @@ func (n *Node) globalLockStatus() []byte {
 	return value.Doc(i64("totalTime", n.now().Sub(n.Service.Started).Microseconds()),
 		sub("currentQueue", i32("total", int64(readers+writers)), i32("readers", int64(readers)), i32("writers", int64(writers))),
 		sub("activeClients", i32("total", active), i32("readers", active), i32("writers", 0)))
-}
-
-// locksOf is what an operation has locked. Reads lock nothing here: they have a snapshot.
-func locksOf(st *command.Stats) []byte {
-	if st.Locks == nil {
-		return value.Doc()
-	}
-	return lockStats(st.Locks.Stats())
-}
-
-// lockStats counts acquisitions and waits by kind of resource and mode.
-func lockStats(st lock.Stats) []byte {
-	out, m := value.Begin(nil)
-	for _, k := range lock.Kinds() {
-		var acquires, waits, micros []value.Field
-		for _, mode := range []lock.Mode{lock.IS, lock.IX, lock.S, lock.X} {
-			c := st[k][mode]
-			if c.Acquires == 0 {
-				continue
-			}
-			acquires = append(acquires, i64(mode.Letter(), int64(c.Acquires)))
-			if c.Waits > 0 {
-				waits = append(waits, i64(mode.Letter(), int64(c.Waits)))
-				micros = append(micros, i64(mode.Letter(), int64(c.WaitMicros)))
-			}
-		}
-		if acquires == nil {
-			continue
-		}
-		fields := []value.Field{sub("acquireCount", acquires...)}
-		if waits != nil {
-			fields = append(fields, sub("acquireWaitCount", waits...), sub("timeAcquiringMicros", micros...))
-		}
-		out = value.Append(out, k.String(), value.NewDocument(value.Doc(fields...)))
-	}
-	return value.End(out, m)
 }
 
 // docOf makes a document of what f appends.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/agg"
+	"github.com/shoaldb/shoal/shardnode/profile"
 	"github.com/shoaldb/shoal/shardnode/write"
 )
 
@@ -35,16 +36,14 @@ func (w writingNode) CheckBlocked(op *command.Op, ns string) error {
 	return w.n.settings.CheckTarget(op, ns)
 }
 
-func (w writingNode) Observes(db string) bool { return w.n.admin.profiler.observes(db) }
+func (w writingNode) Observes(db string) bool { return w.n.profiler.Observes(db) }
 
 func (w writingNode) Notes(db string, took time.Duration) bool {
-	p := &w.n.admin.profiler
-	set := p.of(db)
-	return took.Milliseconds() >= p.slowMS.Load() || set.level == 2 || set.filter != nil
+	return w.n.profiler.Notes(db, took)
 }
 
 func (w writingNode) NoteStatement(op *command.Op, x *write.Executed) {
-	w.n.note(&execution{op: op, name: x.Name, ns: x.NS, stats: x.Stats, statement: x.Doc, upserted: x.Upserted, err: x.Err, took: x.Took})
+	w.n.profiler.Note(&profile.Execution{Op: op, Name: x.Name, NS: x.NS, Stats: x.Stats, Statement: x.Doc, Upserted: x.Upserted, Err: x.Err, Took: x.Took})
 }
 
 func (w writingNode) ReplyCursor(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {

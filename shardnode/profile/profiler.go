@@ -1,4 +1,4 @@
-package shardnode
+package profile
 
 import (
 	"context"
@@ -16,8 +16,46 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// profiler is what the command profile sets: level and filter of each database, slowms and sampleRate for all.
-type profiler struct {
+// Config is what the profiler works with.
+type Config struct {
+	Engine *storage.Engine
+	Set    replication.Set
+	Now    func() time.Time
+	// SlowLog is what writes the line of a slow operation; nil for nowhere.
+	SlowLog func() func(conn int64, write bool, attrs []byte)
+}
+
+func New(c Config) *Profiler {
+	p := &Profiler{Config: c}
+	p.dbs.Store(&map[string]dbProfile{})
+	p.slowMS.Store(100)
+	one := 1.0
+	p.sample.Store(&one)
+	return p
+}
+
+// Configure sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
+func (p *Profiler) Configure(slowMS int64, rate float64, level int) {
+	p.slowMS.Store(slowMS)
+	p.sample.Store(&rate)
+	p.level.Store(int32(level))
+}
+
+// Notes tells whether an execution on a database that has taken so long may be told of.
+func (p *Profiler) Notes(db string, took time.Duration) bool {
+	set := p.of(db)
+	return took.Milliseconds() >= p.slowMS.Load() || set.level == 2 || set.filter != nil
+}
+
+// NoteCommand is note for a command as a whole.
+func (p *Profiler) NoteCommand(op *command.Op, err error) {
+	p.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Elapsed()})
+}
+
+// Profiler is what the command profile sets: level and filter of each database, slowms and sampleRate for all.
+type Profiler struct {
+	Config
+
 	mu     sync.Mutex // serialises the command
 	dbs    atomic.Pointer[map[string]dbProfile]
 	slowMS atomic.Int64
@@ -26,21 +64,21 @@ type profiler struct {
 }
 
 // of is the setting of a database.
-func (p *profiler) of(db string) dbProfile {
+func (p *Profiler) of(db string) dbProfile {
 	if s, ok := (*p.dbs.Load())[db]; ok {
 		return s
 	}
 	return dbProfile{level: int(p.level.Load())}
 }
 
-// observes tells whether an operation on a database may come to have an entry.
-func (p *profiler) observes(db string) bool {
+// Observes tells whether an operation on a database may come to have an entry.
+func (p *Profiler) Observes(db string) bool {
 	s := p.of(db)
 	return s.level > 0 || s.filter != nil
 }
 
 // keeps tells whether an operation that has taken so long, and is not through, is to have an entry as far as one can tell.
-func (p *profiler) keeps(db string, took time.Duration) bool {
+func (p *Profiler) keeps(db string, took time.Duration) bool {
 	s := p.of(db)
 	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= p.slowMS.Load()
 }
@@ -51,8 +89,8 @@ type frozenExec []byte
 // AppendExecStats implements command.ExecStats.
 func (f frozenExec) AppendExecStats(dst []byte) []byte { return append(dst, f...) }
 
-// freeze takes down what an operation's plan has done, before another operation may go on with its cursor.
-func (p *profiler) freeze(op *command.Op) {
+// Freeze takes down what an operation's plan has done, before another operation may go on with its cursor.
+func (p *Profiler) Freeze(op *command.Op) {
 	switch {
 	case op.Stats.Exec == nil:
 	case p.keeps(op.Req.DB, op.Elapsed()):
@@ -60,14 +98,6 @@ func (p *profiler) freeze(op *command.Op) {
 	default:
 		op.Stats.Exec = nil
 	}
-}
-
-// SetProfiling sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
-func (s *Server) SetProfiling(slowMS int64, rate float64, level int) {
-	p := &s.Node.admin.profiler
-	p.slowMS.Store(slowMS)
-	p.sample.Store(&rate)
-	p.level.Store(int32(level))
 }
 
 // dbProfile is the setting of one database: 0 off, 1 slow operations, 2 all.
@@ -81,22 +111,15 @@ const profileSize = 1 << 20
 
 const profileNote = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines."
 
-func (p *profiler) init() {
-	p.dbs.Store(&map[string]dbProfile{})
-	p.slowMS.Store(100)
-	one := 1.0
-	p.sample.Store(&one)
-}
-
-func (n *Node) profileSpecs() []command.Spec {
+func (n *Profiler) Specs() []command.Spec {
 	return []command.Spec{{
 		Name: "profile", Roles: command.All, ArgTypes: command.TNumber, Run: n.runProfile,
 		Fields: []command.Field{command.Opt("slowms", command.TNumber), command.Opt("sampleRate", command.TNumber), command.Opt("filter", command.TAny)},
 	}}
 }
 
-func (n *Node) runProfile(op *command.Op, dst []byte) ([]byte, error) {
-	p := &n.admin.profiler
+func (n *Profiler) runProfile(op *command.Op, dst []byte) ([]byte, error) {
+	p := n
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.of(op.DB())
@@ -158,7 +181,7 @@ func profileFilter(was dbProfile, v value.Value) (next dbProfile, set bool, err 
 	return next, false, mongoerr.New(mongoerr.BadValue, "Expected an object, or the string \"unset\", for 'filter'.")
 }
 
-func (p *profiler) set(db string, s dbProfile) {
+func (p *Profiler) set(db string, s dbProfile) {
 	m := make(map[string]dbProfile)
 	for k, v := range *p.dbs.Load() {
 		m[k] = v
@@ -168,7 +191,7 @@ func (p *profiler) set(db string, s dbProfile) {
 }
 
 // createProfile makes a database's system.profile, capped.
-func (n *Node) createProfile(ctx context.Context, db string) error {
+func (n *Profiler) createProfile(ctx context.Context, db string) error {
 	ns := db + ".system.profile"
 	if n.Engine.Catalog().Lookup(ns) != nil {
 		return nil
@@ -186,39 +209,28 @@ func (n *Node) createProfile(ctx context.Context, db string) error {
 	return err
 }
 
-// opDone is told of every operation that ended: it counts it, and logs and profiles it where it was slow.
-func (n *Node) opDone(op *command.Op, err error) {
-	if op.Req.Spec == nil {
-		return
-	}
-	n.counters.Note(op)
-	n.counters.work.Note(op)
-	n.latency.note(n, op)
-	n.note(&execution{op: op, name: op.Req.Spec.Name, ns: opNS(op), stats: &op.Stats, err: err, took: op.Elapsed()})
-}
-
-// execution is what the log and the profiler tell of: a command, or one statement of a command that writes.
-type execution struct {
-	op        *command.Op
-	name      string
-	ns        string
-	stats     *command.Stats
-	statement []byte // nil for a command
-	upserted  bool
-	err       error
-	took      time.Duration
+// Execution is what the log and the profiler tell of: a command, or one statement of a command that writes.
+type Execution struct {
+	Op        *command.Op
+	Name      string
+	NS        string
+	Stats     *command.Stats
+	Statement []byte // nil for a command
+	Upserted  bool
+	Err       error
+	Took      time.Duration
 }
 
 // ofStatements is true for a command whose statements are told of one by one.
-func (x *execution) ofStatements() bool {
-	return x.statement == nil && (x.name == "update" || x.name == "delete")
+func (x *Execution) ofStatements() bool {
+	return x.Statement == nil && (x.Name == "update" || x.Name == "delete")
 }
 
-// note logs and profiles an execution where it was slow, or where the profiler takes all.
-func (n *Node) note(x *execution) {
-	p, op := &n.admin.profiler, x.op
+// Note logs and profiles an execution where it was slow, or where the profiler takes all.
+func (n *Profiler) Note(x *Execution) {
+	p, op := n, x.Op
 	set := p.of(op.Req.DB)
-	slow := x.took.Milliseconds() >= p.slowMS.Load()
+	slow := x.Took.Milliseconds() >= p.slowMS.Load()
 	if !slow && set.level < 2 && set.filter == nil {
 		return
 	}
@@ -230,8 +242,10 @@ func (n *Node) note(x *execution) {
 		ok = ok && ferr == nil
 		logIt, profileIt = ok, ok && set.level > 0
 	}
-	if logIt && n.SlowLog != nil && !neverSlow(x.name) {
-		n.SlowLog(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), n.slowAttrs(x))
+	if logIt && !neverSlow(x.Name) {
+		if log := n.SlowLog(); log != nil {
+			log(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), n.slowAttrs(x))
+		}
 	}
 	if !profileIt || neverProfiled(op) || x.ofStatements() {
 		return
@@ -242,7 +256,7 @@ func (n *Node) note(x *execution) {
 	n.writeProfile(op.Req.DB, doc)
 }
 
-func (p *profiler) sampled() bool {
+func (p *Profiler) sampled() bool {
 	r := *p.sample.Load()
 	return r >= 1 || rand.Float64() < r
 }
@@ -265,7 +279,7 @@ func neverProfiled(op *command.Op) bool {
 	return op.Req.DB == "local" || op.Req.DB == ""
 }
 
-func (n *Node) writeProfile(db string, doc []byte) {
+func (n *Profiler) writeProfile(db string, doc []byte) {
 	ns := db + ".system.profile"
 	ctx := context.Background()
 	if n.Engine.Catalog().Lookup(ns) == nil {
@@ -288,10 +302,10 @@ func (n *Node) writeProfile(db string, doc []byte) {
 
 // appendCommand appends the request, and for a getMore what its cursor came from; a comment goes over from the one to the
 // other.
-func appendCommand(dst []byte, x *execution) []byte {
-	op := x.op
-	if x.statement != nil {
-		return value.Append(dst, "command", value.NewDocument(x.statement))
+func appendCommand(dst []byte, x *Execution) []byte {
+	op := x.Op
+	if x.Statement != nil {
+		return value.Append(dst, "command", value.NewDocument(x.Statement))
 	}
 	body := command.WithoutSecrets(op.Req.Body)
 	if op.Stats.Origin == nil {
@@ -305,14 +319,14 @@ func appendCommand(dst []byte, x *execution) []byte {
 }
 
 // appendFigures appends what the log and the profiler tell alike.
-func (n *Node) appendFigures(dst []byte, x *execution) []byte {
-	st := x.stats
+func (n *Profiler) appendFigures(dst []byte, x *Execution) []byte {
+	st := x.Stats
 	figure := func(k string, v int64, show bool) {
 		if show {
 			dst = value.Append(dst, k, value.NewInt64(v))
 		}
 	}
-	kind, name := x.op.Req.Spec.Kind, x.name
+	kind, name := x.Op.Req.Spec.Kind, x.Name
 	reads := kind == command.Read || name == "update" || name == "delete" || name == "findAndModify"
 	figure("cursorid", st.CursorID, st.CursorID != 0)
 	figure("keysExamined", st.KeysExamined, reads)
@@ -336,9 +350,9 @@ func (n *Node) appendFigures(dst []byte, x *execution) []byte {
 	}
 	figure("nMatched", st.NMatched, name == "update")
 	figure("nModified", st.NModified, name == "update")
-	if name == "update" && x.statement != nil {
+	if name == "update" && x.Statement != nil {
 		n := int64(0)
-		if x.upserted {
+		if x.Upserted {
 			n = 1
 		}
 		figure("nUpserted", n, true)
@@ -359,7 +373,7 @@ func (n *Node) appendFigures(dst []byte, x *execution) []byte {
 	return value.Append(dst, "numYield", value.NewInt32(0))
 }
 
-func (n *Node) appendFailure(dst []byte, err error) []byte {
+func (n *Profiler) appendFailure(dst []byte, err error) []byte {
 	if err == nil {
 		return dst
 	}
@@ -371,28 +385,28 @@ func (n *Node) appendFailure(dst []byte, err error) []byte {
 }
 
 // profileDoc is an operation as system.profile keeps it.
-func (n *Node) profileDoc(x *execution) []byte {
-	op := x.op
+func (n *Profiler) profileDoc(x *Execution) []byte {
+	op := x.Op
 	out, m := value.Begin(nil)
-	out = value.Append(out, "op", value.NewString(command.OpKind(x.name)))
-	out = value.Append(out, "ns", value.NewString(x.ns))
+	out = value.Append(out, "op", value.NewString(command.OpKind(x.Name)))
+	out = value.Append(out, "ns", value.NewString(x.NS))
 	out = appendCommand(out, x)
 	out = n.appendFigures(out, x)
-	out = value.Append(out, "locks", value.NewDocument(locksOf(x.stats)))
-	if x.statement == nil {
+	out = value.Append(out, "locks", value.NewDocument(locksOf(x.Stats)))
+	if x.Statement == nil {
 		out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
 		out = value.Append(out, "protocol", value.NewString("op_msg"))
 	}
-	out = value.Append(out, "cpuNanos", value.NewInt64(x.took.Nanoseconds()))
-	out = value.Append(out, "millis", value.NewInt32(int32(x.took.Milliseconds())))
-	if x.stats.PlanSummary != "" {
-		out = value.Append(out, "planSummary", value.NewString(x.stats.PlanSummary))
+	out = value.Append(out, "cpuNanos", value.NewInt64(x.Took.Nanoseconds()))
+	out = value.Append(out, "millis", value.NewInt32(int32(x.Took.Milliseconds())))
+	if x.Stats.PlanSummary != "" {
+		out = value.Append(out, "planSummary", value.NewString(x.Stats.PlanSummary))
 	}
-	if x.stats.Exec != nil {
-		out = x.stats.Exec.AppendExecStats(out)
+	if x.Stats.Exec != nil {
+		out = x.Stats.Exec.AppendExecStats(out)
 	}
-	out = n.appendFailure(out, x.err)
-	out = value.Append(out, "ts", value.NewTime(n.now()))
+	out = n.appendFailure(out, x.Err)
+	out = value.Append(out, "ts", value.NewTime(n.Now()))
 	out = value.Append(out, "client", value.NewString(hostOf(op.Client.Remote)))
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
@@ -403,8 +417,8 @@ func (n *Node) profileDoc(x *execution) []byte {
 }
 
 // slowAttrs are the attributes of the line "Slow query".
-func (n *Node) slowAttrs(x *execution) []byte {
-	op, kind, ns := x.op, slowType(x.name), x.ns
+func (n *Profiler) slowAttrs(x *Execution) []byte {
+	op, kind, ns := x.Op, slowType(x.Name), x.NS
 	if x.ofStatements() {
 		kind, ns = "command", op.Req.DB+".$cmd" // each statement has a line of its own
 	}
@@ -418,21 +432,21 @@ func (n *Node) slowAttrs(x *execution) []byte {
 	}
 	out = appendCommand(out, x)
 	if !x.ofStatements() {
-		if x.stats.PlanSummary != "" {
-			out = value.Append(out, "planSummary", value.NewString(x.stats.PlanSummary))
+		if x.Stats.PlanSummary != "" {
+			out = value.Append(out, "planSummary", value.NewString(x.Stats.PlanSummary))
 		}
 		out = n.appendFigures(out, x)
 	}
-	out = n.appendFailure(out, x.err)
-	if x.statement == nil {
+	out = n.appendFailure(out, x.Err)
+	if x.Statement == nil {
 		out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
 	}
-	out = value.Append(out, "locks", value.NewDocument(locksOf(x.stats)))
+	out = value.Append(out, "locks", value.NewDocument(locksOf(x.Stats)))
 	out = value.Append(out, "remote", value.NewString(op.Client.Remote))
-	if x.statement == nil {
+	if x.Statement == nil {
 		out = value.Append(out, "protocol", value.NewString("op_msg"))
 	}
-	out = value.Append(out, "durationMillis", value.NewInt64(x.took.Milliseconds()))
+	out = value.Append(out, "durationMillis", value.NewInt64(x.Took.Milliseconds()))
 	return value.End(out, m)
 }
 
@@ -469,4 +483,12 @@ func hostOf(addr string) string {
 		}
 	}
 	return addr
+}
+
+// locksOf is what an operation has locked. Reads lock nothing here: they have a snapshot.
+func locksOf(st *command.Stats) []byte {
+	if st.Locks == nil {
+		return value.Doc()
+	}
+	return st.Locks.Stats().Doc()
 }

@@ -1,0 +1,19 @@
+package shardnode
+
+import "github.com/shoaldb/shoal/command"
+
+// opDone is told of every operation that ended: it counts it, and logs and profiles it where it was slow.
+func (n *Node) opDone(op *command.Op, err error) {
+	if op.Req.Spec == nil {
+		return
+	}
+	n.counters.Note(op)
+	n.counters.work.Note(op)
+	n.latency.note(n, op)
+	n.profiler.NoteCommand(op, err)
+}
+
+// SetProfiling sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
+func (s *Server) SetProfiling(slowMS int64, rate float64, level int) {
+	s.Node.profiler.Configure(slowMS, rate, level)
+}
