@@ -119,10 +119,11 @@ func (r *Request) Str(name string) string {
 // UUID is Arg for a UUID; nil where it was not sent.
 func (r *Request) UUID(name string) (*[16]byte, error) {
 	v := r.Arg(name)
+	if v.IsNullish() { // as in nearly all commands that may have one: nothing is allocated for those
+		return nil, nil
+	}
 	id := new([16]byte)
 	switch {
-	case v.IsNullish():
-		return nil, nil
 	case v.T != value.Binary || v.Subtype() != 4:
 		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type 'UUID'", r.Spec.Name, name, v.T.Name())
 	case copy(id[:], v.Bytes()) != len(id) || len(v.Bytes()) != len(id):

@@ -267,9 +267,10 @@ func (e *Engine) finishGroup(g *Group, own *UnitOfWork) {
 // Group is what is written at once: the batch of several units of work.
 type Group struct {
 	units  []*UnitOfWork
-	batch  *pebble.Batch // nil when there is nothing to write
-	shared bool          // batch is a unit's own
-	sync   bool          // some unit waits for the disk
+	first  [1]*UnitOfWork // of units, where there is no other
+	batch  *pebble.Batch  // nil when there is nothing to write
+	shared bool           // batch is a unit's own
+	sync   bool           // some unit waits for the disk
 	// unmarked is set where no oplog entry shows the timestamp of the newest unit.
 	unmarked bool
 	last     Timestamp // of the newest replicated unit
@@ -302,7 +303,7 @@ func (g *Group) close() {
 func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 	g := &Group{last: t.ts, local: t.local, cat: t.cat, old: t.cat}
 	// The group's units are its own from here on; the lead goes on to the next in the queue.
-	g.units = append(g.units, units...)
+	g.units = append(g.first[:0], units...)
 	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
 	live := 0
 	for _, u := range g.units {
@@ -415,6 +416,9 @@ func (t *tip) count(u *UnitOfWork, g *Group) {
 		if sum.group == g {
 			g.counts[sum.at] = sum.delta
 		} else {
+			if g.counts == nil {
+				g.counts = make([]delta, 0, len(u.deltas))
+			}
 			sum.group, sum.at = g, len(g.counts)
 			g.counts = append(g.counts, sum.delta)
 		}

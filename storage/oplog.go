@@ -63,7 +63,11 @@ type session struct {
 	lsid   []byte
 	number int64
 	prev   OpTime // of the session's last entry before this unit
+	room   [lsidRoom]byte
 }
+
+// lsidRoom is the size of a session's id with a user's hash, as drivers' sessions have it at a server.
+const lsidRoom = 80
 
 // The session flag says where the entry before a block's first one is, which is its prevOpTime.
 const (

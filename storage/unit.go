@@ -256,6 +256,9 @@ func (u *UnitOfWork) addDelta(id catalog.Ident, c *catalog.Counters, records, by
 			return
 		}
 	}
+	if u.deltas == nil {
+		u.deltas = make([]delta, 0, 2) // a collection and the oplog
+	}
 	u.deltas = append(u.deltas, delta{ident: id, counters: c, records: records, bytes: bytes})
 }
 
@@ -501,7 +504,9 @@ func (l *unitLog) freeFirst(n int) {
 // SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). prev is the session's last entry of
 // that number, NoOpTime for none. It comes before the first write.
 func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64, prev OpTime) {
-	u.log.session = &session{lsid: append([]byte(nil), lsid...), number: txnNumber, prev: prev}
+	s := &session{number: txnNumber, prev: prev}
+	s.lsid = append(s.room[:0], lsid...)
+	u.log.session = s
 }
 
 // SetTransaction makes the unit's entries one applyOps command (several where they exceed 16 MB), with lsid and
