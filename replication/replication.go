@@ -24,6 +24,10 @@ var Majority = WriteConcern{W: -1, J: true}
 // Durable tells whether wc waits for the journal.
 func (wc WriteConcern) Durable() bool { return wc.J || wc.W < 0 }
 
+// BeyondMajority tells whether wc waits for more members than make a write visible, or for some of them: perhaps for long, while
+// one is down.
+func (wc WriteConcern) BeyondMajority() bool { return wc.Tag != "" || wc.W > 1 }
+
 // Set is the replica set this node is a member of, seen by those who write.
 type Set interface {
 	// Commit orders the unit among all others, writes it and waits for what wc asks. An error with a zero timestamp

@@ -299,6 +299,51 @@ func TestNumbersWithoutWritesKeepTheHistoryBefore(t *testing.T) {
 	}
 }
 
+// A write or a commit that waits for a member which is down held its collection and its session: catalog changes and migrations
+// waited with it, and so did the same commit, sent again with a concern that could be met.
+func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
+	m := newTestMembers(t, time.Minute)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	n.ok("d", `{"create": "t"}`)
+	all := func(cmd string) string { return cmd[:len(cmd)-1] + `, "writeConcern": {"w": 3}}` }
+	raise := inSession(`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$inc": {"x": 1}}, "new": true}`, 1)
+	commit := otherSession(inTxn(`{"commitTransaction": 1}`, 1, false))
+	n.ok("d", otherSession(inTxn(`{"insert": "t", "documents": [{"_id": 2}]}`, 1, true)))
+	back := m.down(n)
+	var waiting sync.WaitGroup
+	for cmd, db := range map[string]string{all(raise): "d", all(commit): "admin", all(`{"insert": "c", "documents": [{"_id": 3}]}`): "d"} {
+		waiting.Add(1)
+		go func() {
+			defer waiting.Done()
+			other := &testNode{t: t, srv: n.srv, cl: command.NewClient(2, "test:2", "test:27017", nil)}
+			if r := other.do(db, cmd); r["ok"] != 1.0 || r["writeConcernError"] != nil {
+				t.Errorf("%s: %v", cmd, r)
+			}
+		}()
+	}
+	for end := time.Now().Add(20 * time.Second); len(n.first("d", `{"find": "c"}`)) != 3 || len(n.first("d", `{"find": "t"}`)) != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was written")
+		}
+	}
+	soon := func(cmd string) string { return cmd[:len(cmd)-1] + `, "maxTimeMS": 5000}` }
+	for _, c := range []struct{ db, cmd string }{
+		{"d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]}`},
+		{"d", raise},
+		{"d", inSession(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`, 2)},
+		{"admin", commit[:len(commit)-1] + `, "writeConcern": {"w": "majority"}}`},
+		{"d", otherSession(inTxn(`{"insert": "t", "documents": [{"_id": 3}]}`, 2, true))},
+		{"d", `{"drop": "c"}`},
+	} {
+		if r := n.do(c.db, soon(c.cmd)); r["ok"] != 1.0 || c.cmd == raise && r["retriedStmtId"] == nil {
+			t.Errorf("%s: %v", c.cmd, r)
+		}
+	}
+	back()
+	waiting.Wait()
+}
+
 // Where a part of the oplog was gone before the table was written down, only the sessions that the table had were known to be
 // incomplete: a write of any other that was sent again ran twice.
 func TestSessionsLostWithTheOplogAreIncomplete(t *testing.T) {

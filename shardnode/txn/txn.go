@@ -44,6 +44,8 @@ type Txn struct {
 	parts    int               // of the record of that
 	torn     bool              // its commit failed, and its unit is not what it voted for
 
+	letGo func() // lets go of the session before the command ends, which does not look at the transaction any more
+
 	moved []movedWrite // the statements of the parent session that it carries out
 }
 
@@ -158,7 +160,15 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		return nil, m.knows(op, err)
 	}
 	op.Txn = t
+	gone := false
+	t.letGo = func() {
+		gone = true
+		release()
+	}
 	return func(err error) {
+		if gone {
+			return
+		}
 		// A view is no failure: the router goes on with the aggregate that it stands for.
 		// Nor is a document that has to move: the router carries that out.
 		goesOn := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod || mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard
@@ -305,6 +315,10 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 		return err
 	}
 	concern := wc.ForSet()
+	atOnce := concern
+	if concern.BeyondMajority() {
+		atOnce = replication.WriteConcern{W: 1, Timeout: concern.Timeout}
+	}
 	s := m.retries.of(op)
 	switch t.State {
 	case Committed:
@@ -313,9 +327,9 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 	case Committing:
 		return m.awaitCommitting(op, s, t, concern)
 	case Prepared:
-		err = m.commitPrepared(op, s, concern)
+		err = m.commitPrepared(op, s, atOnce)
 	default:
-		err = m.commitOpen(op, s, concern)
+		err = m.commitOpen(op, s, atOnce)
 	}
 	if l, ok := IsDetached(err); ok {
 		m.detachTxn(op, s, t, l)
@@ -330,13 +344,19 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 	m.closeTxn(s, Committed)
 	s.committedAt(t.Number, at)
 	m.counters.Committed.Add(1)
+	if concern.BeyondMajority() {
+		m.awaitCommitted(op, t, concern)
+	}
 	return nil
 }
 
-// awaitCommitted waits for what the write concern asks of a transaction that has committed.
+// awaitCommitted waits for what the write concern asks of a transaction that has committed. The session is free meanwhile: a
+// commit that is sent again with another concern does not wait for this one's.
 func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.WriteConcern) {
-	op.AdvanceOperationTime(uint64(t.ts))
-	if err := m.Set.Await(op, t.ts, concern); err != nil {
+	ts := t.ts
+	op.AdvanceOperationTime(uint64(ts))
+	t.letGo()
+	if err := m.Set.Await(op, ts, concern); err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
 }

@@ -191,6 +191,15 @@ func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.Op.AdvanceOperationTime(uint64(ts))
 }
 
+// lastConcern is what the command's last commit waits for. Not for single members: the command lets go of its collection and
+// session before that (Finish).
+func (w *Command) lastConcern() replication.WriteConcern {
+	if w.Concern.BeyondMajority() {
+		return replication.Visible
+	}
+	return w.Concern
+}
+
 // release ends what acquire began. Of a commit without a decision the session learns before the collection is let go: who
 // then moves its chunks moves the session's history, too.
 func (w *Command) release() {

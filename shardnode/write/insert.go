@@ -125,9 +125,7 @@ func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
 		return inserted, err
 	}
 	flush(true)
-	if w.last == 0 || multi || len(w.errs) > 0 {
-		w.Finish()
-	}
+	w.settle(multi)
 	return inserted, nil
 }
 
@@ -163,7 +161,7 @@ func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 	}
 	wc := replication.Visible
 	if unit.last {
-		wc = w.Concern
+		wc = w.lastConcern()
 	}
 	for len(docs) > 0 {
 		var done int

@@ -71,7 +71,6 @@ func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, a.showMoved(err)
 	}
-	w.settle(false)
 	shown := old
 	if a.returnNew {
 		shown = next
@@ -79,6 +78,7 @@ func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if w.session != nil && len(w.retried) == 0 {
 		w.session.Image = append([]byte(nil), shown...)
 	}
+	w.settle(false)
 	if len(shown) > 0 {
 		if shown, err = a.project(shown); err != nil {
 			return dst, err

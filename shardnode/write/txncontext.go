@@ -152,6 +152,9 @@ func (p plainWrites) Finish() {
 		w.last = w.writer.Engine.Visible()
 		w.Op.AdvanceOperationTime(uint64(w.last))
 	}
+	if w.Concern.BeyondMajority() {
+		w.release() // neither a change of the catalog nor the session's next command waits for a member that is down
+	}
 	if err := w.writer.Set.Await(w.Op, w.last, w.Concern); err != nil {
 		w.Op.SetWriteConcernError(mongoerr.From(err))
 	}

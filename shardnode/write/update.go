@@ -116,7 +116,7 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 
 // Settle waits for the write concern where the last commit did not do it itself.
 func (w *Command) settle(several bool) {
-	if several || w.last == 0 || len(w.errs) > 0 {
+	if several || w.last == 0 || len(w.errs) > 0 || w.Concern.BeyondMajority() {
 		w.Finish()
 	}
 }
@@ -278,7 +278,7 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	}
 	wc := replication.Visible
 	if last {
-		wc = w.Concern
+		wc = w.lastConcern()
 	}
 	if st.multi {
 		r, err := w.runMulti(ns, st)
