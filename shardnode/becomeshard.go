@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// hear takes in a notice of a unit of work.
+// onCommitNotice takes in a notice of a unit of work.
 func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
 	n.txns.OnCommitNotice(ts, notice)
 	n.shard.OnCommitNotice(notice)

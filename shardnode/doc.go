@@ -16,6 +16,6 @@
 //  3. Nothing is answered before the commit that it tells of is as durable as the write concern asks.
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
 //  5. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
-//     unit's notices (hear), and read from the store where those were missed (loadNoticed).
+//     unit's notices (onCommitNotice), and read from the store where those were missed (loadNoticed).
 //  6. A collection whose migration is not decided takes no operation on a new primary before its outcome is known.
 package shardnode
