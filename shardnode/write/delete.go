@@ -31,24 +31,11 @@ func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.release()
-	for i := range stmts {
-		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with limit=0"); err != nil {
-			return dst, err
-		}
-	}
 	var deleted int64
-	for i := range stmts {
-		w.stmt = int32(i)
-		r, err := w.runNoted(a.ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
-		deleted += r.deleted
-		if err != nil && w.fail(i, err, a.ordered) {
-			break
-		}
-	}
-	if err := w.commandError(); err != nil {
+	err = w.runBatch(&a, stmts, "Cannot use retryable writes with limit=0", func(_ int, r *result) { deleted += r.deleted })
+	if err != nil {
 		return dst, err
 	}
-	w.settle(len(stmts) > 1 || stmts[0].multi)
 	n.Counts.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))

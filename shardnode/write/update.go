@@ -80,30 +80,19 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer w.release()
-	for i := range stmts {
-		if err := w.refuseMulti(&stmts[i], "Cannot use retryable writes with multi=true"); err != nil {
-			return dst, err
-		}
-	}
 	var matched, modified int64
 	var upserted []value.Value
-	for i := range stmts {
-		w.stmt = int32(i)
-		r, err := w.runNoted(a.ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+	err = w.runBatch(&a, stmts, "Cannot use retryable writes with multi=true", func(i int, r *result) {
 		matched += r.matched
 		modified += r.modified
 		if !r.upserted.IsMissing() {
 			matched++
 			upserted = append(upserted, value.NewDocument(value.Doc(value.F("index", value.NewInt32(int32(i))), value.F("_id", r.upserted))))
 		}
-		if err != nil && w.fail(i, err, a.ordered) {
-			break
-		}
-	}
-	if err := w.commandError(); err != nil {
+	})
+	if err != nil {
 		return dst, err
 	}
-	w.settle(len(stmts) > 1 || stmts[0].multi)
 	n.Counts.Updates.Add(int64(len(stmts)))
 	op.Stats.NMatched, op.Stats.NModified = matched, modified
 	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
@@ -114,7 +103,30 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	return w.endWrite(dst), nil
 }
 
-// Settle waits for the write concern where the last commit did not do it itself.
+// runBatch runs the statements of an update or a delete, and tells count of the result of each, of those too that failed half-way.
+// noMulti is the error of a statement for many documents in a retryable write.
+func (w *Command) runBatch(a *batchArgs, stmts []statement, noMulti string, count func(i int, r *result)) error {
+	for i := range stmts {
+		if err := w.refuseMulti(&stmts[i], noMulti); err != nil {
+			return err
+		}
+	}
+	for i := range stmts {
+		w.stmt = int32(i)
+		r, err := w.runNoted(a.ns, &stmts[i], i == len(stmts)-1 && !stmts[i].multi)
+		count(i, &r)
+		if err != nil && w.fail(i, err, a.ordered) {
+			break
+		}
+	}
+	if err := w.commandError(); err != nil {
+		return err
+	}
+	w.settle(len(stmts) > 1 || stmts[0].multi)
+	return nil
+}
+
+// settle waits for the write concern where the last commit did not do it itself.
 func (w *Command) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 || w.Concern.BeyondMajority() {
 		w.Finish()
