@@ -312,7 +312,8 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 	n.ok("d", otherSession(inTxn(`{"insert": "t", "documents": [{"_id": 2}]}`, 1, true)))
 	back := m.down(n)
 	var waiting sync.WaitGroup
-	for cmd, db := range map[string]string{all(raise): "d", all(commit): "admin", all(`{"insert": "c", "documents": [{"_id": 3}]}`): "d"} {
+	for cmd, db := range map[string]string{all(raise): "d", all(commit): "admin", all(`{"insert": "c", "documents": [{"_id": 3}]}`): "d",
+		all(`{"create": "made"}`): "d", all(`{"createIndexes": "e", "indexes": [{"key": {"x": 1}, "name": "x"}]}`): "d"} {
 		waiting.Add(1)
 		go func() {
 			defer waiting.Done()
@@ -322,7 +323,8 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 			}
 		}()
 	}
-	for end := time.Now().Add(20 * time.Second); len(n.first("d", `{"find": "c"}`)) != 3 || len(n.first("d", `{"find": "t"}`)) != 1; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(n.first("d", `{"find": "c"}`)) != 3 || len(n.first("d", `{"find": "t"}`)) != 1 ||
+		len(n.first("d", `{"listCollections": 1, "filter": {"name": {"$in": ["made", "e"]}}}`)) != 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nothing was written")
 		}
@@ -335,6 +337,8 @@ func TestWaitingForMembersHoldsUpNobody(t *testing.T) {
 		{"admin", commit[:len(commit)-1] + `, "writeConcern": {"w": "majority"}}`},
 		{"d", otherSession(inTxn(`{"insert": "t", "documents": [{"_id": 3}]}`, 2, true))},
 		{"d", `{"drop": "c"}`},
+		{"d", `{"insert": "made", "documents": [{"_id": 1}]}`},
+		{"d", `{"insert": "e", "documents": [{"_id": 1}]}`},
 	} {
 		if r := n.do(c.db, soon(c.cmd)); r["ok"] != 1.0 || c.cmd == raise && r["retriedStmtId"] == nil {
 			t.Errorf("%s: %v", c.cmd, r)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -46,14 +47,33 @@ func (n *Commands) begin(op *command.Op) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w.Concern.BeyondMajority() {
+		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest see unlocked
+	}
 	return &operation{w, n}, nil
+}
+
+// unlocked has a command wait for members beyond the majority once it holds no lock any more: writers of the collection do not
+// wait with it for a member that is down.
+func (n *Commands) unlocked(run command.Handler) command.Handler {
+	return func(op *command.Op, dst []byte) ([]byte, error) {
+		dst, err := run(op, dst)
+		if wc := op.Req.AskedConcern().ForSet(); err == nil && wc.BeyondMajority() && op.Txn == nil && op.WriteConcernError() == nil {
+			n.writes.With(op, wc).Finish()
+		}
+		return dst, err
+	}
 }
 
 // Specs are the rows of the commands that change the catalog.
 func (n *Commands) Specs() []command.Spec {
-	return append([]command.Spec{
+	specs := append([]command.Spec{
 		createSpec(n), dropSpec(n), dropDatabaseSpec(n), renameSpec(n), collModSpec(n), createIndexesSpec(n), dropIndexesSpec(n),
 		convertToCappedSpec(n), cloneAsCappedSpec(n), compactSpec(n), autoCompactSpec(n), reIndexSpec(n), commitQuorumSpec(n),
 		dropCollectionParticipantSpec(n), dropDatabaseParticipantSpec(n),
 	}, n.encryptionSpecs()...)
+	for i := range specs {
+		specs[i].Run = n.unlocked(specs[i].Run)
+	}
+	return specs
 }
