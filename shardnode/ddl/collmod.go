@@ -59,14 +59,7 @@ func (n *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.begin(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
-		return dst, err
-	}
-	unlock, err := w.LockVersioned(ns, ns)
+	w, unlock, err := n.beginOn(op, ns)
 	if err != nil {
 		return dst, err
 	}

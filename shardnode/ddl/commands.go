@@ -5,6 +5,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/write"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -51,6 +52,19 @@ func (n *Commands) begin(op *command.Op) (*operation, error) {
 		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest see unlocked
 	}
 	return &operation{w, n}, nil
+}
+
+// beginOn begins the change of one collection: it is the one that the client means, and locked under the version that the client
+// sent.
+func (n *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func(), err error) {
+	if w, err = n.begin(op); err != nil {
+		return nil, nil, err
+	}
+	if err = namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
+		return nil, nil, err
+	}
+	unlock, err = w.LockVersioned(ns, ns)
+	return w, unlock, err
 }
 
 // unlocked has a command wait for members beyond the majority once it holds no lock any more: writers of the collection do not

@@ -349,14 +349,7 @@ func (n *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	w, err := n.begin(op)
-	if err != nil {
-		return dst, err
-	}
-	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
-		return dst, err
-	}
-	unlock, err := w.LockVersioned(ns, ns)
+	w, unlock, err := n.beginOn(op, ns)
 	if err != nil {
 		return dst, err
 	}
