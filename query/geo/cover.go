@@ -11,18 +11,18 @@ import (
 // Cells are the ranges of keys, in order and apart, under which an index on the sphere files everything within the greatest
 // distance of the origin: the cells that cover that disc, and those around them, which large shapes are filed under. It is
 // nil where the disc has no bound worth having, or on the plane.
-func (n *Near) Cells() [][2]int64 {
-	if !n.Sphere || !n.Center.Sphere {
+func (near *Near) Cells() [][2]int64 {
+	if !near.Sphere || !near.Center.Sphere {
 		return nil
 	}
-	angle := n.Max
-	if !n.Radians {
+	angle := near.Max
+	if !near.Radians {
 		angle /= EarthRadius
 	}
 	if angle >= math.Pi/4 {
 		return nil
 	}
-	return around(s2.CapFromCenterAngle(n.Center.places[0], s1.Angle(angle*(1+1e-9)+1e-9)))
+	return around(s2.CapFromCenterAngle(near.Center.places[0], s1.Angle(angle*(1+1e-9)+1e-9)))
 }
 
 // around are the ranges of keys of everything that meets one of the regions: the cells that cover it, and those around

@@ -81,7 +81,7 @@ func bound(to *float64, v value.Value, notNumber, negative mongoerr.Code, name s
 }
 
 // pointWithBound reads a pair followed by the greatest distance.
-func (n *Near) pointWithBound(v value.Value) bool {
+func (near *Near) pointWithBound(v value.Value) bool {
 	p, err := parsePair(v, true)
 	if err != nil {
 		return false
@@ -92,7 +92,7 @@ func (n *Near) pointWithBound(v value.Value) bool {
 			if !e.T.Numeric() {
 				return false
 			}
-			n.Max = e.AsFloat64()
+			near.Max = e.AsFloat64()
 		}
 		i++
 	}
@@ -103,7 +103,7 @@ func (n *Near) pointWithBound(v value.Value) bool {
 	if g.Sphere = onSphere(p); g.Sphere {
 		g.addPlace()
 	}
-	n.Center = g
+	near.Center = g
 	return true
 }
 
@@ -153,7 +153,7 @@ func parseNewNear(ops []byte) (*Near, bool, error) {
 	return n, string(k) == "$nearSphere", nil
 }
 
-func (n *Near) readCenter(v value.Value) error {
+func (near *Near) readCenter(v value.Value) error {
 	if !nested(v) {
 		return nil // as good as absent
 	}
@@ -164,18 +164,18 @@ func (n *Near) readCenter(v value.Value) error {
 	if g.Legacy {
 		return bad("$near requires geojson point, given %s", value.Show(v))
 	}
-	n.Center = g
+	near.Center = g
 	return nil
 }
 
 // Distance is how far the nearest geometry in a stored value is, and which that is. A value is one geometry, or an array
 // of them.
-func (n *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
+func (near *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 	if !nested(v) {
 		return 0, nil, false
 	}
 	if g, err := ParseStored(v); err == nil {
-		d, ok = n.to(g)
+		d, ok = near.to(g)
 		return d, g, ok
 	}
 	if v.T != value.Array {
@@ -186,7 +186,7 @@ func (n *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 		if !nested(e) || err != nil {
 			continue
 		}
-		if next, far := n.to(g); far && (!ok || next < d) {
+		if next, far := near.to(g); far && (!ok || next < d) {
 			d, at, ok = next, g, true
 		}
 	}
@@ -194,22 +194,22 @@ func (n *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 }
 
 // to is the distance to one geometry; shapes of the plane are points.
-func (n *Near) to(g *Geometry) (float64, bool) {
-	if !n.Sphere {
+func (near *Near) to(g *Geometry) (float64, bool) {
+	if !near.Sphere {
 		if !g.one {
 			return 0, false
 		}
-		return planeDistance(n.Center.Points[0], g.Points[0]), true
+		return planeDistance(near.Center.Points[0], g.Points[0]), true
 	}
 	if !g.Sphere {
 		return 0, false
 	}
-	a := angleTo(g, n.Center.places[0])
-	if n.Radians {
+	a := angleTo(g, near.Center.places[0])
+	if near.Radians {
 		return a, true
 	}
 	return a * EarthRadius, true
 }
 
 // InBounds reports whether a distance is one the query asks for.
-func (n *Near) InBounds(d float64) bool { return d >= n.Min && d <= n.Max }
+func (near *Near) InBounds(d float64) bool { return d >= near.Min && d <= near.Max }

@@ -194,7 +194,7 @@ func merge(a, b *node, at string) (*node, error) {
 	return m, m.mergeFiltered(a, b, at)
 }
 
-func (m *node) mergeKids(a, b *node, at string) error {
+func (n *node) mergeKids(a, b *node, at string) error {
 	i, j := 0, 0
 	for i < len(a.kids) || j < len(b.kids) {
 		r := 0
@@ -208,28 +208,28 @@ func (m *node) mergeKids(a, b *node, at string) error {
 		}
 		switch {
 		case r < 0:
-			m.kids = append(m.kids, a.kids[i])
+			n.kids = append(n.kids, a.kids[i])
 			i++
 		case r > 0:
-			m.kids = append(m.kids, b.kids[j])
+			n.kids = append(n.kids, b.kids[j])
 			j++
 		default:
 			k, err := merge(a.kids[i], b.kids[j], joinPath(at, a.kids[i].name))
 			if err != nil {
 				return err
 			}
-			m.kids = append(m.kids, k)
+			n.kids = append(n.kids, k)
 			i, j = i+1, j+1
 		}
 	}
 	return nil
 }
 
-func (m *node) mergeFiltered(a, b *node, at string) error {
-	m.filtered = append(m.filtered, a.filtered...)
+func (n *node) mergeFiltered(a, b *node, at string) error {
+	n.filtered = append(n.filtered, a.filtered...)
 outer:
 	for _, f := range b.filtered {
-		for i, g := range m.filtered {
+		for i, g := range n.filtered {
 			if g.id != f.id {
 				continue
 			}
@@ -237,10 +237,10 @@ outer:
 			if err != nil {
 				return err
 			}
-			m.filtered[i].child = k
+			n.filtered[i].child = k
 			continue outer
 		}
-		m.filtered = append(m.filtered, f)
+		n.filtered = append(n.filtered, f)
 	}
 	return nil
 }

@@ -15,17 +15,17 @@ import (
 
 // The two commands of this file take any field, as the real ones do: what they do not know changes nothing.
 
-func convertToCappedSpec(n *Commands) command.Spec {
+func convertToCappedSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: n.runConvertToCapped,
+		Name: "convertToCapped", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Lenient: true, Run: cs.runConvertToCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func cloneAsCappedSpec(n *Commands) command.Spec {
+func cloneAsCappedSpec(cs *Commands) command.Spec {
 	return command.Spec{
 		Name: "cloneCollectionAsCapped", Roles: command.Shard | command.Config, Kind: command.DDL, ArgTypes: command.TAny, WriteConcern: true,
-		Lenient: true, Run: n.runCloneAsCapped,
+		Lenient: true, Run: cs.runCloneAsCapped,
 		Fields: []command.Field{command.Opt("size", command.TAny), command.Opt("toCollection", command.TAny)},
 	}
 }
@@ -43,7 +43,7 @@ func cappedSize(op *command.Op) (int64, error) {
 	return command.InRange(op.Req.Spec.Name+".size", v, 1, maxCappedSize)
 }
 
-func (n *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -57,7 +57,7 @@ func (n *Commands) runConvertToCapped(op *command.Op, dst []byte) ([]byte, error
 	if coll == "system.views" {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "Cannot convert %s to a capped collection", ns)
 	}
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -128,7 +128,7 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns)}
 }
 
-func (n *Commands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.String {
 		return dst, command.WrongType("cloneCollectionAsCapped.cloneCollectionAsCapped", op.Req.Cmd.T, command.TString)
 	}
@@ -150,7 +150,7 @@ func (n *Commands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) 
 	}
 	src, target := op.Req.NS(from), op.Req.NS(to.Str())
 	op.Stats.NS, op.Stats.Type = src, "command"
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func collModSpec(n *Commands) command.Spec {
+func collModSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "collMod", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runCollMod,
+		Name: "collMod", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: cs.runCollMod,
 		Fields: []command.Field{
 			command.Opt("index", command.TObject), command.Opt("validator", command.TObject), command.Opt("validationLevel", command.TString),
 			command.Opt("validationAction", command.TString), command.Opt("viewOn", command.TString), command.Opt("pipeline", command.TArray),
@@ -48,7 +48,7 @@ type indexMod struct {
 	expire, hidden, prepare, uniq value.Value
 }
 
-func (n *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -59,7 +59,7 @@ func (n *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	w, unlock, err := n.beginOn(op, ns)
+	w, unlock, err := cs.beginOn(op, ns)
 	if err != nil {
 		return dst, err
 	}

@@ -43,24 +43,24 @@ type operation struct {
 }
 
 // begin checks that the node takes writes and reads the write concern.
-func (n *Commands) begin(op *command.Op) (*operation, error) {
-	w, err := n.writes.Begin(op)
+func (cs *Commands) begin(op *command.Op) (*operation, error) {
+	w, err := cs.writes.Begin(op)
 	if err != nil {
 		return nil, err
 	}
 	if w.Concern.BeyondMajority() {
 		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest see unlocked
 	}
-	return &operation{w, n}, nil
+	return &operation{w, cs}, nil
 }
 
 // beginOn begins the change of one collection: it is the one that the client means, and locked under the version that the client
 // sent.
-func (n *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func(), err error) {
-	if w, err = n.begin(op); err != nil {
+func (cs *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func(), err error) {
+	if w, err = cs.begin(op); err != nil {
 		return nil, nil, err
 	}
-	if err = namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
+	if err = namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
 		return nil, nil, err
 	}
 	unlock, err = w.LockVersioned(ns, ns)
@@ -69,25 +69,25 @@ func (n *Commands) beginOn(op *command.Op, ns string) (w *operation, unlock func
 
 // unlocked has a command wait for members beyond the majority once it holds no lock any more: writers of the collection do not
 // wait with it for a member that is down.
-func (n *Commands) unlocked(run command.Handler) command.Handler {
+func (cs *Commands) unlocked(run command.Handler) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		dst, err := run(op, dst)
 		if wc := op.Req.AskedConcern().ForSet(); err == nil && wc.BeyondMajority() && op.Txn == nil && op.WriteConcernError() == nil {
-			n.writes.With(op, wc).Finish()
+			cs.writes.With(op, wc).Finish()
 		}
 		return dst, err
 	}
 }
 
 // Specs are the rows of the commands that change the catalog.
-func (n *Commands) Specs() []command.Spec {
+func (cs *Commands) Specs() []command.Spec {
 	specs := append([]command.Spec{
-		createSpec(n), dropSpec(n), dropDatabaseSpec(n), renameSpec(n), collModSpec(n), createIndexesSpec(n), dropIndexesSpec(n),
-		convertToCappedSpec(n), cloneAsCappedSpec(n), compactSpec(n), autoCompactSpec(n), reIndexSpec(n), commitQuorumSpec(n),
-		dropCollectionParticipantSpec(n), dropDatabaseParticipantSpec(n),
-	}, n.encryptionSpecs()...)
+		createSpec(cs), dropSpec(cs), dropDatabaseSpec(cs), renameSpec(cs), collModSpec(cs), createIndexesSpec(cs), dropIndexesSpec(cs),
+		convertToCappedSpec(cs), cloneAsCappedSpec(cs), compactSpec(cs), autoCompactSpec(cs), reIndexSpec(cs), commitQuorumSpec(cs),
+		dropCollectionParticipantSpec(cs), dropDatabaseParticipantSpec(cs),
+	}, cs.encryptionSpecs()...)
 	for i := range specs {
-		specs[i].Run = n.unlocked(specs[i].Run)
+		specs[i].Run = cs.unlocked(specs[i].Run)
 	}
 	return specs
 }

@@ -12,16 +12,16 @@ import (
 // defaultFreeSpaceMB is how much there must be to gain before compact works.
 const defaultFreeSpaceMB = 20
 
-func compactSpec(n *Commands) command.Spec {
+func compactSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "compact", Roles: command.Shard | command.Config, Kind: command.DDL, Namespace: true, Run: n.runCompact,
+		Name: "compact", Roles: command.Shard | command.Config, Kind: command.DDL, Namespace: true, Run: cs.runCompact,
 		Fields: []command.Field{
 			command.Opt("dryRun", command.TBool), command.Opt("force", command.TBool), command.Opt("freeSpaceTargetMB", command.TNumber),
 		},
 	}
 }
 
-func (n *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -34,7 +34,7 @@ func (n *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	s := n.Engine.Snapshot()
+	s := cs.Engine.Snapshot()
 	defer s.Release()
 	c, _, err := namespace.FindCollection(s, ns)
 	if err != nil {
@@ -43,7 +43,7 @@ func (n *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 	if c == nil {
 		return dst, mongoerr.New(mongoerr.NamespaceNotFound, "collection does not exist")
 	}
-	sz, err := n.Engine.CollectionSizes(c)
+	sz, err := cs.Engine.CollectionSizes(c)
 	if err != nil {
 		return dst, err
 	}
@@ -55,7 +55,7 @@ func (n *Commands) runCompact(op *command.Op, dst []byte) ([]byte, error) {
 		return value.Append(dst, "estimatedBytesFreed", value.NewInt(gain)), nil
 	}
 	if gain > 0 {
-		if gain, err = n.Engine.Compact(c); err != nil {
+		if gain, err = cs.Engine.Compact(c); err != nil {
 			return dst, err
 		}
 	}
@@ -73,14 +73,14 @@ type autoCompaction struct {
 	}
 }
 
-func autoCompactSpec(n *Commands) command.Spec {
+func autoCompactSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "autoCompact", Roles: command.Shard | command.Config, AdminOnly: true, Run: n.runAutoCompact,
+		Name: "autoCompact", Roles: command.Shard | command.Config, AdminOnly: true, Run: cs.runAutoCompact,
 		Fields: []command.Field{command.Opt("freeSpaceTargetMB", command.TNumber), command.Opt("runOnce", command.TBool)},
 	}
 }
 
-func (n *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 	v := op.Req.Cmd
 	switch {
 	case v.IsNullish():
@@ -98,7 +98,7 @@ func (n *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, mongoerr.New(mongoerr.BadValue, "autoCompact.freeSpaceTargetMB is too large")
 		}
 	}
-	a := &n.compaction
+	a := &cs.compaction
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	once := op.Bool("runOnce")
@@ -109,7 +109,7 @@ func (n *Commands) runAutoCompact(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-func reIndexSpec(n *Commands) command.Spec {
+func reIndexSpec(cs *Commands) command.Spec {
 	return command.Spec{
 		Name: "reIndex", Roles: command.Shard | command.Config, Kind: command.DDL, Namespace: true,
 		Run: func(op *command.Op, dst []byte) ([]byte, error) {
@@ -122,21 +122,21 @@ func reIndexSpec(n *Commands) command.Spec {
 	}
 }
 
-func commitQuorumSpec(n *Commands) command.Spec {
+func commitQuorumSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "setIndexCommitQuorum", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Run: n.runSetCommitQuorum,
+		Name: "setIndexCommitQuorum", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Run: cs.runSetCommitQuorum,
 		Fields: []command.Field{command.Req("indexNames", command.TArray), command.Req("commitQuorum", command.TStringInt)},
 	}
 }
 
 // runSetCommitQuorum finds no build to change: a set of one member's builds commit by themselves.
-func (n *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runSetCommitQuorum(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
 	ns := op.Req.NS(coll)
-	c := n.Engine.Catalog().Lookup(ns)
+	c := cs.Engine.Catalog().Lookup(ns)
 	if c == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "Collection '%s' was not found.", ns)
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func (n *Commands) encryptionSpecs() []command.Spec {
+func (cs *Commands) encryptionSpecs() []command.Spec {
 	row := func(name, tokens string, stats []value.Field) command.Spec {
 		return command.Spec{
 			Name: name, Roles: command.All, Kind: command.DDL, Namespace: true,
 			Fields: []command.Field{
 				command.Req(tokens, command.TObject), command.Opt("encryptionInformation", command.TObject), command.Opt("anchorPaddingFactor", command.TNumber),
 			},
-			Run: func(op *command.Op, dst []byte) ([]byte, error) { return n.compactEncrypted(op, dst, tokens, stats) },
+			Run: func(op *command.Op, dst []byte) ([]byte, error) { return cs.compactEncrypted(op, dst, tokens, stats) },
 		}
 	}
 	// Nothing was compacted: every figure is 0.
@@ -33,14 +33,14 @@ func (n *Commands) encryptionSpecs() []command.Spec {
 
 // compactEncrypted checks what compaction of an encrypted collection needs. There is nothing to compact where no
 // encrypted value was written since the last time; the rest takes the client library's cryptography.
-func (n *Commands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
+func (cs *Commands) compactEncrypted(op *command.Op, dst []byte, tokens string, stats []value.Field) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	s := n.Engine.Snapshot()
+	s := cs.Engine.Snapshot()
 	defer s.Release()
 	c, _, err := namespace.FindCollection(s, ns)
 	switch {

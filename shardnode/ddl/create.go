@@ -18,9 +18,9 @@ import (
 // maxCappedSize is a pebibyte.
 const maxCappedSize = 1 << 50
 
-func createSpec(n *Commands) command.Spec {
+func createSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "create", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true, Run: n.runCreate,
+		Name: "create", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true, Run: cs.runCreate,
 		Fields: []command.Field{
 			command.Opt("capped", command.TSafeBool), command.Opt("autoIndexId", command.TSafeBool), command.Opt("idIndex", command.TObject),
 			command.Opt("size", command.TNumber), command.Opt("max", command.TNumber), command.Opt("storageEngine", command.TObject),
@@ -45,7 +45,7 @@ type newNamespace struct {
 	ts      *namespace.SeriesOptions
 }
 
-func (n *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -55,11 +55,11 @@ func (n *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 	if err := namespace.CheckCreate(ns); err != nil {
 		return dst, err
 	}
-	c, err := n.parseCreate(op, ns)
+	c, err := cs.parseCreate(op, ns)
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
@@ -67,7 +67,7 @@ func (n *Commands) runCreate(op *command.Op, dst []byte) ([]byte, error) {
 }
 
 // parseCreate checks the arguments of create, those that concern one option first, then those that exclude each other.
-func (n *Commands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
+func (cs *Commands) parseCreate(op *command.Op, ns string) (*newNamespace, error) {
 	c := &newNamespace{ns: ns, options: namespace.Options{}}
 	steps := []func(*command.Op) error{
 		c.parseEnums, c.parseEngine, c.parseClustered, c.parseCapped, c.parseCollation, c.parseImages, c.parseTimeseries,
@@ -458,7 +458,7 @@ func (w *operation) createNamespace(c *newNamespace) error {
 
 // alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise, and in a
 // transaction where it is there at all.
-func (n *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
+func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {
 		return false, err

@@ -9,14 +9,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func dropSpec(n *Commands) command.Spec {
+func dropSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "drop", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: n.runDrop,
+		Name: "drop", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, API: true, Run: cs.runDrop,
 		Fields: []command.Field{command.Opt("collectionUUID", command.TAny)},
 	}
 }
 
-func (n *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
@@ -26,11 +26,11 @@ func (n *Commands) runDrop(op *command.Op, dst []byte) ([]byte, error) {
 	if err := checkDroppable(op, ns); err != nil {
 		return dst, err
 	}
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	d, err := w.dropNamespace(ns)
@@ -110,13 +110,13 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 // countIndexes is the number of indexes as commands report it.
 func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 
-func dropDatabaseSpec(n *Commands) command.Spec {
+func dropDatabaseSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: n.runDropDatabase,
+		Name: "dropDatabase", Roles: command.All, Kind: command.DDL, WriteConcern: true, API: true, Run: cs.runDropDatabase,
 	}
 }
 
-func (n *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	switch v := op.Req.Cmd; {
 	case v.IsNullish():
 		return dst, command.MissingField("dropDatabase.dropDatabase")
@@ -130,11 +130,11 @@ func (n *Commands) runDropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if db == "admin" || db == "local" || db == "config" {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Dropping the '%s' database is prohibited.", db)
 	}
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := n.node.CheckVersion(op, db); err != nil {
+	if err := cs.node.CheckVersion(op, db); err != nil {
 		return dst, err
 	}
 	return dst, w.dropDatabase(db, false)

@@ -16,10 +16,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func createIndexesSpec(n *Commands) command.Spec {
+func createIndexesSpec(cs *Commands) command.Spec {
 	return command.Spec{
 		Name: "createIndexes", Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true, Txn: true, API: true,
-		Run: n.runCreateIndexes,
+		Run: cs.runCreateIndexes,
 		Fields: []command.Field{
 			command.Req("indexes", command.TArray), command.Opt("ignoreUnknownIndexOptions", command.TSafeBool),
 			command.Opt("commitQuorum", command.TStringInt), command.Opt("collectionUUID", command.TAny),
@@ -40,14 +40,14 @@ type newIndexes struct {
 	others *catalog.Collection // which others may be building the indexes of
 }
 
-func (n *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	if n.Engine.Catalog().Lookup(ns) == nil {
+	if cs.Engine.Catalog().Lookup(ns) == nil {
 		if err := namespace.CheckCreate(ns); err != nil {
 			return dst, err
 		}
@@ -62,18 +62,18 @@ func (n *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error) 
 	if ci.raw, err = indexSpecs(op); err != nil {
 		return dst, err
 	}
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	if err := namespace.CheckCollectionUUID(op, n.Engine.Catalog(), ns); err != nil {
+	if err := namespace.CheckCollectionUUID(op, cs.Engine.Catalog(), ns); err != nil {
 		return dst, err
 	}
 	if err := w.createIndexes(ci); err != nil {
 		return dst, err
 	}
 	// Chunks that moved meanwhile may be on shards that were not asked: the router asks again.
-	if err := n.node.CheckVersion(op, ns); err != nil {
+	if err := cs.node.CheckVersion(op, ns); err != nil {
 		return dst, err
 	}
 	dst = value.Append(dst, "numIndexesBefore", value.NewInt32(int32(ci.before)))
@@ -331,10 +331,10 @@ func (w *operation) awaitBuilds(ci *newIndexes) error {
 	}
 }
 
-func dropIndexesSpec(n *Commands) command.Spec {
+func dropIndexesSpec(cs *Commands) command.Spec {
 	return command.Spec{
 		Name: "dropIndexes", Aliases: []string{"deleteIndexes"}, Roles: command.All, Kind: command.DDL, Namespace: true, WriteConcern: true,
-		API: true, Run: n.runDropIndexes,
+		API: true, Run: cs.runDropIndexes,
 		Fields: []command.Field{
 			{Name: "index", Types: command.TString | command.TObjOrArr, Required: true, NotNull: true}, command.Opt("collectionUUID", command.TAny),
 			command.Opt("isTimeseriesNamespace", command.TSafeBool),
@@ -342,21 +342,21 @@ func dropIndexesSpec(n *Commands) command.Spec {
 	}
 }
 
-func (n *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runDropIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
 		return dst, err
 	}
 	ns := op.Req.NS(coll)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	w, unlock, err := n.beginOn(op, ns)
+	w, unlock, err := cs.beginOn(op, ns)
 	if err != nil {
 		return dst, err
 	}
 	defer w.AfterCommit(unlock)
 	was, all := 0, false
 	err = w.Retry(func() error {
-		s := n.Engine.Snapshot()
+		s := cs.Engine.Snapshot()
 		defer s.Release()
 		c, ts, err := namespace.FindCollection(s, ns)
 		if err != nil {

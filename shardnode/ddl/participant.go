@@ -7,9 +7,9 @@ import (
 )
 
 // dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
-func dropCollectionParticipantSpec(n *Commands) command.Spec {
+func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
-		w, err := participantWrites(n, op, req.FromMigrate)
+		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
 			_, err = w.dropNamespace(req.NS)
 		}
@@ -20,9 +20,9 @@ func dropCollectionParticipantSpec(n *Commands) command.Spec {
 }
 
 // dropDatabaseParticipantSpec is how a config server drops a database on each shard.
-func dropDatabaseParticipantSpec(n *Commands) command.Spec {
+func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
-		w, err := participantWrites(n, op, req.FromMigrate)
+		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
 			// Its sharded collections are gone by now: the database is there as long as the config server knows it.
 			err = w.dropDatabase(req.DB, !req.FromMigrate)
@@ -34,11 +34,11 @@ func dropDatabaseParticipantSpec(n *Commands) command.Spec {
 }
 
 // participantWrites are the writes of a shard's part in an operation of the config server.
-func participantWrites(n *Commands, op *command.Op, fromMigrate bool) (*operation, error) {
-	if err := n.writes.MayWrite(op); err != nil {
+func participantWrites(cs *Commands, op *command.Op, fromMigrate bool) (*operation, error) {
+	if err := cs.writes.MayWrite(op); err != nil {
 		return nil, err
 	}
-	w := &operation{n.writes.With(op, replication.Durable), n}
+	w := &operation{cs.writes.With(op, replication.Durable), cs}
 	w.FromMigrate = fromMigrate
 	return w, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func renameSpec(n *Commands) command.Spec {
+func renameSpec(cs *Commands) command.Spec {
 	return command.Spec{
-		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, API: true, Run: n.runRename,
+		Name: "renameCollection", Roles: command.All, Kind: command.DDL, WriteConcern: true, AdminOnly: true, API: true, Run: cs.runRename,
 		Fields: []command.Field{
 			command.Opt("to", command.TString), command.Opt("dropTarget", command.TAny), command.Opt("stayTemp", command.TBool),
 			command.Opt("collectionUUID", command.TAny),
@@ -31,17 +31,17 @@ type rename struct {
 	stayTemp   bool
 }
 
-func (n *Commands) runRename(op *command.Op, dst []byte) ([]byte, error) {
+func (cs *Commands) runRename(op *command.Op, dst []byte) ([]byte, error) {
 	r, err := parseRename(op)
 	if err != nil {
 		return dst, err
 	}
 	op.Stats.NS, op.Stats.Type = r.from, "command"
-	w, err := n.begin(op)
+	w, err := cs.begin(op)
 	if err != nil {
 		return dst, err
 	}
-	cat := n.Engine.Catalog()
+	cat := cs.Engine.Catalog()
 	if id, err := op.Req.UUID("collectionUUID"); err != nil {
 		return dst, err
 	} else if id != nil {

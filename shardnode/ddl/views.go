@@ -38,7 +38,7 @@ func parseViewPipeline(path string, v value.Value) ([]byte, error) {
 }
 
 // checkView checks a view's definition: its pipeline, what it reads, and how deep it stands on other views.
-func (n *Commands) checkView(s *storage.Snapshot, v *namespace.View) error {
+func (cs *Commands) checkView(s *storage.Snapshot, v *namespace.View) error {
 	db := catalog.DBOf(v.NS)
 	if v.On == "" {
 		return mongoerr.New(mongoerr.BadValue, "'viewOn' cannot be empty")
@@ -56,7 +56,7 @@ func (n *Commands) checkView(s *storage.Snapshot, v *namespace.View) error {
 	if value.Count(v.Pipeline.Doc()) > maxStages {
 		return mongoerr.Newf(7749501, "Pipeline length must be no longer than %d stages.", maxStages)
 	}
-	reads, err := n.checkViewPipeline(v)
+	reads, err := cs.checkViewPipeline(v)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ var ownSources = map[string]bool{
 	"$currentOp": true, "$listSessions": true, "$listLocalSessions": true, "$documents": true, "$listCatalog": false,
 }
 
-func (n *Commands) checkViewPipeline(v *namespace.View) (reads []string, err error) {
+func (cs *Commands) checkViewPipeline(v *namespace.View) (reads []string, err error) {
 	ns := agg.Namespace{DB: catalog.DBOf(v.NS), Coll: v.On}
 	for i, s := range value.Values(v.Pipeline.Doc()) {
 		it := value.Walk(s.Doc())
@@ -102,7 +102,7 @@ func (n *Commands) checkViewPipeline(v *namespace.View) (reads []string, err err
 			return nil, mongoerr.Newf(mongoerr.InvalidNamespace, "%s is not valid within a view definition", k)
 		}
 	}
-	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, InView: true, Lone: n.node.Lone()})
+	p, err := agg.Parse(v.Pipeline, &agg.Options{NS: ns, Collation: v.Collation, InView: true, Lone: cs.node.Lone()})
 	if err != nil {
 		return nil, err
 	}

@@ -30,24 +30,24 @@ type fakeEnv struct {
 	spilled    int // how often a sort asked for files
 }
 
-func (f *fakeEnv) Planning(c *catalog.Collection) *Planning {
-	if f.plannings[c] == nil {
-		f.plannings[c] = NewPlanning(c, nil)
+func (e *fakeEnv) Planning(c *catalog.Collection) *Planning {
+	if e.plannings[c] == nil {
+		e.plannings[c] = NewPlanning(c, nil)
 	}
-	return f.plannings[c]
+	return e.plannings[c]
 }
 
-func (f *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
-	f.restricted = append(f.restricted, ns)
+func (e *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
+	e.restricted = append(e.restricted, ns)
 }
 
 func (e *fakeEnv) Observes(*command.Op) bool { return false }
-func (f *fakeEnv) SortMemory() int64         { return f.memory }
-func (f *fakeEnv) Now() (int64, uint64)      { return 0, 0 }
+func (e *fakeEnv) SortMemory() int64         { return e.memory }
+func (e *fakeEnv) Now() (int64, uint64)      { return 0, 0 }
 
-func (f *fakeEnv) Spill() extsort.Store {
-	f.spilled++
-	return spill.Dir(f.dir)
+func (e *fakeEnv) Spill() extsort.Store {
+	e.spilled++
+	return spill.Dir(e.dir)
 }
 
 // bench is an executor over a collection d.c of 300 documents {_id, a, b, s} with indexes on a and on b.

@@ -254,20 +254,20 @@ func (s *Series) Round(ms int64) int64 {
 }
 
 // MetaPath is a path of measurements as buckets have it; ok is false for what is not within the MetaField.
-func (t *Series) MetaPath(path string) (string, bool) {
-	rest, ok := strings.CutPrefix(path, t.Fields.Meta)
+func (s *Series) MetaPath(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, s.Fields.Meta)
 	return "meta" + rest, ok && (rest == "" || rest[0] == '.')
 }
 
 // MetaFilter is a filter of measurements as one of buckets.
-func (t *Series) MetaFilter(filter []byte) ([]byte, error) {
+func (s *Series) MetaFilter(filter []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	for k, v := range value.Elements(filter) {
 		switch k {
 		case "$and", "$or", "$nor":
 			var all []value.Value
 			for _, e := range value.Values(v.Doc()) {
-				sub, err := t.MetaFilter(e.Doc())
+				sub, err := s.MetaFilter(e.Doc())
 				if err != nil {
 					return nil, err
 				}
@@ -277,9 +277,9 @@ func (t *Series) MetaFilter(filter []byte) ([]byte, error) {
 		case "$comment":
 			dst = value.Append(dst, k, v)
 		default:
-			path, ok := t.MetaPath(k)
+			path, ok := s.MetaPath(k)
 			if !ok {
-				return nil, command.BadOption("Cannot perform an update on a time-series collection when querying on a field that is not the metaField '%s'", t.Fields.Meta)
+				return nil, command.BadOption("Cannot perform an update on a time-series collection when querying on a field that is not the metaField '%s'", s.Fields.Meta)
 			}
 			dst = value.Append(dst, path, v)
 		}

@@ -35,21 +35,21 @@ func New(c Config) *Profiler {
 }
 
 // Configure sets what the server was started with: --slowms, --slowOpSampleRate and --profile.
-func (p *Profiler) Configure(slowMS int64, rate float64, level int) {
-	p.slowMS.Store(slowMS)
-	p.sample.Store(&rate)
-	p.level.Store(int32(level))
+func (pr *Profiler) Configure(slowMS int64, rate float64, level int) {
+	pr.slowMS.Store(slowMS)
+	pr.sample.Store(&rate)
+	pr.level.Store(int32(level))
 }
 
 // Notes tells whether an execution on a database that has taken so long may be told of.
-func (p *Profiler) Notes(db string, took time.Duration) bool {
-	set := p.of(db)
-	return took.Milliseconds() >= p.slowMS.Load() || set.level == 2 || set.filter != nil
+func (pr *Profiler) Notes(db string, took time.Duration) bool {
+	set := pr.of(db)
+	return took.Milliseconds() >= pr.slowMS.Load() || set.level == 2 || set.filter != nil
 }
 
 // NoteCommand is note for a command as a whole.
-func (p *Profiler) NoteCommand(op *command.Op, err error) {
-	p.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Elapsed()})
+func (pr *Profiler) NoteCommand(op *command.Op, err error) {
+	pr.Note(&Execution{Op: op, Name: op.Req.Spec.Name, NS: opNS(op), Stats: &op.Stats, Err: err, Took: op.Elapsed()})
 }
 
 // Profiler is what the command profile sets: level and filter of each database, slowms and sampleRate for all.
@@ -64,23 +64,23 @@ type Profiler struct {
 }
 
 // of is the setting of a database.
-func (p *Profiler) of(db string) dbProfile {
-	if s, ok := (*p.dbs.Load())[db]; ok {
+func (pr *Profiler) of(db string) dbProfile {
+	if s, ok := (*pr.dbs.Load())[db]; ok {
 		return s
 	}
-	return dbProfile{level: int(p.level.Load())}
+	return dbProfile{level: int(pr.level.Load())}
 }
 
 // Observes tells whether an operation on a database may come to have an entry.
-func (p *Profiler) Observes(db string) bool {
-	s := p.of(db)
+func (pr *Profiler) Observes(db string) bool {
+	s := pr.of(db)
 	return s.level > 0 || s.filter != nil
 }
 
 // keeps tells whether an operation that has taken so long, and is not through, is to have an entry as far as one can tell.
-func (p *Profiler) keeps(db string, took time.Duration) bool {
-	s := p.of(db)
-	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= p.slowMS.Load()
+func (pr *Profiler) keeps(db string, took time.Duration) bool {
+	s := pr.of(db)
+	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= pr.slowMS.Load()
 }
 
 // frozenExec are execution statistics that no longer change.
@@ -90,10 +90,10 @@ type frozenExec []byte
 func (f frozenExec) AppendExecStats(dst []byte) []byte { return append(dst, f...) }
 
 // Freeze takes down what an operation's plan has done, before another operation may go on with its cursor.
-func (p *Profiler) Freeze(op *command.Op) {
+func (pr *Profiler) Freeze(op *command.Op) {
 	switch {
 	case op.Stats.Exec == nil:
-	case p.keeps(op.Req.DB, op.Elapsed()):
+	case pr.keeps(op.Req.DB, op.Elapsed()):
 		op.Stats.Exec = frozenExec(op.Stats.Exec.AppendExecStats(nil))
 	default:
 		op.Stats.Exec = nil
@@ -111,15 +111,15 @@ const profileSize = 1 << 20
 
 const profileNote = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines."
 
-func (n *Profiler) Specs() []command.Spec {
+func (pr *Profiler) Specs() []command.Spec {
 	return []command.Spec{{
-		Name: "profile", Roles: command.All, ArgTypes: command.TNumber, Run: n.runProfile,
+		Name: "profile", Roles: command.All, ArgTypes: command.TNumber, Run: pr.runProfile,
 		Fields: []command.Field{command.Opt("slowms", command.TNumber), command.Opt("sampleRate", command.TNumber), command.Opt("filter", command.TAny)},
 	}}
 }
 
-func (n *Profiler) runProfile(op *command.Op, dst []byte) ([]byte, error) {
-	p := n
+func (pr *Profiler) runProfile(op *command.Op, dst []byte) ([]byte, error) {
+	p := pr
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.of(op.DB())
@@ -141,7 +141,7 @@ func (n *Profiler) runProfile(op *command.Op, dst []byte) ([]byte, error) {
 		set = true
 	}
 	if next.level > 0 && was.level == 0 {
-		if err := n.createProfile(op, op.DB()); err != nil {
+		if err := pr.createProfile(op, op.DB()); err != nil {
 			return dst, err
 		}
 	}
@@ -181,27 +181,27 @@ func profileFilter(was dbProfile, v value.Value) (next dbProfile, set bool, err 
 	return next, false, mongoerr.New(mongoerr.BadValue, "Expected an object, or the string \"unset\", for 'filter'.")
 }
 
-func (p *Profiler) set(db string, s dbProfile) {
+func (pr *Profiler) set(db string, s dbProfile) {
 	m := make(map[string]dbProfile)
-	for k, v := range *p.dbs.Load() {
+	for k, v := range *pr.dbs.Load() {
 		m[k] = v
 	}
 	m[db] = s
-	p.dbs.Store(&m)
+	pr.dbs.Store(&m)
 }
 
 // createProfile makes a database's system.profile, capped.
-func (n *Profiler) createProfile(ctx context.Context, db string) error {
+func (pr *Profiler) createProfile(ctx context.Context, db string) error {
 	ns := db + ".system.profile"
-	if n.Engine.Catalog().Lookup(ns) != nil {
+	if pr.Engine.Catalog().Lookup(ns) != nil {
 		return nil
 	}
-	u := n.Engine.NewUnitOfWork(nil)
+	u := pr.Engine.NewUnitOfWork(nil)
 	defer u.Rollback()
 	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, NoIDIndex: true, Options: value.Doc(
 		value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(profileSize)))})
 	if err == nil {
-		_, err = n.Set.Commit(ctx, u, replication.Visible)
+		_, err = pr.Set.Commit(ctx, u, replication.Visible)
 	}
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
 		return nil
@@ -227,8 +227,8 @@ func (x *Execution) ofStatements() bool {
 }
 
 // Note logs and profiles an execution where it was slow, or where the profiler takes all.
-func (n *Profiler) Note(x *Execution) {
-	p, op := n, x.Op
+func (pr *Profiler) Note(x *Execution) {
+	p, op := pr, x.Op
 	set := p.of(op.Req.DB)
 	slow := x.Took.Milliseconds() >= p.slowMS.Load()
 	if !slow && set.level < 2 && set.filter == nil {
@@ -237,27 +237,27 @@ func (n *Profiler) Note(x *Execution) {
 	logIt, profileIt := slow && p.sampled(), set.level == 2 || set.level == 1 && slow && p.sampled()
 	var doc []byte
 	if set.filter != nil {
-		doc = n.profileDoc(x)
+		doc = pr.profileDoc(x)
 		ok, ferr := set.filter.Fork().Match(doc)
 		ok = ok && ferr == nil
 		logIt, profileIt = ok, ok && set.level > 0
 	}
 	if logIt && !neverSlow(x.Name) {
-		if log := n.SlowLog(); log != nil {
-			log(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), n.slowAttrs(x))
+		if log := pr.SlowLog(); log != nil {
+			log(op.Client.ID, op.Req.Spec.Kind == command.Write && !x.ofStatements(), pr.slowAttrs(x))
 		}
 	}
 	if !profileIt || neverProfiled(op) || x.ofStatements() {
 		return
 	}
 	if doc == nil {
-		doc = n.profileDoc(x)
+		doc = pr.profileDoc(x)
 	}
-	n.writeProfile(op.Req.DB, doc)
+	pr.writeProfile(op.Req.DB, doc)
 }
 
-func (p *Profiler) sampled() bool {
-	r := *p.sample.Load()
+func (pr *Profiler) sampled() bool {
+	r := *pr.sample.Load()
 	return r >= 1 || rand.Float64() < r
 }
 
@@ -279,24 +279,24 @@ func neverProfiled(op *command.Op) bool {
 	return op.Req.DB == "local" || op.Req.DB == ""
 }
 
-func (n *Profiler) writeProfile(db string, doc []byte) {
+func (pr *Profiler) writeProfile(db string, doc []byte) {
 	ns := db + ".system.profile"
 	ctx := context.Background()
-	if n.Engine.Catalog().Lookup(ns) == nil {
-		if n.createProfile(ctx, db) != nil {
+	if pr.Engine.Catalog().Lookup(ns) == nil {
+		if pr.createProfile(ctx, db) != nil {
 			return
 		}
 	}
-	s := n.Engine.Snapshot()
+	s := pr.Engine.Snapshot()
 	defer s.Release()
-	u := n.Engine.NewUnitOfWork(s)
+	u := pr.Engine.NewUnitOfWork(s)
 	defer u.Rollback()
 	c := s.Catalog().Lookup(ns)
 	if c == nil {
 		return
 	}
 	if _, err := u.InsertMany(c, [][]byte{doc}, storage.NoInfo); err == nil {
-		_, _ = n.Set.Commit(ctx, u, replication.Visible) // a lost profile entry harms nobody
+		_, _ = pr.Set.Commit(ctx, u, replication.Visible) // a lost profile entry harms nobody
 	}
 }
 
@@ -319,7 +319,7 @@ func appendCommand(dst []byte, x *Execution) []byte {
 }
 
 // appendFigures appends what the log and the profiler tell alike.
-func (n *Profiler) appendFigures(dst []byte, x *Execution) []byte {
+func (pr *Profiler) appendFigures(dst []byte, x *Execution) []byte {
 	st := x.Stats
 	figure := func(k string, v int64, show bool) {
 		if show {
@@ -373,7 +373,7 @@ func (n *Profiler) appendFigures(dst []byte, x *Execution) []byte {
 	return value.Append(dst, "numYield", value.NewInt32(0))
 }
 
-func (n *Profiler) appendFailure(dst []byte, err error) []byte {
+func (pr *Profiler) appendFailure(dst []byte, err error) []byte {
 	if err == nil {
 		return dst
 	}
@@ -385,13 +385,13 @@ func (n *Profiler) appendFailure(dst []byte, err error) []byte {
 }
 
 // profileDoc is an operation as system.profile keeps it.
-func (n *Profiler) profileDoc(x *Execution) []byte {
+func (pr *Profiler) profileDoc(x *Execution) []byte {
 	op := x.Op
 	out, m := value.Begin(nil)
 	out = value.Append(out, "op", value.NewString(command.OpKind(x.Name)))
 	out = value.Append(out, "ns", value.NewString(x.NS))
 	out = appendCommand(out, x)
-	out = n.appendFigures(out, x)
+	out = pr.appendFigures(out, x)
 	out = value.Append(out, "locks", value.NewDocument(locksOf(x.Stats)))
 	if x.Statement == nil {
 		out = value.Append(out, "responseLength", value.NewInt32(int32(op.Stats.ReplyLen)))
@@ -405,8 +405,8 @@ func (n *Profiler) profileDoc(x *Execution) []byte {
 	if x.Stats.Exec != nil {
 		out = x.Stats.Exec.AppendExecStats(out)
 	}
-	out = n.appendFailure(out, x.Err)
-	out = value.Append(out, "ts", value.NewTime(n.Now()))
+	out = pr.appendFailure(out, x.Err)
+	out = value.Append(out, "ts", value.NewTime(pr.Now()))
 	out = value.Append(out, "client", value.NewString(hostOf(op.Client.Remote)))
 	if _, app := op.Client.Metadata(); app != "" {
 		out = value.Append(out, "appName", value.NewString(app))
@@ -417,7 +417,7 @@ func (n *Profiler) profileDoc(x *Execution) []byte {
 }
 
 // slowAttrs are the attributes of the line "Slow query".
-func (n *Profiler) slowAttrs(x *Execution) []byte {
+func (pr *Profiler) slowAttrs(x *Execution) []byte {
 	op, kind, ns := x.Op, slowType(x.Name), x.NS
 	if x.ofStatements() {
 		kind, ns = "command", op.Req.DB+".$cmd" // each statement has a line of its own
@@ -435,9 +435,9 @@ func (n *Profiler) slowAttrs(x *Execution) []byte {
 		if x.Stats.PlanSummary != "" {
 			out = value.Append(out, "planSummary", value.NewString(x.Stats.PlanSummary))
 		}
-		out = n.appendFigures(out, x)
+		out = pr.appendFigures(out, x)
 	}
-	out = n.appendFailure(out, x.Err)
+	out = pr.appendFailure(out, x.Err)
 	if x.Statement == nil {
 		out = value.Append(out, "reslen", value.NewInt32(int32(op.Stats.ReplyLen)))
 	}

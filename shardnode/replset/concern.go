@@ -7,8 +7,8 @@ import (
 
 // CheckConcern looks whether a write concern can be met. One that cannot is no reason not to write: the reply tells of it
 // in writeConcernError. A server without a replica set refuses it before.
-func (m *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error {
-	if m == nil || m.Name == "" {
+func (r *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error {
+	if r == nil || r.Name == "" {
 		switch {
 		case wc.Tag != "":
 			return mongoerr.Newf(mongoerr.BadValue, "cannot use non-majority 'w' mode \"%s\" when a host is not a member of a replica set", wc.Tag)
@@ -19,7 +19,7 @@ func (m *Membership) CheckConcern(op *command.Op, wc command.WriteConcern) error
 	}
 	if wc.Tags {
 		op.SetWriteConcernError(mongoerr.New(mongoerr.UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
-	} else if c := m.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
+	} else if c := r.Config(); c != nil && (wc.Tag != "" || wc.W > 1) {
 		if err := c.CheckWriteConcern(wc.ForSet()); err != nil {
 			op.SetWriteConcernError(mongoerr.From(err))
 		}

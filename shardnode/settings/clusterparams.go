@@ -53,19 +53,19 @@ var clusterChecks = map[string]func(name string, doc []byte) ([]byte, error){
 	querySettingsParam: refuseDirect,
 }
 
-func (n *Settings) clusterParamSpecs() []command.Spec {
-	get := command.AdminOnly("getClusterParameter", n.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
-	set := command.AdminOnly("setClusterParameter", n.runSetClusterParameter)
+func (st *Settings) clusterParamSpecs() []command.Spec {
+	get := command.AdminOnly("getClusterParameter", st.runGetClusterParameter, command.Opt("omitInFTDC", command.TBool))
+	set := command.AdminOnly("setClusterParameter", st.runSetClusterParameter)
 	get.ArgTypes, get.Lenient = command.TString|command.TArray, true
 	set.Lenient = true
-	adopt := command.Internal(n.runAdoptClusterParameter)
+	adopt := command.Internal(st.runAdoptClusterParameter)
 	adopt.Roles, adopt.PrimaryOnly, adopt.WriteConcern = command.Shard|command.Config, true, true
 	return []command.Spec{get, set, adopt}
 }
 
-func (p *clusterParams) load(n *Settings) error {
+func (p *clusterParams) load(st *Settings) error {
 	m := make(map[string][]byte)
-	err := n.Docs.Each(clusterParamsNS, func(doc []byte) error {
+	err := st.Docs.Each(clusterParamsNS, func(doc []byte) error {
 		m[value.Lookup(doc, "_id").Str()] = doc
 		return nil
 	})
@@ -100,7 +100,7 @@ func named(name string, doc []byte, more ...value.Field) []byte {
 	return value.End(out, m)
 }
 
-func (n *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+func (st *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	var names []string
 	cmd := op.Req.Cmd
 	switch {
@@ -127,12 +127,12 @@ func (n *Settings) runGetClusterParameter(op *command.Op, dst []byte) ([]byte, e
 		if _, ok := clusterInitial[name]; !ok {
 			return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown server parameter: %s", name)
 		}
-		dst = value.AppendIndex(dst, i, value.NewDocument(n.cluster.get(name)))
+		dst = value.AppendIndex(dst, i, value.NewDocument(st.cluster.get(name)))
 	}
 	return value.End(dst, m), nil
 }
 
-func (n *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
+func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	cmd := op.Req.Cmd
 	if cmd.IsNullish() {
 		return dst, command.MissingField("setClusterParameter.setClusterParameter")
@@ -166,43 +166,43 @@ func (n *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, e
 	if err != nil {
 		return dst, err
 	}
-	return dst, n.storeClusterParam(op, name, doc)
+	return dst, st.storeClusterParam(op, name, doc)
 }
 
 // runAdoptClusterParameter takes up the query settings of the whole cluster as the config server stores them; what is older
 // than what the node has came late.
-func (n *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
+func (st *Settings) runAdoptClusterParameter(op *command.Op, req *msg.SetClusterParameter, dst []byte) ([]byte, error) {
 	doc := req.Param
 	if name := value.Lookup(doc, "_id").Str(); name != querySettingsParam {
 		return dst, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
 	}
-	p := &n.cluster
+	p := &st.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was, is := value.Lookup(p.get(querySettingsParam), clusterParamTime), value.Lookup(doc, clusterParamTime)
 	if was.T == value.Timestamp && is.T == value.Timestamp && was.TimestampU64() >= is.TimestampU64() {
 		return dst, nil
 	}
-	if err := n.putClusterParam(op, querySettingsParam, bytes.Clone(doc)); err != nil {
+	if err := st.putClusterParam(op, querySettingsParam, bytes.Clone(doc)); err != nil {
 		return dst, err
 	}
-	n.loadQuerySettings()
+	st.loadQuerySettings()
 	return dst, nil
 }
 
 const clusterParamTime = "clusterParameterTime"
 
 // storeClusterParam stores a parameter with the time it was set.
-func (n *Settings) storeClusterParam(op *command.Op, name string, doc []byte) error {
-	p := &n.cluster
+func (st *Settings) storeClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &st.cluster
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return n.putClusterParam(op, name, named(name, doc, value.F(clusterParamTime, (n.Engine.Visible()+1).Value())))
+	return st.putClusterParam(op, name, named(name, doc, value.F(clusterParamTime, (st.Engine.Visible()+1).Value())))
 }
 
-func (n *Settings) putClusterParam(op *command.Op, name string, doc []byte) error {
-	p := &n.cluster
-	if err := n.Docs.Put(op, clusterParamsNS, doc); err != nil {
+func (st *Settings) putClusterParam(op *command.Op, name string, doc []byte) error {
+	p := &st.cluster
+	if err := st.Docs.Put(op, clusterParamsNS, doc); err != nil {
 		return err
 	}
 	m := make(map[string][]byte)

@@ -14,8 +14,8 @@ const lastVersion = "8.0"
 
 const fcvHelp = "See https://docs.mongodb.com/manual/release-notes/8.0-compatibility/#feature-compatibility."
 
-func (n *Settings) fcvSpecs() []command.Spec {
-	set := command.AdminOnly("setFeatureCompatibilityVersion", n.runSetFCV,
+func (st *Settings) fcvSpecs() []command.Spec {
+	set := command.AdminOnly("setFeatureCompatibilityVersion", st.runSetFCV,
 		command.Opt("confirm", command.TSafeBool), command.Opt("downgradeOnDiskChanges", command.TSafeBool),
 		command.Opt("fromConfigServer", command.TSafeBool), command.Opt("phase", command.TString), command.Opt("timestamp", command.TOther),
 		command.Opt("changeTimestamp", command.TOther))
@@ -23,8 +23,8 @@ func (n *Settings) fcvSpecs() []command.Spec {
 	return []command.Spec{set}
 }
 
-func (n *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.checkWriteConcern(op); err != nil {
+func (st *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.checkWriteConcern(op); err != nil {
 		return dst, err
 	}
 	want := op.Req.Cmd.Str()
@@ -34,33 +34,33 @@ func (n *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 	if !op.Bool("confirm") {
 		return dst, mongoerr.Newf(7369100, "Once you have changed the feature compatibility version, going back may need the help of support. Set 'confirm: true' to run {setFeatureCompatibilityVersion: '%s'} all the same.", want)
 	}
-	cur := value.Lookup(n.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
+	cur := value.Lookup(st.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
 	if cur.Str() == want {
 		return dst, nil
 	}
-	return dst, n.storeFCV(op, want)
+	return dst, st.storeFCV(op, want)
 }
 
 // storeFCV changes the version in admin.system.version and in the parameter that shows it.
-func (n *Settings) storeFCV(op *command.Op, version string) error {
+func (st *Settings) storeFCV(op *command.Op, version string) error {
 	v := value.F("version", value.NewString(version))
-	if err := n.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(FeatureVersionID)), v)); err != nil {
+	if err := st.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(FeatureVersionID)), v)); err != nil {
 		return err
 	}
-	n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
+	st.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
 	return nil
 }
 
 const FeatureVersionID = "featureCompatibilityVersion"
 
 // loadFCV takes up the stored version when the node opens.
-func (n *Settings) loadFCV() error {
-	doc, err := n.Docs.Get("admin.system.version", value.NewString(FeatureVersionID))
-	if err != nil || doc == nil || n.Params == nil {
+func (st *Settings) loadFCV() error {
+	doc, err := st.Docs.Get("admin.system.version", value.NewString(FeatureVersionID))
+	if err != nil || doc == nil || st.Params == nil {
 		return err
 	}
 	if v := value.Lookup(doc, "version"); v.T == value.String {
-		n.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(value.F("version", value.NewString(v.Str())))))
+		st.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(value.F("version", value.NewString(v.Str())))))
 	}
 	return nil
 }

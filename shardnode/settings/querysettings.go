@@ -31,9 +31,9 @@ type querySetting struct {
 	query    []byte // the representative query; nil where the shape was given by its hash
 }
 
-func (n *Settings) querySettingsSpecs() []command.Spec {
-	set := command.AdminOnly("setQuerySettings", n.runSetQuerySettings, command.Req("settings", command.TObject))
-	remove := command.AdminOnly("removeQuerySettings", n.runRemoveQuerySettings)
+func (st *Settings) querySettingsSpecs() []command.Spec {
+	set := command.AdminOnly("setQuerySettings", st.runSetQuerySettings, command.Req("settings", command.TObject))
+	remove := command.AdminOnly("removeQuerySettings", st.runRemoveQuerySettings)
 	set.ArgTypes, remove.ArgTypes = command.TObject|command.TString, command.TObject|command.TString
 	return []command.Spec{set, remove}
 }
@@ -56,27 +56,27 @@ func (s *querySettings) find(hash string) *querySetting {
 }
 
 // loadQuerySettings takes up the stored settings.
-func (n *Settings) loadQuerySettings() {
+func (st *Settings) loadQuerySettings() {
 	var list []querySetting
-	for _, v := range value.Values(value.Lookup(n.cluster.get(querySettingsParam), "settingsArray").Doc()) {
+	for _, v := range value.Values(value.Lookup(st.cluster.get(querySettingsParam), "settingsArray").Doc()) {
 		d := v.Doc()
 		list = append(list, querySetting{
 			hash: value.Lookup(d, "queryShapeHash").Str(), settings: value.Lookup(d, "settings").Doc(), query: value.Lookup(d, "representativeQuery").Doc(),
 		})
 	}
-	n.queries.cur.Store(&list)
+	st.queries.cur.Store(&list)
 }
 
 // storeQuerySettings makes a list the settings, durably.
-func (n *Settings) storeQuerySettings(op *command.Op, list []querySetting) error {
+func (st *Settings) storeQuerySettings(op *command.Op, list []querySetting) error {
 	docs := make([]value.Value, len(list))
 	for i, s := range list {
 		docs[i] = value.NewDocument(s.doc())
 	}
-	if err := n.storeClusterParam(op, querySettingsParam, value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf(docs...))))); err != nil {
+	if err := st.storeClusterParam(op, querySettingsParam, value.Doc(value.F("settingsArray", value.NewArray(value.ArrayOf(docs...))))); err != nil {
 		return err
 	}
-	n.queries.cur.Store(&list)
+	st.queries.cur.Store(&list)
 	return nil
 }
 
@@ -162,8 +162,8 @@ func targetShape(op *command.Op) (s queryShape, query []byte, err error) {
 
 func errorsIsLength(err error) bool { return err == hexcode.ErrLength }
 
-func (n *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.needSet("setQuerySettings"); err != nil {
+func (st *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.needSet("setQuerySettings"); err != nil {
 		return dst, err
 	}
 	shape, query, err := targetShape(op)
@@ -179,7 +179,7 @@ func (n *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, erro
 			return dst, err
 		}
 	}
-	qs := &n.queries
+	qs := &st.queries
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	next := querySetting{hash: shape.hash, query: query}
@@ -199,7 +199,7 @@ func (n *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, erro
 	if trivialSettings(next.settings) {
 		return dst, mongoerr.New(7746604, "the resulting settings cannot be empty or contain only default values")
 	}
-	if err := n.storeQuerySettings(op, append(list, next)); err != nil {
+	if err := st.storeQuerySettings(op, append(list, next)); err != nil {
 		return dst, err
 	}
 	dst = value.Append(dst, "queryShapeHash", value.NewString(next.hash))
@@ -209,15 +209,15 @@ func (n *Settings) runSetQuerySettings(op *command.Op, dst []byte) ([]byte, erro
 	return value.Append(dst, "settings", value.NewDocument(next.settings)), nil
 }
 
-func (n *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.needSet("removeQuerySettings"); err != nil {
+func (st *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.needSet("removeQuerySettings"); err != nil {
 		return dst, err
 	}
 	shape, _, err := targetShape(op)
 	if err != nil {
 		return dst, err
 	}
-	qs := &n.queries
+	qs := &st.queries
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var list []querySetting
@@ -229,7 +229,7 @@ func (n *Settings) runRemoveQuerySettings(op *command.Op, dst []byte) ([]byte, e
 	if len(list) == len(qs.all()) {
 		return dst, nil
 	}
-	return dst, n.storeQuerySettings(op, list)
+	return dst, st.storeQuerySettings(op, list)
 }
 
 // settable refuses settings for queries that the server plans without asking anybody.
@@ -435,9 +435,9 @@ func (s *querySettings) of(op *command.Op) []byte {
 }
 
 // QuerySettingsStage are the documents of $querySettings.
-func (n *Settings) QuerySettingsStage(spec []byte) [][]byte {
+func (st *Settings) QuerySettingsStage(spec []byte) [][]byte {
 	var out [][]byte
-	for _, s := range n.queries.all() {
+	for _, s := range st.queries.all() {
 		doc := s.doc()
 		if value.Lookup(spec, "showDebugQueryShape").Truthy() && s.query != nil {
 			doc = value.Doc(append(elementsOf(doc), value.F("debugQueryShape", value.NewDocument(debugShape(s.query))))...)

@@ -31,27 +31,27 @@ const settingsNS = "config.settings"
 
 var rwDefaultsID = value.NewString("ReadWriteConcernDefaults")
 
-func (n *Settings) rwConcernSpecs() []command.Spec {
-	set := command.AdminOnly("setDefaultRWConcern", n.runSetDefaultRWConcern,
+func (st *Settings) rwConcernSpecs() []command.Spec {
+	set := command.AdminOnly("setDefaultRWConcern", st.runSetDefaultRWConcern,
 		command.Opt("defaultReadConcern", command.TObject), command.Opt("defaultWriteConcern", command.TObject))
 	set.WriteConcern = true
 	return []command.Spec{
-		command.AdminOnly("getDefaultRWConcern", n.runGetDefaultRWConcern, command.Opt("inMemory", command.TBool)), set,
+		command.AdminOnly("getDefaultRWConcern", st.runGetDefaultRWConcern, command.Opt("inMemory", command.TBool)), set,
 	}
 }
 
-func (d *rwDefaults) load(n *Settings) error {
-	doc, err := n.Docs.Get(settingsNS, rwDefaultsID)
+func (d *rwDefaults) load(st *Settings) error {
+	doc, err := st.Docs.Get(settingsNS, rwDefaultsID)
 	if err != nil {
 		return err
 	}
-	d.keep(n, doc)
+	d.keep(st, doc)
 	return nil
 }
 
 // keep takes up a stored document; nil is no defaults.
-func (d *rwDefaults) keep(n *Settings, doc []byte) {
-	cur := &rwDefault{loaded: value.NewTime(n.Now())}
+func (d *rwDefaults) keep(st *Settings, doc []byte) {
+	cur := &rwDefault{loaded: value.NewTime(st.Now())}
 	if v := value.Lookup(doc, "defaultReadConcern"); v.T == value.Document {
 		cur.read = v.Doc()
 		cur.readConcern, _ = command.ParseReadConcern(cur.read) // checked when it was set
@@ -81,17 +81,17 @@ func (d *rwDefaults) apply(op *command.Op) {
 	}
 }
 
-func (n *Settings) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.needSet("getDefaultRWConcern"); err != nil {
+func (st *Settings) runGetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.needSet("getDefaultRWConcern"); err != nil {
 		return dst, err
 	}
 	if op.Bool("inMemory") {
-		return value.Append(n.rw.append(dst), "inMemory", value.NewBool(true)), nil
+		return value.Append(st.rw.append(dst), "inMemory", value.NewBool(true)), nil
 	}
-	if err := n.rw.load(n); err != nil {
+	if err := st.rw.load(st); err != nil {
 		return dst, err
 	}
-	return n.rw.append(dst), nil
+	return st.rw.append(dst), nil
 }
 
 // append appends the defaults as both commands answer them.
@@ -116,18 +116,18 @@ func (d *rwDefaults) append(dst []byte) []byte {
 	return value.Append(dst, "localUpdateWallClockTime", cur.loaded)
 }
 
-func (n *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
-	if err := n.needSet("setDefaultRWConcern"); err != nil {
+func (st *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, error) {
+	if err := st.needSet("setDefaultRWConcern"); err != nil {
 		return dst, err
 	}
-	if err := n.checkWriteConcern(op); err != nil {
+	if err := st.checkWriteConcern(op); err != nil {
 		return dst, err
 	}
 	read, write := op.Arg("defaultReadConcern"), op.Arg("defaultWriteConcern")
 	if read.IsMissing() && write.IsMissing() {
 		return dst, mongoerr.New(mongoerr.BadValue, "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be present")
 	}
-	d := &n.rw
+	d := &st.rw
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cur := *d.cur.Load()
@@ -141,7 +141,7 @@ func (n *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, e
 		}
 	}
 	if !write.IsMissing() {
-		w, err := n.defaultWrite(write.Doc())
+		w, err := st.defaultWrite(write.Doc())
 		if err != nil {
 			return dst, err
 		}
@@ -150,16 +150,16 @@ func (n *Settings) runSetDefaultRWConcern(op *command.Op, dst []byte) ([]byte, e
 		}
 		cur.write = w
 	}
-	doc := n.rwDocument(&cur)
-	if err := n.Docs.Put(op, settingsNS, doc); err != nil {
+	doc := st.rwDocument(&cur)
+	if err := st.Docs.Put(op, settingsNS, doc); err != nil {
 		return dst, err
 	}
-	d.keep(n, doc)
+	d.keep(st, doc)
 	return d.append(dst), nil
 }
 
 // checkWriteConcern refuses a command's own write concern where it names a mode that the set does not have.
-func (n *Settings) checkWriteConcern(op *command.Op) error {
+func (st *Settings) checkWriteConcern(op *command.Op) error {
 	if wc := op.Req.AskedConcern(); wc.Tag != "" {
 		return unknownMode(wc.Tag)
 	}
@@ -170,7 +170,7 @@ func unknownMode(tag string) error {
 	return mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", tag)
 }
 
-func (n *Settings) rwDocument(cur *rwDefault) []byte {
+func (st *Settings) rwDocument(cur *rwDefault) []byte {
 	fields := []value.Field{value.F("_id", rwDefaultsID)}
 	if cur.read != nil {
 		fields = append(fields, value.F("defaultReadConcern", value.NewDocument(cur.read)))
@@ -178,7 +178,7 @@ func (n *Settings) rwDocument(cur *rwDefault) []byte {
 	if cur.write != nil {
 		fields = append(fields, value.F("defaultWriteConcern", value.NewDocument(cur.write)))
 	}
-	fields = append(fields, value.F("updateOpTime", n.Engine.Visible().Value()), value.F("updateWallClockTime", value.NewTime(n.Now())))
+	fields = append(fields, value.F("updateOpTime", st.Engine.Visible().Value()), value.F("updateWallClockTime", value.NewTime(st.Now())))
 	return value.Doc(fields...)
 }
 
@@ -199,7 +199,7 @@ func checkDefaultRead(doc []byte) error {
 }
 
 // defaultWrite checks a default write concern and gives the form that is stored; nil for an empty one, which unsets.
-func (n *Settings) defaultWrite(doc []byte) ([]byte, error) {
+func (st *Settings) defaultWrite(doc []byte) ([]byte, error) {
 	if len(doc) <= 5 {
 		return nil, nil
 	}

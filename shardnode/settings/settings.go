@@ -34,63 +34,63 @@ type Settings struct {
 func New(c Config) *Settings { return &Settings{Config: c} }
 
 // Specs are the rows of the commands that set and show them.
-func (n *Settings) Specs() (all []command.Spec) {
-	for _, s := range [][]command.Spec{n.rwConcernSpecs(), n.clusterParamSpecs(), n.fcvSpecs(), n.writeBlockSpecs(), n.querySettingsSpecs()} {
+func (st *Settings) Specs() (all []command.Spec) {
+	for _, s := range [][]command.Spec{st.rwConcernSpecs(), st.clusterParamSpecs(), st.fcvSpecs(), st.writeBlockSpecs(), st.querySettingsSpecs()} {
 		all = append(all, s...)
 	}
 	return all
 }
 
 // Load reads what is stored: when the node opens, when it becomes primary, and when another member changed it.
-func (n *Settings) Load() error {
-	if err := n.rw.load(n); err != nil {
+func (st *Settings) Load() error {
+	if err := st.rw.load(st); err != nil {
 		return err
 	}
-	if err := n.cluster.load(n); err != nil {
+	if err := st.cluster.load(st); err != nil {
 		return err
 	}
-	n.loadQuerySettings()
-	if err := n.block.load(n); err != nil {
+	st.loadQuerySettings()
+	if err := st.block.load(st); err != nil {
 		return err
 	}
-	return n.loadFCV()
+	return st.loadFCV()
 }
 
 // StoredIn tells whether settings are kept in a collection.
 func StoredIn(ns string) bool { return ns == settingsNS || ns == clusterParamsNS }
 
 // CheckBlocked refuses a client's writes and catalog changes while users may not write.
-func (n *Settings) CheckBlocked(op *command.Op) error { return n.block.check(op) }
+func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(op) }
 
 // CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
-func (n *Settings) CheckTarget(op *command.Op, ns string) error { return n.block.checkTarget(op, ns) }
+func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
 // Apply gives an operation the concerns and the time limit that it names none of itself, and refuses a query that may not
 // run.
-func (n *Settings) Apply(op *command.Op) error {
-	if err := n.queries.reject(op); err != nil {
+func (st *Settings) Apply(op *command.Op) error {
+	if err := st.queries.reject(op); err != nil {
 		return err
 	}
-	n.rw.apply(op)
-	n.cluster.limitRead(op)
+	st.rw.apply(op)
+	st.cluster.limitRead(op)
 	return nil
 }
 
 // Restrict applies the query settings to a query on a namespace that is about to be planned.
-func (n *Settings) Restrict(op *command.Op, ns string, pq *plan.Query) { n.queries.apply(op, ns, pq) }
+func (st *Settings) Restrict(op *command.Op, ns string, pq *plan.Query) { st.queries.apply(op, ns, pq) }
 
 // OfQuery are the settings of the query that an operation runs; nil for none.
-func (n *Settings) OfQuery(op *command.Op) []byte { return n.queries.of(op) }
+func (st *Settings) OfQuery(op *command.Op) []byte { return st.queries.of(op) }
 
 // ClusterParameter is a parameter's value: the stored document with its name and time, or what it is before it is set.
-func (n *Settings) ClusterParameter(name string) []byte { return n.cluster.get(name) }
+func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get(name) }
 
 // AppendConcerns appends the default concerns as getDefaultRWConcern answers them.
-func (n *Settings) AppendConcerns(dst []byte) []byte { return n.rw.append(dst) }
+func (st *Settings) AppendConcerns(dst []byte) []byte { return st.rw.append(dst) }
 
 // needSet refuses on a standalone server what only replica sets have.
-func (n *Settings) needSet(what string) error {
-	if n.Lone() {
+func (st *Settings) needSet(what string) error {
+	if st.Lone() {
 		return mongoerr.Newf(51300, "'%s' is not supported on standalone nodes.", what)
 	}
 	return nil

@@ -27,14 +27,14 @@ var writeBlockReasons = map[string]bool{
 	reasonUnspecified: true, "ClusterToClusterMigrationInProgress": true, "DiskUseThresholdExceeded": true,
 }
 
-func (n *Settings) writeBlockSpecs() []command.Spec {
+func (st *Settings) writeBlockSpecs() []command.Spec {
 	return []command.Spec{
-		command.AdminOnly("setUserWriteBlockMode", n.runSetUserWriteBlockMode, command.Req("global", command.TBool), command.Opt("reason", command.TString)),
+		command.AdminOnly("setUserWriteBlockMode", st.runSetUserWriteBlockMode, command.Req("global", command.TBool), command.Opt("reason", command.TString)),
 	}
 }
 
-func (b *writeBlock) load(n *Settings) error {
-	doc, err := n.Docs.Get(writeBlockNS, value.NewString(""))
+func (b *writeBlock) load(st *Settings) error {
+	doc, err := st.Docs.Get(writeBlockNS, value.NewString(""))
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func (b *writeBlock) checkTarget(op *command.Op, ns string) error {
 	return b.refuse(catalog.DBOf(ns))
 }
 
-func (n *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, error) {
-	if n.Lone() {
+func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte, error) {
+	if st.Lone() {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "setUserWriteBlockMode cannot be run on standalones")
 	}
 	reason := reasonUnspecified
@@ -102,7 +102,7 @@ func (n *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte,
 			return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'setUserWriteBlockMode.reason' is not a valid value.", reason)
 		}
 	}
-	b := &n.block
+	b := &st.block
 	on := op.Bool("global")
 	if b.on.Load() && *b.reason.Load() != reason {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot change user write blocking with reason %s while it is on with reason %s", reason, *b.reason.Load())
@@ -112,10 +112,10 @@ func (n *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte,
 	}
 	var err error
 	if on {
-		err = n.Docs.Put(op, writeBlockNS, value.Doc(value.F("_id", value.NewString("")), value.F("blockNewUserShardedDDL", value.NewBool(true)),
+		err = st.Docs.Put(op, writeBlockNS, value.Doc(value.F("_id", value.NewString("")), value.F("blockNewUserShardedDDL", value.NewBool(true)),
 			value.F("blockUserWrites", value.NewBool(true)), value.F(writeBlockedReason, value.NewString(reason))))
 	} else {
-		err = n.Docs.Remove(op, writeBlockNS, value.NewString(""))
+		err = st.Docs.Remove(op, writeBlockNS, value.NewString(""))
 	}
 	if err != nil {
 		return dst, err

@@ -18,28 +18,28 @@ import (
 )
 
 // Output opens the target of $out or $merge. coll is the collation that the aggregate runs under.
-func (n *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
+func (wr *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) (agg.Writer, error) {
 	if err := namespace.CheckNew(spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if err := n.node.CheckBlocked(op, spec.NS.String()); err != nil {
+	if err := wr.node.CheckBlocked(op, spec.NS.String()); err != nil {
 		return nil, err
 	}
 	if err := command.CheckClientWrite(op, spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if err := checkPlain(n, op, spec.NS.String()); err != nil {
+	if err := checkPlain(wr, op, spec.NS.String()); err != nil {
 		return nil, err
 	}
-	if n.MayWrite(op) != nil {
-		return newRemoteWriter(n.With(op, replication.WriteConcern{}), spec, coll)
+	if wr.MayWrite(op) != nil {
+		return newRemoteWriter(wr.With(op, replication.WriteConcern{}), spec, coll)
 	}
-	w, err := n.Begin(op)
+	w, err := wr.Begin(op)
 	if err != nil {
 		return nil, err
 	}
 	if spec.Stage == "$out" {
-		if there := namespace.SeriesOf(n.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
+		if there := namespace.SeriesOf(wr.Engine.Catalog(), spec.NS.String()); there != nil || spec.TimeSeries != nil {
 			return w.newOutSeries(spec, there)
 		}
 		return w.newOutWriter(spec)
@@ -49,8 +49,8 @@ func (n *Writer) Output(op *command.Op, spec agg.WriteSpec, coll *collation.Spec
 
 // checkPlain refuses a target that is sharded, of which this shard has a part at most: the router that sent the pipeline did
 // not know, and has to write it itself.
-func checkPlain(n *Writer, op *command.Op, ns string) error {
-	if n.node.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !n.node.Sharding().Sharded(op, ns) {
+func checkPlain(wr *Writer, op *command.Op, ns string) error {
+	if wr.node.Sharding() == nil || op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || !wr.node.Sharding().Sharded(op, ns) {
 		return nil
 	}
 	return namespace.ShardedForeign(ns)
@@ -88,10 +88,10 @@ func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 }
 
 // outTarget is the collection that $out replaces, nil for none.
-func (n *Writer) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
-	ns, cat := spec.NS.String(), n.Engine.Catalog()
+func (wr *Writer) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
+	ns, cat := spec.NS.String(), wr.Engine.Catalog()
 	c := cat.Lookup(ns)
-	if v, err := namespace.ViewAt(n.Engine, cat, ns); err != nil {
+	if v, err := namespace.ViewAt(wr.Engine, cat, ns); err != nil {
 		return nil, err
 	} else if v != nil && c == nil {
 		return nil, mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
@@ -202,8 +202,8 @@ func (w *Command) newMergeWriter(spec agg.WriteSpec, coll *collation.Spec) (*mer
 }
 
 // CheckMerge refuses what a $merge that is only explained would be refused for.
-func (n *Writer) CheckMerge(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) error {
-	_, err := n.With(op, replication.WriteConcern{}).newMergeWriter(spec, coll)
+func (wr *Writer) CheckMerge(op *command.Op, spec agg.WriteSpec, coll *collation.Spec) error {
+	_, err := wr.With(op, replication.WriteConcern{}).newMergeWriter(spec, coll)
 	return err
 }
 

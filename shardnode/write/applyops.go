@@ -13,18 +13,18 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func applyOpsSpec(n *Writer) command.Spec {
+func applyOpsSpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "applyOps", Roles: command.Shard | command.Config, Kind: command.Write, AdminOnly: true, WriteConcern: true, Lenient: true,
 		Fields: []command.Field{
 			command.Opt("allowAtomic", command.TAny), command.Opt("alwaysUpsert", command.TBool), command.Opt("preCondition", command.TAny),
 			command.Opt("prepare", command.TAny), command.Opt("partialTxn", command.TAny), command.Opt("count", command.TInt),
 		},
-		Run: n.runApplyOps,
+		Run: wr.runApplyOps,
 	}
 }
 
-func (n *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 	if op.Req.Cmd.T != value.Array {
 		return dst, command.WrongType("applyOps.applyOps", op.Req.Cmd.T, command.TArray)
 	}
@@ -45,7 +45,7 @@ func (n *Writer) runApplyOps(op *command.Op, dst []byte) ([]byte, error) {
 			ops = append(ops, o)
 		}
 	}
-	w, err := n.Begin(op)
+	w, err := wr.Begin(op)
 	if err != nil {
 		return dst, err
 	}

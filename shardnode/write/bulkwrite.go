@@ -10,10 +10,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func bulkWriteSpec(n *Writer) command.Spec {
+func bulkWriteSpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "bulkWrite", Roles: command.All, Kind: command.Write, AdminOnly: true, WriteConcern: true, ReadConcern: true,
-		Txn: true, Retryable: true, API: true, Run: n.runBulkWrite,
+		Txn: true, Retryable: true, API: true, Run: wr.runBulkWrite,
 		Fields: []command.Field{
 			command.Req("ops", command.TArray), command.Req("nsInfo", command.TArray), command.Opt("ordered", command.TBool),
 			command.Opt("errorsOnly", command.TBool), command.Opt("let", command.TObject), command.Opt("cursor", command.TObject),
@@ -42,7 +42,7 @@ func (o *bulkOp) isUpdate() bool { return o.stmt != nil && !o.stmt.u.IsMissing()
 
 // bulkWrite is a bulkWrite command on its way.
 type bulkWrite struct {
-	n          *Writer
+	wr         *Writer
 	op         *command.Op
 	ops        []bulkOp
 	ordered    bool
@@ -55,9 +55,9 @@ type bulkWrite struct {
 	errors, inserted, matched, modified, upserted, deleted int64
 }
 
-func (n *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	op.Stats.NS, op.Stats.Type = "admin.$cmd.bulkWrite", "bulkWrite"
-	b := &bulkWrite{n: n, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
+	b := &bulkWrite{wr: wr, op: op, ordered: op.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
 	size, err := bulkBatchSize(op.Arg("cursor"))
 	if err != nil {
 		return dst, err
@@ -65,7 +65,7 @@ func (n *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	if err := b.parse(); err != nil {
 		return dst, err
 	}
-	if b.w, err = n.Begin(op); err != nil {
+	if b.w, err = wr.Begin(op); err != nil {
 		return dst, err
 	}
 	defer b.w.release()
@@ -90,8 +90,8 @@ func (n *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	b.w.Finish()
-	n.Counts.Inserts.Add(b.inserted)
-	if dst, err = n.node.ReplyCursor(op, dst, "admin.$cmd.bulkWrite", b.results, size); err != nil {
+	wr.Counts.Inserts.Add(b.inserted)
+	if dst, err = wr.node.ReplyCursor(op, dst, "admin.$cmd.bulkWrite", b.results, size); err != nil {
 		return dst, err
 	}
 	for _, f := range []struct {
@@ -435,14 +435,14 @@ func (b *bulkWrite) statement(i int) (stop bool) {
 	}
 	switch {
 	case !o.isUpdate():
-		b.n.Counts.Deletes.Add(1)
+		b.wr.Counts.Deletes.Add(1)
 		b.succeeded(i, r.deleted)
 	case !r.upserted.IsMissing():
-		b.n.Counts.Updates.Add(1)
+		b.wr.Counts.Updates.Add(1)
 		b.upserted++
 		b.succeeded(i, 1, value.F("nModified", value.NewInt32(0)), value.F("upserted", value.NewDocument(value.Doc(value.F("_id", r.upserted)))))
 	default:
-		b.n.Counts.Updates.Add(1)
+		b.wr.Counts.Updates.Add(1)
 		b.succeeded(i, r.matched, value.F("nModified", value.NewInt32(int32(r.modified))))
 	}
 	return false

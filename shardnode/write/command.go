@@ -66,20 +66,20 @@ type writeError struct {
 }
 
 // Begin checks that the node takes writes and reads the write concern.
-func (n *Writer) Begin(op *command.Op) (*Command, error) {
-	if err := n.MayWrite(op); err != nil {
+func (wr *Writer) Begin(op *command.Op) (*Command, error) {
+	if err := wr.MayWrite(op); err != nil {
 		return nil, err
 	}
 	wc := op.Req.AskedConcern()
-	if err := n.node.CheckConcern(op, wc); err != nil {
+	if err := wr.node.CheckConcern(op, wc); err != nil {
 		return nil, err
 	}
-	return n.With(op, wc.ForSet()), nil
+	return wr.With(op, wc.ForSet()), nil
 }
 
 // With is begin for a caller that has made sure of both.
-func (n *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
-	w := &Command{writer: n, Op: op, Concern: wc, began: n.Engine.Visible(), storeOptions: storeOptions{
+func (wr *Writer) With(op *command.Op, wc replication.WriteConcern) *Command {
+	w := &Command{writer: wr, Op: op, Concern: wc, began: wr.Engine.Visible(), storeOptions: storeOptions{
 		bypass: op.Req.Shared("bypassDocumentValidation").Truthy(), keepTS: op.Req.Shared("bypassEmptyTsReplacement").Truthy(),
 	}}
 	if t := txn.Of(op); t != nil {
@@ -110,14 +110,14 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 }
 
 // beginBatch is how insert, update and delete begin, once their arguments are read: they take the collection.
-func (n *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
+func (wr *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	if err := CheckWritable(op, ns); err != nil {
 		return nil, err
 	}
-	if err := n.checkWrittenRanges(op); err != nil {
+	if err := wr.checkWrittenRanges(op); err != nil {
 		return nil, err
 	}
-	w, err := n.Begin(op)
+	w, err := wr.Begin(op)
 	if err != nil {
 		return nil, err
 	}

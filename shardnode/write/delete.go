@@ -7,10 +7,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func deleteSpec(n *Writer) command.Spec {
+func deleteSpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "delete", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
-		Txn: true, Retryable: true, API: true, Run: n.runDelete,
+		Txn: true, Retryable: true, API: true, Run: wr.runDelete,
 		Fields: []command.Field{
 			command.Req("deletes", command.TArray), command.Opt("ordered", command.TSafeBool), command.Opt("let", command.TObject),
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("collectionUUID", command.TOther),
@@ -20,13 +20,13 @@ func deleteSpec(n *Writer) command.Spec {
 	}
 }
 
-func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	a, stmts, err := parseBatchOf(op, "deletes", parseDeletes)
 	op.Stats.NS, op.Stats.Type = a.ns, "remove"
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.beginBatch(op, a.ns)
+	w, err := wr.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
@@ -36,7 +36,7 @@ func (n *Writer) runDelete(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.Counts.Deletes.Add(int64(len(stmts)))
+	wr.Counts.Deletes.Add(int64(len(stmts)))
 	op.Stats.NDeleted = deleted
 	dst = value.Append(dst, "n", value.NewInt32(int32(deleted)))
 	return w.endWrite(dst), nil

@@ -31,8 +31,8 @@ func ParseExplained(op *command.Op) (st *statement, err error) {
 }
 
 // Explain gives the query by which a statement finds its documents, and what sees those that it would write.
-func (n *Writer) Explain(op *command.Op, ns string, st *statement, s *storage.Snapshot) (*exec.Query, *exec.ExplainedWrite, error) {
-	w := n.With(op, replication.WriteConcern{})
+func (wr *Writer) Explain(op *command.Op, ns string, st *statement, s *storage.Snapshot) (*exec.Query, *exec.ExplainedWrite, error) {
+	w := wr.With(op, replication.WriteConcern{})
 	if err := w.compileStatement(st, s.Catalog().Lookup(ns)); err != nil {
 		return nil, nil, err
 	}

@@ -17,10 +17,10 @@ const (
 	insertUnitBytes = 1 << 20
 )
 
-func insertSpec(n *Writer) command.Spec {
+func insertSpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "insert", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
-		Txn: true, Retryable: true, API: true, Run: n.runInsert,
+		Txn: true, Retryable: true, API: true, Run: wr.runInsert,
 		Fields: []command.Field{
 			command.Req("documents", command.TArray), command.Opt("ordered", command.TBool),
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
@@ -30,13 +30,13 @@ func insertSpec(n *Writer) command.Spec {
 	}
 }
 
-func (n *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	a, err := parseBatch(op, "documents")
 	op.Stats.NS, op.Stats.Type = a.ns, "insert"
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.beginBatch(op, a.ns)
+	w, err := wr.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
@@ -48,7 +48,7 @@ func (n *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.Counts.Inserts.Add(inserted)
+	wr.Counts.Inserts.Add(inserted)
 	op.Stats.NInserted = inserted
 	dst = value.Append(dst, "n", value.NewInt32(int32(inserted)))
 	return w.endWrite(dst), nil

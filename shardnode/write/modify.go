@@ -9,10 +9,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func findAndModifySpec(n *Writer) command.Spec {
+func findAndModifySpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "findAndModify", Aliases: []string{"findandmodify"}, Roles: command.All, Kind: command.Write, Namespace: true,
-		WriteConcern: true, ReadConcern: true, Txn: true, Retryable: true, API: true, Run: n.runFindAndModify,
+		WriteConcern: true, ReadConcern: true, Txn: true, Retryable: true, API: true, Run: wr.runFindAndModify,
 		Fields: []command.Field{
 			command.Opt("query", command.TObject), command.Opt("sort", command.TObject), command.Opt("remove", command.TSafeBool),
 			command.Opt("update", command.TAny), command.Opt("new", command.TSafeBool), command.Opt("fields", command.TObject),
@@ -34,7 +34,7 @@ type modifyArgs struct {
 	fields    []byte // the projection of that
 }
 
-func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	a, err := parseFindAndModify(op)
 	op.Stats.NS, op.Stats.Type = a.ns, "command"
 	if err != nil {
@@ -43,7 +43,7 @@ func (n *Writer) runFindAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	if err := CheckWritable(op, a.ns); err != nil {
 		return dst, err
 	}
-	w, err := n.Begin(op)
+	w, err := wr.Begin(op)
 	if err != nil {
 		return dst, err
 	}

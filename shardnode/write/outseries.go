@@ -69,15 +69,15 @@ func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
 }
 
 // checkOutSeries compares what stands in the target's place with the options that $out gives.
-func (n *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
+func (wr *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
 	if there != nil {
 		if !bytes.Equal(there.Options.Doc(), given.Doc()) {
 			return mongoerr.Newf(7406103, "Time field options of $out do not match those of the existing time-series collection %s", ns)
 		}
 		return nil
 	}
-	cat := n.Engine.Catalog()
-	v, err := namespace.ViewAt(n.Engine, cat, ns)
+	cat := wr.Engine.Catalog()
+	v, err := namespace.ViewAt(wr.Engine, cat, ns)
 	if err == nil && (v != nil || cat.Lookup(ns) != nil) {
 		err = mongoerr.Newf(7268700, "Cannot create a time-series collection from a non time-series collection or a view: %s", ns)
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-func updateSpec(n *Writer) command.Spec {
+func updateSpec(wr *Writer) command.Spec {
 	return command.Spec{
 		Name: "update", Roles: command.All, Kind: command.Write, Namespace: true, WriteConcern: true, ReadConcern: true,
-		Txn: true, Retryable: true, API: true, Run: n.runUpdate,
+		Txn: true, Retryable: true, API: true, Run: wr.runUpdate,
 		Fields: []command.Field{
 			command.Req("updates", command.TArray), command.Opt("ordered", command.TSafeBool),
 			command.Opt("bypassDocumentValidation", command.TSafeBool), command.Opt("bypassEmptyTsReplacement", command.TSafeBool),
@@ -69,13 +69,13 @@ type result struct {
 	upserted          value.Value // the _id of the document that an upsert made; Missing where none
 }
 
-func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
+func (wr *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	a, stmts, err := parseBatchOf(op, "updates", parseUpdates)
 	op.Stats.NS, op.Stats.Type = a.ns, "update"
 	if err != nil {
 		return dst, err
 	}
-	w, err := n.beginBatch(op, a.ns)
+	w, err := wr.beginBatch(op, a.ns)
 	if err != nil {
 		return dst, err
 	}
@@ -93,7 +93,7 @@ func (n *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	n.Counts.Updates.Add(int64(len(stmts)))
+	wr.Counts.Updates.Add(int64(len(stmts)))
 	op.Stats.NMatched, op.Stats.NModified = matched, modified
 	dst = value.Append(dst, "n", value.NewInt32(int32(matched)))
 	if len(upserted) > 0 {

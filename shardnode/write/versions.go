@@ -32,8 +32,8 @@ func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err 
 const writtenRanges = "alreadyWrittenRanges"
 
 // checkWrittenRanges refuses the field of anybody but a router.
-func (n *Writer) checkWrittenRanges(op *command.Op) error {
-	router := n.node.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
+func (wr *Writer) checkWrittenRanges(op *command.Op) error {
+	router := wr.node.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
 	if router || op.Req.Shared(writtenRanges).IsMissing() {
 		return nil
 	}

@@ -91,25 +91,25 @@ func New(c Config, node Node) *Writer {
 }
 
 // Specs are the rows of the commands that write documents.
-func (n *Writer) Specs() []command.Spec {
-	return []command.Spec{insertSpec(n), updateSpec(n), deleteSpec(n), findAndModifySpec(n), bulkWriteSpec(n), applyOpsSpec(n)}
+func (wr *Writer) Specs() []command.Spec {
+	return []command.Spec{insertSpec(wr), updateSpec(wr), deleteSpec(wr), findAndModifySpec(wr), bulkWriteSpec(wr), applyOpsSpec(wr)}
 }
 
 // ForgetBuckets forgets which buckets of time series are open: a new primary may have written to them.
-func (n *Writer) ForgetBuckets() { n.buckets.clear() }
+func (wr *Writer) ForgetBuckets() { wr.buckets.clear() }
 
 // MayWrite refuses a write on a member that takes none. The node's own work writes while it steps up, too: there the
 // commit decides. The local database is the member's own.
-func (n *Writer) MayWrite(op *command.Op) error {
+func (wr *Writer) MayWrite(op *command.Op) error {
 	if op.Client.Own || op.Req.DB == "local" {
 		return nil
 	}
-	return n.node.NotPrimary()
+	return wr.node.NotPrimary()
 }
 
 // checkVersions compares the versions that came with a request with what this shard knows.
-func (n *Writer) checkVersions(op *command.Op, ns string) error {
-	s := n.node.Sharding()
+func (wr *Writer) checkVersions(op *command.Op, ns string) error {
+	s := wr.node.Sharding()
 	if s == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
 	}

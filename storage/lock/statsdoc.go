@@ -3,7 +3,7 @@ package lock
 import "github.com/shoaldb/shoal/query/value"
 
 // Doc counts acquisitions and waits by kind of resource and mode, as serverStatus and the profiler show them.
-func (st Stats) Doc() []byte {
+func (s Stats) Doc() []byte {
 	long := func(name string, v int64) value.Field { return value.F(name, value.NewInt64(v)) }
 	sub := func(name string, f []value.Field) value.Field {
 		return value.F(name, value.NewDocument(value.Doc(f...)))
@@ -12,7 +12,7 @@ func (st Stats) Doc() []byte {
 	for _, k := range Kinds() {
 		var acquires, waits, micros []value.Field
 		for _, mode := range []Mode{IS, IX, S, X} {
-			c := st[k][mode]
+			c := s[k][mode]
 			if c.Acquires == 0 {
 				continue
 			}
