@@ -26,18 +26,16 @@ const (
 	writeActions   = readActions + ` cleanupStructuredEncryptionData compactStructuredEncryptionData convertToCapped createCollection
 		createIndex createSearchIndexes dropCollection dropIndex dropSearchIndex insert performRawDataOperations remove
 		renameCollectionSameDB update updateSearchIndex`
-	dbAdminActions = `analyze bypassDocumentValidation collMod collStats compact convertToCapped createCollection createIndex
+	dbAdminActions = `analyze bypassDocumentValidation collMod collStats compact configureQueryAnalyzer convertToCapped createCollection createIndex
 		createSearchIndexes dbStats dropCollection dropDatabase dropIndex dropSearchIndex enableProfiler listCollections listIndexes
 		listSearchIndexes planCacheIndexFilter planCacheRead planCacheWrite reIndex renameCollectionSameDB storageDetails
 		updateSearchIndex validate`
 	profileActions   = readActions + ` convertToCapped createCollection dropCollection`
 	userAdminActions = `changeCustomData changePassword createRole createUser dropRole dropUser grantRole revokeRole
 		setAuthenticationRestriction viewRole viewUser`
-	userStoreActions = `collStats createIndex createSearchIndexes dbHash dbStats dropIndex dropSearchIndex find killCursors listCollections
-		listIndexes planCacheRead`
-	restoreActions = `bypassDocumentValidation collMod convertToCapped createCollection createIndex createSearchIndexes dropCollection insert
-		updateSearchIndex`
-	shardActions = `analyzeShardKey checkMetadataConsistency clearJumboFlag configureQueryAnalyzer enableSharding getShardVersion
+	userStoreActions = `collStats createIndex createSearchIndexes dbHash dbStats dropIndex dropSearchIndex find killCursors planCacheRead`
+	restoreActions   = `bypassDocumentValidation collMod createCollection createIndex dropCollection insert updateSearchIndex`
+	shardActions     = `analyzeShardKey checkMetadataConsistency clearJumboFlag configureQueryAnalyzer enableSharding getShardVersion
 		moveChunk refineCollectionShardKey reshardCollection splitChunk splitVector`
 )
 
@@ -66,13 +64,13 @@ var builtins = map[string]builtin{
 			getClusterParameter getDefaultRWConcern listSessions listShards moveCollection querySettings removeShard replSetConfigure
 			replSetGetConfig replSetGetStatus replSetResizeOplog replSetStateChange resync setClusterParameter setDefaultRWConcern
 			setFeatureCompatibilityVersion setFreeMonitoring transitionFromDedicatedConfigServer transitionToDedicatedConfigServer
-			unshardCollection enableSharding splitChunk dropConnections`},
+			unshardCollection enableSharding splitChunk`},
 		{"any", shardActions + ` moveCollection unshardCollection`},
 		{"config", oldReadActions + ` enableSharding insert moveChunk remove update`}, {"config.system.js", oldReadActions},
 		{"local", `enableSharding insert moveChunk remove update`}, {"local.system.replset", oldReadActions}}},
 	"clusterMonitor": {grants: []grantRow{
 		{"cluster", `checkFreeMonitoringStatus connPoolStats getCmdLineOpts getDefaultRWConcern getLog getParameter getShardMap hostInfo
-			inprog listClusterCatalog listDatabases listSessions listShards netstat operationMetrics queryStatsRead queryStatsReadTransformed
+			inprog listClusterCatalog listDatabases listSampledQueries listSessions listShards netstat operationMetrics queryStatsRead queryStatsReadTransformed
 			replSetGetConfig replSetGetStatus serverStatus setFreeMonitoring shardedDataDistribution shardingState top useUUID`},
 		{"any", `collStats dbStats getShardVersion indexStats useUUID`}, {"any.system.profile", `find`},
 		{"config", oldReadActions + ` getShardVersion indexStats`}, {"config.system.js", oldReadActions},
@@ -80,7 +78,7 @@ var builtins = map[string]builtin{
 		{"local.system.profile", `find`}, {"config.system.profile", `find`}}},
 	"directShardOperations": {grants: []grantRow{{"cluster", `issueDirectShardOperations`}}},
 	"hostManager": {grants: []grantRow{
-		{"cluster", `applicationMessage auditConfigure closeAllDatabases compact connPoolSync cpuProfiler dropConnections flushRouterConfig fsync
+		{"cluster", `applicationMessage auditConfigure closeAllDatabases compact connPoolSync cpuProfiler flushRouterConfig fsync
 			invalidateUserCache killAnyCursor killAnySession killop logRotate oidReset resync rotateCertificates setParameter shutdown touch
 			unlock`},
 		{"any", `killAnyCursor killCursors`}}},
@@ -98,8 +96,7 @@ var builtins = map[string]builtin{
 	"restore": {grants: []grantRow{
 		{"cluster", `getParameter bypassWriteBlockingMode setUserWriteBlockMode`},
 		{"*", `listCollections`},
-		{"any", restoreActions + ` changeCustomData changePassword createRole createUser dropRole dropUser grantRole revokeRole
-			setAuthenticationRestriction viewRole viewUser`},
+		{"any", restoreActions + ` convertToCapped createSearchIndexes ` + userAdminActions},
 		{"any.system.js", restoreActions}, {"any.system.buckets.", restoreActions}, {"config", restoreActions}, {"local", restoreActions},
 		{"any.system.views", `dropCollection`},
 		{"admin.system.version", restoreActions + ` find`}, {"admin.system.roles", `createIndex`},
@@ -107,7 +104,7 @@ var builtins = map[string]builtin{
 
 	"root": {includes: `readWriteAnyDatabase dbAdminAnyDatabase userAdminAnyDatabase clusterAdmin restore backup`,
 		grants: []grantRow{{"*", `validate`}, {"any.system.buckets.", writeActions}, {"config.system.preimages", `find remove`},
-			{"cluster", `analyze impersonate`}}},
+			{"cluster", `analyze bypassDefaultMaxTimeMS impersonate`}}},
 	"__queryableBackup": {includes: "backup", grants: []grantRow{{"any", `collStats`}}},
 	"__system":          {grants: []grantRow{{"*", `anyAction`}}},
 }

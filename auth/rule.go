@@ -391,11 +391,19 @@ func checkOplogStats(g *Grants, _ *Request) bool {
 
 func checkEncryptionCounts(g *Grants, r *Request) bool { return g.Allow(actFind, r.DB, r.coll()) }
 
-// checkSplit: splitting and merging is allowed on the cluster or on the collection.
-func checkSplit(g *Grants, r *Request) bool {
-	name, _, _ := strings.Cut(r.coll(), ".")
-	_, c, _ := strings.Cut(r.coll(), ".")
-	return g.AllowCluster(Actions("splitChunk")) || g.Allow(Actions("splitChunk"), name, c)
+// checkOrCluster asks for an action on the cluster or on the collection that is named in full.
+func checkOrCluster(action string) func(g *Grants, r *Request) bool {
+	need := Actions(action)
+	return func(g *Grants, r *Request) bool {
+		db, c, _ := strings.Cut(r.coll(), ".")
+		return g.AllowCluster(need) || g.Allow(need, db, c)
+	}
+}
+
+// checkAnalyzeShardKey: a shard key is looked for by who may shard the collection, too.
+func checkAnalyzeShardKey(g *Grants, r *Request) bool {
+	db, c, _ := strings.Cut(r.coll(), ".")
+	return g.Allow(Actions("analyzeShardKey"), db, c) || g.Allow(Actions("enableSharding"), db, c)
 }
 
 func checkSettings(g *Grants, _ *Request) bool { return g.Allow(actUpdate, "config", "settings") }
