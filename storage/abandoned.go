@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// discardStaged deletes what is staged of a unit on all members, chunk by chunk.
+// discardStaged deletes everything that a unit has staged, chunk by chunk, on all members of the set.
 func (e *Engine) discardStaged(gen uint64, id stagedID) error {
 	commit := func(f func(b *pebble.Batch) error) error {
 		u := e.NewUnitOfWork(nil)
@@ -30,7 +30,7 @@ func (e *Engine) discardStaged(gen uint64, id stagedID) error {
 		}
 		last = next == nil
 		err = commit(func(b *pebble.Batch) error {
-			if last { // with it goes all: without a chunk the rest would not be found again
+			if last { // the last chunk takes the unit's other keys along: without a chunk record nobody would find them again
 				_ = b.DeleteRange(id.key(stagedSeen, 0), id.key(stagedEnd, 0), nil)
 			}
 			return c.undo(b)
@@ -42,7 +42,8 @@ func (e *Engine) discardStaged(gen uint64, id stagedID) error {
 	return nil
 }
 
-// undo deletes what came with the chunk, which may be nil, and its record.
+// undo stages the deletion of the versions that came with the chunk and of the chunk's record. A nil chunk is a
+// no-op.
 func (c *chunkKeys) undo(b *pebble.Batch) error {
 	if c == nil {
 		return nil
@@ -53,21 +54,21 @@ func (c *chunkKeys) undo(b *pebble.Batch) error {
 	})
 }
 
-// stagingUnits knows the units of this member that have sent chunks and may yet commit. What else is staged and has not
-// committed is of nobody, and dropAbandoned looks for it when there may be some.
+// stagingUnits tracks the units of this member that have sent chunks and may still commit. Anything else that is
+// staged and uncommitted is an orphan; dropAbandoned looks for orphans when there may be some.
 type stagingUnits struct {
-	bytes struct{ limit, chunk atomic.Int64 } // from which size on units are staged, and in chunks of which
+	bytes struct{ limit, chunk atomic.Int64 } // size from which a unit is staged, and the size of its chunks
 
 	sync.Mutex
-	last  uint64 // number of the newest
+	last  uint64 // number of the newest unit
 	live  map[stagedID]struct{}
-	sweep bool // some unit of nobody may be there
+	sweep bool // there may be orphaned chunks
 }
 
 func (g *stagingUnits) limit() int { return int(g.bytes.limit.Load()) }
 func (g *stagingUnits) chunk() int { return int(g.bytes.chunk.Load()) }
 
-// SetLargeUnits has units of work of more than that many bytes send their versions ahead of their commit.
+// SetLargeUnits makes units of work larger than the given size send their versions ahead of their commit.
 func (e *Engine) SetLargeUnits(bytes int) { e.replica.staging.size(bytes, bytes/3) }
 
 func (g *stagingUnits) size(limit, chunk int) {
@@ -75,7 +76,7 @@ func (g *stagingUnits) size(limit, chunk int) {
 	g.bytes.chunk.Store(int64(chunk))
 }
 
-// begin names a unit.
+// begin allocates an id for a unit.
 func (g *stagingUnits) begin(term uint64) stagedID {
 	g.Lock()
 	defer g.Unlock()
@@ -88,7 +89,7 @@ func (g *stagingUnits) begin(term uint64) stagedID {
 	return id
 }
 
-// end notes that a unit has committed, or is gone; clean is not set where its chunks could not be deleted.
+// end notes that a unit has committed, or is gone; clean is false if its chunks could not be deleted.
 func (g *stagingUnits) end(id stagedID, clean bool) {
 	g.Lock()
 	defer g.Unlock()
@@ -96,22 +97,23 @@ func (g *stagingUnits) end(id stagedID, clean bool) {
 	g.sweep = g.sweep || !clean
 }
 
-// lookAgain has dropAbandoned look at all that is staged.
+// lookAgain makes dropAbandoned scan everything that is staged.
 func (g *stagingUnits) lookAgain() {
 	g.Lock()
 	g.sweep = true
 	g.Unlock()
 }
 
-// resume takes note of what a store has: the largest number of a unit, and perhaps units of nobody.
+// resume restores the state from a store that was opened: the largest unit number in use, and whether orphans are
+// possible.
 func (g *stagingUnits) resume(last uint64) {
 	g.Lock()
 	defer g.Unlock()
 	g.last, g.sweep = max(g.last, last), true
 }
 
-// mayBeAbandoned gives what tells whether a unit that is found from now on, and has not committed, is of nobody: it is of
-// another term, or had ended before the call. It is nil where there is nothing to look for.
+// mayBeAbandoned returns a predicate that reports whether an uncommitted unit found from now on is an orphan: its
+// term is another one, or it had ended before this call. It returns nil if there is nothing to look for.
 func (g *stagingUnits) mayBeAbandoned(term uint64) func(stagedID) bool {
 	g.Lock()
 	defer g.Unlock()
@@ -126,8 +128,8 @@ func (g *stagingUnits) mayBeAbandoned(term uint64) func(stagedID) bool {
 	}
 }
 
-// dropAbandoned deletes what was staged and is of nobody: of primaries of earlier terms, of a process that ended, and of units
-// whose own deletion failed. Only a primary does anything.
+// dropAbandoned deletes orphaned chunks: those of primaries of earlier terms, of a process that ended, and of
+// units whose own deletion failed. It does nothing on a member that is not primary.
 func (e *Engine) dropAbandoned() error {
 	gen := e.replica.gen.Load()
 	if !e.writable() {

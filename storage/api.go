@@ -10,36 +10,37 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Timestamp is a moment of the oplog: seconds of the epoch in the upper half, an increment in the lower. Zero is none.
+// Timestamp is a position in the oplog: seconds of the epoch in the upper half, an increment in the lower. Zero
+// means none.
 type Timestamp uint64
 
 // MaxTimestamp is later than every commit.
 const MaxTimestamp Timestamp = 1<<64 - 1
 
-// TimestampOf puts a timestamp together.
+// TimestampOf composes a timestamp of its two halves.
 func TimestampOf(seconds, increment uint32) Timestamp {
 	return Timestamp(seconds)<<32 | Timestamp(increment)
 }
 
-// Seconds is the upper half.
+// Seconds returns the upper half.
 func (t Timestamp) Seconds() uint32 { return uint32(t >> 32) }
 
-// Increment is the lower half.
+// Increment returns the lower half.
 func (t Timestamp) Increment() uint32 { return uint32(t) }
 
-// Value is t as BSON.
+// Value returns t as a BSON timestamp.
 func (t Timestamp) Value() value.Value { return value.NewTimestampU64(uint64(t)) }
 
-// OpTime is the place of an oplog entry: its timestamp, and the term of the primary that wrote it.
+// OpTime is the position of an oplog entry: its timestamp, and the term of the primary that wrote it.
 type OpTime struct {
 	TS   Timestamp
 	Term int64
 }
 
-// NoOpTime is the place before the first entry.
+// NoOpTime is the position before the first entry.
 var NoOpTime = OpTime{Term: -1}
 
-// Value is o as BSON.
+// Value returns o as a BSON document.
 func (o OpTime) Value() value.Value {
 	return value.NewDocument(value.Doc(value.F("ts", o.TS.Value()), value.F("t", value.NewInt64(o.Term))))
 }
@@ -48,17 +49,18 @@ func (t Timestamp) String() string {
 	return fmt.Sprintf("Timestamp(%d, %d)", t.Seconds(), t.Increment())
 }
 
-// RecordID is the place of a record in its collection. Its order is byte order. It is 8 bytes (a big-endian number) for
-// ordinary collections and the oplog, where the number is the entry's timestamp, and the _id's keystring for clustered
-// collections.
+// RecordID identifies a record within its collection. RecordIDs are ordered bytewise. In ordinary collections and
+// the oplog a RecordID is 8 bytes (a big-endian number; in the oplog, the entry's timestamp); in clustered
+// collections it is the keystring of the _id.
 type RecordID []byte
 
-// NewRecordID makes the RecordId of an ordinary collection.
+// NewRecordID returns the RecordID of an ordinary collection.
 func NewRecordID(n int64) RecordID {
 	return binary.BigEndian.AppendUint64(nil, uint64(n))
 }
 
-// Int64 is the number of a RecordId of an ordinary collection; ok is false for the RecordIds of clustered ones.
+// Int64 returns the number of a RecordId of an ordinary collection; ok is false for the RecordIds of clustered
+// ones.
 func (r RecordID) Int64() (n int64, ok bool) {
 	if len(r) != 8 {
 		return 0, false
@@ -69,32 +71,33 @@ func (r RecordID) Int64() (n int64, ok bool) {
 // Compare orders two RecordIds of one collection.
 func (r RecordID) Compare(o RecordID) int { return bytes.Compare(r, o) }
 
-// Clone copies a borrowed RecordId.
+// Clone returns a copy of a borrowed RecordID.
 func (r RecordID) Clone() RecordID { return append(RecordID(nil), r...) }
 
-// ScanOptions bound a scan over records. Nil bounds are open; both bounds are part of the scan.
+// ScanOptions bound a scan over records. A nil bound is open; both bounds are inclusive.
 type ScanOptions struct {
 	Reverse bool
 	From    RecordID // the lowest RecordId, whatever the direction
 	To      RecordID // the highest
 }
 
-// OpInfo is what a write tells the oplog. The zero value is right for plain writes.
+// OpInfo describes a write for the oplog. The zero value suits plain writes.
 type OpInfo struct {
 	// O is the entry's `o`: for updates the diff or the new document (nil: the new document), for deletes the document
 	// key (nil: {_id}). Inserts log the document itself.
 	O []byte
 	// O2 is the document key of an update (nil: {_id}).
 	O2 []byte
-	// Key makes the document key of the document as it was before the write, for where O or O2 do not give it; nil for {_id}.
+	// Key returns the document key of the document before the write, where O or O2 do not give it; nil for {_id}.
 	Key func(doc []byte) []byte
 	// StmtID is the statement's number within a retryable write; -1 where there is none. See UnitOfWork.SetSession.
 	StmtID int32
-	// Extra holds more fields of the entry, as a raw document (needsRetryImage, preImageOpTime, destinedRecipient…).
+	// Extra holds additional fields of the entry, as a raw document (needsRetryImage, preImageOpTime,
+	// destinedRecipient…).
 	Extra []byte
 }
 
-// key is a document's key.
+// key returns the document key of doc.
 func (i *OpInfo) key(doc []byte) []byte {
 	if i.Key != nil {
 		return i.Key(doc)
@@ -105,7 +108,7 @@ func (i *OpInfo) key(doc []byte) []byte {
 // NoInfo is OpInfo for writes outside sessions.
 var NoInfo = OpInfo{StmtID: -1}
 
-// OplogEntry is an entry a caller writes itself: a noop, or a command.
+// OplogEntry is an entry that the caller composes itself: a noop, or a command.
 type OplogEntry struct {
 	Op     byte // 'n', 'c', or 'i', 'u', 'd' for entries that stand for writes made elsewhere
 	NS     string
@@ -116,23 +119,23 @@ type OplogEntry struct {
 	Extra  []byte
 }
 
-// CollectionSpec says how to create a collection.
+// CollectionSpec describes a collection to be created.
 type CollectionSpec struct {
 	NS      string
 	UUID    catalog.UUID // zero: the engine makes one
 	Options []byte       // raw document, as given to create (capped, size, max, clusteredIndex, collation, validator, temp, …); nil for none
 	// IDIndexSpec is the raw spec of the _id index; nil for the default {v: 2, key: {_id: 1}, name: "_id_"}.
 	IDIndexSpec []byte
-	// NoIDIndex leaves the _id index out (autoIndexId: false on local collections).
+	// NoIDIndex omits the _id index (autoIndexId: false on local collections).
 	NoIDIndex bool
 	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Collections of the local
-	// database always are.
+	// database are always unreplicated.
 	Unreplicated bool
 }
 
-// errConflict is what a unit of work gets when it lost against another; callers retry it.
+// errConflict is the error of a unit of work that lost against another; callers retry.
 var errConflict = mongoerr.New(mongoerr.WriteConflict,
 	"Caused by :: Write conflict during plan execution and yielding is disabled. :: Please retry your operation or multi-document transaction.")
 
-// ErrConflict tells whether err is a WriteConflict, which is retried.
+// ErrConflict reports whether err is a WriteConflict, which callers retry.
 func ErrConflict(err error) bool { return mongoerr.CodeOf(err) == mongoerr.WriteConflict }

@@ -20,13 +20,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// IndexBuild is the building of indexes on a collection that has documents. Writers are not held up by it, and there is
-// no table of side writes: from the start's commit at T on, writers keep the unfinished index up to date with versions
-// later than T, and the build loads what the collection held at T as version T. Whatever a writer did since then is
-// newer, so the order in which the two reach the index does not matter.
+// IndexBuild builds indexes on a collection that has documents. Writers are not blocked by it, and there is no
+// side-writes table: from the commit of the start at T on, writers maintain the unfinished index with versions
+// later than T, while the build loads what the collection held at T as version T. Any later write is therefore
+// newer than what the build loads, and the order in which the two reach the index does not matter.
 type IndexBuild struct {
 	e       *Engine
-	uuid    catalog.UUID // the collection's
+	uuid    catalog.UUID // of the collection
 	ns      string
 	build   catalog.UUID
 	start   Timestamp
@@ -39,7 +39,7 @@ type IndexBuild struct {
 	since   atomic.Int64 // when the commit under way began, 0 for none
 }
 
-// BuildProgress is how far a build has come.
+// BuildProgress describes how far a build has come.
 type BuildProgress struct {
 	Phase string // as currentOp shows it
 	Done  int64
@@ -53,14 +53,14 @@ const (
 	phaseCheck = "Index Build: checking uniqueness"
 )
 
-// NewIndexBuild is a build that has not begun.
+// NewIndexBuild returns a build that has not begun.
 func (e *Engine) NewIndexBuild(ns string, specs [][]byte, build catalog.UUID) *IndexBuild {
 	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build}
 	b.setPhase(phaseScan)
 	return b
 }
 
-// StartIndexBuild is NewIndexBuild and Start.
+// StartIndexBuild combines NewIndexBuild and Start.
 func (e *Engine) StartIndexBuild(ctx context.Context, ns string, specs [][]byte, build catalog.UUID) (*IndexBuild, error) {
 	b := e.NewIndexBuild(ns, specs, build)
 	return b, b.Start(ctx)
@@ -104,14 +104,14 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 	return nil
 }
 
-// retry is the engine's, for a commit of the build.
+// retry is Engine.retry for a commit of the build.
 func (b *IndexBuild) retry(ctx context.Context, f func(*UnitOfWork) error) (Timestamp, error) {
 	b.since.Store(time.Now().UnixNano())
 	defer b.since.Store(0)
 	return b.e.retry(ctx, f)
 }
 
-// Waiting is how long the build has been waiting for its commit under way.
+// Waiting returns how long the build has been waiting for the commit that is under way.
 func (b *IndexBuild) Waiting() time.Duration {
 	since := b.since.Load()
 	if since == 0 {
@@ -120,10 +120,10 @@ func (b *IndexBuild) Waiting() time.Duration {
 	return time.Duration(time.Now().UnixNano() - since)
 }
 
-// Building gives the build that works on unfinished indexes; nil for none.
+// Building returns the build of that UUID if it is running, or nil.
 func (e *Engine) Building(build catalog.UUID) *IndexBuild { return e.builds.get(build) }
 
-// retry runs a small unit of work until it meets no conflict.
+// retry runs a small unit of work, again if it meets a conflict.
 func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) (ts Timestamp, err error) {
 	for {
 		u := e.NewUnitOfWork(nil)
@@ -137,7 +137,7 @@ func (e *Engine) retry(ctx context.Context, f func(*UnitOfWork) error) (ts Times
 	}
 }
 
-// entry is the oplog command of a step of the build.
+// entry returns the oplog command for a step of the build.
 func (b *IndexBuild) entry(verb string, c *catalog.Collection, cause error) []byte {
 	specs := make([]value.Value, len(b.indexes))
 	for i, idx := range b.indexes {
@@ -156,12 +156,12 @@ func (b *IndexBuild) entry(verb string, c *catalog.Collection, cause error) []by
 
 func (b *IndexBuild) setPhase(p string) { b.phase.Store(&p) }
 
-// Progress may be called from any goroutine while Run is under way.
+// Progress returns how far the build has come. It may be called from any goroutine while Run is under way.
 func (b *IndexBuild) Progress() BuildProgress {
 	return BuildProgress{Phase: *b.phase.Load(), Done: b.done.Load(), Total: b.total.Load()}
 }
 
-// UUID identifies the build; Indexes are what it builds.
+// UUID identifies the build.
 func (b *IndexBuild) UUID() catalog.UUID { return b.build }
 
 // Run scans, sorts, loads, checks uniqueness and commits (oplog: commitIndexBuild); on failure or when ctx ends it aborts
@@ -182,7 +182,8 @@ func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
 	return ts, err
 }
 
-// snapshot is the view of the start. Unfinished indexes hold history back, so it is there.
+// snapshot returns a view of the store at the build's start. Unfinished indexes hold the history window back, so
+// that view is still available.
 func (b *IndexBuild) snapshot() (*Snapshot, error) {
 	if !isLocal(b.indexes[0].Ident) {
 		return b.e.SnapshotAt(b.start)
@@ -192,7 +193,7 @@ func (b *IndexBuild) snapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// fill loads the collection as it was at the start.
+// fill loads the collection as of the start of the build.
 func (b *IndexBuild) fill(ctx context.Context) error {
 	s, err := b.snapshot()
 	if err != nil {
@@ -264,8 +265,8 @@ func (b *IndexBuild) noteMultikey(i int, masks []uint64) {
 	}
 }
 
-// smallLoad is the size up to which keys go through the log like any write; larger loads are made into files that the
-// store takes in as they are.
+// smallLoad is the size up to which keys go through the log like any write. Larger loads are written as sstables,
+// which the store ingests.
 const smallLoad = 4 << 20
 
 func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extsort.Sorter) error {
@@ -308,7 +309,7 @@ func (b *IndexBuild) load(ctx context.Context, idx *catalog.Index, sorter *extso
 	}
 }
 
-// keySink takes sorted keys.
+// keySink receives keys in sorted order.
 type keySink interface {
 	add(key, val []byte) error
 	finish(ctx context.Context) error
@@ -324,11 +325,11 @@ func (s *batchSink) add(key, val []byte) error { return s.batch.Set(key, val, ni
 func (s *batchSink) abandon()                  { closeQuietly(s.batch) }
 func (s *batchSink) finish(context.Context) error {
 	defer closeQuietly(s.batch)
-	// The commit of the finished index is synced after it, in the same log.
+	// The commit of the finished index follows in the same log and is synced, which covers this write.
 	return s.e.guard(func() error { return s.e.db.Apply(s.batch, pebble.NoSync) })
 }
 
-// logSink has a replicated log take the keys to all members, as units of work of moderate size.
+// logSink sends the keys to all members through the replicated log, as units of work of moderate size.
 type logSink struct {
 	b   *IndexBuild
 	ctx context.Context
@@ -366,7 +367,7 @@ func (s *logSink) abandon() {
 	}
 }
 
-// fileSink writes tables of about loadFileSize and has the store take them in.
+// fileSink writes sstables of about loadFileSize and has the store ingest them.
 type fileSink struct {
 	e     *Engine
 	ident catalog.Ident
@@ -453,7 +454,8 @@ func (f *spillFile) Remove() error {
 	return errorsJoin(f.File.Close(), f.fs.Remove(f.path))
 }
 
-// checkUnique first makes writers enforce uniqueness, then looks through the whole index for what came before.
+// checkUnique first makes writers enforce uniqueness, then checks the whole index for duplicates written before
+// that.
 func (b *IndexBuild) checkUnique(ctx context.Context) error {
 	var unique []string
 	for _, idx := range b.indexes {
@@ -484,7 +486,7 @@ func (b *IndexBuild) checkUnique(ctx context.Context) error {
 	return nil
 }
 
-// findDuplicate looks for two records with one key.
+// findDuplicate looks for two records with the same key.
 func (s *Snapshot) findDuplicate(ctx context.Context, c *catalog.Collection, idx *catalog.Index) error {
 	cur := s.IndexScan(c, idx, false)
 	defer cur.Close()
@@ -501,7 +503,7 @@ func (s *Snapshot) findDuplicate(ctx context.Context, c *catalog.Collection, idx
 	return cur.Err()
 }
 
-// change commits a new state of the build's indexes. A verb is logged.
+// change commits a new state of the build's indexes. With a verb, the change is logged as an oplog command.
 func (b *IndexBuild) change(ctx context.Context, verb string, f func(idx *catalog.Index, i int)) (Timestamp, error) {
 	return b.retry(ctx, func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
@@ -542,9 +544,9 @@ func (b *IndexBuild) finish(ctx context.Context) (Timestamp, error) {
 	})
 }
 
-// abort takes the indexes out of the catalog again.
+// abort removes the indexes from the catalog.
 func (b *IndexBuild) abort(cause error) {
-	// The build's own context may be what ended it.
+	// The build's own context may be what ended, so the removal does not use it.
 	_, err := b.retry(context.Background(), func(u *UnitOfWork) error {
 		c := u.Catalog().LookupUUID(b.uuid)
 		if c == nil {
@@ -566,7 +568,7 @@ func (b *IndexBuild) has(idx *catalog.Index) bool {
 	return false
 }
 
-// runningBuilds are the builds that this engine works on.
+// runningBuilds are the builds that this engine is running.
 type runningBuilds struct {
 	sync.Mutex
 	m map[catalog.UUID]*IndexBuild
@@ -581,7 +583,8 @@ func (r *runningBuilds) add(b *IndexBuild) {
 	r.Unlock()
 }
 
-// HeldUp tells whether the outcome of commits is waited for: detached units, or a build's for longer than d.
+// HeldUp reports whether commits are waiting for their outcome: detached units, or the commit of a build for
+// longer than d.
 func (e *Engine) HeldUp(d time.Duration) bool {
 	if e.DetachedCommits() > 0 {
 		return true
@@ -634,15 +637,16 @@ func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Ind
 	return nil
 }
 
-// UnfinishedBuild is an index build that a crash or shutdown ended. Its indexes have been taken out of the catalog.
+// UnfinishedBuild is an index build that was cut short by a crash or shutdown. Its indexes have been removed from
+// the catalog.
 type UnfinishedBuild struct {
 	NS    string
 	Build catalog.UUID
 	Specs [][]byte
 }
 
-// TakeUnfinishedBuilds gives, once, the builds that were under way when the store was last closed, or when another member
-// stopped being primary; the caller, a primary, starts them again.
+// TakeUnfinishedBuilds returns, once, the builds that were under way when the store was last closed or when
+// another member stopped being primary. The caller, a primary, starts them again.
 func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 	if e.replicated() {
 		if err := e.resetBuilds(); err != nil {
@@ -654,7 +658,7 @@ func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 	return found, nil
 }
 
-// resetBuilds takes out what unfinished builds left.
+// resetBuilds removes from the catalog what unfinished builds left there.
 func (e *Engine) resetBuilds() error {
 	for _, c := range e.Catalog().All() {
 		builds := map[catalog.UUID]*UnfinishedBuild{}

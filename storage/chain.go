@@ -19,29 +19,29 @@ type CommitChain struct {
 	e     *Engine
 	gen   uint64
 	last  *UnitOfWork
-	kept  []keptUnit // those that are not decided, in order
+	kept  []keptUnit // units that are not decided yet, in order
 	units int
 	size  int
-	batch *pebble.Batch // the keys of those in kept, readable; not changed by who reads it
-	view  *UnitOfWork   // has batch, for snapshots; never committed
-	ddl   []*UnitOfWork // those in kept that change the catalog
+	batch *pebble.Batch // the keys of those in kept, readable; readers never change it
+	view  *UnitOfWork   // wraps batch for snapshots; never committed
+	ddl   []*UnitOfWork // those of kept that change the catalog
 }
 
-// keptUnit is a unit with copies of what its committer may be working on: its keys, with the timestamp `pending`, and what
-// it adds to counters.
+// keptUnit is a unit with copies of what its committer may be modifying: its keys, with the timestamp `pending`,
+// and its changes to counters.
 type keptUnit struct {
 	unit   *UnitOfWork
 	keys   *pebble.Batch
 	deltas []delta
 }
 
-// Bounds of what a command may leave and go on from.
+// Bounds of what one command may detach and build upon.
 const (
 	maxChainUnits = 5000
 	maxChainBytes = 64 << 20
 )
 
-// Follow adds a detached commit to a chain, which may be nil, and gives it.
+// Follow appends a detached commit to a chain and returns the chain; a nil chain starts a new one.
 func (t *CommitChain) Follow(l *Detached) *CommitChain {
 	u := l.unit
 	if u == nil {
@@ -62,20 +62,20 @@ func (t *CommitChain) Follow(l *Detached) *CommitChain {
 	return t
 }
 
-// show makes what a unit writes part of the view.
+// show adds a unit's writes to the view.
 func (t *CommitChain) show(k *keptUnit) {
-	_ = t.batch.Apply(k.keys, nil) // only fails on batches of another store
+	_ = t.batch.Apply(k.keys, nil) // fails only for batches of another store
 	if staged := &k.unit.catalogs; len(staged.edits)+len(staged.marks) > 0 {
 		t.ddl = append(t.ddl, k.unit)
 	}
 }
 
-// Full tells whether nothing more may follow. A chain that is nil has room.
+// Full reports whether the chain accepts no more units. A nil chain has room.
 func (t *CommitChain) Full() bool {
 	return t != nil && (t.units >= maxChainUnits || t.size >= maxChainBytes)
 }
 
-// NewUnitOfWork starts a unit behind the chain. s is a snapshot of the chain, or nil.
+// NewUnitOfWork starts a unit that follows the chain. s is a snapshot of the chain, or nil.
 func (t *CommitChain) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	if s == nil {
 		t.shed()
@@ -85,10 +85,10 @@ func (t *CommitChain) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	return u
 }
 
-// Snapshot is the newest view with the chain's writes. It must be released.
+// Snapshot returns the newest view with the chain's writes on top. It must be released.
 func (t *CommitChain) Snapshot() *Snapshot { return t.snapshot(t.e) }
 
-// snapshot is that of the engine where there is no chain.
+// snapshot falls back to a snapshot of the engine when the chain is nil.
 func (t *CommitChain) snapshot(e *Engine) *Snapshot {
 	for {
 		s := e.Snapshot()
@@ -96,7 +96,7 @@ func (t *CommitChain) snapshot(e *Engine) *Snapshot {
 		case t == nil:
 			return s
 		case t.shed():
-			// What was decided since may be missing in s.
+			// Units that committed in the meantime may be missing from s.
 			s.Release()
 			continue
 		case len(t.kept) > 0:
@@ -106,7 +106,7 @@ func (t *CommitChain) snapshot(e *Engine) *Snapshot {
 	}
 }
 
-// Catalog is the newest catalog with the chain's changes.
+// Catalog returns the newest catalog with the chain's changes applied.
 func (t *CommitChain) Catalog() *catalog.Snapshot { return t.catalog(t.e.Catalog()) }
 
 func (t *CommitChain) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
@@ -125,9 +125,10 @@ func (t *CommitChain) catalog(cat *catalog.Snapshot) *catalog.Snapshot {
 	return cat
 }
 
-// shed drops the units that are committed: they are visible, and others may have written to their records since. Where
-// one is not dropped nobody has, because a unit lets go of its claims only after its state has changed. Units that were
-// rolled back stay, so that what follows them sees what it fails with.
+// shed drops the units that have committed: they are visible, and their records may have been written by others
+// since. If a unit is not dropped, nobody else has written its records, because a unit releases its claims only
+// after its state has changed. Units that were rolled back stay, so that later units of the chain learn the error
+// that they fail with.
 func (t *CommitChain) shed() (some bool) {
 	r := &t.e.replica
 	r.mu.Lock()
@@ -143,7 +144,7 @@ func (t *CommitChain) shed() (some bool) {
 	return n > 0
 }
 
-// rebuild makes the readable batch anew. Snapshots that were given out keep the one before.
+// rebuild makes a new readable batch. Snapshots handed out earlier keep the previous one.
 func (t *CommitChain) rebuild() {
 	t.batch, t.ddl = t.e.db.NewIndexedBatch(), nil
 	for i := range t.kept {
@@ -152,12 +153,12 @@ func (t *CommitChain) rebuild() {
 	t.view = &UnitOfWork{e: t.e, batch: t.batch}
 }
 
-// follows tells whether u is behind another unit that is not decided.
+// follows reports whether u is behind other in a chain and other is not decided.
 func (u *UnitOfWork) follows(other *UnitOfWork) bool {
 	return u.behind != nil && other.chain.Load() == u.behind
 }
 
-// yieldCapped gives u the right to insert into a capped collection that a unit before it has.
+// yieldCapped passes on to u the right to insert into a capped collection from an earlier unit of the chain.
 func (t *CommitChain) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	if t == nil {
 		return false
@@ -175,7 +176,7 @@ func (t *CommitChain) yieldCapped(u *UnitOfWork, c *catalog.Counters) bool {
 	return false
 }
 
-// sizeOf counts a collection's records and bytes with those of the chain.
+// sizeOf returns a collection's count of records and bytes with the chain's changes added.
 func (t *CommitChain) sizeOf(c *catalog.Collection) (records, bytes int64) {
 	if t == nil {
 		return 0, 0
@@ -194,8 +195,8 @@ func (t *CommitChain) sizeOf(c *catalog.Collection) (records, bytes int64) {
 	return records, bytes
 }
 
-// keep copies what a detached unit stages; nil where it is decided. It is in the queue, on its way, or for a moment
-// in the leader's hands.
+// keep copies what a detached unit stages; it returns nil if the unit is already decided. The unit is in the
+// queue, in flight, or for a moment in the hands of the leader.
 func (e *Engine) keep(u *UnitOfWork) *keptUnit {
 	for {
 		if k, found := e.keepQueued(u); found {
@@ -228,7 +229,7 @@ func (e *Engine) keepInFlight(u *UnitOfWork) (k *keptUnit, found bool) {
 	for _, g := range r.mu.inflight {
 		if slices.Contains(g.units, u) {
 			if u.wait.err != nil {
-				return nil, true // it has failed: what the group's batch has is of others
+				return nil, true // it has failed: the group's batch belongs to other units
 			}
 			return e.kept(u, g.batch, uint64(u.wait.at)), true
 		}
@@ -236,15 +237,15 @@ func (e *Engine) keepInFlight(u *UnitOfWork) (k *keptUnit, found bool) {
 	return nil, false
 }
 
-// kept copies what a batch holds of a unit, which has that timestamp there.
+// kept copies what a batch holds of a unit, whose keys have the timestamp at.
 func (e *Engine) kept(u *UnitOfWork, from *pebble.Batch, at uint64) *keptUnit {
 	k := &keptUnit{unit: u, keys: e.db.NewBatch(), deltas: slices.Clone(u.deltas)}
 	appendKeys(k.keys, from, 0, at)
 	return k
 }
 
-// appendKeys copies the keys of a batch behind the first skip: all of them, or, where at is not 0, those of collections and
-// indexes with that timestamp, in whose place they get `pending`.
+// appendKeys copies the keys of a batch after the first skip. If at is 0 it copies all of them; otherwise it
+// copies those of collections and indexes with timestamp at and gives the copies the timestamp `pending`.
 func appendKeys(to, from *pebble.Batch, skip int, at uint64) {
 	if from == nil {
 		return

@@ -25,7 +25,7 @@ type claimShard struct {
 	m     map[uint64]claim
 	swept Timestamp // forgotten claims were committed at or before this
 	limit int
-	below map[uint64][]*UnitOfWork // the holders before the one in m, in order
+	below map[uint64][]*UnitOfWork // the previous holders of claims in m, in order
 	_     [24]byte
 }
 
@@ -59,13 +59,13 @@ type claimResult uint8
 
 const (
 	claimNew    claimResult = iota
-	claimMine               // the unit holds it already
+	claimMine               // the unit already holds it
 	claimOther              // another unit holds it
 	claimNewer              // committed after readTS
-	claimUnsure             // taken, but the table no longer knows whether there was a commit after readTS
+	claimUnsure             // taken, but the table can no longer say whether there was a commit after readTS
 )
 
-// take claims for u. readTS is what u's reads were made at; 0 means that they are current.
+// take claims for u. readTS is the timestamp that u has read at; 0 means that its reads are current.
 func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool) claimResult {
 	s := t.shard(h)
 	s.Lock()
@@ -90,7 +90,7 @@ func (t *claimTable) take(u *UnitOfWork, h uint64, readTS Timestamp, record bool
 	return claimNew
 }
 
-// takeOver gives u a claim of one that it follows.
+// takeOver moves to u the claim of a unit that it follows.
 func (s *claimShard) takeOver(u *UnitOfWork, h uint64, c claim, record bool) {
 	if s.below == nil {
 		s.below = map[uint64][]*UnitOfWork{}
@@ -100,13 +100,13 @@ func (s *claimShard) takeOver(u *UnitOfWork, h uint64, c claim, record bool) {
 	u.claims = append(u.claims, heldClaim{h, record})
 }
 
-// handBack ends a claim of u that was taken over, by u or from it; false where it was not.
+// handBack ends a claim of u that was taken over, either by u or from it. It returns false if it was neither.
 func (s *claimShard) handBack(u *UnitOfWork, held heldClaim, c claim, at Timestamp) bool {
 	below := s.below[held.hash]
 	switch {
 	case len(below) == 0:
 		return false
-	case c.unit == u: // it is rolled back: what it follows is decided before it
+	case c.unit == u: // rolled back: units that it follows are decided before it
 		c.unit = below[len(below)-1]
 		below = below[:len(below)-1]
 	default:
@@ -122,7 +122,7 @@ func (s *claimShard) handBack(u *UnitOfWork, held heldClaim, c claim, at Timesta
 	return true
 }
 
-// hand gives one unit the claims of another.
+// hand transfers one unit's claims to another.
 func (t *claimTable) hand(from, to *UnitOfWork) {
 	for _, held := range from.claims {
 		s := t.shard(held.hash)
@@ -164,7 +164,7 @@ func (t *claimTable) release(u *UnitOfWork, at, visible Timestamp) {
 	u.claims = u.claims[:0]
 }
 
-// forget drops what is remembered of commits. Others may have written since, up to visible.
+// forget drops the table's memory of commits, when other members may have written since, up to visible.
 func (t *claimTable) forget(visible Timestamp) {
 	for i := range t.shards {
 		s := &t.shards[i]

@@ -11,8 +11,9 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// collectLoop drops what no reader can need any more: dead versions, dropped tables, old catalogs, and oplog entries
-// beyond the oplog's size. While the disk is low it looks more often, keeps less, and has the disk given back what it drops.
+// collectLoop periodically drops what no reader can need: dead versions, dropped tables, old catalogs, and oplog
+// entries beyond the oplog's size. While the disk is low it runs more often, keeps less history, and makes pebble
+// return the space to the disk.
 func (e *Engine) collectLoop(ctx context.Context) {
 	t := time.NewTimer(e.opts.CollectInterval)
 	defer t.Stop()
@@ -34,12 +35,12 @@ func (e *Engine) collectLoop(ctx context.Context) {
 	}
 }
 
-// collect does one round.
+// collect runs one round.
 func (e *Engine) collect(ctx context.Context) error {
 	if err := e.failure(); err != nil {
 		return err
 	}
-	e.measureSpace() // it may be that nobody commits
+	e.measureSpace() // measure here, since perhaps nobody commits
 	if err := e.dropAbandoned(); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (e *Engine) collect(ctx context.Context) error {
 func (e *Engine) collectDead(ctx context.Context) error {
 	var oldest Timestamp
 	var gone []pendingDrop
-	for i := len(e.lines) - 1; i >= 0; i-- { // the replicated line is the last
+	for i := len(e.lines) - 1; i >= 0; i-- { // the replicated line comes last
 		l := &e.lines[i]
 		oldest = e.advanceOldest(i)
 		if err := e.dropDead(ctx, l, oldest); err != nil {
@@ -86,21 +87,22 @@ func (e *Engine) collectDead(ctx context.Context) error {
 	return nil
 }
 
-// HistoryWindow is how far back snapshots reach.
+// HistoryWindow returns how far back snapshots reach.
 func (e *Engine) HistoryWindow() time.Duration { return time.Duration(e.history.window.Load()) }
 
-// SetHistoryWindow changes how far back snapshots reach. A longer window grows from now on: what is gone does not come back.
+// SetHistoryWindow changes how far back snapshots reach. A longer window fills up from now on: versions already
+// dropped do not come back.
 func (e *Engine) SetHistoryWindow(d time.Duration) { e.history.window.Store(int64(d)) }
 
-// lowHistory is how far back snapshots reach while the disk is low, if they are not open yet.
+// lowHistory is how far back new snapshots reach while the disk is low.
 const (
 	lowHistory = time.Second
-	collectLow = time.Second // between two rounds, then
+	collectLow = time.Second // interval between rounds while the disk is low
 )
 
-// advanceOldest moves the history window on, and tells up to when what was superseded may go. A snapshot in use holds it back,
-// and so does an unfinished index: its build, on this member or on the primary, puts in keys with the version of its start, and
-// a deletion that came later must still be there to hide them.
+// advanceOldest moves the history window forward and returns the timestamp up to which superseded versions may be
+// dropped. A snapshot in use holds it back, and so does an unfinished index: its build, on this member or on the
+// primary, inserts keys with the version of its start, and a later deletion must still be there to hide them.
 func (e *Engine) advanceOldest(line int) Timestamp {
 	window := e.HistoryWindow()
 	if e.DiskLow() {
@@ -112,7 +114,7 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 	if unfinishedIndexes(v.cat) {
 		return min(Timestamp(oldest.Load()), e.snapshots.min(line))
 	}
-	// A build that is not in this catalog begins later.
+	// A build missing from this catalog begins later.
 	if line == lineLocal {
 		limit = min(limit, v.local)
 	} else {
@@ -127,8 +129,8 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 		if !oldest.CompareAndSwap(uint64(old), uint64(to)) {
 			continue
 		}
-		// A snapshot that registered between the look and the swap, and looked at oldest before the swap, is seen now. Those
-		// that look later are told.
+		// A snapshot that registered between the check and the swap, having read oldest before the swap, is seen
+		// now. Snapshots that read oldest later see its new value.
 		return min(to, e.snapshots.min(line))
 	}
 }
@@ -142,7 +144,7 @@ func unfinishedIndexes(cat *catalog.Snapshot) (found bool) {
 	return found
 }
 
-// dropDead deletes the versions that were superseded before oldest.
+// dropDead deletes the versions superseded before oldest.
 func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error {
 	lower, _ := identRange(l.superseded)
 	upper := timeKey(nil, l.superseded, oldest+1)
@@ -156,7 +158,7 @@ func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error 
 	}
 	b := e.db.NewBatch()
 	defer closeQuietly(b)
-	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
+	// A reader that finds versions gone, after a crash or in a snapshot of the store, must find this mark too.
 	_ = b.Set(metaKeyIn(l.meta, metaOldest), binary.BigEndian.AppendUint64(nil, uint64(oldest)), nil)
 	if err := e.applyDead(b); err != nil {
 		return err
@@ -173,8 +175,8 @@ func (e *Engine) dropDead(ctx context.Context, l *line, oldest Timestamp) error 
 	return errorsJoin(it.Error(), ctx.Err())
 }
 
-// deadChunk is a part of what was superseded. Of a key that was written many times only the last time matters: all older
-// versions go with it, in one walk.
+// deadChunk is a batch of superseded keys. For a key that was written many times only the latest time matters: a
+// single walk drops all older versions.
 type deadChunk struct {
 	last  map[string]Timestamp
 	times []Timestamp
@@ -233,12 +235,12 @@ func (e *Engine) dropChunk(l *line, c *deadChunk) error {
 }
 
 func (e *Engine) applyDead(b *pebble.Batch) error {
-	// Lost in a crash, it is done again.
+	// If a crash loses it, the next round does it again.
 	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
 }
 
-// dropBefore deletes the versions of a key that came before at; and the one at `at` itself where that is a deletion. It tells
-// how large they were.
+// dropBefore deletes the versions of a key older than at, and the one at `at` itself if it is a deletion. It
+// returns their size.
 func dropBefore(it *pebble.Iterator, b *pebble.Batch, user []byte, at Timestamp) (bytes int64, err error) {
 	var buf [128]byte
 	for ok := it.SeekGE(appendVersion(append(buf[:0], user...), uint64(at))); ok; ok = it.Next() {

@@ -11,9 +11,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// committer puts units of work in order. There is no goroutine for it: the first unit to arrive leads, takes along
-// everything that queued up, and hands the lead on before it waits for the disk, so that the next group fills while the
-// last one syncs.
+// committer orders units of work. It has no goroutine of its own: the first unit to arrive leads, takes along
+// everything that queued up, and passes the lead on before it waits for the disk, so that the next group fills
+// while the last one syncs.
 type committer struct {
 	mu struct {
 		sync.Mutex
@@ -21,26 +21,26 @@ type committer struct {
 		leading bool
 		closed  bool
 	}
-	// What follows belongs to the leader.
+	// The fields below belong to the leader.
 	group []*UnitOfWork
-	floor Timestamp // given by AdvanceClock, guarded by mu
+	floor Timestamp // set by AdvanceClock, guarded by mu
 	tip   tip
 
-	owners sync.WaitGroup // of detached units; it grows under mu
+	owners sync.WaitGroup // of detached units; added to under mu
 }
 
-// tip is what the next group builds on: the newest view, or what the groups in flight will make of it.
+// tip is the state that the next group builds on: the newest view, or what the groups in flight will make of it.
 type tip struct {
-	ts, local Timestamp // the newest commits
-	next      Timestamp // the newest given out, at least ts
+	ts, local Timestamp // timestamps of the newest commits
+	next      Timestamp // the newest timestamp allocated, at least ts
 	cat       *catalog.Snapshot
-	counts    map[catalog.Ident]tipCount // of what is in flight
+	counts    map[catalog.Ident]tipCount // of the groups in flight
 	gen       uint64                     // see replicaState
-	// refuse is why this member takes no writes, nil where it does.
+	// refuse is the reason why this member takes no writes, or nil.
 	refuse error
 }
 
-// restart makes the tip that of a view.
+// restart resets the tip to a view.
 func (t *tip) restart(v *view, gen uint64, refuse error) {
 	counts := t.counts
 	clear(counts)
@@ -53,33 +53,34 @@ func (t *tip) restart(v *view, gen uint64, refuse error) {
 // tipCount is a collection's counters at the tip.
 type tipCount struct {
 	delta
-	group *Group // the last that changed it
-	at    int    // where in its counts
+	group *Group // the last group that changed it
+	at    int    // index into that group's counts
 }
 
-// groupBytes ends a group; what is left waits for the next. A unit larger than this is a group of its own, whose batch is
-// written as it is, not copied.
+// groupBytes is the size that closes a group; units that remain wait for the next. A unit larger than this forms a
+// group of its own, whose batch is written without being copied.
 const groupBytes = 256 << 10
 
-// commitWait is how a unit waits for others to commit it.
+// commitWait is the state of a unit that waits for others to commit it.
 type commitWait struct {
 	*waiter
 	sync bool
 	err  error
-	ts   Timestamp // what Commit returns
-	at   Timestamp // of the unit's versions; for local units another than ts
+	ts   Timestamp // result of Commit
+	at   Timestamp // timestamp of the unit's versions; differs from ts for local units
 }
 
 type wakeUp uint8
 
 const (
-	wakeLead wakeUp = iota // the unit is first in the queue and leads
-	wakeDone               // the unit is committed, and durable if it asked, or has failed
+	wakeLead wakeUp = iota // the unit is first in the queue and becomes the leader
+	wakeDone               // the unit is committed (and durable if it asked for that), or has failed
 )
 
-// Commit gives the unit its timestamp and writes it, in order with all others, as part of a group. With sync it returns
-// once the unit is durable, without it once it is visible. replication is the only caller. An error with a timestamp is
-// about durability alone; with a zero timestamp the unit was rolled back, but for a *Detached, see MayDetach.
+// Commit assigns the unit its timestamp and writes it as part of a group, in order with all other units. With sync
+// it returns once the unit is durable, otherwise once it is visible. replication is the only caller. An error with
+// a non-zero timestamp concerns durability alone. With a zero timestamp the unit was rolled back, unless the error
+// is a *Detached, see MayDetach.
 func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	if err := ctx.Err(); err != nil && u.state == unitOpen {
 		u.Rollback()
@@ -101,7 +102,7 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 		err = u.log.checkSize()
 	}
 	if err == nil && u.bulk != nil {
-		err = u.bulk.err // a part of the unit is missing
+		err = u.bulk.err // a chunk of the unit is missing
 	}
 	if err != nil {
 		u.Rollback()
@@ -117,14 +118,14 @@ func (e *Engine) commitUnit(ctx context.Context, u *UnitOfWork, sync bool) (Time
 		}
 	}
 	if u.bulk != nil {
-		// Whoever follows a detached unit reads its batch. The log has most of this one: what is left to do takes no
-		// longer than the log's leader keeps leading without a majority.
+		// A unit that follows a detached one reads its batch. The log already has most of this unit: what remains
+		// takes no longer than a leader without a majority keeps its role.
 		u.detach.may = false
 	}
 	return e.queueUnit(ctx, u, sync)
 }
 
-// queueUnit commits a unit as one part of a group.
+// queueUnit commits a unit as part of a group.
 func (e *Engine) queueUnit(ctx context.Context, u *UnitOfWork, sync bool) (Timestamp, error) {
 	u.closeTransaction(func() {})
 	u.log.pack()
@@ -156,7 +157,7 @@ func (e *Engine) queueUnit(ctx context.Context, u *UnitOfWork, sync bool) (Times
 	return u.wait.ts, u.wait.err
 }
 
-// commitLocal commits a unit of this node alone while others wait for the replicated log, or cannot write at all.
+// commitLocal commits a unit of the local line while others wait for the replicated log, or cannot write at all.
 func (e *Engine) commitLocal(u *UnitOfWork, sync bool) (Timestamp, error) {
 	u.releaseLatest()
 	u.sealOverlay()
@@ -177,8 +178,8 @@ func (e *Engine) commitLocal(u *UnitOfWork, sync bool) (Timestamp, error) {
 	return u.wait.ts, u.wait.err
 }
 
-// lead commits one group, with own its first unit. It tells whether own has ended; where the log decides, own is woken
-// when it has, or to lead again.
+// lead commits one group, with own as its first unit. It reports whether own has ended; in a replicated log own is
+// woken when the log has decided, or to lead again.
 func (e *Engine) lead(own *UnitOfWork) (ended bool) {
 	r := &e.replica
 	r.mu.Lock()
@@ -202,7 +203,7 @@ func (e *Engine) lead(own *UnitOfWork) (ended bool) {
 	return true
 }
 
-// takeGroup moves what has queued up into the leader's group.
+// takeGroup moves the queued units into the leader's group.
 func (e *Engine) takeGroup() {
 	c := &e.commit
 	c.mu.Lock()
@@ -219,7 +220,7 @@ func (e *Engine) takeGroup() {
 	c.mu.Unlock()
 }
 
-// handLead makes the first in the queue the leader.
+// handLead makes the first unit of the queue the leader.
 func (e *Engine) handLead() {
 	c := &e.commit
 	c.mu.Lock()
@@ -231,7 +232,7 @@ func (e *Engine) handLead() {
 	c.mu.Unlock()
 }
 
-// finishGroup waits for the disk where asked, and wakes the others of the group.
+// finishGroup waits for the disk if any unit asked for it, and wakes the other units of the group.
 func (e *Engine) finishGroup(g *Group, own *UnitOfWork) {
 	for _, u := range g.units {
 		if u != own && !(g.sync && u.wait.sync) {
@@ -264,27 +265,27 @@ func (e *Engine) finishGroup(g *Group, own *UnitOfWork) {
 	g.close()
 }
 
-// Group is what is written at once: the batch of several units of work.
+// Group is a set of units of work that are written at once, in one batch.
 type Group struct {
 	units  []*UnitOfWork
-	first  [1]*UnitOfWork // of units, where there is no other
+	first  [1]*UnitOfWork // backs units if there is only one
 	batch  *pebble.Batch  // nil when there is nothing to write
-	shared bool           // batch is a unit's own
+	shared bool           // batch belongs to a unit
 	sync   bool           // some unit waits for the disk
-	// unmarked is set where no oplog entry shows the timestamp of the newest unit.
+	// unmarked is set if no oplog entry shows the timestamp of the newest unit.
 	unmarked bool
 	last     Timestamp // of the newest replicated unit
 	local    Timestamp // of the newest local one
 	cat      *catalog.Snapshot
 	old      *catalog.Snapshot
-	edits    []catalogEdit // what leads from old to cat
-	counts   []delta       // the counters as they will be
+	edits    []catalogEdit // the changes that lead from old to cat
+	counts   []delta       // the counters after the group
 	late     []lateEdit
 	err      error
 	data     []byte // the entry of the replicated log, see entry.go
 }
 
-// apply writes the batch to the log and the memory table; it does not wait for the disk.
+// apply writes the batch to the log and the memtable; it does not wait for the disk.
 func (g *Group) apply(db *pebble.DB) error {
 	if g.sync {
 		return db.ApplyNoSyncWait(g.batch, pebble.Sync)
@@ -298,11 +299,11 @@ func (g *Group) close() {
 	}
 }
 
-// prepareGroup gives every unit its timestamps and puts all of them into one batch. Units that the catalog has moved
-// away from fail here, before anything is written.
+// prepareGroup assigns every unit its timestamps and merges all of them into one batch. Units whose view of the
+// catalog is outdated fail here, before anything is written.
 func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 	g := &Group{last: t.ts, local: t.local, cat: t.cat, old: t.cat}
-	// The group's units are its own from here on; the lead goes on to the next in the queue.
+	// The group owns its units from here on; the next in the queue takes the lead.
 	g.units = append(g.first[:0], units...)
 	seconds := TimestampOf(uint32(e.opts.Clock().Unix()), 0)
 	live := 0
@@ -358,7 +359,7 @@ func (e *Engine) prepareGroup(t *tip, units []*UnitOfWork) *Group {
 	return g
 }
 
-// stamp writes the unit's timestamp over the pending ones, and adds its oplog blocks.
+// stamp replaces the unit's pending timestamps by its own, and adds its oplog blocks.
 func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 	b := u.stage()
 	ts := u.wait.at
@@ -426,8 +427,8 @@ func (t *tip) count(u *UnitOfWork, g *Group) {
 	}
 }
 
-// writeMarks puts the new counters of every collection of the group into its batch, so that they are exact after any
-// crash, and what else recovery has to find.
+// writeMarks adds to the group's batch the new counters of each of its collections, so that they are exact after
+// any crash, and the other keys that recovery needs.
 func (e *Engine) writeMarks(g *Group, t *tip) {
 	if g.unmarked {
 		_ = g.batch.Set(metaKey(metaTop), binary.BigEndian.AppendUint64(nil, uint64(g.last)), nil)
@@ -448,8 +449,8 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 	}
 }
 
-// publish makes the group visible: counters, catalog and timestamp at once for new readers, then the hooks in order,
-// then the claims are given back. replica.mu is held.
+// publish makes the group visible: first counters, catalog and timestamp at once for new readers, then the hooks
+// in order; then it releases the claims. replica.mu must be held.
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {
 		e.replica.late.edit(g.late)
@@ -486,7 +487,7 @@ func (e *Engine) publish(g *Group) {
 	}
 }
 
-// show gives new readers the view, with the counters that belong to it.
+// show publishes the view to new readers, with the counters that belong to it.
 func (e *Engine) show(v *view, counts []delta, changed bool) {
 	grown := false
 	for i := range counts {
@@ -504,14 +505,14 @@ func (e *Engine) show(v *view, counts []delta, changed bool) {
 	e.view.Store(v)
 }
 
-// AdvanceClock makes later commits have timestamps above ts (a $clusterTime seen from elsewhere).
+// AdvanceClock makes later commits get timestamps above ts (a $clusterTime received from elsewhere).
 func (e *Engine) AdvanceClock(ts Timestamp) {
 	e.commit.mu.Lock()
 	e.commit.floor = max(e.commit.floor, ts)
 	e.commit.mu.Unlock()
 }
 
-// close lets no more units in, and waits for those that were left: the log has been told to give them up by now.
+// close admits no more units, and waits for the detached ones: by now the log has been told to give them up.
 func (c *committer) close() {
 	c.mu.Lock()
 	c.mu.closed = true
@@ -519,7 +520,7 @@ func (c *committer) close() {
 	c.owners.Wait()
 }
 
-// visibleWatch wakes those who wait for commits. Nothing is paid for while nobody waits.
+// visibleWatch wakes waiters for commits. It costs nothing while nobody waits.
 type visibleWatch struct {
 	sync.Mutex
 	ch chan struct{}
@@ -543,8 +544,8 @@ func (w *visibleWatch) wait() <-chan struct{} {
 	return w.ch
 }
 
-// WaitVisible returns once a commit later than after is visible, with its timestamp, or when ctx ends. Tailing reads
-// of the oplog and reads with afterClusterTime wait here.
+// WaitVisible returns once a commit later than after is visible, with its timestamp, or an error when ctx ends.
+// Tailing reads of the oplog and reads with afterClusterTime wait here.
 func (e *Engine) WaitVisible(ctx context.Context, after Timestamp) (Timestamp, error) {
 	return e.waitFor(ctx, after, e.Visible)
 }

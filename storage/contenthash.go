@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// TableHash is what one replicated table holds at a timestamp.
+// TableHash describes the content of one replicated table at a timestamp.
 type TableHash struct {
 	NS    string
 	Index string // empty for the records
@@ -18,8 +18,8 @@ type TableHash struct {
 	Sum   [sha256.Size]byte
 }
 
-// ContentHash sums up every replicated table as readers see it at ts: catalog, records, indexes and oplog. Members of a
-// replica set have the same at the same ts. Counters are part of it where ts is the visible timestamp.
+// ContentHash hashes every replicated table as readers see it at ts: catalog, records, indexes and oplog. Members
+// of a replica set agree at the same ts. Counters are included if ts is the visible timestamp.
 func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, error) {
 	s, err := e.SnapshotAt(ts)
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *contentHasher) number(n int64) {
 	h.h.Write(b[:])
 }
 
-// table adds a table's keys; those of the oplog have no versions.
+// table hashes a table's keys; those of the oplog have no versions.
 func (h *contentHasher) table(ctx context.Context, ns, index string, id catalog.Ident, plain bool) error {
 	lower, upper := identRange(id)
 	h.it.SetBounds(lower, upper)

@@ -4,16 +4,16 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// tableCursor walks the visible keys of one table, and can let go of the store in between. RecordCursor and IndexCursor
-// are made of it.
+// tableCursor walks the visible keys of one table, and can release the store's resources in between. RecordCursor
+// and IndexCursor are built on it.
 type tableCursor struct {
 	s       *Snapshot
-	it      *pooledIter // nil while the cursor holds nothing of the store
+	it      *pooledIter // nil while the cursor holds no resources of the store
 	reverse bool
 
-	lower, upper []byte // bounds of the whole walk, versions excluded
-	target       []byte // where the next step seeks to, nil: to the walk's start
-	place        []byte // the key the cursor stood on when it let go
+	lower, upper []byte // bounds of the whole walk, without versions
+	target       []byte // where the next step seeks to; nil for the walk's start
+	place        []byte // the key the cursor stood on when it was saved
 	state        cursorState
 	err          error
 }
@@ -23,12 +23,12 @@ type cursorState uint8
 const (
 	cursorFresh  cursorState = iota // Next seeks target, or the start
 	cursorOn                        // Next steps
-	cursorSaved                     // Next seeks behind place
-	cursorDone                      // Next gives false
+	cursorSaved                     // Next seeks the key after place
+	cursorDone                      // Next returns false
 	cursorClosed                    //
 )
 
-// let gives the iterator back.
+// let returns the iterator to the pool.
 func (c *tableCursor) let() {
 	if c.it != nil {
 		c.s.giveBack(c.it)
@@ -41,7 +41,7 @@ func (c *tableCursor) next() bool {
 		if c.s.current(c.it) {
 			return c.finish(c.step())
 		}
-		// The unit has written since: what is ahead may have changed.
+		// The unit has written since: what lies ahead may have changed.
 		c.save()
 	}
 	if c.state >= cursorDone {
@@ -63,7 +63,7 @@ func (c *tableCursor) next() bool {
 	case saved && c.reverse:
 		return c.finish(v.seekLT(c.place))
 	case saved:
-		// The first key behind a key is the key with a zero byte added.
+		// The successor of a key is the key with a zero byte appended.
 		return c.finish(v.seekGE(append(c.place, 0)))
 	case c.reverse && c.target != nil:
 		return c.finish(v.seekLT(c.target))
@@ -91,7 +91,8 @@ func (c *tableCursor) finish(ok bool) bool {
 	return ok
 }
 
-// seek makes the next step go to target, a key with its ident: at or above it, or below it in reverse.
+// seek makes the next step go to target, a key with its ident: to the first key at or above it, or in reverse to
+// the last below it.
 func (c *tableCursor) seek(target []byte) {
 	c.target = append(c.target[:0], target...)
 	if c.state != cursorClosed && c.err == nil {
@@ -112,7 +113,7 @@ func (c *tableCursor) close() {
 	c.state = cursorClosed
 }
 
-// RecordCursor walks records. Save and Restore bracket pauses: a saved cursor holds nothing of the store.
+// RecordCursor walks records. Save and Restore bracket pauses: a saved cursor holds no resources of the store.
 type RecordCursor struct {
 	tableCursor
 	ops *oplogCursor // local.oplog.rs only
@@ -134,13 +135,13 @@ func (s *Snapshot) Scan(c *catalog.Collection, o ScanOptions) *RecordCursor {
 		r.lower = appendUnversioned(append(appendIdent(nil, c.Ident), o.From...))
 	}
 	if o.To != nil {
-		// To is part of the scan: the bound is the first key behind it.
+		// To is inclusive: the bound is its successor.
 		r.upper = appendUnversioned(append(append(appendIdent(nil, c.Ident), o.To...), 0))
 	}
 	return r
 }
 
-// Next moves on; false at the end or on error.
+// Next advances the cursor; it returns false at the end or on error.
 func (c *RecordCursor) Next() bool {
 	if c.ops != nil {
 		return c.ops.next()
@@ -148,7 +149,7 @@ func (c *RecordCursor) Next() bool {
 	return c.next()
 }
 
-// RecordID is the current record's place, borrowed until Next.
+// RecordID returns the current record's id, borrowed until Next.
 func (c *RecordCursor) RecordID() RecordID {
 	if c.ops != nil {
 		return c.ops.rid[:]
@@ -156,7 +157,7 @@ func (c *RecordCursor) RecordID() RecordID {
 	return RecordID(c.it.v.user[identLen:])
 }
 
-// Doc is the current document, borrowed until Next.
+// Doc returns the current document, borrowed until Next.
 func (c *RecordCursor) Doc() []byte {
 	if c.ops != nil {
 		return c.ops.doc
@@ -177,7 +178,7 @@ func (c *RecordCursor) SeekTo(rid RecordID) {
 	c.seek(k)
 }
 
-// Save lets go of the store; the position is kept. Borrowed bytes are no longer valid.
+// Save releases the store's resources and keeps the position. Borrowed bytes become invalid.
 func (c *RecordCursor) Save() {
 	if c.ops != nil {
 		c.ops.save()
@@ -186,10 +187,10 @@ func (c *RecordCursor) Save() {
 	c.save()
 }
 
-// Restore continues after the position that Save kept. Next also does it.
+// Restore continues from the position that Save kept. Next also does so.
 func (c *RecordCursor) Restore() error { return c.Err() }
 
-// Err is the error that ended the walk.
+// Err returns the error that ended the walk.
 func (c *RecordCursor) Err() error {
 	if c.ops != nil {
 		return c.ops.err
@@ -216,16 +217,16 @@ type IndexCursor struct {
 	buf [8]byte
 }
 
-// IndexScan reads an index in key order. The cursor starts before the first key (behind the last, in reverse) and must
-// be closed.
+// IndexScan reads an index in key order. The cursor starts before the first key (in reverse: after the last) and
+// must be closed.
 func (s *Snapshot) IndexScan(c *catalog.Collection, idx *catalog.Index, reverse bool) *IndexCursor {
 	x := &IndexCursor{tableCursor: tableCursor{s: s, reverse: reverse}, idx: idx}
 	x.lower, x.upper = identRange(idx.Ident)
 	return x
 }
 
-// Seek makes the next Next return the first entry whose key is at or above ks (in reverse: the last entry below ks).
-// ks is any prefix or bound made with package keystring; end of ranges are half-open, as there.
+// Seek makes the next Next return the first entry whose key is at or above ks (in reverse: the last entry below
+// ks). ks is any prefix or bound made with package keystring; ranges are half-open at their end, as there.
 func (c *IndexCursor) Seek(ks []byte) {
 	c.target = append(append(c.target[:0], c.lower[:identLen]...), ks...)
 	if c.state != cursorClosed && c.err == nil {
@@ -233,7 +234,7 @@ func (c *IndexCursor) Seek(ks []byte) {
 	}
 }
 
-// Next moves on; false at the end or on error.
+// Next advances the cursor; it returns false at the end or on error.
 func (c *IndexCursor) Next() bool { return c.next() && c.split() }
 
 func (c *IndexCursor) split() bool {
@@ -259,22 +260,22 @@ func (c *IndexCursor) broken() bool {
 	return false
 }
 
-// Key is the keystring without the RecordId, borrowed until Next.
+// Key returns the keystring without the RecordID, borrowed until Next.
 func (c *IndexCursor) Key() []byte { return c.ks }
 
-// TypeBits belong to Key, borrowed until Next.
+// TypeBits returns the type bits of Key, borrowed until Next.
 func (c *IndexCursor) TypeBits() []byte { return c.tb }
 
-// RecordID is the place of the record, borrowed until Next.
+// RecordID returns the id of the record, borrowed until Next.
 func (c *IndexCursor) RecordID() RecordID { return c.rid }
 
-// Save lets go of the store; the position is kept.
+// Save releases the store's resources; the position is kept.
 func (c *IndexCursor) Save() { c.save() }
 
-// Restore continues after the position that Save kept. Next also does it.
+// Restore continues from the position that Save kept. Next also does so.
 func (c *IndexCursor) Restore() error { return c.err }
 
-// Err is the error that ended the walk.
+// Err returns the error that ended the walk.
 func (c *IndexCursor) Err() error { return c.err }
 
 // Close ends the cursor.

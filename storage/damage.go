@@ -17,32 +17,32 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A store whose files are damaged does not open. Its journals are compared with the witness, sizes of tables are
-// pebble's to compare, and the blocks of tables are read here: at once as long as that takes no time to speak of, the rest
-// in the background, where what is found makes the store fail.
+// A store whose files are damaged does not open. Its journals are compared with the witness, the sizes of tables
+// are checked by pebble, and the blocks of tables are read here: at the start for as long as checkTime allows, the
+// remaining ones in the background, where damage makes the store fail.
 const (
 	checkedAlways = 8 << 20
 	checkedAtOpen = 32 << 20
-	checkTime     = 100 * time.Millisecond // from when on no further table is begun at the start
-	checkRate     = 64 << 20               // bytes a second in the background
+	checkTime     = 100 * time.Millisecond // after this no further table is checked at the start
+	checkRate     = 64 << 20               // bytes per second in the background
 )
 
-// wayBack is what to do about damaged files.
+// wayBack is the advice for damaged files.
 const wayBack = "restore the directory from a backup or, on a member of a replica set, remove the directory's contents and " +
 	"start again, to resync from the other members"
 
-// damaged is the error of a file that cannot be trusted.
+// damaged returns the error for a file that cannot be trusted.
 func damaged(what any) error {
 	return corrupt("the files of the store are damaged: %v; %s", what, wayBack)
 }
 
-// openFiles takes the directory, and compares the files with the witness. A store in memory has none.
+// openFiles locks the directory and compares the files with the witness. A store in memory has none.
 func (e *Engine) openFiles() error {
 	e.files = e.opts.FS
 	if e.opts.Memory {
 		return nil
 	}
-	// Where there is no directory, pebble makes one and locks it.
+	// If there is no directory yet, pebble creates and locks it.
 	if _, err := e.opts.FS.Stat(e.opts.Dir); err == nil {
 		if e.lock, err = pebble.LockDirectory(e.opts.Dir, e.opts.FS); err != nil {
 			return fmt.Errorf("the store in %q cannot be locked; is it open already? %w", e.opts.Dir, err)
@@ -62,7 +62,7 @@ func (e *Engine) openFiles() error {
 	return err
 }
 
-// closeFiles ends what openFiles began, once pebble has closed.
+// closeFiles ends what openFiles began, once pebble is closed.
 func (e *Engine) closeFiles() (err error) {
 	if e.witness != nil {
 		err = e.witness.Close()
@@ -73,7 +73,7 @@ func (e *Engine) closeFiles() (err error) {
 	return err
 }
 
-// openError says why a store does not open, and what to do where its files are damaged.
+// openError explains why a store does not open, with advice if its files are damaged.
 func openError(dir string, err error) error {
 	var system syscall.Errno
 	switch {
@@ -113,7 +113,7 @@ func (e *Engine) allTables() ([]table, error) {
 	return out, nil
 }
 
-// checkTables reads what can be read in a moment, the smallest tables first, and returns the rest.
+// checkTables reads tables, the smallest first, for checkTime, and returns the remaining ones.
 func (e *Engine) checkTables() (rest []table, err error) {
 	all, err := e.allTables()
 	slices.SortFunc(all, func(a, b table) int { return cmp.Compare(a.size, b.size) })
@@ -129,7 +129,7 @@ func (e *Engine) checkTables() (rest []table, err error) {
 	return all, err
 }
 
-// checkRest reads the rest of the tables in the background, no faster than the rate.
+// checkRest reads the remaining tables in the background, no faster than checkRate.
 func (e *Engine) checkRest(ctx context.Context, rest []table) {
 	for _, t := range rest {
 		if err := e.checkTable(t); err != nil {
@@ -146,7 +146,7 @@ func (e *Engine) checkRest(ctx context.Context, rest []table) {
 	}
 }
 
-// checkTable reads every block of a table. One that is gone was merged into others meanwhile.
+// checkTable reads every block of a table. A table that no longer exists was compacted into others meanwhile.
 func (e *Engine) checkTable(t table) error {
 	f, err := e.opts.FS.Open(t.path, vfs.SequentialReadsOption)
 	if errors.Is(err, os.ErrNotExist) {

@@ -12,26 +12,26 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// catalogStage is what a unit does to the catalog. Changes are checked and made by the commit's leader, on the catalog
+// catalogStage holds a unit's changes to the catalog. The commit's leader checks and applies them to the catalog
 // of that moment; until then only the unit itself sees them.
 type catalogStage struct {
-	view   *catalog.Snapshot // what the unit sees, nil before the first change
-	edits  []catalogEdit     // what makes it of the catalog that the unit began with
+	view   *catalog.Snapshot // what the unit sees; nil before the first change
+	edits  []catalogEdit     // the changes that lead from the catalog the unit began with to view
 	ops    []func(*catalogChange) error
 	marks  []multikeyMark  // of ops that only mark an index as multikey
-	epochs map[uint64]bool // epochs made by this unit
+	epochs map[uint64]bool // epochs allocated by this unit
 
 	dropped int // of ops that only drop a collection or indexes
 }
 
-// multikeyMark says that an index has documents with several keys.
+// multikeyMark records that an index has documents with several keys.
 type multikeyMark struct {
 	collection catalog.UUID
 	index      catalog.Ident
 	masks      []uint64
 }
 
-// catalogChange is the state in which staged changes are applied.
+// catalogChange is the state that staged changes are applied to.
 type catalogChange struct {
 	e   *Engine
 	u   *UnitOfWork
@@ -41,7 +41,7 @@ type catalogChange struct {
 	edits []catalogEdit
 }
 
-// catalogEdit is a collection's next state, nil where it is gone.
+// catalogEdit is a collection's next state, nil if it is dropped.
 type catalogEdit struct {
 	uuid catalog.UUID
 	next *catalog.Collection
@@ -59,7 +59,7 @@ func applyEdits(cat *catalog.Snapshot, edits []catalogEdit) *catalog.Snapshot {
 	return cat
 }
 
-// catalog is the catalog as the unit sees it.
+// catalog returns base with the unit's changes applied.
 func (u *UnitOfWork) catalog(base *catalog.Snapshot) *catalog.Snapshot {
 	if u.catalogs.view != nil {
 		return u.catalogs.view
@@ -67,7 +67,7 @@ func (u *UnitOfWork) catalog(base *catalog.Snapshot) *catalog.Snapshot {
 	return base
 }
 
-// Catalog is the catalog with the unit's own changes.
+// Catalog returns the catalog with the unit's own changes.
 func (u *UnitOfWork) Catalog() *catalog.Snapshot {
 	if u.base != nil {
 		return u.catalog(u.base.cat)
@@ -75,7 +75,8 @@ func (u *UnitOfWork) Catalog() *catalog.Snapshot {
 	return u.catalog(u.behind.catalog(u.e.Catalog()))
 }
 
-// change stages the next state of a collection, nil where it goes, with what the commit does for it.
+// change stages the next state of a collection (nil if it is dropped), and the operation that the commit runs for
+// it.
 func (u *UnitOfWork) change(uuid catalog.UUID, next *catalog.Collection, op func(*catalogChange) error) {
 	edit := catalogEdit{uuid, next}
 	u.catalogs.view = applyEdits(u.Catalog(), []catalogEdit{edit})
@@ -83,7 +84,7 @@ func (u *UnitOfWork) change(uuid catalog.UUID, next *catalog.Collection, op func
 	u.catalogs.ops = append(u.catalogs.ops, op)
 }
 
-// newEpoch marks a changed collection.
+// newEpoch allocates an epoch, which identifies a state of a changed collection.
 func (u *UnitOfWork) newEpoch() uint64 {
 	n := u.e.nextEpoch.Add(1)
 	if u.catalogs.epochs == nil {
@@ -93,8 +94,8 @@ func (u *UnitOfWork) newEpoch() uint64 {
 	return n
 }
 
-// stageCatalog checks what the unit assumed of the catalog, and applies its changes to the group's. It runs in the
-// leader, in commit order.
+// stageCatalog checks the unit's assumptions about the catalog, and applies its changes to the group's. It runs in
+// the leader, in commit order.
 func (e *Engine) stageCatalog(u *UnitOfWork, g *Group, t *tip) error {
 	for _, used := range u.used {
 		if u.catalogs.epochs[used.epoch] {
@@ -118,7 +119,7 @@ func (e *Engine) stageCatalog(u *UnitOfWork, g *Group, t *tip) error {
 	return nil
 }
 
-// records is the number of documents as this unit's commit will find it, its own left out.
+// records returns the number of documents as this unit's commit will find it, without the unit's own.
 func (ch *catalogChange) records(c *catalog.Collection) int64 {
 	if d, known := ch.tip.counts[c.Ident]; known {
 		return d.records
@@ -147,7 +148,7 @@ func (ch *catalogChange) durable(c *catalog.Collection, entry []byte, had bool) 
 	}
 }
 
-// replace swaps a collection for its next state. Multikey marks that others set meanwhile are kept.
+// replace swaps a collection for its next state. Multikey marks that other units set meanwhile are kept.
 func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 	cur := ch.cat.LookupUUID(base.UUID)
 	if cur == nil || cur.Epoch != base.Epoch {
@@ -167,20 +168,22 @@ func (ch *catalogChange) replace(base, next *catalog.Collection) error {
 	return nil
 }
 
-// dropIdent deletes a table once nobody can read it any more. bytes is the size of its documents.
+// dropIdent schedules the deletion of a table for when nobody can read it any more. bytes is the size of its
+// documents.
 func (ch *catalogChange) dropIdent(id catalog.Ident, bytes int64) {
 	ch.u.OnCommit(func(ts Timestamp) { ch.e.lines[lineOf(id)].drops.add(ts, id, bytes) })
 	ch.u.drops = append(ch.u.drops, id)
 }
 
-// stageReplace makes the unit see next in place of c, and the commit check and do the same.
+// stageReplace makes the unit see next in place of c, and makes the commit check that c is still current and
+// replace it.
 func (u *UnitOfWork) stageReplace(c, next *catalog.Collection) {
-	u.line, u.lined = uint8(lineOf(c.Ident)), true // checked by current, or the unit's first
+	u.line, u.lined = uint8(lineOf(c.Ident)), true // checked by current, or the first of the unit
 	next.Epoch = u.newEpoch()
 	u.change(c.UUID, next, func(ch *catalogChange) error { return ch.replace(c, next) })
 }
 
-// current checks that the unit's view has c as it is given.
+// current checks that the unit sees c in exactly the given state.
 func (u *UnitOfWork) current(c *catalog.Collection) error {
 	if u.state != unitOpen {
 		return mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
@@ -192,7 +195,7 @@ func (u *UnitOfWork) current(c *catalog.Collection) error {
 	return u.touch(c.Ident)
 }
 
-// defaultIDSpec is the _id index's specification where nobody gave another.
+// defaultIDSpec returns the specification of the default _id index.
 func defaultIDSpec(collation []byte) []byte {
 	f := []value.Field{value.F("v", value.NewInt32(2)),
 		value.F("key", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(1))))),
@@ -203,15 +206,15 @@ func defaultIDSpec(collation []byte) []byte {
 	return value.Doc(f...)
 }
 
-// NewUUID makes a random UUID.
+// NewUUID returns a random UUID.
 func NewUUID() (u catalog.UUID) {
 	_, _ = rand.Read(u[:]) // never fails
 	u[6], u[8] = u[6]&0x0F|0x40, u[8]&0x3F|0x80
 	return u
 }
 
-// CreateCollection stages a new collection. NamespaceExists (48) is reported at the commit when another unit was
-// faster. The returned collection may be used for writes in the same unit.
+// CreateCollection stages a new collection. If another unit was faster, the commit fails with NamespaceExists
+// (48). The returned collection may be written to in the same unit.
 func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	if u.Catalog().Lookup(spec.NS) != nil {
 		return nil, namespaceExists(spec.NS)
@@ -247,7 +250,7 @@ func namespaceExists(ns string) error {
 	return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
 }
 
-// sameCase refuses databases whose names differ only in case.
+// sameCase rejects a database name that differs from an existing one only in case.
 func (ch *catalogChange) sameCase(db string) error {
 	if ch.cat.HasDatabase(db) {
 		return nil
@@ -261,7 +264,7 @@ func (ch *catalogChange) sameCase(db string) error {
 	return nil
 }
 
-// newCollection makes the collection that spec describes, with idents of its own.
+// newCollection returns the collection that spec describes, with newly allocated idents.
 func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	c := &catalog.Collection{
 		NS: spec.NS, UUID: spec.UUID, CatalogID: e.nextEntry.Add(1), Counters: &catalog.Counters{},
@@ -295,8 +298,8 @@ func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error)
 	return c, nil
 }
 
-// lineFor is the line that a new collection is of. Stores of earlier versions have collections of the local database
-// among what is replicated; they stay there.
+// lineFor returns the line that a new collection belongs to. Stores of earlier versions have collections of the
+// local database in the replicated line; they stay there.
 func lineFor(ns string) int {
 	if catalog.DBOf(ns) == "local" && ns != OplogNS {
 		return lineLocal
@@ -319,7 +322,7 @@ func (e *Engine) newIndex(c *catalog.Collection, raw []byte) (*catalog.Index, er
 	return idx, nil
 }
 
-// command logs a command entry on c's database.
+// command logs a command entry in c's database.
 func (u *UnitOfWork) command(c *catalog.Collection, o, o2 []byte) {
 	if c.Replicated {
 		u.logEntry(&OplogEntry{Op: 'c', NS: c.DB() + ".$cmd", UUID: c.UUID, O: o, O2: o2, StmtID: -1})
@@ -342,7 +345,7 @@ func (u *UnitOfWork) logCreate(c *catalog.Collection) {
 	u.command(c, value.End(out, mark), nil)
 }
 
-// DropCollection stages the drop; the data goes once no reader can need it.
+// DropCollection stages the drop; the data is deleted once no reader can need it.
 func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 	if err := u.current(c); err != nil {
 		return err
@@ -368,8 +371,8 @@ func (ch *catalogChange) drop(c *catalog.Collection) error {
 	return nil
 }
 
-// RenameCollection stages a rename. dropTarget, where not nil, is the collection that gives way. It gives the renamed
-// collection.
+// RenameCollection stages a rename and returns the renamed collection. dropTarget, if not nil, is the collection
+// that it replaces.
 func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarget *catalog.Collection, stayTemp bool) (*catalog.Collection, error) {
 	if err := u.current(c); err != nil {
 		return nil, err
@@ -464,8 +467,8 @@ func (u *UnitOfWork) SetIndexSpec(c *catalog.Collection, name string, spec, o, o
 	return &next, nil
 }
 
-// CreateIndexes stages ready indexes on a collection that is empty at commit (WriteConflict otherwise). Indexes on
-// collections with documents are built with StartIndexBuild. Specs are complete: v, key, name, options.
+// CreateIndexes stages ready indexes on a collection that must be empty at the commit (WriteConflict otherwise).
+// Indexes on collections with documents are built with StartIndexBuild. Specs are complete: v, key, name, options.
 func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*catalog.Collection, error) {
 	if err := u.current(c); err != nil {
 		return nil, err
@@ -497,7 +500,7 @@ func (u *UnitOfWork) CreateIndexes(c *catalog.Collection, specs [][]byte) (*cata
 	return &next, nil
 }
 
-// indexCommand is {verb: collection, …spec}.
+// indexCommand returns {verb: collection, …spec}.
 func indexCommand(verb string, c *catalog.Collection, spec []byte) []byte {
 	out, mark := value.Begin(nil)
 	out = value.Append(out, verb, value.NewString(c.Name()))
@@ -550,14 +553,14 @@ func withoutIndex(in []*catalog.Index, name string) (out []*catalog.Index) {
 	return out
 }
 
-// setMultikey notes at commit that an index has documents with several keys.
+// setMultikey records at the commit that an index has documents with several keys.
 func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, masks []uint64) {
 	if idx.WithMultikey(masks) == idx {
 		return
 	}
 	m := multikeyMark{c.UUID, idx.Ident, append([]uint64(nil), masks...)}
 	u.catalogs.marks = append(u.catalogs.marks, m)
-	if u.own != nil { // its own reads choose bounds by it
+	if u.own != nil { // the unit's own reads choose bounds by it
 		if cur, next := m.apply(u.Catalog()); next != nil {
 			u.catalogs.view = u.Catalog().With(cur, next)
 		}
@@ -570,7 +573,7 @@ func (u *UnitOfWork) setMultikey(c *catalog.Collection, idx *catalog.Index, mask
 	})
 }
 
-// apply gives the collection and its next state, nil where the index is gone or marked.
+// apply returns the collection and its next state, which is nil if the index is gone or already marked.
 func (m *multikeyMark) apply(cat *catalog.Snapshot) (cur, next *catalog.Collection) {
 	if cur = cat.LookupUUID(m.collection); cur == nil {
 		return nil, nil

@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Detached is the error of a commit that its caller stopped waiting for. What becomes of the unit is not known yet: it is in
-// the queue, or on its way through the replicated log, and still holds its claims. The unit is the engine's from then on;
-// its caller leaves it alone, and asks Then to do what has to wait for the outcome.
+// Detached is the error of a commit that its caller stopped waiting for. The unit's outcome is not known yet: it
+// is in the queue or on its way through the replicated log, and still holds its claims. The engine owns the unit
+// from then on; its caller must not touch it, and registers with Then what has to wait for the outcome.
 type Detached struct {
 	cause error
 	unit  *UnitOfWork
@@ -21,20 +21,20 @@ type Detached struct {
 	then  []func(Timestamp, error)
 }
 
-// DetachedBecause makes a Detached, and the function that tells of the outcome.
+// DetachedBecause returns a Detached, and the function that reports its outcome.
 func DetachedBecause(cause error) (l *Detached, end func(Timestamp, error)) {
 	l = &Detached{cause: cause}
 	return l, l.end
 }
 
-// Error is that of why the wait ended.
+// Error returns the text of why the wait ended.
 func (l *Detached) Error() string { return l.cause.Error() }
 
-// Unwrap gives the reason: ErrWaitTimeout, or why the context ended.
+// Unwrap returns why the wait ended: ErrWaitTimeout, or the context's error.
 func (l *Detached) Unwrap() error { return l.cause }
 
-// Then has f called with what Commit would have returned, once that is known: on a goroutine that Engine.Close waits for,
-// or at once where it is known already.
+// Then calls f with what Commit would have returned, once that is known: on a goroutine that Engine.Close waits
+// for, or at once if it is known already.
 func (l *Detached) Then(f func(ts Timestamp, err error)) {
 	l.mu.Lock()
 	if !l.over {
@@ -57,36 +57,38 @@ func (l *Detached) end(ts Timestamp, err error) {
 	}
 }
 
-// ErrWaitTimeout is that a write concern's wtimeout has passed.
+// ErrWaitTimeout reports that a write concern's wtimeout has passed.
 var ErrWaitTimeout = mongoerr.New(mongoerr.WriteConcernTimeout, "waiting for replication timed out")
 
-// detaching says whether a unit's commit may be detached, and when without being asked, and what the unit keeps where it fails.
+// detaching holds whether and when a unit's commit may be detached, and whether the unit keeps its claims if it
+// fails.
 type detaching struct {
-	limit time.Duration // 0 for none
+	limit time.Duration // how long the commit waits; 0 for no limit
 	may   bool
 	done  bool
-	keeps bool // its claims
+	keeps bool // claims survive a failed commit
 }
 
-// MayDetach allows Commit to return a *Detached while the replicated log has not decided: when its context ends, or after
-// limit, where that is not 0.
+// MayDetach allows Commit to return a *Detached while the replicated log has not decided: when its context ends,
+// or after limit if that is not 0.
 func (u *UnitOfWork) MayDetach(limit time.Duration) { u.detach.may, u.detach.limit = true, limit }
 
-// CanDetach is what MayDetach has set.
+// CanDetach returns what MayDetach has set.
 func (u *UnitOfWork) CanDetach() (limit time.Duration, may bool) { return u.detach.limit, u.detach.may }
 
 const (
-	// firstWait is how long a commit waits before it looks after its context. Asking an operation for its Done channel
-	// costs more than the whole wait of a commit that nothing is wrong with.
+	// firstWait is how long a commit waits before it looks at its context. Obtaining an operation's Done channel
+	// costs more than the whole wait of a commit that meets no trouble.
 	firstWait = 20 * time.Millisecond
-	// maxDetached bounds what clients with short time-outs can pile up while there is no majority: further commits wait.
+	// maxDetached bounds what clients with short timeouts can accumulate while there is no majority: further
+	// commits wait.
 	maxDetached = 10_000
 )
 
-// waiter is how a unit waits for others to commit it. Each engine reuses its own.
+// waiter lets a unit wait for others to commit it. Each engine reuses its own.
 type waiter struct {
 	wake  chan wakeUp
-	timer *time.Timer // of units that may be detached
+	timer *time.Timer // for units that may be detached
 }
 
 func newWaiter() any { return &waiter{wake: make(chan wakeUp, 1)} }
@@ -101,13 +103,13 @@ func (w *waiter) after(d time.Duration) *time.Timer {
 	return w.timer
 }
 
-// seeThrough follows a queued unit to its end, and leads when it is its turn.
+// seeThrough follows a queued unit until it ends, leading when its turn comes.
 func (e *Engine) seeThrough(u *UnitOfWork) {
 	for <-u.wait.wake == wakeLead && !e.lead(u) {
 	}
 }
 
-// awaitOrDetach is seeThrough for a unit that may be detached: then the result is not nil.
+// awaitOrDetach is seeThrough for a unit that may be detached; it returns non-nil if the unit was.
 func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 	limit, slice := u.detach.limit, firstWait
 	if limit > 0 {
@@ -138,7 +140,7 @@ func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 			why = ErrWaitTimeout
 		}
 		t.Stop()
-		// A member that steps down is about to tell what becomes of the unit.
+		// A member that steps down is about to decide what becomes of the unit.
 		if !mongoerr.CodeOf(why).In(mongoerr.CategoryNotPrimary) {
 			if left := e.detach(u, why); left != nil {
 				return left
@@ -149,7 +151,7 @@ func (e *Engine) awaitOrDetach(ctx context.Context, u *UnitOfWork) *Detached {
 	}
 }
 
-// detach puts a goroutine in its caller's place; nil where that cannot be.
+// detach lets a goroutine take the place of the unit's caller. It returns nil if that is not possible.
 func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 	c := &e.commit
 	c.mu.Lock()
@@ -173,5 +175,5 @@ func (e *Engine) detach(u *UnitOfWork, why error) *Detached {
 	return left
 }
 
-// DetachedCommits is the number of units whose callers have left them and whose outcome is not known.
+// DetachedCommits returns the number of detached units whose outcome is not known.
 func (e *Engine) DetachedCommits() int { return int(e.detached.Load()) }

@@ -5,55 +5,61 @@
 //	writer ──NewUnitOfWork──► Insert · Update · Delete · CreateCollection… (staged, claimed, checked)
 //	            └─replication.Set.Commit─► Engine.Commit ─► lead ─► prepareGroup ─► publish ─► finishGroup
 //
-// A read takes Engine.Snapshot, which loads one pointer: the visible timestamp with its catalog. Scan makes a tableCursor,
-// whose versions shows of each key the newest version not later than the snapshot. Pebble iterators come from iterPool.
+// A read calls Engine.Snapshot, which loads one pointer: the visible timestamp with its catalog. Scan returns a
+// cursor on a tableCursor, whose versions shows of each key the newest version not later than the snapshot. Pebble
+// iterators come from iterPool.
 //
-// A write goes through UnitOfWork.Insert: the generators of package indexkey make the keys, claimTable gives the unit
-// sole right to its record and unique keys, checkID and checkUnique look for duplicates, put stages versions under the
-// timestamp `pending`. Engine.Commit queues the unit; the first in the queue leads: stageCatalog checks the unit against
-// the newest catalog and applies its changes, stamp puts the timestamp over the pending ones, all units of the group
-// become one pebble batch with their oplog blocks and counters, publish makes them visible and runs the hooks,
-// finishGroup waits for the disk.
+// A write goes through UnitOfWork.Insert: the generators of package indexkey generate the keys, claimTable
+// reserves its record and unique keys for the unit, checkID and checkUnique look for duplicates, put stages
+// versions under the timestamp `pending`. Engine.Commit queues the unit; the first in the queue leads:
+// stageCatalog checks the unit against the newest catalog and applies its changes, stamp replaces the pending
+// timestamps, all units of the group become one pebble batch with their oplog blocks and counters, publish makes
+// them visible and runs the hooks, finishGroup waits for the disk.
 //
 // # Members of a replica set
 //
 //	primary   lead ─► leadReplicated ─► prepareGroup ─► seal ─► propose ┄ the log commits ┄► ApplyGroup ─► applyHead ─► publish
 //	others                                                              ┄ the log commits ┄► ApplyEntry ─► readEffects ─► showEntry
 //
-// After BecomePrimary a group is an entry of the replicated log: its batch, as it will be applied everywhere. Several are
-// in flight; the next is prepared on the tip, which is what those in flight will make of the view, and its claims are held
-// until it is applied. While little is in flight, units gather for a moment (gathers). Resign gives up what is in flight: the log may commit it yet, and then it is applied like an entry
-// of others. Members that follow learn from the batch's own keys what memory has to know: catalog entries, counters, drops.
-// The applied index is written in the batch of the entry, so that data and index are one. WriteSnapshot and
+// After BecomePrimary a group is an entry of the replicated log: its batch, as it will be applied everywhere.
+// Several groups can be in flight; the next is prepared on the tip, the state that those in flight will produce,
+// and its claims are held until it is applied. While little is in flight, units gather for a moment (gathers).
+// Resign abandons what is in flight: the log may still commit it, and then it is applied like an entry of another
+// member. Followers learn from the batch's own keys what changes in memory: catalog entries, counters, drops. The
+// applied index is written in the entry's batch, so that data and index cannot diverge. WriteSnapshot and
 // InstallSnapshot move everything replicated to a member that the log no longer reaches.
 //
-// A unit of many megabytes sends its versions ahead, in chunks that go through the log like other units (stageUnit). Nobody
-// sees them before the unit's own entry says from when (lateUnit): views carry what is hidden from them. What failed is
-// deleted by the lists of its keys; a transaction sends chunks while it is under way, and reads them through its own view.
+// A unit of many megabytes sends its versions ahead, in chunks that go through the log like other units
+// (stageUnit). They stay invisible until the unit's own entry says from when they are visible (lateUnit): views
+// carry the timestamps hidden from them. The versions of a unit that failed are deleted using the lists of its
+// keys. A transaction sends chunks while it is under way, and reads them through its own view.
 //
-// A change of a collection with changeStreamPreAndPostImages stores the document as it was in the same unit (keepImage). The
-// image's key has the timestamp of the oplog entry, which stamp puts in; what is staged reserves one instead.
+// A change of a collection with changeStreamPreAndPostImages stores the document's previous state in the same unit
+// (keepImage). The image's key has the timestamp of the oplog entry, which stamp fills in; a unit sent ahead
+// reserves one instead.
 //
-// Collections of the local database are a line of commits of their own (see line): commitLocal writes them on any member.
+// Collections of the local database form a line of commits of their own (see line): commitLocal writes them on any
+// member.
 //
 // # Room on the disk
 //
-// Options.MinFreeDisk is left to pebble's own work: while there is less, units are refused (checkSpace), but for those that make
-// room. The collector then keeps no more history than open snapshots need, truncates the oplog to lowOplog, and has the disk
-// given back what was dropped (giveBack), what has been deleted (compactDead), and journals that pebble keeps for later
-// (journalFS.trim). Large collections that are dropped go back at any time (discardEarly); goneTables knows them until history
-// has passed their drops.
+// Options.MinFreeDisk is reserved for pebble's own work: while less is free, units are refused (checkSpace),
+// except those that make room. The collector then keeps no more history than open snapshots need, truncates the
+// oplog to lowOplog, and reclaims what was dropped (giveBack), what was deleted (compactDead), and obsolete
+// journals that pebble keeps (journalFS.trim). Large dropped collections are reclaimed at any time (discardEarly);
+// goneTables remembers them until history has passed their drops.
 //
 // # Damaged files
 //
-// Open refuses a store whose files are not what they were (openFiles, checkTables): package witness knows of each journal how
-// much was durable. What is found later, and a disk that fails, makes the engine fail: it writes nothing more, and tells
-// Options.OnFailure.
+// Open refuses a store whose files have changed or are damaged (openFiles, checkTables): package witness records
+// how much of each journal was durable. Damage that is found later, or a failing disk, makes the engine fail: it
+// writes nothing more, and calls Options.OnFailure.
 //
 // # The keys, in order
 //
-// Every key starts with the number of its table (ident, four bytes), and ends as package cockroachkvs asks: a zero byte
-// and, for versioned keys, eight bytes of timestamp and a nine. Newer versions sort first; `pending` sorts before all.
+// Every key starts with the number of its table (ident, four bytes), and ends as package cockroachkvs requires: a
+// zero byte and, for versioned keys, eight bytes of timestamp and a nine. Newer versions sort first; `pending`
+// sorts before all.
 //
 //	1  meta        a → index, term, timestamp               newest entry of the replicated log that is applied
 //	               c ident → records, data size            counters, exact as of the last commit
@@ -83,17 +89,17 @@
 //  1. Commits have ascending timestamps; a timestamp becomes visible when every commit up to it is applied.
 //  2. Nothing in memory changes before the commit: catalog, counters and hooks change in publish.
 //  3. A view is a timestamp and a catalog that belong together.
-//  4. A record or unique key has at most one unit of work that writes it and has not ended, but for units that follow each
-//     other (CommitChain): those have it one upon the other, in the order of the log.
+//  4. A record or unique key has at most one unit of work that writes it and has not ended, except for units that follow each
+//     other (CommitChain), which hold it stacked, in the order of the log.
 //  5. A version may be dropped once a newer one is at or before oldest; oldest never passes a registered snapshot. Tables that
-//     are discarded earlier are noted before; whoever reads them at a time before their drop is refused.
-//  6. The oplog has no holes: entries are written with what they tell, in one batch.
-//  7. No timestamp is given out twice, across crashes too.
+//     are discarded earlier are recorded first; reading them at a time before their drop is refused.
+//  6. The oplog has no holes: entries are written in one batch with the changes that they describe.
+//  7. No timestamp is allocated twice, not even across crashes.
 //  8. After an error of the disk under the log nothing more is written; reads go on.
 //  9. Replicated tables change only by groups and snapshots, except that each member's collector deletes what nobody can
-//     read; no ident is given out twice, because a member may delete a dropped table late.
+//     read; no ident is allocated twice, because a member may delete a dropped table late.
 //  10. An entry holds values, not changes: applied twice it does no harm. What is applied is never rolled back; what a unit
-//     sent ahead and did not commit is deleted by entries of their own.
+//     sent ahead and did not commit is deleted by further entries.
 //  11. A unit of work ends in the role it began in (replicaState.gen): RecordIds and duplicates it looked up may be stale.
 //  12. While an index is unfinished no member's oldest moves: the build puts in keys with the version of its start.
 //  13. An iterator of one era (iterPool) never serves a view of another.

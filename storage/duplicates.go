@@ -14,14 +14,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// duplicateKey is the error for a key of a unique index that is taken, with keyPattern and keyValue in the reply.
+// duplicateKey returns the error for a key of a unique index that is taken, with keyPattern and keyValue in the
+// reply.
 func duplicateKey(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
 	return duplicate(c, idx.Name, idx.Spec.KeyPattern, idx.Spec.Collation, key, tb, idx.Spec.Ordering())
 }
 
 // duplicateID is duplicateKey for a clustered collection, which has no _id index.
 func duplicateID(c *catalog.Collection, key, tb []byte) error {
-	// The real server cannot put these back into a document, and answers what its key strings complain of.
+	// The real server cannot put these back into a document, and answers with the error of its key strings.
 	if vals, ok := keystring.Decode(key, tb, 0, 1); ok && len(vals) == 1 {
 		switch {
 		case vals[0].IsNaN():
@@ -58,7 +59,7 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 		text.WriteString(" " + string(k) + ": ")
 		shown := vals[i]
 		if collation != nil && shown.T == value.String {
-			// What the index holds is a sort key, not text.
+			// The index holds a sort key, not text.
 			key := "CollationKey(0x" + hex.EncodeToString(shown.Bytes()) + ")"
 			shown = value.NewString(key)
 			text.WriteString(key)
@@ -79,7 +80,7 @@ func duplicate(c *catalog.Collection, name string, pattern, collation, key, tb [
 // shellString prints a value in full, as shells do.
 func shellString(v value.Value) string { return shellValue(v, false) }
 
-// shortened is text of at most limit bytes, of longer text as many as keep says with an ellipsis.
+// shortened returns text. If short is set, a text longer than limit bytes is cut to keep bytes and an ellipsis.
 func shortened(text string, short bool, limit, keep int) string {
 	if !short || len(text) <= limit {
 		return text
@@ -90,7 +91,7 @@ func shortened(text string, short bool, limit, keep int) string {
 	return text[:keep] + "..."
 }
 
-// shellValue prints a value as shells do, or as messages of errors do, in which long ones are cut short.
+// shellValue prints a value as shells do, or, if short is set, as error messages do, in which long values are cut.
 func shellValue(v value.Value, short bool) string {
 	switch v.T {
 	case value.Double:

@@ -15,27 +15,27 @@ import (
 	"github.com/shoaldb/shoal/storage/witness"
 )
 
-// Options say where and how an engine stores.
+// Options configure an engine.
 type Options struct {
 	Dir    string
 	Memory bool   // keep everything in memory; Dir is ignored
-	FS     vfs.FS // nil for the disk (or memory); tests hand in crashable ones
+	FS     vfs.FS // nil for the disk (or memory); tests pass file systems that can crash
 	// CacheSize is the block cache in bytes; 0 picks a default.
 	CacheSize int64
 	// Clock is the only source of time; nil is time.Now.
 	Clock  func() time.Time
-	Logger *zerolog.Logger // nil for none
+	Logger *zerolog.Logger // nil for no log
 	// HistoryWindow is how far back snapshots reach (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
 	HistoryWindow time.Duration
-	// OplogSize is the size the oplog is truncated to, bytes; 0 picks 5 % of the free disk, at least 990 MB, and 64 MB
-	// in memory. While the disk is low it is lowOplog at most.
+	// OplogSize is the size in bytes that the oplog is truncated to; 0 picks 5 % of the free disk, at least 990
+	// MB, and 64 MB in memory. While the disk is low it is lowOplog at most.
 	OplogSize int64
-	// JournalInterval is how often writes that waited for no sync are made durable; 0 is 100 ms.
+	// JournalInterval is how often writes that did not wait for a sync are made durable; 0 is 100 ms.
 	JournalInterval time.Duration
 	// CollectInterval is how often dead versions, dropped tables and old oplog entries are looked for; 0 is 5 s.
 	CollectInterval time.Duration
-	// MinFreeDisk is the free space below which units are refused with OutOfDiskSpace; 0 is 128 MB for each of the stores on
-	// the disk, but no more than half of a disk of more than 256 MB.
+	// MinFreeDisk is the free space below which units of work are refused with OutOfDiskSpace; 0 is 128 MB for
+	// each of the stores on the disk, but no more than half of a disk of more than 256 MB.
 	MinFreeDisk int64
 	// Stores is how many stores of the process share the disk; 0 is 1.
 	Stores int
@@ -48,22 +48,22 @@ type Options struct {
 	memTable               int64
 }
 
-// Engine is the store of one node.
+// Engine is the storage engine of one node.
 type Engine struct {
 	opts Options
 	log  zerolog.Logger
 	db   *pebble.DB
 	term atomic.Int64
 
-	files   vfs.FS      // what pebble works through
-	witness *witness.FS // keeps watch over the files; nil in memory
+	files   vfs.FS      // the file system that pebble works on
+	witness *witness.FS // watches over the files; nil in memory
 	lock    *pebble.Lock
 	gate    fileGate // see HoldFiles
 
-	view      atomic.Pointer[view] // what a new reader sees
-	durable   atomic.Uint64        // Timestamp synced to disk
+	view      atomic.Pointer[view] // the newest view, which new readers get
+	durable   atomic.Uint64        // the newest Timestamp synced to disk
 	lines     [2]line
-	nextEntry atomic.Int64 // catalog ids
+	nextEntry atomic.Int64 // next catalog id
 	nextEpoch atomic.Uint64
 	failed    atomic.Pointer[error]
 	salt      uint64
@@ -84,7 +84,7 @@ type Engine struct {
 
 	unfinished []UnfinishedBuild
 	builds     runningBuilds
-	collecting sync.Mutex // held while dead versions and tables are deleted
+	collecting sync.Mutex // held while dead versions and tables are being deleted
 
 	background struct {
 		ctx  context.Context
@@ -93,7 +93,7 @@ type Engine struct {
 	}
 }
 
-// view is what becomes visible at once: a moment and its catalog.
+// view is the state that becomes visible at once: a moment and its catalog.
 type view struct {
 	moment
 	cat  *catalog.Snapshot
@@ -130,7 +130,8 @@ func Open(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// openStore opens pebble's store, checks its tables, and recovers. The result is the tables that it did not get to.
+// openStore opens pebble's store, checks its tables, and recovers. It returns the tables that it did not get to
+// check.
 func (e *Engine) openStore() (rest []table, err error) {
 	if err := e.openPebble(); err != nil {
 		return nil, err
@@ -181,16 +182,18 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// minFreeDisk is the default of Options.MinFreeDisk for one store: a memory table is written out while the next fills.
+	// minFreeDisk is the default of Options.MinFreeDisk for one store: room for one memtable to be flushed while
+	// the next fills.
 	minFreeDisk = 128 << 20
-	// memTableSize is large enough that sequential inserts reach the disk as few files that need no further merging.
+	// memTableSize is large enough for sequential inserts to reach the disk as few files that need no further
+	// compaction.
 	memTableSize = 64 << 20
-	// memTableShare is the part of the disk that the memory tables of all its stores may take when they are written out at
-	// once, as those of a set's members are.
+	// memTableShare is the fraction of the disk (1/n) that the memtables of all its stores may take when they are
+	// flushed at once, as those of a set's members are.
 	memTableShare = 16
 )
 
-// fitDisk chooses what goes by the size of the disk.
+// fitDisk sets the options whose defaults depend on the size of the disk.
 func (o *Options) fitDisk() {
 	du, err := o.FS.GetDiskUsage(o.existing())
 	total, stores := int64(du.TotalBytes), int64(max(o.Stores, 1))
@@ -203,7 +206,7 @@ func (o *Options) fitDisk() {
 	setDefault(&o.memTable, min(memTableSize, max(memTableSize/16, total/memTableShare/stores)))
 }
 
-// existing is the store's directory, or the nearest above it that there is.
+// existing returns the store's directory, or its nearest ancestor that exists.
 func (o *Options) existing() string {
 	dir := o.Dir
 	for up := o.FS.PathDir(dir); up != dir; up = o.FS.PathDir(dir) {
@@ -230,7 +233,7 @@ func (e *Engine) spawn(f func()) {
 	}()
 }
 
-// openPebble opens pebble's store. Journals whose records make no sense have it panic.
+// openPebble opens pebble's store. Pebble panics on journals whose records are corrupt.
 func (e *Engine) openPebble() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -246,7 +249,7 @@ func (e *Engine) openPebble() (err error) {
 	})
 }
 
-// returnReserved gives back the disk space that the logs of the run before have reserved and not used: on a full
+// returnReserved releases the disk space that the logs of the previous run have reserved and not used: on a full
 // disk recovery needs it to write tables. Truncating a file to its own length does that.
 func (e *Engine) returnReserved() {
 	if vfs.Root(e.opts.FS) != vfs.Default {
@@ -260,7 +263,7 @@ func (e *Engine) returnReserved() {
 	}
 }
 
-// Close stops background work, flushes, and closes. All snapshots and units must have ended.
+// Close stops background work, flushes, and closes the store. All snapshots and units must have ended.
 func (e *Engine) Close() error {
 	e.ReleaseFiles()
 	e.background.stop()
@@ -268,7 +271,7 @@ func (e *Engine) Close() error {
 	e.commit.close()
 	e.iters.close()
 	if err := e.failure(); err != nil {
-		// A store that failed is not flushed: what it acknowledged is in its log, and recovery reads that.
+		// A store that failed is not flushed: what it has acknowledged is in its log, which recovery reads.
 		return err
 	}
 	var err error
@@ -278,19 +281,19 @@ func (e *Engine) Close() error {
 	return errorsJoin(errorsJoin(err, e.db.Close()), e.closeFiles())
 }
 
-// Visible is the timestamp of the newest commit that readers see.
+// Visible returns the timestamp of the newest commit that readers see.
 func (e *Engine) Visible() Timestamp { return e.view.Load().ts }
 
-// Durable is the timestamp of the newest commit that is synced to disk.
+// Durable returns the timestamp of the newest commit that is synced to disk.
 func (e *Engine) Durable() Timestamp { return Timestamp(e.durable.Load()) }
 
-// Oldest is the earliest timestamp a snapshot may have.
+// Oldest returns the earliest timestamp that a snapshot may have.
 func (e *Engine) Oldest() Timestamp { return Timestamp(e.lines[lineReplicated].oldest.Load()) }
 
-// Catalog is the newest catalog.
+// Catalog returns the newest catalog.
 func (e *Engine) Catalog() *catalog.Snapshot { return e.view.Load().cat }
 
-// Term is the election term put into oplog entries.
+// Term returns the election term that oplog entries get.
 func (e *Engine) Term() int64 { return e.term.Load() }
 
 // SetTerm changes the term of later entries, after an election.
@@ -307,7 +310,8 @@ func (e *Engine) Sync(ctx context.Context) error {
 		return err
 	}
 	if e.opts.Memory {
-		// There is no journal, and nothing to wait for: whoever commits is about to say so, too.
+		// There is no journal, hence nothing to wait for: the committer is about to report this timestamp as
+		// durable anyway.
 		e.setDurable(v.ts)
 		synced.Store(uint64(v.local))
 		return nil
@@ -333,7 +337,7 @@ func (e *Engine) setDurable(ts Timestamp) {
 	}
 }
 
-// journalLoop makes durable what nobody waited for.
+// journalLoop periodically syncs writes that nobody waited for.
 func (e *Engine) journalLoop(ctx context.Context) {
 	t := time.NewTicker(e.opts.JournalInterval)
 	defer t.Stop()

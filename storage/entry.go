@@ -21,7 +21,7 @@ const (
 	entryHeader  = 1 + 1 + 8
 )
 
-// seal makes the group's entry. The batch itself is changed when it is applied, so the entry has its own bytes.
+// seal builds the group's entry. It copies the batch, because applying the batch changes it.
 func (g *Group) seal() {
 	repr := g.batch.Repr()
 	d := make([]byte, entryHeader, entryHeader+len(repr))
@@ -30,13 +30,14 @@ func (g *Group) seal() {
 	g.data = append(d, repr...)
 }
 
-// Data is the group's entry of the replicated log. It never changes.
+// Data returns the group's entry of the replicated log. It never changes.
 func (g *Group) Data() []byte { return g.data }
 
-// Timestamp is that of the group's newest unit.
+// Timestamp returns the timestamp of the group's newest unit.
 func (g *Group) Timestamp() Timestamp { return g.last }
 
-// EntryTimestamp is the timestamp of the newest unit in an entry of the replicated log, zero where it is none.
+// EntryTimestamp returns the timestamp of the newest unit in an entry of the replicated log, or zero if data is
+// not an entry.
 func EntryTimestamp(data []byte) Timestamp {
 	if len(data) < entryHeader || data[0] != entryVersion {
 		return 0
@@ -44,9 +45,9 @@ func EntryTimestamp(data []byte) Timestamp {
 	return Timestamp(binary.BigEndian.Uint64(data[2:]))
 }
 
-// follower is what a member that is not primary has to find by other names than readers do.
+// follower holds the lookup tables that only a member that is not primary needs.
 type follower struct {
-	byTable map[catalog.Ident]*catalog.Collection // by the table of records
+	byTable map[catalog.Ident]*catalog.Collection // by the ident of the record store
 	byEntry map[int64]catalog.UUID                // by catalog id
 }
 
@@ -65,7 +66,7 @@ func (f *follower) note(c *catalog.Collection) {
 	f.byEntry[c.CatalogID] = c.UUID
 }
 
-// effects is what an entry changes in memory.
+// effects collects what an entry changes in memory.
 type effects struct {
 	ts     Timestamp
 	edits  []catalogEdit
@@ -74,12 +75,12 @@ type effects struct {
 	drops  []pendingDrop
 	next   []byte // value of metaNext
 	info   ApplyInfo
-	// notices are those of the entry's units, each behind its timestamp.
+	// notices holds those of the entry's units, each preceded by its timestamp.
 	notices [][]byte
 }
 
-// ApplyEntry applies an entry that another member made, or this one. On the primary it must be that of the first group in
-// flight. Entries that the store holds already are passed over.
+// ApplyEntry applies an entry that this member or another one proposed. On the primary it must be that of the
+// first group in flight. Entries that the store already holds are skipped.
 func (e *Engine) ApplyEntry(data []byte, index, term uint64) error {
 	info, err := e.applyEntry(data, applied{index: index, term: term})
 	if err == nil && info.Index != 0 {
@@ -110,7 +111,7 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 	if r.mu.follower == nil {
 		r.mu.follower = newFollower(e.Catalog())
 	}
-	// The store writes into the batch's header, and the log keeps its entries: the batch is a copy.
+	// The store writes into the batch's header, and the log keeps its entries, so the batch is a copy.
 	b := e.db.NewBatch()
 	defer closeQuietly(b)
 	repr := data[entryHeader:]
@@ -131,7 +132,7 @@ func (e *Engine) applyEntry(data []byte, at applied) (ApplyInfo, error) {
 	return fx.info, nil
 }
 
-// readEffects looks through an entry for what memory has to follow.
+// readEffects scans an entry for everything that changes state in memory.
 func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 	f := e.replica.mu.follower
 	fx := &effects{ts: at.ts, info: ApplyInfo{Index: at.index, TS: at.ts}}
@@ -182,7 +183,7 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 			c = f.byTable[table]
 		}
 		if c == nil {
-			continue // dropped in the same entry
+			continue // dropped by the same entry
 		}
 		v := counts[table]
 		fx.counts = append(fx.counts, delta{ident: table, counters: c.Counters,
@@ -195,8 +196,8 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 	return fx, nil
 }
 
-// readCatalogChange makes the change of the catalog in memory that belongs to a durable entry. Several changes of one
-// collection in one log entry follow each other.
+// readCatalogChange applies to the catalog in memory what a durable entry changes in the catalog. One log entry
+// may change a collection several times.
 func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Ident]*catalog.Collection, k, v []byte) error {
 	user, _, ok := splitVersion(k)
 	if !ok {
@@ -229,7 +230,7 @@ func (e *Engine) readCatalogChange(f *follower, fx *effects, made map[catalog.Id
 	return nil
 }
 
-// adopt gives a collection read from the log what its last state has in memory.
+// adopt passes the in-memory state of a collection's previous version on to one read from the log.
 func (e *Engine) adopt(old, c *catalog.Collection) {
 	now := e.opts.Clock().UnixMilli()
 	for _, idx := range c.Indexes {
@@ -260,7 +261,7 @@ func (e *Engine) adopt(old, c *catalog.Collection) {
 	}
 }
 
-// showEntry brings memory up to an entry that the store holds now.
+// showEntry brings memory up to date with an entry that the store now holds.
 func (e *Engine) showEntry(fx *effects) {
 	f := e.replica.mu.follower
 	now := e.view.Load()
@@ -294,8 +295,8 @@ func (e *Engine) showEntry(fx *effects) {
 	e.watch.wake()
 }
 
-// nextNumbers is the value of metaNext: no ident is given out twice, even by another primary, because members delete
-// the tables of dropped collections when it suits them.
+// nextNumbers returns the value of metaNext: no ident is allocated twice, even by another primary, because each
+// member deletes the tables of dropped collections in its own time.
 func (e *Engine) nextNumbers() []byte {
 	b := binary.BigEndian.AppendUint32(nil, e.lines[lineReplicated].nextIdent.Load())
 	return binary.BigEndian.AppendUint64(b, uint64(e.nextEntry.Load()))

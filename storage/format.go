@@ -7,13 +7,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// formatVersion is the version of what stands in a store: the keys that doc.go draws, the values behind them, the
-// entries of the replicated log. It grows with every change that an older binary would misread. Stores from before it was
-// written down are of version 1.
+// formatVersion is the version of what a store contains: the keys that doc.go draws, their values, and the entries
+// of the replicated log. It is incremented with every change that an older binary would misread. Stores without a
+// stored version are of version 1.
 const formatVersion = 1
 
-// checkFormat refuses a store that a newer binary has written, before anything of it is read, and notes the version in one that
-// has none. The note is in the journal before everything that is written later, so it needs no sync of its own.
+// checkFormat refuses a store written by a newer binary before reading anything else of it, and records the
+// version in a store that has none. The record precedes all later writes in the journal, so it needs no sync of
+// its own.
 func (e *Engine) checkFormat() error {
 	key := metaKeyIn(identLocalMeta, metaFormat)
 	p, err := e.getMeta(key)

@@ -7,21 +7,21 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// heldKeys are the index keys of a batch of inserts, held back until its records are staged, so that the unit's batch
-// has the keys of one table after the other. The memory table starts the search for a key's place at the place of the
-// key before: neighbours in a row cost a fraction of keys that jump between tables.
+// heldKeys are the index keys of a batch of inserts, held back until its records are staged, so that the unit's
+// batch has the keys of one table after the other. The memtable starts the search for a key's position at that of
+// the previous key: adjacent keys cost a fraction of keys that alternate between tables.
 type heldKeys struct {
 	on      bool
-	records catalog.Ident // the table whose keys are not held
+	records catalog.Ident // the table whose keys are not held back
 	tables  []catalog.Ident
 }
 
-// holdRecords begins to hold the keys of all tables but one.
+// holdRecords starts to hold back the keys of all tables but one.
 func (u *UnitOfWork) holdRecords(records catalog.Ident) {
 	u.held = heldKeys{on: true, records: records, tables: u.held.tables[:0]}
 }
 
-// hold keeps one key, for releaseHeld to stage.
+// hold keeps a key for releaseHeld to stage.
 func (u *UnitOfWork) hold(id catalog.Ident, user []byte, size int, value [][]byte) {
 	s := u.scratch
 	i := slices.Index(u.held.tables, id)
@@ -42,7 +42,7 @@ func (u *UnitOfWork) hold(id catalog.Ident, user []byte, size int, value [][]byt
 	s.held[i] = p
 }
 
-// releaseHeld stages the held keys, in the order they came, and holds no more.
+// releaseHeld stages the held keys in the order they came, and stops holding.
 func (u *UnitOfWork) releaseHeld() {
 	if !u.held.on {
 		return
@@ -63,5 +63,5 @@ func (u *UnitOfWork) releaseHeld() {
 	u.held.tables = u.held.tables[:0]
 }
 
-// maxHeldBytes is the memory for held keys that a unit leaves to the next.
+// maxHeldBytes bounds the memory for held keys that a unit passes on to the next.
 const maxHeldBytes = 1 << 20

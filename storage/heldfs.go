@@ -8,23 +8,23 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// heldFS is the file system under the store, whose changes can be held up: then files are as a crash at that moment would
-// leave them, and stay so, while somebody copies them. Flushes, merges of tables, the journal and with it the replicated log
-// wait in the middle of what they do. Reads go on.
+// heldFS wraps the store's file system so that changes can be paused: the files then stay in a state that a crash
+// could have left, while somebody copies them. Flushes, compactions, the journal and with it the replicated log
+// wait wherever they are. Reads continue.
 type heldFS struct {
 	vfs.FS
 	gate *fileGate
 }
 
-// fileGate lets changes of files pass, or not.
+// fileGate admits changes of files, or makes them wait.
 type fileGate struct {
 	sync.RWMutex
 	hold    sync.Mutex
 	held    bool
-	waiting atomic.Int64 // changes that wait, or are being made
+	waiting atomic.Int64 // changes that wait or are in progress
 }
 
-// enter returns when a change may be made; the result ends it.
+// enter returns when a change may be made; the caller runs the returned function when it is done.
 func (g *fileGate) enter() func() {
 	g.waiting.Add(1)
 	g.RLock()
@@ -36,7 +36,7 @@ func (g *fileGate) leave() {
 	g.waiting.Add(-1)
 }
 
-// close waits for the changes under way; no other begins before open.
+// close waits for the changes in progress; no other starts before open.
 func (g *fileGate) close() {
 	g.hold.Lock()
 	defer g.hold.Unlock()
@@ -55,8 +55,8 @@ func (g *fileGate) open() {
 	}
 }
 
-// HoldFiles keeps the store's files as they are until ReleaseFiles. Who wants certain writes to be in them syncs before. In
-// memory there is nothing to hold.
+// HoldFiles keeps the store's files unchanged until ReleaseFiles. A caller that needs certain writes in them syncs
+// first. In memory there is nothing to hold.
 func (e *Engine) HoldFiles() { e.gate.close() }
 
 // ReleaseFiles ends HoldFiles.
@@ -120,7 +120,7 @@ func (h heldFS) MkdirAll(dir string, perm os.FileMode) error {
 	return h.FS.MkdirAll(dir, perm)
 }
 
-// heldFile is a file that is written.
+// heldFile is a file opened for writing.
 type heldFile struct {
 	vfs.File
 	gate *fileGate

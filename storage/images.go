@@ -11,44 +11,44 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Pre-images are documents as they were before an update or a delete, for change streams. The unit that makes the change
-// stores them in PreImagesNS, a collection that is clustered by
+// Pre-images are the states of documents before an update or a delete, kept for change streams. The unit that
+// makes the change stores them in PreImagesNS, a collection clustered by
 //
 //	_id: {nsUUID: the collection, ts: of the change's entry in the oplog, applyOpsIndex: its place in its transaction}
 //
-// The timestamp is known at the commit only. Until then ts holds the ordinal of the unit's oplog entry, and stamp puts the
-// timestamp over it, in the key and in the document. Of a transaction that is sent ahead in chunks the images go ahead too,
-// so its unit reserves a timestamp for them, which its last oplog entry names (ImagesTime).
+// The timestamp is known only at the commit. Until then ts holds the ordinal of the unit's oplog entry, which
+// stamp replaces by the timestamp, in the key and in the document. If a transaction is sent ahead in chunks, so
+// are its images; its unit therefore reserves a timestamp for them, which its last oplog entry names (ImagesTime).
 
 // PreImagesNS is the namespace of the stored pre-images.
 const PreImagesNS = "config.system.preimages"
 
-// ImagesTime is the field of a transaction's last oplog entry that tells the ts of its pre-images, where that is not the
-// entry's own.
+// ImagesTime is the field of a transaction's last oplog entry that holds the ts of its pre-images, if that is not
+// the entry's own.
 const ImagesTime = "preImagesTs"
 
-// unitImages is what a unit knows of the pre-images it has stored.
+// unitImages tracks the pre-images that a unit has stored.
 type unitImages struct {
 	table    catalog.Ident
-	reserved Timestamp // of a transaction that is sent ahead; 0 for none
+	reserved Timestamp // timestamp reserved by a transaction that is sent ahead; 0 for none
 }
 
-// imageTSAt is where an image's document has the timestamp: behind the document's length, the element _id, its length, and
-// the element nsUUID.
+// imageTSAt is the offset of the timestamp in an image's document: after the document's length, the element _id,
+// its length, and the element nsUUID.
 const imageTSAt = 4 + (1 + 4) + 4 + (1 + 7) + (4 + 1 + 16) + (1 + 3)
 
-// ImageID is the _id of a pre-image.
+// ImageID returns the _id of a pre-image.
 func ImageID(uuid catalog.UUID, ts Timestamp, index int64) []byte {
 	return value.Doc(value.F("nsUUID", uuid.Value()), value.F("ts", ts.Value()), value.F("applyOpsIndex", value.NewInt64(index)))
 }
 
-// ImageRecord is the RecordID of a pre-image.
+// ImageRecord returns the RecordID of a pre-image.
 func ImageRecord(id []byte) RecordID {
 	key, _ := keystring.Append(nil, nil, value.NewDocument(id), false, nil)
 	return key
 }
 
-// PreImage reads a stored pre-image; nil where there is none.
+// PreImage reads a stored pre-image; it returns nil if there is none.
 func (s *Snapshot) PreImage(uuid catalog.UUID, ts Timestamp, index int64) ([]byte, error) {
 	c := s.Catalog().Lookup(PreImagesNS)
 	if c == nil {
@@ -61,7 +61,8 @@ func (s *Snapshot) PreImage(uuid catalog.UUID, ts Timestamp, index int64) ([]byt
 	return append([]byte(nil), value.Lookup(doc, "preImage").Doc()...), nil
 }
 
-// keepImage stores a document as it was before the change that the unit logs next. What moves to another shard did not change.
+// keepImage stores the state of a document before the change that the unit logs next. A document that moves to
+// another shard does not change.
 func (u *UnitOfWork) keepImage(c *catalog.Collection, doc []byte) error {
 	if !c.Images || !c.Replicated || u.log.migrate {
 		return nil
@@ -88,8 +89,8 @@ func (u *UnitOfWork) keepImage(c *catalog.Collection, doc []byte) error {
 	return nil
 }
 
-// imagesCollection is the collection of the pre-images; the first to need it makes it. It has no entries in the oplog: its
-// documents belong to the changes that do.
+// imagesCollection returns the collection of pre-images, creating it when it is first needed. It is not in the
+// oplog: its documents belong to the changes that are.
 func (e *Engine) imagesCollection() (*catalog.Collection, error) {
 	for {
 		if c := e.Catalog().Lookup(PreImagesNS); c != nil {
@@ -107,7 +108,7 @@ func (e *Engine) imagesCollection() (*catalog.Collection, error) {
 	}
 }
 
-// time is the timestamp of an image of a unit that commits at a time, whose log has so many entries.
+// time returns the timestamp of an image of a unit that commits at `at` and logs that many entries.
 func (m *unitImages) time(txn bool, ordinal, at Timestamp, entries int) Timestamp {
 	switch {
 	case m.reserved != 0:
@@ -118,12 +119,12 @@ func (m *unitImages) time(txn bool, ordinal, at Timestamp, entries int) Timestam
 	return at - Timestamp(max(1, entries)) + ordinal + 1
 }
 
-// holds tells whether a staged key is that of an image which has no timestamp yet.
+// holds reports whether a staged key is that of an image without a timestamp.
 func (m *unitImages) holds(kind pebble.InternalKeyKind, k, v []byte) bool {
 	return m != nil && identOf(k) == m.table && kind == pebble.InternalKeyKindSet && len(v) > imageTSAt+8
 }
 
-// setImageTime puts the timestamp into an image and its key, in place.
+// setImageTime writes the timestamp into an image and its key, in place.
 func setImageTime(k, v []byte, ts Timestamp) {
 	binary.LittleEndian.PutUint64(v[imageTSAt:], uint64(ts))
 	copy(k[identLen:], ImageRecord(value.Lookup(v, "_id").Doc()))
@@ -131,8 +132,8 @@ func setImageTime(k, v []byte, ts Timestamp) {
 
 func imageTime(v []byte) Timestamp { return Timestamp(binary.LittleEndian.Uint64(v[imageTSAt:])) }
 
-// reserveImages gives the images of a transaction that is sent ahead their timestamp: that of a unit without any effect, so
-// that nobody else has it.
+// reserveImages reserves the timestamp for the images of a transaction that is sent ahead: that of a unit without
+// any effect, so that nobody else gets it.
 func (s *stager) reserveImages() error {
 	m := s.u.log.images
 	if m == nil || m.reserved != 0 || s.u.log.txn == nil {

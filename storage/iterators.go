@@ -13,8 +13,8 @@ import (
 // everything up to T was applied serves any snapshot up to T, however many commits ago it was made; while nothing is
 // written, reads make no iterators at all.
 //
-// An era ends when a snapshot replaces all that is replicated. Views of the era before get no more iterators, because
-// those would show the new state; the era changes before the state does.
+// An era ends when a snapshot replaces everything replicated. Views of the previous era get no new iterators,
+// because those would show the new state; the era changes before the state does.
 type iterPool struct {
 	db  *pebble.DB
 	era atomic.Uint32
@@ -25,8 +25,8 @@ type iterPool struct {
 	}
 }
 
-// pooledIter is an iterator over everything applied up to asOf, with the memory its users need, so that a point read
-// allocates next to nothing.
+// pooledIter is an iterator over everything applied up to asOf, with the buffers its users need, so that a point
+// read allocates next to nothing.
 type pooledIter struct {
 	*pebble.Iterator
 	asOf    moment
@@ -36,7 +36,7 @@ type pooledIter struct {
 	v       versions
 	key, tb []byte
 	rid     RecordID
-	// own is how many writes of its unit an iterator over a unit's own view knows; pooled ones have -1.
+	// own is how many writes of its unit an iterator over a unit's own view has seen; -1 for pooled iterators.
 	own int
 }
 
@@ -45,7 +45,7 @@ const (
 	idleIterLife = time.Second
 )
 
-// errReplaced is what readers get whose view is of an era that has ended.
+// errReplaced is the error for readers whose view belongs to an era that has ended.
 var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the member's data was replaced by a snapshot")
 
 // nextEra ends the era.
@@ -61,7 +61,8 @@ func (p *iterPool) nextEra() uint32 {
 	return era
 }
 
-// get gives an iterator that sees everything up to at. newest must be the moment of the view, loaded before the call.
+// get returns an iterator that sees everything up to at. newest must be the moment of the view, loaded before the
+// call.
 func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, error) {
 	p.mu.Lock()
 	if p.era.Load() != at.era {
@@ -72,7 +73,7 @@ func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, er
 		it := p.mu.idle[n-1]
 		p.mu.idle = p.mu.idle[:n-1]
 		if !it.asOf.covers(at) {
-			// Those below were made earlier; a commit has passed them all.
+			// The iterators below this one are older: a commit has superseded them all.
 			p.mu.Unlock()
 			closeQuietly(it)
 			p.mu.Lock()
@@ -97,7 +98,8 @@ func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, er
 	return &pooledIter{Iterator: it, asOf: *newest, bounded: lower != nil, own: -1}, nil
 }
 
-// put takes an iterator back. newest is the moment of the view: an iterator behind it will hardly serve again.
+// put returns an iterator to the pool. newest is the moment of the view: an older iterator is unlikely to serve
+// again.
 func (p *iterPool) put(it *pooledIter, newest *moment, now int64) {
 	if it.own < 0 && it.asOf.covers(newest) && it.Error() == nil {
 		it.lastUse = now
@@ -112,7 +114,7 @@ func (p *iterPool) put(it *pooledIter, newest *moment, now int64) {
 	closeQuietly(it)
 }
 
-// trim closes iterators that were idle for long: they pin memtables and files.
+// trim closes iterators that have been idle for long: they pin memtables and files.
 func (p *iterPool) trim(now time.Time) {
 	var old []*pooledIter
 	p.mu.Lock()
@@ -142,7 +144,7 @@ func (p *iterPool) close() {
 	}
 }
 
-// iterator gives an iterator for the snapshot's view, readied to read versions.
+// iterator returns an iterator for the snapshot's view, prepared to read versions.
 func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	if err := s.e.space.gone.check(s.ts, identOf(lower)); err != nil {
 		return nil, err
@@ -169,10 +171,10 @@ func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	return it, nil
 }
 
-// current tells whether the iterator knows all writes of the snapshot's unit.
+// current reports whether the iterator has seen all writes of the snapshot's unit.
 func (s *Snapshot) current(it *pooledIter) bool { return s.unit == nil || it.own == s.unit.writes() }
 
-// giveBack takes an iterator back into the pool.
+// giveBack returns an iterator to the pool.
 func (s *Snapshot) giveBack(it *pooledIter) {
 	s.e.iters.put(it, &s.e.view.Load().moment, s.e.opts.Clock().UnixNano())
 }

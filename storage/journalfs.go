@@ -11,29 +11,30 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// journalFS reserves disk space for journals in small steps, as they grow. Pebble reserves that of a whole one at its first
-// write, 70 MB, which an empty server would take up for each of its stores.
+// journalFS reserves disk space for journals in small steps, as they grow. Pebble would reserve the space of a
+// whole journal at its first write: 70 MB, which an empty server would use for each of its stores.
 //
-// It also knows which journals there are: pebble keeps those that it needs no more, up to five, to write the next ones in
-// their place, and trim empties them where the room is wanted.
+// It also tracks the existing journals: pebble keeps up to five obsolete ones, to be overwritten by later ones,
+// and trim empties those when the space is needed.
 type journalFS struct {
 	vfs.FS
 	mu struct {
 		sync.Mutex
 		names map[string]struct{} // of the journals
-		moved uint64              // how many were begun in the place of another
-		begun uint64              // of those, how many pebble counts no more among the ones that it keeps
+		moved uint64              // how many were begun in place of another
+		begun uint64              // how many of those pebble no longer counts among the ones that it keeps
 	}
 }
 
-// journalStep is how far a journal's space goes beyond what is written: enough that few syncs have to write metadata.
+// journalStep is how far the space reserved for a journal extends beyond what is written: far enough for few syncs
+// to write metadata.
 const journalStep = 4 << 20
 
 func newJournalFS(fs vfs.FS, dir string) (*journalFS, error) {
 	j := &journalFS{FS: fs}
 	j.mu.names = map[string]struct{}{}
 	if _, err := fs.Stat(dir); err != nil {
-		return j, nil // pebble makes it
+		return j, nil // pebble creates it
 	}
 	list, err := fs.List(dir)
 	for _, name := range list {
@@ -92,7 +93,7 @@ func (j *journalFS) Remove(name string) error {
 	return err
 }
 
-// created is told of each journal that was begun, in the place of another or not.
+// created records each journal that is begun, in place of another or not.
 func (j *journalFS) created(i pebble.WALCreateInfo) {
 	if i.RecycledFileNum == 0 {
 		return
@@ -102,9 +103,9 @@ func (j *journalFS) created(i pebble.WALCreateInfo) {
 	j.mu.Unlock()
 }
 
-// trim empties the journals that pebble keeps to write others in their place. obsolete tells how many those are. There may be
-// more, that are about to be removed; all are older than the journals in use, and only one that is begun in their place changes
-// what is counted.
+// trim empties the obsolete journals that pebble keeps to be overwritten. obsolete returns how many there are.
+// There may be more that are about to be removed; all are older than the journals in use, and only a journal begun
+// in place of another changes the count.
 func (j *journalFS) trim(obsolete func() int) error {
 	j.mu.Lock()
 	moved, settled := j.mu.moved, j.mu.moved == j.mu.begun
@@ -131,7 +132,7 @@ func (j *journalFS) trim(obsolete func() int) error {
 	return nil
 }
 
-// byNumber orders journals by when they were begun. Their numbers have six digits, or more.
+// byNumber orders journals by age. Their numbers have six digits or more.
 func byNumber(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
@@ -143,13 +144,13 @@ func closeCreated(f vfs.File) error {
 	return f.Close()
 }
 
-// journalFile is written at its end alone, by one goroutine.
+// journalFile is written by one goroutine, at its end only.
 type journalFile struct {
 	vfs.File
 	written, reserved, asked int64
 }
 
-// Preallocate notes what is asked for; Write does it.
+// Preallocate records the requested space; Write reserves it.
 func (f *journalFile) Preallocate(offset, length int64) error {
 	f.asked = max(f.asked, offset+length)
 	return nil
@@ -158,7 +159,7 @@ func (f *journalFile) Preallocate(offset, length int64) error {
 func (f *journalFile) Write(p []byte) (int, error) {
 	if end := f.written + int64(len(p)); end > f.reserved && f.reserved < f.asked {
 		step := min(max(journalStep, end-f.reserved), f.asked-f.reserved)
-		if f.File.Preallocate(f.reserved, step) == nil { // else the write says whether there is room
+		if f.File.Preallocate(f.reserved, step) == nil { // otherwise the write reports whether there is room
 			f.reserved += step
 		}
 	}

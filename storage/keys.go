@@ -8,18 +8,18 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// The tables every store has. doc.go draws them all.
+// The system tables of every store. doc.go draws them all.
 const (
 	identMeta       catalog.Ident = 1
 	identCatalog    catalog.Ident = 2
 	identSuperseded catalog.Ident = 3
 	identOplog      catalog.Ident = 4
 	identStaging    catalog.Ident = 5
-	identFirst      catalog.Ident = 16 // the first one given to a collection or index
+	identFirst      catalog.Ident = 16 // the first ident for collections and indexes
 
-	// From here on are tables of this node alone: they are not replicated, and part of no snapshot.
+	// Tables from here on belong to this node alone: they are not replicated, and not part of snapshots.
 	identLocal           catalog.Ident = 0x8000_0000
-	identLocalMeta       catalog.Ident = identLocal + 3 // see LocalTable for those before
+	identLocalMeta       catalog.Ident = identLocal + 3 // see LocalTable for the preceding ones
 	identLocalCatalog    catalog.Ident = identLocal + 4
 	identLocalSuperseded catalog.Ident = identLocal + 5
 	identLocalFirst      catalog.Ident = identLocal + 16
@@ -30,7 +30,7 @@ const (
 	metaApplied  = 'a' // → index and term of the newest entry of the replicated log that is applied, its timestamp
 	metaCounters = 'c' // ident → records, data size
 	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
-	metaFormat   = 'f' // → format version, in the local meta table: a store's own
+	metaFormat   = 'f' // → format version, in the local meta table: it belongs to the store itself
 	metaOplogCut = 'l' // → the time up to which entries of the oplog have been truncated
 	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
@@ -39,11 +39,11 @@ const (
 
 const (
 	identLen = 4
-	// suffixLen is the part of a versioned key behind its sentinel: eight bytes of timestamp and their length.
+	// suffixLen is the length of a versioned key after its sentinel: eight bytes of timestamp and their length.
 	suffixLen = 9
 )
 
-// pending stands for the timestamp of a unit that has not been committed. It sorts before every real version.
+// pending stands for the timestamp of an uncommitted unit. It sorts before every real version.
 const pending = uint64(MaxTimestamp)
 
 func appendIdent(dst []byte, id catalog.Ident) []byte {
@@ -57,17 +57,17 @@ func identOf(key []byte) catalog.Ident {
 	return catalog.Ident(binary.BigEndian.Uint32(key))
 }
 
-// appendVersion closes a key with its version.
+// appendVersion terminates a key with its version.
 func appendVersion(dst []byte, ts uint64) []byte {
 	dst = append(dst, 0)
 	dst = binary.BigEndian.AppendUint64(dst, ts)
 	return append(dst, suffixLen)
 }
 
-// appendUnversioned closes a key that has no versions.
+// appendUnversioned terminates a key that has no versions.
 func appendUnversioned(dst []byte) []byte { return append(dst, 0) }
 
-// splitVersion takes a versioned key apart; ok is false for others.
+// splitVersion splits a versioned key; ok is false for other keys.
 func splitVersion(key []byte) (user []byte, ts uint64, ok bool) {
 	n := len(key)
 	if n < identLen+1+suffixLen || key[n-1] != suffixLen {
@@ -76,12 +76,12 @@ func splitVersion(key []byte) (user []byte, ts uint64, ok bool) {
 	return key[: n-suffixLen-1 : n-suffixLen-1], binary.BigEndian.Uint64(key[n-suffixLen:]), true
 }
 
-// identRange is the range of all keys of a table.
+// identRange returns the range of all keys of a table.
 func identRange(id catalog.Ident) (lower, upper []byte) {
 	return appendUnversioned(appendIdent(nil, id)), appendUnversioned(appendIdent(nil, id+1))
 }
 
-// metaKey is a key of the replicated line's meta table.
+// metaKey returns a key of the replicated line's meta table.
 func metaKey(kind byte, rest ...byte) []byte { return metaKeyIn(identMeta, kind, rest...) }
 
 func metaKeyIn(table catalog.Ident, kind byte, rest ...byte) []byte {
@@ -99,7 +99,7 @@ func dropKey(ts Timestamp, id catalog.Ident) []byte {
 	return metaKeyIn(metaTableOf(id), metaDrop, appendIdent(k, id)...)
 }
 
-// metaTableOf is the meta table that has what concerns a table.
+// metaTableOf returns the meta table responsible for a table.
 func metaTableOf(id catalog.Ident) catalog.Ident {
 	if isLocal(id) {
 		return identLocalMeta
@@ -119,7 +119,7 @@ func timeOf(key []byte) Timestamp {
 	return Timestamp(binary.BigEndian.Uint64(key[identLen:]))
 }
 
-// appendIndexKey adds keystring and RecordId of an entry of an index other than _id.
+// appendIndexKey appends the keystring and RecordID of an entry of an index other than _id.
 func appendIndexKey(dst []byte, idx *catalog.Index, ks []byte, rid RecordID) []byte {
 	dst = append(dst, ks...)
 	if idx.Clustered {

@@ -12,18 +12,18 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// lateUnit is a unit whose versions are in the store before it commits: they have the timestamps of the chunks that brought
-// them (staged.go), and are visible from the timestamp of the commit on. Until no reader can be of a time between the two,
-// snapshots carry the timestamps that are hidden from them. That the versions lie where they do does no harm: the unit has
-// claimed their keys, so nobody else writes a version between them and the commit.
+// lateUnit is a unit whose versions are in the store before it commits: they have the timestamps of the chunks
+// that brought them (staged.go), and are visible from the timestamp of the commit on. As long as a reader may read
+// at a time between the two, snapshots carry the timestamps that are hidden from them. The early timestamps do no
+// harm: the unit has claimed its keys, so nobody else writes a version between them and the commit.
 type lateUnit struct {
 	id   stagedID
-	at   hiddenTimes // of its chunks
-	seen Timestamp   // from when its versions are visible; `pending` before it has committed
-	gone Timestamp   // when the last of its versions was deleted, because it failed; 0 where it has not
+	at   hiddenTimes // timestamps of its chunks
+	seen Timestamp   // when its versions become visible; `pending` before it has committed
+	gone Timestamp   // when the last of its versions was deleted, because the unit failed; 0 if it did not
 }
 
-// hiddenTimes are timestamps whose versions are not shown, in order.
+// hiddenTimes are timestamps whose versions are not shown, in ascending order.
 type hiddenTimes []uint64
 
 func (h hiddenTimes) has(ts uint64) bool {
@@ -34,8 +34,8 @@ func (h hiddenTimes) has(ts uint64) bool {
 	return found
 }
 
-// lateUnits are the units that readers have to know of. The list is replaced, never changed: under replica.mu, and before
-// the view in which the change counts.
+// lateUnits are the units that readers have to take into account. The list is replaced, never modified: under
+// replica.mu, and before the view in which the change takes effect.
 type lateUnits struct {
 	list atomic.Pointer[[]*lateUnit]
 }
@@ -55,7 +55,7 @@ func (l *lateUnits) store(list []*lateUnit) {
 	l.list.Store(&list)
 }
 
-// hiddenAt are the timestamps that a reader at ts, which is not later than the view, does not see.
+// hiddenAt returns the timestamps that a reader at ts, which is not later than the view, does not see.
 func (v *view) hiddenAt(ts Timestamp) (out hiddenTimes) {
 	several := false
 	for _, u := range v.late {
@@ -73,7 +73,7 @@ func (v *view) hiddenAt(ts Timestamp) (out hiddenTimes) {
 	return out
 }
 
-// visibleFrom is when a version became visible that has the timestamp at: `pending` for one that is not.
+// visibleFrom returns when a version with timestamp at became visible: `pending` if it has not.
 func (l *lateUnits) visibleFrom(at uint64) uint64 {
 	for _, u := range l.all() {
 		if u.at.has(at) {
@@ -83,17 +83,17 @@ func (l *lateUnits) visibleFrom(at uint64) uint64 {
 	return at
 }
 
-// lateEdit is what a group of units changes about late units.
+// lateEdit is a change to the late units by a group of units.
 type lateEdit struct {
 	id   stagedID
-	kind byte // stagedChunk: one more, stagedSeen: it committed, lateGone: it is gone
+	kind byte // stagedChunk: one more chunk; stagedSeen: the unit committed; lateGone: it is gone
 	at   Timestamp
 }
 
-// lateGone is the kind of an edit that no key of the table has.
+// lateGone is the kind of an edit that has no key in the table.
 const lateGone = stagedEnd
 
-// edit makes changes that a group brings at a timestamp.
+// edit applies changes that a group brings.
 func (l *lateUnits) edit(edits []lateEdit) {
 	if len(edits) == 0 {
 		return
@@ -124,13 +124,14 @@ func (l *lateUnits) edit(edits []lateEdit) {
 	l.store(list)
 }
 
-// drop forgets units that no reader needs to know of any more.
+// drop forgets units that no reader has to take into account any more.
 func (l *lateUnits) drop(done func(*lateUnit) bool) {
 	list := slices.DeleteFunc(slices.Clone(l.all()), done)
 	l.store(list)
 }
 
-// lateEditOf is what a key of an entry, or of a unit that has its timestamp, says of a late unit. at is that of the whole.
+// lateEditOf decodes what a key of an entry, or of a unit that has its timestamp, says about a late unit. at is
+// the timestamp of the entry or unit.
 func lateEditOf(kind pebble.InternalKeyKind, key []byte, at Timestamp) (d lateEdit, ok bool) {
 	id, what, ok := splitStagedKey(key)
 	switch {
@@ -145,7 +146,7 @@ func lateEditOf(kind pebble.InternalKeyKind, key []byte, at Timestamp) (d lateEd
 	return d, false
 }
 
-// loadLate reads what the store has of late units.
+// loadLate reads the late units from the store.
 func (e *Engine) loadLate() error {
 	var list []*lateUnit
 	most := uint64(0)
@@ -172,7 +173,7 @@ func (e *Engine) loadLate() error {
 	return err
 }
 
-// eachStaged calls f for each key of the table of staged units but the pieces of the oplog, which are large.
+// eachStaged calls f for each key of the table of staged units, except the oplog pieces, which are large.
 func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) error) error {
 	lower, upper := identRange(identStaging)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -196,12 +197,12 @@ func (e *Engine) eachStaged(f func(it *pebble.Iterator, id stagedID, kind byte) 
 	return it.Error()
 }
 
-// chunkKeys is what a chunk's record says of the versions that came with it.
+// chunkKeys is a chunk's record: it lists the versions that came with the chunk.
 type chunkKeys struct {
 	at         Timestamp
 	record     []byte // the key of the record itself
-	keys       []byte // without version, each with its length
-	superseded []byte // those of them, or of another chunk of the unit, that have an older version
+	keys       []byte // keys without version, each with its length
+	superseded []byte // those of keys, of this or another chunk of the unit, that have an older version
 }
 
 func (c *chunkKeys) value() []byte {
@@ -220,7 +221,7 @@ func readChunkKeys(key, val []byte) (*chunkKeys, error) {
 	return &chunkKeys{Timestamp(ts), bytes.Clone(key), p[w : w+int(n)], p[w+int(n):]}, nil
 }
 
-// eachKey cuts a list of keys with their lengths.
+// eachKey splits a list of keys with their lengths.
 func eachKey(list []byte, f func(key []byte) error) error {
 	for len(list) > 0 {
 		n, w := binary.Uvarint(list)
@@ -239,7 +240,7 @@ func appendKey(list, key []byte) []byte {
 	return append(binary.AppendUvarint(list, uint64(len(key))), key...)
 }
 
-// nextChunk reads the first chunk's record of a unit from a key on, nil where there is none.
+// nextChunk reads the first chunk record of a unit at or after a key; it returns nil if there is none.
 func (e *Engine) nextChunk(id stagedID, from []byte) (*chunkKeys, error) {
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: id.key(stagedChunk+1, 0)})
 	if err != nil {
@@ -256,7 +257,7 @@ func (e *Engine) nextChunk(id stagedID, from []byte) (*chunkKeys, error) {
 	return readChunkKeys(it.Key(), val)
 }
 
-// lateTables are the tables that units write to which have not committed: the catalog need not know them yet.
+// lateTables reports the tables that uncommitted units write to: the catalog may not know them yet.
 func (e *Engine) lateTables(note func(catalog.Ident)) error {
 	return e.eachStaged(func(it *pebble.Iterator, _ stagedID, kind byte) error {
 		if kind != stagedChunk {
@@ -274,8 +275,8 @@ func (e *Engine) lateTables(note func(catalog.Ident)) error {
 	})
 }
 
-// collectLate drops what late units superseded, and forgets those units, once no reader can be of a time before their
-// commit. Only this member's store changes.
+// collectLate drops the versions that late units superseded, and forgets those units, once no reader can read at a
+// time before their commit. It changes only this member's store.
 func (e *Engine) collectLate(ctx context.Context, oldest Timestamp) error {
 	for _, u := range e.replica.late.all() {
 		if u.seen > oldest && (u.gone == 0 || u.gone > oldest) {
@@ -293,9 +294,9 @@ func (e *Engine) collectLate(ctx context.Context, oldest Timestamp) error {
 	return nil
 }
 
-// dropSuperseded deletes what a unit has given newer versions, and then the records of its chunks.
+// dropSuperseded deletes the versions that a unit has superseded, and then the records of its chunks.
 func (e *Engine) dropSuperseded(ctx context.Context, u *lateUnit) error {
-	// Whoever finds versions gone, after a crash or in a snapshot of the store, finds this, too.
+	// A reader that finds versions gone, after a crash or in a snapshot of the store, must find this mark too.
 	mark := e.db.NewBatch()
 	_ = mark.Set(metaKey(metaOldest), binary.BigEndian.AppendUint64(nil, uint64(e.Oldest())), nil)
 	if err := errorsJoin(e.applyDead(mark), mark.Close()); err != nil {
@@ -320,8 +321,8 @@ func (e *Engine) dropSuperseded(ctx context.Context, u *lateUnit) error {
 	return ctx.Err()
 }
 
-// dropOlder deletes of each key in a list the versions before the newest that is not later than last, and that one too where
-// it is a deletion. The unit's own is the newest of those: it had the claim of the key.
+// dropOlder deletes, of each key in a list, the versions before the newest that is not later than last, and that
+// one too if it is a deletion. The newest is the unit's own, which had the claim on the key.
 func (e *Engine) dropOlder(b *pebble.Batch, list []byte, last uint64) error {
 	it, err := e.db.NewIter(nil)
 	if err != nil {

@@ -6,16 +6,17 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// line is one of the two lines of commits that an engine has, each with its own timestamps and system tables: what is
-// replicated, and what this node alone has, the collections of the local database. A unit of work is of one line.
-// Timestamps of the local line are near the clock's, like the others, and never compared with them.
+// line is one of an engine's two lines of commits, each with its own timestamps and system tables: the replicated
+// one, and the local one for the collections of the local database, which this node alone has. A unit of work
+// belongs to one line. Timestamps of the local line are close to the clock, like the others, but never compared
+// with them.
 type line struct {
-	meta, catalog, superseded, first catalog.Ident // its tables; first is that of the first collection or index
+	meta, catalog, superseded, first catalog.Ident // its tables; first is the ident of its first collection or index
 
-	oldest    atomic.Uint64 // Timestamp before which versions may be gone
+	oldest    atomic.Uint64 // the Timestamp before which versions may be gone
 	nextIdent atomic.Uint32
 	drops     dropQueue
-	synced    atomic.Uint64 // of the local line: Timestamp that was synced to disk; Engine.durable is the other's
+	synced    atomic.Uint64 // of the local line: the Timestamp synced to disk; Engine.durable is that of the replicated line
 }
 
 const (
@@ -33,10 +34,10 @@ func (e *Engine) initLines() {
 	}
 }
 
-// lineOf is the line a table is of.
+// lineOf returns the line that a table belongs to.
 func lineOf(id catalog.Ident) int { return int(id >> 31) }
 
-// isLocal tells whether a table is of this node alone.
+// isLocal reports whether a table belongs to this node alone.
 func isLocal(id catalog.Ident) bool { return id >= identLocal }
 
 // moment is what a view shows of each line. era changes when a snapshot replaces everything replicated, see iterPool.
@@ -46,7 +47,7 @@ type moment struct {
 	era   uint32
 }
 
-// of is the moment's timestamp for a table.
+// of returns the moment's timestamp for a table.
 func (m *moment) of(id catalog.Ident) Timestamp {
 	if isLocal(id) {
 		return m.local
@@ -54,5 +55,5 @@ func (m *moment) of(id catalog.Ident) Timestamp {
 	return m.ts
 }
 
-// covers tells whether who sees m sees o.
+// covers reports whether m includes everything that o shows.
 func (m *moment) covers(o *moment) bool { return m.ts >= o.ts && m.local >= o.local && m.era == o.era }

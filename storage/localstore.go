@@ -5,12 +5,12 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// LocalTable is a table of this node alone, with plain keys and values: no versions, no collection. It is not replicated
-// and part of no snapshot.
+// LocalTable is a table of this node alone with plain keys and values: no versions, no collection. It is neither
+// replicated nor part of a snapshot.
 type LocalTable uint8
 
-// The tables that replication keeps in the store. Their writes go to the same log as the data, in order with it: once an
-// entry's removal from TableRaftLog is durable, its effects are.
+// The tables that replication keeps in the store. They share the write-ahead log with the data, in order with it:
+// once the removal of an entry from TableRaftLog is durable, so are the entry's effects.
 const (
 	TableRaftLog  LocalTable = 1 // index → entry
 	TableRaftMeta LocalTable = 2 // hard state, members, configuration
@@ -22,13 +22,13 @@ func (t LocalTable) key(dst, key []byte) []byte {
 	return appendUnversioned(append(appendIdent(dst, t.ident()), key...))
 }
 
-// LocalGet reads one value, a copy; nil where there is none.
+// LocalGet returns a copy of one value, or nil if there is none.
 func (e *Engine) LocalGet(t LocalTable, key []byte) ([]byte, error) {
 	return e.getMeta(t.key(nil, key))
 }
 
-// LocalScan calls f with the keys from `from` on and below `to` (nil: to the end) in order, until f returns false. key
-// and val are borrowed.
+// LocalScan calls f with the keys in [from, to) (to nil: to the end) in order, until f returns false. key and val
+// are borrowed.
 func (e *Engine) LocalScan(t LocalTable, from, to []byte, f func(key, val []byte) bool) error {
 	lower, upper := t.bounds(from, to)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -49,7 +49,7 @@ func (e *Engine) LocalScan(t LocalTable, from, to []byte, f func(key, val []byte
 	return it.Error()
 }
 
-// LocalLast gives the highest key of a table and its value, copies; nil where the table is empty.
+// LocalLast returns copies of the highest key of a table and its value; nil if the table is empty.
 func (e *Engine) LocalLast(t LocalTable) (key, val []byte, err error) {
 	lower, upper := t.bounds(nil, nil)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -73,17 +73,18 @@ func (t LocalTable) bounds(from, to []byte) (lower, upper []byte) {
 	return t.key(nil, from), upper
 }
 
-// LocalBatch is writes to local tables that are applied at once.
+// LocalBatch is a set of writes to local tables that are applied atomically.
 type LocalBatch struct {
 	e *Engine
 	b *pebble.Batch
 	k []byte
 }
 
-// NewLocalBatch begins a batch, which ends with Commit or Close.
+// NewLocalBatch starts a batch, which ends with Commit or Close.
 func (e *Engine) NewLocalBatch() *LocalBatch { return &LocalBatch{e: e, b: e.db.NewBatch()} }
 
-// Set writes a value. Key and value are copied. Keys of one table have one length, or their order is not that of bytes.
+// Set writes a value. Key and value are copied. All keys of a table must have the same length; otherwise they are
+// not ordered bytewise.
 func (b *LocalBatch) Set(t LocalTable, key []byte, val ...[]byte) {
 	n := 0
 	for _, v := range val {
@@ -105,17 +106,17 @@ func (b *LocalBatch) Delete(t LocalTable, key []byte) {
 	_ = b.b.Delete(b.k, nil)
 }
 
-// DeleteRange removes the keys from `from` on and below `to` (nil: to the end).
+// DeleteRange removes the keys in [from, to) (to nil: to the end).
 func (b *LocalBatch) DeleteRange(t LocalTable, from, to []byte) {
 	lower, upper := t.bounds(from, to)
 	_ = b.b.DeleteRange(lower, upper, nil)
 }
 
-// Len is the size of the batch in bytes.
+// Len returns the size of the batch in bytes.
 func (b *LocalBatch) Len() int { return b.b.Len() }
 
-// Commit applies the batch and ends it. With sync it is durable when Commit returns, and so is all that was written
-// before.
+// Commit applies the batch and ends it. With sync, the batch and everything written before it are durable when
+// Commit returns.
 func (b *LocalBatch) Commit(sync bool) error {
 	defer b.Close()
 	if err := b.e.failure(); err != nil {
@@ -130,7 +131,7 @@ func (b *LocalBatch) Commit(sync bool) error {
 	return err
 }
 
-// Close gives the batch up. After Commit it does nothing.
+// Close discards the batch. After Commit it does nothing.
 func (b *LocalBatch) Close() {
 	if b.b != nil {
 		closeQuietly(b.b)

@@ -30,18 +30,19 @@ const OplogNS = "local.oplog.rs"
 const (
 	blockVersion       = 1
 	blockVersionPacked = 2
-	blockVersionStaged = 3 // the block is in pieces elsewhere, see oplogRef
+	blockVersionStaged = 3 // the block is stored in pieces elsewhere, see oplogRef
 	blockBytes         = 128 << 10
 	blockHeader        = 1 + 4 + 8
-	// packBytes is the size from which a block is packed. It is done once, before the log: every later copy of the block,
-	// in the log, the memory table and the tables of each level, is the smaller for it, and tables need not pack it again.
+	// packBytes is the size from which a block is compressed. This happens once, before the write-ahead log: every
+	// later copy of the block, in the log, the memtable and the sstables of each level, is smaller, and sstables
+	// need not compress it again.
 	packBytes = 2 << 10
-	// maxBlock is more than any block has: one that is nearly full and an entry of 16 MB.
+	// maxBlock exceeds the size of any block: a nearly full one plus an entry of 16 MB.
 	maxBlock = 64 << 20
 )
 
 const (
-	entrySameNS = 1 << iota // namespace and UUID are those of the entry before
+	entrySameNS = 1 << iota // namespace and UUID are those of the previous entry
 	entryUUID
 	entryStmt
 	entryO2
@@ -52,29 +53,29 @@ const (
 // opBlock is a block under construction.
 type opBlock struct {
 	buf    []byte
-	packed []byte // what is stored instead of buf, once pack was called and found it smaller
+	packed []byte // the stored form in place of buf, if pack was called and made it smaller
 	count  int
 	ns     string
 	uuid   catalog.UUID
 }
 
-// session is what retryable writes and transactions put on their entries.
+// session holds the fields that retryable writes and transactions add to their entries.
 type session struct {
 	lsid   []byte
 	number int64
-	prev   OpTime // of the session's last entry before this unit
+	prev   OpTime // place of the session's last entry before this unit
 	room   [lsidRoom]byte
 }
 
-// lsidRoom is the size of a session's id with a user's hash, as drivers' sessions have it at a server.
+// lsidRoom is the size of a session id that includes a user's hash, as a server sees it from drivers.
 const lsidRoom = 80
 
-// The session flag says where the entry before a block's first one is, which is its prevOpTime.
+// The session flag says where the entry preceding a block's first one is; that is its prevOpTime.
 const (
 	noSession      = iota
-	sessionUnknown // written by earlier versions, which did not say
-	sessionAt      // at a timestamp (uvarint) and term (varint) that follow
-	sessionGoesOn  // right before it: the unit's last block
+	sessionUnknown // written by earlier versions, which did not record it
+	sessionAt      // at the timestamp (uvarint) and term (varint) that follow
+	sessionGoesOn  // immediately before it, in the unit's previous block
 )
 
 func (b *opBlock) begin(wallMS, term int64, s *session, first bool) {
@@ -100,7 +101,7 @@ func (b *opBlock) begin(wallMS, term int64, s *session, first bool) {
 	b.count, b.ns, b.uuid, b.packed = 0, "", catalog.UUID{}, b.packed[:0]
 }
 
-// pack makes the stored form of a large block; nothing can be added after it.
+// pack builds the stored form of a large block; nothing can be added afterwards.
 func (b *opBlock) pack() {
 	if len(b.buf) < packBytes {
 		return
@@ -118,7 +119,7 @@ func (b *opBlock) pack() {
 	}
 }
 
-// stored is what the store keeps of the block.
+// stored returns the block's stored form.
 func (b *opBlock) stored() []byte {
 	if len(b.packed) > 0 {
 		return b.packed
@@ -126,7 +127,7 @@ func (b *opBlock) stored() []byte {
 	return b.buf
 }
 
-// blockSize is the size of a stored block when it is not packed, which is what the oplog's size counts.
+// blockSize returns the uncompressed size of a stored block, which is what the oplog's size counts.
 func blockSize(p []byte) int64 {
 	if r, _, _, ok := refOf(p); ok {
 		return int64(r.size)
@@ -189,7 +190,7 @@ type openBlock struct {
 	flag    byte
 	prev    OpTime
 	entries []blockEntry
-	plain   []byte // of a packed block; entries borrow from it
+	plain   []byte // of a compressed block; entries borrow from it
 }
 
 type blockEntry struct {
@@ -197,13 +198,13 @@ type blockEntry struct {
 	migrate bool
 }
 
-// ofSession tells whether the entry stands for a statement of its unit's session: what else the unit had to write, such
-// as a collection it made, does not.
+// ofSession reports whether the entry stands for a statement of its unit's session. Other writes of the unit, such
+// as the creation of a collection, do not.
 func (e *blockEntry) ofSession() bool {
 	return e.StmtID >= 0 || e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing() || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
 }
 
-// before is the prevOpTime of entry i, where it has one.
+// before returns the prevOpTime of entry i, if it has one.
 func (b *openBlock) before(i int) (prev OpTime, ok bool) {
 	for i--; i >= 0; i-- {
 		if b.entries[i].ofSession() {
@@ -218,7 +219,7 @@ func (b *openBlock) before(i int) (prev OpTime, ok bool) {
 
 func (b *openBlock) ts(i int) Timestamp { return b.last - Timestamp(len(b.entries)-1-i) }
 
-// blockReader cuts a block's bytes; the first problem sticks.
+// blockReader reads a block's bytes; the first error sticks.
 type blockReader struct {
 	p   []byte
 	bad bool
@@ -258,7 +259,7 @@ func (r *blockReader) varint() int64 {
 	return v
 }
 
-// read opens a block; entries borrow from p or, where it is packed, from b.
+// read opens a block; entries borrow from p or, if it is compressed, from b.
 func (b *openBlock) read(last Timestamp, p []byte) error {
 	b.last, b.lsid, b.entries = last, nil, b.entries[:0]
 	if len(p) < blockHeader+2 || p[0] != blockVersion && p[0] != blockVersionPacked {
@@ -326,7 +327,7 @@ func readEntry(r *blockReader, prev *OplogEntry) (e blockEntry) {
 	return e
 }
 
-// document is entry i as local.oplog.rs shows it.
+// document appends entry i as local.oplog.rs shows it.
 func (b *openBlock) document(dst []byte, i int) []byte {
 	e := &b.entries[i]
 	dst, doc := value.Begin(dst[:0])
@@ -370,7 +371,7 @@ func (b *openBlock) document(dst []byte, i int) []byte {
 	return value.End(dst, doc)
 }
 
-// idDocument is {_id: …} of a document; empty where it has none.
+// idDocument returns {_id: …} of a document; empty if it has none.
 func idDocument(doc []byte) []byte {
 	id := value.Lookup(doc, "_id")
 	if id.IsMissing() {
@@ -383,11 +384,11 @@ func idDocument(doc []byte) []byte {
 type oplogCursor struct {
 	s        *Snapshot
 	reverse  bool
-	from, to Timestamp // both part of the walk
+	from, to Timestamp // both inclusive
 	it       *pooledIter
 	block    openBlock
-	raw      []byte // the block, owned: entries outlive the iterator
-	at       int    // next entry of block, -1 or len when a new one is needed
+	raw      []byte // the block, owned, because entries outlive the iterator
+	at       int    // next entry of block; -1 or len if a new block is needed
 	started  bool
 	rid      [8]byte
 	doc      []byte
@@ -399,7 +400,7 @@ func newOplogCursor(s *Snapshot, o ScanOptions) *oplogCursor {
 	if n, ok := o.From[:min(len(o.From), 8)].Int64(); ok {
 		c.from = Timestamp(n)
 		if len(o.From) > 8 {
-			c.from++ // the first RecordId behind that one, as scans name it that go on
+			c.from++ // the successor of that RecordID, which resumed scans start from
 		}
 	}
 	if n, ok := o.To.Int64(); ok {
@@ -435,7 +436,7 @@ func (c *oplogCursor) next() bool {
 	return false
 }
 
-// load reads the block that holds the next entry in the cursor's direction.
+// load reads the block with the next entry in the cursor's direction.
 func (c *oplogCursor) load() bool {
 	fresh := c.it == nil
 	if fresh {
@@ -468,7 +469,7 @@ func (c *oplogCursor) load() bool {
 		c.err = c.it.Error()
 		return false
 	}
-	// Entries later than the view are left out by next: c.to is never later.
+	// Entries later than the view are skipped by next: c.to is never later.
 	last := timeOf(c.it.Key())
 	p, err := c.it.ValueAndErr()
 	if err == nil {
@@ -520,10 +521,10 @@ func (e *Engine) oplogGet(s *Snapshot, rid RecordID) (doc []byte, ok bool, err e
 	return c.doc, true, nil
 }
 
-// OplogFirst and OplogLast are the timestamps of the ends of the oplog, zero where it is empty.
+// OplogFirst returns the timestamp of the oldest entry of the oplog, zero if it is empty.
 func (e *Engine) OplogFirst() (Timestamp, error) { return e.oplogEnd(false) }
 
-// OplogLast is the timestamp of the newest entry.
+// OplogLast returns the timestamp of the newest entry, zero if the oplog is empty.
 func (e *Engine) OplogLast() (Timestamp, error) { return e.oplogEnd(true) }
 
 func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
@@ -537,14 +538,14 @@ func (e *Engine) oplogEnd(last bool) (Timestamp, error) {
 	return Timestamp(binary.BigEndian.Uint64(c.rid[:])), nil
 }
 
-// oplogState is what the engine knows of the oplog as a whole.
+// oplogState is the engine's state for the oplog as a whole.
 type oplogState struct {
 	counters atomic.Pointer[catalog.Counters]
-	limit    atomic.Int64 // what SetOplogSize asked for; 0 is Options.OplogSize
+	limit    atomic.Int64 // set by SetOplogSize; 0 means Options.OplogSize
 
 	mu   sync.Mutex
 	pins map[*OplogPin]struct{}
-	cut  Timestamp // what this primary has truncated, or is about to: nothing up to here may be there
+	cut  Timestamp // what this primary has truncated or is about to: entries up to here may be gone
 }
 
 // SetOplogSize changes the size that the oplog is truncated to, until the store is closed.
@@ -553,7 +554,7 @@ func (e *Engine) SetOplogSize(bytes int64) { e.oplog.limit.Store(bytes) }
 // lowOplog is what the oplog is truncated to while the disk is low.
 const lowOplog = 16 << 20
 
-// OplogLimit is the size that the oplog is set to.
+// OplogLimit returns the configured size of the oplog.
 func (e *Engine) OplogLimit() int64 {
 	if n := e.oplog.limit.Load(); n > 0 {
 		return n
@@ -561,7 +562,7 @@ func (e *Engine) OplogLimit() int64 {
 	return e.opts.OplogSize
 }
 
-// oplogTarget is what the oplog is truncated to now.
+// oplogTarget returns the size that the oplog is truncated to now.
 func (e *Engine) oplogTarget() int64 {
 	if e.DiskLow() {
 		return min(e.OplogLimit(), lowOplog)
@@ -569,15 +570,15 @@ func (e *Engine) oplogTarget() int64 {
 	return e.OplogLimit()
 }
 
-// OplogTooLarge tells whether the oplog will be truncated as soon as those who have pinned it let it.
+// OplogTooLarge reports whether the oplog will be truncated as soon as the pins on it allow.
 func (e *Engine) OplogTooLarge() bool {
 	return e.oplog.counters.Load().DataSize.Load() > e.oplogTarget()
 }
 
-// TruncateOplog deletes the oldest entries where the oplog is larger than it may be and nobody has pinned them.
+// TruncateOplog deletes the oldest entries if the oplog exceeds its size, except those that are pinned.
 func (e *Engine) TruncateOplog() error {
 	if !e.writable() {
-		return nil // the primary does it for all
+		return nil // the primary does it for all members
 	}
 	size, limit := e.oplog.counters.Load().DataSize.Load(), e.oplogTarget()
 	if size <= limit {
@@ -591,9 +592,9 @@ func (e *Engine) TruncateOplog() error {
 		return err
 	}
 	if !e.oplog.noteCut(cut, size > pinned) {
-		return nil // somebody has pinned the oplog meanwhile
+		return nil // the oplog was pinned meanwhile
 	}
-	// The commit order owns the counters, so the deletion is a unit like any other.
+	// The commit order owns the counters, so the deletion is a unit of work like any other.
 	lower, _ := identRange(identOplog)
 	u := e.NewUnitOfWork(nil)
 	defer u.Rollback()
@@ -608,8 +609,8 @@ func (e *Engine) TruncateOplog() error {
 	return err
 }
 
-// oldestEntries finds the end of the oldest blocks that hold excess bytes, none of them past limit, and counts what is in
-// them. pieces gets the deletion of what they have elsewhere.
+// oldestEntries finds the end of the oldest blocks that hold excess bytes, none of them past limit, and counts
+// their entries and bytes. The deletion of their pieces stored elsewhere is staged in pieces.
 func (e *Engine) oldestEntries(excess int64, limit Timestamp, pieces *pebble.Batch) (cut Timestamp, entries, bytes int64, err error) {
 	lower, upper := identRange(identOplog)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -636,7 +637,7 @@ func (e *Engine) oldestEntries(excess int64, limit Timestamp, pieces *pebble.Bat
 	return cut, entries, bytes, it.Error()
 }
 
-// OplogCut is the time up to which entries of the oplog have been truncated; zero where it has them all.
+// OplogCut returns the time up to which entries of the oplog have been truncated; zero if none have.
 func (e *Engine) OplogCut() (Timestamp, error) {
 	v, err := e.getMeta(metaKey(metaOplogCut))
 	if err != nil || len(v) != 8 {

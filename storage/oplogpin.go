@@ -4,19 +4,19 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// OplogPin keeps the entries of the oplog behind a time, for a reader who has to see each of them: a chunk migration. It
-// holds as long as the oplog is not maxPinned times as large as it may be; who is slower than that has lost its place, and
-// learns of it from Check.
+// OplogPin keeps the oplog's entries after a given time, for a reader that must see each of them, such as a chunk
+// migration. It holds until the oplog is maxPinned times its configured size; a slower reader loses its position,
+// and learns of that from Check.
 type OplogPin struct {
 	e    *Engine
 	from Timestamp
 	lost bool
 }
 
-// maxPinned is how many times its size the oplog may grow to because somebody has pinned it.
+// maxPinned is the multiple of its configured size that a pinned oplog may grow to.
 const maxPinned = 4
 
-// PinOplog keeps the entries behind from. It is an error where some of them are gone.
+// PinOplog keeps the entries after from. It fails if some of them are already gone.
 func (e *Engine) PinOplog(from Timestamp) (*OplogPin, error) {
 	o := &e.oplog
 	o.mu.Lock()
@@ -36,7 +36,7 @@ func positionLost(at Timestamp) error {
 	return mongoerr.Newf(mongoerr.CappedPositionLost, "the entries of the oplog behind %v have been deleted", at)
 }
 
-// Check is an error where entries behind the pin's time have been deleted. Who has read some asks behind the read.
+// Check returns an error if entries after the pin's time have been deleted. A reader calls it after each read.
 func (p *OplogPin) Check() error {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
@@ -46,21 +46,21 @@ func (p *OplogPin) Check() error {
 	return nil
 }
 
-// Advance lets go of the entries up to a time.
+// Advance releases the entries up to a time.
 func (p *OplogPin) Advance(to Timestamp) {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
 	p.from = max(p.from, to)
 }
 
-// Release lets go of all. Releasing twice is harmless.
+// Release ends the pin. Releasing twice is harmless.
 func (p *OplogPin) Release() {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
 	delete(p.e.oplog.pins, p)
 }
 
-// mayCut is the time up to which entries may be deleted; force passes the pins over.
+// mayCut returns the time up to which entries may be deleted; with force, pins are ignored.
 func (o *oplogState) mayCut(force bool) Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,8 +73,8 @@ func (o *oplogState) mayCut(force bool) Timestamp {
 	return limit
 }
 
-// noteCut notes that the entries up to a time will be deleted: pins behind them are lost. Without force it is refused where
-// there is such a pin.
+// noteCut records that the entries up to a time will be deleted: pins before it are lost. Without force it refuses
+// if there is such a pin.
 func (o *oplogState) noteCut(cut Timestamp, force bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

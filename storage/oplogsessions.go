@@ -11,8 +11,8 @@ type SessionEntry struct {
 	WallMS int64
 }
 
-// SessionEntries calls f with the entries of sessions that are later than after, in order. What it gets is borrowed.
-// Blocks of writes outside sessions are passed over unread, so that following the oplog costs little.
+// SessionEntries calls f with the entries of sessions that are later than after, in order. The entries are
+// borrowed. Blocks of writes outside sessions are skipped unread, so that following the oplog costs little.
 func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error) error {
 	lower, upper := identRange(identOplog)
 	it, err := s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
@@ -49,7 +49,8 @@ func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error
 	return it.Error()
 }
 
-// inSession tells whether a stored block may have entries of a session; of a packed one that is not known.
+// inSession reports whether a stored block may hold entries of a session; for a compressed block that is unknown,
+// so it may.
 func inSession(p []byte) bool {
 	if len(p) < blockHeader+2 || p[0] != blockVersion {
 		return true

@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// patientFS makes whoever writes tables wait after an error: pebble tries again at once and for ever when a flush or a
-// merge finds the disk full, which takes a processor and fills the log.
+// patientFS delays writers of tables after an error: pebble retries a flush or compaction that finds the disk full
+// at once and forever, which would occupy a processor and fill the log.
 type patientFS struct{ vfs.FS }
 
 const patience = 300 * time.Millisecond

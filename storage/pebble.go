@@ -27,7 +27,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                uint64(e.opts.memTable),
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       6, // which means three flushes on top of each other
+		L0CompactionThreshold:       6, // that is three flushes on top of each other
 		L0CompactionFileThreshold:   500,
 		L0StopWritesThreshold:       1000,
 		LBaseMaxBytes:               256 << 20,
@@ -57,15 +57,16 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		o.Levels[i].FilterType = pebble.TableFilter
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
-	// Bulk loads leave files in L0 that do not overlap but at their ends; there they may stay, or be moved as they are.
-	// Where small tables need merging, pebble takes as much of L0 along as 25 files of the next level would hold: small
-	// files there keep that merge from rewriting what was loaded. It cost a third of the processor time of a bulk load.
+	// Bulk loads leave files in L0 that overlap only at their ends; they may stay there, or be moved down
+	// unchanged. When small tables need compaction, pebble takes as much of L0 along as 25 files of the next level
+	// would hold: small files there keep that compaction from rewriting what was loaded, which had cost a third of
+	// the CPU time of a bulk load.
 	o.TargetFileSizes[0] = 16 << 20
 	o.TargetFileSizes[1] = 4 << 20
 	return o
 }
 
-// pebbleLogger brings pebble's messages into the server's log, and keeps its fatal errors from ending the process.
+// pebbleLogger forwards pebble's messages to the server's log, and keeps its fatal errors from ending the process.
 type pebbleLogger struct{ e *Engine }
 
 func (l pebbleLogger) Infof(format string, args ...interface{}) {
@@ -81,8 +82,9 @@ func (l pebbleLogger) Errorf(format string, args ...interface{}) {
 // storeFailed is what Fatalf panics with; guard catches it.
 type storeFailed struct{ err error }
 
-// Fatalf marks the store as failed: nothing more is written, reads go on. pebble expects Fatalf not to return. On a
-// goroutine of ours the panic ends in guard; one of pebble's own is ended, with its work undone, by Goexit.
+// Fatalf marks the store as failed: nothing more is written, reads go on. Pebble expects Fatalf not to return. On
+// a goroutine of ours the panic is caught by guard; one of pebble's own is terminated by Goexit with its work
+// undone.
 func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
 	err := fmt.Errorf(format, args...)
 	for _, a := range args {
@@ -97,7 +99,7 @@ func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
 	runtime.Goexit()
 }
 
-// guarded looks for guard among the callers.
+// guarded reports whether guard is among the callers.
 func guarded() bool {
 	pc := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
@@ -112,7 +114,7 @@ func guarded() bool {
 	}
 }
 
-// fail makes the engine read-only for good.
+// fail makes the engine read-only permanently.
 func (e *Engine) fail(err error) {
 	if err == nil {
 		return
@@ -126,7 +128,7 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// failure is why the engine accepts no writes, nil while it does.
+// failure returns why the engine accepts no writes, nil while it does.
 func (e *Engine) failure() error {
 	if p := e.failed.Load(); p != nil {
 		return *p
@@ -134,7 +136,7 @@ func (e *Engine) failure() error {
 	return nil
 }
 
-// guard runs something that writes to pebble and turns its fatal errors into errors.
+// guard runs a function that writes to pebble and turns pebble's fatal errors into errors.
 func (e *Engine) guard(f func() error) (err error) {
 	defer func() {
 		r := recover()
@@ -145,7 +147,7 @@ func (e *Engine) guard(f func() error) (err error) {
 		case storeFailed:
 			err = mapDiskError(x.err)
 		case error:
-			// The write-ahead log reports a broken disk by panicking with the error.
+			// The write-ahead log reports a failed disk by panicking with the error.
 			if _, bug := x.(runtime.Error); bug {
 				panic(r)
 			}
@@ -158,7 +160,7 @@ func (e *Engine) guard(f func() error) (err error) {
 	return f()
 }
 
-// mapDiskError gives errors of the disk the codes clients know.
+// mapDiskError gives disk errors the codes that clients know.
 func mapDiskError(err error) error {
 	var known *mongoerr.Error
 	switch {
@@ -184,7 +186,7 @@ func errorsJoin(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// errorsOr is err, or other where that is nil.
+// errorsOr returns err, or other if err is nil.
 func errorsOr(err, other error) error {
 	if err != nil {
 		return err

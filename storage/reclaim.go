@@ -16,35 +16,37 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// What is deleted is gone for readers at once, and for the disk when pebble has merged the files that it lies in, which may
-// be never while nothing is written. The collector has the disk given back what it dropped where that is much, and all of it
-// while the disk is low: tables that were dropped are cut out of their files (giveBack), with the beginnings of the logs that
-// were truncated; tables with many dead versions are merged (compactDead); and journals that pebble keeps for later are
-// emptied.
+// A deletion is visible to readers at once, but the disk gets the space back only when pebble compacts the files
+// that hold it, which may never happen while nothing is written. The collector reclaims what it dropped if that is
+// much, and everything while the disk is low: dropped tables and the truncated beginnings of logs are excised from
+// their files (giveBack); tables with many dead versions are compacted (compactDead); and obsolete journals that
+// pebble keeps are emptied.
 
 const (
 	// discardFrom is the size from which dropped tables are deleted as soon as nobody reads them, however far back history
 	// reaches: a reader of the past is told that they are gone (goneTables).
 	discardFrom = largeTable
-	// lowGarbage is what is worth a flush and a merge while the disk is low.
+	// lowGarbage is the amount that justifies a flush and a compaction while the disk is low.
 	lowGarbage = 1 << 20
-	// mergeStep is about how much is merged at once: that much room it takes until the old files are gone.
+	// mergeStep is roughly how much is compacted at once: it takes that much space until the old files are gone.
 	mergeStep = 32 << 20
-	// nudges is how many rounds of the collector look for files that a cut has left in use.
+	// nudges is how many rounds of the collector look for files that an excision has left in use.
 	nudges = 10
-	// flushPatience is how long the collector waits for a flush, which does not end while the disk has no room for it.
+	// flushPatience is how long the collector waits for a flush, which does not finish while the disk has no room
+	// for it.
 	flushPatience = 10 * time.Second
 )
 
-// goneTables are dropped tables whose keys have been deleted while history still reaches behind their drop. It is noted
-// before they are deleted: whoever takes a snapshot of a time before the drop either is seen by discardEarly, or sees this.
+// goneTables are dropped tables whose keys have been deleted while the history window still reaches back before
+// their drop. They are recorded before they are deleted: whoever takes a snapshot at a time before the drop is
+// either seen by discardEarly, or sees the record.
 type goneTables struct {
-	last  atomic.Uint64 // the newest of the drops
+	last  atomic.Uint64 // timestamp of the newest of the drops
 	mu    sync.Mutex
 	drops map[catalog.Ident]Timestamp
 }
 
-// newest is the time of the newest drop of such a table.
+// newest returns the time of the newest drop of such a table.
 func (g *goneTables) newest() Timestamp { return Timestamp(g.last.Load()) }
 
 func (g *goneTables) add(drops []pendingDrop) {
@@ -61,7 +63,7 @@ func (g *goneTables) add(drops []pendingDrop) {
 	g.last.Store(uint64(last))
 }
 
-// forget drops what lies before all history.
+// forget removes the drops that are older than all history.
 func (g *goneTables) forget(oldest Timestamp) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,7 +74,7 @@ func (g *goneTables) forget(oldest Timestamp) {
 	}
 }
 
-// check is an error for a reader at ts of a table that is gone.
+// check returns an error for a reader at ts of a table that is gone.
 func (g *goneTables) check(ts Timestamp, id catalog.Ident) error {
 	if ts >= g.newest() {
 		return nil
@@ -85,13 +87,13 @@ func (g *goneTables) check(ts Timestamp, id catalog.Ident) error {
 	return nil
 }
 
-// deadBytes is what the collector has deleted and pebble may still have, by table.
+// deadBytes tracks, by table, what the collector has deleted but pebble may still have on disk.
 type deadBytes struct {
 	mu     sync.Mutex
 	tables map[catalog.Ident]int64
-	owed   []pebble.KeyRange                 // to be cut out
-	logs   map[catalog.Ident]pebble.KeyRange // what was cut out of each log's beginning last
-	nudge  int                               // how many rounds may yet look for what is left of a cut
+	owed   []pebble.KeyRange                 // still to be excised
+	logs   map[catalog.Ident]pebble.KeyRange // what was last excised from the beginning of each log
+	nudge  int                               // how many more rounds may look for files left by an excision
 }
 
 func (d *deadBytes) add(id catalog.Ident, bytes int64) {
@@ -103,7 +105,7 @@ func (d *deadBytes) add(id catalog.Ident, bytes int64) {
 	d.tables[id] += bytes
 }
 
-// large gives the tables with much that is dead, those with the most first.
+// large returns the tables with much dead data, largest first.
 func (d *deadBytes) large() (out []catalog.Ident) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,8 +126,8 @@ func (d *deadBytes) take(id catalog.Ident) int64 {
 	return n
 }
 
-// discardEarly deletes dropped tables before history has passed their drops, where they are large and no snapshot needs
-// them. Their drops stay in the queue until history has passed.
+// discardEarly deletes large dropped tables that no snapshot needs before history has passed their drops. The
+// drops stay in the queue until history has passed them.
 func (e *Engine) discardEarly() ([]pendingDrop, error) {
 	l := &e.lines[lineReplicated]
 	v := e.view.Load()
@@ -142,14 +144,14 @@ func (e *Engine) discardEarly() ([]pendingDrop, error) {
 	return drops, e.dropTables(drops, false)
 }
 
-// largeDrops gives the drops of large tables, and all others too where those are much together.
+// largeDrops returns the drops of large tables, and all others too if they are large together.
 func (e *Engine) largeDrops(drops []pendingDrop) (large []pendingDrop) {
 	if len(drops) == 0 || e.sizeOf(drops) < discardFrom {
 		return nil
 	}
 	var small []pendingDrop
 	for n := 0; len(drops) > 0; drops = drops[n:] {
-		for n = 1; n < len(drops) && drops[n].ts == drops[0].ts; n++ { // what one unit of work dropped
+		for n = 1; n < len(drops) && drops[n].ts == drops[0].ts; n++ { // the drops of one unit of work
 		}
 		if e.sizeOf(drops[:n]) >= discardFrom {
 			large = append(large, drops[:n]...)
@@ -164,8 +166,8 @@ func (e *Engine) largeDrops(drops []pendingDrop) (large []pendingDrop) {
 	return large
 }
 
-// findDiscarded looks which of the tables that are to be dropped have no keys any more: they were discarded before the store
-// was closed, or on the member that a snapshot is from.
+// findDiscarded determines which of the tables to be dropped have no keys any more: they were discarded before the
+// store was closed, or on the member that a snapshot came from.
 func (e *Engine) findDiscarded(l *line) error {
 	it, err := e.db.NewIter(nil)
 	if err != nil {
@@ -186,7 +188,7 @@ func (e *Engine) findDiscarded(l *line) error {
 	return it.Error()
 }
 
-// dropTables deletes the keys of dropped tables, and for good ones what is known of their drops.
+// dropTables deletes the keys of dropped tables and, with forGood, the records of their drops.
 func (e *Engine) dropTables(drops []pendingDrop, forGood bool) error {
 	if len(drops) == 0 {
 		return nil
@@ -203,7 +205,7 @@ func (e *Engine) dropTables(drops []pendingDrop, forGood bool) error {
 	return e.guard(func() error { return e.db.Apply(b, pebble.NoSync) })
 }
 
-// spansOf are the spans of dropped tables; tables with numbers that follow each other have one.
+// spansOf returns the key spans of dropped tables, merging those of consecutive idents.
 func spansOf(drops []pendingDrop) (spans []pebble.KeyRange) {
 	ids := make([]catalog.Ident, len(drops))
 	for i, d := range drops {
@@ -221,7 +223,7 @@ func spansOf(drops []pendingDrop) (spans []pebble.KeyRange) {
 	return spans
 }
 
-// sizeOf is about how much room dropped tables take: what was in their documents, or what they have on disk.
+// sizeOf estimates the space that dropped tables take: the size of their documents, or of their part of the files.
 func (e *Engine) sizeOf(drops []pendingDrop) int64 {
 	data := int64(0)
 	for _, d := range drops {
@@ -230,7 +232,7 @@ func (e *Engine) sizeOf(drops []pendingDrop) int64 {
 	return max(data, e.onDisk(spansOf(drops)))
 }
 
-// onDisk is about how much the tables of pebble have of spans.
+// onDisk estimates how much of pebble's sstables lies in spans.
 func (e *Engine) onDisk(spans []pebble.KeyRange) (bytes int64) {
 	for _, s := range spans {
 		if n, err := e.db.EstimateDiskUsage(s.Start, s.End); err == nil {
@@ -240,8 +242,8 @@ func (e *Engine) onDisk(spans []pebble.KeyRange) (bytes int64) {
 	return bytes
 }
 
-// giveBack has the disk given back what was dropped, if that is much. While the disk is low it is also what was truncated of
-// the logs, and the journals of before. Whoever calls it holds collecting.
+// giveBack returns the space of dropped tables to the disk if it is much. While the disk is low it does the same
+// for what was truncated from the logs, and for obsolete journals. The caller must hold collecting.
 func (e *Engine) giveBack(ctx context.Context, drops []pendingDrop) error {
 	d, low := &e.space.dead, e.DiskLow()
 	spans := spansOf(drops)
@@ -263,7 +265,8 @@ func (e *Engine) giveBack(ctx context.Context, drops []pendingDrop) error {
 		}
 		return err
 	}
-	// What is cut out is gone at once, a crash or not. So must be the drop, and what readers of the past are told.
+	// An excision takes effect at once and survives a crash. The drop must therefore be durable first, and so must
+	// what readers of the past are told.
 	switch ok, err := e.flush(ctx); {
 	case err != nil:
 		return err
@@ -279,8 +282,9 @@ func (e *Engine) giveBack(ctx context.Context, drops []pendingDrop) error {
 	return errorsJoin(e.mergeRests(ctx), e.trimJournals())
 }
 
-// nudgeRemoval has pebble remove files that were in use when something was cut out of them, by a merge or an iterator: it
-// looks for those when a flush ends, which may be never while nothing is written.
+// nudgeRemoval makes pebble remove files that were in use, by a compaction or an iterator, when something was
+// excised from them. Pebble looks for such files when a flush ends, which may never happen while nothing is
+// written.
 func (e *Engine) nudgeRemoval(ctx context.Context) error {
 	d := &e.space.dead
 	if d.nudge == 0 {
@@ -295,7 +299,7 @@ func (e *Engine) nudgeRemoval(ctx context.Context) error {
 	return err
 }
 
-// flush writes the memory table out, and tells whether that is done.
+// flush flushes the memtable and reports whether that is done.
 func (e *Engine) flush(ctx context.Context) (ok bool, err error) {
 	var done <-chan struct{}
 	err = e.guard(func() (err error) {
@@ -317,8 +321,8 @@ func (e *Engine) flush(ctx context.Context) (ok bool, err error) {
 	}
 }
 
-// logBeginnings are the spans before the first entries of the logs, where they have grown. Nothing is written there again:
-// entries come behind those that there are.
+// logBeginnings returns the spans before the first entries of the logs, as far as they have grown. Nothing is
+// written there again: new entries come after the existing ones.
 func (e *Engine) logBeginnings() (spans []pebble.KeyRange, err error) {
 	d := &e.space.dead
 	if d.logs == nil {
@@ -347,7 +351,7 @@ func (e *Engine) logBeginnings() (spans []pebble.KeyRange, err error) {
 	return spans, nil
 }
 
-// trimJournals empties the journals that pebble keeps for later.
+// trimJournals empties the obsolete journals that pebble keeps.
 func (e *Engine) trimJournals() error {
 	if e.space.journals == nil {
 		return nil
@@ -357,7 +361,8 @@ func (e *Engine) trimJournals() error {
 	})
 }
 
-// mergeRests merges what is left in files from which most was cut out: pebble keeps such a file as long as it needs a part.
+// mergeRests compacts what remains in files from which most was excised: pebble keeps such a file as long as any
+// part is needed.
 func (e *Engine) mergeRests(ctx context.Context) error {
 	levels, err := e.db.SSTables()
 	if err != nil {
@@ -395,7 +400,7 @@ func (e *Engine) mergeRests(ctx context.Context) error {
 	return nil
 }
 
-// compactDead merges the tables of which much is dead.
+// compactDead compacts the tables with much dead data.
 func (e *Engine) compactDead(ctx context.Context) error {
 	merged := false
 	for _, id := range e.space.dead.large() {
@@ -418,7 +423,7 @@ func (e *Engine) compactDead(ctx context.Context) error {
 	return e.trimJournals()
 }
 
-// merge merges all levels of a span.
+// merge compacts all levels of a span.
 func (e *Engine) merge(ctx context.Context, span pebble.KeyRange) error {
 	if e.failure() != nil || cockroachkvs.Comparer.Compare(span.Start, span.End) >= 0 {
 		return nil
@@ -430,7 +435,7 @@ func (e *Engine) merge(ctx context.Context, span pebble.KeyRange) error {
 	return err
 }
 
-// mergeSteps cuts a span into parts with about mergeStep bytes of files each.
+// mergeSteps splits a span into parts that hold about mergeStep bytes of files each.
 func (e *Engine) mergeSteps(lower, upper []byte) (steps []pebble.KeyRange, err error) {
 	levels, err := e.db.SSTables(pebble.WithKeyRangeFilter(lower, upper))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// recover brings the engine's memory in line with the store, and deletes tables that belong to nothing.
+// recover brings the engine's memory in line with the store, and deletes tables that nothing refers to.
 func (e *Engine) recover() error {
 	e.salt = randomSalt()
 	if err := e.checkFormat(); err != nil {
@@ -31,7 +31,7 @@ func (e *Engine) recover() error {
 		return err
 	}
 	if e.replica.applied().index > 0 {
-		// The log is all that writes.
+		// Until this member has a role, only the replicated log writes.
 		e.replica.mu.mode, e.replica.mu.refuse = modeFollower, errNoMember
 		return nil
 	}
@@ -41,7 +41,8 @@ func (e *Engine) recover() error {
 	return e.resetBuilds()
 }
 
-// newestCommit is the timestamp of the last unit in the store. Every unit writes an oplog block, or else the mark.
+// newestCommit returns the timestamp of the last unit in the store. Every unit writes an oplog block, or else the
+// mark.
 func (e *Engine) newestCommit(at *applied) (Timestamp, error) {
 	top := at.ts
 	for _, id := range []catalog.Ident{identOplog, identSuperseded} {
@@ -61,7 +62,7 @@ func (e *Engine) newestCommit(at *applied) (Timestamp, error) {
 	return max(top, mark), err
 }
 
-// metaTime reads a timestamp of a meta table, zero where it is not there.
+// metaTime reads a timestamp of a meta table; zero if it is absent.
 func (e *Engine) metaTime(table catalog.Ident, kind byte) (Timestamp, error) {
 	p, err := e.getMeta(metaKeyIn(table, kind))
 	if err != nil || len(p) != 8 {
@@ -82,7 +83,7 @@ func (e *Engine) getMeta(key []byte) ([]byte, error) {
 	return append([]byte(nil), p...), nil
 }
 
-// loadCatalog reads a line's durable catalog as of ts. With counters the collections are readied for writing.
+// loadCatalog reads a line's durable catalog as of ts. With counters, the collections are prepared for writing.
 func (e *Engine) loadCatalog(table catalog.Ident, ts Timestamp, counters bool) ([]*catalog.Collection, error) {
 	lower, upper := identRange(table)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -126,7 +127,7 @@ func (e *Engine) readCounters(c *catalog.Collection) error {
 	return nil
 }
 
-// dropQueue is the tables to be deleted, in order of time.
+// dropQueue holds the tables to be deleted, in order of time.
 type dropQueue struct {
 	sync.Mutex
 	list []pendingDrop
@@ -135,8 +136,8 @@ type dropQueue struct {
 type pendingDrop struct {
 	ts    Timestamp
 	ident catalog.Ident
-	bytes int64 // the size of its documents, where that is known
-	early bool  // its keys have been deleted, see discardEarly
+	bytes int64 // the size of its documents, if known
+	early bool  // its keys have already been deleted, see discardEarly
 }
 
 func (q *dropQueue) add(ts Timestamp, id catalog.Ident, bytes int64) {
@@ -145,8 +146,9 @@ func (q *dropQueue) add(ts Timestamp, id catalog.Ident, bytes int64) {
 	q.Unlock()
 }
 
-// upTo gives those that nobody can read any more, who reads at oldest or later: who reads at the time of a drop does not see
-// what it dropped. Otherwise the last drop would wait for a later commit, which a full disk may not take.
+// upTo returns the drops of tables that nobody who reads at oldest or later can read: a reader at the time of a
+// drop does not see what it dropped. If such a reader did count, the last drop would wait for a later commit,
+// which a full disk may not accept.
 func (q *dropQueue) upTo(oldest Timestamp) (out []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()
@@ -157,7 +159,7 @@ func (q *dropQueue) find(oldest Timestamp) int {
 	return sort.Search(len(q.list), func(i int) bool { return q.list[i].ts > oldest })
 }
 
-// due takes off those that upTo gives.
+// due removes and returns the drops that upTo returns.
 func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()
@@ -167,7 +169,7 @@ func (q *dropQueue) due(oldest Timestamp) (out []pendingDrop) {
 	return out
 }
 
-// discarded notes that the keys of some have been deleted.
+// discarded records that the keys of some drops have been deleted.
 func (q *dropQueue) discarded(drops []pendingDrop) {
 	q.Lock()
 	defer q.Unlock()
@@ -200,8 +202,8 @@ func (e *Engine) loadDrops(l *line) error {
 	return errorsJoin(it.Error(), e.findDiscarded(l))
 }
 
-// reconcileIdents compares the tables that have data with those the catalog names. Data of tables nobody names is what
-// a crash left of an index build; it goes.
+// reconcileIdents compares the tables that hold data with those the catalog names, and deletes the others: they
+// were left by an index build that a crash cut short.
 func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 	known := map[catalog.Ident]bool{}
 	note := func(id catalog.Ident) {
@@ -240,7 +242,7 @@ func (e *Engine) reconcileIdents(cat *catalog.Snapshot) error {
 	return nil
 }
 
-// tables lists the tables of collections and indexes that have data.
+// tables lists the tables of collections and indexes that hold data.
 func (e *Engine) tables() ([]catalog.Ident, error) {
 	it, err := e.db.NewIter(nil)
 	if err != nil {
@@ -276,7 +278,7 @@ func deleteTable(b *pebble.Batch, id catalog.Ident) {
 	_ = b.Delete(countersKey(nil, id), nil)
 }
 
-// ensureOplog makes the oplog's catalog entry in a new store.
+// ensureOplog creates the oplog's catalog entry in a new store.
 func (e *Engine) ensureOplog() error {
 	c := e.Catalog().Lookup(OplogNS)
 	if c == nil {
@@ -297,9 +299,9 @@ func (e *Engine) ensureOplog() error {
 	return nil
 }
 
-// catalogHistory is the catalogs of the history window, oldest first.
+// catalogHistory holds the catalogs of the history window, oldest first.
 type catalogHistory struct {
-	window atomic.Int64 // how far back it reaches
+	window atomic.Int64 // how far back the history window reaches
 	sync.Mutex
 	list []*view
 }
@@ -317,7 +319,7 @@ func (h *catalogHistory) reset(ts Timestamp, cat *catalog.Snapshot) {
 	h.Unlock()
 }
 
-// at finds the catalog in force at ts, nil where it is older than the history.
+// at returns the catalog in force at ts, nil if that is older than the history.
 func (h *catalogHistory) at(ts Timestamp) *catalog.Snapshot {
 	h.Lock()
 	defer h.Unlock()
@@ -328,7 +330,7 @@ func (h *catalogHistory) at(ts Timestamp) *catalog.Snapshot {
 	return h.list[n-1].cat
 }
 
-// forget drops what no snapshot from oldest on needs.
+// forget drops catalogs that no snapshot at oldest or later needs.
 func (h *catalogHistory) forget(oldest Timestamp) {
 	h.Lock()
 	defer h.Unlock()
@@ -354,7 +356,8 @@ func (e *Engine) catalogAt(ts Timestamp) (*catalog.Snapshot, error) {
 	return catalog.Of(all), nil
 }
 
-// lastUserKey is the highest key of a table without ident and version, deletions included; nil where it is empty.
+// lastUserKey returns the highest key of a table without ident and version, deletions included; nil if the table
+// is empty.
 func (e *Engine) lastUserKey(id catalog.Ident) ([]byte, error) {
 	lower, upper := identRange(id)
 	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})

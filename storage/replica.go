@@ -11,32 +11,32 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// replicaState is the engine as a member of a replica set with a replicated log. A group of the primary becomes an entry
-// of that log; it is applied, and visible, once the log has committed it. Members that are not primary apply the same
-// bytes. An engine that nobody made a member commits alone.
+// replicaState is the engine's state as a member of a replica set with a replicated log. A group of the primary
+// becomes an entry of that log; it is applied, and visible, once the log has committed it. Members that are not
+// primary apply the same bytes. An engine that is not made a member commits on its own.
 type replicaState struct {
-	// gen changes with each change of role. A unit of work ends in the one it began in: what it looked up before, RecordIds
-	// and duplicates among it, may be wrong afterwards. It is written under mu.
+	// gen changes with each change of role. A unit of work must end in the role that it began in: what it looked
+	// up, such as RecordIDs and duplicates, may be outdated afterwards. It is written under mu.
 	gen atomic.Uint64
 
-	// mu guards the view: whoever makes something visible holds it, from the write to the store on.
+	// mu guards the view. Making something visible requires holding it from the write to the store onwards.
 	mu struct {
 		sync.Mutex
 		mode     replicaMode
 		gen      uint64
-		refuse   error // why replicated units are refused
+		refuse   error // why replicated units are refused; nil if they are not
 		propose  func(*Group) error
-		inflight []*Group // in order; those without a batch wait for the one before
+		inflight []*Group // in order; a group without a batch waits for the one before it
 		bytes    int
-		broken   bool // a group in between was not proposed: the tip is known when the others are applied
+		broken   bool // a group in between was not proposed: the tip is known once the others are applied
 		follower *follower
-		parked   *UnitOfWork // leads once groups in flight have become fewer
-		timer    *time.Timer // of a leader that gathers; nil for none
-		late     bool        // it has gathered long enough
+		parked   *UnitOfWork // leads once fewer groups are in flight
+		timer    *time.Timer // of a leader that gathers units; nil if none does
+		late     bool        // it has gathered for long enough
 	}
-	patience  time.Duration           // how long a leader gathers
-	staging   stagingUnits            // this member's own
-	late      lateUnits               // those and what others staged
+	patience  time.Duration           // how long a leader gathers units
+	staging   stagingUnits            // this member's own units
+	late      lateUnits               // this member's own and those that others staged
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
 		sync.Mutex
@@ -47,9 +47,9 @@ type replicaState struct {
 type replicaMode uint8
 
 const (
-	modeSingle   replicaMode = iota // commits alone
+	modeSingle   replicaMode = iota // commits on its own
 	modePrimary                     // commits through the replicated log
-	modeFollower                    // applies what others committed
+	modeFollower                    // applies what others have committed
 )
 
 // applied is the newest entry of the replicated log that the store holds.
@@ -58,7 +58,7 @@ type applied struct {
 	ts          Timestamp
 }
 
-// Bounds of what is proposed and not yet applied. Units beyond them wait in the queue, and make larger groups.
+// Bounds of what is proposed but not yet applied. Units beyond them wait in the queue, and form larger groups.
 const (
 	maxInFlight      = 16
 	maxInFlightBytes = 32 << 20
@@ -66,14 +66,14 @@ const (
 	gatherPatience   = time.Millisecond
 )
 
-// ApplyInfo is what an entry changed on a member that is not primary.
+// ApplyInfo describes what an entry changed on a member that is not primary.
 type ApplyInfo struct {
 	Index   uint64
 	TS      Timestamp
 	Catalog bool // the catalog changed
-	// Touched are collections whose documents changed.
+	// Touched lists the collections whose documents changed.
 	Touched []*catalog.Collection
-	// Snapshot is set when everything was replaced by a snapshot; Touched is empty then.
+	// Snapshot is set if a snapshot replaced everything; Touched is empty then.
 	Snapshot bool
 }
 
@@ -84,12 +84,13 @@ func (r *replicaState) init() {
 
 func (r *replicaState) applied() applied { return *r.at.Load() }
 
-// errNoMember is what units get between the start and the first election.
+// errNoMember is the error for units between the start and the first election.
 var errNoMember = mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
 
-// BecomePrimary makes commits go through propose from now on, with term in their oplog entries. Every earlier entry of
-// the log must be applied. propose is called in commit order, and must not wait for the network nor for anyone who may be
-// waiting for the engine; after an error of it the group's units fail, and the next ones are tried again.
+// BecomePrimary makes later commits go through propose, with term in their oplog entries. Every earlier entry of
+// the log must have been applied. propose is called in commit order; it must not wait for the network, nor for
+// anyone who may be waiting for the engine. If it returns an error, the units of that group fail; later groups are
+// still proposed.
 func (e *Engine) BecomePrimary(term int64, propose func(*Group) error) error {
 	r := &e.replica
 	r.mu.Lock()
@@ -115,7 +116,7 @@ func (r *replicaState) turn() {
 	r.unpark()
 }
 
-// unpark has the leader that found too much in flight look again. mu is held.
+// unpark makes the leader that found too much in flight check again. mu must be held.
 func (r *replicaState) unpark() {
 	if u := r.mu.parked; u != nil {
 		r.mu.parked = nil
@@ -123,7 +124,7 @@ func (r *replicaState) unpark() {
 	}
 }
 
-// forgetWriting drops what only a writer knows, and what others have changed since.
+// forgetWriting drops state that only a writer maintains, and that others may have changed since.
 func (e *Engine) forgetWriting() {
 	e.claims.forget(e.Visible())
 	e.Catalog().Each(func(c *catalog.Collection) {
@@ -137,8 +138,8 @@ func (e *Engine) forgetWriting() {
 	})
 }
 
-// Resign makes Commit of replicated units fail with err from now on. Units in the queue and in flight get err, too; the
-// groups of those in flight may still be committed by the log, and are then applied like those of others.
+// Resign makes Commit of replicated units fail with err from now on, including units in the queue and in flight.
+// The log may still commit the groups in flight; they are then applied like those of other members.
 func (e *Engine) Resign(err error) {
 	r := &e.replica
 	r.mu.Lock()
@@ -152,7 +153,7 @@ func (e *Engine) Resign(err error) {
 	}
 }
 
-// disown fails the units of a group that is not this member's business any more.
+// disown fails the units of a group that this member no longer has to see through.
 func (e *Engine) disown(g *Group, err error) {
 	for _, u := range g.units {
 		if u.wait.err == nil {
@@ -172,7 +173,7 @@ func wakeAll(g *Group) {
 	}
 }
 
-// admit tells whether the member may commit the unit.
+// admit returns an error if the member may not commit the unit.
 func (t *tip) admit(u *UnitOfWork) error {
 	if u.after != nil && u.after.refused {
 		return u.after.wait.err
@@ -186,8 +187,8 @@ func (t *tip) admit(u *UnitOfWork) error {
 	return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 }
 
-// leadReplicated is lead where there is a replicated log: the group is proposed, and its units wait for it to be applied.
-// Where too much is in flight the leader waits, first in the queue. replica.mu is held, and given back.
+// leadReplicated is lead with a replicated log: the group is proposed, and its units wait until it is applied. If
+// too much is in flight the leader waits at the head of the queue. replica.mu must be held, and is released.
 func (e *Engine) leadReplicated(own *UnitOfWork) {
 	r := &e.replica
 	if r.mu.mode == modePrimary && (r.full() || r.gathers()) {
@@ -216,10 +217,10 @@ func (e *Engine) leadReplicated(own *UnitOfWork) {
 	e.handLead()
 }
 
-// gathers tells whether the next group waits for more units: little is in flight, and has been for less than a moment.
-// Every group costs each member a sync and several messages, which single writes of many clients, each a group of its
-// own, would pay for in processor time. Loads with larger groups are not held up, nor are writers of a set whose members
-// are far apart for longer than the moment. mu is held.
+// gathers reports whether the next group should wait for more units: little is in flight, and has been for less
+// than patience. Every group costs each member a sync and several messages; single writes of many clients, each a
+// group of its own, would pay that in CPU time. Workloads with larger groups are not delayed, nor are writers of a
+// set with distant members for longer than patience. mu must be held.
 func (r *replicaState) gathers() bool {
 	if len(r.mu.inflight) == 0 || r.mu.bytes >= fewInFlightBytes || r.mu.late {
 		return false
@@ -235,7 +236,7 @@ func (r *replicaState) gathers() bool {
 	return true
 }
 
-// endGathering is called when a group is about to be made. mu is held.
+// endGathering is called when a group is about to be prepared. mu must be held.
 func (r *replicaState) endGathering() {
 	if r.mu.timer != nil {
 		r.mu.timer.Stop()
@@ -244,14 +245,14 @@ func (r *replicaState) endGathering() {
 	r.mu.late = false
 }
 
-// full tells whether the next group has to wait.
+// full reports whether the next group has to wait.
 func (r *replicaState) full() bool {
 	n := len(r.mu.inflight)
 	return n >= maxInFlight || r.mu.bytes >= maxInFlightBytes || n > 0 && r.mu.broken
 }
 
-// enqueue puts a group behind those in flight. One that has nothing to write, because all its units failed, waits for
-// those before it: they may be the reason, and are not visible yet.
+// enqueue appends a group to those in flight. A group with nothing to write, because all its units failed, waits
+// for the preceding ones: they may be why its units failed, and are not visible yet.
 func (e *Engine) enqueue(g *Group, gen uint64) bool {
 	r := &e.replica
 	r.mu.Lock()
@@ -274,7 +275,7 @@ func (e *Engine) enqueue(g *Group, gen uint64) bool {
 	return true
 }
 
-// withdraw takes back a group that was not proposed. It is the last one.
+// withdraw removes a group that was not proposed. It must be the last.
 func (e *Engine) withdraw(g *Group, err error) {
 	r := &e.replica
 	r.mu.Lock()
@@ -292,13 +293,14 @@ func (e *Engine) withdraw(g *Group, err error) {
 	}
 }
 
-// ApplyGroup makes a group of this member visible, once the log has committed it as the entry at index. Groups come in the
-// order in which they were proposed. After Resign it is ApplyEntry.
+// ApplyGroup makes a group of this member visible, once the log has committed it as the entry at index. Groups
+// must come in the order in which they were proposed. After Resign it does what ApplyEntry does.
 func (e *Engine) ApplyGroup(g *Group, index, term uint64) error {
 	return e.ApplyEntry(g.data, index, term)
 }
 
-// applyHead applies the first group in flight, and ends those behind it that wait for it. replica.mu is held.
+// applyHead applies the first group in flight, and ends the groups after it that wait for it. replica.mu must be
+// held.
 func (e *Engine) applyHead(at applied) error {
 	r := &e.replica
 	defer r.unpark()
@@ -315,7 +317,7 @@ func (e *Engine) applyHead(at applied) error {
 		e.publish(done)
 		done.close()
 		if first && g.err == nil {
-			r.at.Store(&at) // only now: who sees it finds the entry visible
+			r.at.Store(&at) // stored last: whoever sees it finds the entry visible
 		}
 		wakeAll(done)
 	}
@@ -335,13 +337,14 @@ func (a *applied) decode(p []byte) {
 	}
 }
 
-// AppliedIndex is the place in the log of the newest entry that the store holds; zero where it never was a member.
+// AppliedIndex returns the log position of the newest entry that the store holds; zero if it never was a member.
 func (e *Engine) AppliedIndex() (index, term uint64) {
 	at := e.replica.applied()
 	return at.index, at.term
 }
 
-// ApplyNothing moves the applied index over an entry that is none of the engine's: an empty one, or a change of members.
+// ApplyNothing advances the applied index over an entry that does not concern the engine: an empty one, or a
+// membership change.
 func (e *Engine) ApplyNothing(index, term uint64) error {
 	r := &e.replica
 	r.mu.Lock()
@@ -361,8 +364,8 @@ func (e *Engine) ApplyNothing(index, term uint64) error {
 	return nil
 }
 
-// OnApply has f told of every entry that ApplyEntry applied, and of snapshots, once they are visible, in order. f must be
-// quick. Observers come before the first entry.
+// OnApply registers f to be called, in order, for every entry that ApplyEntry applied and for snapshots, once they
+// are visible. f must be quick. Observers must register before the first entry.
 func (e *Engine) OnApply(f func(ApplyInfo)) {
 	o := &e.replica.observers
 	o.Lock()
@@ -379,7 +382,7 @@ func (r *replicaState) tell(info ApplyInfo) {
 	}
 }
 
-// writable tells whether the member takes writes.
+// writable reports whether the member accepts writes.
 func (e *Engine) writable() bool {
 	r := &e.replica
 	r.mu.Lock()
@@ -387,5 +390,5 @@ func (e *Engine) writable() bool {
 	return r.mu.refuse == nil
 }
 
-// replicated tells whether writes go through a replicated log.
+// replicated reports whether writes go through a replicated log.
 func (e *Engine) replicated() bool { return e.replica.gen.Load() > 0 }

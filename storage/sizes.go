@@ -2,7 +2,7 @@ package storage
 
 import "github.com/shoaldb/shoal/storage/catalog"
 
-// Sizes are what a collection's storage takes.
+// Sizes describe how much storage a collection takes.
 type Sizes struct {
 	Records     int64
 	DataSize    int64
@@ -10,10 +10,10 @@ type Sizes struct {
 	IndexSizes  map[string]int64 // bytes on disk by index name
 }
 
-// pageSize is what every table takes at least, as files of the real server do.
+// pageSize is the least that every table takes, like a file of the real server.
 const pageSize = 4096
 
-// CollectionSizes estimates from the store's files. What is still in memory tables is estimated from the data.
+// CollectionSizes estimates the sizes from the store's files, and from the data for what is still in memtables.
 func (e *Engine) CollectionSizes(c *catalog.Collection) (Sizes, error) {
 	s := Sizes{Records: c.Counters.Records.Load(), DataSize: c.Counters.DataSize.Load(), IndexSizes: map[string]int64{}}
 	var err error
@@ -41,7 +41,7 @@ func (e *Engine) tableSize(id catalog.Ident, estimate int64) (int64, error) {
 	return max(pageSize, (size+pageSize-1)/pageSize*pageSize), nil
 }
 
-// Compact rewrites a collection's tables so that space of dead versions is given back.
+// Compact rewrites a collection's tables to reclaim the space of dead versions. It returns how much was freed.
 func (e *Engine) Compact(c *catalog.Collection) (freed int64, err error) {
 	before, err := e.diskUsage(c)
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Snapshot is a view of the store at one timestamp, with the catalog of that moment. One goroutine uses it at a time.
-// It holds no locks; what it pins is history, so it must be released.
+// Snapshot is a view of the store at one timestamp, with the catalog of that moment. It must be used by one
+// goroutine at a time. It holds no locks, but it pins history, so it must be released.
 type Snapshot struct {
 	moment
 	hidden hiddenTimes // see lateUnits
 
 	e    *Engine
 	cat  *catalog.Snapshot
-	unit *UnitOfWork // whose writes are part of the view, nil for plain snapshots
+	unit *UnitOfWork // whose writes are part of the view; nil for plain snapshots
 
-	point *pooledIter // for Get and FindByID, made when first needed
+	point *pooledIter // for Get and FindByID, created on first use
 	shard *snapshotShard
 	slot  int
 
-	released func() // what OnRelease asked for, nil for nothing
+	released func() // set by OnRelease; nil for none
 }
 
-// snapshotRegistry knows the timestamps in use, which hold back the collector.
+// snapshotRegistry tracks the timestamps in use, which hold back the collector.
 type snapshotRegistry struct {
 	shards [8]snapshotShard
 }
@@ -36,10 +36,10 @@ type snapshotShard struct {
 	sync.Mutex
 	at   []snapshotPin
 	free []int
-	_    [64]byte // shards are on cache lines of their own
+	_    [64]byte // keeps shards on separate cache lines
 }
 
-// snapshotPin is what a snapshot reads, zero where the slot is free.
+// snapshotPin is what a snapshot reads; the zero value marks a free slot.
 type snapshotPin struct{ ts, local Timestamp }
 
 func (r *snapshotRegistry) add(s *Snapshot) {
@@ -65,7 +65,7 @@ func (r *snapshotRegistry) remove(s *Snapshot) {
 	s.shard = nil
 }
 
-// min is the earliest timestamp of a line in use, MaxTimestamp where there is none.
+// min returns the earliest timestamp of a line that is in use, or MaxTimestamp.
 func (r *snapshotRegistry) min(line int) Timestamp {
 	low := MaxTimestamp
 	for i := range r.shards {
@@ -85,7 +85,7 @@ func (r *snapshotRegistry) min(line int) Timestamp {
 	return low
 }
 
-// Snapshot is the newest view. It must be released.
+// Snapshot returns the newest view. It must be released.
 func (e *Engine) Snapshot() *Snapshot {
 	for {
 		v := e.view.Load()
@@ -98,7 +98,7 @@ func (e *Engine) Snapshot() *Snapshot {
 	}
 }
 
-// MajoritySnapshot is the newest view that no crash can take back.
+// MajoritySnapshot returns the newest view that no crash can undo.
 func (e *Engine) MajoritySnapshot() *Snapshot {
 	d := e.Durable()
 	if d >= e.Visible() {
@@ -108,15 +108,15 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 	if err != nil {
 		return e.Snapshot()
 	}
-	if d < e.space.gone.newest() { // a drop is not discarded before it is durable, and was since
+	if d < e.space.gone.newest() { // a drop is durable before its table is discarded, so d has moved on since
 		s.Release()
 		return e.Snapshot()
 	}
 	return s
 }
 
-// SnapshotAt is the view at ts: SnapshotTooOld (239) before the history window; SnapshotUnavailable (246) where ts is
-// later than the visible timestamp; see WaitVisible.
+// SnapshotAt returns the view at ts. It fails with SnapshotTooOld (239) before the history window, and with
+// SnapshotUnavailable (246) if ts is later than the visible timestamp; see WaitVisible.
 func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 	now := e.view.Load()
 	if ts > now.ts {
@@ -125,7 +125,7 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 	}
 	s := &Snapshot{e: e, moment: now.moment}
 	s.ts = ts
-	// Registered first, so that the collector cannot pass ts between the check and the use.
+	// The snapshot is registered first, so that the collector cannot pass ts between the check and the use.
 	e.snapshots.add(s)
 	if ts < e.Oldest() {
 		s.Release()
@@ -140,7 +140,7 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 	return s, nil
 }
 
-// Clone is another snapshot of the same moment, for a cursor with a life of its own.
+// Clone returns another snapshot of the same moment, for a cursor with its own lifetime.
 func (s *Snapshot) Clone() *Snapshot {
 	c := &Snapshot{e: s.e, moment: s.moment, hidden: s.hidden, cat: s.cat, unit: s.unit}
 	s.e.snapshots.add(c)
@@ -159,7 +159,8 @@ func (s *Snapshot) Release() {
 	}
 }
 
-// OnRelease calls f when the snapshot is released: for what its reader holds as long as it reads. A clone does not call it.
+// OnRelease registers f to be called when the snapshot is released, to free what its reader holds while it reads.
+// Clones do not call it.
 func (s *Snapshot) OnRelease(f func()) {
 	if before := s.released; before != nil {
 		s.released = func() { before(); f() }
@@ -168,13 +169,13 @@ func (s *Snapshot) OnRelease(f func()) {
 	s.released = f
 }
 
-// Succeed takes over what OnRelease asked of the snapshot that a reader read before.
+// Succeed takes over the OnRelease function of old, which the reader used before this snapshot.
 func (s *Snapshot) Succeed(old *Snapshot) { s.released, old.released = old.released, nil }
 
-// Timestamp is the moment of the view.
+// Timestamp returns the moment of the view.
 func (s *Snapshot) Timestamp() Timestamp { return s.ts }
 
-// Catalog is the catalog of the same moment.
+// Catalog returns the catalog of the same moment.
 func (s *Snapshot) Catalog() *catalog.Snapshot {
 	if s.unit != nil {
 		return s.unit.catalog(s.cat)
@@ -182,10 +183,10 @@ func (s *Snapshot) Catalog() *catalog.Snapshot {
 	return s.cat
 }
 
-// Engine is the engine the snapshot is of.
+// Engine returns the engine of the snapshot.
 func (s *Snapshot) Engine() *Engine { return s.e }
 
-// Save gives back what the snapshot holds of the store between two uses (getMore); it works on afterwards as before.
+// Save releases the store's resources between two uses (getMore); the snapshot remains usable.
 func (s *Snapshot) Save() {
 	if s.point != nil {
 		s.giveBack(s.point)
@@ -193,7 +194,7 @@ func (s *Snapshot) Save() {
 	}
 }
 
-// lookups readies s.point, for a table.
+// lookups prepares s.point for a table.
 func (s *Snapshot) lookups(id catalog.Ident) (it *pooledIter, err error) {
 	if err := s.e.space.gone.check(s.ts, id); err != nil {
 		return nil, err
@@ -235,8 +236,8 @@ func (s *Snapshot) FindByID(c *catalog.Collection, id value.Value) (rid RecordID
 	return RecordID(p.key[identLen:]), doc, ok, err
 }
 
-// LookupID finds the place of the record with the given _id, without reading it. For clustered collections the record
-// need not exist. rid is borrowed until the next call on the snapshot.
+// LookupID finds the RecordID of the record with the given _id without reading the record. In clustered
+// collections the record need not exist. rid is borrowed until the next call on the snapshot.
 func (s *Snapshot) LookupID(c *catalog.Collection, id value.Value) (rid RecordID, ok bool, err error) {
 	p, err := s.lookups(c.Ident)
 	if err != nil {

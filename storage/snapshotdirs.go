@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// SnapshotFiles are the directories of snapshots, made here or received. They are beside the store's own files, and stay
-// until they are removed.
+// SnapshotFiles manages the directories of snapshots, made here or received. They are kept beside the store's own
+// files until they are removed.
 type SnapshotFiles struct {
 	fs   vfs.FS
 	root string
@@ -20,7 +20,7 @@ func (e *Engine) Files() SnapshotFiles {
 
 func (s SnapshotFiles) path(dir string) string { return s.fs.PathJoin(s.root, dir) }
 
-// ReadAt reads from a file; at its end the error is io.EOF.
+// ReadAt reads from a file; at the end of the file the error is io.EOF.
 func (s SnapshotFiles) ReadAt(dir, name string, p []byte, offset int64) (int, error) {
 	f, err := s.fs.Open(s.fs.PathJoin(s.path(dir), name))
 	if err != nil {
@@ -34,7 +34,7 @@ func (s SnapshotFiles) ReadAt(dir, name string, p []byte, offset int64) (int, er
 	return n, err
 }
 
-// Append writes at the end of a file, which it makes where there is none.
+// Append writes at the end of a file, creating it if necessary.
 func (s SnapshotFiles) Append(dir, name string, p []byte) error {
 	path := s.fs.PathJoin(s.path(dir), name)
 	f, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
@@ -50,13 +50,13 @@ func (s SnapshotFiles) Append(dir, name string, p []byte) error {
 	if err == nil {
 		_, err = f.WriteAt(p, info.Size())
 	}
-	if err == nil { // to the disk as it goes: all at once at the end would hold up the syncs of logs
+	if err == nil { // written to disk continuously: doing it all at the end would delay the syncs of logs
 		_, err = f.SyncTo(info.Size() + int64(len(p)))
 	}
 	return errorsJoin(err, f.Close())
 }
 
-// Sizes are the sizes of a directory's files by name; none where the directory is not there.
+// Sizes returns the sizes of a directory's files by name; none if there is no such directory.
 func (s SnapshotFiles) Sizes(dir string) (map[string]int64, error) {
 	out := map[string]int64{}
 	names, err := s.list(s.path(dir))
@@ -70,7 +70,7 @@ func (s SnapshotFiles) Sizes(dir string) (map[string]int64, error) {
 	return out, err
 }
 
-// Remove removes a directory and what is in it.
+// Remove removes a directory and its content.
 func (s SnapshotFiles) Remove(dir string) error { return s.fs.RemoveAll(s.path(dir)) }
 
 // List names the directories.

@@ -17,21 +17,21 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// SnapshotManifest says what a snapshot of all replicated tables consists of.
+// SnapshotManifest describes the files of a snapshot of all replicated tables.
 type SnapshotManifest struct {
-	Index, Term uint64 // the newest entry of the log that is in it
+	Index, Term uint64 // newest entry of the log that it includes
 	TS          Timestamp
 	Files       []SnapshotFile
 }
 
-// SnapshotFile is one file of a snapshot. Files do not overlap, and are in order.
+// SnapshotFile is one file of a snapshot. The files are in key order and do not overlap.
 type SnapshotFile struct {
 	Name string
 	Size int64
 	Sum  uint64 // xxhash64 of the content
 }
 
-// replicatedSpan is where the tables are that members have in common.
+// replicatedSpan returns the span of the tables that members have in common.
 func replicatedSpan() (lower, upper []byte) {
 	lower, _ = identRange(identMeta)
 	upper, _ = identRange(identLocal)
@@ -77,7 +77,7 @@ type snapshotWriter struct {
 	dir   string
 	max   int64
 	size  int64
-	last  []byte // the last key
+	last  []byte // the last key written
 	w     *sstable.Writer
 	f     *summedFile
 	files []SnapshotFile
@@ -91,7 +91,7 @@ func (w *snapshotWriter) copy(ctx context.Context, it *pebble.Iterator) error {
 			return err
 		}
 		k := it.Key()
-		// Versions of one key stay together.
+		// All versions of one key go into the same file.
 		if w.w != nil && w.size > w.max && !bytes.Equal(k[:split(k)], w.last[:split(w.last)]) {
 			if err := w.close(); err != nil {
 				return err
@@ -120,7 +120,7 @@ func (w *snapshotWriter) open() error {
 	if err != nil {
 		return err
 	}
-	// Written out as it goes: one sync of a whole file would hold up those of the log.
+	// Written to disk continuously: one sync of a whole file would delay those of the log.
 	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: 1 << 20})
 	w.f = &summedFile{File: f, sum: xxhash.New()}
 	w.files = append(w.files, SnapshotFile{Name: name})
@@ -147,7 +147,7 @@ func snapshotFileName(n int) string {
 	return string([]byte{digits[n>>12&15], digits[n>>8&15], digits[n>>4&15], digits[n&15]}) + ".sst"
 }
 
-// summedFile knows the checksum of what was written to it.
+// summedFile computes the checksum of what is written to it.
 type summedFile struct {
 	vfs.File
 	sum  *xxhash.Digest
@@ -155,13 +155,12 @@ type summedFile struct {
 }
 
 func (f *summedFile) Write(p []byte) (int, error) {
-	_, _ = f.sum.Write(p) // first: Write may change p
+	_, _ = f.sum.Write(p) // before Write, which may change p
 	f.size += int64(len(p))
 	return f.File.Write(p)
 }
 
-// checkSnapshot reads a snapshot's files and makes sure that they are what the manifest says, and have keys of replicated tables
-// only.
+// checkSnapshot verifies that a snapshot's files match the manifest and hold only keys of replicated tables.
 func (e *Engine) checkSnapshot(ctx context.Context, dir string, m SnapshotManifest) error {
 	if len(m.Files) == 0 {
 		return corrupt("the snapshot has no files")
@@ -210,7 +209,7 @@ func (e *Engine) checkSum(ctx context.Context, path string, want SnapshotFile) e
 	if size != want.Size || sum.Sum64() != want.Sum {
 		return corrupt("file %s of the snapshot is damaged: it has %d of %d bytes, or another checksum", want.Name, size, want.Size)
 	}
-	// The store takes files in without looking whether they are durable.
+	// The store ingests files without making them durable.
 	return f.Sync()
 }
 
@@ -260,7 +259,7 @@ func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotMani
 	if err := e.syncSnapshot(path, m); err != nil {
 		return err
 	}
-	// The collector works from lists of what is there.
+	// The collector works from lists of what exists, so it must not run meanwhile.
 	e.collecting.Lock()
 	defer e.collecting.Unlock()
 	if err := e.installFiles(ctx, path, m); err != nil {
@@ -270,7 +269,7 @@ func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotMani
 	return e.Files().Remove(dir)
 }
 
-// syncSnapshot makes the files durable: the store takes them over by name.
+// syncSnapshot makes the files durable: the store ingests them by name.
 func (e *Engine) syncSnapshot(dir string, m SnapshotManifest) error {
 	for _, f := range m.Files {
 		file, err := e.opts.FS.Open(e.opts.FS.PathJoin(dir, f.Name))
@@ -315,10 +314,10 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 		_, err := e.db.IngestAndExcise(ctx, paths, nil, nil, pebble.KeyRange{Start: lower, End: upper})
 		return err
 	})
-	// Where the store refused, memory is loaded anew all the same: readers of the era before are gone.
+	// Memory is reloaded even if the store refused: readers of the previous era have been cut off.
 	loaded := e.load(era)
 	if loaded != nil {
-		e.fail(loaded) // memory and store differ
+		e.fail(loaded) // memory and store disagree
 	}
 	if err = errorsJoin(err, loaded); err != nil {
 		return err
@@ -331,8 +330,9 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 	return nil
 }
 
-// load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the tables whose
-// deletion is under way. What is local is loaded once. replica.mu is held, or nobody else is there yet.
+// load brings memory in line with the store: the newest timestamp, the catalog, the counters, and the pending
+// deletions of tables. The local line is loaded only once. replica.mu must be held, unless nobody else has access
+// yet.
 func (e *Engine) load(era uint32) error {
 	p, err := e.getMeta(metaKey(metaApplied))
 	if err != nil {
@@ -395,7 +395,7 @@ func (e *Engine) load(era uint32) error {
 	return nil
 }
 
-// loadLine loads what the store has of a line as of ts.
+// loadLine loads the state of a line as of ts.
 func (e *Engine) loadLine(l *line, ts Timestamp) ([]*catalog.Collection, error) {
 	oldest, err := e.metaTime(l.meta, metaOldest)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// spaceGuard knows how full the disk is. It refuses writes while the disk has room left for pebble's own work alone, because
-// a store that hits the end of the disk within its log cannot go on, and has what was deleted given back at once (reclaim).
+// spaceGuard tracks how full the disk is. It refuses writes when the free space is just enough for pebble's own
+// work, because a store that runs out of disk space within its log cannot go on; and it makes the collector
+// reclaim deleted space at once (reclaim).
 type spaceGuard struct {
-	checked atomic.Int64 // nanoseconds of the clock
-	written atomic.Int64 // bytes of commits since
-	avail   atomic.Int64 // bytes
+	checked atomic.Int64 // nanoseconds of the clock at the last measurement
+	written atomic.Int64 // bytes committed since then
+	avail   atomic.Int64 // bytes available
 	low     atomic.Bool
-	least   atomic.Bool   // not even what makes room is written
+	least   atomic.Bool   // not even writes that make room are accepted
 	wake    chan struct{} // the disk has become low
 
 	journals *journalFS // nil in memory
@@ -25,8 +26,8 @@ type spaceGuard struct {
 
 type reserveKey struct{}
 
-// WithReserve marks the little that a node has to write to come up and to become primary: it may use the room that is
-// refused to all others. Otherwise a server whose disk has filled up would not even serve reads again.
+// WithReserve marks the few writes that a node needs to start and to become primary: they may use space that is
+// refused to all others. Otherwise a server whose disk has filled up could not even serve reads again.
 func WithReserve(ctx context.Context) context.Context {
 	return context.WithValue(ctx, reserveKey{}, true)
 }
@@ -34,19 +35,19 @@ func WithReserve(ctx context.Context) context.Context {
 func mayUseReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != nil }
 
 const (
-	// leastShare is the part of MinFreeDisk that is left to pebble's own work and to WithReserve.
+	// leastShare is the fraction (1/n) of MinFreeDisk reserved for pebble's own work and WithReserve.
 	leastShare = 4
-	// checkShare is the part of MinFreeDisk that may be written before the disk is looked at again.
+	// checkShare is the fraction (1/n) of MinFreeDisk that may be written before the disk is measured again.
 	checkShare = 16
 	spaceCheck = 200 * time.Millisecond
 )
 
-// DiskLow tells whether the disk has less room than Options.MinFreeDisk. Whoever keeps what can be done without, such as
-// entries of a log that only spare others a copy, lets go of it then.
+// DiskLow reports whether the disk has less free space than Options.MinFreeDisk. Dispensable data, such as log
+// entries that only spare others a copy, should be dropped then.
 func (e *Engine) DiskLow() bool { return e.space.low.Load() }
 
-// checkSpace refuses what the disk has no room for. Deletes and drops make room, and may use most of what is refused to others:
-// without them a full disk could never be emptied.
+// checkSpace refuses a write that the disk has no room for. Deletes and drops make room, and may use most of what
+// is refused to others: without them a full disk could never be emptied.
 func (e *Engine) checkSpace(makesRoom bool) error {
 	g := &e.space
 	now, last := e.opts.Clock().UnixNano(), g.checked.Load()
@@ -60,7 +61,7 @@ func (e *Engine) checkSpace(makesRoom bool) error {
 	return nil
 }
 
-// measureSpace looks at the disk, and wakes the collector when it has become low.
+// measureSpace measures the free space, and wakes the collector if the disk has become low.
 func (e *Engine) measureSpace() {
 	g := &e.space
 	g.written.Store(0)
@@ -78,7 +79,8 @@ func (e *Engine) measureSpace() {
 	}
 }
 
-// makesRoom tells whether the unit only deletes documents, or drops collections or indexes; what accompanies that does not count.
+// makesRoom reports whether the unit only deletes documents, or drops collections or indexes; writes that
+// accompany those do not count.
 func (u *UnitOfWork) makesRoom() bool {
 	if u.catalogs.dropped < len(u.catalogs.ops) {
 		return false

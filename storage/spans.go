@@ -8,11 +8,11 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// tableSpans tells pebble where to end one file and begin the next. Inserts grow each large table at its end; when files
-// end where tables end, the files of successive flushes do not overlap, and are never merged. Without it, half the
-// processor time of a bulk insert went into merging. Small tables share files.
+// tableSpans tells pebble where to end one file and begin the next. Inserts grow each large table at its end; when
+// files end where tables end, the files of successive flushes do not overlap, and are never compacted. Without
+// that, half the CPU time of a bulk insert went into compactions. Small tables share files.
 type tableSpans struct {
-	large atomic.Pointer[[]catalog.Ident] // sorted
+	large atomic.Pointer[[]catalog.Ident] // in ascending order
 }
 
 // largeTable is the data size from which a collection's tables have files of their own.
@@ -25,7 +25,7 @@ func (t *tableSpans) policy(start []byte) (p pebble.SpanPolicy, end []byte, err 
 	case id < identOplog:
 		return p, appendUnversioned(appendIdent(nil, identOplog)), nil
 	case id >= identLocal && id < identLocalFirst:
-		// The log of the replica set, above all: its entries are soon gone again.
+		// Above all the log of the replica set: its entries are short-lived.
 		return p, appendUnversioned(appendIdent(nil, identLocalFirst)), nil
 	case id == identOplog:
 		return p, appendUnversioned(appendIdent(nil, identOplog+1)), nil
@@ -44,7 +44,7 @@ func (t *tableSpans) policy(start []byte) (p pebble.SpanPolicy, end []byte, err 
 	return p, nil, nil
 }
 
-// update looks for the large tables of a catalog.
+// update determines the large tables of a catalog.
 func (t *tableSpans) update(cat *catalog.Snapshot) {
 	var large []catalog.Ident
 	cat.Each(func(c *catalog.Collection) {

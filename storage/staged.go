@@ -11,22 +11,23 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// A unit of work of many megabytes goes through the replicated log in chunks of bounded size. Each chunk is a unit of its
-// own, which writes a part of the versions to their tables, where nobody sees them yet (late.go); others commit between
-// them. A transaction sends chunks while it is under way, so that its memory is bounded too. The commit is then an entry as
-// small as any: it says from when the versions are visible, and has blocks of the oplog that refer to pieces which came with
-// the chunks. A unit that fails has its versions deleted, by the lists of keys that are kept until then.
+// A unit of work of many megabytes goes through the replicated log in chunks of bounded size. Each chunk is a unit
+// of its own that writes part of the versions to their tables, where nobody sees them yet (late.go); other units
+// commit in between. A transaction sends chunks while it is under way, which bounds its memory too. The commit is
+// then an entry as small as any other: it says from when the versions are visible, and has oplog blocks that refer
+// to pieces sent with the chunks. If a unit fails, its versions are deleted using the lists of keys that are kept
+// until then.
 //
-// The table of staged units, all keys of a unit behind each other:
+// The table of staged units; all keys of a unit are adjacent:
 //
 //	term, number, 0 @commit            the unit has committed; until no reader is of a time before that
 //	term, number, 1, chunk @version    keys of the chunk, and keys that have an older version; as long
 //	term, number, 2, piece             of blocks of the oplog; until the oplog is truncated there
 //	term, number, 3                    the pieces belong to the oplog
 const (
-	// stageBytes is the size from which a unit is staged, unless SetLargeUnits says another.
+	// stageBytes is the default size from which a unit is staged, see SetLargeUnits.
 	stageBytes = 6 << 20
-	// chunkBytes is the size of a chunk, but for a document that is larger.
+	// chunkBytes is the size of a chunk; only one with a larger document exceeds it.
 	chunkBytes = 2 << 20
 )
 
@@ -39,7 +40,7 @@ const (
 	stagedEnd
 )
 
-// stagedID names a staged unit: the term of the primary, and a number among its units.
+// stagedID identifies a staged unit: the term of the primary, and a number unique in that term.
 type stagedID struct{ term, number uint64 }
 
 const stagedIDLen = 8 + 8
@@ -50,7 +51,7 @@ func (s stagedID) user(kind byte, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(k, n)
 }
 
-// key is a key without version. Those with one come right behind it.
+// key returns a key without version. Versioned keys sort immediately after it.
 func (s stagedID) key(kind byte, n uint32) []byte { return appendUnversioned(s.user(kind, n)) }
 
 func splitStagedKey(k []byte) (id stagedID, kind byte, ok bool) {
@@ -61,13 +62,13 @@ func splitStagedKey(k []byte) (id stagedID, kind byte, ok bool) {
 	return stagedID{binary.BigEndian.Uint64(k), binary.BigEndian.Uint64(k[8:])}, k[stagedIDLen], true
 }
 
-// stages tells whether the unit is too large for an entry of the replicated log.
+// stages reports whether the unit is too large for one entry of the replicated log.
 func (e *Engine) stages(u *UnitOfWork) bool {
 	return e.replicated() && u.line == lineReplicated && u.Size()+len(u.superseded) > e.replica.staging.limit()
 }
 
-// spill stages what a transaction has written so far, where that is much. Its statements see it as before. A set of one member
-// does so too: what it would keep in memory is as much, and what commits is small.
+// spill sends ahead what a transaction has written so far, if that is much. Its statements still see it. A set of
+// one member does so too: it needs as much memory otherwise, and the commit stays small.
 func (u *UnitOfWork) spill() error {
 	if u.own == nil || u.behind != nil || len(u.capped) > 0 || u.batch == nil || u.line != lineReplicated {
 		return nil
@@ -78,9 +79,9 @@ func (u *UnitOfWork) spill() error {
 	return u.e.stageUnit(context.Background(), u, false)
 }
 
-// stageUnit sends the bulk of a unit in chunks; all of it where the unit is about to commit. What stays is small. Unlike the
-// commit, it can be taken back: the unit's claims are held, and nothing of it can be seen. An error leaves the unit to be
-// rolled back.
+// stageUnit sends the bulk of a unit ahead in chunks, and with all, everything, because the unit is about to
+// commit. What remains is small. Unlike the commit this can be undone: the unit's claims are held, and nothing of
+// it is visible. After an error the unit must be rolled back.
 func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 	if u.bulk == nil {
 		u.bulk = &stager{e: e, u: u, id: e.replica.staging.begin(uint64(e.Term()))}
@@ -96,28 +97,28 @@ func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 	return s.flush()
 }
 
-// stager makes the chunks of a unit.
+// stager splits a unit into chunks.
 type stager struct {
 	e     *Engine
 	u     *UnitOfWork
 	ctx   context.Context
 	id    stagedID
 	room  bool // the unit makes room on the disk
-	chunk int  // size of one
+	chunk int  // size of a chunk
 
-	at     hiddenTimes // of the chunks that are there
+	at     hiddenTimes // timestamps of the chunks that are stored
 	chunks uint32
 	pieces uint32
-	writes int        // keys that were the unit's
-	refs   []oplogRef // the blocks of the oplog, in order
+	writes int        // number of keys taken from the unit
+	refs   []oplogRef // the oplog blocks, in order
 
 	batch *pebble.Batch // the chunk that is being filled
 	list  chunkKeys
-	sent  chan error // of the chunk that is on its way; nil for none
+	sent  chan error // result of the chunk in flight; nil for none
 	err   error
 }
 
-// run streams what the unit has. What is not needed any more is let go at once.
+// run sends what the unit has, freeing memory that is no longer needed.
 func (s *stager) run(all bool) {
 	u := s.u
 	u.releaseLatest()
@@ -143,8 +144,8 @@ func (s *stager) run(all bool) {
 	u.partialTransaction(func() { s.blocks(len(u.log.blocks)) })
 }
 
-// versions streams the versions that the unit has staged. Readers of the unit's own view find them in the store then. The
-// unit keeps what it has for system tables: what applies an entry has to see that.
+// versions sends the versions that the unit has staged; its own readers then find them in the store. The unit
+// keeps its keys of system tables, because a member that applies the entry has to see those.
 func (s *stager) versions() {
 	u := s.u
 	from := u.batch
@@ -167,7 +168,7 @@ func (s *stager) versions() {
 		}
 		user, ts, versioned := splitVersion(k)
 		if m := u.log.images; versioned && ts == pending && m.holds(kind, k, v) {
-			if m.reserved == 0 { // the image gets its timestamp with the unit
+			if m.reserved == 0 { // otherwise the image gets its timestamp with the unit
 				_ = u.stage().Set(k, v, nil)
 				continue
 			}
@@ -188,13 +189,13 @@ func (s *stager) versions() {
 			_ = u.stage().Set(k, v, nil)
 		}
 	}
-	s.writes = before + 1 // cursors over the own view read anew
+	s.writes = before + 1 // makes cursors over the unit's view read anew
 	if u.own == nil {
 		closeQuietly(from)
-	} // else iterators of that view may be reading it
+	} // otherwise iterators of that view may be reading it
 }
 
-// blocks streams the first blocks of the unit's oplog, cut into pieces.
+// blocks sends the first n blocks of the unit's oplog, split into pieces.
 func (s *stager) blocks(n int) {
 	l := &s.u.log
 	for i := range max(n, 0) {
@@ -223,7 +224,7 @@ func (s *stager) set(k, v []byte) {
 	_ = s.batch.Set(k, v, nil)
 }
 
-// fill sends the chunk where it is full.
+// fill sends the chunk if it is full.
 func (s *stager) fill() {
 	n := len(s.list.keys) + len(s.list.superseded)
 	if s.batch != nil {
@@ -234,11 +235,11 @@ func (s *stager) fill() {
 	}
 }
 
-// send sends what has been collected. One chunk is on its way while the next is filled: a key may be in both, and the later
-// one has to have the later timestamp.
+// send sends what has been collected. One chunk is in flight while the next is filled, but not more: a key may be
+// in both, and the later chunk must get the later timestamp.
 func (s *stager) send() {
 	s.set(appendVersion(s.id.user(stagedChunk, s.chunks), pending), s.list.value())
-	if len(s.u.catalogs.ops) > 0 { // tables of the unit's own are in no catalog yet
+	if len(s.u.catalogs.ops) > 0 { // tables created by the unit are not in any catalog yet
 		s.set(metaKey(metaNext), s.e.nextNumbers())
 	}
 	b := s.batch
@@ -273,7 +274,7 @@ func (s *stager) put(b *pebble.Batch) error {
 	return err
 }
 
-// await waits for the chunk that is on its way.
+// await waits for the chunk in flight.
 func (s *stager) await() {
 	if s.sent == nil {
 		return
@@ -284,7 +285,7 @@ func (s *stager) await() {
 	s.sent = nil
 }
 
-// flush sends the last chunk and waits until all are there.
+// flush sends the last chunk and waits until all are stored.
 func (s *stager) flush() error {
 	if s.batch != nil || len(s.list.superseded) > 0 {
 		s.send()
@@ -293,7 +294,7 @@ func (s *stager) flush() error {
 	return s.err
 }
 
-// mark adds to the unit's batch what makes its chunks part of it, when it gets its timestamp.
+// mark adds to the batch, once the unit has its timestamp, the key that makes its chunks part of it.
 func (s *stager) mark(b *pebble.Batch, ts Timestamp) lateEdit {
 	_ = b.Set(appendVersion(s.id.user(stagedSeen, 0), uint64(ts)), nil, nil)
 	if len(s.refs) > 0 {
@@ -302,7 +303,7 @@ func (s *stager) mark(b *pebble.Batch, ts Timestamp) lateEdit {
 	return lateEdit{s.id, stagedSeen, ts}
 }
 
-// times are the timestamps of the unit's own chunks, which its own view shows.
+// times returns the timestamps of the unit's chunks, which its own view shows.
 func (s *stager) times() hiddenTimes {
 	if s == nil {
 		return nil
@@ -333,8 +334,8 @@ func (s *stager) transactionOps(f func(array []byte) error) error {
 	return nil
 }
 
-// discard takes away what was staged of a unit that is not committed, where this member may still write; else the next
-// primary does. Nobody waits for it: the unit may fail in the hands of who leads the commits.
+// discard deletes what an uncommitted unit has staged, if this member may still write; otherwise the next primary
+// does. It runs in the background, because the unit may fail in the hands of the commit leader.
 func (s *stager) discard() {
 	e, gen := s.e, s.u.gen
 	c := &e.commit
@@ -352,17 +353,18 @@ func (s *stager) discard() {
 	}()
 }
 
-// oplogRef is a block of the oplog whose content is in pieces among what is staged.
+// oplogRef is an oplog block whose content is stored in pieces in the table of staged units.
 type oplogRef struct {
 	count  int
 	wall   []byte
-	size   int // unpacked
+	size   int // uncompressed
 	first  uint32
 	pieces uint32
 }
 
-// value is the block as the oplog has it: version, entries and time as in others, the size, and where the pieces are. The
-// unit's last block says so: with it goes all that is left of the unit.
+// value returns the block as the oplog stores it: version, number of entries and wall time like other blocks, then
+// the size and the place of the pieces. last marks the unit's last block, with which everything that is left of
+// the unit is deleted.
 func (r *oplogRef) value(id stagedID, last bool) []byte {
 	p := binary.LittleEndian.AppendUint32([]byte{blockVersionStaged}, uint32(r.count))
 	p = append(p, r.wall...)
@@ -375,7 +377,7 @@ func (r *oplogRef) value(id stagedID, last bool) []byte {
 	return append(p, 0)
 }
 
-// refOf reads what a block says that is in pieces.
+// refOf decodes a block that is stored in pieces.
 func refOf(p []byte) (r oplogRef, id stagedID, last, ok bool) {
 	if len(p) < blockHeader || p[0] != blockVersionStaged {
 		return r, id, false, false
@@ -388,7 +390,8 @@ func refOf(p []byte) (r oplogRef, id stagedID, last, ok bool) {
 	return r, id, !b.bad && end[0] == 1, !b.bad
 }
 
-// blockBytes gives a block that is in pieces as a whole, others as they are. Pieces go when the oplog is truncated.
+// blockBytes returns the whole block, reading its pieces if it is stored in pieces. Pieces are deleted when the
+// oplog is truncated.
 func (e *Engine) blockBytes(at Timestamp, p []byte) ([]byte, error) {
 	r, id, _, ok := refOf(p)
 	if !ok {
@@ -408,7 +411,7 @@ func (e *Engine) blockBytes(at Timestamp, p []byte) ([]byte, error) {
 	return whole, nil
 }
 
-// dropPieces deletes what a block that is truncated has among what is staged.
+// dropPieces stages the deletion of the pieces of a block that is truncated.
 func dropPieces(b *pebble.Batch, block []byte) {
 	if r, id, last, ok := refOf(block); ok {
 		to := id.key(stagedPiece, r.first+r.pieces)
@@ -419,7 +422,7 @@ func dropPieces(b *pebble.Batch, block []byte) {
 	}
 }
 
-// stagedVersion looks a key up among what was staged of the unit; known is false where it is not there.
+// stagedVersion looks a key up among the unit's staged versions; known is false if it is not there.
 func (u *UnitOfWork) stagedVersion(id catalog.Ident, user []byte) (live, known bool, err error) {
 	it, err := u.own.iterator(nil, nil)
 	if err != nil {
@@ -432,7 +435,7 @@ func (u *UnitOfWork) stagedVersion(id catalog.Ident, user []byte) (live, known b
 	return live, at == pending || u.bulk.at.has(at), err
 }
 
-// sentDuplicate is stagedDuplicate for a unit of which a part is in the store: its own view has all of it.
+// sentDuplicate is stagedDuplicate for a unit that is partly in the store: its own view shows all of it.
 func (u *UnitOfWork) sentDuplicate(idx *catalog.Index, key []byte, rid RecordID) (bool, error) {
 	prefix := append(appendIdent(nil, idx.Ident), key...)
 	it, err := u.own.iterator(nil, nil)

@@ -1,11 +1,11 @@
 package storage
 
-// Stats are figures of the whole store, for serverStatus and the metrics page.
+// Stats are statistics of the whole store, for serverStatus and the metrics page.
 type Stats struct {
 	CacheBytes, CacheMaximum int64
 	CacheHits, CacheMisses   int64
 	MemTableBytes            int64
-	DiskBytes                int64 // files of tables and log
+	DiskBytes                int64 // files of sstables and log
 	LogBytes                 int64 // written to the log since the start
 	FlushedBytes             int64
 	CompactedBytes           int64
@@ -19,7 +19,7 @@ type Stats struct {
 	Failed                   error // why the store accepts no writes, nil while it does
 }
 
-// Stats reads the store's figures.
+// Stats returns the store's statistics.
 func (e *Engine) Stats() Stats {
 	m := e.db.Metrics()
 	s := Stats{
@@ -43,7 +43,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// count is the number of snapshots in use.
+// count returns the number of snapshots in use.
 func (r *snapshotRegistry) count() (n int) {
 	for i := range r.shards {
 		sh := &r.shards[i]

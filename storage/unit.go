@@ -15,13 +15,14 @@ import (
 // UnitOfWork is a set of writes that become visible together or not at all. One goroutine uses it at a time. It ends
 // by replication.Set.Commit or by Rollback.
 //
-// Its versioned keys are staged in a pebble batch with the timestamp `pending`, which the commit overwrites in place.
+// Its versioned keys are staged in a pebble batch under the timestamp `pending`, which the commit overwrites in
+// place.
 type UnitOfWork struct {
 	e        *Engine
-	base     *Snapshot // nil for units that only insert
-	own      *Snapshot // base with the unit's writes on top
+	base     *Snapshot // nil for units that do not read, such as those that only insert
+	own      *Snapshot // base with the unit's own writes on top
 	batch    *pebble.Batch
-	bulk     *stager // has sent the most of a large unit ahead
+	bulk     *stager // has sent most of a large unit ahead
 	claims   []heldClaim
 	deltas   []delta
 	used     []usedCollection
@@ -35,43 +36,43 @@ type UnitOfWork struct {
 	superseded []byte // keys that got a newer version, each with its length
 	drops      []catalog.Ident
 	scratch    *unitScratch
-	capped     []heldCapped // whose Trim lock is held
+	capped     []heldCapped // collections whose Trim lock is held
 	held       heldKeys
 	latest     struct {
 		it *pooledIter
 		v  versions
 	}
-	gen    uint64 // of the time the unit began, see replicaState
+	gen    uint64 // role that the unit began in, see replicaState
 	detach detaching
 	wait   commitWait
 
-	behind *CommitChain                // whose writes the unit sees, nil for none
-	after  *UnitOfWork                 // the unit fails where that one does
-	chain  atomic.Pointer[CommitChain] // that the unit is part of
+	behind *CommitChain                // chain whose writes the unit sees; nil for none
+	after  *UnitOfWork                 // the unit fails if that one does
+	chain  atomic.Pointer[CommitChain] // chain that the unit is part of
 
-	// Small fields stand together: each write allocates a unit.
+	// Small fields are grouped, because each write allocates a unit.
 	state   unitState
-	line    uint8 // what it writes to, once lined is set
+	line    uint8 // the line that it writes to, once lined is set
 	lined   bool
-	refused bool // it failed before it was proposed; the leader's
+	refused bool // failed before it was proposed; belongs to the leader
 	keys    keyCounts
 }
 
-// keyCounts are figures of the keys that a unit stages.
+// keyCounts counts the keys that a unit stages.
 type keyCounts struct {
-	inherited         uint32 // keys of batch that are the chain's
+	inherited         uint32 // keys of batch that belong to the chain
 	inserted, deleted uint32 // index keys
 }
 
-// IndexKeys tells how many index keys the unit has inserted and deleted so far.
+// IndexKeys returns how many index keys the unit has inserted and deleted so far.
 func (u *UnitOfWork) IndexKeys() (inserted, deleted int64) {
 	return int64(u.keys.inserted), int64(u.keys.deleted)
 }
 
-// heldCapped is a capped collection that no other unit inserts into.
+// heldCapped is a capped collection that only this unit may insert into.
 type heldCapped struct {
 	counters *catalog.Counters
-	trimmed  int64 // the last record that was deleted to make room, 0 for none
+	trimmed  int64 // last record deleted to make room; 0 for none
 }
 
 type unitState uint8
@@ -83,7 +84,7 @@ const (
 	unitRolledBack
 )
 
-// delta is what a unit adds to the counters of a collection.
+// delta is a unit's change to the counters of a collection.
 type delta struct {
 	ident    catalog.Ident
 	counters *catalog.Counters
@@ -92,13 +93,13 @@ type delta struct {
 	aside    bool // it accompanies the unit's other writes, see Accompanies
 }
 
-// usedCollection is a collection the unit wrote to, as it knew it.
+// usedCollection is a collection that the unit wrote to, in the state that the unit knew.
 type usedCollection struct {
 	uuid  catalog.UUID
 	epoch uint64
 }
 
-// unitScratch is memory reused by one unit after the other.
+// unitScratch is memory that successive units reuse.
 type unitScratch struct {
 	sets, olds []indexkey.KeySet
 	key, tb    []byte
@@ -108,14 +109,16 @@ type unitScratch struct {
 
 var scratchPool = sync.Pool{New: func() any { return &unitScratch{} }}
 
-// NewUnitOfWork starts a unit. s is the snapshot its reads were made from: a write to a record with a version newer than
-// s is a WriteConflict. s may be nil for units that only insert or change the catalog. The unit does not release s.
+// NewUnitOfWork starts a unit. s is the snapshot that it reads from: a write to a record with a version newer than
+// s is a WriteConflict. s may be nil for units that only insert or change the catalog. The unit does not release
+// s.
 func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	return &UnitOfWork{e: e, base: s, gen: e.replica.gen.Load(), scratch: scratchPool.Get().(*unitScratch)}
 }
 
-// Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. It must be
-// asked for before the first write; it makes the unit keep its writes readable. It ends with the unit.
+// Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. It
+// must be called before the first write, and makes the unit keep its writes readable. The snapshot ends with the
+// unit.
 func (u *UnitOfWork) Snapshot() *Snapshot {
 	if u.own == nil {
 		if u.base == nil {
@@ -126,7 +129,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 		old := u.batch
 		u.batch = u.e.db.NewIndexedBatch()
 		if u.behind != nil {
-			_ = u.batch.Apply(u.behind.batch, nil) // only fails on batches of another store
+			_ = u.batch.Apply(u.behind.batch, nil) // fails only for batches of another store
 			u.keys.inherited = u.batch.Count()
 		}
 		if old != nil {
@@ -139,7 +142,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 	return u.own
 }
 
-// sealOverlay ends the readability of the unit's writes: keys of an indexed batch must not be overwritten in place.
+// sealOverlay makes the unit's writes unreadable again: keys of an indexed batch must not be overwritten in place.
 func (u *UnitOfWork) sealOverlay() {
 	if u.own == nil {
 		return
@@ -148,7 +151,7 @@ func (u *UnitOfWork) sealOverlay() {
 	indexed := u.batch
 	u.batch = u.e.db.NewBatch()
 	if u.keys.inherited == 0 {
-		_ = u.batch.Apply(indexed, nil) // only fails on batches of another store
+		_ = u.batch.Apply(indexed, nil) // fails only for batches of another store
 	} else {
 		appendKeys(u.batch, indexed, int(u.keys.inherited), 0)
 		u.keys.inherited = 0
@@ -166,7 +169,7 @@ func (u *UnitOfWork) readTS() Timestamp {
 	return u.base.ts
 }
 
-// writes counts the staged keys; cursors over the unit's view use it to notice new ones.
+// writes returns the number of staged keys, by which cursors over the unit's view notice new ones.
 func (u *UnitOfWork) writes() (n int) {
 	if u.bulk != nil {
 		n = u.bulk.writes
@@ -177,16 +180,16 @@ func (u *UnitOfWork) writes() (n int) {
 	return n + int(u.batch.Count()-u.keys.inherited)
 }
 
-// Empty tells whether the unit has nothing to commit.
+// Empty reports whether the unit has nothing to commit.
 func (u *UnitOfWork) Empty() bool {
 	return u.bulk == nil && u.writes() == 0 && u.log.count() == 0 && len(u.catalogs.ops) == 0 && len(u.notices) == 0
 }
 
-// ChangesCatalog tells whether the unit makes or changes collections or indexes. That an index gets its first document with
-// several keys is no change of its kind.
+// ChangesCatalog reports whether the unit creates or changes collections or indexes. Marking an index as multikey
+// does not count.
 func (u *UnitOfWork) ChangesCatalog() bool { return len(u.catalogs.ops) > len(u.catalogs.marks) }
 
-// Collections are those that the unit has written to.
+// Collections returns the collections that the unit has written to.
 func (u *UnitOfWork) Collections() []catalog.UUID {
 	out := make([]catalog.UUID, len(u.used))
 	for i := range u.used {
@@ -195,7 +198,7 @@ func (u *UnitOfWork) Collections() []catalog.UUID {
 	return out
 }
 
-// Size is roughly how many bytes the unit will write.
+// Size returns roughly how many bytes the unit will write.
 func (u *UnitOfWork) Size() int {
 	n := u.log.size()
 	if u.batch != nil {
@@ -218,7 +221,7 @@ func (u *UnitOfWork) stageRaw(f func(*pebble.Batch) error) {
 	}
 }
 
-// put stages a version of ident ‖ user; a value of no bytes is a deletion.
+// put stages a version of ident ‖ user; an empty value is a deletion.
 func (u *UnitOfWork) put(id catalog.Ident, user []byte, value ...[]byte) {
 	n := 0
 	for _, v := range value {
@@ -241,7 +244,7 @@ func (u *UnitOfWork) put(id catalog.Ident, user []byte, value ...[]byte) {
 	_ = op.Finish() // adds to the index of an indexed batch, which cannot fail
 }
 
-// supersede notes that ident ‖ user has an older version, which the collector drops one day.
+// supersede records that ident ‖ user has an older version, for the collector to drop later.
 func (u *UnitOfWork) supersede(id catalog.Ident, user []byte) {
 	u.superseded = binary.AppendUvarint(u.superseded, uint64(identLen+len(user)))
 	u.superseded = appendIdent(u.superseded, id)
@@ -257,13 +260,13 @@ func (u *UnitOfWork) addDelta(id catalog.Ident, c *catalog.Counters, records, by
 		}
 	}
 	if u.deltas == nil {
-		u.deltas = make([]delta, 0, 2) // a collection and the oplog
+		u.deltas = make([]delta, 0, 2) // enough for a collection and the oplog
 	}
 	u.deltas = append(u.deltas, delta{ident: id, counters: c, records: records, bytes: bytes})
 }
 
-// Accompanies says that what the unit has written to c is a record of its other writes: a unit that makes room may have one,
-// also where the disk is too full for anything else.
+// Accompanies declares that the unit's writes to c only record its other writes: a unit that makes room may
+// include them even when the disk is too full for anything else.
 func (u *UnitOfWork) Accompanies(c *catalog.Collection) {
 	for i := range u.deltas {
 		if u.deltas[i].ident == c.Ident {
@@ -283,7 +286,7 @@ func deltaOf(deltas []delta, id catalog.Ident) (records, bytes int64) {
 	return 0, 0
 }
 
-// use notes that the unit depends on the collection being as c says.
+// use records that the unit depends on the collection being in the state c.
 func (u *UnitOfWork) use(c *catalog.Collection) error {
 	if u.state != unitOpen {
 		return mongoerr.New(mongoerr.InternalError, "the unit of work has ended")
@@ -300,7 +303,7 @@ func (u *UnitOfWork) use(c *catalog.Collection) error {
 	return u.depend(c)
 }
 
-// depend notes that the unit fails where the collection has changed by its commit.
+// depend makes the unit fail if the collection has changed by its commit.
 func (u *UnitOfWork) depend(c *catalog.Collection) error {
 	for i := len(u.used) - 1; i >= 0; i-- {
 		if u.used[i].uuid == c.UUID && u.used[i].epoch == c.Epoch {
@@ -311,7 +314,7 @@ func (u *UnitOfWork) depend(c *catalog.Collection) error {
 	return u.touch(c.Ident)
 }
 
-// touch makes the unit one of the line that a table is of.
+// touch assigns the unit to the line of a table; it fails if the unit already belongs to the other line.
 func (u *UnitOfWork) touch(id catalog.Ident) error {
 	line := lineOf(id)
 	if u.lined && u.line != uint8(line) {
@@ -322,13 +325,13 @@ func (u *UnitOfWork) touch(id catalog.Ident) error {
 	return nil
 }
 
-// OnCommit runs f when the unit is visible, in commit order, before Commit returns. f must be quick.
+// OnCommit registers f to run when the unit is visible, in commit order, before Commit returns. f must be quick.
 func (u *UnitOfWork) OnCommit(f func(ts Timestamp)) { u.hooks.commit = append(u.hooks.commit, f) }
 
-// OnRollback runs f when the unit is rolled back or its commit fails.
+// OnRollback registers f to run when the unit is rolled back or its commit fails.
 func (u *UnitOfWork) OnRollback(f func()) { u.hooks.rollback = append(u.hooks.rollback, f) }
 
-// Rollback gives the unit up. After a commit it does nothing, so it can be deferred.
+// Rollback abandons the unit. After a commit it does nothing, so it can be deferred.
 func (u *UnitOfWork) Rollback() {
 	switch {
 	case u.detach.done:
@@ -341,12 +344,12 @@ func (u *UnitOfWork) Rollback() {
 	}
 }
 
-// KeepClaims has the unit keep its claims where its commit fails, for one that takes them over and does the same again.
-// They end with Rollback.
+// KeepClaims makes the unit keep its claims if its commit fails, for a unit that takes them over and repeats the
+// writes. The claims end with Rollback.
 func (u *UnitOfWork) KeepClaims() { u.detach.keeps = true }
 
-// TakeOver gives the unit, which is new, all claims of another that is over or is about to be rolled back. Nobody has written
-// what they are about since the other one began.
+// TakeOver moves to the unit, which must be new, all claims of another unit that has ended or is about to be
+// rolled back. Nobody else has written the claimed keys since the other unit began.
 func (u *UnitOfWork) TakeOver(from *UnitOfWork) { u.e.claims.hand(from, u) }
 
 func (u *UnitOfWork) undo() {
@@ -360,7 +363,7 @@ func (u *UnitOfWork) undo() {
 	u.free()
 }
 
-// free gives back what the unit holds, once its claims are gone.
+// free releases the unit's resources, once its claims are gone.
 func (u *UnitOfWork) free() {
 	u.releaseLatest()
 	for _, c := range u.capped {
@@ -391,7 +394,7 @@ func (u *UnitOfWork) releaseLatest() {
 	}
 }
 
-// newest readies u.latest to look at what is committed now, whatever the unit's snapshot.
+// newest prepares u.latest to read what is committed now, regardless of the unit's snapshot.
 func (u *UnitOfWork) newest() (*versions, error) {
 	v := u.e.view.Load()
 	if u.latest.it != nil && !u.latest.it.asOf.covers(&v.moment) {
@@ -413,7 +416,8 @@ func (u *UnitOfWork) newest() (*versions, error) {
 	return &u.latest.v, nil
 }
 
-// claimRecord makes the unit the only writer of a record, and makes sure that nobody wrote it since the unit read it.
+// claimRecord makes the unit the only writer of a record, and checks that nobody has written it since the unit
+// read it.
 func (u *UnitOfWork) claimRecord(c *catalog.Collection, rid RecordID) error {
 	readTS := u.readTS()
 	switch u.e.claims.take(u, u.e.claims.hash(c.Ident, rid), readTS, true) {
@@ -440,10 +444,10 @@ type unitLog struct {
 	session *session
 	txn     *txnLog
 	migrate bool
-	begun   bool // there was a block
+	begun   bool // a block has been started
 	blocks  []*opBlock
-	limit   int64 // of a transaction's operations, 0 for none
-	staged  int   // entries that are no more here, see stager
+	limit   int64 // size limit of a transaction's operations; 0 for none
+	staged  int   // entries already sent ahead, see stager
 	images  *unitImages
 }
 
@@ -459,7 +463,8 @@ func (l *unitLog) count() (n int) {
 	return n + l.staged
 }
 
-// closed is the size of what can be sent ahead: a transaction's last entry differs from those before.
+// closed returns the size of what can be sent ahead: complete arrays, provided that entries precede the last one,
+// which differs from them.
 func (l *unitLog) closed() (n int) {
 	if l.txn != nil && l.txn.index > 0 {
 		for _, a := range l.txn.arrays {
@@ -479,7 +484,7 @@ func (l *unitLog) size() (n int) {
 	return n
 }
 
-// pack packs the blocks, outside the order of commits.
+// pack compresses the blocks, outside the commit order.
 func (l *unitLog) pack() {
 	for _, b := range l.blocks {
 		b.pack()
@@ -491,7 +496,7 @@ func (l *unitLog) free() {
 	l.blocks = nil
 }
 
-// freeFirst lets go of the first n blocks.
+// freeFirst frees the first n blocks.
 func (l *unitLog) freeFirst(n int) {
 	for i, b := range l.blocks[:n] {
 		if l.blocks[i] = nil; cap(b.buf) <= 4*blockBytes {
@@ -501,32 +506,33 @@ func (l *unitLog) freeFirst(n int) {
 	l.blocks = l.blocks[n:]
 }
 
-// SetSession puts lsid and txnNumber on the unit's oplog entries (retryable writes). prev is the session's last entry of
-// that number, NoOpTime for none. It comes before the first write.
+// SetSession makes the unit's oplog entries carry lsid and txnNumber (retryable writes). prev is the place of the
+// session's previous entry with that number, NoOpTime for none. It must be called before the first write.
 func (u *UnitOfWork) SetSession(lsid []byte, txnNumber int64, prev OpTime) {
 	s := &session{number: txnNumber, prev: prev}
 	s.lsid = append(s.room[:0], lsid...)
 	u.log.session = s
 }
 
-// SetTransaction makes the unit's entries one applyOps command (several where they exceed 16 MB), with lsid and
-// txnNumber. It comes before the first write.
+// SetTransaction makes the unit's entries one applyOps command (several if they exceed 16 MB) with lsid and
+// txnNumber. It must be called before the first write.
 func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
 	u.SetSession(lsid, txnNumber, NoOpTime)
 	u.log.txn = &txnLog{}
 }
 
-// LogEmptyTransaction gives a transaction's unit an entry even where it has no operations, so that its commit is known of
-// after a restart. It comes after SetTransaction.
+// LogEmptyTransaction makes a transaction's unit write an entry even without operations, so that its commit is
+// known after a restart. It must be called after SetTransaction.
 func (u *UnitOfWork) LogEmptyTransaction() { u.log.txn.always = true }
 
 // LimitTransaction bounds the size of a transaction's operations (transactionSizeLimitBytes).
 func (u *UnitOfWork) LimitTransaction(bytes int64) { u.log.limit = bytes }
 
-// CheckSize refuses a transaction that has become too large; before it promises to commit, too, for then it has to.
+// CheckSize returns an error if a transaction has become too large. It is also called before a prepare, after
+// which the transaction can no longer be refused.
 func (u *UnitOfWork) CheckSize() error { return u.log.checkSize() }
 
-// checkSize refuses a transaction that has become too large.
+// checkSize returns an error if a transaction has become too large.
 func (l *unitLog) checkSize() error {
 	if l.txn == nil || l.limit <= 0 {
 		return nil
@@ -540,7 +546,7 @@ func (l *unitLog) checkSize() error {
 // SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
 func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
 
-// Oplog adds an entry of its own.
+// Oplog adds an entry composed by the caller.
 func (u *UnitOfWork) Oplog(entry OplogEntry) { u.logEntry(&entry) }
 
 func (u *UnitOfWork) logEntry(e *OplogEntry) {
@@ -568,17 +574,18 @@ func (u *UnitOfWork) appendEntry(e *OplogEntry) {
 
 // txnLog collects a transaction's operations as elements of applyOps arrays.
 type txnLog struct {
-	arrays [][]byte // finished
+	arrays [][]byte // complete arrays
 	cur    []byte
 	mark   int
 	index  int
 	count  int
 	ahead  int // bytes of the arrays that were sent ahead
 	done   bool
-	always bool // there is an entry even of no operations
+	always bool // write an entry even without operations
 }
 
-// applyOpsBytes is where an applyOps array is closed and the next begun; an entry must stay below 16 MB.
+// applyOpsBytes is the size at which an applyOps array is closed and the next begun; an entry must stay below 16
+// MB.
 const applyOpsBytes = 12 << 20
 
 func (t *txnLog) size() int {
@@ -626,8 +633,8 @@ func (t *txnLog) close() {
 	t.cur, t.index = nil, 0
 }
 
-// TransactionOps calls f with the unit's operations so far as applyOps arrays, for prepare entries. Those that were sent ahead are
-// read one after the other: all of them are more than memory should hold. f keeps nothing of an array.
+// TransactionOps calls f with the unit's operations so far as applyOps arrays, for prepare entries. Arrays that
+// were sent ahead are read one at a time, because all of them may exceed memory. f must not retain an array.
 func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
 	if u.log.txn == nil {
 		return nil
@@ -644,7 +651,7 @@ func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
 	return nil
 }
 
-// partialTransaction turns the collected operations into entries that others follow.
+// partialTransaction turns the operations collected so far into entries that are followed by others.
 func (u *UnitOfWork) partialTransaction(each func()) {
 	t := u.log.txn
 	if t == nil || t.index == 0 {
@@ -659,8 +666,8 @@ func (u *UnitOfWork) partialTransaction(each func()) {
 	t.arrays = nil
 }
 
-// closeTransaction turns the collected operations into entries: all but the last are marked partialTxn. each is called after
-// each of them.
+// closeTransaction turns the collected operations into entries; all but the last are marked partialTxn. each is
+// called after each of them.
 func (u *UnitOfWork) closeTransaction(each func()) {
 	t := u.log.txn
 	if t == nil || t.done {

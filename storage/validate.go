@@ -12,16 +12,16 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// Validation is what Validate found.
+// Validation is the result of Validate.
 type Validation struct {
 	Records int64
-	Bytes   int64      // of whole documents
-	Corrupt []RecordID // records that are no documents
+	Bytes   int64      // size of the intact documents
+	Corrupt []RecordID // records that are not valid documents
 	Indexes []IndexValidation
 	// Multikey names indexes that have several keys for a document without being marked multikey.
 	Multikey []string
-	// CountWrong tells that the collection's counters differ from what is there (only looked at when nothing was
-	// written meanwhile).
+	// CountWrong is set if the collection's counters differ from its content (checked only if nothing was written
+	// meanwhile).
 	CountWrong bool
 }
 
@@ -29,9 +29,9 @@ type Validation struct {
 type IndexValidation struct {
 	Name    string
 	Keys    int64
-	Missing []IndexEntry // keys that documents have and the index has not
+	Missing []IndexEntry // keys that documents have and the index lacks
 	Extra   []IndexEntry // keys of the index that no document has
-	// Unordered and Duplicate are set where the index breaks its order or its uniqueness.
+	// Unordered and Duplicate are set if the index violates its order or its uniqueness.
 	Unordered, Duplicate bool
 }
 
@@ -39,11 +39,11 @@ type IndexValidation struct {
 type IndexEntry struct {
 	Key, TypeBits []byte
 	RecordID      RecordID
-	// Doc is the key as a document, as validate reports it.
+	// Doc is the key as a document, in the form that validate reports.
 	Doc []byte
 }
 
-// Valid tells whether nothing is wrong.
+// Valid reports whether nothing is wrong.
 func (v *Validation) Valid() bool {
 	for _, i := range v.Indexes {
 		if len(i.Missing) > 0 || len(i.Extra) > 0 || i.Unordered || i.Duplicate {
@@ -53,11 +53,11 @@ func (v *Validation) Valid() bool {
 	return len(v.Corrupt) == 0 && len(v.Multikey) == 0
 }
 
-// maxReported bounds the entries that are listed of each kind.
+// maxReported bounds how many entries of each kind are listed.
 const maxReported = 1000
 
-// Validate compares the records of a collection with its indexes, as of the snapshot. First both sides are only summed
-// up, by hash; an index whose sums differ is compared entry by entry.
+// Validate compares the records of a collection with its indexes, as of the snapshot. It first compares hashes of
+// both sides; only an index whose hash differs is compared entry by entry.
 func (s *Snapshot) Validate(ctx context.Context, c *catalog.Collection) (*Validation, error) {
 	out := &Validation{}
 	seed := maphash.MakeSeed()
@@ -101,7 +101,7 @@ func (s *Snapshot) sumRecords(ctx context.Context, c *catalog.Collection, out *V
 		out.Bytes += int64(len(cur.Doc()))
 		for i, idx := range c.Indexes {
 			if err := idx.Keys.Keys(cur.Doc(), &set); err != nil {
-				continue // such a document has no keys in the index
+				continue // such a record has no keys in the index
 			}
 			for k := 0; k < set.Len(); k++ {
 				buf = appendEntry(buf[:0], set.Key(k), cur.RecordID())
@@ -147,7 +147,7 @@ func (s *Snapshot) sumIndex(ctx context.Context, c *catalog.Collection, idx *cat
 	return sum, cur.Err()
 }
 
-// compareIndex finds the entries that are missing or too many.
+// compareIndex finds missing and extra entries.
 func (s *Snapshot) compareIndex(ctx context.Context, c *catalog.Collection, idx *catalog.Index, v *IndexValidation) error {
 	var set indexkey.KeySet
 	var user []byte
@@ -246,8 +246,8 @@ func wholeDocument(doc []byte) bool {
 	}
 }
 
-// Repair brings a collection's indexes, multikey marks and counters in line with its records, and removes records that
-// are no documents, after Validate found fault with them. It tells whether something was changed.
+// Repair brings a collection's indexes, multikey marks and counters in line with its records, and removes records
+// that are not valid documents, after Validate has found faults. It reports whether something was changed.
 func (e *Engine) Repair(ctx context.Context, ns string, found *Validation) (changed bool, err error) {
 	_, err = e.retry(ctx, func(u *UnitOfWork) error {
 		changed = false
@@ -308,7 +308,7 @@ func (u *UnitOfWork) repairEntry(idx *catalog.Index, e IndexEntry, live bool) {
 	}
 }
 
-// allPaths marks every component of every field, which is always safe.
+// allPaths marks every component of every field as multikey, which is always safe.
 func allPaths(idx *catalog.Index) []uint64 {
 	masks := make([]uint64, len(idx.Spec.Fields))
 	for i, f := range idx.Spec.Fields {

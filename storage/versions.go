@@ -7,15 +7,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// versions walks the keys of one table as they were at a timestamp: of each key the newest version not later, keys
-// whose version is a deletion (an empty value) left out.
+// versions walks the keys of one table as of a timestamp: of each key the newest version that is not later,
+// omitting keys whose version is a deletion (an empty value).
 type versions struct {
 	it  *pebble.Iterator
 	ts  uint64
 	own bool // versions of the unit of work itself are part of the view
 
-	hidden hiddenTimes // versions that the view does not show although they are not later
-	sent   hiddenTimes // versions of the unit itself that are in the store already
+	hidden hiddenTimes // timestamps whose versions the view does not show although they are not later
+	sent   hiddenTimes // timestamps of versions of the unit itself that are already in the store
 
 	user  []byte // key without version, owned
 	value []byte // borrowed from the iterator, or in buf
@@ -36,7 +36,7 @@ func (v *versions) sees(ts uint64) bool {
 	return ts <= v.ts && !v.hidden.has(ts)
 }
 
-// first is the timestamp to seek a key with, so that the seek lands on the newest version in view.
+// first returns the timestamp to seek a key with, so that the seek lands on the newest version in view.
 func (v *versions) first() uint64 {
 	if v.own {
 		return pending
@@ -44,7 +44,7 @@ func (v *versions) first() uint64 {
 	return v.ts
 }
 
-// seekGE goes to the first visible key at or above user (which includes the ident).
+// seekGE moves to the first visible key at or above user (which includes the ident).
 func (v *versions) seekGE(user []byte) bool {
 	v.seek = appendVersion(append(v.seek[:0], user...), v.first())
 	v.it.SeekGE(v.seek)
@@ -64,11 +64,11 @@ func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
 			val, err := v.it.ValueAndErr()
 			return val, err == nil && len(val) > 0, err
 		}
-		if binary.BigEndian.Uint64(k[len(k)-suffixLen:]) <= v.ts { // hidden
+		if binary.BigEndian.Uint64(k[len(k)-suffixLen:]) <= v.ts { // otherwise hidden
 			v.it.Next()
 			continue
 		}
-		// Only a unit's own view gets here: its own version is missing and newer ones of others come first.
+		// Only a unit's own view gets here: it has no version of its own, and newer versions of others come first.
 		v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
 		if !v.it.SeekPrefixGE(v.seek) {
 			break
@@ -77,7 +77,7 @@ func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
 	return nil, false, v.it.Error()
 }
 
-// next goes on to the following visible key.
+// next moves to the next visible key.
 func (v *versions) next() bool {
 	if !v.it.Next() {
 		return v.end()
@@ -88,7 +88,7 @@ func (v *versions) next() bool {
 	return v.settle()
 }
 
-// settle moves forward from where the iterator stands to the first key with a visible version.
+// settle moves forward from the iterator's position to the first key with a visible version.
 func (v *versions) settle() bool {
 	for skipped := 0; v.it.Valid(); {
 		user, ts, ok := splitVersion(v.it.Key())
@@ -124,18 +124,18 @@ func (v *versions) settle() bool {
 	return v.end()
 }
 
-// seekLT goes to the last visible key below user.
+// seekLT moves to the last visible key below user.
 func (v *versions) seekLT(user []byte) bool {
 	v.seek = appendUnversioned(append(v.seek[:0], user...))
 	v.it.SeekLT(v.seek)
 	return v.settleBack()
 }
 
-// prev goes on to the visible key before; only after seekLT or prev.
+// prev moves to the previous visible key; only after seekLT or prev.
 func (v *versions) prev() bool { return v.settleBack() }
 
-// settleBack moves backward from where the iterator stands, which is the oldest version of some key, to a key with a
-// visible version, and leaves the iterator before all versions of it.
+// settleBack moves backward from the iterator's position, the oldest version of some key, to a key with a visible
+// version, and leaves the iterator before all versions of that key.
 func (v *versions) settleBack() bool {
 	for v.it.Valid() {
 		user, _, ok := splitVersion(v.it.Key())
@@ -156,7 +156,7 @@ func (v *versions) settleBack() bool {
 	return v.end()
 }
 
-// newestBack walks the versions of v.user from old to new and copies the newest visible one to buf.
+// newestBack walks the versions of v.user from oldest to newest and copies the newest visible one to buf.
 func (v *versions) newestBack() (found bool) {
 	for steps := 0; v.it.Valid(); steps++ {
 		user, ts, ok := splitVersion(v.it.Key())
@@ -179,7 +179,7 @@ func (v *versions) newestBack() (found bool) {
 	return found
 }
 
-// jumpBack is for keys with many versions: it seeks the visible one, and then the position before all.
+// jumpBack serves keys with many versions: it seeks the visible one, and then the position before all.
 func (v *versions) jumpBack() (found bool) {
 	for _, ts := range [2]uint64{v.first(), v.ts} {
 		v.seek = appendVersion(append(v.seek[:0], v.user...), ts)
@@ -215,8 +215,9 @@ func (v *versions) end() bool {
 	return false
 }
 
-// newestVersion is when the newest version of a key became visible, deletions included; 0 where there is none. Versions of
-// units that have not committed are none: who asks has the claim of the key, so what wrote those has failed.
+// newestVersion returns when the newest version of a key became visible, deletions included; 0 if there is none.
+// Versions of uncommitted units do not count: the caller has the claim on the key, so the units that wrote them
+// have failed.
 func (v *versions) newestVersion(user []byte, late *lateUnits) (Timestamp, error) {
 	v.seek = appendVersion(append(v.seek[:0], user...), pending-1)
 	for ok := v.it.SeekPrefixGE(v.seek); ok; ok = v.it.Next() {

@@ -17,7 +17,8 @@ import (
 // empty; an empty value is a deletion.
 var entryLive = []byte{1}
 
-// Insert adds a document (complete, with its _id first). DuplicateKey leaves the unit as it was.
+// Insert adds a document, which must be complete with its _id first. A DuplicateKey error leaves the unit
+// unchanged.
 func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (RecordID, error) {
 	if err := u.use(c); err != nil {
 		return nil, err
@@ -26,14 +27,14 @@ func (u *UnitOfWork) Insert(c *catalog.Collection, doc []byte, info OpInfo) (Rec
 	return rid.Clone(), err
 }
 
-// InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that of the
-// first document, counted on from there.
+// InsertMany adds documents in order and stops at the first error: docs[:n] are in the unit. info.StmtID is that
+// of the first document; the following documents get consecutive ids.
 func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInfo) (n int, err error) {
 	if err := u.use(c); err != nil {
 		return 0, err
 	}
 	if u.batch == nil && len(docs) > 1 {
-		// Records and their oplog entries, and the keys of a few indexes.
+		// Records, their oplog entries, and the keys of a few indexes.
 		size := 0
 		for _, doc := range docs {
 			size += 2*len(doc) + 100 + 40*len(c.Indexes)
@@ -62,7 +63,7 @@ func (u *UnitOfWork) InsertMany(c *catalog.Collection, docs [][]byte, info OpInf
 	return len(docs), nil
 }
 
-// insert gives the RecordId in scratch memory.
+// insert returns the RecordID in scratch memory.
 func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (RecordID, error) {
 	s := u.scratch
 	id := value.Lookup(doc, "_id")
@@ -123,10 +124,10 @@ func grow(s []indexkey.KeySet, n int) []indexkey.KeySet {
 	return s
 }
 
-// maxRecordID is how long the RecordId of a clustered collection may be.
+// maxRecordID is the maximum length of the RecordID of a clustered collection.
 const maxRecordID = 8 << 20
 
-// newRecordID gives the place of a new record. For clustered collections that is its _id, which must be new.
+// newRecordID returns the RecordID for a new record. In clustered collections that is its _id, which must be new.
 func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID, error) {
 	if c.Clustered {
 		if len(idKey) > maxRecordID {
@@ -163,7 +164,7 @@ func (u *UnitOfWork) newRecordID(c *catalog.Collection, idKey []byte) (RecordID,
 	return u.scratch.rid, nil
 }
 
-// checkID makes sure that no other document has the _id, and claims it.
+// checkID ensures that no other document has the _id, and claims it.
 func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb []byte) error {
 	switch u.e.claims.take(u, u.e.claims.hash(idx.Ident, key), 0, false) {
 	case claimOther:
@@ -198,7 +199,7 @@ func (u *UnitOfWork) checkID(c *catalog.Collection, idx *catalog.Index, key, tb 
 	return duplicateKey(c, idx, key, tb)
 }
 
-// checkUnique makes sure that no other record has one of the keys, and claims them.
+// checkUnique ensures that no other record has one of the keys, and claims them.
 func (u *UnitOfWork) checkUnique(c *catalog.Collection, idx *catalog.Index, set *indexkey.KeySet, rid RecordID) error {
 	if !idx.Unique && !idx.PrepareUnique {
 		return nil
@@ -251,7 +252,8 @@ func (u *UnitOfWork) lookForDuplicate(c *catalog.Collection, idx *catalog.Index,
 	return v.err
 }
 
-// staged looks a key up among the unit's own writes. It is slow, and only asked after a claim showed that there is one.
+// staged looks a key up among the unit's own writes. It is slow, and only called after a claim showed that there
+// is such a write.
 func (u *UnitOfWork) staged(id catalog.Ident, user []byte) (live, known bool, err error) {
 	u.eachStaged(id, func(key, val []byte) {
 		if bytes.Equal(key, user) {
@@ -338,7 +340,7 @@ func (u *UnitOfWork) removeEntry(c *catalog.Collection, idx *catalog.Index, key 
 	return nil
 }
 
-// Update replaces a record. oldDoc is what the unit's snapshot holds.
+// Update replaces a record. oldDoc is the document that the unit's snapshot holds.
 func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc []byte, info OpInfo) error {
 	if err := u.use(c); err != nil {
 		return err
@@ -423,7 +425,7 @@ func (u *UnitOfWork) changeKeys(c *catalog.Collection, idx *catalog.Index, befor
 	return err
 }
 
-// Delete removes a record. oldDoc is what the unit's snapshot holds.
+// Delete removes a record. oldDoc is the document that the unit's snapshot holds.
 func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, info OpInfo) error {
 	if err := u.use(c); err != nil {
 		return err
@@ -477,8 +479,8 @@ func (u *UnitOfWork) remove(c *catalog.Collection, rid RecordID, oldDoc []byte) 
 	return nil
 }
 
-// lockCapped makes the unit the only one that inserts into a capped collection, so that its documents leave in the order
-// they came. A unit that already holds one such lock does not wait for a second.
+// lockCapped makes the unit the only one that inserts into a capped collection, so that documents are removed in
+// insertion order. A unit that already holds one such lock does not wait for a second.
 func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	if u.heldCapped(c) != nil {
 		return nil
@@ -487,7 +489,7 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	case u.behind.yieldCapped(u, c.Counters):
 		return nil
 	case c.Counters.Trim.TryLock():
-	case len(u.capped) > 0 || u.e.DetachedCommits() > 0: // perhaps it is held by a detached unit, for who knows how long
+	case len(u.capped) > 0 || u.e.DetachedCommits() > 0: // a detached unit may hold it, for an unknown time
 		return errConflict
 	default:
 		c.Counters.Trim.Lock()
@@ -496,7 +498,7 @@ func (u *UnitOfWork) lockCapped(c *catalog.Collection) error {
 	return nil
 }
 
-// heldCapped is what the unit holds of a capped collection, nil for nothing.
+// heldCapped returns the unit's state for a capped collection, nil if it holds none.
 func (u *UnitOfWork) heldCapped(c *catalog.Collection) *heldCapped {
 	for i := range u.capped {
 		if u.capped[i].counters == c.Counters {
@@ -533,8 +535,8 @@ func (u *UnitOfWork) trimCapped(c *catalog.Collection) error {
 	}
 }
 
-// oldest finds the first record of a capped collection that the unit has not deleted. It begins behind what is known to be
-// gone: the versions of thousands of deleted records stay for as long as history reaches.
+// oldest finds the first record of a capped collection that the unit has not deleted. It starts after what is
+// known to be gone: the versions of thousands of deleted records remain for as long as history reaches.
 func (u *UnitOfWork) oldest(c *catalog.Collection) (RecordID, []byte, error) {
 	v, err := u.newest()
 	if err != nil {
