@@ -44,13 +44,13 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 		end()
 		for _, p := range held {
 			// A shard that cannot be told asks who holds the section once somebody waits for it.
-			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, ID: section})
+			_, _ = m.onShard(context.WithoutCancel(ctx), p.shard, &msg.ParticipantBlock{NS: p.ns, Type: msg.Unblock, Command: why, Owner: cluster.ConfigShardID, ID: section})
 		}
 	}
 	for _, id := range ids {
 		for _, ns := range names {
 			held = append(held, place{id, ns}) // whatever the answer says: the command may have arrived
-			if _, err := m.onShard(ctx, id, &msg.ParticipantBlock{NS: ns, Type: msg.BlockReadsAndWrites, Command: why, ID: section}); err != nil {
+			if _, err := m.onShard(ctx, id, &msg.ParticipantBlock{NS: ns, Type: msg.BlockReadsAndWrites, Command: why, Owner: cluster.ConfigShardID, ID: section}); err != nil {
 				unblock()
 				return nil, err
 			}

@@ -96,13 +96,17 @@ type ParticipantBlock struct {
 	NS      string
 	Type    string // BlockWrites, BlockReadsAndWrites or Unblock
 	Command string // the DDL
+	Owner   string // the shard that coordinates it
 	ID      [16]byte
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
 	c.on("_shardsvrParticipantBlock", &m.NS)
 	c.str("blockType", required, &m.Type)
-	c.sub("reason", func(c *codec) { c.str("command", optional, &m.Command) })
+	c.sub("reason", func(c *codec) {
+		c.str("command", optional, &m.Command)
+		c.str("coordinator", required, &m.Owner)
+	})
 	c.uuid("id", &m.ID)
 }
 

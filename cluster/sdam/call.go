@@ -204,7 +204,7 @@ var idempotent = words(`
 	_configsvrBalancerCollectionStatus _configsvrClearJumboFlag
 	_configsvrPauseMigrations _configsvrResumeMigrations
 	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant
-	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant`)
+	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock`)
 
 // decisions end a transaction, once for all: whoever is asked again says what became of it.
 var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")

@@ -20,7 +20,12 @@ import (
 func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardState) error {
 	m := newManager(c, node, sessions, state)
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
+	end := m.leaveSection
+	state.onLeftOver.Store(&end)
 	shard.Become(state)
+	if err := shard.loadSections(); err != nil {
+		return err
+	}
 	for _, specs := range [][]command.Spec{m.specs(), m.shardSpecs(), m.infoSpecs(), m.splitSpecs()} {
 		c.Service.Table.Add(specs...)
 	}

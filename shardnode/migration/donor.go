@@ -598,12 +598,12 @@ func (m *Manager) release(id [16]byte) {
 	}
 }
 
-// releaseAll ends all critical sections: the node is no primary any more.
+// releaseAll ends the critical sections of migrations: the node is no primary any more.
 func (m *Manager) releaseAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.held = nil
-	m.state.EndAllCritical()
+	m.state.EndMigrations()
 }
 
 // holdUndecided closes the collections of migrations that an earlier primary left without a decision: its commit may still

@@ -17,7 +17,7 @@ import (
 // shardSpecs are the commands that the config server's DDL sends to shards.
 func (m *Manager) shardSpecs() []command.Spec {
 	create, block, rename := command.Internal(m.runCreateParticipant), command.Internal(m.runParticipantBlock), command.Internal(m.runRenameParticipant)
-	create.WriteConcern, rename.WriteConcern = true, true
+	create.WriteConcern, block.WriteConcern, rename.WriteConcern = true, true, true
 	notify := command.Internal(m.runNotifyShardingEvent)
 	notify.WriteConcern = true
 	specs := []command.Spec{create, block, rename, notify}
@@ -75,29 +75,6 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 // missingIndexes refuses to receive documents of a collection whose indexes failed to build on this shard.
 func missingIndexes(n int) error {
 	return mongoerr.Newf(mongoerr.CannotCreateIndex, "aborting, shard is missing %d indexes and collection is not empty", n)
-}
-
-// runParticipantBlock begins or ends a critical section that the config server asks for around a DDL.
-func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
-	switch req.Type {
-	case msg.Unblock:
-		m.state.forget(req.NS)
-		m.state.EndDDL(req.NS, req.ID)
-	case msg.BlockWrites, msg.BlockReadsAndWrites:
-		take := m.Locks.Collection
-		if catalog.CollOf(req.NS) == "" {
-			take = m.Locks.Database
-		}
-		unlock, err := take(op, req.NS, lock.X)
-		if err != nil {
-			return dst, err
-		}
-		defer unlock()
-		return dst, m.state.EnterDDL(req.NS, req.Command, req.ID, req.Type == msg.BlockReadsAndWrites)
-	default:
-		return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
-	}
-	return dst, nil
 }
 
 // runRenameParticipant renames what this shard has of a collection, and drops the target's part. It may be repeated: what has

@@ -51,6 +51,10 @@ func placingNotice(state string, id value.Value, ns string) []byte {
 
 // Hear takes in a notice, before its unit is visible.
 func (h *Shard) OnCommitNotice(notice []byte) {
+	if !value.Lookup(notice, "section").IsMissing() {
+		h.onSection(notice)
+		return
+	}
 	p := &h.placing
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,6 +91,9 @@ func (h *Shard) Load() error {
 		open[string(d.id[:])] = d.ns
 		return nil
 	})
+	if err == nil {
+		err = h.loadSections()
+	}
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,10 @@ package migration
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -26,9 +26,13 @@ type ShardState struct {
 	moved     chan struct{} // the config server's members may be others
 	readers   readers
 
+	// onLeftOver ends a DDL's section that nobody holds any more, durably; nil before the node takes part.
+	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
+
 	mu struct {
 		sync.Mutex
-		critical map[string]*criticalSection // by namespace, or by database name
+		critical map[string]*criticalSection // of migrations, by namespace
+		ddl      map[string]*criticalSection // of DDL, by namespace or database name: those that are stored
 	}
 }
 
@@ -39,15 +43,16 @@ type criticalSection struct {
 	ended chan struct{}
 	why   string
 
-	// Of a DDL: who coordinates it is asked, by one operation at a time, whether it still holds the section.
+	// Of a DDL: where it is coordinated is asked, by one operation at a time, whether it still holds the section.
 	ddl    catalog.UUID
+	owner  string
 	asking sync.Mutex
 }
 
 // NewShardState makes the state of a shard.
 func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cluster.VectorClock) *ShardState {
 	s := &ShardState{ID: id, Catalog: c, Registry: r, Clock: clock, moved: make(chan struct{}, 1)}
-	s.mu.critical = make(map[string]*criticalSection)
+	s.mu.critical, s.mu.ddl = make(map[string]*criticalSection), make(map[string]*criticalSection)
 	return s
 }
 
@@ -55,15 +60,17 @@ func NewShardState(id string, c *cluster.Catalog, r *cluster.Registry, clock *cl
 func (s *ShardState) EnterCritical(name, why string) (*criticalSection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.mu.critical[name]; c != nil {
-		return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
+	for _, c := range []*criticalSection{s.mu.critical[name], s.mu.ddl[name]} {
+		if c != nil {
+			return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
+		}
 	}
 	c := &criticalSection{ended: make(chan struct{}), why: why}
 	s.mu.critical[name] = c
 	return c, nil
 }
 
-// TakeCritical begins a critical section for reads and writes in the place of whatever holds the name: who waited for that
+// TakeCritical begins a critical section for reads and writes in the place of another migration's: who waited for that
 // finds this one.
 func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	s.mu.Lock()
@@ -76,51 +83,21 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	return c
 }
 
-// EnterDDL begins a critical section of a DDL. DDL on one name is serialised by who coordinates it: one that stands there
-// already was left behind, and is taken over.
-func (s *ShardState) EnterDDL(name, why string, id catalog.UUID, reads bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.mu.critical[name]; c != nil {
-		if c.ddl.IsZero() {
-			return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", name, c.why)
-		}
-		close(c.ended)
-	}
-	s.mu.critical[name] = &criticalSection{reads: reads, ended: make(chan struct{}), why: why, ddl: id}
-	return nil
-}
-
-// EndDDL ends a DDL's critical section, where it still holds the name.
-func (s *ShardState) EndDDL(name string, id catalog.UUID) {
-	s.mu.Lock()
-	c := s.mu.critical[name]
-	s.mu.Unlock()
-	if c != nil && c.ddl == id {
-		s.LeaveCritical(name, c)
-	}
-}
-
 // leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
 const leftOverAfter = 200 * time.Millisecond
 
-// endLeftOver ends a DDL's critical section that nobody holds any more: the config server was restarted, or its message that
-// the DDL is over was lost.
+// endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it was overtaken by the end of
+// its DDL, or the one that ends it was lost.
 func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSection) {
-	if !c.asking.TryLock() {
+	end := s.onLeftOver.Load()
+	if end == nil || !c.asking.TryLock() {
 		return
 	}
 	defer c.asking.Unlock()
-	reply, err := cluster.Run(ctx, s.Registry.Config(), msg.Doc(&msg.HoldsCriticalSection{ID: c.ddl}))
-	var section msg.HoldsCriticalSectionReply
-	if err == nil {
-		err = msg.Parse(reply, &section)
-	}
-	if err != nil || section.Held {
+	if held, err := s.held(ctx, c.owner, c.ddl); err != nil || held {
 		return // asked again by who still waits
 	}
-	s.forget(name)
-	s.LeaveCritical(name, c)
+	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl})
 }
 
 // forget makes the next use of a collection, or of a database and its collections, ask the config server.
@@ -132,8 +109,9 @@ func (s *ShardState) forget(name string) {
 	s.Catalog.InvalidateCollection(name)
 }
 
-// EndAllCritical ends every critical section: the node is no primary any more, and who began them may ask another to end them.
-func (s *ShardState) EndAllCritical() {
+// EndMigrations ends the critical sections of migrations: the node is no primary any more, and who began them may ask another
+// to end them. Those of DDL are stored, and stand on every member.
+func (s *ShardState) EndMigrations() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.mu.critical {
@@ -162,11 +140,12 @@ func (s *ShardState) LeaveCritical(name string, c *criticalSection) {
 func (s *ShardState) section(name string, write bool) *criticalSection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.mu.critical[name]
-	if c == nil || (!write && !c.reads) {
-		return nil
+	for _, c := range []*criticalSection{s.mu.ddl[name], s.mu.critical[name]} {
+		if c != nil && (write || c.reads) {
+			return c
+		}
 	}
-	return c
+	return nil
 }
 
 // CheckVersion implements Sharding: the request's database version, then its shard version.

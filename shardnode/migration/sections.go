@@ -1,0 +1,246 @@
+package migration
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Critical sections of DDL. Each is a document, so that it outlives the primary that entered it; the units that write and
+// remove the document carry notices, by which every member holds up and lets go the same operations.
+//
+//	_shardsvrParticipantBlock ── lock, X ── document and notice in one unit ──► Shard.OnCommitNotice ──► ShardState.enterDDL
+//	                             a member that opens, or takes a snapshot ────► Shard.loadSections ─────┘
+//
+// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only that run's
+// message ends it. One that was overtaken by the end of its DDL is found by whoever waits for it: the owner says that the
+// run is over.
+
+// SectionsNS has the critical sections of DDL.
+const SectionsNS = "config.collection_critical_sections"
+
+// sectionDoc is what is stored of a section.
+type sectionDoc struct {
+	name  string // a namespace, or a database
+	why   string
+	owner string
+	id    catalog.UUID
+	reads bool
+}
+
+func sectionDocs(store statedoc.Store) statedoc.Collection[*sectionDoc] {
+	return statedoc.In(store, SectionsNS, readSectionDoc)
+}
+
+// ID implements statedoc.Doc.
+func (d *sectionDoc) ID() value.Value { return value.NewString(d.name) }
+
+// Doc implements statedoc.Doc.
+func (d *sectionDoc) Doc() []byte {
+	reason := value.Doc(value.F("command", value.NewString(d.why)), value.F("ns", value.NewString(d.name)),
+		value.F("coordinator", value.NewString(d.owner)), value.F("id", d.id.Value()))
+	return value.Doc(value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)))
+}
+
+func readSectionDoc(doc []byte) (*sectionDoc, error) {
+	reason := value.LookupDoc(doc, "reason")
+	d := &sectionDoc{
+		name: value.Lookup(doc, "_id").Str(), why: value.Lookup(reason, "command").Str(), owner: value.Lookup(reason, "coordinator").Str(),
+		reads: value.Lookup(doc, "blockReads").Truthy(),
+	}
+	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
+	if d.id = id; d.name == "" || d.owner == "" || !ok {
+		return nil, mongoerr.New(mongoerr.BadValue, "it names no section, or nobody who entered it")
+	}
+	return d, nil
+}
+
+func sectionNotice(state string, d *sectionDoc) []byte {
+	return value.Doc(value.F("section", value.NewString(state)), value.F("doc", value.NewDocument(d.Doc())))
+}
+
+// onSection takes in a notice of a section.
+func (h *Shard) onSection(notice []byte) {
+	s := h.State()
+	d, err := readSectionDoc(value.LookupDoc(notice, "doc"))
+	if s == nil || err != nil {
+		return
+	}
+	if value.Lookup(notice, "section").Str() == "entered" {
+		s.enterDDL(d)
+		return
+	}
+	s.forget(d.name)
+	s.endDDL(d.name, d.id)
+}
+
+// loadSections enters the sections that are stored, and those alone.
+func (h *Shard) loadSections() error {
+	s := h.State()
+	if s == nil {
+		return nil
+	}
+	stored := map[string]bool{}
+	err := sectionDocs(h.docs).Each(func(d *sectionDoc) error {
+		stored[d.name] = true
+		s.enterDDL(d)
+		return nil
+	})
+	if err == nil {
+		s.endDDLsBut(stored)
+	}
+	return err
+}
+
+// enterDDL holds operations up for a DDL; it is no change where they are.
+func (s *ShardState) enterDDL(d *sectionDoc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.mu.ddl[d.name]
+	if c != nil && c.ddl == d.id {
+		c.reads = d.reads
+		return
+	}
+	if c != nil {
+		close(c.ended)
+	}
+	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner}
+}
+
+// endDDL ends a DDL's critical section, where it still holds the name.
+func (s *ShardState) endDDL(name string, id catalog.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.ddl[name]; c != nil && c.ddl == id {
+		delete(s.mu.ddl, name)
+		close(c.ended)
+	}
+}
+
+// endDDLsBut ends the sections of DDL on other names.
+func (s *ShardState) endDDLsBut(names map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, c := range s.mu.ddl {
+		if !names[name] {
+			delete(s.mu.ddl, name)
+			close(c.ended)
+		}
+	}
+}
+
+// migrating is the section of a migration on a name, nil for none.
+func (s *ShardState) migrating(name string) *criticalSection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.critical[name]
+}
+
+// HoldsSection tells whether the run of a DDL holds a name on this shard: what it asks for is no message that was overtaken.
+func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.mu.ddl[name]; c == nil || c.ddl != id {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the operation does not hold the critical section of %s", name)
+	}
+	return nil
+}
+
+// runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
+func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
+	d := &sectionDoc{name: req.NS, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites}
+	switch req.Type {
+	case msg.Unblock:
+		return dst, m.leaveSection(op, d)
+	case msg.BlockWrites, msg.BlockReadsAndWrites:
+		return dst, m.enterSection(op, d)
+	}
+	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
+}
+
+// enterSection waits for every write that is under way, and begins a section.
+func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
+	take := m.Locks.Collection
+	if catalog.CollOf(d.name) == "" {
+		take = m.Locks.Database
+	}
+	unlock, err := take(ctx, d.name, lock.X)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if c := m.state.migrating(d.name); c != nil {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, c.why)
+	}
+	if err := m.endOther(ctx, d); err != nil {
+		return err
+	}
+	docs := sectionDocs(m.Docs)
+	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Notice(sectionNotice("entered", d))
+		return docs.PutIn(s, u, d)
+	})
+}
+
+// endOther has nobody else hold a name: a section that was left behind ends here, one that is held stands in the way.
+func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
+	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
+	if err != nil || !ok || other.id == d.id {
+		return err
+	}
+	held, err := m.state.held(ctx, other.owner, other.id)
+	if err == nil && held {
+		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
+	}
+	if err != nil {
+		return err
+	}
+	return m.leaveSection(ctx, other)
+}
+
+// leaveSection ends a section, where its run still holds the name.
+func (m *Manager) leaveSection(ctx context.Context, d *sectionDoc) error {
+	docs := sectionDocs(m.Docs)
+	if have, ok, err := docs.Get(d.ID()); err != nil || !ok || have.id != d.id {
+		return err
+	}
+	return m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		coll := s.Catalog().Lookup(SectionsNS)
+		if coll == nil {
+			return nil
+		}
+		if _, doc, ok, err := s.FindByID(coll, d.ID()); err != nil || !ok {
+			return err
+		} else if have, err := readSectionDoc(doc); err != nil || have.id != d.id {
+			return nil
+		}
+		u.Notice(sectionNotice("left", d))
+		return docs.RemoveIn(s, u, d.ID())
+	})
+}
+
+// held asks whether the run of a DDL still holds its sections.
+func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
+	at := s.Registry.Config()
+	if owner != cluster.ConfigShardID {
+		shard, err := s.Registry.Shard(ctx, owner)
+		if err != nil {
+			return false, err
+		}
+		at = shard.Peer
+	}
+	reply, err := cluster.Run(ctx, at, msg.Doc(&msg.HoldsCriticalSection{ID: id}))
+	var section msg.HoldsCriticalSectionReply
+	if err == nil {
+		err = msg.Parse(reply, &section)
+	}
+	return section.Held, err
+}
