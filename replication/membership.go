@@ -141,6 +141,7 @@ func (r *Raft) adopt(rec *confRecord) error {
 	}
 	r.roleChanged()
 	r.waits.check(r)
+	r.roles.inForce.Store(rec.index)
 	return nil
 }
 
@@ -240,6 +241,10 @@ func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error 
 		return mongoerr.New(mongoerr.NodeNotFound, "No host described in new configuration for replica set "+c.Name+" maps to this node")
 	}
 	c = c.Clone()
+	// What is in the log has to be applied by every member, now and after each restart: one that does not parse would end them all.
+	if _, err := ParseConfig(c.Doc()); err != nil {
+		return err
+	}
 	if force {
 		return r.force(ctx, c)
 	}
@@ -277,7 +282,8 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 		return cmpErr(err, bad)
 	}
 	l := r.lead.Load()
-	for r.rlog.conf().index <= before {
+	// The log has the record a moment before Config tells it; the caller may ask at once.
+	for r.roles.inForce.Load() <= before {
 		if now := r.lead.Load(); now.term != l.term || now.state != raft.StateLeader {
 			return errDeposed
 		}

@@ -14,8 +14,9 @@ import (
 
 // roleState is what this member is, apart from raft.
 type roleState struct {
-	hasLog      atomic.Bool // it was in a set, or is now
-	receiving   atomic.Bool // a snapshot replaces its store
+	hasLog      atomic.Bool   // it was in a set, or is now
+	inForce     atomic.Uint64 // index of the configuration that adopt made the one in force last
+	receiving   atomic.Bool   // a snapshot replaces its store
 	maintenance atomic.Int32
 	expelled    atomic.Bool // told by others that it is no member any more
 	eager       atomic.Bool // the primary wants to know at once what is applied
