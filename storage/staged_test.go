@@ -489,3 +489,30 @@ func TestLoneMemberSendsAhead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A transaction whose documents each fill an array of operations kept all of these arrays in memory until its commit: they
+// were sent ahead only beside a further one that was not full.
+func TestHugeDocumentsAreSentAhead(t *testing.T) {
+	e := openMem(t, Options{})
+	defer func() { _ = e.Close() }()
+	create(t, e, "db.c", nil)
+	const docs, size = 6, applyOpsBytes + 1<<20
+	u := largeUnit(t, e, "db.c", docs, size, true)
+	held := u.log.size() - u.log.txn.ahead
+	if held > 3*size || u.batch.Len() > 2*size {
+		t.Errorf("of %d documents of %d bytes the log holds %d bytes, the batch %d", docs, size, held, u.batch.Len())
+	}
+	commit(t, e, u)
+	parts := 0
+	s := e.Snapshot()
+	defer s.Release()
+	if err := s.SessionEntries(0, func(entry *SessionEntry) error {
+		parts++
+		if partial := value.Lookup(entry.O, "partialTxn").Truthy(); partial != (parts < docs) {
+			t.Errorf("entry %d of %d: partialTxn %v", parts, docs, partial)
+		}
+		return nil
+	}); err != nil || parts != docs {
+		t.Errorf("%d entries, %v", parts, err)
+	}
+}

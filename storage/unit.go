@@ -463,11 +463,10 @@ func (l *unitLog) count() (n int) {
 	return n + l.staged
 }
 
-// closed returns the size of what can be sent ahead: complete arrays, provided that entries precede the last one,
-// which differs from them.
+// closed returns the size of what can be sent ahead.
 func (l *unitLog) closed() (n int) {
-	if l.txn != nil && l.txn.index > 0 {
-		for _, a := range l.txn.arrays {
+	if l.txn != nil {
+		for _, a := range l.txn.arrays[:l.txn.followed()] {
 			n += len(a)
 		}
 	}
@@ -633,6 +632,15 @@ func (t *txnLog) close() {
 	t.cur, t.index = nil, 0
 }
 
+// followed returns the number of complete arrays that precede another one. The last entry of a transaction differs
+// from those before it, so an array that the newest operation has filled waits for the next operation.
+func (t *txnLog) followed() int {
+	if t.index > 0 {
+		return len(t.arrays)
+	}
+	return max(0, len(t.arrays)-1)
+}
+
 // TransactionOps calls f with the unit's operations so far as applyOps arrays, for prepare entries. Arrays that
 // were sent ahead are read one at a time, because all of them may exceed memory. f must not retain an array.
 func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
@@ -654,16 +662,18 @@ func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
 // partialTransaction turns the operations collected so far into entries that are followed by others.
 func (u *UnitOfWork) partialTransaction(each func()) {
 	t := u.log.txn
-	if t == nil || t.index == 0 {
+	if t == nil {
 		return
 	}
-	for _, arr := range t.arrays {
+	n := t.followed()
+	for i, arr := range t.arrays[:n] {
 		u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", StmtID: -1,
 			O: value.Doc(value.F("applyOps", value.NewArray(arr)), value.F("partialTxn", value.NewBool(true)))})
 		t.ahead += len(arr)
+		t.arrays[i] = nil
 		each()
 	}
-	t.arrays = nil
+	t.arrays = t.arrays[n:]
 }
 
 // closeTransaction turns the collected operations into entries; all but the last are marked partialTxn. each is
