@@ -40,7 +40,7 @@ var actionsByName = func() map[string]Action {
 	return m
 }()
 
-// String is the action's name.
+// String returns the action's name.
 func (a Action) String() string { return actionNames[a] }
 
 // ParseAction finds an action by its name.
@@ -90,10 +90,10 @@ func (s *ActionSet) Remove(o ActionSet) {
 	}
 }
 
-// Has tells whether an action is in the set.
+// Has reports whether an action is in the set.
 func (s *ActionSet) Has(a Action) bool { return s[a/64]&(1<<(a%64)) != 0 }
 
-// without gives what of want is not in the set.
+// without returns what of want is not in the set.
 func (s *ActionSet) without(want ActionSet) ActionSet {
 	for i := range want {
 		want[i] &^= s[i]
@@ -101,7 +101,7 @@ func (s *ActionSet) without(want ActionSet) ActionSet {
 	return want
 }
 
-// Empty tells whether no action is in the set.
+// Empty reports whether no action is in the set.
 func (s *ActionSet) Empty() bool { return s[0]|s[1]|s[2]|s[3] == 0 }
 
 // Names lists the actions in order; a set of all of them is anyAction.

@@ -24,7 +24,7 @@ type Privilege struct {
 	Actions ActionSet
 }
 
-// Doc is the resource as a document.
+// Doc returns the resource as a document.
 func (r Resource) Doc() []byte {
 	yes := value.NewBool(true)
 	switch {
@@ -41,7 +41,7 @@ func (r Resource) Doc() []byte {
 	return value.Doc(value.F("db", value.NewString(r.DB)), value.F("collection", value.NewString(r.Coll)))
 }
 
-// Doc is the privilege as a document.
+// Doc returns the privilege as a document.
 func (p Privilege) Doc() []byte {
 	var names []value.Value
 	for _, n := range p.Actions.Names() {

@@ -13,7 +13,7 @@ type Restriction struct{ clientSource, serverAddress []netip.Prefix }
 // Restrictions are met where one of them is.
 type Restrictions []Restriction
 
-// ParseRestrictions reads the field authenticationRestrictions; nil where it is not there.
+// ParseRestrictions reads the field authenticationRestrictions; nil if it is not there.
 func ParseRestrictions(v value.Value) (Restrictions, error) {
 	if v.IsNullish() {
 		return nil, nil
@@ -60,7 +60,7 @@ func parseAddress(v value.Value) (netip.Prefix, error) {
 	return netip.Prefix{}, mongoerr.Newf(mongoerr.UnsupportedFormat, "Invalid IP address or CIDR string: %s", value.Show(v))
 }
 
-// Value is the restrictions as they are stored.
+// Value returns the restrictions as they are stored.
 func (rs Restrictions) Value() value.Value {
 	var out []value.Value
 	for _, r := range rs {
@@ -87,8 +87,8 @@ func (rs Restrictions) Value() value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// Met tells whether a connection from client to server meets the restrictions; a UNIX socket, whose ends are no addresses,
-// meets none that name one.
+// Met reports whether a connection from client to server meets the restrictions; a UNIX socket, whose ends are no
+// addresses, meets none that name one.
 func (rs Restrictions) Met(client, server string) bool {
 	for _, r := range rs {
 		if within(r.clientSource, client) && within(r.serverAddress, server) {

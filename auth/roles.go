@@ -109,7 +109,7 @@ var builtins = map[string]builtin{
 	"__system":          {grants: []grantRow{{"*", `anyAction`}}},
 }
 
-// IsBuiltin tells whether a role is built in.
+// IsBuiltin reports whether a role is built in.
 func IsBuiltin(r RoleName) bool {
 	b, ok := builtins[r.Role]
 	return ok && (b.everywhere || r.DB == "admin") && r.DB != "$external"

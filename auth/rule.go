@@ -18,7 +18,7 @@ type Request struct {
 	ambiguous bool
 }
 
-// Arg is an element of the command.
+// Arg returns an element of the command.
 func (r *Request) Arg(name string) value.Value { return r.lookup(r.Msg.Body, name) }
 
 // lookup finds an element of a document. Where there are two of the name the request is not allowed: which of them the
@@ -40,14 +40,14 @@ func (r *Request) lookup(doc []byte, name string) (found value.Value) {
 	}
 }
 
-// first is the value of the command's own element.
+// first returns the value of the command's own element.
 func (r *Request) first() value.Value {
 	it := value.Walk(r.Msg.Body)
 	_, v, _ := it.Next()
 	return v
 }
 
-// coll is the collection that the command names, empty where it names none.
+// coll returns the collection that the command names, empty if it names none.
 func (r *Request) coll() string {
 	if v := r.first(); v.T == value.String {
 		return v.Str()
@@ -100,7 +100,7 @@ const (
 	onNamedDB               // the database that the command's value names
 )
 
-// Allows tells whether an identity may run a request.
+// Allows reports whether an identity may run a request.
 func (rule *Rule) Allows(r *Request) bool {
 	g := r.Who.Grants
 	ok := true
@@ -135,8 +135,8 @@ var (
 	actUUID     = Actions("useUUID")
 )
 
-// RuleFor finds the rule of a command by its own name: the table's, or that of members for names that begin with an
-// underscore; nil where there is none.
+// RuleFor finds the rule of a command by its own name: the table's, or that of members for names that begin with
+// an underscore; nil if there is none.
 func RuleFor(command string) *Rule {
 	rule := rules[command]
 	if rule == nil && strings.HasPrefix(command, "_") {
@@ -145,10 +145,10 @@ func RuleFor(command string) *Rule {
 	return rule
 }
 
-// MayInternal tells whether an identity may do what only members do.
+// MayInternal reports whether an identity may do what only members do.
 func (id *Identity) MayInternal() bool { return id.System || id.Grants.AllowCluster(actInternal) }
 
-// bypasses tells whether the request wants documents to go unvalidated.
+// bypasses reports whether the request wants documents to go unvalidated.
 func (r *Request) bypasses() bool { return r.Arg("bypassDocumentValidation").Truthy() }
 
 func checkBypass(g *Grants, r *Request) bool {
@@ -299,7 +299,7 @@ func checkExplain(g *Grants, r *Request) bool {
 	return rule != nil && in.Name != "explain" && rule.Allows(&in)
 }
 
-// canonical is the name that a spelling of a command stands for, of those that explain takes.
+// canonical returns the name that a spelling of a command stands for, of those that explain takes.
 func canonical(name string) string {
 	switch name {
 	case "findandmodify":

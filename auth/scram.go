@@ -40,7 +40,7 @@ func hashOf(mech string) scram.HashGeneratorFcn {
 // saltLen is such that a salt and the number of the block that it is hashed with fill one digest.
 func saltLen(mech string) int { return hashOf(mech)().Size() - 4 }
 
-// PasswordDigest is the password that SCRAM-SHA-1 works on.
+// PasswordDigest returns the password that SCRAM-SHA-1 works on.
 func PasswordDigest(user, password string) string {
 	sum := md5.Sum([]byte(user + ":mongo:" + password))
 	return hex.EncodeToString(sum[:])
@@ -139,13 +139,13 @@ func (c *Conversation) Step(payload []byte) (answer []byte, done bool, err error
 // errFailed stands for every reason why an authentication fails: the client is not told which.
 var errFailed = mongoerr.New(mongoerr.AuthenticationFailed, "Authentication failed.")
 
-// Failed is the error of an authentication that failed, whatever the reason.
+// Failed returns the error of an authentication that failed, whatever the reason.
 func Failed() error { return errFailed }
 
 // User is who the client says to be, known after the first step.
 func (c *Conversation) User() UserName { return UserName{c.user, c.DB} }
 
-// Authenticated tells whether the client has proved it.
+// Authenticated reports whether the client has proved it.
 func (c *Conversation) Authenticated() bool { return c.won != nil }
 
 func (c *Conversation) first(msg string) ([]byte, error) {
@@ -219,13 +219,13 @@ func NewKey(keys []string) (*Key, error) {
 	return k, nil
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (k *Key) Len() int { return len(k.clients) }
 
 // Client begins a conversation with another member by the n-th key.
 func (k *Key) Client(n int) *scram.ClientConversation { return k.clients[n].NewConversation() }
 
-// Lookup gives the credentials that members prove. They are derived when the first one comes.
+// Lookup returns the credentials that members prove. They are derived when the first one comes.
 func (k *Key) Lookup(user string) ([]Credentials, error) {
 	if user != System.User {
 		return nil, errFailed

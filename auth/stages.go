@@ -30,7 +30,7 @@ var (
 	internalStage = &StageRule{check: func(p *pipeline, _ value.Value) bool { return p.g.AllowCluster(actInternal) }}
 )
 
-// onCollection is the rule of a source that tells about the pipeline's collection.
+// onCollection returns the rule of a source that tells about the pipeline's collection.
 func onCollection(actions string) *StageRule {
 	need := Actions(actions)
 	return &StageRule{source: true, check: func(p *pipeline, _ value.Value) bool { return p.g.Allow(need, p.db, p.coll) }}
@@ -64,10 +64,10 @@ func init() {
 	}
 }
 
-// StageRuleFor finds the rule of a stage; nil where there is none.
+// StageRuleFor finds the rule of a stage; nil if there is none.
 func StageRuleFor(name string) *StageRule { return stageRules[name] }
 
-// pipelineAllowed tells whether all stages of a pipeline are allowed, and reading the collection that it is on.
+// pipelineAllowed reports whether all stages of a pipeline are allowed, and reading the collection that it is on.
 func pipelineAllowed(g *Grants, r *Request, db, coll string, stages []byte) bool {
 	p := pipeline{g: g, r: r, db: db, coll: coll}
 	return p.allowed(stages)

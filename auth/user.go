@@ -16,13 +16,13 @@ type UserName struct{ User, DB string }
 // String is user@database, which sessions' owners are digests of.
 func (u UserName) String() string { return u.User + "@" + u.DB }
 
-// ID is the _id of the user's document: database.user.
+// ID returns the _id of the user's document: database.user.
 func (u UserName) ID() string { return u.DB + "." + u.User }
 
-// Digest is what a session says of its owner.
+// Digest returns what a session says of its owner.
 func (u UserName) Digest() [32]byte { return sha256.Sum256([]byte(u.String())) }
 
-// ID is the _id of the role's document: database.role.
+// ID returns the _id of the role's document: database.role.
 func (r RoleName) ID() string { return r.DB + "." + r.Role }
 
 // User is a document of admin.system.users.
@@ -58,7 +58,7 @@ func ParseUser(doc []byte) (*User, error) {
 	return u, err
 }
 
-// Doc is the user as stored.
+// Doc returns the user as stored.
 func (u *User) Doc() []byte {
 	var creds []value.Field
 	for _, mech := range Mechanisms {
@@ -120,7 +120,7 @@ func ParseRole(doc []byte) (*Role, error) {
 	return r, err
 }
 
-// Doc is the role as stored.
+// Doc returns the role as stored.
 func (r *Role) Doc() []byte {
 	f := []value.Field{value.F("_id", value.NewString(r.Name.ID())), value.F("role", value.NewString(r.Name.Role)),
 		value.F("db", value.NewString(r.Name.DB)), value.F("privileges", Privileges(r.Privileges)), value.F("roles", RoleNames(r.Roles))}
@@ -130,7 +130,7 @@ func (r *Role) Doc() []byte {
 	return value.Doc(f...)
 }
 
-// Privileges is a list of privileges as an array.
+// Privileges returns a list of privileges as an array.
 func Privileges(list []Privilege) value.Value {
 	out := make([]value.Value, len(list))
 	for i, p := range list {
@@ -139,7 +139,7 @@ func Privileges(list []Privilege) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// RoleNames is a list of names as an array.
+// RoleNames returns a list of names as an array.
 func RoleNames(list []RoleName) value.Value {
 	out := make([]value.Value, len(list))
 	for i, r := range list {
@@ -175,7 +175,7 @@ func ParseRoleNames(arr []byte, db string) ([]RoleName, error) {
 	return out, nil
 }
 
-// Roles finds role documents; false where there is none.
+// Roles finds role documents; false if there is none.
 type Roles func(RoleName) (*Role, bool, error)
 
 // Resolved is all that a list of roles comes to.

@@ -5,7 +5,7 @@ import "github.com/shoaldb/shoal/query/value"
 // The commands over users and roles ask for actions on the databases of what they name, which is not always the database that
 // they are sent to.
 
-// roleDatabases tells whether an action is allowed on the database of each role that the command lists.
+// roleDatabases reports whether an action is allowed on the database of each role that the command lists.
 func (r *Request) roleDatabases(g *Grants, action string) bool {
 	list, err := ParseRoleNames(r.Arg("roles").Doc(), r.DB)
 	if err != nil {

@@ -21,7 +21,7 @@ type CollectionInfo struct {
 	NS       string
 	DB       *DatabaseInfo
 	Map      *ChunkMap
-	Entry    []byte // the entry of config.collections, nil where there is none
+	Entry    []byte // the entry of config.collections, nil if there is none
 	suffixes map[string][]byte
 }
 
@@ -42,8 +42,8 @@ func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *Collection
 	return c
 }
 
-// At is the placement as it was at a cluster time, 0 for now: by the chunks' owners of then, with today's versions, which is
-// what shards compare.
+// At returns the placement as it was at a cluster time, 0 for now: by the chunks' owners of then, with today's
+// versions, which is what shards compare.
 func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	if c.Map == nil {
 		return c
@@ -60,7 +60,7 @@ func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 // Sharded says that the collection has a routing table.
 func (c *CollectionInfo) Sharded() bool { return c.Map != nil }
 
-// Suffix is the version elements of a request to one shard, ready to be put before a command's terminator.
+// Suffix returns the version elements of a request to one shard, ready to be put before a command's terminator.
 func (c *CollectionInfo) Suffix(shard string) []byte {
 	if b, ok := c.suffixes[shard]; ok || c.Map == nil {
 		return b
@@ -323,7 +323,7 @@ func ParseChunk(doc []byte, generation ChunkVersion) (*Chunk, error) {
 	return c, nil
 }
 
-// Cached gives a collection's entry as it stands, fresh or not, without I/O.
+// Cached returns a collection's entry as it stands, fresh or not, without I/O.
 func (c *Catalog) Cached(ns string) (*CollectionInfo, bool) {
 	if e := c.colls.peek(ns); e != nil {
 		if p := e.cur.Load(); p != nil {

@@ -68,7 +68,7 @@ func (c *cacheOf[T]) find(name string) *cacheEntry[T] {
 	return c.recent[name]
 }
 
-// merged is a map of all entries; mu must be held.
+// merged returns a map of all entries; mu must be held.
 func (c *cacheOf[T]) merged() map[string]*cacheEntry[T] {
 	next := make(map[string]*cacheEntry[T], len(c.base())+len(c.recent))
 	maps.Copy(next, c.base())
@@ -76,7 +76,7 @@ func (c *cacheOf[T]) merged() map[string]*cacheEntry[T] {
 	return next
 }
 
-// replace puts a map in the place of what is known; mu must be held.
+// replace puts a map in place of what is known; mu must be held.
 func (c *cacheOf[T]) replace(next map[string]*cacheEntry[T]) {
 	c.all.Store(&next)
 	c.recent, c.misses = nil, 0
@@ -157,7 +157,7 @@ func (e *cacheEntry[T]) invalidate() {
 	e.fresh.Store(false)
 }
 
-// cached is the value where it is known and fresh: what get answers first, without the price of a closure.
+// cached returns the value where it is known and fresh: what get answers first, without the price of a closure.
 func (e *cacheEntry[T]) cached() (v T, ok bool) {
 	if p := e.cur.Load(); p != nil && e.fresh.Load() {
 		return *p, true
@@ -165,7 +165,7 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 	return v, false
 }
 
-// get answers the cached value, or loads it. load is given the last known value, nil where there is none.
+// get answers the cached value, or loads it. load is given the last known value, nil if there is none.
 func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
 	if p := e.cur.Load(); p != nil && e.fresh.Load() {
 		return *p, nil

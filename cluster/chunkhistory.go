@@ -12,7 +12,8 @@ type Owner struct {
 	Shard      string
 }
 
-// ShardAt tells which shard owned the chunk at a cluster time, 0 for now; false where its history does not reach so far back.
+// ShardAt returns which shard owned the chunk at a cluster time, 0 for now; false if its history does not reach so
+// far back.
 func (c *Chunk) ShardAt(at uint64) (string, bool) {
 	if at == 0 || at >= c.OnSince {
 		return c.Shard, true
@@ -30,7 +31,7 @@ func (c *Chunk) History() []Owner {
 	return append([]Owner{{c.OnSince, c.Shard}}, c.Past...)
 }
 
-// knownSince is the earliest time whose owner the chunk's history tells.
+// knownSince returns the earliest time whose owner the chunk's history tells.
 func (c *Chunk) knownSince() uint64 {
 	if n := len(c.Past); n > 0 {
 		return c.Past[n-1].ValidAfter
@@ -49,8 +50,9 @@ func TrimHistory(h []Owner, oldest uint64) []Owner {
 	return h
 }
 
-// MergeHistories is the history of a chunk that takes the place of several with the same owner: it reaches back to the time
-// before which they had not all the same one. What was on one of them only is no owner of the whole.
+// MergeHistories returns the history of a chunk that takes the place of several with the same owner: it reaches
+// back to the time before which they had not all the same one. What was on one of them only is no owner of the
+// whole.
 func MergeHistories(of []*Chunk) []Owner {
 	out := of[0].History()
 	for _, c := range of[1:] {
@@ -72,7 +74,7 @@ func commonHistory(a, b []Owner) []Owner {
 	return out
 }
 
-// HistoryValue is a history as config.chunks stores it.
+// HistoryValue returns a history as config.chunks stores it.
 func HistoryValue(h []Owner) value.Value {
 	out := make([]value.Value, len(h))
 	for i, o := range h {
@@ -99,8 +101,8 @@ func (c *Chunk) parseHistory(v value.Value) {
 	}
 }
 
-// At is the table as it was at a cluster time: ShardsFor, Shards and OwnerOf go by the owners of then, everything else by
-// today's. 0 is now.
+// At returns the table as it was at a cluster time: ShardsFor, Shards and OwnerOf go by the owners of then,
+// everything else by today's. 0 is now.
 func (m *ChunkMap) At(at uint64) *ChunkMap {
 	if at == 0 || at >= m.newest {
 		return m
@@ -120,7 +122,7 @@ func (m *ChunkMap) At(at uint64) *ChunkMap {
 	return &past
 }
 
-// OwnerOf tells which shard owns a chunk of the table; StaleChunkHistory where that is not known any more.
+// OwnerOf returns which shard owns a chunk of the table; StaleChunkHistory where that is not known any more.
 func (m *ChunkMap) OwnerOf(c *Chunk) (string, error) {
 	s, ok := c.ShardAt(m.at)
 	if !ok {

@@ -20,7 +20,7 @@ type Chunk struct {
 	minV, maxV []value.Value
 }
 
-// Bounds gives the decoded values of both ends, borrowed from Min and Max.
+// Bounds returns the decoded values of both ends, borrowed from Min and Max.
 func (c *Chunk) Bounds() (min, max []value.Value) { return c.minV, c.maxV }
 
 func (c *Chunk) decode() {
@@ -158,7 +158,7 @@ func mergeChunks(old, fresh []*Chunk) []*Chunk {
 	return append(out, old[i:]...)
 }
 
-// cut is the part of a chunk between two bounds.
+// cut returns the part of a chunk between two bounds.
 func (c *Chunk) cut(min, max []byte) *Chunk {
 	p := *c
 	p.Min, p.Max, p.minV, p.maxV = min, max, nil, nil
@@ -214,10 +214,10 @@ func allOfType(vs []value.Value, t value.Type) bool {
 	return len(vs) > 0
 }
 
-// Version is the collection version: the highest of any chunk.
+// Version returns the collection version: the highest of any chunk.
 func (m *ChunkMap) Version() ChunkVersion { return m.version }
 
-// ShardVersion is the highest version on one shard, or ⟨0,0⟩ of this generation where the shard owns nothing.
+// ShardVersion returns the highest version on one shard, or ⟨0,0⟩ of this generation where the shard owns nothing.
 func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
 	if v, ok := m.shards[shard]; ok {
 		return v
@@ -225,13 +225,14 @@ func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
 	return m.version.WithCombined(0)
 }
 
-// Arrived is when a shard got the newest of its ranges: a reader at a time before does not find all of them there.
+// Arrived returns when a shard got the newest of its ranges: a reader at a time before does not find all of them
+// there.
 func (m *ChunkMap) Arrived(shard string) uint64 { return m.arrived[shard] }
 
 // Shards lists the shards that own chunks, sorted.
 func (m *ChunkMap) Shards() []string { return m.ids }
 
-// Len is the number of chunks; Chunk the i-th in key order.
+// Len returns the number of chunks; Chunk the i-th in key order.
 func (m *ChunkMap) Len() int           { return len(m.chunks) }
 func (m *ChunkMap) Chunk(i int) *Chunk { return m.chunks[i] }
 
@@ -249,7 +250,7 @@ func (m *ChunkMap) index(key []value.Value) int {
 	return lo
 }
 
-// Find gives the chunk that owns a full shard key. The last chunk also owns a key of MaxKey in all fields.
+// Find returns the chunk that owns a full shard key. The last chunk also owns a key of MaxKey in all fields.
 func (m *ChunkMap) Find(key []value.Value) *Chunk {
 	i := m.index(key)
 	if i == len(m.chunks) {

@@ -56,7 +56,7 @@ func NewVectorClock(wall func() time.Time) *VectorClock {
 // UseKeys hands over the keys that sign and verify; before it, times go out with an empty signature.
 func (c *VectorClock) UseKeys(k *KeyRing) { c.keys.Store(k) }
 
-// Keys is the ring in use, nil before UseKeys.
+// Keys returns the ring in use, nil before UseKeys.
 func (c *VectorClock) Keys() *KeyRing { return c.keys.Load() }
 
 // SetMaxDrift changes the accepted distance of a foreign time from the wall clock.
@@ -91,7 +91,7 @@ func (c *VectorClock) Now() VectorTime {
 	return VectorTime{Topology: t, Config: f, Cluster: c.cluster.Load()}
 }
 
-// ClusterTime is the cluster time alone.
+// ClusterTime returns the cluster time alone.
 func (c *VectorClock) ClusterTime() uint64 { return c.cluster.Load() }
 
 // Tick reserves n consecutive cluster times and returns the first: what an oplog needs for n entries.
@@ -159,7 +159,7 @@ func advance(a *atomic.Uint64, t uint64) bool {
 	}
 }
 
-// GossipIn takes over the times of a request or reply. clusterTime is the $clusterTime document, nil where there was
+// GossipIn takes over the times of a request or reply. clusterTime is the $clusterTime document, nil if there was
 // none. trusted is true of other nodes of the cluster, whose times need no signature.
 func (c *VectorClock) GossipIn(ctx context.Context, clusterTime []byte, trusted bool) error {
 	if clusterTime == nil {

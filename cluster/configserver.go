@@ -39,7 +39,7 @@ func (c *ConfigServer) Recheck() {
 	}
 }
 
-// ConnString is the set as its primary lists it; empty before one was seen.
+// ConnString returns the set as its primary lists it; empty before one was seen.
 func (c *ConfigServer) ConnString() string {
 	if f, ok := c.SetPeer.(follower); ok {
 		return f.ConnString()
@@ -47,7 +47,7 @@ func (c *ConfigServer) ConnString() string {
 	return ""
 }
 
-// Hosts are the addresses at which members may be, and Seed adds to them.
+// Hosts returns the addresses at which members may be, and Seed adds to them.
 func (c *ConfigServer) Hosts() []string {
 	if f, ok := c.SetPeer.(follower); ok {
 		return f.Hosts()

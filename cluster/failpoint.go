@@ -106,7 +106,7 @@ func (r *FailPoints) Lookup(name string) (*FailPoint, error) {
 	return nil, mongoerr.Newf(mongoerr.FailPointSetFailed, "%s not found", name)
 }
 
-// On tells whether a registered point is on, without entering it.
+// On reports whether a registered point is on, without entering it.
 func (r *FailPoints) On(name string) bool {
 	if r.active.Load() == 0 {
 		return false
@@ -268,7 +268,7 @@ func (f *FailPoint) WaitEntered(ctx context.Context, times int64) error {
 	}
 }
 
-// Status is the point as getParameter shows it ("failpoint.NAME"): {mode, data, timesEntered}.
+// Status returns the point as getParameter shows it ("failpoint.NAME"): {mode, data, timesEntered}.
 func (f *FailPoint) Status() []byte {
 	f.mu.Lock()
 	n := f.mu.entered
@@ -300,8 +300,8 @@ type CommandSite struct {
 	ThreadName        string
 }
 
-// FailCommand evaluates failCommand for a command; nil where it does not apply. It costs one atomic load while no fail
-// point of the node is on.
+// FailCommand evaluates failCommand for a command; nil if it does not apply. It costs one atomic load while no
+// fail point of the node is on.
 func (r *FailPoints) FailCommand(c *CommandSite) *CommandFailure {
 	if r.active.Load() == 0 {
 		return nil

@@ -28,7 +28,7 @@ const KeyPurpose = "HMAC"
 // DefaultKeyRotation is KeysRotationIntervalSec: three months.
 const DefaultKeyRotation = 7776000 * time.Second
 
-// Doc is the key as stored.
+// Doc returns the key as stored.
 func (k SigningKey) Doc() []byte {
 	return value.Doc(
 		value.F("_id", value.NewInt64(k.ID)),
@@ -142,7 +142,7 @@ const (
 	maxKeyRefresh = time.Hour
 )
 
-// dueIn is how long the keys may be used before they are read again.
+// dueIn returns how long the keys may be used before they are read again.
 func (r *KeyRing) dueIn(clock *VectorClock) time.Duration {
 	last := uint64(0)
 	r.mu.RLock()
@@ -155,7 +155,7 @@ func (r *KeyRing) dueIn(clock *VectorClock) time.Duration {
 	return min(max(time.Duration(min(left, 1<<30))*time.Second/4, minKeyRefresh), maxKeyRefresh)
 }
 
-// forTime gives the key that signs a time: the one that expires first after it.
+// forTime returns the key that signs a time: the one that expires first after it.
 func (r *KeyRing) forTime(t uint64) (SigningKey, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -229,7 +229,7 @@ func proof(key *[20]byte, masked uint64) (out [20]byte) {
 
 var unsigned signature
 
-// signature gives the proof for a time, from the cache where the range is the same.
+// signature returns the proof for a time, from the cache where the range is the same.
 func (c *VectorClock) signature(t uint64) *signature {
 	masked := t | signedRange
 	if s := c.signed.Load(); s != nil && s.upTo == masked {

@@ -181,7 +181,7 @@ var activeParams = []ParamSpec{
 	{Name: "enableAutoMerge", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 }
 
-// acceptedParams tune machinery that this server does not have, but for those that are not in that list.
+// acceptedParams tune machinery that this server does not have, except for those that are not in that list.
 var acceptedParams = []ParamSpec{
 	{Name: "terminateSecondaryReadsOnOrphanCleanup", Kind: ParamBool, Set: SetBoth, Default: pBool(true)},
 	{Name: "connPoolMaxConnsPerHost", Kind: ParamInt, Set: SetStartup, Default: pInt(200)},

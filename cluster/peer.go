@@ -87,7 +87,7 @@ func ReplyError(reply []byte) error {
 	return e
 }
 
-// WriteConcernErrorOf gives a reply's writeConcernError as an error, with its errInfo, nil where there is none.
+// WriteConcernErrorOf returns a reply's writeConcernError as an error, with its errInfo, nil if there is none.
 func WriteConcernErrorOf(reply []byte) *mongoerr.Error {
 	w := value.Lookup(reply, "writeConcernError")
 	if w.T != value.Document {
@@ -188,8 +188,9 @@ func Backoff(ctx context.Context, n int) error {
 	}
 }
 
-// Handshake is the first exchange on a connection between nodes: it says that the sender is one, and which process it is.
-// Monitors' connections begin so, too, so that a process which is there has one to every node that it may have work on.
+// Handshake returns the first exchange on a connection between nodes: it says that the sender is one, and which
+// process it is. Monitors' connections begin so, too, so that a process which is there has one to every node that
+// it may have work on.
 func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {
@@ -213,8 +214,8 @@ func internalClient(more ...value.Field) []byte {
 		value.F("process", value.NewBinary(4, processID[:]))}, more...)...)
 }
 
-// HelloEvery is a hello that says that this process is going to say the next one on the same connection after so long: where
-// it does not, it has stopped, although its connections stay.
+// HelloEvery returns a hello that says that this process is going to say the next one on the same connection after
+// so long: where it does not, it has stopped, although its connections stay.
 func HelloEvery(d time.Duration) []byte {
 	return value.Doc(
 		value.F("hello", value.NewInt32(1)),

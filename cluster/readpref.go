@@ -22,7 +22,7 @@ const (
 
 var readModes = []string{"primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"}
 
-// String is the mode as drivers spell it.
+// String returns the mode as drivers spell it.
 func (m ReadMode) String() string { return readModes[m] }
 
 // Tag is one label of a member.
@@ -146,7 +146,7 @@ func (p *ReadPreference) parseStaleness(v value.Value) error {
 	return nil
 }
 
-// OrPrimary is the mode of a preference that may be nil.
+// OrPrimary returns the mode of a preference that may be nil.
 func (p *ReadPreference) OrPrimary() ReadMode {
 	if p == nil {
 		return ReadPrimary
@@ -154,7 +154,7 @@ func (p *ReadPreference) OrPrimary() ReadMode {
 	return p.Mode
 }
 
-// Doc is the preference as a command carries it.
+// Doc returns the preference as a command carries it.
 func (p *ReadPreference) Doc() []byte {
 	if p != nil && p.doc != nil {
 		return p.doc

@@ -63,7 +63,7 @@ func NewRegistry(config Peer, clock *VectorClock, dial func(set string, hosts []
 	return r
 }
 
-// Config is the config server.
+// Config returns the config server.
 func (r *Registry) Config() Peer { return r.config }
 
 // ParseShard reads an entry of config.shards.
@@ -83,9 +83,9 @@ func ParseShard(doc []byte) (*Shard, error) {
 	return s, nil
 }
 
-// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections. An entry that is no
-// shard, or has no address to reach it by, is passed over: whoever asks for it is told that there is no such shard, and the
-// others can be reached.
+// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections. An entry
+// that is no shard, or has no address to reach it by, is skipped: whoever asks for it is told that there is no
+// such shard, and the others can be reached.
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
@@ -144,7 +144,7 @@ func MembersOf(p Peer) []string {
 	return nil
 }
 
-// Release lets go of a peer that a registry's dial made.
+// Release releases a peer that a registry's dial made.
 func Release(p Peer) {
 	if c, ok := p.(interface{ Close() }); ok {
 		c.Close()
@@ -162,7 +162,7 @@ func (s *Shard) reseed(old *Shard) {
 	}
 }
 
-// ConnString is the shard's set and hosts: as its primary lists them now, else as config.shards has them.
+// ConnString returns the shard's set and hosts: as its primary lists them now, else as config.shards has them.
 func (s *Shard) ConnString() string {
 	if f, ok := s.Peer.(follower); ok {
 		if c := f.ConnString(); c != "" {
@@ -225,7 +225,7 @@ func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	return out, nil
 }
 
-// known is the topology time that the node has heard of.
+// known returns the topology time that the node has heard of.
 func (r *Registry) known() uint64 {
 	if r.clock == nil {
 		return 0
@@ -233,7 +233,7 @@ func (r *Registry) known() uint64 {
 	return r.clock.Now().Topology
 }
 
-// Topology is the topology time of the entries that were loaded last.
+// Topology returns the topology time of the entries that were loaded last.
 func (r *Registry) Topology() uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -272,7 +272,8 @@ func (r *Registry) Follow(ctx context.Context) {
 // Dial reaches a set that is not a shard yet.
 func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }
 
-// AppendShardMap is the reply of getShardMap: the config server and the shards by id, by host and by connection string.
+// AppendShardMap returns the reply of getShardMap: the config server and the shards by id, by host and by
+// connection string.
 func (r *Registry) AppendShardMap(ctx context.Context, dst []byte) ([]byte, error) {
 	all, err := r.All(ctx)
 	if err != nil {
@@ -288,7 +289,7 @@ func (r *Registry) AppendShardMap(ctx context.Context, dst []byte) ([]byte, erro
 	return appendShardMap(dst, all), nil
 }
 
-// configConnString is the config server's set and hosts.
+// configConnString returns the config server's set and hosts.
 func (r *Registry) configConnString(ctx context.Context) (string, error) {
 	if f, ok := r.config.(follower); ok {
 		if c := f.ConnString(); c != "" {

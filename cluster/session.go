@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// LogicalSessionID is a session: the id the driver chose and the digest of the user it belongs to. Child sessions of
-// internal transactions carry TxnNumber and TxnUUID besides: TxnNumber is that of the retryable write of their parent that
-// the transaction carries out, 0 where it carries out a write without one.
+// LogicalSessionID is a session: the id the driver chose and the digest of the user it belongs to. Child sessions
+// of internal transactions carry TxnNumber and TxnUUID besides: TxnNumber is that of the retryable write of their
+// parent that the transaction carries out, 0 if it carries out a write without one.
 type LogicalSessionID struct {
 	ID        [16]byte
 	UID       [32]byte
@@ -18,10 +18,11 @@ type LogicalSessionID struct {
 	TxnUUID   [16]byte
 }
 
-// IsChild tells whether the session is one of an internal transaction.
+// IsChild reports whether the session is one of an internal transaction.
 func (s LogicalSessionID) IsChild() bool { return s.TxnUUID != [16]byte{} }
 
-// Parent is the session of the client whose write an internal transaction carries out; any other is its own parent.
+// Parent returns the session of the client whose write an internal transaction carries out; any other is its own
+// parent.
 func (s LogicalSessionID) Parent() LogicalSessionID {
 	return LogicalSessionID{ID: s.ID, UID: s.UID}
 }
@@ -93,7 +94,7 @@ func NewUUID() (u [16]byte) {
 	return u
 }
 
-// Doc is the id as config.system.sessions holds it.
+// Doc returns the id as config.system.sessions holds it.
 func (s LogicalSessionID) Doc() []byte {
 	f := []value.Field{value.F("id", value.NewBinary(4, s.ID[:])), value.F("uid", value.NewBinary(0, s.UID[:]))}
 	if s.IsChild() {
@@ -102,7 +103,7 @@ func (s LogicalSessionID) Doc() []byte {
 	return value.Doc(f...)
 }
 
-// ShownLSID is the lsid of a request as diagnostics show it: with the user that it belongs to.
+// ShownLSID returns the lsid of a request as diagnostics show it: with the user that it belongs to.
 func ShownLSID(lsid []byte) []byte {
 	id, err := ParseLSID(lsid, NoUser)
 	if err != nil {

@@ -42,7 +42,8 @@ type SessionCache struct {
 	}
 }
 
-// NewSessionCache makes an empty cache. store is nil where no collection is kept: idle time decides then. ended may be nil.
+// NewSessionCache makes an empty cache. store is nil if no collection is kept: idle time decides then. ended may
+// be nil.
 func NewSessionCache(store SessionStore, now func() time.Time, ended func(LogicalSessionID)) *SessionCache {
 	if now == nil {
 		now = time.Now
@@ -63,7 +64,7 @@ func (c *SessionCache) SetLimit(n int64) { c.most = int(n) }
 // have been used on this node for long.
 func (c *SessionCache) WithCursors(f func() []LogicalSessionID) { c.open = f }
 
-// Timeout is how long a session lives unused.
+// Timeout returns how long a session lives unused.
 func (c *SessionCache) Timeout() time.Duration { return c.idle }
 
 // Touch notes that a session is in use.
@@ -93,7 +94,7 @@ func (c *SessionCache) End(ids []LogicalSessionID) {
 	}
 }
 
-// Len is the number of live sessions.
+// Len returns the number of live sessions.
 func (c *SessionCache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +112,7 @@ func (c *SessionCache) Live() map[LogicalSessionID]time.Time {
 	return out
 }
 
-// List is what $listLocalSessions shows: the sessions in use, of the owners that shown picks.
+// List returns what $listLocalSessions shows: the sessions in use, of the owners that shown picks.
 func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 	for id, at := range c.Live() {
 		if shown(id.UID) {
@@ -121,7 +122,7 @@ func (c *SessionCache) List(shown func(owner [32]byte) bool) (docs [][]byte) {
 	return docs
 }
 
-// SessionsOf tells which owners' sessions a specification of $listSessions or $listLocalSessions asks for.
+// SessionsOf returns which owners' sessions a specification of $listSessions or $listLocalSessions asks for.
 func SessionsOf(spec []byte) func(owner [32]byte) bool {
 	owners := map[[32]byte]bool{}
 	for _, u := range value.Values(value.Lookup(spec, "users").Doc()) {
@@ -224,7 +225,8 @@ func (c *SessionCache) expireIdle() {
 	}
 }
 
-// Missing gives those of the sessions that have expired or were ended, as the collection tells; none where it cannot be read.
+// Missing returns those of the sessions that have expired or were ended, as the collection tells; none if it
+// cannot be read.
 func (c *SessionCache) Missing(ctx context.Context, ids []LogicalSessionID) ([]LogicalSessionID, error) {
 	if c.store == nil {
 		return ids, nil

@@ -68,7 +68,7 @@ func validPath(p string) error {
 	return nil
 }
 
-// Doc is the pattern as given.
+// Doc returns the pattern as given.
 func (k *ShardKeyPattern) Doc() []byte { return k.doc }
 
 // IsHashed says that one of the fields is hashed; HashedIndex which, or -1.
@@ -140,7 +140,7 @@ func lookupScalar(doc []byte, path string) (value.Value, error) {
 	}
 }
 
-// Extract gives a document's shard key as a document in the pattern's order, unhashed; missing fields are null.
+// Extract returns a document's shard key as a document in the pattern's order, unhashed; missing fields are null.
 func (k *ShardKeyPattern) Extract(doc []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	for i := range k.Parts {

@@ -10,12 +10,12 @@ var stageMemory = map[string]string{
 	"$densify":         "internalDocumentSourceDensifyMaxMemoryBytes",
 }
 
-// ListMemory is how many bytes a list of $push, and a set of $addToSet, may hold.
+// ListMemory returns how many bytes a list of $push, and a set of $addToSet, may hold.
 func (p *Params) ListMemory() (push, addToSet int64) {
 	return p.Int("internalQueryMaxPushBytes"), p.Int("internalQueryMaxAddToSetBytes")
 }
 
-// StageMemory is how many bytes a stage may hold before it goes to disk.
+// StageMemory returns how many bytes a stage may hold before it goes to disk.
 func (p *Params) StageMemory(stage string) int64 {
 	if name, ok := stageMemory[stage]; ok {
 		return p.Int(name)

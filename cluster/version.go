@@ -49,10 +49,10 @@ func (v ChunkVersion) WithCombined(c uint64) ChunkVersion {
 	return v
 }
 
-// IncMajor is the version a moved chunk gets when the collection stands at v.
+// IncMajor returns the version a moved chunk gets when the collection stands at v.
 func (v ChunkVersion) IncMajor() ChunkVersion { v.Major, v.Minor = v.Major+1, 0; return v }
 
-// IncMinor is the next minor version.
+// IncMinor returns the next minor version.
 func (v ChunkVersion) IncMinor() ChunkVersion { v.Minor++; return v }
 
 // IsSharded says that v belongs to a sharded collection (a shard that owns no chunk of it has major 0 within its epoch).
@@ -92,7 +92,7 @@ func (v ChunkVersion) String() string {
 	return fmt.Sprintf("%d|%d||%s||Timestamp(%d, %d)", v.Major, v.Minor, hex.EncodeToString(v.Epoch[:]), v.Timestamp>>32, uint32(v.Timestamp))
 }
 
-// Doc is the version as commands carry it: {e, t, v}.
+// Doc returns the version as commands carry it: {e, t, v}.
 func (v ChunkVersion) Doc() []byte {
 	dst, m := value.Begin(make([]byte, 0, 48))
 	dst = append(dst, byte(value.ObjectID), 'e', 0)
@@ -120,8 +120,8 @@ func ParseChunkVersion(v value.Value) (ChunkVersion, error) {
 	return out.WithCombined(m.TimestampU64()), nil
 }
 
-// StaleConfig is the error a shard answers when it and the sender disagree about a collection. wanted is nil where the
-// shard does not know the collection's placement and must find out first.
+// StaleConfig returns the error a shard answers when it and the sender disagree about a collection. wanted is nil
+// if the shard does not know the collection's placement and must find out first.
 func StaleConfig(ns string, received ChunkVersion, wanted *ChunkVersion, shard string, why string) *mongoerr.Error {
 	fields := []value.Field{
 		value.F("ns", value.NewString(ns)),
@@ -144,7 +144,7 @@ type StaleInfo struct {
 	DB        string // StaleDbVersion: the database
 }
 
-// ParseStaleInfo reads the extra fields of a stale reply (or write error); ok is false where they are not there.
+// ParseStaleInfo reads the extra fields of a stale reply (or write error); ok is false if they are not there.
 func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {
 	if ns := value.Lookup(doc, "ns"); ns.T == value.String {
 		info.Ns, ok = ns.Str(), true
@@ -162,7 +162,7 @@ func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {
 	return info, ok
 }
 
-// CheckShardVersion is a shard's gate: received is what the request carries, wanted what the shard holds now.
+// CheckShardVersion returns a shard's gate: received is what the request carries, wanted what the shard holds now.
 func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) error {
 	if received.IsIgnored() || received == wanted {
 		return nil
@@ -205,7 +205,7 @@ func (v DatabaseVersion) Compare(w DatabaseVersion) Order {
 	return order(v.Timestamp, w.Timestamp)
 }
 
-// Doc is the version as commands and config.databases hold it: {uuid, timestamp, lastMod}.
+// Doc returns the version as commands and config.databases hold it: {uuid, timestamp, lastMod}.
 func (v DatabaseVersion) Doc() []byte {
 	return value.Doc(
 		value.F("uuid", value.NewBinary(4, v.UUID[:])),
@@ -233,8 +233,8 @@ func ParseDatabaseVersion(v value.Value) (DatabaseVersion, error) {
 	return out, nil
 }
 
-// StaleDbVersion is the error a shard answers when it is not, or does not know itself to be, the primary the sender
-// takes it for. wanted is nil where the shard holds no version.
+// StaleDbVersion returns the error a shard answers when it is not, or does not know itself to be, the primary the
+// sender takes it for. wanted is nil if the shard holds no version.
 func StaleDbVersion(db string, received DatabaseVersion, wanted *DatabaseVersion) *mongoerr.Error {
 	fields := []value.Field{
 		value.F("db", value.NewString(db)),

@@ -16,7 +16,7 @@ import (
 type Access struct {
 	// Enforced says that requests need authorization. It does not change while the service runs.
 	Enforced bool
-	// Key is what members prove themselves by; nil where there is no key file.
+	// Key is what members prove themselves by; nil if there is no key file.
 	Key *auth.Key
 	// OneProcess says that all members are in this process: no connection becomes one by saying so.
 	OneProcess bool
@@ -46,7 +46,7 @@ func (a *Access) Install(s *Service) {
 	s.Table.Add(a.roleSpecs()...)
 }
 
-// ManagementSpecs are the commands over users and roles that concern the whole cluster.
+// ManagementSpecs returns the commands over users and roles that concern the whole cluster.
 func (a *Access) ManagementSpecs() (out []Spec) {
 	for _, s := range append(a.userSpecs(), a.roleSpecs()...) {
 		if s.WriteConcern || s.Kind == Read {
@@ -105,12 +105,12 @@ func (a *Access) role(ctx context.Context, name auth.RoleName) (*auth.Role, bool
 	return r, err == nil, err
 }
 
-// roles gives role as what Resolve asks.
+// roles returns role as what Resolve asks.
 func (a *Access) roles(ctx context.Context) auth.Roles {
 	return func(name auth.RoleName) (*auth.Role, bool, error) { return a.role(ctx, name) }
 }
 
-// identity gives who a user is now, from memory where it is known.
+// identity returns who a user is now, from memory where it is known.
 func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identity, error) {
 	generation := a.generation.Load() // before reading: what changes meanwhile is read again
 	a.mu.Lock()
@@ -138,7 +138,8 @@ func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identi
 	return id, nil
 }
 
-// current is the identity of a client as its user is now: one that was dropped, or was dropped and made anew, is nobody.
+// current returns the identity of a client as its user is now: one that was dropped, or was dropped and made anew,
+// is nobody.
 func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error) {
 	id := c.login.Load()
 	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
@@ -159,7 +160,7 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 // LoggedIn is who the client has authenticated as, nil for nobody.
 func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
 
-// authorize tells whether a request may run; it is the one place that asks.
+// authorize reports whether a request may run; it is the one place that asks.
 func (a *Access) authorize(op *Op) error {
 	req, c := &op.Req, op.Client
 	rule := auth.RuleFor(req.Spec.Name)
@@ -190,16 +191,16 @@ func (a *Access) authorize(op *Op) error {
 	return ownSession(op, id)
 }
 
-// refuse is the error of a request that is not allowed.
+// refuse returns the error of a request that is not allowed.
 func (a *Access) refuse(req *Request) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "not authorized on %s to execute command %s", req.DB, value.ShowDoc(WithoutSecrets(req.Body)))
 }
 
-// Refuse is the error of an operation whose user may not do what it asks.
+// Refuse returns the error of an operation whose user may not do what it asks.
 func (op *Op) Refuse() error { return op.Service.Access.refuse(&op.Req) }
 
-// WithoutSecrets is a command as logs, errors and currentOp may show it: without passwords, and without the messages of an
-// authentication, by which they could be guessed.
+// WithoutSecrets returns a command as logs, errors and currentOp may show it: without passwords, and without the
+// messages of an authentication, by which they could be guessed.
 func WithoutSecrets(body []byte) []byte {
 	it := value.Walk(body)
 	secret := ""
@@ -215,8 +216,8 @@ func WithoutSecrets(body []byte) []byte {
 	return replaceField(body, secret, value.NewString("xxx"))
 }
 
-// memberFields tells whether a request carries what only members say: versions, sessions of internal transactions, and the
-// arguments that a router adds.
+// memberFields reports whether a request carries what only members say: versions, sessions of internal
+// transactions, and the arguments that a router adds.
 func memberFields(r *Request) bool {
 	if r.ShardVersion != nil || r.DatabaseVer != nil || r.LSID != nil && !value.Lookup(r.LSID, "txnUUID").IsMissing() {
 		return true
@@ -266,7 +267,7 @@ func ownSession(op *Op, id *auth.Identity) error {
 	return nil
 }
 
-// Owner is the digest that sessions of the operation's user belong to.
+// Owner returns the digest that sessions of the operation's user belong to.
 func (op *Op) Owner() [32]byte {
 	if a := op.Service.Access; a != nil && a.Enforced && !op.Client.InProcess {
 		if id := op.Client.login.Load(); id != nil {
@@ -284,8 +285,8 @@ func (op *Op) CheckOwner(cursor int64, owner [32]byte) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
 }
 
-// Allowed tells whether the operation's user may do something on a collection, with an empty database on the cluster; where
-// nobody is asked who they are, and for members, everything is allowed.
+// Allowed reports whether the operation's user may do something on a collection, with an empty database on the
+// cluster; where nobody is asked who they are, and for members, everything is allowed.
 func (op *Op) Allowed(actions, db, coll string) bool {
 	if !op.Service.enforces() || op.Client.InProcess {
 		return true
@@ -300,8 +301,8 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 	return id.Grants.Allow(auth.Actions(actions), db, coll)
 }
 
-// servedFor is the digest of the user whom an operation serves: its client's, or the one that the router says its session
-// is of.
+// servedFor returns the digest of the user whom an operation serves: its client's, or the one that the router says
+// its session is of.
 func (op *Op) servedFor() [32]byte {
 	if id := op.Client.login.Load(); id != nil && !id.System {
 		return id.Owner
@@ -312,8 +313,8 @@ func (op *Op) servedFor() [32]byte {
 	return cluster.NoUser
 }
 
-// SessionsShown tells whose sessions a specification of $listSessions or $listLocalSessions asks for: where users are known, and
-// it names neither all nor some of them, the user's own.
+// SessionsShown returns whose sessions a specification of $listSessions or $listLocalSessions asks for: where
+// users are known, and it names neither all nor some of them, the user's own.
 func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	if !op.Service.enforces() || value.Lookup(spec, "allUsers").Truthy() || !value.Lookup(spec, "users").IsNullish() {
 		return cluster.SessionsOf(spec)
@@ -322,7 +323,8 @@ func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return owner == self }
 }
 
-// UserRoles is what $$USER_ROLES stands for: the roles of the user whom the operation serves, as far as this process knows.
+// UserRoles returns what $$USER_ROLES stands for: the roles of the user whom the operation serves, as far as this
+// process knows.
 func (op *Op) UserRoles() value.Value {
 	if !op.Service.enforces() {
 		return value.Value{}
@@ -375,7 +377,8 @@ func (a *Access) narrow(op *Op, id *auth.Identity) error {
 	return req.parse(true)
 }
 
-// mayAdvance tells whether a client's cluster time is taken without a signature; known is false where it is not taken at all.
+// mayAdvance reports whether a client's cluster time is taken without a signature; known is false if it is not
+// taken at all.
 func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
 	if c.InProcess || c.Internal || a == nil || !a.Enforced {
 		return true, c.InProcess || c.Internal
@@ -390,8 +393,8 @@ func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
 // firstSteps are what the localhost exception allows: the first user or role, and what it takes to have a cluster for them.
 var firstSteps = map[string]bool{"createUser": true, "createRole": true, "replSetInitiate": true, "replSetReconfig": true, "replSetGetStatus": true, "addShard": true}
 
-// excepted tells whether the localhost exception allows a request: nobody has made a user or role, and it comes from this
-// machine.
+// excepted reports whether the localhost exception allows a request: nobody has made a user or role, and it comes
+// from this machine.
 func (a *Access) excepted(op *Op) bool {
 	if !op.Client.Loopback || !firstSteps[op.Req.Spec.Name] || a.claimed.Load() || !a.Params.Bool("enableLocalhostAuthBypass") {
 		return false

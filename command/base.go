@@ -15,14 +15,16 @@ type Base struct {
 	Params     *cluster.Params
 	FailPoints *cluster.FailPoints
 	Sessions   *cluster.SessionCache
-	// KillCursors ends the cursors of sessions; nil where the role has none.
+	// KillCursors ends the cursors of sessions; nil if the role has none.
 	KillCursors func(f func(cluster.LogicalSessionID) bool)
-	// KillBelow carries a command that kills sessions to the nodes below, where others may have begun what runs in them; nil
-	// where there are none.
+	// KillBelow carries a command that kills sessions to the nodes below, where others may have begun what runs in
+	// them; nil if there are none.
 	KillBelow func(op *Op) error
-	// Reap forgets what is kept of sessions that have expired, as the sessions collection tells; nil where nothing is kept.
+	// Reap forgets what is kept of sessions that have expired, as the sessions collection tells; nil if nothing is
+	// kept.
 	Reap func(ctx context.Context) error
-	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil where the role has none.
+	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil if the role
+	// has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
@@ -207,7 +209,7 @@ func (op *Op) retryableWrite() bool {
 	return r.Spec.Retryable
 }
 
-// InTransaction tells whether the operation is part of a multi-document transaction.
+// InTransaction reports whether the operation is part of a multi-document transaction.
 func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
 
 // atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's time: no read

@@ -13,7 +13,7 @@ var (
 	date    string
 )
 
-// Build tells what this binary was made from. Commit and Date are empty where it was built outside a git checkout.
+// Build tells what this binary was made from. Commit and Date are empty if it was built outside a git checkout.
 type Build struct {
 	Release string // Shoal's version, not that of the server line it is compatible with
 	Commit  string // 40 hexadecimal digits, with "-dirty" behind them where files had changed
@@ -49,7 +49,7 @@ var ThisBuild = sync.OnceValue(func() Build {
 	return b
 })
 
-// GitVersion is the gitVersion of buildInfo: the commit's 40 digits, zeros where it is unknown.
+// GitVersion returns the gitVersion of buildInfo: the commit's 40 digits, zeros where it is unknown.
 func (b Build) GitVersion() string {
 	if len(b.Commit) < 40 {
 		return "0000000000000000000000000000000000000000"

@@ -25,10 +25,10 @@ type Client struct {
 	// TLS describes the connection's encryption; nil, or answering nil, where there is none.
 	TLS func() *tls.ConnectionState
 
-	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil where
-	// the client cannot be answered compressed.
+	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil
+	// if the client cannot be answered compressed.
 	Compressors func(names []string) []string
-	// Close ends the connection; nil where there is none.
+	// Close ends the connection; nil if there is none.
 	Close func()
 
 	gone           atomic.Bool
@@ -42,8 +42,8 @@ type Client struct {
 		metadata []byte // the client document of its first hello
 		appName  string
 		uuid     [16]byte      // made when first asked for
-		process  [16]byte      // of a node: which it is; zero where it has not said so
-		every    time.Duration // of a node: how often it is to be heard of on this connection; 0 where it has not said
+		process  [16]byte      // of a node: which it is; zero if it has not said so
+		every    time.Duration // of a node: how often it is to be heard of on this connection; 0 if it has not said
 		// authenticating is the authentication that is under way, nil for none.
 		authenticating *login
 	}
@@ -55,7 +55,7 @@ func NewClient(id int64, remote, local string, ctx func() context.Context) *Clie
 	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}
 }
 
-// ServerName is the name that the client asked for in its TLS handshake, empty without.
+// ServerName returns the name that the client asked for in its TLS handshake, empty without.
 func (c *Client) ServerName() string {
 	if c.TLS == nil {
 		return ""
@@ -66,7 +66,7 @@ func (c *Client) ServerName() string {
 	return ""
 }
 
-// Context ends when the client disconnects; nil where it cannot.
+// Context ends when the client disconnects; nil if it cannot.
 func (c *Client) Context() context.Context {
 	if c.ctx == nil {
 		return nil
@@ -77,7 +77,7 @@ func (c *Client) Context() context.Context {
 // Gone marks the client as disconnected: its running operations stop at their next check.
 func (c *Client) Gone() { c.gone.Store(true) }
 
-// SetMetadata keeps the client document of the first hello; false where one was kept before.
+// SetMetadata keeps the client document of the first hello; false if one was kept before.
 func (c *Client) SetMetadata(doc []byte, app string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *Client) SetMetadata(doc []byte, app string) bool {
 	return true
 }
 
-// Metadata is the kept client document (nil before) and its application name.
+// Metadata returns the kept client document (nil before) and its application name.
 func (c *Client) Metadata() (doc []byte, app string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Client) setProcess(id [16]byte, every time.Duration) {
 
 func (c *Client) hear(now time.Time) { c.heard.Store(now.UnixNano()) }
 
-// Process is the process of the cluster that the client is a connection of; zero for others.
+// Process returns the process of the cluster that the client is a connection of; zero for others.
 func (c *Client) Process() [16]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Client) UUID() [16]byte {
 	return c.mu.uuid
 }
 
-// OwnClient is the client that a node's own work is done for.
+// OwnClient returns the client that a node's own work is done for.
 func OwnClient() *Client {
 	return &Client{InProcess: true, Internal: true, Own: true, Remote: "local", Started: time.Now()}
 }

@@ -16,7 +16,7 @@ type concerns struct {
 	write WriteConcern
 }
 
-// AskedConcern is the write concern that the command waits for: its own, or the default one.
+// AskedConcern returns the write concern that the command waits for: its own, or the default one.
 func (r *Request) AskedConcern() WriteConcern {
 	if r.WriteConcern == nil {
 		return defaultConcern
@@ -86,7 +86,7 @@ func ParseWriteConcern(doc []byte) (WriteConcern, error) {
 	}
 }
 
-// doc is the write concern as errors show it.
+// doc returns the write concern as errors show it.
 func (wc *WriteConcern) doc() []byte {
 	w, provenance := value.NewInt32(int32(wc.W)), "clientSupplied"
 	switch {
@@ -167,7 +167,7 @@ func (wc WriteConcern) Durable() bool {
 	return wc.Majority
 }
 
-// ForSet is the concern as a replica set takes it.
+// ForSet returns the concern as a replica set takes it.
 func (wc WriteConcern) ForSet() replication.WriteConcern {
 	r := replication.WriteConcern{W: wc.W, Tag: wc.Tag, J: wc.Durable(), Timeout: wc.Timeout}
 	if wc.Majority {
@@ -191,10 +191,10 @@ type ReadConcern struct {
 	Doc              []byte // as it was sent
 }
 
-// Is tells whether a request asks for a level; one without a read concern asks for none.
+// Is reports whether a request asks for a level; one without a read concern asks for none.
 func (rc *ReadConcern) Is(level string) bool { return rc != nil && rc.Level == level }
 
-// AsSent is the document that a read concern was parsed from, nil for none.
+// AsSent returns the document that a read concern was parsed from, nil for none.
 func (rc *ReadConcern) AsSent() []byte {
 	if rc == nil {
 		return nil
@@ -292,7 +292,7 @@ func checkProvenance(concern string, v value.Value) error {
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s.provenance' is not a valid value.", v.Str(), concern)
 }
 
-// roundInt64 is a number as an integer: doubles are cut, decimals rounded to even.
+// roundInt64 returns a number as an integer: doubles are cut, decimals rounded to even.
 func roundInt64(v value.Value) int64 {
 	if i, ok := v.AsInt64(); ok {
 		return i

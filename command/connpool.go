@@ -15,7 +15,7 @@ import (
 // poolName is what connPoolStats calls the one pool of connections to other nodes.
 const poolName = "NetworkInterfaceTL-TaskExecutorPool-0"
 
-// poolTotals are the counters of connPoolStats for one host, or summed up.
+// poolTotals returns the counters of connPoolStats for one host, or summed up.
 func poolTotals(h wire.HostStats) []value.Field {
 	return []value.Field{
 		i64("InUse", h.InUse), i64("Available", h.Idle), i64("Leased", 0), i64("Created", h.Created), i64("Refreshing", h.Dialing),
@@ -69,7 +69,7 @@ func (s *Service) runConnPoolStats(_ *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "replicaSets", value.NewDocument(value.Doc(followed...))), nil
 }
 
-// setStatus is a replica set as its monitor sees it.
+// setStatus returns a replica set as its monitor sees it.
 func setStatus(set *sdam.Set) []byte {
 	var hosts []value.Value
 	for _, m := range set.Topology().Servers {

@@ -59,7 +59,7 @@ type CursorView struct {
 	Origin                         []byte // the command that opened it
 }
 
-// Fields are those of the document cursor.
+// Fields returns those of the document cursor.
 func (c CursorView) Fields() []value.Field {
 	return []value.Field{
 		value.F("cursorId", value.NewInt64(c.ID)), value.F("createdDate", value.NewTime(c.Created)), value.F("lastAccessDate", value.NewTime(c.Used)),
@@ -90,7 +90,7 @@ type TxnView struct {
 	Active      time.Duration // spent in its commands
 }
 
-// Fields are those of the document transaction; read tells the time it reads at.
+// Fields returns those of the document transaction; read tells the time it reads at.
 func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 	open := now.Sub(t.Started)
 	rc := t.ReadConcern
@@ -116,5 +116,5 @@ func BeginIdleTxn(host string, by Caller, lsid []byte) (d []byte, mark int) {
 	return value.Append(d, "lsid", value.NewDocument(cluster.ShownLSID(lsid))), mark
 }
 
-// WallClock is a time as diagnostics write it.
+// WallClock returns a time as diagnostics write it.
 func WallClock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

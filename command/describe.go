@@ -49,12 +49,13 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	return out
 }
 
-// OwnOps tells whether $currentOp's specification asks for the user's own operations alone, where users are known.
+// OwnOps reports whether $currentOp's specification asks for the user's own operations alone, where users are
+// known.
 func OwnOps(op *Op, spec []byte) bool {
 	return op.Service.enforces() && !value.Lookup(spec, "allUsers").Truthy()
 }
 
-// Caller is the connection that an operation serves, none where it is the process's own work.
+// Caller is the connection that an operation serves, none if it is the process's own work.
 type Caller struct {
 	Client *Client
 	Via    string // the address of the router in this process that it came through
@@ -131,7 +132,7 @@ func (w *OpsView) idle(by Caller, thread string) []byte {
 // longCommand is the length from which truncateOps shows a command as text.
 const longCommand = 1000
 
-// truncated is a command as truncateOps shows it: the beginning of its text, and its comment.
+// truncated returns a command as truncateOps shows it: the beginning of its text, and its comment.
 func truncated(cmd []byte) []byte {
 	if len(cmd) <= longCommand {
 		return cmd
@@ -199,7 +200,7 @@ func requestTarget(body []byte) (name, ns string) {
 	return name, db + ".$cmd"
 }
 
-// OpKind is a command as op in the profiler and currentOp.
+// OpKind returns a command as op in the profiler and currentOp.
 func OpKind(name string) string {
 	switch name {
 	case "find":
@@ -214,7 +215,7 @@ func OpKind(name string) string {
 	return "command"
 }
 
-// Shown is a request as diagnostics show it: without what drivers add to every request.
+// Shown returns a request as diagnostics show it: without what drivers add to every request.
 func Shown(body []byte) []byte {
 	out, m := value.Begin(make([]byte, 0, len(body)))
 	for it := value.Walk(body); ; {

@@ -22,7 +22,7 @@ type Info struct {
 	Options []byte // getCmdLineOpts.parsed
 	// Shutdown begins an orderly end of the process, in which operations under way may go on for the given time.
 	Shutdown func(quiesce time.Duration)
-	// MayShutDown prepares the node for a shutdown, or refuses it; nil where nothing has to be prepared.
+	// MayShutDown prepares the node for a shutdown, or refuses it; nil if nothing has to be prepared.
 	MayShutDown func(ctx context.Context, wait time.Duration, force bool) error
 	// RotateLog reopens the log files.
 	RotateLog func() error
@@ -30,7 +30,7 @@ type Info struct {
 	Log func(name string) (lines []string, total int64, ok bool)
 	// AppMessage writes a line that an application sent; nil for nowhere.
 	AppMessage func(text string)
-	// RotateCertificates reads the certificates anew; nil where there are none.
+	// RotateCertificates reads the certificates anew; nil if there are none.
 	RotateCertificates func() error
 	// LogNames lists what Log knows.
 	LogNames []string
@@ -147,7 +147,7 @@ func fileLines(name string) []string {
 	return strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 }
 
-// MemTotalMB is the machine's memory in MiB, 0 where it is not known.
+// MemTotalMB returns the machine's memory in MiB, 0 if it is not known.
 func MemTotalMB() int64 {
 	for _, line := range fileLines("/proc/meminfo") {
 		if v, ok := strings.CutPrefix(line, "MemTotal:"); ok {
@@ -358,13 +358,13 @@ func KillOp(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "info", value.NewString("attempting to kill op")), nil
 }
 
-// ownOp tells whether an operation is one of the same user; one that does not exist is nobody's.
+// ownOp reports whether an operation is one of the same user; one that does not exist is nobody's.
 func (op *Op) ownOp(id int32) (own bool) {
 	op.Service.EachOp(func(other *Op) { own = own || other.ID == id && other.servedFor() == op.servedFor() })
 	return own
 }
 
-// memoryReport is the mem section of serverStatus, from the runtime's own figures.
+// memoryReport returns the mem section of serverStatus, from the runtime's own figures.
 func memoryReport() (residentMB, virtualMB int64) {
 	for _, line := range fileLines("/proc/self/status") {
 		k, v, _ := strings.Cut(line, ":")

@@ -72,7 +72,7 @@ func (t *Topology) Quiesce(until time.Time) {
 	}
 }
 
-// quiesced is the error that hello answers in quiesce mode.
+// quiesced returns the error that hello answers in quiesce mode.
 func (t *Topology) quiesced() error {
 	t.mu.Lock()
 	until := t.mu.until
@@ -149,7 +149,7 @@ func (t *Topology) appendErrorVersion(dst []byte) []byte {
 	return t.appendVersion(dst)
 }
 
-// HelloSpec is the row of hello and its elder spellings.
+// HelloSpec returns the row of hello and its elder spellings.
 func HelloSpec(t *Topology) Spec {
 	return Spec{
 		Name: "hello", Aliases: []string{"isMaster", "ismaster"}, Roles: All, NoAuth: true, API: true, Lenient: true,
@@ -232,7 +232,7 @@ func userName(v value.Value) (auth.UserName, error) {
 // AppendVersion adds topologyVersion where the role's Describe wants it.
 func (t *Topology) AppendVersion(dst []byte) []byte { return t.appendVersion(dst) }
 
-// Bool is the request's flag of that name.
+// Bool returns the request's flag of that name.
 func (op *Op) Bool(name string) bool { return op.Req.Bool(name) }
 
 // negotiateCompression answers the client's list with what both sides know, and switches the connection.

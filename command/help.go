@@ -33,8 +33,8 @@ func (s *Spec) Help() string {
 	return ""
 }
 
-// wantsHelp tells whether a request asks what its command does, instead of running it. What else the request holds need
-// not be right: err is what parsing it found.
+// wantsHelp reports whether a request asks what its command does, instead of running it. What else the request
+// holds need not be right: err is what parsing it found.
 func wantsHelp(req *Request, err error) bool {
 	return req.Help || err != nil && value.Lookup(req.Body, "help").Truthy()
 }

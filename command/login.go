@@ -17,7 +17,7 @@ type login struct {
 	user *auth.User // nil for members, and for who does not exist
 }
 
-// loginSpecs are the commands by which clients say who they are.
+// loginSpecs returns the commands by which clients say who they are.
 func (a *Access) loginSpecs() []Spec {
 	return []Spec{
 		{Name: "saslStart", Roles: All, NoAuth: true, Lenient: true, Run: a.runSASLStart,
@@ -29,7 +29,7 @@ func (a *Access) loginSpecs() []Spec {
 	}
 }
 
-// enabled tells whether a mechanism is among authenticationMechanisms. Members may always prove their key.
+// enabled reports whether a mechanism is among authenticationMechanisms. Members may always prove their key.
 func (a *Access) enabled(mech string) bool {
 	if !slices.Contains(auth.Mechanisms, mech) {
 		return false
@@ -171,8 +171,8 @@ func (a *Access) finish(op *Op, l *login) error {
 	return nil
 }
 
-// failed gives the error of an authentication that failed, after a delay that makes guessing slow. All reasons that could
-// tell something about the user are one.
+// failed returns the error of an authentication that failed, after a delay that makes guessing slow. All reasons
+// that could tell something about the user are one.
 func (a *Access) failed(op *Op, err error) error {
 	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {
 		if ms := a.Params.Int("authFailedDelayMs"); ms > 0 {
@@ -187,7 +187,7 @@ func (a *Access) failed(op *Op, err error) error {
 	return err
 }
 
-// runAuthenticate is the command of certificates, which are not built; it proves nothing else.
+// runAuthenticate returns the command of certificates, which are not built; it proves nothing else.
 func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
 	mech := op.Req.Str("mechanism")
 	if mech != "MONGODB-X509" {
@@ -213,7 +213,7 @@ func (c *Client) setLogin(l *login) {
 	c.mu.authenticating = l
 }
 
-// takeLogin gives the authentication that is under way and forgets it.
+// takeLogin returns the authentication that is under way and forgets it.
 func (c *Client) takeLogin() *login {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// MapReduceSpec is the mapReduce command: a node runs it as the aggregate it stands for, its own or, on a router, the
-// router's.
+// MapReduceSpec returns the mapReduce command: a node runs it as the aggregate it stands for, its own or, on a
+// router, the router's.
 func MapReduceSpec() Spec {
 	return Spec{
 		Name: "mapReduce", Aliases: []string{"mapreduce"}, Roles: All, Kind: Read, Namespace: true, WriteConcern: true, ArgTypes: TString, Run: runMapReduce,

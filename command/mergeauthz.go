@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runMerge is what mongorestore ends with: it has put users and roles into collections of admin, and those are to be the
-// users and roles of one database, or of all. With drop, what they do not have goes.
+// runMerge returns what mongorestore ends with: it has put users and roles into collections of admin, and those
+// are to be the users and roles of one database, or of all. With drop, what they do not have goes.
 func (a *Access) runMerge(op *Op, dst []byte) ([]byte, error) {
 	users, roles := op.Req.Str("tempUsersCollection"), op.Req.Str("tempRolesCollection")
 	if users == "" && roles == "" {

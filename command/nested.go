@@ -35,5 +35,5 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 	return in, checkConcerns(&in.Req, in.Req.parseConcerns())
 }
 
-// Close lets go of what a nested operation holds.
+// Close releases what a nested operation holds.
 func (op *Op) Close() { op.release() }

@@ -27,7 +27,7 @@ type Op struct {
 	// Txn is the transaction that the operation runs in, as the role that keeps them knows it; nil for none.
 	Txn    any
 	endTxn func(err error)
-	// Query is the query that the operation is a part of, nil where no statistics are kept of it.
+	// Query is the query that the operation is a part of, nil if no statistics are kept of it.
 	Query *QueryRun
 
 	parent   context.Context
@@ -78,8 +78,8 @@ type Stats struct {
 	// ReplanReason says why that one was given up.
 	FromMultiPlanner, FromPlanCache bool
 	ReplanReason                    string
-	Plan                            PlanKeys  // nil where nothing was planned
-	Exec                            ExecStats // of the plan that ran; nil where nobody asks for it
+	Plan                            PlanKeys  // nil if nothing was planned
+	Exec                            ExecStats // of the plan that ran; nil if nobody asks for it
 	CollScans, TailScans            int64     // scans of whole collections, and of those the ones that followed a capped one's end
 	ReplyLen                        int
 	Origin                          []byte // of a getMore: the command that its cursor came from
@@ -111,19 +111,20 @@ type CursorStats struct {
 	CursorExhausted bool  // the operation gave the last of its documents
 }
 
-// PlanKeys tells under which keys a plan is known: the hash of its shape, and that of the shape with the indexes there are.
+// PlanKeys tells under which keys a plan is known: the hash of its shape, and that of the shape with the existing
+// indexes.
 type PlanKeys interface {
 	PlanKeys() (shape, key string)
 }
 
-// DB is the database the command was sent to.
+// DB returns the database the command was sent to.
 func (op *Op) DB() string { return op.Req.DB }
 
-// Arg is the request's argument of that name.
+// Arg returns the request's argument of that name.
 func (op *Op) Arg(name string) value.Value { return op.Req.Arg(name) }
 
-// Check tells whether the operation has to stop: killed, past its deadline, or its client gone. It is cheap enough to be
-// called for each document.
+// Check reports whether the operation has to stop: killed, past its deadline, or its client gone. It is cheap
+// enough to be called for each document.
 func (op *Op) Check() error {
 	if k := op.killed.Load(); k != 0 {
 		return op.killError(mongoerr.Code(k))
@@ -339,7 +340,7 @@ func (w *Work) UsedDisk() {
 	}
 }
 
-// Work is what the operation works on, from now until it ends.
+// Work returns what the operation works on, from now until it ends.
 func (op *Op) Work() *Work {
 	if op.work == nil {
 		op.Resume(new(Work))
@@ -390,7 +391,7 @@ func (op *Op) AdvanceOperationTime(ts uint64) {
 	}
 }
 
-// OperationTime is what AdvanceOperationTime noted, 0 for nothing.
+// OperationTime returns what AdvanceOperationTime noted, 0 for nothing.
 func (op *Op) OperationTime() uint64 { return op.opTime.Load() }
 
 // AddLabel adds an error label to an error reply of this operation.
@@ -410,13 +411,13 @@ func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
 	op.wcError = e.WithDetails(value.Doc(value.F("errInfo", value.NewDocument(value.Doc(info...)))))
 }
 
-// WriteConcernError is what SetWriteConcernError set, nil for none.
+// WriteConcernError returns what SetWriteConcernError set, nil for none.
 func (op *Op) WriteConcernError() *mongoerr.Error { return op.wcError }
 
-// FailPoint tells whether a fail point made the operation's error.
+// FailPoint reports whether a fail point made the operation's error.
 func (op *Op) FailPoint() bool { return op.failPoint }
 
-// Elapsed is the time since the operation began.
+// Elapsed returns the time since the operation began.
 func (op *Op) Elapsed() time.Duration { return time.Since(op.Start) }
 
 // opShard is a piece of the table of running operations.
@@ -477,7 +478,7 @@ func (t *opTable) each(f func(*Op)) {
 	}
 }
 
-// BoolOr is the request's flag of that name, def where it was not sent.
+// BoolOr returns the request's flag of that name, def where it was not sent.
 func (op *Op) BoolOr(name string, def bool) bool { return op.Req.BoolOr(name, def) }
 
 // Background makes an operation that no client sent: background work runs under it, and ends with ctx.

@@ -37,7 +37,7 @@ func (c *Opcounters) NoteWrite(name string, n int) {
 	}
 }
 
-// Writes is how many documents and statements were written.
+// Writes returns how many documents and statements were written.
 func (c *Opcounters) Writes() int64 { return c.Inserts.Load() + c.Updates.Load() + c.Deletes.Load() }
 
 // Section is opcounters in serverStatus.

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// paramSpecs are the commands over server parameters and fail points.
+// paramSpecs returns the commands over server parameters and fail points.
 func (b *Base) paramSpecs() []Spec {
 	return []Spec{
 		{Name: "getParameter", Roles: All, AdminOnly: true, Lenient: true, ArgTypes: TAny, Run: b.runGetParameter},
@@ -30,7 +30,8 @@ func (b *Base) paramSpecs() []Spec {
 	}
 }
 
-// runTestVersion is the commands that exist for tests of the stable API only: what they test is whether they may run.
+// runTestVersion returns the commands that exist for tests of the stable API only: what they test is whether they
+// may run.
 func runTestVersion(_ *Op, dst []byte) ([]byte, error) { return dst, nil }
 
 // IsGeneric is true for the top-level fields that any command may carry.

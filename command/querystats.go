@@ -88,7 +88,7 @@ func (q *QueryRun) record() {
 	}
 }
 
-// HoldQuery gives the query to the cursor that the operation opens, which has to Close it.
+// HoldQuery returns the query to the cursor that the operation opens, which has to Close it.
 func (op *Op) HoldQuery() *QueryRun {
 	if op.Query != nil {
 		op.Query.mu.Lock()
@@ -159,7 +159,7 @@ func (op *Op) reportQuery() {
 		value.F("collectionType", value.NewString(st.CollType)))))
 }
 
-// AskQueryMetrics gives the element that a router puts behind a command for a shard, nil where it wants no figures.
+// AskQueryMetrics returns the element that a router puts behind a command for a shard, nil if it wants no figures.
 func (op *Op) AskQueryMetrics(body []byte) []byte {
 	if op == nil || op.Query == nil {
 		return nil
@@ -201,7 +201,7 @@ func (op *Op) TakeQueryMetrics(reply []byte, passedOn bool) {
 	m.FromPlanner = m.FromPlanner || value.Lookup(doc, "fromPlanCache").Bool()
 }
 
-// queryKey is what the operation's query is remembered under.
+// queryKey returns what the operation's query is remembered under.
 func (op *Op) queryKey(kind string) []byte {
 	r := &op.Req
 	dst, m := value.Begin(make([]byte, 0, 1024))
@@ -246,7 +246,7 @@ func appendType(dst []byte, name string, v value.Value) []byte {
 	return shape.AppendLiteral(dst, name, v)
 }
 
-// appendReadConcernKey appends a read concern as it is, but for its times: those differ with every query.
+// appendReadConcernKey appends a read concern as it is, except for its times: those differ with every query.
 func appendReadConcernKey(dst, rc []byte) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "readConcern")
 	for k, v := range value.Elements(rc) {
@@ -259,7 +259,7 @@ func appendReadConcernKey(dst, rc []byte) []byte {
 	return value.End(dst, m)
 }
 
-// QueryStats gives the documents of the stage $queryStats with that argument.
+// QueryStats returns the documents of the stage $queryStats with that argument.
 func (s *Service) QueryStats(spec []byte) [][]byte {
 	if s.Queries == nil {
 		return nil

@@ -29,8 +29,8 @@ type Request struct {
 	HasTxnNumber   bool
 	Autocommit     value.Value
 	StartTxn       bool
-	ReadConcern    *ReadConcern  // nil where none was sent
-	WriteConcern   *WriteConcern // nil where none was sent: see AskedConcern
+	ReadConcern    *ReadConcern  // nil if none was sent
+	WriteConcern   *WriteConcern // nil if none was sent: see AskedConcern
 	concerns       concerns
 	MaxTimeMS      int64
 	Comment        value.Value
@@ -59,8 +59,8 @@ type arg struct {
 	v     value.Value
 }
 
-// StatementID is the id of the command's statement at a place: the place itself, where the client does not number its
-// statements.
+// StatementID returns the id of the command's statement at a place: the place itself, where the client does not
+// number its statements.
 func (r *Request) StatementID(i int) int32 {
 	if r.StmtIDs != nil {
 		if n, ok := value.Lookup(r.StmtIDs, itoa(i)).AsInt64(); ok {
@@ -72,7 +72,7 @@ func (r *Request) StatementID(i int) int32 {
 	return int32(i)
 }
 
-// Arg is the value of a field of the command's own table, Missing where the client did not send it.
+// Arg returns the value of a field of the command's own table, Missing if the client did not send it.
 func (r *Request) Arg(name string) value.Value {
 	if Misread != nil && r.Spec.index != nil && !r.Spec.Has(name) {
 		Misread(r.Spec.Name, name)
@@ -94,7 +94,7 @@ func (r *Request) Shared(name string) value.Value {
 // client sends, and no reply shows it. Tests set it, before anything runs: see commandtest.
 var Misread func(command, field string)
 
-// Doc is Arg for an object or array: its raw bytes, nil where it is not there.
+// Doc is Arg for an object or array: its raw bytes, nil if it is not there.
 func (r *Request) Doc(name string) []byte { return r.Arg(name).Doc() }
 
 // Bool is Arg for a flag; numbers count by truth.
@@ -116,7 +116,7 @@ func (r *Request) Str(name string) string {
 	return ""
 }
 
-// UUID is Arg for a UUID; nil where it was not sent.
+// UUID is Arg for a UUID; nil if it was not sent.
 func (r *Request) UUID(name string) (*[16]byte, error) {
 	v := r.Arg(name)
 	if v.IsNullish() { // as in nearly all commands that may have one: nothing is allocated for those
@@ -159,7 +159,7 @@ func clampInt64(f float64) int64 {
 	return int64(f)
 }
 
-// Coll is the command's value as a collection name, with its errors.
+// Coll returns the command's value as a collection name, with its errors.
 func (r *Request) Coll() (string, error) {
 	if r.Cmd.T != value.String {
 		return "", mongoerr.Newf(mongoerr.BadValue, "collection name has invalid type %s", r.Cmd.T.Name())
@@ -171,7 +171,7 @@ func (r *Request) Coll() (string, error) {
 // NS joins database and collection.
 func (r *Request) NS(coll string) string { return r.DB + "." + coll }
 
-// CheckCollName is the check every command makes of a collection's name.
+// CheckCollName returns the check every command makes of a collection's name.
 func CheckCollName(db, coll string) error {
 	bad := coll == "" || coll[0] == '.' || strings.IndexByte(coll, 0) >= 0
 	if bad {
@@ -180,7 +180,7 @@ func CheckCollName(db, coll string) error {
 	return nil
 }
 
-// CheckDBName is the check of a database's name.
+// CheckDBName returns the check of a database's name.
 func CheckDBName(db string) error {
 	if db == "" || len(db) >= 64 || strings.ContainsAny(db, "/\\. \"$\x00") {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "Invalid database name: '%s'", db)
@@ -243,7 +243,7 @@ func (d Docs) Each(path string, f func(i int, doc []byte) error) error {
 	return nil
 }
 
-// Count is the number of documents of the list.
+// Count returns the number of documents of the list.
 func (d Docs) Count() int {
 	if d.array {
 		return value.Count(d.raw)
@@ -263,17 +263,17 @@ func wrongType(path string, got value.Type, want Types) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected %s", path, got.Name(), want)
 }
 
-// UnknownField is the error for a field that a command (or a sub-document) does not know.
+// UnknownField returns the error for a field that a command (or a sub-document) does not know.
 func UnknownField(path string) error {
 	return mongoerr.UnknownField(path)
 }
 
-// MissingField is the error for a required field that is not there.
+// MissingField returns the error for a required field that is not there.
 func MissingField(path string) error {
 	return mongoerr.MissingField(path)
 }
 
-// WrongType is the error for a field of another type than its table says.
+// WrongType returns the error for a field of another type than its table says.
 func WrongType(path string, got value.Type, want Types) error { return wrongType(path, got, want) }
 
 // parse reads the body: the command's own fields against its table, the generic ones into place.

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// roleSpecs are the commands over roles.
+// roleSpecs returns the commands over roles.
 func (a *Access) roleSpecs() []Spec {
 	write := func(name string, types Types, run Handler, fields ...Field) Spec {
 		return Spec{Name: name, Roles: All, Kind: None, PrimaryOnly: true, WriteConcern: true, ArgTypes: types, Fields: fields, Run: a.changing(run)}
@@ -304,7 +304,7 @@ func (a *Access) runRolesInfo(op *Op, dst []byte) ([]byte, error) {
 	return value.End(dst, m), nil
 }
 
-// shownRole is a role as rolesInfo shows it.
+// shownRole returns a role as rolesInfo shows it.
 func (a *Access) shownRole(op *Op, r *auth.Role) ([]byte, error) {
 	builtin := auth.IsBuiltin(r.Name)
 	res, err := auth.Resolve(r.Roles, a.roles(op))

@@ -2,7 +2,8 @@ package command
 
 import "github.com/shoaldb/shoal/wire/mongoerr"
 
-// searchSpecs are the commands over search indexes, which belong to a service beside the server that is not there.
+// searchSpecs returns the commands over search indexes, which belong to a service beside the server that is not
+// there.
 func searchSpecs() []Spec {
 	none := func(_ *Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.SearchNotEnabled, mongoerr.SearchIndexesText)

@@ -113,7 +113,8 @@ func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply
 	}
 }
 
-// nextExhaust is the request that the next reply of an exhausted command answers; nil where this reply is the last.
+// nextExhaust returns the request that the next reply of an exhausted command answers; nil if this reply is the
+// last.
 func nextExhaust(name string, body, reply []byte) []byte {
 	if !value.Lookup(reply, "ok").Truthy() {
 		return nil

@@ -39,16 +39,16 @@ type Service struct {
 	Status  Status
 	// Host is a router's address, as others show it.
 	Host string
-	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that clients
-	// can tell old news. nil where the service has none.
+	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that
+	// clients can tell old news. nil if the service has none.
 	Topology *Topology
-	// Peers are the replica sets that the process follows and its connections to them; nil where it has none.
+	// Peers are the replica sets that the process follows and its connections to them; nil if it has none.
 	Peers *sdam.Monitors
-	// Queries keeps the statistics of $queryStats; nil where the service runs no queries.
+	// Queries keeps the statistics of $queryStats; nil if the service runs no queries.
 	Queries *querystats.Store
 	// ProcessLost is told when the last connection of a process of the cluster is closed; nil for nobody. It must not wait.
 	ProcessLost func(id [16]byte)
-	// Access is what the service knows of users; nil where it has none.
+	// Access is what the service knows of users; nil if it has none.
 	Access *Access
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
@@ -71,7 +71,7 @@ func NewService(role Role) *Service {
 	return &Service{Role: role, Table: NewTable(), Started: time.Now()}
 }
 
-// CounterOf gives the counter of a command.
+// CounterOf returns the counter of a command.
 func (s *Service) CounterOf(spec *Spec) *Counter {
 	if c, ok := s.counters.Load(spec); ok {
 		return c.(*Counter)
@@ -86,7 +86,7 @@ func (s *Service) Stop() {
 	s.ops.each(func(op *Op) { op.Kill(mongoerr.InterruptedAtShutdown) })
 }
 
-// Stopping tells whether Stop was called.
+// Stopping reports whether Stop was called.
 func (s *Service) Stopping() bool { return s.stopping.Load() }
 
 // WaitIdle waits until no operation runs, or the time is over.
@@ -118,14 +118,14 @@ func (s *Service) EachClient(f func(*Client)) {
 	})
 }
 
-// HasProcess tells whether a process of the cluster is connected.
+// HasProcess reports whether a process of the cluster is connected.
 func (s *Service) HasProcess(id [16]byte) (found bool) {
 	s.EachClient(func(c *Client) { found = found || c.Process() == id })
 	return found
 }
 
-// Silent tells which processes of the cluster are connected, said how often they would be heard of, and were not on any
-// connection for so many times as long, nor since that moment.
+// Silent returns which processes of the cluster are connected, said how often they would be heard of, and were not
+// on any connection for so many times as long, nor since that moment.
 func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 	type process struct{ heard, every int64 }
 	all := map[[16]byte]process{}
@@ -150,7 +150,7 @@ func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 // EachOp calls f with every running operation; f must not block.
 func (s *Service) EachOp(f func(*Op)) { s.ops.each(f) }
 
-// KillOp kills the operation with that id; false where there is none.
+// KillOp kills the operation with that id; false if there is none.
 func (s *Service) KillOp(id int32, code mongoerr.Code) (found bool) {
 	s.ops.each(func(op *Op) {
 		if op.ID == id {
@@ -200,8 +200,8 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	} else {
 		e := mongoerr.From(err)
 		dst = dst[:body]
-		// The version is raised at each change of the member's state, so that clients can tell whether the error is news.
-		// A shutdown does not raise it: its errors are always news.
+		// The version is raised at each change of the member's state, so that clients can report whether the error
+		// is news. A shutdown does not raise it: its errors are always news.
 		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary) {
 			dst = s.Topology.appendErrorVersion(dst)
 		}
@@ -296,11 +296,11 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	return dst, err
 }
 
-// enforces tells whether the service asks who its clients are.
+// enforces reports whether the service asks who its clients are.
 func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
 
-// believesMembers tells whether a connection is a member's because its hello says so: without authorization nobody is asked for
-// proof, and members may be in processes of their own.
+// believesMembers reports whether a connection is a member's because its hello says so: without authorization
+// nobody is asked for proof, and members may be in processes of their own.
 func (s *Service) believesMembers() bool {
 	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
 }
@@ -329,7 +329,7 @@ func (s *Service) authenticated(op *Op) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
 }
 
-// prepare is the generic part of a request, up to its handler.
+// prepare returns the generic part of a request, up to its handler.
 func (s *Service) prepare(op *Op) error {
 	req := &op.Req
 	if err := s.authenticated(op); err != nil {
@@ -429,7 +429,7 @@ func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
 	return dst
 }
 
-// elements is a document without its length word and terminator.
+// elements returns a document without its length word and terminator.
 func elements(doc []byte) []byte {
 	if len(doc) < 5 {
 		return nil

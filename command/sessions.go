@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// sessionSpecs are the commands over logical sessions.
+// sessionSpecs returns the commands over logical sessions.
 func (b *Base) sessionSpecs() []Spec {
 	list := func(name string, run Handler) Spec {
 		return Spec{Name: name, Roles: All, ArgTypes: TArray, Lenient: true, Run: run, API: name == "endSessions" || name == "refreshSessions"}
@@ -62,8 +62,8 @@ func sessionList(op *Op) ([]cluster.LogicalSessionID, error) {
 	return out, nil
 }
 
-// OwnedSessions is the value of a command about sessions, with each of them named by its owner too, as nodes name them to each
-// other.
+// OwnedSessions returns the value of a command about sessions, with each of them named by its owner too, as nodes
+// name them to each other.
 func (op *Op) OwnedSessions() value.Value {
 	ids, err := sessionList(op)
 	if err != nil || op.Req.Spec.Name != "killSessions" {
@@ -228,7 +228,7 @@ func (b *Base) killBelow(op *Op) error {
 	return b.KillBelow(op)
 }
 
-// sessionMinutes is what clients are told of how long an unused session lives.
+// sessionMinutes returns what clients are told of how long an unused session lives.
 func (s *Service) sessionMinutes() int32 {
 	if s.minutes > 0 {
 		return s.minutes

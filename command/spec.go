@@ -95,10 +95,10 @@ type Spec struct {
 	index map[string]int // fields by name
 }
 
-// Primary tells whether only a primary runs the command.
+// Primary reports whether only a primary runs the command.
 func (s *Spec) Primary() bool { return s.Kind == Write || s.Kind == DDL || s.PrimaryOnly }
 
-// Has tells whether the command has a field of that name.
+// Has reports whether the command has a field of that name.
 func (s *Spec) Has(field string) bool {
 	_, ok := s.index[field]
 	return ok
@@ -221,7 +221,7 @@ func (t Types) String() string {
 	return "types '[" + strings.Join(n, ", ") + "]'"
 }
 
-// AdminOnly is the row of a command of the admin database whose own value says nothing.
+// AdminOnly returns the row of a command of the admin database whose own value says nothing.
 func AdminOnly(name string, run Handler, fields ...Field) Spec {
 	return Spec{Name: name, Roles: All, AdminOnly: true, Fields: fields, Run: run}
 }

@@ -16,7 +16,7 @@ type StatusSection struct {
 	Name string
 	// OnDemand sections are shown only where the command names them.
 	OnDemand bool
-	// Doc gives the section, nil where the server has nothing to say; arg is what the command gave for it.
+	// Doc gives the section, nil if the server has nothing to say; arg is what the command gave for it.
 	Doc func(op *Op, arg value.Value) []byte
 }
 
@@ -45,7 +45,7 @@ const (
 // helloStats counts the connections to which hello is streamed, by its name, and the hellos that wait for a change.
 type helloStats struct{ hello, isMaster, awaiting atomic.Int64 }
 
-// streaming is the counter of the connections to which a command is streamed; nil where it is no hello.
+// streaming returns the counter of the connections to which a command is streamed; nil if it is no hello.
 func (h *helloStats) streaming(name string) *atomic.Int64 {
 	switch name {
 	case "hello":
@@ -103,7 +103,7 @@ func (s *Status) note(op *Op, err error) {
 	s.lat[kind].ops.Add(1)
 }
 
-// statusSpec is the row of serverStatus.
+// statusSpec returns the row of serverStatus.
 func (s *Service) statusSpec() Spec {
 	return Spec{Name: "serverStatus", Roles: All, Lenient: true, Run: s.runServerStatus}
 }
@@ -144,7 +144,7 @@ func (s *Service) runServerStatus(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// i64 is a short constructor for the sections' figures.
+// i64 returns a short constructor for the sections' figures.
 func i64(name string, n int64) value.Field { return value.F(name, value.NewInt64(n)) }
 
 // subDoc makes a field of a document of fields.
@@ -259,7 +259,7 @@ func goMemory() []byte {
 		i64("pageheap_unmapped_bytes", int64(m.HeapReleased)), i64("max_total_thread_cache_bytes", 0), i64("current_total_thread_cache_bytes", 0)))
 }
 
-// MemDoc is the section mem.
+// MemDoc returns the section mem.
 func MemDoc() []byte {
 	resident, virtual := memoryReport()
 	return value.Doc(value.F("bits", value.NewInt32(64)), value.F("resident", value.NewInt32(int32(resident))),
@@ -283,7 +283,7 @@ func (s *Service) CommandCounters() []byte {
 	return value.End(out, m)
 }
 
-// connSpecs are the commands about connections.
+// connSpecs returns the commands about connections.
 func (s *Service) connSpecs() []Spec {
 	return []Spec{
 		{Name: "connectionStatus", Roles: All, NoAuth: true, API: true, Fields: []Field{Opt("showPrivileges", TSafeBool)}, Run: runConnectionStatus},

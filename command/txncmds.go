@@ -37,10 +37,10 @@ var inTransactions = map[string]bool{
 	"commitTransaction": true, "abortTransaction": true, "prepareTransaction": true, "coordinateCommitTransaction": true,
 }
 
-// RunsInTransaction tells whether a command may be part of a multi-document transaction.
+// RunsInTransaction reports whether a command may be part of a multi-document transaction.
 func RunsInTransaction(name string) bool { return inTransactions[name] }
 
-// EndsTransaction tells whether the operation commits or aborts its transaction, or prepares to.
+// EndsTransaction reports whether the operation commits or aborts its transaction, or prepares to.
 func (op *Op) EndsTransaction() bool {
 	return endsTransaction(op.Req.Spec.Name) || op.Req.Spec.Name == "prepareTransaction"
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// userSpecs are the commands over users. A router's rows have the same fields and pass the command on to the config server.
+// userSpecs returns the commands over users. A router's rows have the same fields and pass the command on to the
+// config server.
 func (a *Access) userSpecs() []Spec {
 	write := func(name string, types Types, run Handler, fields ...Field) Spec {
 		return Spec{Name: name, Roles: All, Kind: None, PrimaryOnly: true, WriteConcern: true, ArgTypes: types, Fields: fields, Run: a.changing(run)}
@@ -93,7 +94,7 @@ func (a *Access) remove(op *Op, coll string, filter []byte) (int, error) {
 	return len(docs), err
 }
 
-// userOf is the user that a command names, of the database that it is sent to.
+// userOf returns the user that a command names, of the database that it is sent to.
 func userOf(op *Op) auth.UserName { return auth.UserName{User: op.Req.Cmd.Str(), DB: op.Req.DB} }
 
 // mechanisms reads a user's mechanisms, all that are enabled where it names none.
@@ -429,7 +430,7 @@ func (a *Access) filtered(op *Op, docs [][]byte) ([][]byte, error) {
 	return a.find(op, "system.users", both)
 }
 
-// shownUser is a user as usersInfo shows it.
+// shownUser returns a user as usersInfo shows it.
 func (a *Access) shownUser(op *Op, u *auth.User, creds value.Value) ([]byte, error) {
 	f := []value.Field{value.F("_id", value.NewString(u.Name.ID())), value.F("userId", u.UUID), value.F("user", value.NewString(u.Name.User)),
 		value.F("db", value.NewString(u.Name.DB))}
@@ -467,7 +468,7 @@ func limitsOf(list []auth.Restrictions) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// connectionStatus tells the client who it is.
+// connectionStatus returns the client who it is.
 func (a *Access) connectionStatus(op *Op, dst []byte) ([]byte, error) {
 	id, err := a.current(op, op.Client)
 	if err != nil {

@@ -69,7 +69,8 @@ func (w *WorkCounters) noteUses(op *Op) {
 	})
 }
 
-// noteUpdate counts what an update does beyond the plain: filters of array elements, a pipeline in the place of operators.
+// noteUpdate counts what an update does beyond the plain: filters of array elements, a pipeline in place of
+// operators.
 func (w *WorkCounters) noteUpdate(op *Op, statement []byte, field string) {
 	if !value.Lookup(statement, "arrayFilters").IsMissing() {
 		op.Service.CounterOf(op.Req.Spec).ArrayFilters.Add(1)
@@ -84,7 +85,7 @@ func (w *WorkCounters) Uses() []value.Field {
 	return []value.Field{value.F("aggStageCounters", value.NewDocument(w.used.Stages.Doc())), value.F("operatorCounters", value.NewDocument(w.used.Operators()))}
 }
 
-// Returned is how many documents were sent to clients.
+// Returned returns how many documents were sent to clients.
 func (w *WorkCounters) Returned() int64 { return w.returned.Load() }
 
 // Executor is metrics.operation and metrics.queryExecutor.

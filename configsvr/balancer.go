@@ -54,7 +54,7 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 	}
 }
 
-// balancerMode is what config.settings says: full or off.
+// balancerMode returns what config.settings says: full or off.
 func (m *Manager) balancerMode(ctx context.Context) (string, error) {
 	s, err := m.balancerSettings(ctx)
 	if s.off {
@@ -233,7 +233,7 @@ func (p *placement) shard(id string) *cluster.Shard {
 	return nil
 }
 
-// zoneOf gives the zone that a chunk lies in, "" for none, and the part of the chunk within it.
+// zoneOf returns the zone that a chunk lies in, "" for none, and the part of the chunk within it.
 func (p *placement) zoneOf(c *cluster.Chunk) (zone string, min, max []byte) {
 	lo, hi := c.Bounds()
 	for _, z := range p.zones {

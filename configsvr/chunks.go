@@ -54,13 +54,13 @@ func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, h []cluster.Owner) 
 	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, w.m.recent(h)).Doc())
 }
 
-// owners are the fields of a chunk's document that tell to whom it belongs and belonged.
+// owners returns the fields of a chunk's document that tell to whom it belongs and belonged.
 func (m *Manager) owners(h []cluster.Owner) []value.Field {
 	h = m.recent(h)
 	return []value.Field{fld("shard", str(h[0].Shard)), fld("onCurrentShardSince", value.NewTimestampU64(h[0].ValidAfter)), fld("history", cluster.HistoryValue(h))}
 }
 
-// recent is a history without the owners from before the window in which reads may ask for them.
+// recent returns a history without the owners from before the window in which reads may ask for them.
 func (m *Manager) recent(h []cluster.Owner) []cluster.Owner {
 	window := max(m.Params.Int("minSnapshotHistoryWindowInSeconds"), m.Params.Int("transactionLifetimeLimitSeconds"))
 	now := m.clock.ClusterTime()
@@ -242,8 +242,8 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	return nil
 }
 
-// outdateChunk gives the chunk at a bound a version above the one named, where it does not have one: a commit of a
-// migration that began at that version, and is still on its way, can no longer take place.
+// outdateChunk returns the chunk at a bound a version above the one named, where it does not have one: a commit of
+// a migration that began at that version, and is still on its way, can no longer take place.
 func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old cluster.ChunkVersion) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()

@@ -301,7 +301,7 @@ func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) err
 	return nil
 }
 
-// recipients are the shards that may be given chunks, in order of name.
+// recipients returns the shards that may be given chunks, in order of name.
 func (j *shardJob) recipients(ctx context.Context) ([]string, error) {
 	all, err := j.m.registry.All(ctx)
 	if err != nil {
@@ -418,7 +418,7 @@ func (j *shardJob) layoutZones(ctx context.Context) []placed {
 	return out
 }
 
-// chunkDoc is an entry of config.chunks.
+// chunkDoc returns an entry of config.chunks.
 func chunkDoc(id [12]byte, uuid [16]byte, c placed, v cluster.ChunkVersion, history []cluster.Owner) value.Value {
 	return doc(
 		fld("_id", value.NewObjectID(id)), fld("uuid", value.NewBinary(4, uuid[:])),

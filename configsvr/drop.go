@@ -19,7 +19,7 @@ func checkUUID(ns string, have [16]byte, want *[16]byte) error {
 		fld("db", str(db)), fld("collectionUUID", value.NewBinary(4, want[:])), fld("expectedCollection", str(coll)), fld("actualCollection", value.NewNull())))
 }
 
-// entry reads a sharded collection's entry; nil where there is none.
+// entry reads a sharded collection's entry; nil if there is none.
 func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
 	docs, err := m.find(ctx, "collections", doc(fld("_id", str(ns))))
 	if err != nil || len(docs) == 0 {
@@ -103,7 +103,7 @@ func (w *catalogWrites) dropZones(ctx context.Context, ns string) error {
 	return err
 }
 
-// moveZones gives a namespace's zones to another.
+// moveZones returns a namespace's zones to another.
 func (w *catalogWrites) moveZones(ctx context.Context, from, to string) error {
 	docs, err := w.m.find(ctx, "tags", doc(fld("ns", str(from))))
 	for _, d := range docs {
@@ -117,7 +117,7 @@ func (w *catalogWrites) commit(ctx context.Context) error {
 	return err
 }
 
-// withField is a document with one field's value replaced, or added.
+// withField returns a document with one field's value replaced, or added.
 func withField(d []byte, name string, v value.Value) (out []value.Field) {
 	there := false
 	for k, old := range value.Elements(d) {
@@ -132,8 +132,9 @@ func withField(d []byte, name string, v value.Value) (out []value.Field) {
 	return out
 }
 
-// teller is the shard whose oplog tells change streams what happened to a namespace on all shards: the primary of its database,
-// which has each of its collections. The others' entries are marked as a migration's, which streams pass over.
+// teller returns the shard whose oplog tells change streams what happened to a namespace on all shards: the
+// primary of its database, which has each of its collections. The others' entries are marked as a migration's,
+// which streams pass over.
 func (m *Manager) teller(ctx context.Context, ns string) (string, error) {
 	db, _ := cluster.SplitNS(ns)
 	info, err := m.database(ctx, db)

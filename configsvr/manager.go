@@ -292,5 +292,5 @@ func (m *Manager) refreshShards(ctx context.Context, ns string, ids []string) {
 	}
 }
 
-// tick gives a new cluster time, which stands for the moment of a change of the catalog.
+// tick returns a new cluster time, which stands for the moment of a change of the catalog.
 func (m *Manager) tick() uint64 { return m.clock.Tick(1) }

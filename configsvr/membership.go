@@ -68,7 +68,7 @@ func (m *Manager) known(ctx context.Context) []*cluster.Shard {
 	return all
 }
 
-// writeNews brings config.shards up to date; false where something is left to do.
+// writeNews brings config.shards up to date; false if something is left to do.
 func (m *Manager) writeNews(ctx context.Context) bool {
 	m.members.mu.Lock()
 	news := m.members.news

@@ -17,7 +17,7 @@ import (
 type pauses struct {
 	mu    sync.Mutex
 	held  map[string]map[[16]byte]time.Time // by namespace: when each lapses
-	ended chan struct{}                     // closed when a pause ends; nil where nobody waits for that
+	ended chan struct{}                     // closed when a pause ends; nil if nobody waits for that
 }
 
 // begin takes or renews a lease.
@@ -45,8 +45,8 @@ func (p *pauses) end(ns string, id [16]byte) {
 	}
 }
 
-// lapse drops the leases of a namespace that nobody has renewed, and tells when the next of the others lapses; zero where there
-// is none. p.mu must be held.
+// lapse drops the leases of a namespace that nobody has renewed, and tells when the next of the others lapses;
+// zero if there is none. p.mu must be held.
 func (p *pauses) lapse(ns string, now time.Time) (next time.Time) {
 	for id, until := range p.held[ns] {
 		switch {
@@ -62,7 +62,7 @@ func (p *pauses) lapse(ns string, now time.Time) (next time.Time) {
 	return next
 }
 
-// paused tells whether migrations of a namespace are paused.
+// paused reports whether migrations of a namespace are paused.
 func (p *pauses) paused(ns string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ type renameJob struct {
 	m                        *Manager
 	from, to                 string
 	dropTarget               bool
-	expected, expectedTarget *[16]byte // UUIDs that the client named; nil where it did not
+	expected, expectedTarget *[16]byte // UUIDs that the client named; nil if it did not
 
 	db             *cluster.DatabaseInfo
 	ids            []string // all shards, the database's primary last
@@ -69,7 +69,7 @@ func (j *renameJob) run(ctx context.Context) error {
 	return nil
 }
 
-// find tells what stands under a name: an entry of the catalog, or what the database's primary shard has.
+// find returns what stands under a name: an entry of the catalog, or what the database's primary shard has.
 func (j *renameJob) find(ctx context.Context, ns string) (p place, err error) {
 	raw, e, err := j.m.entry(ctx, ns)
 	if err != nil {

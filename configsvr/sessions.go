@@ -11,8 +11,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Sessions is the sessions collection as members of the config server reach it, on the shards. Where it does not exist yet
-// onPrimary asks the set's primary to make it, and reports whether it did; on the primary itself the manager makes it.
+// Sessions returns the sessions collection as members of the config server reach it, on the shards. Where it does
+// not exist yet onPrimary asks the set's primary to make it, and reports whether it did; on the primary itself the
+// manager makes it.
 func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context) (done bool, err error)) cluster.SessionStore {
 	return cluster.NewShardedSessions(cluster.NewCatalog(m.local), m.registry, func(ctx context.Context) error {
 		if done, err := onPrimary(ctx); done || err != nil {

@@ -73,7 +73,8 @@ func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string
 	return checkNewShard(hello, conn, set)
 }
 
-// wholeSet is the connection string of a set as its primary lists it. Every host that was named must be a member.
+// wholeSet returns the connection string of a set as its primary lists it. Every host that was named must be a
+// member.
 func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, hosts []string) (string, error) {
 	if set == "" {
 		return conn, nil
@@ -92,8 +93,8 @@ func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, 
 	return set + "/" + strings.Join(members, ","), nil
 }
 
-// listedAs is the address at which the member that answers at host is in its set's configuration: an address may have
-// several names (127.0.0.1 and localhost), and one that was dialled is the member's by its own word.
+// listedAs returns the address at which the member that answers at host is in its set's configuration: an address
+// may have several names (127.0.0.1 and localhost), and one that was dialled is the member's by its own word.
 func (m *Manager) listedAs(ctx context.Context, host, set string) string {
 	p, err := m.registry.Dial("", []string{host})
 	if err != nil {
@@ -107,7 +108,7 @@ func (m *Manager) listedAs(ctx context.Context, host, set string) string {
 	return value.Lookup(hello, "me").Str()
 }
 
-// configVersion is the version of a set's configuration by its hello, -1 for a server that is in no set.
+// configVersion returns the version of a set's configuration by its hello, -1 for a server that is in no set.
 func configVersion(hello []byte) int64 {
 	if v, ok := value.Lookup(hello, "setVersion").AsInt64(); ok {
 		return v

@@ -85,7 +85,7 @@ func (m *Manager) runDropCollection(op *command.Op, req *msg.DropCollection, dst
 	return value.Append(dst, "ns", str(req.NS)), nil
 }
 
-// indexCount is what drop reports of a collection; 0 where it cannot be found out.
+// indexCount returns what drop reports of a collection; 0 if it cannot be found out.
 func (m *Manager) indexCount(op *command.Op, ns string) int {
 	info, _, err := m.table(op, ns)
 	if err != nil {

@@ -16,7 +16,7 @@ type zoneRange struct {
 	zone     string
 }
 
-// zonesOf gives a collection's zone ranges in order of key.
+// zonesOf returns a collection's zone ranges in order of key.
 func (m *Manager) zonesOf(ctx context.Context, ns string) ([]zoneRange, error) {
 	docs, err := m.find(ctx, "tags", doc(fld("ns", str(ns))))
 	if err != nil {

@@ -133,7 +133,7 @@ func (l *Log) SetVerbosity(path string, v int) bool {
 	return true
 }
 
-// Verbosity is what is set for a component: -1 when it inherits.
+// Verbosity returns what is set for a component: -1 when it inherits.
 func (l *Log) Verbosity(path string) (int, bool) {
 	c, ok := findComponent(path)
 	if !ok {

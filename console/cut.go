@@ -74,7 +74,7 @@ func (c *cutter) value(dst []byte, key string, v value.Value, size, limit int) [
 	return dst
 }
 
-// report is the attribute "truncated": where the document was cut, and what stood there.
+// report returns the attribute "truncated": where the document was cut, and what stood there.
 func (c *cutter) report() []byte {
 	var out []byte
 	for _, p := range c.path {

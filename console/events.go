@@ -10,7 +10,7 @@ import (
 
 // This file has the lines that tools wait for or read; their ids, messages and attributes are the real server's.
 
-// ConnCtx is the ctx of lines about a connection.
+// ConnCtx returns the ctx of lines about a connection.
 func ConnCtx(id int64) string { return "conn" + strconv.FormatInt(id, 10) }
 
 // Accepted logs a new connection, unless quiet.

@@ -96,7 +96,7 @@ func (l *Log) Configure(o Options) error {
 	return l.open()
 }
 
-// open opens the file at path; l.mu is held.
+// open opens the file at path; l.mu must be held.
 func (l *Log) open() error {
 	f, err := os.OpenFile(l.mu.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -142,7 +142,7 @@ func (l *Log) SetMaxAttr(kb int64) { l.maxAttr.Store(kb << 10) }
 // SetQuiet turns lines about connections off and on: the parameter quiet.
 func (l *Log) SetQuiet(q bool) { l.quiet.Store(q) }
 
-// Quiet is the parameter quiet.
+// Quiet returns the parameter quiet.
 func (l *Log) Quiet() bool { return l.quiet.Load() }
 
 // emit renders and writes an entry.

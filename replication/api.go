@@ -55,7 +55,7 @@ type Options struct {
 	Store     LocalStore
 	SetName   string
 	Transport Transport
-	// IsSelf tells whether host in a configuration means this member.
+	// IsSelf reports whether host in a configuration means this member.
 	IsSelf func(host string) bool
 	Logger *zerolog.Logger // nil for none
 	// OnRole is called in order, one call at a time, never from within the loop. It may write, and Close waits for it.
@@ -84,7 +84,7 @@ type Params struct {
 	FlowMinTickets int           // flowControlMinTicketsPerSecond
 }
 
-// DefaultParams are the documented defaults.
+// DefaultParams returns the documented defaults.
 func DefaultParams() Params {
 	return Params{NoopInterval: 10 * time.Second, PriorityLag: 2 * time.Second, FlowControl: true,
 		FlowTargetLag: 10 * time.Second, FlowThreshold: 0.5, FlowMinTickets: 100}
@@ -219,7 +219,7 @@ type StateMachine interface {
 	Commit(ctx context.Context, u *storage.UnitOfWork, sync bool) (storage.Timestamp, error)
 	WriteNoop(ctx context.Context, msg string) error
 	Visible() storage.Timestamp
-	// DiskLow tells whether the log is to be cut to what it cannot do without.
+	// DiskLow reports whether the log is to be cut to what it cannot do without.
 	DiskLow() bool
 
 	BecomePrimary(term int64, propose func(Group) error) error
@@ -254,7 +254,7 @@ type SnapshotFiles interface {
 	ReadAt(dir, name string, p []byte, offset int64) (int, error)
 	// Append writes at the end of a file, which it makes where there is none.
 	Append(dir, name string, p []byte) error
-	Sizes(dir string) (map[string]int64, error) // empty where the directory is not
+	Sizes(dir string) (map[string]int64, error) // empty if the directory is not
 	Remove(dir string) error
 	List() ([]string, error) // of directories made here
 }

@@ -148,7 +148,7 @@ type applierState struct {
 	todo       []applyItem      // taken from the queue, in order
 	restarting bool             // raft's node is being made anew
 	primary    uint64           // the term in which the engine takes writes
-	due        <-chan time.Time // an entry that was put off may be due; nil where none was
+	due        <-chan time.Time // an entry that was put off may be due; nil if none was
 }
 
 // runApplier applies what is committed, in order, while the log is written on.

@@ -138,7 +138,7 @@ func (a *ackWaits) fail(err error) {
 	}
 }
 
-// acknowledged tells whether enough members have applied what w waits for.
+// acknowledged reports whether enough members have applied what w waits for.
 func (r *Raft) acknowledged(w *ackWait) bool {
 	if r.m.Visible() < w.ts {
 		return false

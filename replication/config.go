@@ -75,16 +75,16 @@ type TagNeed struct {
 	Count int
 }
 
-// Voter tells whether the member votes.
+// Voter reports whether the member votes.
 func (m *MemberConfig) Voter() bool { return m.Votes > 0 }
 
-// Electable tells whether the member may become primary.
+// Electable reports whether the member may become primary.
 func (m *MemberConfig) Electable() bool { return m.Votes > 0 && m.Priority > 0 && !m.ArbiterOnly }
 
-// Tag is the value of the member's tag of that name, "" without.
+// Tag returns the value of the member's tag of that name, "" without.
 func (m *MemberConfig) Tag(name string) string { return tagValue(m.Tags, name) }
 
-// Horizon is the address under which clients of that horizon know the member; its host where it has none.
+// Horizon returns the address under which clients of that horizon know the member; its host where it has none.
 func (m *MemberConfig) Horizon(name string) string {
 	if h := tagValue(m.Horizons, name); h != "" {
 		return h
@@ -111,7 +111,7 @@ func (c *SetConfig) Member(id int) *MemberConfig {
 	return nil
 }
 
-// delayOf is the seconds by which a member is delayed.
+// delayOf returns the seconds by which a member is delayed.
 func (c *SetConfig) delayOf(id int) uint32 {
 	if m := c.Member(id); m != nil {
 		return uint32(m.DelaySecs)
@@ -139,7 +139,7 @@ func (c *SetConfig) Voters() (n int) {
 	return n
 }
 
-// Majority is how many voting members make one.
+// Majority returns how many voting members make one.
 func (c *SetConfig) Majority() int { return c.Voters()/2 + 1 }
 
 // WritableVoters counts the voting members that hold data.
@@ -152,8 +152,8 @@ func (c *SetConfig) WritableVoters() (n int) {
 	return n
 }
 
-// Newer tells whether c replaces o: by term first, then by version. A forced configuration has no term and is compared
-// by version alone.
+// Newer reports whether c replaces o: by term first, then by version. A forced configuration has no term and is
+// compared by version alone.
 func (c *SetConfig) Newer(o *SetConfig) bool {
 	if o == nil {
 		return true
@@ -164,7 +164,7 @@ func (c *SetConfig) Newer(o *SetConfig) bool {
 	return c.Version > o.Version
 }
 
-// Clone is a copy to change.
+// Clone returns a copy to change.
 func (c *SetConfig) Clone() *SetConfig {
 	n := *c
 	n.Members = slices.Clone(c.Members)
@@ -172,7 +172,7 @@ func (c *SetConfig) Clone() *SetConfig {
 	return &n
 }
 
-// DefaultSettings are the settings of a configuration that names none.
+// DefaultSettings returns the settings of a configuration that names none.
 func DefaultSettings() SetSettings {
 	return SetSettings{
 		ChainingAllowed: true, HeartbeatInterval: 2 * time.Second, HeartbeatTimeout: 10 * time.Second,
@@ -189,7 +189,7 @@ func NewConfig(name string, hosts ...string) *SetConfig {
 	return c
 }
 
-// Doc is the configuration as replSetGetConfig shows it.
+// Doc returns the configuration as replSetGetConfig shows it.
 func (c *SetConfig) Doc() []byte {
 	out, m := value.Begin(nil)
 	out = value.Append(out, "_id", value.NewString(c.Name))
@@ -271,7 +271,7 @@ func priorityValue(p float64) value.Value {
 	return value.NewDouble(p)
 }
 
-// Satisfied tells whether the members for which has answers true make up what wc asks. Members are named by _id.
+// Satisfied reports whether the members for which has answers true make up what wc asks. Members are named by _id.
 func (c *SetConfig) Satisfied(wc WriteConcern, has func(id int) bool) bool {
 	if wc.Tag != "" {
 		mode := c.mode(wc.Tag)
@@ -321,7 +321,8 @@ func (c *SetConfig) modeMet(mode *WriteMode, has func(id int) bool) bool {
 	return true
 }
 
-// MajorityOf is the newest of the members' points (timestamps, indexes) that a majority of the voters has reached.
+// MajorityOf returns the newest of the members' points (timestamps, indexes) that a majority of the voters has
+// reached.
 func MajorityOf[T ~uint64 | ~int64](c *SetConfig, point func(id int) T) (zero T) {
 	var points []T
 	for i := range c.Members {

@@ -227,7 +227,7 @@ func VoterChanges(old, c *SetConfig) (ids []int) {
 	return ids
 }
 
-// CheckWriteConcern tells whether the set, with all its members up, can satisfy wc.
+// CheckWriteConcern reports whether the set, with all its members up, can satisfy wc.
 func (c *SetConfig) CheckWriteConcern(wc WriteConcern) error {
 	if wc.Tag != "" && c.mode(wc.Tag) == nil {
 		return mongoerr.Newf(mongoerr.UnknownReplWriteConcern, "No write concern mode named '%s' found in replica set configuration", wc.Tag)

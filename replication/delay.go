@@ -14,7 +14,7 @@ import (
 // delayCheck bounds how long the applier sleeps between looks at the clock, which somebody may set.
 const delayCheck = 5 * time.Second
 
-// delay is how old an entry has to be to be applied here.
+// delay returns how old an entry has to be to be applied here.
 func (r *Raft) delay() time.Duration {
 	if m := r.self(); m != nil {
 		return time.Duration(m.DelaySecs) * time.Second
@@ -22,17 +22,18 @@ func (r *Raft) delay() time.Duration {
 	return 0
 }
 
-// engineIndex is the newest entry that the engine has applied.
+// engineIndex returns the newest entry that the engine has applied.
 func (r *Raft) engineIndex() uint64 {
 	at, _ := r.m.AppliedIndex()
 	return at
 }
 
-// putsOff tells whether an entry that raft hands out is applied later: on a delayed member, and on one that was until now
-// and has entries before it to apply.
+// putsOff reports whether an entry that raft hands out is applied later: on a delayed member, and on one that was
+// until now and has entries before it to apply.
 func (r *Raft) putsOff() bool { return r.delay() > 0 || r.engineIndex() < r.applied.Load() }
 
-// untilDue is how long an entry has to wait yet. Its timestamp says in which second it was written; that has to be over.
+// untilDue returns how long an entry has to wait yet. Its timestamp says in which second it was written; that has
+// to be over.
 func (r *Raft) untilDue(e *raftpb.Entry) time.Duration {
 	d := r.delay()
 	if d == 0 || !hasData(e) {

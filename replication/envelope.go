@@ -131,7 +131,7 @@ func (e *envelope) unmarshal(payload []byte) error {
 	return nil
 }
 
-// config is the configuration that the member knows, as far as it tells.
+// config returns the configuration that the member knows, as far as it tells.
 func (r *report) config() *SetConfig {
 	return &SetConfig{Version: r.configVersion, Term: r.configTerm}
 }

@@ -43,21 +43,22 @@ const (
 	idBits   = 8
 )
 
-// epochOf is the epoch that a term belongs to.
+// epochOf returns the epoch that a term belongs to.
 func epochOf(term uint64) uint64 { return term >> termBits }
 
-// nextEpoch is the term with which a member begins a new epoch.
+// nextEpoch returns the term with which a member begins a new epoch.
 func nextEpoch(term, id uint64) uint64 {
 	return (epochOf(term)>>idBits+1)<<(idBits+termBits) | (id-1)<<termBits
 }
 
-// epoch is the epoch that this member is in.
+// epoch returns the epoch that this member is in.
 func (r *Raft) epoch() uint64 { return epochOf(r.lead.Load().term) }
 
-// superseded tells whether this member has heard of a forced reconfiguration and its configuration is from before it.
+// superseded reports whether this member has heard of a forced reconfiguration and its configuration is from
+// before it.
 func (r *Raft) superseded() bool { return epochOf(r.rlog.conf().term) < r.epoch() }
 
-// unproven tells whether this member may hold entries that are not in the set's history.
+// unproven reports whether this member may hold entries that are not in the set's history.
 func (r *Raft) unproven() bool {
 	epoch := r.epoch()
 	return epochOf(r.rlog.conf().term) < epoch && r.roles.forced.agreed.Load() != epoch
@@ -118,8 +119,8 @@ func (r *Raft) spread(ctx context.Context) error {
 	})
 }
 
-// rewritten tells whether a configuration is one that was put in force by rewrite and is not in the log yet: an epoch's first
-// term has no entries, as the one of its first election is the next.
+// rewritten reports whether a configuration is one that was put in force by rewrite and is not in the log yet: an
+// epoch's first term has no entries, as the one of its first election is the next.
 func (c *confRecord) rewritten() bool {
 	return epochOf(c.term) > 0 && c.term == epochOf(c.term)<<termBits
 }
@@ -156,7 +157,7 @@ func (r *Raft) enter(epoch uint64) {
 	_ = rn.Step(&raftpb.Message{Type: raftpb.MsgTransferLeader.Enum(), From: new(id), To: new(id), Term: new(epoch << termBits)})
 }
 
-// admits tells whether raft gets a message of another member; call it in the loop.
+// admits reports whether raft gets a message of another member; call it in the loop.
 func (r *Raft) admits(m *raftpb.Message) bool {
 	epoch := epochOf(r.loop.rn.BasicStatus().GetTerm())
 	if t := m.GetTerm(); t != 0 && epochOf(t) != epoch {
@@ -183,7 +184,7 @@ type history struct {
 	starts []point
 }
 
-// at is the term of an entry and where that term begins; false where that is not known.
+// at returns the term of an entry and where that term begins; false if that is not known.
 func (h *history) at(index uint64) (term, from uint64, ok bool) {
 	n, found := slices.BinarySearchFunc(h.starts, index, func(p point, i uint64) int { return compare(p.index, i) })
 	if !found {
@@ -204,7 +205,7 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// common is the last committed entry that two logs share. It is false where one of them does not go back so far.
+// common returns the last committed entry that two logs share. It is false if one of them does not go back so far.
 func (h *history) common(o *history) (uint64, bool) {
 	for i := min(h.commit, o.commit); ; {
 		a, from, ok := h.at(i)
@@ -239,7 +240,8 @@ func (h *history) unmarshal(b []byte) bool {
 	return !u.bad && len(h.starts) > 0 && slices.IsSortedFunc(h.starts, func(a, b point) int { return compare(a.index, b.index) })
 }
 
-// shown is what a superseded member is shown of this member's log, nil where this member does not lead its epoch.
+// shown returns what a superseded member is shown of this member's log, nil if this member does not lead its
+// epoch.
 func (r *Raft) shown(id uint64, flags reportFlags) []byte {
 	l := r.lead.Load()
 	if c := r.Config(); flags&reportSuperseded == 0 || l.lead == 0 || l.lead != r.id.Load() || r.superseded() || c == nil || c.Member(int(id)-1) == nil {

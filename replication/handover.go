@@ -26,7 +26,7 @@ type follower struct {
 	alive bool // answers, and gets entries as they come
 }
 
-// followers are the voters this member leads; call it in the loop.
+// followers returns the voters this member leads; call it in the loop.
 func (r *Raft) followers() (all []follower) {
 	rn := r.loop.rn
 	if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
@@ -71,7 +71,7 @@ func (r *Raft) successor(min float64) (uint64, bool) {
 	return best.id, found
 }
 
-// willing tells whether a member was heard of lately and would stand for election.
+// willing reports whether a member was heard of lately and would stand for election.
 func (r *Raft) willing(id uint64) bool {
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()
@@ -115,9 +115,9 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 	return err
 }
 
-// handOver gives the lead to the best successor of a priority of at least min, if there is one; done tells whether the
-// term is over. The time up to which this member does not stand again is set before, so that it does not take back
-// what it gives.
+// handOver returns the lead to the best successor of a priority of at least min, if there is one; done reports
+// whether the term is over. The time up to which this member does not stand again is set before, so that it does
+// not take back what it gives.
 func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
 	asked := false
 	err = r.do(func() {

@@ -80,7 +80,7 @@ func (r *Raft) takeover(h *housekeeping, l *lead) {
 	_, _ = r.handOver(r.ctx, l.term, top, time.Time{})
 }
 
-// fresh tells whether a member would be primary and is hardly behind.
+// fresh reports whether a member would be primary and is hardly behind.
 func (r *Raft) fresh(id uint64) bool {
 	if !r.willing(id) {
 		return false
@@ -120,7 +120,7 @@ func (r *Raft) idle(h *housekeeping) {
 	}
 }
 
-// majorityLag is how far the majority's reads are behind the primary's.
+// majorityLag returns how far the majority's reads are behind the primary's.
 func (r *Raft) majorityLag() time.Duration {
 	c := r.Config()
 	if c == nil {

@@ -244,8 +244,9 @@ func (r *Raft) handle(rd raft.Ready) {
 	}
 }
 
-// mayWait tells whether a message can go along with the next one. One that only says what is committed can while more is
-// under way, whose commit is told soon, or with raft's heartbeat at the latest: nobody but readers of the others waits.
+// mayWait reports whether a message can go along with the next one. One that only says what is committed can while
+// more is under way, whose commit is told soon, or with raft's heartbeat at the latest: nobody but readers of the
+// others waits.
 func (r *Raft) mayWait(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0 && m.GetCommit() < r.loop.last && !r.waits.some()
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// EngineMachine is an engine as Options.Machine.
+// EngineMachine returns an engine as Options.Machine.
 func EngineMachine(e *storage.Engine) StateMachine { return engineMachine{e} }
 
-// EngineStore is an engine's local tables as Options.Store.
+// EngineStore returns an engine's local tables as Options.Store.
 func EngineStore(e *storage.Engine) LocalStore { return engineStore{e} }
 
 type engineMachine struct{ *storage.Engine }

@@ -25,7 +25,7 @@ func NewMember(s Set) *Member {
 // Switch makes the node a member of s from now on.
 func (m *Member) Switch(s Set) { m.current.Store(&s) }
 
-// Raft is the set of several members the node is in; nil for a set of one that has no raft log.
+// Raft returns the set of several members the node is in; nil for a set of one that has no raft log.
 func (m *Member) Raft() *Raft {
 	r, _ := (*m.current.Load()).(*Raft)
 	return r

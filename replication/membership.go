@@ -322,7 +322,7 @@ func change(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: t.Enum(), NodeId: new(id)}
 }
 
-// confChanges is the way from raft's members to those of c: new ones begin as learners.
+// confChanges returns the way from raft's members to those of c: new ones begin as learners.
 func confChanges(now *raftpb.ConfState, c *SetConfig) (steps []*raftpb.ConfChangeSingle) {
 	voters, learners := now.GetVoters(), now.GetLearners()
 	for i := range c.Members {
@@ -400,8 +400,8 @@ func (r *Raft) promotable() (steps []*raftpb.ConfChangeSingle) {
 	return steps
 }
 
-// follows tells whether a member, as far as it has told of itself, has a configuration of this member's epoch. In the set's first
-// one everybody has.
+// follows reports whether a member, as far as it has told of itself, has a configuration of this member's epoch.
+// In the set's first one everybody has.
 func (r *Raft) follows(id uint64) bool {
 	epoch := r.epoch()
 	if epoch == 0 {

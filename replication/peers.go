@@ -136,7 +136,8 @@ func (p *peer) add(m *raftpb.Message) {
 	}
 }
 
-// supersedes tells whether m says all that the message before it says: how far the log is committed, or has been taken in.
+// supersedes reports whether m says all that the message before it says: how far the log is committed, or has been
+// taken in.
 func supersedes(m, old *raftpb.Message) bool {
 	if m.GetType() != old.GetType() || m.GetTerm() != old.GetTerm() {
 		return false
@@ -209,7 +210,7 @@ func (r *Raft) callAll() {
 	}
 }
 
-// callTimeout is how long a call between members may take.
+// callTimeout returns how long a call between members may take.
 func (r *Raft) callTimeout() time.Duration {
 	if c := r.Config(); c != nil && c.Settings.HeartbeatTimeout > 0 {
 		return c.Settings.HeartbeatTimeout
@@ -256,7 +257,7 @@ func (r *Raft) runPeer(ctx context.Context, p *peer) {
 	}
 }
 
-// beatInterval is how often members call each other when there is nothing to say.
+// beatInterval returns how often members call each other when there is nothing to say.
 func (r *Raft) beatInterval() time.Duration {
 	d := 2 * time.Second
 	if c := r.Config(); c != nil {
@@ -265,7 +266,7 @@ func (r *Raft) beatInterval() time.Duration {
 	return max(d, 10*time.Millisecond)
 }
 
-// loopPause is how long a member that could not be reached is left alone.
+// loopPause returns how long a member that could not be reached is left alone.
 func (r *Raft) loopPause() time.Duration {
 	return min(max(tickOf(r.Config())/2, 5*time.Millisecond), 50*time.Millisecond)
 }
@@ -298,7 +299,7 @@ func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) erro
 	return nil
 }
 
-// of is what is known of a member; the table is locked.
+// of returns what is known of a member; the table is locked.
 func (t *peerTable) of(id uint64) *seen {
 	s := t.seen[id]
 	if s == nil {
@@ -486,8 +487,8 @@ func (r *Raft) meet(e *envelope) {
 	r.heard(e.from, e, true)
 }
 
-// outdated tells whether a caller knows a configuration before this member's. A forced one is not compared by its version with
-// those of other epochs.
+// outdated reports whether a caller knows a configuration before this member's. A forced one is not compared by
+// its version with those of other epochs.
 func (r *Raft) outdated(e *envelope) bool {
 	c := r.Config()
 	if c == nil || r.self() == nil {
@@ -561,7 +562,7 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	}
 }
 
-// report is what this member tells of itself.
+// report returns what this member tells of itself.
 func (r *Raft) report() report {
 	l := r.lead.Load()
 	p := report{role: r.role(), term: l.term, lead: l.lead, ts: r.m.Visible(), uptimeMS: uint64(time.Since(r.started).Milliseconds())}
@@ -591,7 +592,7 @@ func (r *Raft) report() report {
 	return p
 }
 
-// hosts are the other members' addresses, for tests and messages.
+// hosts returns the other members' addresses, for tests and messages.
 func (r *Raft) hosts() (all []string) {
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()

@@ -121,7 +121,7 @@ func OpenRaft(o Options) (*Raft, error) {
 	return r, nil
 }
 
-// HasRaft tells whether a store belongs to a member of a set kept by raft.
+// HasRaft reports whether a store belongs to a member of a set kept by raft.
 func HasRaft(s LocalStore) (found bool, err error) {
 	if s == nil {
 		return false, nil
@@ -221,7 +221,8 @@ func (r *Raft) spawn(f func()) {
 	}()
 }
 
-// Config is the configuration in force, nil before there is one. After its removal a member still has its last one.
+// Config returns the configuration in force, nil before there is one. After its removal a member still has its
+// last one.
 func (r *Raft) Config() *SetConfig { return r.config.Load() }
 
 // self is this member in the configuration in force, nil if it is not in it.
@@ -270,7 +271,7 @@ func (r *Raft) inApplier(f func() error) error {
 	}
 }
 
-// wait is a pause that ends early with an error when ctx or the member ends.
+// wait returns a pause that ends early with an error when ctx or the member ends.
 func (r *Raft) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -346,8 +346,8 @@ func (l *raftLog) write(ms []*raftpb.Message, sync bool) error {
 	return nil
 }
 
-// mustSync tells whether the answers to m depend on something that is not durable yet. Commit alone is not: what it says
-// is found out again after a crash.
+// mustSync reports whether the answers to m depend on something that is not durable yet. Commit alone is not: what
+// it says is found out again after a crash.
 func (l *raftLog) mustSync(m *raftpb.Message) bool {
 	if len(m.GetEntries()) > 0 || m.GetSnapshot() != nil {
 		return true
@@ -372,7 +372,7 @@ func (l *raftLog) note(ms []*raftpb.Message) {
 	}
 }
 
-// hardOf is the hard state a message of raft's asks to write, nil for none.
+// hardOf returns the hard state a message of raft's asks to write, nil for none.
 func hardOf(m *raftpb.Message) *raftpb.HardState {
 	if m.Vote == nil && m.Commit == nil {
 		return nil
@@ -464,8 +464,8 @@ func (l *raftLog) reset(rec confRecord, hard *raftpb.HardState, id uint64) error
 	return nil
 }
 
-// saveConf makes a configuration the one in force, durably, and with it the hard state, where that is not nil: a member whose
-// configuration was forced and whose term was not would be of two epochs.
+// saveConf makes a configuration the one in force, durably, and with it the hard state, if that is not nil: a
+// member whose configuration was forced and whose term was not would be of two epochs.
 func (l *raftLog) saveConf(rec confRecord, hard *raftpb.HardState) error {
 	if l.store != nil {
 		v, err := rec.value()
@@ -506,7 +506,7 @@ func (l *raftLog) saveID(id uint64) error {
 	return l.store.Write(&b, true)
 }
 
-// conf is the configuration in force.
+// conf returns the configuration in force.
 func (l *raftLog) conf() confRecord {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -516,7 +516,7 @@ func (l *raftLog) conf() confRecord {
 	return l.mu.confs[len(l.mu.confs)-1]
 }
 
-// confAt is the configuration that was in force at an index.
+// confAt returns the configuration that was in force at an index.
 func (l *raftLog) confAt(index uint64) (confRecord, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -528,7 +528,7 @@ func (l *raftLog) confAt(index uint64) (confRecord, bool) {
 	return confRecord{}, false
 }
 
-// value is the record as raft's own type for a snapshot's metadata.
+// value returns the record as raft's own type for a snapshot's metadata.
 func (c *confRecord) value() ([]byte, error) { return proto.Marshal(c.snapshot()) }
 
 func (c *confRecord) snapshot() *raftpb.Snapshot {
@@ -536,7 +536,7 @@ func (c *confRecord) snapshot() *raftpb.Snapshot {
 		Metadata: &raftpb.SnapshotMetadata{ConfState: c.state, Index: new(c.index), Term: new(c.term)}}
 }
 
-// has tells whether raft's part of the configuration knows a member.
+// has reports whether raft's part of the configuration knows a member.
 func (c *confRecord) has(id uint64) bool {
 	return slices.Contains(c.state.GetVoters(), id) || slices.Contains(c.state.GetLearners(), id) ||
 		slices.Contains(c.state.GetVotersOutgoing(), id)
@@ -553,7 +553,7 @@ func confOf(s *raftpb.Snapshot) confRecord {
 	return confRecord{point{md.GetIndex(), md.GetTerm()}, raftpb.EnsureConfState(md.GetConfState()), s.GetData()}
 }
 
-// history is how the log goes, up to what is known here to be committed.
+// history returns how the log goes, up to what is known here to be committed.
 func (l *raftLog) history() history {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

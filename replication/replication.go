@@ -21,11 +21,11 @@ type WriteConcern struct {
 // Majority is the default write concern.
 var Majority = WriteConcern{W: -1, J: true}
 
-// Durable tells whether wc waits for the journal.
+// Durable reports whether wc waits for the journal.
 func (wc WriteConcern) Durable() bool { return wc.J || wc.W < 0 }
 
-// BeyondMajority tells whether wc waits for more members than make a write visible, or for some of them: perhaps for long, while
-// one is down.
+// BeyondMajority reports whether wc waits for more members than make a write visible, or for some of them: perhaps
+// for long, while one is down.
 func (wc WriteConcern) BeyondMajority() bool { return wc.Tag != "" || wc.W > 1 }
 
 // Set is the replica set this node is a member of, seen by those who write.
@@ -36,7 +36,7 @@ type Set interface {
 	Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error)
 	// Await waits until what was committed up to ts satisfies wc (getLastError of an earlier write, a no-op write).
 	Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error
-	// IsPrimary tells whether this member accepts writes.
+	// IsPrimary reports whether this member accepts writes.
 	IsPrimary() bool
 	// Term is the current election term.
 	Term() int64

@@ -38,7 +38,7 @@ type roleState struct {
 
 func (r *Raft) hasLog() bool { return r.roles.hasLog.Load() }
 
-// role is what this member is now.
+// role returns what this member is now.
 func (r *Raft) role() Role {
 	l := r.lead.Load()
 	switch {
@@ -58,7 +58,7 @@ func (r *Raft) role() Role {
 	return Secondary
 }
 
-// leader is the _id of the primary: the leader of raft that has told that it takes writes.
+// leader returns the _id of the primary: the leader of raft that has told that it takes writes.
 func (r *Raft) leader() int {
 	l := r.lead.Load()
 	switch {
@@ -110,7 +110,7 @@ func (r *Raft) observe(now RoleChange) {
 	}
 }
 
-// announcedPrimary tells whether this member is the primary and its observer knows.
+// announcedPrimary reports whether this member is the primary and its observer knows.
 func (r *Raft) announcedPrimary() bool {
 	return r.writable.Load() && r.announced.Load() == r.primary.Load()
 }
@@ -237,20 +237,20 @@ func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 	}
 }
 
-// electable tells whether this member would become primary.
+// electable reports whether this member would become primary.
 func (r *Raft) electable() bool {
 	m := r.self()
 	return m != nil && m.Electable() && r.roles.maintenance.Load() == 0 && !r.roles.receiving.Load() &&
 		!r.roles.expelled.Load() && !r.superseded() && !time.Now().Before(r.frozenUntil())
 }
 
-// soleVoter tells whether this member is the whole quorum.
+// soleVoter reports whether this member is the whole quorum.
 func (r *Raft) soleVoter() bool {
 	s := r.rlog.conf().state
 	return len(s.GetVoters()) == 1 && len(s.GetVotersOutgoing()) == 0 && s.GetVoters()[0] == r.id.Load()
 }
 
-// mayRule tells whether this member, leading raft, becomes primary.
+// mayRule reports whether this member, leading raft, becomes primary.
 func (r *Raft) mayRule() bool {
 	return r.electable() || r.soleVoter() && r.self() != nil && r.self().Electable()
 }

@@ -34,7 +34,7 @@ func (s *Single) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcer
 	return s.engine.Sync(ctx)
 }
 
-// satisfiable tells whether one member can do what wc asks.
+// satisfiable reports whether one member can do what wc asks.
 func satisfiable(wc WriteConcern) error {
 	switch {
 	case wc.Tag != "":

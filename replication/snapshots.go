@@ -112,8 +112,8 @@ func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
 	return rec.snapshot(), nil
 }
 
-// startSnapshot begins to send a snapshot to a member, unless one is on its way. It is false where that cannot be yet: the
-// member may be in raft's configuration and not in the set's, or this one not know yet that it leads.
+// startSnapshot begins to send a snapshot to a member, unless one is on its way. It is false if that cannot be
+// yet: the member may be in raft's configuration and not in the set's, or this one not know yet that it leads.
 func (r *Raft) startSnapshot(id uint64) bool {
 	l := r.lead.Load()
 	cfg := r.Config()
@@ -222,7 +222,7 @@ func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
 	return match, err
 }
 
-// acquire gives the snapshot that is at hand, if it is new enough and knows the member it is for, or makes one.
+// acquire returns the snapshot that is at hand, if it is new enough and knows the member it is for, or makes one.
 func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, error) {
 	s := &r.snaps
 	select {

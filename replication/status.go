@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// Status is the state of the member and of the set as it sees it.
+// Status returns the state of the member and of the set as it sees it.
 func (r *Raft) Status() Status {
 	l, cfg, id := r.lead.Load(), r.Config(), r.id.Load()
 	index, term := r.m.AppliedIndex()
@@ -51,7 +51,7 @@ func opTime(ts storage.Timestamp, term uint64) OpTime {
 	return OpTime{TS: ts, Term: int64(term), Wall: time.Unix(int64(ts.Seconds()), 0)}
 }
 
-// voting are the raft ids of those in the quorum.
+// voting returns the raft ids of those in the quorum.
 func (r *Raft) voting() map[uint64]bool {
 	all := map[uint64]bool{}
 	for _, id := range r.rlog.conf().state.GetVoters() {
@@ -60,7 +60,7 @@ func (r *Raft) voting() map[uint64]bool {
 	return all
 }
 
-// members are the members of a configuration as this one sees them.
+// members returns the members of a configuration as this one sees them.
 func (r *Raft) members(cfg *SetConfig, s *Status, voting map[uint64]bool) (all []MemberStatus) {
 	now := time.Now()
 	limit := max(r.callTimeout(), r.electionTimeout())

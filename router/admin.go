@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fullNS is the value of a sharding command: a whole namespace.
+// fullNS returns the value of a sharding command: a whole namespace.
 func fullNS(op *command.Op) (string, error) {
 	ns := op.Req.Cmd.Str()
 	db, coll := cluster.SplitNS(ns)
@@ -144,7 +144,7 @@ func (r *Router) profile(op *command.Op, dst []byte) ([]byte, error) {
 	return r.toPrimaryRead(op, dst)
 }
 
-// shardedInfo is the placement of a collection that must be sharded.
+// shardedInfo returns the placement of a collection that must be sharded.
 func (r *Router) shardedInfo(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	r.Catalog.InvalidateCollection(ns)
 	info, err := r.collection(op, ns)
@@ -418,7 +418,7 @@ func (r *Router) netstat(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "isdbgrid", value.NewInt32(1)), nil
 }
 
-// configString is the config server's connection string, as far as it is known.
+// configString returns the config server's connection string, as far as it is known.
 func (r *Router) configString(op *command.Op) string {
 	reply, err := r.runOnConfig(op, value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin"))))
 	if err != nil {

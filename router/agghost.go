@@ -35,7 +35,7 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 	return ns, nil, mongoerr.New(mongoerr.ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is 20")
 }
 
-// viewDefinition gives the options of a view ({viewOn, pipeline, collation}), nil for what is no view.
+// viewDefinition returns the options of a view ({viewOn, pipeline, collation}), nil for what is no view.
 func (r *Router) viewDefinition(op *command.Op, info *cluster.CollectionInfo, ns agg.Namespace) ([]byte, error) {
 	p, err := r.peer(op, info.DB.Primary)
 	if err != nil {
@@ -95,8 +95,8 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 	return &mergeSource{c: c, r: h.r}, nil
 }
 
-// concern is the read concern of the command, for what its pipeline reads elsewhere; the participants of a transaction
-// begin with theirs.
+// concern returns the read concern of the command, for what its pipeline reads elsewhere; the participants of a
+// transaction begin with theirs.
 func concern(op *command.Op) []byte {
 	if transactionOf(op) != nil {
 		return nil
@@ -213,7 +213,7 @@ func (h *aggHost) runReply(ctx context.Context, body []byte) (reply []byte, err 
 	return reply, nil
 }
 
-// writeErrorOf is an entry of writeErrors as an error.
+// writeErrorOf returns an entry of writeErrors as an error.
 func writeErrorOf(e []byte) error {
 	code, _ := value.Lookup(e, "code").AsInt64()
 	err := mongoerr.New(mongoerr.Code(code), value.Lookup(e, "errmsg").Str())

@@ -26,7 +26,7 @@ type aggCommand struct {
 	here     bool   // a stage must run on the router although the placement does not show it
 }
 
-// shown is the namespace that the client sees in the cursor.
+// shown returns the namespace that the client sees in the cursor.
 func (a *aggCommand) shown() string {
 	if a.as != "" {
 		return a.as
@@ -34,7 +34,7 @@ func (a *aggCommand) shown() string {
 	return a.ns
 }
 
-// aggregate is the command.
+// aggregate returns the command.
 func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	coll := "$cmd.aggregate"
 	if op.Req.Cmd.T == value.String {
@@ -254,7 +254,7 @@ func (r *Router) aggregateOn(op *command.Op, a *aggCommand, info *cluster.Collec
 	return r.aggregateMerged(op, a, info, shards, dst)
 }
 
-// leadingMatch is the filter of a pipeline's first stage, nil where that is no $match.
+// leadingMatch returns the filter of a pipeline's first stage, nil if that is no $match.
 func leadingMatch(pipeline value.Value) []byte {
 	it := value.Walk(pipeline.Doc())
 	_, st, ok := it.Next()
@@ -325,14 +325,14 @@ func (r *Router) aggregateMerged(op *command.Op, a *aggCommand, info *cluster.Co
 	return r.openMerged(op, a.shown(), c, size, false, dst)
 }
 
-// mayUseDisk is the option of a pipeline, which finds on views have, too, and counts on views have not.
+// mayUseDisk returns the option of a pipeline, which finds on views have, too, and counts on views have not.
 func mayUseDisk(op *command.Op) bool {
 	v := op.Req.Shared("allowDiskUse")
 	return v.IsMissing() || v.Truthy()
 }
 
-// newScope is where the router's part of a pipeline finds variables. What a router before this one gave, or the moment in
-// which the command came, is one for all shards.
+// newScope returns where the router's part of a pipeline finds variables. What a router before this one gave, or
+// the moment in which the command came, is one for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
 	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()
@@ -341,7 +341,7 @@ func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, er
 	return scope, scope.DefineLet(op.Req.Shared("let").Doc())
 }
 
-// shardAggregate is the command that the shards run.
+// shardAggregate returns the command that the shards run.
 func shardAggregate(a *aggCommand, split agg.Split, env *expr.Env) []byte {
 	extra := value.Append(nil, "pipeline", split.Shard.Wire())
 	extra = value.Append(extra, "fromRouter", value.NewBool(true))
@@ -367,7 +367,7 @@ func (s *mergeSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 // Close implements agg.Source.
 func (s *mergeSource) Close() { s.c.close(context.Background(), s.r) }
 
-// rebuildElements is the elements of a command without the named ones.
+// rebuildElements returns the elements of a command without the named ones.
 func rebuildElements(body []byte, drop map[string]bool) []byte {
 	var out []byte
 	for it := value.Walk(body); ; {

@@ -8,7 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// selfStage gives the documents of a pipeline's first stage where the router makes them itself; ok is false for others.
+// selfStage returns the documents of a pipeline's first stage where the router makes them itself; ok is false for
+// others.
 func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte, ok bool, err error) {
 	it := value.Walk(pipeline.Doc())
 	_, first, there := it.Next()

@@ -176,8 +176,8 @@ func (r *Router) dropTemps(ctx context.Context) {
 	}
 }
 
-// timedConcern is the write concern of a command's steps where the client says how long to wait for it; over says that it has
-// waited.
+// timedConcern returns the write concern of a command's steps where the client says how long to wait for it; over
+// says that it has waited.
 func timedConcern(op *command.Op, over bool) []byte {
 	wc := op.Req.AskedConcern()
 	if wc.Timeout == 0 {
@@ -235,7 +235,7 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 	return m, err
 }
 
-// collationOf is the collation of an aggregate: its own, or that of its collection.
+// collationOf returns the collation of an aggregate: its own, or that of its collection.
 func (h *aggHost) collationOf(op *command.Op) (*collation.Spec, error) {
 	info := &cluster.CollectionInfo{}
 	if coll, err := op.Req.Coll(); err == nil {
@@ -280,7 +280,7 @@ func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec
 	return nil
 }
 
-// identifiedBy tells whether an index's fields are the identifying ones.
+// identifiedBy reports whether an index's fields are the identifying ones.
 func (m *mergeWriter) identifiedBy(key []byte) bool {
 	n := 0
 	for k := range value.Elements(key) {
@@ -331,7 +331,7 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 	return value.Doc(f...), nil
 }
 
-// variables are those of a whenMatched pipeline: the stage's let and, always, the new document.
+// variables returns those of a whenMatched pipeline: the stage's let and, always, the new document.
 func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
 	if m.w.Let.T != value.Document {
 		return value.Doc(value.F("new", value.NewDocument(doc)))

@@ -64,8 +64,9 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// hasLabels tells whether an error says by its labels that the client shall send something again: its transaction, or this
-// command. Labels are of the whole command's reply; among the results of its operations nobody would see them.
+// hasLabels reports whether an error says by its labels that the client shall send something again: its
+// transaction, or this command. Labels are of the whole command's reply; among the results of its operations
+// nobody would see them.
 func hasLabels(err error) bool {
 	var e *mongoerr.Error
 	return errors.As(err, &e) && len(e.Labels) > 0
@@ -102,7 +103,7 @@ func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error)
 	return true, nil
 }
 
-// counters are the figures of the reply by their names, in its order.
+// counters returns the figures of the reply by their names, in its order.
 func (b *bulk) counters() iter.Seq2[string, *int64] {
 	return func(yield func(string, *int64) bool) {
 		for _, c := range []struct {
@@ -117,7 +118,8 @@ func (b *bulk) counters() iter.Seq2[string, *int64] {
 	}
 }
 
-// refused is the answer to operations behind one whose wtimeout has passed: the client waits for none of them as long again.
+// refused returns the answer to operations behind one whose wtimeout has passed: the client waits for none of them
+// as long again.
 func (b *bulk) refused() error {
 	e := b.op.WriteConcernError()
 	if e == nil || e.Code != mongoerr.WriteConcernTimeout {

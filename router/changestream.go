@@ -72,7 +72,7 @@ type watchMerge struct {
 	before, given *changestream.Token // of the last two that passed the stages
 }
 
-// watchesChanges tells whether a pipeline begins with $changeStream.
+// watchesChanges reports whether a pipeline begins with $changeStream.
 func watchesChanges(pipeline value.Value) bool {
 	it := value.Walk(pipeline.Doc())
 	_, first, ok := it.Next()
@@ -163,8 +163,8 @@ func (r *Router) newWatch(op *command.Op, a *aggCommand, p *agg.Pipeline) (*watc
 	return w, nil
 }
 
-// shardStream is the aggregate that opens a shard's stream: the events that pass a filter. What looks documents up, and the
-// client's own stages, run on the router.
+// shardStream returns the aggregate that opens a shard's stream: the events that pass a filter. What looks
+// documents up, and the client's own stages, run on the router.
 func shardStream(a *aggCommand, spec *agg.ChangeStream, filter []byte, start uint64) []byte {
 	it := value.Walk(a.pipeline.Doc())
 	_, first, _ := it.Next()
@@ -239,7 +239,7 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 	return err
 }
 
-// front is the event that comes next, if every shard has come past it; behind are the shards that have not.
+// front returns the event that comes next, if every shard has come past it; behind are the shards that have not.
 func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
@@ -257,7 +257,7 @@ func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
 	return best, behind
 }
 
-// merged gives the next event of all shards; ok is false where none can be given yet.
+// merged returns the next event of all shards; ok is false if none can be given yet.
 func (w *watchMerge) merged() (ev shardEvent, ok bool, err error) {
 	for !w.ended {
 		m, behind := w.front()
@@ -326,7 +326,7 @@ func (w *watchMerge) lookUp(ctx context.Context, doc []byte) ([]byte, error) {
 	return value.End(value.Append(append([]byte(nil), doc[:len(doc)-1]...), "fullDocument", full), 0), nil
 }
 
-// equalities is a filter for the fields of a document as they are.
+// equalities returns a filter for the fields of a document as they are.
 func equalities(key []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(key) {
@@ -453,7 +453,8 @@ func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name stri
 	return value.End(dst, cm), nil
 }
 
-// position is the token that the stream can be resumed after what was given: the last event's, or where all shards are.
+// position returns the token that the stream can be resumed after what was given: the last event's, or where all
+// shards are.
 func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
 	if c.pending != nil { // the last one that passed the stages waits for the next batch
 		if w.before != nil {
@@ -482,7 +483,7 @@ func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
 	return w.pos
 }
 
-// next gives the next event that has passed the client's stages.
+// next returns the next event that has passed the client's stages.
 func (w *watchMerge) next(ctx context.Context) ([]byte, bool, error) {
 	d, ok, err := w.src.Next(ctx)
 	if err != nil || !ok {
@@ -510,7 +511,7 @@ func (w *watchMerge) close() {
 	w.src.Close()
 }
 
-// getMoreWatch gives a change stream's next batch.
+// getMoreWatch returns a change stream's next batch.
 func (r *Router) getMoreWatch(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
 	size := op.Req.Int("batchSize", -1)
 	if size == 0 {

@@ -115,7 +115,7 @@ func (l *catalogList) entry(db string, listed []byte) ([]byte, error) {
 	return value.End(d, m), nil
 }
 
-// appendBalancing tells what an entry of config.collections says of the balancer.
+// appendBalancing returns what an entry of config.collections says of the balancer.
 func (l *catalogList) appendBalancing(d, entry []byte) []byte {
 	yes := func(field string) bool {
 		v := value.Lookup(entry, field)

@@ -41,7 +41,7 @@ func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
 	return params
 }
 
-// getClusterParameter is the command.
+// getClusterParameter returns the command.
 func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	from := len(dst)
 	dst, err := r.toConfig(op, dst)
@@ -51,7 +51,7 @@ func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// setClusterParameter is the command.
+// setClusterParameter returns the command.
 func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := r.everywhere(op, dst)
 	if err == nil {

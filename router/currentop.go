@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// currentOp is the command: $currentOp of the shards.
+// currentOp returns the command: $currentOp of the shards.
 func (r *Router) currentOp(op *command.Op, dst []byte) ([]byte, error) {
 	return command.CurrentOp(op, dst, func(spec []byte) ([][]byte, error) { return r.shardOps(op, spec) })
 }
@@ -35,7 +35,7 @@ func (r *Router) localOps(op *command.Op, spec []byte) [][]byte {
 	return out
 }
 
-// described is what others may tell of a cursor; its caller holds mu.
+// described returns what others may tell of a cursor; its caller holds mu.
 func (c *routerCursor) described() []value.Field {
 	return command.CursorView{ID: c.id, Created: c.created, Used: c.mu.used, Returned: c.returned.Load(), Batches: c.batches.Load(), NoTimeout: c.noTimeout,
 		Tailable: value.Lookup(c.origin, "tailable").Truthy(), AwaitData: value.Lookup(c.origin, "awaitData").Truthy(), Origin: c.origin}.Fields()
@@ -90,7 +90,7 @@ func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 	return out
 }
 
-// describe is what $currentOp tells of a transaction; its caller holds the session.
+// describe returns what $currentOp tells of a transaction; its caller holds the session.
 func (t *transaction) describe(now time.Time) []byte {
 	var read value.Value
 	if t.readConcern != nil && t.readConcern.AtClusterTime != 0 {
@@ -135,7 +135,7 @@ func (r *Router) shardOps(op *command.Op, spec []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// fromShard is an operation's description of a shard as the router shows it.
+// fromShard returns an operation's description of a shard as the router shows it.
 func fromShard(shard string, doc []byte) []byte {
 	d, m := value.Begin(nil)
 	d = value.Append(d, "shard", value.NewString(shard))

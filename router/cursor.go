@@ -112,7 +112,7 @@ func (t *cursorTable) drop(id int64) {
 	}
 }
 
-// take removes a cursor to close it; nil where there is none.
+// take removes a cursor to close it; nil if there is none.
 func (t *cursorTable) take(id int64) *routerCursor {
 	t.mu.Lock()
 	c := t.mu.byID[id]
@@ -346,7 +346,7 @@ func checkCursorSession(op *command.Op, c *routerCursor) error {
 	return nil
 }
 
-// getMorePassed relays to the one shard that has the cursor, with that shard's cursor id in the place of the router's.
+// getMorePassed relays to the one shard that has the cursor, with that shard's cursor id in place of the router's.
 func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]byte, error) {
 	body := op.Req.Body
 	if c.rid != c.id {
@@ -411,7 +411,7 @@ func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 		value.F("$db", value.NewString(db))))
 }
 
-// killCursors is the command.
+// killCursors returns the command.
 func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -421,7 +421,7 @@ func (r *Router) killCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return command.KillCursors(op, r.cursors.ownerOf, func(id int64) bool { return r.cursors.take(id) != nil }, dst)
 }
 
-// ownerOf tells whose a cursor is.
+// ownerOf returns whose a cursor is.
 func (t *cursorTable) ownerOf(id int64) (of [32]byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

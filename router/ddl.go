@@ -18,7 +18,7 @@ func (r *Router) toPrimaryRead(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, false, dst)
 }
 
-// toPrimaryWrite is the same for commands that create their database.
+// toPrimaryWrite returns the same for commands that create their database.
 func (r *Router) toPrimaryWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return r.primaryCommand(op, true, dst)
 }
@@ -39,7 +39,8 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	return r.toPrimaryRead(op, dst)
 }
 
-// cmdNS is the namespace a command is about: its value where that is a name, else the database's own commands.
+// cmdNS returns the namespace a command is about: its value where that is a name, else the database's own
+// commands.
 func cmdNS(op *command.Op) (string, error) {
 	if op.Req.Spec.Namespace {
 		coll, err := op.Req.Coll()
@@ -98,8 +99,8 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 	return dst, err
 }
 
-// settled is the replies of a command that shards may have carried out at an earlier try, before another one answered as
-// stale: an index that some of them have just dropped may be missing on the rest.
+// settled returns the replies of a command that shards may have carried out at an earlier try, before another one
+// answered as stale: an index that some of them have just dropped may be missing on the rest.
 func settled(replies []shardReply) ([]shardReply, error) {
 	var done []shardReply
 	var missing error
@@ -151,7 +152,7 @@ func (r *Router) rawReplies(_ *cluster.CollectionInfo, replies []shardReply, dst
 	return value.End(dst, m), nil
 }
 
-// connString is how raw replies name a shard: set/host:port.
+// connString returns how raw replies name a shard: set/host:port.
 func (r *Router) connString(shard string) string {
 	if s, err := r.Registry.Shard(context.Background(), shard); err == nil && s.Host != "" {
 		return s.Host

@@ -129,7 +129,7 @@ func (r *Router) moveStep(op *command.Op, info *cluster.CollectionInfo, shard, n
 	return n, nil
 }
 
-// noteMoved tells the shard that the statement was sent to that it is executed once the transaction commits.
+// noteMoved returns the shard that the statement was sent to that it is executed once the transaction commits.
 func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind string) error {
 	note := &msg.NoteMovedWrite{DB: op.DB(), Statement: int64(stmt), ImageKind: imageKind}
 	if d.upsert() {
@@ -148,8 +148,9 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 // maxMoveTries bounds how often a move that others get in the way of is tried.
 const maxMoveTries = 50
 
-// asTransaction carries out a write as a transaction of its own and gives the write's reply. moved is false where nothing
-// had to move any more, or where it is done: the write is to begin anew. shard is the one that it was sent to.
+// asTransaction carries out a write as a transaction of its own and gives the write's reply. moved is false if
+// nothing had to move any more, or where it is done: the write is to begin anew. shard is the one that it was sent
+// to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
 	if op.Req.LSID != nil {
@@ -308,11 +309,11 @@ func (b *writeBatch) failTransaction() {
 	}
 }
 
-// stmtID is the id of a statement of the batch.
+// stmtID returns the id of a statement of the batch.
 func (b *writeBatch) stmtID(i int) int32 { return b.op.Req.StatementID(i) }
 
-// modifyMoved carries out a findAndModify that its shard refused because its document has to move. again is set where it
-// has changed meanwhile and the command is to begin anew.
+// modifyMoved carries out a findAndModify that its shard refused because its document has to move. again is set if
+// it has changed meanwhile and the command is to begin anew.
 func (r *Router) modifyMoved(op *command.Op, info *cluster.CollectionInfo, d *movedDoc, dst []byte) (out []byte, again bool, err error) {
 	if err := d.mayMove(op); err != nil {
 		return dst, false, err

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// explain is the command: each shard explains its part, and the router says how it would merge them.
+// explain returns the command: each shard explains its part, and the router says how it would merge them.
 func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 	inner := op.Req.Cmd
 	if inner.T != value.Document {
@@ -106,8 +106,8 @@ func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, d
 	return dst, err
 }
 
-// viewCollation is the collation of a command on a view: the command's own, which has to be the view's, or the view's; Missing
-// for the binary one.
+// viewCollation returns the collation of a command on a view: the command's own, which has to be the view's, or
+// the view's; Missing for the binary one.
 func viewCollation(body []byte, view *viewDef) value.Value {
 	if c := value.Lookup(body, "collation"); c.T == value.Document || view.collation == nil {
 		return c
@@ -202,7 +202,8 @@ func (r *Router) appendSplit(dst []byte, split *agg.Split, replies []shardReply)
 	return value.End(dst, m)
 }
 
-// explainFor is the explain of one shard: the versions belong to the command inside, where the shard checks them too.
+// explainFor returns the explain of one shard: the versions belong to the command inside, where the shard checks
+// them too.
 func explainFor(op *command.Op, info *cluster.CollectionInfo, shard string) []byte {
 	return rebuild(op.Req.Body, map[string]bool{"$clusterTime": true}, info.Suffix(shard))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// find is the command. The documents of one shard are passed through; those of several are merged.
+// find returns the command. The documents of one shard are passed through; those of several are merged.
 func (r *Router) find(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *
 	return c, size, err
 }
 
-// onlyShardsKnow tells whether documents come in an order that their fields do not show: by the distance of a $near, by
-// metadata such as the text score.
+// onlyShardsKnow reports whether documents come in an order that their fields do not show: by the distance of a
+// $near, by metadata such as the text score.
 func onlyShardsKnow(filter, order []byte) bool {
 	for _, v := range value.Elements(order) {
 		if v.T == value.Document {
@@ -114,7 +114,7 @@ func onlyShardsKnow(filter, order []byte) bool {
 
 func isNatural(order []byte) bool { return !value.Lookup(order, "$natural").IsMissing() }
 
-// collationFor is the collation a command runs under: its own, or the collection's.
+// collationFor returns the collation a command runs under: its own, or the collection's.
 func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, error) {
 	if given == nil && info.Entry != nil {
 		if d := value.Lookup(info.Entry, "defaultCollation"); d.T == value.Document {

@@ -67,7 +67,7 @@ func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []
 	return shard, id, nil
 }
 
-// findAndModify is the command.
+// findAndModify returns the command.
 func (r *Router) findAndModify(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -174,7 +174,7 @@ func matchedOne(reply []byte) bool {
 	return n > 0
 }
 
-// bulkWrite is the command: it goes to one shard where all its namespaces live there unsharded.
+// bulkWrite returns the command: it goes to one shard where all its namespaces live there unsharded.
 func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	var names []string
 	wrong := false

@@ -209,7 +209,7 @@ func (c *mergeCursor) start(ctx context.Context) error {
 	return nil
 }
 
-// next gives the next document; it borrows from the shard's reply until the next call.
+// next returns the next document; it borrows from the shard's reply until the next call.
 func (c *mergeCursor) next(ctx context.Context) ([]byte, bool, error) {
 	if c.watch != nil {
 		return c.watch.next(ctx)
@@ -351,7 +351,7 @@ func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int6
 	return value.End(dst, cm), nil
 }
 
-// getMoreMerged gives the next batch of a merge.
+// getMoreMerged returns the next batch of a merge.
 func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, size int64, dst []byte) ([]byte, error) {
 	if c.merge.watch != nil {
 		return r.getMoreWatch(op, c, dst)
@@ -381,7 +381,7 @@ func (r *Router) getMoreMerged(op *command.Op, c *routerCursor, size int64, dst 
 	return value.End(dst, cm), nil
 }
 
-// carried is the elements of a request that the getMores of its remote cursors repeat.
+// carried returns the elements of a request that the getMores of its remote cursors repeat.
 func carried(op *command.Op) []byte {
 	if t := transactionOf(op); t != nil {
 		return t.fields()

@@ -31,7 +31,7 @@ func (b *writeBatch) runPaused(ns string, dst []byte) ([]byte, error) {
 	return b.run(ns, dst)
 }
 
-// manyDocuments tells whether a statement of the batch may write more than one document.
+// manyDocuments reports whether a statement of the batch may write more than one document.
 func (b *writeBatch) manyDocuments() bool {
 	for _, st := range b.items {
 		switch b.list {

@@ -73,7 +73,7 @@ func dropSettings(op *command.Op) {
 	}
 }
 
-// explainInstead puts another command in the place of the one that is to be explained.
+// explainInstead puts another command in place of the one that is to be explained.
 func explainInstead(op *command.Op, body []byte) {
 	op.Req.Cmd = value.NewDocument(body)
 	b, mark := value.Begin(nil)
@@ -109,7 +109,7 @@ func (r *Router) takeSettings(op *command.Op, byShape map[string][]byte) error {
 	return nil
 }
 
-// querySettingsDocs are the documents of $querySettings, which the config server keeps.
+// querySettingsDocs returns the documents of $querySettings, which the config server keeps.
 func (r *Router) querySettingsDocs(op *command.Op, stage value.Value) ([][]byte, error) {
 	return cluster.FindAll(op, r.config, "admin", value.Doc(value.F("aggregate", value.NewInt32(1)),
 		value.F("pipeline", value.NewArray(value.ArrayOf(stage))), value.F("cursor", value.NewDocument(value.Doc())), value.F("$db", value.NewString("admin"))))

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// count is the command: the sum of the shards' counts, with skip and limit applied to the sum.
+// count returns the command: the sum of the shards' counts, with skip and limit applied to the sum.
 func (r *Router) count(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byt
 	return value.Append(dst, "n", intValue(n)), nil
 }
 
-// intValue is an int where it fits, else a long: how counts are reported.
+// intValue returns an int where it fits, else a long: how counts are reported.
 func intValue(n int64) value.Value {
 	if n == int64(int32(n)) {
 		return value.NewInt32(int32(n))
@@ -78,7 +78,7 @@ func (r *Router) countOnView(op *command.Op, view *viewDef, dst []byte) ([]byte,
 	return value.Append(dst, "n", intValue(n)), nil
 }
 
-// distinct is the command: the union of the shards' values.
+// distinct returns the command: the union of the shards' values.
 func (r *Router) distinct(op *command.Op, dst []byte) ([]byte, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {

@@ -115,7 +115,7 @@ func (r *Router) runOnMember(ctx context.Context, host string, cmd []byte) {
 	_, _ = cluster.Run(ctx, p, cmd)
 }
 
-// metrics is the section metrics of a router's serverStatus: what it has counted itself.
+// metrics returns the section metrics of a router's serverStatus: what it has counted itself.
 func (r *Router) metrics() []byte {
 	return value.Doc(append(r.work.Uses(), value.F("commands", value.NewDocument(r.Service.CommandCounters())), r.cursors.metrics(),
 		value.F("queryStats", value.NewDocument(r.Service.Queries.Status())))...)
@@ -189,8 +189,8 @@ func (r *Router) heartbeat(ctx context.Context) error {
 // migration's critical section may take several.
 const maxStaleTries = 30
 
-// collection gives the placement of a namespace. Where its database does not exist, reads go to any shard, which then
-// answers as for any collection that does not exist: the same checks, the same empty result.
+// collection returns the placement of a namespace. Where its database does not exist, reads go to any shard, which
+// then answers as for any collection that does not exist: the same checks, the same empty result.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	info, err := r.Catalog.Collection(op, ns)
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -319,9 +319,9 @@ func (r *Router) peer(ctx context.Context, shard string) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-// relay sends a body (or, where it is nil, the request's own) to one shard with the version elements behind it, and lets
-// the shard write its reply in the place of the router's: dst must be as the handler was given it. What is left of the
-// reply is the shard's own elements, without ok and times.
+// relay sends a body (or, where it is nil, the request's own) to one shard with the version elements behind it,
+// and lets the shard write its reply in place of the router's: dst must be as the handler was given it. What is
+// left of the reply is the shard's own elements, without ok and times.
 func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, error) {
 	out, _, err := r.relayAt(op, shard, body, suffix, dst)
 	return out, err
@@ -342,7 +342,8 @@ func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte)
 	return r.relayTo(op, shard, p, readsFrom(op), body, suffix, dst)
 }
 
-// readsFrom is the read preference that a command is sent by; commands that write go to the primary whatever they say.
+// readsFrom returns the read preference that a command is sent by; commands that write go to the primary whatever
+// they say.
 func readsFrom(op *command.Op) *cluster.ReadPreference {
 	if op.Req.ReadPreference == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read || op.Txn != nil {
 		return nil

@@ -115,7 +115,7 @@ func rebuild(body []byte, drop map[string]bool, suffix ...[]byte) []byte {
 	return value.End(dst, mark)
 }
 
-// versioned is a copy of a command with one shard's version elements.
+// versioned returns a copy of a command with one shard's version elements.
 func versioned(body []byte, info *cluster.CollectionInfo, shard string) []byte {
 	return rebuild(body, nil, info.Suffix(shard))
 }
@@ -162,7 +162,7 @@ func (w wcErrors) report(op *command.Op) {
 	}
 }
 
-// atShard is a shard's writeConcernError as the router tells it.
+// atShard returns a shard's writeConcernError as the router tells it.
 func atShard(e *mongoerr.Error, shard string) *mongoerr.Error {
 	out := *e
 	if info := value.Lookup(e.Details, "errInfo"); info.T == value.Document {

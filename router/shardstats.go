@@ -79,7 +79,7 @@ func abortCause(err error) string {
 	return mongoerr.CodeOf(err).Name()
 }
 
-// typeOf is how a transaction with these participants commits.
+// typeOf returns how a transaction with these participants commits.
 func typeOf(parts []*participant) commitType {
 	writers := 0
 	for _, p := range parts {

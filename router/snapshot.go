@@ -34,8 +34,9 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 	}
 }
 
-// readsAt is the cluster time whose placement a command goes by: the one that it reads at, or 0 for today's. Writes of a
-// transaction go to today's owners, who know whether what they write has moved since the transaction began.
+// readsAt returns the cluster time whose placement a command goes by: the one that it reads at, or 0 for today's.
+// Writes of a transaction go to today's owners, who know whether what they write has moved since the transaction
+// began.
 func readsAt(op *command.Op) uint64 {
 	rc := op.Req.ReadConcern
 	if t := transactionOf(op); t != nil {
@@ -53,7 +54,7 @@ func snapshotConcern(at uint64) *command.ReadConcern {
 		Doc: value.Doc(value.F("level", value.NewString("snapshot")), value.F("atClusterTime", value.NewTimestampU64(at)))}
 }
 
-// readConcern is the request's own as an element; nothing where it has none.
+// readConcern returns the request's own as an element; nothing if it has none.
 func readConcern(op *command.Op) []byte {
 	if op.Req.ReadConcern == nil {
 		return nil

@@ -14,7 +14,7 @@ func opt(names ...string) []command.Field {
 	return out
 }
 
-// relayed is a row whose arguments the shards check: the router reads those it needs and lets all pass.
+// relayed returns a row whose arguments the shards check: the router reads those it needs and lets all pass.
 func relayed(name string, kind command.Kind, run command.Handler, fields ...string) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: kind, ArgTypes: command.TAny, Fields: opt(fields...), Lenient: true,
@@ -29,7 +29,7 @@ func onColl(name string, kind command.Kind, run command.Handler, fields ...strin
 	return s
 }
 
-// admin is a row for a sharding command.
+// admin returns a row for a sharding command.
 func admin(name string, types command.Types, run command.Handler, fields ...command.Field) command.Spec {
 	return command.Spec{
 		Name: name, Roles: command.Router, Kind: command.DDL, AdminOnly: true, ArgTypes: types, Fields: fields,
@@ -37,7 +37,7 @@ func admin(name string, types command.Types, run command.Handler, fields ...comm
 	}
 }
 
-// specs is the router's command table; what every role answers alike is registered elsewhere.
+// specs returns the router's command table; what every role answers alike is registered elsewhere.
 func (r *Router) specs() []command.Spec {
 	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort", "new", "bypassDocumentValidation")
 	fam.Aliases = []string{"findandmodify"}

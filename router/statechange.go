@@ -25,7 +25,7 @@ func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) fu
 	}
 }
 
-// isStateChange tells whether an error is about its sender not being what it was.
+// isStateChange reports whether an error is about its sender not being what it was.
 func isStateChange(c mongoerr.Code) bool {
 	return c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown)
 }
@@ -39,7 +39,7 @@ func hidden(e *mongoerr.Error) *mongoerr.Error {
 	return &h
 }
 
-// plainReply tells whether a successful reply of a node of this process may be passed on as it is.
+// plainReply reports whether a successful reply of a node of this process may be passed on as it is.
 func plainReply(op *command.Op, reply []byte) bool {
 	return op.Query == nil && (op.Req.Spec == nil || op.Req.Spec.Kind == command.Read || value.Lookup(reply, "writeConcernError").IsMissing())
 }

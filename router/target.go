@@ -82,7 +82,7 @@ func targetInto(m *cluster.ChunkMap, filter []byte, collated bool, set map[strin
 	return nil
 }
 
-// exactKey gives the full shard key where a filter pins every field to one value.
+// exactKey returns the full shard key where a filter pins every field to one value.
 func exactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]value.Value, bool) {
 	out := make([]value.Value, 0, len(key.Parts))
 	for i := range key.Parts {
@@ -160,7 +160,7 @@ func rangesFrom(prefixes [][]value.Value, spans []span, n int) []cluster.KeyRang
 	return out
 }
 
-// fieldSpans gives the values that a field may have in documents that match filter.
+// fieldSpans returns the values that a field may have in documents that match filter.
 func fieldSpans(filter []byte, path string, collated bool) []span {
 	out := everything
 	for it := value.Walk(filter); ; {
@@ -281,8 +281,8 @@ var (
 	maxOID      = value.NewObjectID([12]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255})
 )
 
-// typeBounds gives the ends of a comparison's type: {$gt: 5} matches numbers only. Ends may reach into the next type
-// by one value, which costs nothing; types without simple ends are not bounded.
+// typeBounds returns the ends of a comparison's type: {$gt: 5} matches numbers only. Ends may reach into the next
+// type by one value, which costs nothing; types without simple ends are not bounded.
 func typeBounds(v value.Value) (lo, hi value.Value, ok bool) {
 	switch v.T {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:

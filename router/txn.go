@@ -66,7 +66,7 @@ type participant struct {
 	committed bool
 }
 
-// transactionOf is the transaction that an operation belongs to; nil for none.
+// transactionOf returns the transaction that an operation belongs to; nil for none.
 func transactionOf(op *command.Op) *transaction {
 	t, _ := op.Txn.(*transaction)
 	return t
@@ -296,7 +296,7 @@ func (t *transaction) participant(shard string) *participant {
 	return nil
 }
 
-// fields are what every request of the transaction carries.
+// fields returns what every request of the transaction carries.
 func (t *transaction) fields() []byte {
 	f := value.Append(nil, "lsid", value.NewDocument(t.lsid))
 	f = value.Append(f, "txnNumber", value.NewInt64(t.number))
@@ -317,9 +317,9 @@ func (t *transaction) note(reply []byte) {
 	t.mu.Unlock()
 }
 
-// mayRetry tells whether the running statement may be sent again after a stale answer, which has aborted the transaction
-// on the shard that gave it: only where no shard that took part before was asked. It takes the statement's own
-// participants out of the transaction, so that they begin anew.
+// mayRetry reports whether the running statement may be sent again after a stale answer, which has aborted the
+// transaction on the shard that gave it: only where no shard that took part before was asked. It takes the
+// statement's own participants out of the transaction, so that they begin anew.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	t.mu.Lock()
 	var again, keep []*participant
@@ -348,7 +348,7 @@ func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	return true
 }
 
-// parts is a copy of the list of participants.
+// parts returns a copy of the list of participants.
 func (t *transaction) parts() []*participant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -402,7 +402,7 @@ func (t *transaction) appendToken(op *command.Op) {
 	op.AddTopLevel("recoveryToken", value.NewDocument(token))
 }
 
-// recoveryShard is the first shard that the transaction wrote to, empty for none.
+// recoveryShard returns the first shard that the transaction wrote to, empty for none.
 func (t *transaction) recoveryShard() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -209,8 +209,8 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 	return b.reply(dst), nil
 }
 
-// again tells whether what is pending is sent again after an error. In a transaction, which has ended on the shard that gave
-// a stale answer, it is not where shards have carried out a part of the command.
+// again reports whether what is pending is sent again after an error. In a transaction, which has ended on the
+// shard that gave a stale answer, it is not where shards have carried out a part of the command.
 func (b *writeBatch) again(err error, try int) bool {
 	if !b.touched || transactionOf(b.op) == nil {
 		return b.r.absorbStale(b.op, err, try)
@@ -299,7 +299,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	return nil
 }
 
-// command is the write command for one shard, without its statements.
+// command returns the write command for one shard, without its statements.
 func (b *writeBatch) command(indexes []int, suffix ...[]byte) []byte {
 	drop := map[string]bool{b.list: true, "stmtIds": true, "stmtId": true, "$clusterTime": true}
 	var ids []byte

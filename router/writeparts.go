@@ -26,8 +26,8 @@ func (b *writeBatch) isWide(a aim, i int) bool {
 	return a.search || len(a.shards) != 1 || len(b.done[i]) > 0
 }
 
-// undone gives the shards that have something of statement i still to do, and for each the field that names what of its
-// ranges is done.
+// undone returns the shards that have something of statement i still to do, and for each the field that names what
+// of its ranges is done.
 func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string) (left []string, written map[string][]byte) {
 	var parts []part
 	for _, p := range b.done[i] {
@@ -52,7 +52,8 @@ func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string
 	return left, written
 }
 
-// doneRanges gives what the parts cover of a shard's ranges, neighbours as one; all says that nothing of them is left.
+// doneRanges returns what the parts cover of a shard's ranges, neighbours as one; all says that nothing of them is
+// left.
 func doneRanges(m *cluster.ChunkMap, shard string, parts []part) (ranges []value.Value, all bool) {
 	all = true
 	var from, to []value.Value // the range that is being put together

@@ -38,7 +38,7 @@ func (b *writeBatch) aim(info *cluster.CollectionInfo, i int) (aim, error) {
 	return aimFilter(info, st, value.Lookup(st, "multi").Truthy(), value.Lookup(st, "upsert").Truthy())
 }
 
-// aimInsert gives the shard that owns a new document, which gets its _id here if the client sent none.
+// aimInsert returns the shard that owns a new document, which gets its _id here if the client sent none.
 func aimInsert(info *cluster.CollectionInfo, doc []byte) (aim, error) {
 	if value.Lookup(doc, "_id").IsMissing() {
 		doc = withID(doc)
@@ -167,7 +167,7 @@ func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
 	return info.Map.Find(key).Shard, nil
 }
 
-// narrowed is a statement with its filter and-ed with one document's _id, and without upsert and sort.
+// narrowed returns a statement with its filter and-ed with one document's _id, and without upsert and sort.
 func narrowed(st []byte, field string, q []byte, id value.Value) []byte {
 	both := value.ArrayOf(value.NewDocument(q), value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("$eq", id)))))))
 	if q == nil {

@@ -34,7 +34,7 @@ type aggregation struct {
 	n          *Node
 	op         *command.Op
 	ns         string
-	q          *exec.Query // what is below the pipeline; nil where it makes its own documents
+	q          *exec.Query // what is below the pipeline; nil if it makes its own documents
 	snap       *storage.Snapshot
 	pipeline   *agg.Pipeline
 	host       *aggHost
@@ -274,14 +274,14 @@ func checkExchange(op *command.Op) error {
 	return mongoerr.New(mongoerr.NotImplemented, "aggregate's exchange is not implemented")
 }
 
-// fromRouter tells whether a pipeline is a shard's part of one that a router has split. Whoever is no member of the cluster
-// says so in vain: what a whole pipeline may not refer to, it may not either.
+// fromRouter reports whether a pipeline is a shard's part of one that a router has split. Whoever is no member of
+// the cluster says so in vain: what a whole pipeline may not refer to, it may not either.
 func fromRouter(op *command.Op) bool {
 	return (op.Client.InProcess || op.Client.Internal) && (op.Req.Shared("fromMongos").Truthy() || op.Req.Shared("fromRouter").Truthy())
 }
 
-// prepare parses and optimises a pipeline and parts it: the query that the planner runs (none where the pipeline makes
-// its own documents) and the stages above.
+// prepare parses and optimises a pipeline and parts it: the query that the planner runs (none if the pipeline
+// makes its own documents) and the stages above.
 func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (rest *agg.Pipeline, err error) {
 	coll := a.snap.Catalog().Lookup(a.ns)
 	spec, err := a.n.metas.CollationOf(a.collation, coll)

@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// watches tells whether an aggregate opens a change stream.
+// watches reports whether an aggregate opens a change stream.
 func watches(pipeline value.Value) bool {
 	it := value.Walk(pipeline.Doc())
 	_, first, ok := it.Next()
@@ -129,7 +129,7 @@ func (s eventSource) Next(ctx context.Context) (agg.Doc, bool, error) {
 // Close implements agg.Source.
 func (s eventSource) Close() {}
 
-// document is an event with what has to be looked up for it.
+// document returns an event with what has to be looked up for it.
 func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]byte, error) {
 	doc := ev.Document(e.form)
 	if !ev.Changes() {
@@ -152,7 +152,7 @@ func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]b
 	return value.End(append(append(make([]byte, 0, len(doc)+len(more)), doc[:len(doc)-1]...), more...), 0), nil
 }
 
-// lookUp is the document of an update as it is now; null where it is gone.
+// lookUp returns the document of an update as it is now; null where it is gone.
 func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value.Value, error) {
 	id, ok := catalog.UUIDFrom(ev.UUID)
 	if !ok {
@@ -171,7 +171,7 @@ func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value
 	return value.NewDocument(append([]byte(nil), doc...)), nil
 }
 
-// labelled is an error of a cursor, with what drivers go by where it is a change stream's.
+// labelled returns an error of a cursor, with what drivers go by where it is a change stream's.
 func (c *cursor) labelled(err error) error {
 	if _, ok := c.stream.(*eventStream); ok {
 		return mongoerr.ResumableStream(err)
@@ -202,7 +202,8 @@ func (e *eventStream) Close() {
 	e.stream.Close()
 }
 
-// postBatch is the token that a change stream can be resumed after what its cursor has given so far; nil for other cursors.
+// postBatch returns the token that a change stream can be resumed after what its cursor has given so far; nil for
+// other cursors.
 func postBatch(c *cursor) []byte {
 	e, ok := c.stream.(*eventStream)
 	if !ok {

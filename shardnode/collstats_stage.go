@@ -9,7 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// collStatsStage is the one document of $collStats. ns may be a view: its latencies can be asked for, nothing else.
+// collStatsStage returns the one document of $collStats. ns may be a view: its latencies can be asked for, nothing
+// else.
 func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "ns", value.NewString(ns))
@@ -49,7 +50,7 @@ func (n *Node) collStatsStage(s *storage.Snapshot, ns string, spec []byte) ([]by
 	return value.End(dst, m), nil
 }
 
-// asked is the last of the fields of that name that holds a document.
+// asked returns the last of the fields of that name that holds a document.
 func asked(spec []byte, name string) (found value.Value) {
 	for k, v := range value.Elements(spec) {
 		if k == name && v.T == value.Document {
@@ -59,7 +60,7 @@ func asked(spec []byte, name string) (found value.Value) {
 	return found
 }
 
-// stageScale is the scale of storageStats, at most an int.
+// stageScale returns the scale of storageStats, at most an int.
 func stageScale(spec []byte) int64 {
 	v := value.Lookup(spec, "scale")
 	if !v.T.Numeric() {

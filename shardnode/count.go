@@ -90,7 +90,7 @@ func countLimit(v value.Value) (int64, error) {
 	return i, nil
 }
 
-// plainRead is the readArgs of count and distinct.
+// plainRead returns the readArgs of count and distinct.
 func plainRead(op *command.Op) readArgs {
 	return readArgs{collation: op.Arg("collation"), hint: op.Arg("hint"), allowDiskUse: true}
 }
@@ -273,7 +273,7 @@ func valueAt(doc []byte, path string) (v value.Value) {
 	return v
 }
 
-// holdsNull tells whether a null in an index stands for a null in some document, or for the missing field only.
+// holdsNull reports whether a null in an index stands for a null in some document, or for the missing field only.
 func (n *Node) holdsNull(op *command.Op, q *exec.Query) (bool, error) {
 	c := *q
 	isNull := value.NewDocument(value.Doc(value.F(q.Distinct, value.NewDocument(value.Doc(value.F("$type", value.NewInt32(int32(value.Null))))))))

@@ -88,7 +88,7 @@ func (n *Node) idleSessions(now time.Time) (out [][]byte) {
 	return out
 }
 
-// lockSummary is the strongest mode held of each kind of lock.
+// lockSummary returns the strongest mode held of each kind of lock.
 func lockSummary(l *lock.Locker) []byte {
 	held, _ := l.Summary()
 	var f []value.Field
@@ -100,7 +100,7 @@ func lockSummary(l *lock.Locker) []byte {
 	return value.Doc(f...)
 }
 
-// described is what others may tell of a cursor at any time.
+// described returns what others may tell of a cursor at any time.
 func (c *cursor) described() []value.Field {
 	return command.CursorView{ID: c.id, Created: c.created, Used: time.Unix(0, c.lastUse.Load()), Returned: c.returned.Load(), Batches: c.batches.Load(),
 		NoTimeout: c.noTimeout, Tailable: c.tailable, AwaitData: c.awaitData, Origin: c.origin}.Fields()

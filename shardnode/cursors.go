@@ -19,7 +19,7 @@ import (
 // cursorTimeout is how long a cursor lives without use (cursorTimeoutMillis).
 const cursorTimeout = 10 * time.Minute
 
-// docStream gives the documents of a command's cursor. A document is valid until the next call. stop lets go of the
+// docStream gives the documents of a command's cursor. A document is valid until the next call. stop releases the
 // store between batches.
 type docStream interface {
 	NextDoc(op *command.Op) (doc []byte, ok bool, err error)
@@ -53,7 +53,7 @@ type cursor struct {
 	fixed     bool // it reads one moment (read concern snapshot), not what is newest at each batch
 	tailable  bool
 	awaitData bool
-	left      time.Duration // of the command's maxTimeMS, which is the time of all batches; 0 where there is none
+	left      time.Duration // of the command's maxTimeMS, which is the time of all batches; 0 if there is none
 	plan      cursorPlan
 	returned  atomic.Int64 // documents, which currentOp reads while they are counted
 	batches   atomic.Int64
@@ -65,7 +65,7 @@ type cursor struct {
 // cursorPlan is what others may know of a cursor's plan.
 type cursorPlan struct {
 	summary string
-	exec    command.ExecStats // nil where nobody asked for it when the cursor was opened
+	exec    command.ExecStats // nil if nobody asked for it when the cursor was opened
 }
 
 func (c *cursor) close() {
@@ -125,7 +125,7 @@ func (t *cursorTable) pin(id int64, ns string) (*cursor, error) {
 	return c, nil
 }
 
-// unpin gives a cursor back; false where it was killed meanwhile, and is closed now.
+// unpin returns a cursor back; false if it was killed meanwhile, and is closed now.
 func (t *cursorTable) unpin(c *cursor) bool {
 	c.lastUse.Store(time.Now().UnixNano())
 	t.mu.Lock()
@@ -400,7 +400,7 @@ func (n *Node) runKillCursors(op *command.Op, dst []byte) ([]byte, error) {
 	return command.KillCursors(op, n.cursors.owner, n.cursors.kill, dst)
 }
 
-// owner tells whose a cursor is.
+// owner returns whose a cursor is.
 func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -411,7 +411,7 @@ func (t *cursorTable) owner(id int64) (of [32]byte, ok bool) {
 	return c.owner, true
 }
 
-// over tells whether a cursor ends with the batch that found the end of its documents.
+// over reports whether a cursor ends with the batch that found the end of its documents.
 func (c *cursor) over(done bool) bool {
 	if e, ok := c.stream.(*eventStream); ok {
 		return done && e.stream.Ended()
@@ -419,7 +419,8 @@ func (c *cursor) over(done bool) bool {
 	return done && !c.tailable
 }
 
-// staysOpen tells whether a cursor lives on at its end: a tailable one does, unless it began on an empty collection.
+// staysOpen reports whether a cursor lives on at its end: a tailable one does, unless it began on an empty
+// collection.
 func (c *cursor) staysOpen(count int64) bool {
 	if !c.tailable {
 		return false

@@ -139,7 +139,7 @@ func (n *Node) appendServer(dst []byte) []byte {
 	return value.End(dst, m)
 }
 
-// queryFramework is the engine that queries without settings of their own are to run on.
+// queryFramework returns the engine that queries without settings of their own are to run on.
 func queryFramework(p *cluster.Params) string {
 	if p == nil {
 		return "trySbeRestricted"

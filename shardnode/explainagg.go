@@ -102,7 +102,8 @@ func (x *explanation) storeGroups(ns string, rest *agg.Pipeline, p *exec.Explain
 	return rest.StoreGroups()
 }
 
-// shapeSuffix is what the stages above a query add to its plan cache shape: those that a planner could take over.
+// shapeSuffix returns what the stages above a query add to its plan cache shape: those that a planner could take
+// over.
 func shapeSuffix(rest *agg.Pipeline) string {
 	first := rest.Stages()[0]
 	switch name := first.Name(); name {
@@ -138,7 +139,7 @@ func (s *stageCount) Next(ctx context.Context) (agg.Doc, bool, error) {
 
 func (s *stageCount) Close() { s.in.Close() }
 
-// group is what a $group did, as part of the query's plan.
+// group returns what a $group did, as part of the query's plan.
 func (s *stageCount) group() *exec.StoreGroup {
 	if s == nil {
 		return &exec.StoreGroup{}
@@ -187,7 +188,7 @@ func (s *stageCount) appendMemory(dst []byte) []byte {
 // explainedRun is a pipeline that explain shows, and what its stages did where it ran.
 type explainedRun struct {
 	x      *explanation
-	p      *exec.Explained // the query below; nil where the pipeline makes its own documents
+	p      *exec.Explained // the query below; nil if the pipeline makes its own documents
 	rest   *agg.Pipeline   // the stages above the query
 	bottom *stageCount     // what the query gave
 	counts []*stageCount   // of the stages; nil for those that did not run
@@ -246,7 +247,7 @@ func (r *explainedRun) query(dst []byte) []byte {
 	return dst
 }
 
-// top is what stage i gave.
+// top returns what stage i gave.
 func (r *explainedRun) top(i int) *stageCount {
 	if c := r.counts[i]; c != nil {
 		return c

@@ -135,8 +135,8 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	return n.firstBatch(op, dst, c, a.size, a.single)
 }
 
-// openRead gives the snapshot that a command reads a namespace from, once the versions that it came with are found to be this
-// shard's, and the UUID that it names to be the collection's.
+// openRead returns the snapshot that a command reads a namespace from, once the versions that it came with are
+// found to be this shard's, and the UUID that it names to be the collection's.
 func openRead(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// fsyncLock is the lock that fsync {lock: true} takes on the whole server and fsyncUnlock gives back, counted. While it
-// is held, writers wait, and so does all else that would change the store's files: flushes and merges of its tables, the
-// collector, the replicated log.
+// fsyncLock is the lock that fsync {lock: true} takes on the whole server and fsyncUnlock returns, counted. While
+// it is held, writers wait, and so does all else that would change the store's files: flushes and merges of its
+// tables, the collector, the replicated log.
 type fsyncLock struct {
 	mu    sync.Mutex
 	held  *lock.Locker

@@ -68,7 +68,7 @@ func (t *latencyTable) note(n *Node, op *command.Op) {
 	}
 }
 
-// namespaceExists tells whether a node has a collection or view of a name.
+// namespaceExists reports whether a node has a collection or view of a name.
 func namespaceExists(n *Node, ns string) bool {
 	cat := n.Engine.Catalog()
 	if cat.Lookup(ns) != nil {

@@ -113,7 +113,7 @@ func (n *Node) runListCollections(op *command.Op, dst []byte) ([]byte, error) {
 	return n.replyList(op, dst, op.DB()+".$cmd.listCollections", docs, size)
 }
 
-// collectionInfos are the documents of listCollections: collections first, then views.
+// collectionInfos returns the documents of listCollections: collections first, then views.
 func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]byte, err error) {
 	for _, c := range s.Catalog().Collections(db) {
 		docs = append(docs, collectionInfo(c, nameOnly))
@@ -128,7 +128,8 @@ func collectionInfos(s *storage.Snapshot, db string, nameOnly bool) (docs [][]by
 	return docs, nil
 }
 
-// listedSpec is an index as listIndexes shows it: the bounds of a plane are doubles there, however they were given.
+// listedSpec returns an index as listIndexes shows it: the bounds of a plane are doubles there, however they were
+// given.
 func listedSpec(idx *catalog.Index) []byte {
 	if idx.Spec.Kind != indexkey.Geo2D {
 		return idx.Spec.Raw
@@ -143,8 +144,8 @@ func listedSpec(idx *catalog.Index) []byte {
 	return value.End(dst, m)
 }
 
-// clusterCatalog are the documents of $listClusterCatalog: what listCollections tells, of one database, or of all where
-// the database is admin.
+// clusterCatalog returns the documents of $listClusterCatalog: what listCollections tells, of one database, or of
+// all where the database is admin.
 func (n *Node) clusterCatalog(op *command.Op, s *storage.Snapshot, db string, spec []byte) (docs [][]byte, err error) {
 	dbs := []string{db}
 	if db == "admin" {
@@ -322,7 +323,7 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 // listBuilds says how listIndexes shows indexes that are being built.
 type listBuilds struct{ uuids, info bool }
 
-// indexList are the documents of listIndexes.
+// indexList returns the documents of listIndexes.
 func indexList(c *catalog.Collection, ts *namespace.SeriesOptions, b listBuilds) (docs [][]byte) {
 	add := func(spec []byte, idx *catalog.Index) {
 		building := idx != nil && !idx.Ready
@@ -350,7 +351,8 @@ func indexList(c *catalog.Collection, ts *namespace.SeriesOptions, b listBuilds)
 	return docs
 }
 
-// clusteredSpec is the clustered index as listIndexes shows it; nil where the collection has none, or is buckets.
+// clusteredSpec returns the clustered index as listIndexes shows it; nil if the collection has none, or is
+// buckets.
 func clusteredSpec(c *catalog.Collection) []byte {
 	v := value.Lookup(c.Options, "clusteredIndex")
 	if v.T != value.Document {

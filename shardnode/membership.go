@@ -16,10 +16,10 @@ import (
 // ReplOptions are what a member of a set needs of its process.
 type ReplOptions = replset.Options
 
-// RaftMessage is the command that carries a payload to another member of a set.
+// RaftMessage returns the command that carries a payload to another member of a set.
 func RaftMessage(payload []byte) []byte { return replset.RaftMessage(payload) }
 
-// RaftReply is the payload of a reply to RaftMessage.
+// RaftReply returns the payload of a reply to RaftMessage.
 func RaftReply(reply []byte) []byte { return replset.RaftReply(reply) }
 
 // joinSet makes the node's membership of its set, and registers the commands of sets.
@@ -59,14 +59,14 @@ func (m memberNode) Fatal(err error) {
 	}
 }
 
-// noteSpec is the command by which others have this node write at a time.
+// noteSpec returns the command by which others have this node write at a time.
 func (n *Node) noteSpec() command.Spec {
 	s := command.AdminOnly("appendOplogNote", n.runOplogNote, command.Req("data", command.TObject), command.Opt("maxClusterTime", command.TOther))
 	s.WriteConcern = true
 	return s
 }
 
-// lone tells whether the node is a lone server.
+// lone reports whether the node is a lone server.
 func (n *Node) lone() bool { return n.Repl == nil || n.Repl.Name == "" }
 
 // runOplogNote writes a noop entry.

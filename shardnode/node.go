@@ -141,7 +141,7 @@ func (n *Node) warn(msg string, err error) {
 	}
 }
 
-// notPrimary is what a write answers on a member that may not take it.
+// notPrimary returns what a write answers on a member that may not take it.
 func (n *Node) notPrimary() error {
 	if n.Repl == nil {
 		return nil

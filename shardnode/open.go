@@ -166,7 +166,7 @@ func Open(c Config) (*Server, error) {
 	return s, nil
 }
 
-// noteDone counts operations, logs and profiles slow ones, and tells done of them where it is not nil.
+// noteDone counts operations, logs and profiles slow ones, and tells done of them if it is not nil.
 func (n *Node) noteDone(done func(op *command.Op, err error)) func(op *command.Op, err error) {
 	return func(op *command.Op, err error) {
 		n.opDone(op, err)
@@ -226,7 +226,7 @@ func (s *Server) FollowKeys(store cluster.KeyStore) {
 // Background runs f for as long as the server does.
 func (s *Server) Background(f func(life context.Context)) { s.work.Go(func() { f(s.life) }) }
 
-// MajorityTime is the newest time that a majority of the set has.
+// MajorityTime returns the newest time that a majority of the set has.
 func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.MajorityCommitted()) }
 
 // start adds what only a primary does, takes the node's place in its set, and runs the rest of its background work.

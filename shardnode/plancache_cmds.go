@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// planCacheSpecs are the commands over a collection's plan cache and index filters. They read their arguments as they
-// find them: what is of another type counts as not sent, or is the command's own error.
+// planCacheSpecs returns the commands over a collection's plan cache and index filters. They read their arguments
+// as they find them: what is of another type counts as not sent, or is the command's own error.
 func (n *Node) planCacheSpecs() []command.Spec {
 	row := func(name string, run command.Handler) command.Spec {
 		return command.Spec{
@@ -29,7 +29,8 @@ func (n *Node) planCacheSpecs() []command.Spec {
 	}
 }
 
-// shapeQuery is the query that the arguments describe, on the collection they name; coll is nil where there is none.
+// shapeQuery returns the query that the arguments describe, on the collection they name; coll is nil if there is
+// none.
 func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*exec.Query, error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -48,7 +49,7 @@ func (n *Node) shapeQuery(op *command.Op, s *storage.Snapshot) (*exec.Query, err
 	return q, nil
 }
 
-// shapeOf computes the shape of the arguments; ok is false where they name no query.
+// shapeOf computes the shape of the arguments; ok is false if they name no query.
 func (n *Node) shapeOf(op *command.Op, q *exec.Query) (shape string, ok bool, err error) {
 	filter := op.Arg("query")
 	if !isObject(filter) {
@@ -219,7 +220,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// planCache is a collection's cache of plans.
+// planCache returns a collection's cache of plans.
 func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.Of(c).Plans.Cache() }
 
 // clearPlans forgets the plans of a collection that drop says yes to, or all.
@@ -227,7 +228,7 @@ func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {
 	n.planCache(c).Clear(drop)
 }
 
-// planCacheStats are the documents of $planCacheStats.
+// planCacheStats returns the documents of $planCacheStats.
 func (n *Node) planCacheStats(s *storage.Snapshot, ns string) [][]byte {
 	c := s.Catalog().Lookup(ns)
 	if c == nil {

@@ -55,7 +55,7 @@ func (e *eventStream) imageMissing(required, what string, ev *changestream.Event
 		required, what, value.ShowDoc(ev.Document(e.form)))
 }
 
-// preImage is the document as it was before an event; nil where it was not stored, or is not kept any longer.
+// preImage returns the document as it was before an event; nil if it was not stored, or is not kept any longer.
 func (e *eventStream) preImage(ev *changestream.Event) ([]byte, error) {
 	uuid, ok := catalog.UUIDFrom(ev.UUID)
 	if !ok {
@@ -86,7 +86,7 @@ func (r imageRemover) run(ctx context.Context, _ int64) {
 // imageLimits say which pre-images have expired.
 type imageLimits struct {
 	before storage.Timestamp // older than the oplog
-	age    int64             // milliseconds since the epoch, those up to then are too old; 0 where age does not matter
+	age    int64             // milliseconds since the epoch, those up to then are too old; 0 if age does not matter
 }
 
 func (l imageLimits) expired(doc []byte) bool {
@@ -94,8 +94,8 @@ func (l imageLimits) expired(doc []byte) bool {
 	return ts < l.before || l.age != 0 && value.Lookup(doc, "operationTime").DateTime() <= l.age
 }
 
-// limits are those of now. The images of a transaction may have a timestamp that is older than its commit, by as much as a
-// transaction lives.
+// limits returns those of now. The images of a transaction may have a timestamp that is older than its commit, by
+// as much as a transaction lives.
 func (r imageRemover) limits() (l imageLimits, err error) {
 	cut, err := r.n.Engine.OplogCut()
 	if lives := uint32(r.n.Params.Int("transactionLifetimeLimitSeconds")); err == nil && cut.Seconds() > lives {

@@ -60,9 +60,9 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	return n.Engine.MajoritySnapshot(), nil
 }
 
-// snapshotAt is the view at a time that other shards are read at, too. Transactions that are being committed come first: the
-// write that makes the time visible would put them behind it, and the reader would be refused. Others may have been prepared
-// before that write.
+// snapshotAt returns the view at a time that other shards are read at, too. Transactions that are being committed
+// come first: the write that makes the time visible would put them behind it, and the reader would be refused.
+// Others may have been prepared before that write.
 func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
 	err := n.txns.AwaitPrepared(op, ts)
 	if err == nil {
@@ -77,7 +77,7 @@ func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapsho
 	return n.Engine.SnapshotAt(ts)
 }
 
-// raft is the set of several members that the node is in; nil for none.
+// raft returns the set of several members that the node is in; nil for none.
 func (n *Node) raft() *replication.Raft {
 	if n.Repl == nil {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// tailFrom is the time after which a tailing cursor has seen nothing.
+// tailFrom returns the time after which a tailing cursor has seen nothing.
 func (n *Node) tailFrom(c *cursor) storage.Timestamp { return c.snap.Timestamp() }
 
-// refresh lets a cursor go on with the newest view of its collection, as a query does that lets go of its locks between
-// two batches. Cursors that read one moment stay there, and so do those whose stream may not advance. Where the shard owned
-// all of the collection, they stay from the moment that changes.
+// refresh lets a cursor go on with the newest view of its collection, as a query does that releases its locks
+// between two batches. Cursors that read one moment stay there, and so do those whose stream may not advance.
+// Where the shard owned all of the collection, they stay from the moment that changes.
 func (n *Node) refresh(op *command.Op, c *cursor) error {
 	qs, ok := c.stream.(*exec.Stream)
 	if !ok || c.fixed || qs.Collection() == nil {

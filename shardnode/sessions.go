@@ -16,7 +16,7 @@ import (
 // nobody used; in a cluster the shards keep it together.
 type sessionStore struct{ s *Server }
 
-// store is where the collection is kept; nil on a lone server, which keeps none.
+// store returns where the collection is kept; nil on a lone server, which keeps none.
 func (k sessionStore) store() cluster.SessionStore {
 	n := k.s.Node
 	state := n.shard.State()
@@ -133,12 +133,12 @@ func reapSessions(ctx context.Context, n *Node) error {
 	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))
 }
 
-// sessionsDue tells whether it is time to write the sessions collection again.
+// sessionsDue reports whether it is time to write the sessions collection again.
 func (n *Node) sessionsDue(since time.Duration) bool {
 	return since > time.Duration(n.Params.Int("logicalSessionRefreshMillis"))*time.Millisecond && !n.Params.Bool("disableLogicalSessionCacheRefresh")
 }
 
-// storedSessions is what $listSessions shows, without the records that owned says are another shard's by now.
+// storedSessions returns what $listSessions shows, without the records that owned says are another shard's by now.
 func storedSessions(s *storage.Snapshot, owned exec.Ownership, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
 	all, err := allDocs(s, cluster.SessionsNS)
 	if err != nil {

@@ -27,7 +27,7 @@ func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*name
 		WithDetails(value.Doc(value.F("resolvedView", value.NewDocument(value.Doc(view...)))))
 }
 
-// readsSharded tells whether a pipeline reads a sharded collection besides its own.
+// readsSharded reports whether a pipeline reads a sharded collection besides its own.
 func (n *Node) readsSharded(op *command.Op, db string, pipeline value.Value) bool {
 	for _, st := range value.Values(pipeline.Doc()) {
 		it := value.Walk(st.Doc())

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// soleCollection is the only collection that a read looks at; nil where there may be others.
+// soleCollection returns the only collection that a read looks at; nil if there may be others.
 func (n *Node) soleCollection(op *command.Op) *catalog.Collection {
 	switch name := op.Req.Spec.Name; name {
 	case "find", "count", "distinct":

@@ -34,7 +34,7 @@ func (e nodeEnv) SortMemory() int64 {
 
 func (e nodeEnv) Spill() extsort.Store { return e.n.spillStore() }
 
-// spillStore is where operations of this node put what outgrows their memory.
+// spillStore returns where operations of this node put what outgrows their memory.
 func (n *Node) spillStore() extsort.Store { return spill.Dir(n.TempDir) }
 
 // limitLists has the accumulators of a pipeline keep to what their lists may hold.
@@ -44,7 +44,7 @@ func limitLists(p *cluster.Params, l *exec.Lang) {
 	}
 }
 
-// stageMemory is how many bytes a stage of a pipeline may hold.
+// stageMemory returns how many bytes a stage of a pipeline may hold.
 func (n *Node) stageMemory(stage string) int64 {
 	if n.Params == nil {
 		return 100 << 20

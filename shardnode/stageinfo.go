@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// stageInfo gives the documents of stages that report on the server.
+// stageInfo returns the documents of stages that report on the server.
 func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, spec value.Value) ([][]byte, error) {
 	switch stage {
 	case "$indexStats":
@@ -48,7 +48,8 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	return nil, command.NotImplemented("stage %s", stage)
 }
 
-// listCatalog are the catalog's entries: of one collection, or of all where the stage stands on the database admin.
+// listCatalog returns the catalog's entries: of one collection, or of all where the stage stands on the database
+// admin.
 func (n *Node) listCatalog(s *storage.Snapshot, ns string) (docs [][]byte) {
 	dbs := []string{catalog.DBOf(ns)}
 	all := catalog.CollOf(ns) == agg.DatabaseAggregate

@@ -52,8 +52,8 @@ func (n *Node) runCollStats(op *command.Op, dst []byte) ([]byte, error) {
 	return n.appendCollStats(dst, c, ts, scale)
 }
 
-// appendCollStats writes the figures of a collection, as collStats and $collStats show them. c is nil where there is no
-// collection.
+// appendCollStats writes the figures of a collection, as collStats and $collStats show them. c is nil if there is
+// no collection.
 func (n *Node) appendCollStats(dst []byte, c *catalog.Collection, ts *namespace.SeriesOptions, scale int64) ([]byte, error) {
 	if c == nil {
 		for _, name := range []string{"size", "count", "storageSize", "totalSize", "nindexes", "totalIndexSize"} {
@@ -194,7 +194,7 @@ func (n *Node) runDBStats(op *command.Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "fsTotalSize", scaled(total)), nil
 }
 
-// diskSpace is the file system's size and what of it is in use.
+// diskSpace returns the file system's size and what of it is in use.
 func diskSpace() (used, total int64) {
 	var st syscall.Statfs_t
 	if syscall.Statfs(".", &st) != nil {

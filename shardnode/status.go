@@ -112,7 +112,7 @@ func (n *Node) oplogStatus() []byte {
 		i64("truncateCount", 0))
 }
 
-// replStatus is the section repl: what hello says, and the id of the last rollback.
+// replStatus returns the section repl: what hello says, and the id of the last rollback.
 func (n *Node) replStatus() []byte {
 	if n.Repl == nil || n.Repl.Name == "" {
 		return nil

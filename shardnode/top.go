@@ -38,7 +38,7 @@ func (e *topEvent) add(us int64) {
 
 func (e *topEvent) load() (micros, count int64) { return e.micros.Load(), e.count.Load() }
 
-// topEventOf is the event that a command counts as.
+// topEventOf returns the event that a command counts as.
 func topEventOf(name string) int {
 	switch name {
 	case "find":

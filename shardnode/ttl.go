@@ -74,8 +74,8 @@ func (m *ttlMonitor) pass(ctx context.Context) {
 	m.n.counters.ttlPasses.Add(1)
 }
 
-// ttlField is the field by whose time an index lets documents expire, "" for none. One on the time of measurements lets
-// a bucket expire with its newest.
+// ttlField returns the field by whose time an index lets documents expire, "" for none. One on the time of
+// measurements lets a bucket expire with its newest.
 func ttlField(c *catalog.Collection, idx *catalog.Index) string {
 	switch {
 	case !idx.Ready || idx.TTLSeconds < 0 || idx.Spec.Kind != indexkey.BTree:

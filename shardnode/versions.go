@@ -91,7 +91,7 @@ func (n *Node) versions(op *command.Op, ns string) error {
 	return n.Sharding().CheckVersion(op, ns)
 }
 
-// ownership gives the shard filter of a collection; nil where every document here is this shard's.
+// ownership returns the shard filter of a collection; nil where every document here is this shard's.
 func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 	if n.Sharding() == nil || c == nil || op.Req.ShardVersion == nil {
 		return nil
@@ -102,11 +102,12 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 // Sharding is the node's part in the sharding protocols, where it has one.
 type Sharding interface {
 	write.Sharding
-	// Unmoved tells whether this shard owns of a collection what it owned by a routing table; nil for one that was not sharded.
+	// Unmoved reports whether this shard owns of a collection what it owned by a routing table; nil for one that
+	// was not sharded.
 	Unmoved(op *command.Op, ns string, since *cluster.ChunkMap) bool
 }
 
-// Sharding is the node's place in a cluster; nil on a node that is no shard.
+// Sharding returns the node's place in a cluster; nil on a node that is no shard.
 func (n *Node) Sharding() Sharding {
 	if s := n.shard.State(); s != nil {
 		return s

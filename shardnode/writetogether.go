@@ -8,7 +8,8 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// writeTogetherSpec is how a config server changes several documents so that no reader sees a part of the change.
+// writeTogetherSpec returns how a config server changes several documents so that no reader sees a part of the
+// change.
 func writeTogetherSpec(n *Node) command.Spec {
 	s := command.Internal(n.runWriteTogether)
 	s.Roles, s.Kind = command.Config, command.Write

@@ -148,7 +148,8 @@ func admitAll(list []*waiter) {
 	}
 }
 
-// leave takes a connection that has ended from the queue, so that those behind it move up; false where it had had its turn.
+// leave takes a connection that has ended from the queue, so that those behind it move up; false if it had had its
+// turn.
 func (a *admission) leave(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +161,7 @@ func (a *admission) leave(w *waiter) bool {
 	return true
 }
 
-// waiting is the number of connections in the queue.
+// waiting returns the number of connections in the queue.
 func (a *admission) waiting() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -56,7 +56,7 @@ func NewClientConn(nc net.Conn, host string) *ClientConn {
 // SetCompressor has requests compressed from now on; both sides have agreed on it.
 func (cc *ClientConn) SetCompressor(id CompressorID) { cc.compress, cc.packed = id, true }
 
-// Host is the address dialled.
+// Host returns the address dialled.
 func (cc *ClientConn) Host() string { return cc.host }
 
 // LocalAddr is this side's address.
@@ -255,8 +255,8 @@ func NewPool(opts PoolOptions) *Pool {
 	return p
 }
 
-// RoundTrip sends m to host on a pooled connection and returns the reply. Idle connections that the server has closed
-// are noticed and passed over before m is sent; errors after that are the caller's to retry.
+// RoundTrip sends m to host on a pooled connection and returns the reply. Idle connections that the server has
+// closed are noticed and skipped before m is sent; errors after that are the caller's to retry.
 func (p *Pool) RoundTrip(ctx context.Context, host string, m *Message) (*Message, error) {
 	cc, err := p.Get(ctx, host)
 	if err != nil {

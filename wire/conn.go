@@ -41,7 +41,7 @@ type Conn struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	held          atomic.Bool // it waits for its turn to be established
-	waiter        *waiter     // nil where it did not have to
+	waiter        *waiter     // nil if it did not have to
 	tls           atomic.Pointer[tlsSession]
 
 	// in is touched by the event loop only.
@@ -70,10 +70,10 @@ type Conn struct {
 // ID numbers the connections of a server from 1.
 func (c *Conn) ID() int64 { return c.id }
 
-// RemoteAddr is the client's address.
+// RemoteAddr returns the client's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// LocalAddr is the address the client connected to.
+// LocalAddr returns the address the client connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // Context ends when the client disconnects or the server stops.

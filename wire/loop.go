@@ -76,7 +76,8 @@ func ownAddr(a net.Addr) net.Addr {
 	return a
 }
 
-// reachedAt is the address that the client dialled. The event loop knows the listener's, which may be that of all interfaces.
+// reachedAt returns the address that the client dialled. The event loop knows the listener's, which may be that of
+// all interfaces.
 func reachedAt(gc gnet.Conn) net.Addr {
 	a := ownAddr(gc.LocalAddr())
 	t, ok := a.(*net.TCPAddr)

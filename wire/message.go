@@ -29,7 +29,7 @@ type Message struct {
 	inflated   *buffer
 }
 
-// CommandName is the key of the body's first element, "" for an empty body.
+// CommandName returns the key of the body's first element, "" for an empty body.
 func (m *Message) CommandName() []byte {
 	if len(m.Body) < 7 {
 		return nil
@@ -47,7 +47,7 @@ func (m *Message) WantsReply() bool { return m.Flags&MoreToCome == 0 }
 // AllowsExhaust reports whether the sender takes several replies to this request.
 func (m *Message) AllowsExhaust() bool { return m.Flags&ExhaustAllowed != 0 }
 
-// Size is the number of bytes the message's documents take.
+// Size returns the number of bytes the message's documents take.
 func (m *Message) Size() int {
 	n := len(m.Body)
 	for i := range m.Seqs {
@@ -56,7 +56,7 @@ func (m *Message) Size() int {
 	return n
 }
 
-// Seq is the section of that name, nil when there is none.
+// Seq returns the section of that name, nil when there is none.
 func (m *Message) Seq(id string) *Sequence {
 	for i := range m.Seqs {
 		if m.Seqs[i].ID == id {

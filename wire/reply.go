@@ -32,7 +32,7 @@ func (r *Reply) Reset() {
 	r.Buf = r.Buf[:ReplyRoom]
 }
 
-// Doc is what has been appended.
+// Doc returns what has been appended.
 func (r *Reply) Doc() []byte { return r.Buf[ReplyRoom:] }
 
 // SetError replaces what has been appended by the error document of err.

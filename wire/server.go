@@ -156,7 +156,7 @@ func (s *Server) readAddrs(protos []string) error {
 	return nil
 }
 
-// Addrs are the addresses listened on, in the order asked for, with the ports that were chosen.
+// Addrs returns the addresses listened on, in the order asked for, with the ports that were chosen.
 func (s *Server) Addrs() []net.Addr { return s.addrs }
 
 // Each calls f for every open connection.

@@ -61,8 +61,8 @@ const (
 	tlsClientHello = 1
 )
 
-// isClientHello tells the record of TLS that begins a connection (RFC 8446: 4 and 5.1) from the header of a message, whose
-// bytes 8 to 11 are those of responseTo, and 12 to 15 an opcode.
+// isClientHello returns the record of TLS that begins a connection (RFC 8446: 4 and 5.1) from the header of a
+// message, whose bytes 8 to 11 are those of responseTo, and 12 to 15 an opcode.
 func isClientHello(b []byte) bool {
 	switch ReadHeader(b).OpCode {
 	case OpQuery, OpMsg, OpCompressed:

@@ -93,7 +93,7 @@ func (t *tlsSession) handshake() {
 	}
 }
 
-// TLS describes the encryption of the connection; nil where it has none (yet).
+// TLS describes the encryption of the connection; nil if it has none (yet).
 func (c *Conn) TLS() *tls.ConnectionState {
 	t := c.tls.Load()
 	if t == nil || !t.up.Load() {

@@ -90,7 +90,7 @@ const (
 	aReply
 )
 
-// knows tells whether a field that is none of the message's own may be there.
+// knows reports whether a field that is none of the message's own may be there.
 func (s shape) knows(key []byte) bool {
 	return s == aCommand && Generic(key) || s == aReply && genericReply(key)
 }
@@ -130,7 +130,7 @@ func (c *codec) fail(err error) {
 	}
 }
 
-// finish gives the first error of a parse, and refuses what no field was named for.
+// finish returns the first error of a parse, and refuses what no field was named for.
 func (c *codec) finish() error {
 	for i := range c.elems {
 		e := &c.elems[i]
@@ -144,8 +144,8 @@ func (c *codec) finish() error {
 	return c.err
 }
 
-// take finds a field to parse; ok is false where there is none, which is an error for a required one. Null stands for a
-// field that was not sent, unless any value will do.
+// take finds a field to parse; ok is false if there is none, which is an error for a required one. Null stands for
+// a field that was not sent, unless any value will do.
 func (c *codec) take(name string, k Kind, required bool) (v value.Value, ok bool) {
 	for i := range c.elems {
 		e := &c.elems[i]
@@ -176,8 +176,8 @@ func wrongType(path string, got value.Type, want Kind) error {
 	return mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type '%s'", path, got.Name(), want)
 }
 
-// field goes through one field: get makes its value for appending, and set keeps what was parsed. omit tells whether an
-// optional field has its default, and reset gives it that.
+// field goes through one field: get makes its value for appending, and set keeps what was parsed. omit reports
+// whether an optional field has its default, and reset gives it that.
 func (c *codec) field(name string, k Kind, required bool, omit bool, get func() value.Value, set func(value.Value)) {
 	switch c.mode {
 	case listing:

@@ -63,7 +63,7 @@ func (m *ShardCollection) fields(c *codec) {
 // DropCollection drops a sharded collection.
 type DropCollection struct {
 	NS   string
-	UUID *[16]byte // that the client expects it to have; nil where it names none
+	UUID *[16]byte // that the client expects it to have; nil if it names none
 }
 
 func (m *DropCollection) fields(c *codec) {
@@ -75,7 +75,7 @@ func (m *DropCollection) fields(c *codec) {
 type RenameCollection struct {
 	NS, To     string
 	DropTarget bool
-	UUID       *[16]byte // that the client expects the source to have; nil where it names none
+	UUID       *[16]byte // that the client expects the source to have; nil if it names none
 	TargetUUID *[16]byte // the same of the target
 }
 

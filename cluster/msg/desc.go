@@ -32,7 +32,7 @@ var kindNames = [...]string{
 // String names a kind as errors do.
 func (k Kind) String() string { return kindNames[k] }
 
-// accepts tells whether a value is of the kind.
+// accepts reports whether a value is of the kind.
 func (k Kind) accepts(v value.Value) bool {
 	switch k {
 	case String:
@@ -94,7 +94,8 @@ func Describe(m Message) Desc {
 	return *c.desc
 }
 
-// Generic tells whether any command may carry an argument of that name, which the pipeline reads and not the command.
+// Generic reports whether any command may carry an argument of that name, which the pipeline reads and not the
+// command.
 func Generic(key []byte) bool {
 	switch string(key) {
 	case "$db", "lsid", "txnNumber", "autocommit", "startTransaction", "readConcern", "writeConcern", "maxTimeMS", "maxTimeMSOpOnly",
@@ -107,7 +108,7 @@ func Generic(key []byte) bool {
 	return false
 }
 
-// genericReply tells whether any reply may have a field of that name.
+// genericReply reports whether any reply may have a field of that name.
 func genericReply(key []byte) bool {
 	switch string(key) {
 	case "ok", "$clusterTime", "operationTime", "$configTime", "$topologyTime", "writeConcernError", "errorLabels":

@@ -77,14 +77,15 @@ type attempts struct {
 	last   error   // of that attempt: it tells more than that nobody is there for another
 }
 
-// mayRun counts an attempt that may have run and tells whether another is due.
+// mayRun counts an attempt that may have run and reports whether another is due.
 func (a *attempts) mayRun() bool {
 	a.run++
 	return a.run <= maxRetries
 }
 
-// untouched counts an attempt that has done nothing and tells whether another is due: as long as a call waits for a primary
-// at all. A member that is deposed may refuse calls before it tells its monitor, so these follow each other slower and slower.
+// untouched counts an attempt that has done nothing and reports whether another is due: as long as a call waits
+// for a primary at all. A member that is deposed may refuse calls before it tells its monitor, so these follow
+// each other slower and slower.
 func (a *attempts) untouched(ctx context.Context, limit time.Duration) bool {
 	if a.none++; a.none == 1 {
 		a.since = time.Now()
@@ -110,7 +111,7 @@ func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv 
 	return out, sent, false, err
 }
 
-// answer gives a failed call's reply where there is one, else its error.
+// answer returns a failed call's reply where there is one, else its error.
 func answer(out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
 	if reply != nil {
 		return out, nil, nil
@@ -127,10 +128,10 @@ func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byt
 	return out, nil
 }
 
-// Host is the member's address.
+// Host returns the member's address.
 func (m *member) Host() string { return m.host }
 
-// memberError gives the error of a reply that tells that its member is not, or no longer, the one to ask.
+// memberError returns the error of a reply that tells that its member is not, or no longer, the one to ask.
 func memberError(reply []byte) error {
 	failed := true
 	var code value.Value
@@ -157,7 +158,7 @@ func memberError(reply []byte) error {
 	return nil
 }
 
-// stateError is an error where a code tells of a member that is not what it was.
+// stateError returns an error where a code tells of a member that is not what it was.
 func stateError(code value.Value, text string) error {
 	if c, _ := code.AsInt64(); mongoerr.Code(c).In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
 		return mongoerr.New(mongoerr.Code(c), text)
@@ -176,8 +177,8 @@ func refused(err error) bool {
 	return false
 }
 
-// withPreference is a copy of a message that says what its sender prefers, where it does not yet: a secondary answers
-// none that does not.
+// withPreference returns a copy of a message that says what its sender prefers, where it does not yet: a secondary
+// answers none that does not.
 func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	if !lookup(m.Body, "$readPreference").IsMissing() {
 		return m
@@ -230,7 +231,7 @@ func repeatable(m *wire.Message) bool {
 	return idempotent[name] && !(name == "aggregate" && writes(m.Body))
 }
 
-// writes tells whether a pipeline ends in $out or $merge.
+// writes reports whether a pipeline ends in $out or $merge.
 func writes(body []byte) bool {
 	last := value.Value{}
 	for it := value.Walk(lookup(body, "pipeline").Doc()); ; {

@@ -118,8 +118,8 @@ func (m *member) pause(d time.Duration) {
 	}
 }
 
-// look gives the member's state: as it is now where there is no connection or where it does not stream, else as soon as
-// it is another or a heartbeat has passed. nil means that the look was given up.
+// look returns the member's state: as it is now where there is no connection or where it does not stream, else as
+// soon as it is another or a heartbeat has passed. nil means that the look was given up.
 func (m *member) look() *Server {
 	t := m.set.timing()
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -154,8 +154,9 @@ func (m *member) look() *Server {
 	return &Server{Host: m.host, Kind: Unknown, Updated: time.Now(), member: m, Err: err}
 }
 
-// patience is how long the member may take to say what it is. A primary that another has replaced is given less: calls to it
-// wait, perhaps for a process that is paused, and what can be sent again is sent to the new one once they are cut off.
+// patience returns how long the member may take to say what it is. A primary that another has replaced is given
+// less: calls to it wait, perhaps for a process that is paused, and what can be sent again is sent to the new one
+// once they are cut off.
 func (m *member) patience(t Timing) time.Duration {
 	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
 		return min(t.Timeout, t.MinBetween)

@@ -36,7 +36,7 @@ func NewMonitors(net Network, timing Timing) *Monitors {
 	return ms
 }
 
-// Timing are the intervals in force.
+// Timing returns the intervals in force.
 func (ms *Monitors) Timing() Timing { return *ms.times.Load() }
 
 // Retime changes intervals from now on. One caller at a time.
@@ -71,10 +71,11 @@ type Handle struct {
 	close func()
 }
 
-// Close lets go of the set. A call under way may fail.
+// Close releases the set. A call under way may fail.
 func (h *Handle) Close() { h.close() }
 
-// Dial gives a set by name, from now on followed beginning at hosts. A lone server has no name and is known by its address.
+// Dial returns a set by name, from now on followed beginning at hosts. A lone server has no name and is known by
+// its address.
 func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	if len(hosts) == 0 {
 		return nil, mongoerr.New(mongoerr.FailedToParse, "a replica set needs at least one host")

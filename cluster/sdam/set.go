@@ -155,13 +155,13 @@ func tellsVersion(reply []byte) bool {
 	return reply != nil && !lookup(reply, "topologyVersion").IsMissing()
 }
 
-// Name is the set's name, empty for a lone server.
+// Name returns the set's name, empty for a lone server.
 func (s *Set) Name() string { return s.name }
 
-// Topology is the current reading of the set.
+// Topology returns the current reading of the set.
 func (s *Set) Topology() *Topology { return s.topo.Load() }
 
-// ConnString is the set as its primary last listed it, "set/host,host"; empty before a primary was seen.
+// ConnString returns the set as its primary last listed it, "set/host,host"; empty before a primary was seen.
 func (s *Set) ConnString() string { return s.topo.Load().connString() }
 
 // Hosts lists the members' addresses as known.

@@ -115,7 +115,7 @@ type Topology struct {
 	maxVersion  int64
 }
 
-// Primary is the member that takes writes, nil where none is known.
+// Primary returns the member that takes writes, nil if none is known.
 func (t *Topology) Primary() *Server { return t.primary }
 
 func (t *Topology) server(host string) *Server {
@@ -173,7 +173,7 @@ func (t *Topology) apply(s *Server) *Topology {
 	return n
 }
 
-// newest notes a primary's election and tells whether none newer is known.
+// newest notes a primary's election and reports whether none newer is known.
 func (t *Topology) newest(s *Server) bool {
 	c := bytes.Compare(s.electionID[:], t.maxElection[:])
 	if c < 0 || c == 0 && s.setVersion < t.maxVersion {
@@ -183,7 +183,7 @@ func (t *Topology) newest(s *Server) bool {
 	return true
 }
 
-// demoted is a member whose claim to be primary does not hold; the next check tells what it is.
+// demoted returns a member whose claim to be primary does not hold; the next check tells what it is.
 func demoted(s *Server) *Server {
 	return &Server{Host: s.Host, Kind: Unknown, Updated: s.Updated, RTT: s.RTT, member: s.member, Err: errDemoted}
 }
@@ -342,7 +342,7 @@ func pick(in []*Server) *Server {
 	return in[rand.IntN(len(in))]
 }
 
-// connString is how config.shards writes the set: as its primary listed it, or as it was asked for.
+// connString returns how config.shards writes the set: as its primary listed it, or as it was asked for.
 func (t *Topology) connString() string {
 	if len(t.hosts) == 0 {
 		return ""

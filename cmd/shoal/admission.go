@@ -30,7 +30,7 @@ func limitConnections(p *cluster.Params, srv *wire.Server) {
 	}
 }
 
-// exemptRanges tells who is in {ranges: [an address, or a range in CIDR notation, ...]}.
+// exemptRanges returns who is in {ranges: [an address, or a range in CIDR notation, ...]}.
 func exemptRanges(doc []byte) func(net.Addr) bool {
 	var ranges []netip.Prefix
 	for _, v := range value.Values(value.Lookup(doc, "ranges").Doc()) {

@@ -84,8 +84,8 @@ func (a *assembly) onStop(f func(ctx context.Context) error) {
 	a.down = append(a.down, f)
 }
 
-// quiesce is how long operations under way may go on when the process ends. A whole cluster in one process leaves no node that
-// clients could turn to meanwhile: it ends at once.
+// quiesce returns how long operations under way may go on when the process ends. A whole cluster in one process
+// leaves no node that clients could turn to meanwhile: it ends at once.
 func (a *assembly) quiesce() time.Duration {
 	asked := a.h.quiesce.Load()
 	switch {
@@ -357,7 +357,7 @@ func startCluster(c *config, h *host) (*roles, error) {
 	return a.roles, nil
 }
 
-// single is a lone server, or a replica set named rs0.
+// single returns a lone server, or a replica set named rs0.
 func (a *assembly) single(replset bool) error {
 	if replset {
 		return a.replset("rs0")
@@ -378,7 +378,7 @@ func (a *assembly) single(replset bool) error {
 	return nil
 }
 
-// replset is a replica set without sharding. Its members listen on the ports from the one asked for on.
+// replset returns a replica set without sharding. Its members listen on the ports from the one asked for on.
 func (a *assembly) replset(name string) error {
 	clock := cluster.NewVectorClock(time.Now)
 	d := a.connect(clock)

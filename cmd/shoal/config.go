@@ -83,7 +83,7 @@ type security struct {
 	Transition bool   // both sorts of connections are taken
 }
 
-// enforced tells whether requests need authorization: a key file says so too.
+// enforced reports whether requests need authorization: a key file says so too.
 func (s *security) enforced() bool { return (s.Auth || s.KeyFile != "") && !s.Transition }
 
 func newConfig(p program) *config {
@@ -95,7 +95,7 @@ func newConfig(p program) *config {
 	return c
 }
 
-// defaultPort is the port that a server of this role has when none is given.
+// defaultPort returns the port that a server of this role has when none is given.
 func (c *config) defaultPort() int {
 	switch {
 	case c.ConfigSvr:
@@ -163,7 +163,7 @@ func (c *config) finishStart() error {
 	return nil
 }
 
-// stores is how many data-bearing servers the process runs.
+// stores returns how many data-bearing servers the process runs.
 func (c *config) stores() int {
 	switch {
 	case c.Program != isStart || c.Topology == "standalone":
@@ -174,7 +174,7 @@ func (c *config) stores() int {
 	return (c.Shards + 1) * c.Replicas
 }
 
-// firstPort is the port that the log's first line tells.
+// firstPort returns the port that the log's first line tells.
 func (c *config) firstPort() int {
 	if c.Program != isStart {
 		return c.Port
@@ -187,7 +187,7 @@ func (c *config) firstPort() int {
 	return n
 }
 
-// Addrs are the addresses that a server listens on: TCP ones, then UNIX sockets.
+// Addrs returns the addresses that a server listens on: TCP ones, then UNIX sockets.
 func (c *config) Addrs() []string {
 	hosts := c.BindIP
 	if len(hosts) == 0 {
@@ -218,8 +218,9 @@ func (c *config) Addrs() []string {
 	return dedup(out)
 }
 
-// firstHost is the address that a set initiated without a configuration gets: the first one listened on that other machines
-// may reach, this machine's name where that is any, and a loopback address where there is nothing else.
+// firstHost returns the address that a set initiated without a configuration gets: the first one listened on that
+// other machines may reach, this machine's name where that is any, and a loopback address where there is nothing
+// else.
 func (c *config) firstHost(hostname string) string {
 	if c.BindAll {
 		return advertised(hostname, c.Port)
@@ -253,5 +254,5 @@ func dedup(list []string) []string {
 	return out
 }
 
-// oneProcess tells whether all members are in this process: where others may join, they need a key file.
+// oneProcess reports whether all members are in this process: where others may join, they need a key file.
 func (c *config) oneProcess() bool { return c.Program == isStart && c.Security.KeyFile == "" }

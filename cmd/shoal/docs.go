@@ -10,7 +10,7 @@ func addShardCommand(conn, shard string) []byte {
 	return value.Doc(value.F("_configsvrAddShard", value.NewString(conn)), value.F("name", value.NewString(shard)), value.F("$db", value.NewString("admin")))
 }
 
-// describeRouter is a router's part of hello.
+// describeRouter returns a router's part of hello.
 func describeRouter(t *command.Topology, hello bool, dst []byte) []byte {
 	name := "ismaster"
 	if hello {

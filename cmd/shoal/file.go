@@ -153,7 +153,7 @@ func parsedOptions(settings []setting) []byte {
 	return root.append(nil)
 }
 
-// parsed is the setting's value with its type.
+// parsed returns the setting's value with its type.
 func (s setting) parsed() value.Value {
 	switch s.opt.kind {
 	case numberKind:

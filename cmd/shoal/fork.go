@@ -56,8 +56,8 @@ func forkAndWait(argv []string, out, errOut io.Writer) int {
 	return code
 }
 
-// calledAs is the path of this binary by the name it was called by: the system names the process after it, and launchers
-// find theirs by the names mongod and mongos.
+// calledAs returns the path of this binary by the name it was called by: the system names the process after it,
+// and launchers find theirs by the names mongod and mongos.
 func calledAs(name string) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -66,7 +66,7 @@ func run(argv []string, out, errOut io.Writer, start starter) int {
 	return serve(c, out, errOut, start)
 }
 
-// chooseProgram tells which program is meant: by the name the binary was called by, else by the first argument.
+// chooseProgram returns which program is meant: by the name the binary was called by, else by the first argument.
 func chooseProgram(argv []string) (p program, args []string, ok bool) {
 	if p, ok := programs[filepath.Base(argv[0])]; ok && p != isStart {
 		return p, argv[1:], true

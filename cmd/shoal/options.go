@@ -51,7 +51,7 @@ func only(name string, values ...string) func(*config, string) error {
 	}
 }
 
-// refused is the set function of what a server must not pretend to do: it does not start.
+// refused returns the set function of what a server must not pretend to do: it does not start.
 func refused(name, why string) func(*config, string) error {
 	return func(*config, string) error { return &refusal{"NotImplemented: --" + name + " is refused: " + why} }
 }

@@ -73,7 +73,7 @@ func parse(p program, args []string) (*config, error) {
 	return c, nil
 }
 
-// withoutGiven drops the settings of a file that the command line has too, but for lists, which add up.
+// withoutGiven drops the settings of a file that the command line has too, except for lists, which add up.
 func withoutGiven(file, line []setting) []setting {
 	given := map[string]bool{}
 	for _, s := range line {

@@ -38,7 +38,7 @@ func (m *memberSet) memberDir(i int) string {
 	return m.dir + "-" + strconv.Itoa(i)
 }
 
-// hasMember tells whether an earlier start left a member behind that the set still counts on.
+// hasMember reports whether an earlier start left a member behind that the set still counts on.
 func (a *assembly) hasMember(set *memberSet, i int) bool {
 	if a.c.Memory {
 		return false
@@ -105,7 +105,7 @@ func (a *assembly) openSet(ctx context.Context, set *memberSet, d *directory, cl
 	return servers, awaitPrimary(ctx, servers)
 }
 
-// electOne makes one of the members primary; nil where the set was never initiated.
+// electOne makes one of the members primary; nil if the set was never initiated.
 func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Server, error) {
 	initiated := false
 	for _, s := range servers {
@@ -131,7 +131,7 @@ func electOne(ctx context.Context, servers []*shardnode.Server) (*shardnode.Serv
 	return nil, nil
 }
 
-// membersAt gives the members of a configuration the places that they have now, and adds those that are new.
+// membersAt returns the members of a configuration the places that they have now, and adds those that are new.
 func membersAt(c *replication.SetConfig, places []memberPlace) []replication.MemberConfig {
 	members := append([]replication.MemberConfig(nil), c.Members...)
 	id := 0
@@ -184,12 +184,12 @@ func awaitPrimary(ctx context.Context, servers []*shardnode.Server) error {
 	}
 }
 
-// members is how a member reaches the others of its set.
+// members returns how a member reaches the others of its set.
 func (d *directory) members(listens []string, memory bool) shardnode.ReplOptions {
 	return shardnode.ReplOptions{Transport: raftTransport{d}, Ask: d.ask, Listens: listens, Memory: memory}
 }
 
-// together is how the members of a set that runs in one process are members of it.
+// together returns how the members of a set that runs in one process are members of it.
 func together(o shardnode.ReplOptions) shardnode.ReplOptions {
 	o.Together = true
 	return o
@@ -213,7 +213,8 @@ func (t raftTransport) Send(ctx context.Context, host string, payload []byte) ([
 	return shardnode.RaftReply(reply), err
 }
 
-// reachable is the address at which others reach who listens on addr: any interface is taken for the machine's own.
+// reachable returns the address at which others reach who listens on addr: any interface is taken for the
+// machine's own.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil && (host == "" || host == "0.0.0.0" || host == "::") {

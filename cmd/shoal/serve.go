@@ -100,7 +100,7 @@ type roles struct {
 	Quiesce func() time.Duration
 }
 
-// logCtx is the ctx of the program's own lines.
+// logCtx returns the ctx of the program's own lines.
 func (p program) logCtx() string {
 	if p == isMongos {
 		return "mongosMain"

@@ -65,7 +65,7 @@ func (d *directory) timed(p *cluster.Params) {
 	})
 }
 
-// dialConfig gives the way to the config server. first has the first read of the catalog ask its primary.
+// dialConfig returns the way to the config server. first has the first read of the catalog ask its primary.
 func (d *directory) dialConfig(conn string, clock *cluster.VectorClock, first bool) (*cluster.ConfigServer, error) {
 	set, hosts := cluster.SplitHosts(conn)
 	h, err := d.monitors.Dial(set, hosts)
@@ -87,7 +87,7 @@ func (d *directory) close(context.Context) error {
 	return nil
 }
 
-// sharded is a whole cluster: a config server, shards, and routers that clients connect to.
+// sharded returns a whole cluster: a config server, shards, and routers that clients connect to.
 func (a *assembly) sharded() error {
 	c := a.c
 	ctx, end := a.h.context()
@@ -130,7 +130,7 @@ func (a *assembly) sharded() error {
 
 func shardName(i int) string { return fmt.Sprintf("shard%02d", i) }
 
-// hasShard tells whether an earlier start left a shard behind that the cluster still counts on.
+// hasShard reports whether an earlier start left a shard behind that the cluster still counts on.
 func (a *assembly) hasShard(i int) bool {
 	if a.c.Memory {
 		return false

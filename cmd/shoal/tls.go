@@ -76,7 +76,8 @@ func (o *tlsOptions) check(params []pair) error {
 	return err
 }
 
-// versions are the lowest and highest version of TLS spoken. 1.0 and 1.1 are off by default, as in the real server.
+// versions returns the lowest and highest version of TLS spoken. 1.0 and 1.1 are off by default, as in the real
+// server.
 func (o *tlsOptions) versions() ([2]uint16, error) {
 	off := map[uint16]bool{tls.VersionTLS10: true, tls.VersionTLS11: true}
 	if o.Disabled != "" {
@@ -141,7 +142,7 @@ func (k *keyring) rotate() error {
 	return nil
 }
 
-// incoming is what the server's sockets need.
+// incoming returns what the server's sockets need.
 func (k *keyring) incoming() *wire.TLS {
 	return &wire.TLS{
 		Config:  func() *tls.Config { return k.now.Load().server },
@@ -149,7 +150,7 @@ func (k *keyring) incoming() *wire.TLS {
 	}
 }
 
-// outgoing is the configuration of a connection to host; nil for a plain one.
+// outgoing returns the configuration of a connection to host; nil for a plain one.
 func (k *keyring) outgoing(host string) *tls.Config {
 	if tlsMode(k.mode.Load()) < tlsPrefer {
 		return nil
@@ -242,7 +243,7 @@ func readKeyPair(path, password string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// decryptKey gives a key as plain PEM.
+// decryptKey returns a key as plain PEM.
 func decryptKey(block *pem.Block, password string) ([]byte, error) {
 	switch {
 	case block.Type == "ENCRYPTED PRIVATE KEY":
@@ -398,7 +399,7 @@ func (k *keyring) expiring(ctx string, days int64) {
 	}
 }
 
-// fields are those of serverStatus.security.
+// fields returns those of serverStatus.security.
 func (k *keyring) fields() []value.Field {
 	c := k.now.Load()
 	return []value.Field{
@@ -427,7 +428,7 @@ func (a *assembly) encrypt() (err error) {
 	return nil
 }
 
-// incoming is what sockets need; nil without TLS.
+// incoming returns what sockets need; nil without TLS.
 func (a *assembly) incoming() *wire.TLS {
 	if a.keyring == nil {
 		return nil

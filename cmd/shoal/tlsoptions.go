@@ -3,7 +3,7 @@ package main
 // tlsOption is one setting of net.tls with its names of old.
 type tlsOption struct {
 	name, path       string // tlsX, and its key in net.tls
-	oldName, oldPath string // sslX and its key in net.ssl; empty where there is none
+	oldName, oldPath string // sslX and its key in net.ssl; empty if there is none
 	kind             kind
 	help             string
 	set              func(o *tlsOptions) func(c *config, v string) error // nil: taken, changes nothing
@@ -57,7 +57,7 @@ var tlsSettings = []tlsOption{
 	{"tlsLogVersions", "logVersions", "", "", textKind, "Taken for compatibility: serverStatus.transportSecurity counts all versions", nil},
 }
 
-// encryptionOptions are the rows of net.tls under both names.
+// encryptionOptions returns the rows of net.tls under both names.
 func encryptionOptions() []option {
 	mode := func(name string, values ...string) func(*config, string) error {
 		return func(c *config, v string) error {

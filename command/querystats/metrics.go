@@ -79,7 +79,7 @@ func (a *aggregate) field(name string) value.Field {
 		value.F("min", value.NewInt64(a.min)), value.F("sumOfSquares", a.squares()))))
 }
 
-// squares is the sum of squares as a decimal; beyond its 34 digits the last ones are lost.
+// squares returns the sum of squares as a decimal; beyond its 34 digits the last ones are lost.
 func (a *aggregate) squares() value.Value {
 	n := new(big.Int).SetUint64(a.high)
 	n.Or(n.Lsh(n, 64), new(big.Int).SetUint64(a.low))

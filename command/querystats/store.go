@@ -74,7 +74,7 @@ func (s *Store) SetMaxBytes(n int64) {
 
 func (s *Store) share() int64 { return s.max.Load() / int64(len(s.parts)) }
 
-// On tells whether anything is recorded at all.
+// On reports whether anything is recorded at all.
 func (s *Store) On() bool { return s.limit.Load() != 0 }
 
 // Admit asks whether the query that begins now is recorded.
@@ -150,7 +150,8 @@ func (p *partition) push(e *entry) {
 	p.mu.first = e
 }
 
-// Docs gives the entries as $queryStats shows them, with names replaced by what name makes of them; nil keeps them.
+// Docs returns the entries as $queryStats shows them, with names replaced by what name makes of them; nil keeps
+// them.
 func (s *Store) Docs(now func() time.Time, name func(string) string) (docs [][]byte) {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -181,7 +182,7 @@ func (e *entry) doc(asOf value.Value, name func(string) string) []byte {
 	return value.End(value.Append(dst, "asOf", asOf), m)
 }
 
-// transformed is a key with other names in its shape and its hint.
+// transformed returns a key with other names in its shape and its hint.
 func transformed(key []byte, name func(string) string) []byte {
 	dst, m := value.Begin(nil)
 	for it := value.Walk(key); ; {

@@ -159,7 +159,7 @@ func (r results) leaves() results {
 	return out
 }
 
-// exact is the pattern of one test.
+// exact returns the pattern of one test.
 func exact(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
@@ -176,7 +176,7 @@ type outcome struct {
 	died     string // the test that took the process with it
 }
 
-// finished gives patterns of what is done, as few as possible.
+// finished returns patterns of what is done, as few as possible.
 func (o *outcome) finished() []string {
 	done := map[string]bool{}
 	for name := range o.verdicts {

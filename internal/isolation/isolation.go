@@ -1,4 +1,4 @@
-// Package isolation tells whether what transactions saw can have happened under snapshot isolation.
+// Package isolation reports whether what transactions saw can have happened under snapshot isolation.
 //
 // Transactions append unique numbers to lists and read whole lists. What a list holds is the order of the writes to it, so that
 // the dependencies between transactions follow from what was read alone, without a word of the database about its order:
@@ -61,7 +61,7 @@ func Check(history []Txn, final map[string][]int) []Anomaly {
 		c.reads(i)
 	}
 	c.lost()
-	if len(c.found) == 0 { // edges mean nothing where the lists themselves contradict each other
+	if len(c.found) == 0 { // edges mean nothing if the lists themselves contradict each other
 		c.cycles()
 	}
 	return c.found
@@ -329,8 +329,8 @@ func (c *checker) describe(cycle []int, per int) string {
 	return out + fmt.Sprint(c.txns[cycle[0]/per].ID)
 }
 
-// findCycle returns the nodes of a cycle of a graph of n nodes, nil where there is none. It walks depth first, with its own stack:
-// a path may be as long as the history.
+// findCycle returns the nodes of a cycle of a graph of n nodes, nil if there is none. It walks depth first, with
+// its own stack: a path may be as long as the history.
 func findCycle(n int, each func(v int, visit func(int))) []int {
 	const fresh, onPath, done = 0, 1, 2
 	state := make([]uint8, n)

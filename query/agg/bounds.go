@@ -135,7 +135,7 @@ func (b *bounds) check(s *windowStage) error {
 	return nil
 }
 
-// window gives the documents from lo up to, not including, hi that stand in document i's window.
+// window returns the documents from lo up to, not including, hi that stand in document i's window.
 func (b *bounds) window(p *partition, i int) (lo, hi int, err error) {
 	if err := p.frame.Check(); err != nil {
 		return 0, 0, err

@@ -212,7 +212,7 @@ func bucketCount(v value.Value) (int, error) {
 func (s *bucketAutoStage) Name() string      { return "$bucketAuto" }
 func (s *bucketAutoStage) Spec() value.Value { return s.arg }
 
-// deps is what the stage reads; nothing else goes on.
+// deps returns what the stage reads; nothing else goes on.
 func (s *bucketAutoStage) deps() (paths []string, whole, stop bool) {
 	d := s.groupBy.Deps()
 	paths, whole = d.Paths, d.Whole || len(d.Meta) > 0
@@ -466,7 +466,7 @@ func (r *rounder) check(v value.Value) error {
 	return nil
 }
 
-// up is the least preferred number above v, down the greatest below it; zero stays.
+// up returns the least preferred number above v, down the greatest below it; zero stays.
 func (r *rounder) up(v value.Value) value.Value { return r.round(v, true) }
 
 func (r *rounder) down(v value.Value) value.Value { return r.round(v, false) }

@@ -70,8 +70,8 @@ func (t *metaTaker) Next(ctx context.Context) (Doc, bool, error) {
 	return Doc{Raw: rest, Meta: decodeMeta(v.Clone().Doc())}, true, nil
 }
 
-// CutLast gives a document without its last field, and that field's value, where it has the name; otherwise the document
-// as it is, and nothing.
+// CutLast returns a document without its last field, and that field's value, where it has the name; otherwise the
+// document as it is, and nothing.
 func CutLast(doc []byte, name string) (rest []byte, v value.Value) {
 	start, last := 4, 4
 	for it := value.Walk(doc); ; {

@@ -29,7 +29,7 @@ type ChangeStream struct {
 	ShowRawUpdateDescription bool
 }
 
-// Filter is what a stream on a namespace tells of.
+// Filter returns what a stream on a namespace tells of.
 func (c *ChangeStream) Filter(ns Namespace) changestream.Filter {
 	f := changestream.Filter{DB: ns.DB, Coll: ns.Coll, Expanded: c.ShowExpandedEvents, System: c.ShowSystemEvents, Migrations: c.ShowMigrationEvents}
 	if ns.Coll == DatabaseAggregate {
@@ -41,17 +41,17 @@ func (c *ChangeStream) Filter(ns Namespace) changestream.Filter {
 	return f
 }
 
-// Form is what the stream's options make of an event's document.
+// Form returns what the stream's options make of an event's document.
 func (c *ChangeStream) Form() changestream.Form {
 	return changestream.Form{Expanded: c.ShowExpandedEvents, Raw: c.ShowRawUpdateDescription}
 }
 
-// ImagesAfter tells whether the stream gives of an update the document as the update left it, not as it is now.
+// ImagesAfter reports whether the stream gives of an update the document as the update left it, not as it is now.
 func (c *ChangeStream) ImagesAfter() bool {
 	return c.FullDocument == "whenAvailable" || c.FullDocument == "required"
 }
 
-// Token is the token that the stream goes on after, nil for none; startAfter tells which option gave it.
+// Token returns the token that the stream goes on after, nil for none; startAfter tells which option gave it.
 func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	if c.StartAfter != nil {
 		return c.StartAfter, true
@@ -59,8 +59,8 @@ func (c *ChangeStream) Token() (t *changestream.Token, startAfter bool) {
 	return c.ResumeAfter, false
 }
 
-// BehindStream is the pipeline without its $changeStream: it runs over the stream's events. A stream that goes on within a
-// split event is given that event once more, and passes its first fragments over.
+// BehindStream returns the pipeline without its $changeStream: it runs over the stream's events. A stream that
+// goes on within a split event is given that event once more, and passes its first fragments over.
 func (p *Pipeline) BehindStream() (*Pipeline, error) {
 	rest := *p
 	rest.stages = slices.Clone(p.stages[1:])
@@ -86,7 +86,7 @@ type changeStreamStage struct {
 	cs ChangeStream
 }
 
-// ChangeStream gives the specification of a pipeline that begins with $changeStream.
+// ChangeStream returns the specification of a pipeline that begins with $changeStream.
 func (p *Pipeline) ChangeStream() (*ChangeStream, bool) {
 	if len(p.stages) == 0 {
 		return nil, false
@@ -203,7 +203,7 @@ func resumeToken(name string, e value.Value) (*changestream.Token, error) {
 	return changestream.ParseToken(e.Doc())
 }
 
-// allowedOnStream tells which stages may follow $changeStream.
+// allowedOnStream returns which stages may follow $changeStream.
 func allowedOnStream(s Stage) bool {
 	switch s.(type) {
 	case *matchStage, *fieldsStage, *rootStage, *redactStage, *splitEventStage, *changeStreamStage:

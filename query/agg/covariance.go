@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// parseCovariance reads $covariancePop and $covarianceSamp; anything but a pair of numbers is passed over.
+// parseCovariance reads $covariancePop and $covarianceSamp; anything but a pair of numbers is skipped.
 func parseCovariance(s *windowStage, o *Options, name string, arg value.Value, b *bounds) (windowFunc, error) {
 	e, err := expr.Compile(arg, o.scope())
 	if err != nil {

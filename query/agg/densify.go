@@ -286,7 +286,7 @@ func (s *densifyStage) densify(out, have []dense, lo, hi value.Value, inclusive 
 	return append(out, have[at:]...), nil
 }
 
-// steps gives a bound moved by one step, by two, and so on.
+// steps returns a bound moved by one step, by two, and so on.
 func (s *densifyStage) steps(lo value.Value) func() value.Value {
 	if s.unit != "" {
 		step, _ := s.step.AsInt64()

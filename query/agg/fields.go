@@ -224,7 +224,7 @@ func (s *redactSource) Next(ctx context.Context) (Doc, bool, error) {
 	}
 }
 
-// document appends what is left of doc; keep is false where nothing is.
+// document appends what is left of doc; keep is false if nothing is.
 func (s *redactSource) document(dst, doc []byte) (out []byte, keep bool, err error) {
 	s.frame.SetRoot(doc)
 	v, err := s.e.Eval(s.frame)

@@ -260,7 +260,7 @@ type fused struct {
 	score float64
 }
 
-// part is a document's place in one pipeline; rank is 0 where the pipeline does not give it.
+// part is a document's place in one pipeline; rank is 0 if the pipeline does not give it.
 type part struct {
 	rank       int32
 	raw, score float64 // as the pipeline scores it; normalized and weighted
@@ -299,7 +299,7 @@ func (p *pool) add(d Doc, i int) (*part, error) {
 	return &f.parts[i], nil
 }
 
-// documents gives the result, best score first.
+// documents returns the result, best score first.
 func (p *pool) documents(details func(f *fused) value.Value) []Doc {
 	slices.SortStableFunc(p.all, func(a, b *fused) int {
 		switch {
@@ -343,7 +343,7 @@ func (s *fusion) each(ctx context.Context, x *exec, i int, f func(d Doc) error) 
 	}
 }
 
-// firstFusion is the $rankFusion or $scoreFusion of a pipeline, nil without one.
+// firstFusion returns the $rankFusion or $scoreFusion of a pipeline, nil without one.
 func (p *Pipeline) firstFusion() *fusion {
 	for _, s := range p.stages {
 		if f, ok := s.(interface{ base() *fusion }); ok {

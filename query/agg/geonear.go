@@ -169,7 +169,7 @@ func (s *GeoNearStage) readKey(v value.Value) error {
 // maxKeyDepth leaves room for the operators around a path in documents of limited depth.
 const maxKeyDepth = 180
 
-// GeoNear is the $geoNear that a pipeline begins with, nil where there is none.
+// GeoNear returns the $geoNear that a pipeline begins with, nil if there is none.
 func (p *Pipeline) GeoNear() *GeoNearStage {
 	if len(p.stages) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (p *Pipeline) GeoNear() *GeoNearStage {
 	return s
 }
 
-// Key is the path of the places, "" where the specification leaves it to the indexes there are.
+// Key returns the path of the places, "" where the specification leaves it to the existing indexes.
 func (s *GeoNearStage) Key() string { return s.key }
 
 // SetKey decides the path for a specification that names none.
@@ -187,12 +187,12 @@ func (s *GeoNearStage) SetKey(path string) { s.key = path }
 func (s *GeoNearStage) Name() string      { return "$geoNear" }
 func (s *GeoNearStage) Spec() value.Value { return s.spec }
 
-// mergeSort is how streams of several shards are merged: by the distance that travels with the documents.
+// mergeSort returns how streams of several shards are merged: by the distance that travels with the documents.
 func (s *GeoNearStage) mergeSort() []byte {
 	return value.Doc(f(packedMeta+".geoNearDistance", value.NewInt32(1)))
 }
 
-// nearOperators are the operators that ask the same of a path.
+// nearOperators returns the operators that ask the same of a path.
 func (s *GeoNearStage) nearOperators() []byte {
 	name := "$near"
 	if s.spherical {
@@ -208,7 +208,7 @@ func (s *GeoNearStage) nearOperators() []byte {
 	return value.Doc(fs...)
 }
 
-// filter is the query whose results, in their order, are those of the stage.
+// filter returns the query whose results, in their order, are those of the stage.
 func (s *GeoNearStage) filter() []byte {
 	near := f(s.key, value.NewDocument(s.nearOperators()))
 	if len(s.query) <= 5 {

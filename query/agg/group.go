@@ -143,7 +143,7 @@ type groupSource struct {
 
 	ready  bool
 	wrap   bool         // see wrapKeys
-	simple *simpleGroup // nil where the operands need evaluation
+	simple *simpleGroup // nil if the operands need evaluation
 	at     int
 	buf    []byte
 	runs   []SpillFile
@@ -216,8 +216,8 @@ func (g *groupSource) emit(id value.Value, states []accum.State) (Doc, error) {
 	return Doc{Raw: g.buf}, nil
 }
 
-// wrapKeys is what 8.2 does to results of $group that go on to another stage: MinKey and MaxKey, alone or as elements of
-// an array, come out as {"": MinKey}, and code as a string.
+// wrapKeys returns what 8.2 does to results of $group that go on to another stage: MinKey and MaxKey, alone or as
+// elements of an array, come out as {"": MinKey}, and code as a string.
 func wrapKeys(v value.Value) value.Value {
 	switch v.T {
 	case value.MinKey, value.MaxKey:
@@ -248,7 +248,7 @@ func holdsKeys(it value.Iter) bool {
 	}
 }
 
-// groupError gives arithmetic errors the codes they have inside a $group.
+// groupError returns arithmetic errors the codes they have inside a $group.
 func groupError(err error) error {
 	e := mongoerr.From(err)
 	switch {
@@ -356,7 +356,7 @@ func (g *groupSource) addSimple(d Doc) error {
 	return nil
 }
 
-// find gives the number of id's group, starting it where it is new.
+// find returns the number of id's group, starting it where it is new.
 func (g *groupSource) find(id value.Value, d Doc) (int32, error) {
 	switch id.T {
 	case value.Missing:

@@ -24,7 +24,8 @@ type joinTable struct {
 	key   []byte
 }
 
-// tryTable makes the table of a join without a sub-pipeline, nil where an index serves better or memory does not suffice.
+// tryTable makes the table of a join without a sub-pipeline, nil if an index serves better or memory does not
+// suffice.
 func (l *lookupSource) tryTable(ctx context.Context, ns Namespace) (*joinTable, error) {
 	checker, ok := l.x.host.(IndexChecker)
 	if !ok || checker.Indexed(ns, l.s.foreign, l.x.opts.Collation) {
@@ -104,7 +105,7 @@ func (t *joinTable) spread(v value.Value, path []string) {
 	}
 }
 
-// candidates are the documents that might equal v or one of its elements, in the collection's order.
+// candidates returns the documents that might equal v or one of its elements, in the collection's order.
 func (t *joinTable) candidates(v value.Value) []int32 {
 	if v.T != value.Array {
 		return t.at(v)

@@ -36,7 +36,7 @@ type Host interface {
 	Info(ctx context.Context, ns Namespace, stage string, spec value.Value) (Source, error)
 	// Writer opens the target of $out or $merge.
 	Writer(ctx context.Context, w WriteSpec) (Writer, error)
-	// Spill gives temporary files for stages that outgrow their memory; nil where the operation may not spill.
+	// Spill gives temporary files for stages that outgrow their memory; nil if the operation may not spill.
 	Spill() Spiller
 }
 

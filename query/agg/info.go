@@ -124,7 +124,7 @@ func checkCollStats(o *Options, v value.Value) error {
 				if e2.T.Numeric() && !(wholeNumber(e2) >= 1) {
 					return mongoerr.Newf(mongoerr.BadValue, "BSON field 'scale' value must be >= 1, actual value '%s'", expr.Show(e2))
 				}
-			case k == "storageStats": // what it does not know it passes over
+			case k == "storageStats": // what it does not know it skips
 			case k == "count" || k == "queryExecStats":
 				return mongoerr.Newf(31170, "the '%s' option to $collStats must be an empty object", k)
 			default:
@@ -180,7 +180,7 @@ func checkPlanCacheStats(_ *Options, v value.Value) error {
 	return nil
 }
 
-// needAdmin is the rule of stages that run on the admin database without a collection.
+// needAdmin returns the rule of stages that run on the admin database without a collection.
 func needAdmin(name string, o *Options) error {
 	if o.NS.DB != "admin" || o.NS.Coll != DatabaseAggregate {
 		return mongoerr.Newf(mongoerr.InvalidNamespace, "%s must be run against the 'admin' database with {aggregate: 1}", name)
@@ -269,7 +269,7 @@ func checkSessionsSpec(name string, v value.Value) error {
 	return nil
 }
 
-// checkUsers applies the rules on elements of users: {user, db}; nulls are passed over.
+// checkUsers applies the rules on elements of users: {user, db}; nulls are skipped.
 func checkUsers(name string, users []byte) error {
 	for _, u := range value.Values(users) {
 		if u.IsNullish() {

@@ -25,7 +25,7 @@ const (
 
 // subPipeline is a pipeline over another collection.
 type subPipeline struct {
-	ns     Namespace // Coll is empty where the pipeline makes its own documents
+	ns     Namespace // Coll is empty if the pipeline makes its own documents
 	stages []value.Value
 	opts   *Options
 }
@@ -354,8 +354,8 @@ func (l *lookupSource) join(ctx context.Context, d Doc) ([]byte, error) {
 	return l.collect(ctx, src)
 }
 
-// equality opens a join by fields alone: from a table in memory, or by a query of the other collection. It gives nil where
-// the other collection is a view.
+// equality opens a join by fields alone: from a table in memory, or by a query of the other collection. It gives
+// nil if the other collection is a view.
 func (l *lookupSource) equality(ctx context.Context, d Doc) (Source, error) {
 	if !l.resolved {
 		on, view, err := l.x.host.Resolve(ctx, l.s.sub.ns)

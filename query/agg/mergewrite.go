@@ -27,8 +27,8 @@ func MergeFilter(on []string, sparse bool, doc []byte) ([]byte, error) {
 	return value.End(q, mark), nil
 }
 
-// NeedsID tells whether a document without _id gets one before it is written: only an insert needs one where documents are
-// found by other fields, since a match keeps the one it has.
+// NeedsID reports whether a document without _id gets one before it is written: only an insert needs one where
+// documents are found by other fields, since a match keeps the one it has.
 func (w *WriteSpec) NeedsID(on []string, doc []byte) bool {
 	if value.Lookup(doc, "_id").T != value.Missing {
 		return false
@@ -41,7 +41,7 @@ func (w *WriteSpec) NeedsID(on []string, doc []byte) bool {
 	return w.WhenMatched == "pipeline"
 }
 
-// Change is the update for a document that is matched.
+// Change returns the update for a document that is matched.
 func (w *WriteSpec) Change(doc []byte) value.Value {
 	switch d := value.NewDocument(doc); w.WhenMatched {
 	case "replace":

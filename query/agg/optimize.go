@@ -46,7 +46,7 @@ func (p *Pipeline) Optimize() {
 	}
 }
 
-// two gives the stages at i and i+1 where they are of the asked types.
+// two returns the stages at i and i+1 where they are of the asked types.
 func two[A, B Stage](p *Pipeline, i int) (a A, b B, ok bool) {
 	if i+1 >= len(p.stages) {
 		return a, b, false
@@ -59,7 +59,7 @@ func two[A, B Stage](p *Pipeline, i int) (a A, b B, ok bool) {
 	return a, b, ok
 }
 
-// replace puts stages in the place of n stages from i on.
+// replace puts stages in place of n stages from i on.
 func (p *Pipeline) replace(i, n int, with ...Stage) {
 	p.stages = slices.Replace(p.stages, i, i+n, with...)
 }
@@ -158,7 +158,7 @@ func (p *Pipeline) moveMatch(i int, m *matchStage, before func(conjunct []byte) 
 	return true
 }
 
-// conjuncts are the conditions of a filter, each a filter of its own.
+// conjuncts returns the conditions of a filter, each a filter of its own.
 func conjuncts(filter []byte) (out [][]byte) {
 	for k, v := range value.Elements(filter) {
 		if k == "$and" && v.T == value.Array {
@@ -211,8 +211,8 @@ func withoutNumbers(path string) string {
 	return head
 }
 
-// leavesAlone tells of paths whether the stage hands them through as they are: what it does not write, or, where it
-// keeps only some fields, those at the top that it keeps whole. nil where it cannot be told.
+// leavesAlone tells of paths whether the stage hands them through as they are: what it does not write, or, where
+// it keeps only some fields, those at the top that it keeps whole. nil if it cannot be told.
 func (s *fieldsStage) leavesAlone() func(path string) bool {
 	if writes, ok := s.writes(); ok {
 		return apartFrom(writes...)
@@ -284,7 +284,7 @@ func comparesKeys(v value.Value) bool {
 	return value.Count(v.Doc()) > 0
 }
 
-// writes are the paths that a stage of fields sets or takes away; ok is false where it keeps only some fields.
+// writes returns the paths that a stage of fields sets or takes away; ok is false if it keeps only some fields.
 func (s *fieldsStage) writes() (paths []string, ok bool) {
 	if s.p.Inclusion() {
 		return nil, false
@@ -373,7 +373,7 @@ func cutBeforeFields(p *Pipeline, i int) bool {
 	return false
 }
 
-// filterPaths are the paths that a filter reads; whole is true where that cannot be told.
+// filterPaths returns the paths that a filter reads; whole is true if that cannot be told.
 func filterPaths(m *match.Matcher) (paths []string, whole bool) {
 	var walk func(n *match.Node, prefix string)
 	walk = func(n *match.Node, prefix string) {
@@ -464,7 +464,7 @@ func sortsByMeta(s *sortStage) bool {
 	return false
 }
 
-// fields are the top-level fields that the stages read, nil where they may read all.
+// fields returns the top-level fields that the stages read, nil if they may read all.
 func (p *Pipeline) fields(q Query) []string {
 	need := map[string]bool{}
 	add := func(paths []string) {
@@ -491,7 +491,7 @@ func (p *Pipeline) fields(q Query) []string {
 	return nil
 }
 
-// deps tells what a stage reads, and whether what comes out of it is only what it says (stop).
+// deps returns what a stage reads, and whether what comes out of it is only what it says (stop).
 func deps(s Stage) (paths []string, whole, stop bool) {
 	switch s := s.(type) {
 	case *limitStage, *skipStage:

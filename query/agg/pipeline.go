@@ -195,7 +195,7 @@ func checkPositions(names []string, rows []*row, args []value.Value, opts *Optio
 	return nil
 }
 
-// StartsWithText is true where the pipeline begins with a search, or where it goes on from one that ran elsewhere.
+// StartsWithText is true if the pipeline begins with a search, or where it goes on from one that ran elsewhere.
 func (p *Pipeline) StartsWithText() bool {
 	if len(p.stages) == 0 {
 		return p.opts.FromRouter
@@ -233,7 +233,7 @@ func (p *Pipeline) checkMetadata() error {
 	return nil
 }
 
-// scored tells which of score and scoreDetails some stage gives the documents.
+// scored returns which of score and scoreDetails some stage gives the documents.
 func (p *Pipeline) scored() (by struct{ score, details bool }) {
 	by.score = p.opts.facet || p.StartsWithText() || p.GeoNear() != nil
 	by.details = p.opts.facet || p.opts.FromRouter
@@ -262,7 +262,7 @@ func (p *Pipeline) checkScores(s Stage, by struct{ score, details bool }) error 
 	return nil
 }
 
-// RecordMetas are the kinds of metadata that the pipeline reads of the records themselves.
+// RecordMetas returns the kinds of metadata that the pipeline reads of the records themselves.
 func (p *Pipeline) RecordMetas() []string { return p.metas }
 
 // recordMetas finds them in a pipeline as written.
@@ -288,16 +288,17 @@ func readsMeta(v value.Value, kind string) bool {
 	return false
 }
 
-// Stages gives the stages in order.
+// Stages returns the stages in order.
 func (p *Pipeline) Stages() []Stage { return p.stages }
 
-// Options gives the options the pipeline was parsed with.
+// Options returns the options the pipeline was parsed with.
 func (p *Pipeline) Options() *Options { return p.opts }
 
 // Empty is true for a pipeline without stages.
 func (p *Pipeline) Empty() bool { return len(p.stages) == 0 }
 
-// GeneratesDocuments is true where the first stage makes its own documents and reads no collection ($documents, $collStats, …).
+// GeneratesDocuments is true if the first stage makes its own documents and reads no collection ($documents,
+// $collStats, …).
 func (p *Pipeline) GeneratesDocuments() bool {
 	if len(p.stages) == 0 {
 		return false
@@ -306,7 +307,7 @@ func (p *Pipeline) GeneratesDocuments() bool {
 	return ok
 }
 
-// WritesTo is the target of a last $out or $merge.
+// WritesTo returns the target of a last $out or $merge.
 func (p *Pipeline) WritesTo() (WriteSpec, bool) {
 	if len(p.stages) == 0 {
 		return WriteSpec{}, false
@@ -341,7 +342,7 @@ func (p *Pipeline) Run(src Source) (Source, error) {
 	return src, nil
 }
 
-// Wire gives the stages as an array that Parse reads back: what a router sends to shards.
+// Wire returns the stages as an array that Parse reads back: what a router sends to shards.
 func (p *Pipeline) Wire() value.Value {
 	var out []value.Value
 	for _, s := range p.stages {
@@ -353,7 +354,7 @@ func (p *Pipeline) Wire() value.Value {
 	return array(out...)
 }
 
-// Serialize gives the stages as an array as explain prints them.
+// Serialize returns the stages as an array as explain prints them.
 func (p *Pipeline) Serialize() value.Value {
 	out := make([]value.Value, len(p.stages))
 	for i, s := range p.stages {
@@ -366,7 +367,7 @@ func (p *Pipeline) Serialize() value.Value {
 	return array(out...)
 }
 
-// Namespaces are the other collections that the pipeline reads or writes.
+// Namespaces returns the other collections that the pipeline reads or writes.
 func (p *Pipeline) Namespaces() (reads, writes []Namespace) {
 	for _, s := range p.stages {
 		if n, ok := s.(foreign); ok {

@@ -61,7 +61,7 @@ var byDistance = func() *sortkey.Pattern {
 	return p
 }()
 
-// order is what an input pipeline sorts by: its last $sort, else the distance.
+// order returns what an input pipeline sorts by: its last $sort, else the distance.
 func (s *rankStage) order(i int) *sortkey.Pattern {
 	by := byDistance
 	for _, st := range s.parsed[i].stages {
@@ -105,7 +105,7 @@ func (s *rankStage) rank(ctx context.Context, x *exec, i int, pool *pool) error 
 	})
 }
 
-// explain is the scoreDetails metadata of a document.
+// explain returns the scoreDetails metadata of a document.
 func (s *rankStage) explain(a *fused) value.Value {
 	var details []value.Value
 	for i, p := range a.parts {
@@ -125,7 +125,7 @@ func (s *rankStage) explain(a *fused) value.Value {
 		f("details", array(details...)))
 }
 
-// inherited is what a pipeline's own scoreDetails give to those of the fusion.
+// inherited returns what a pipeline's own scoreDetails give to those of the fusion.
 func (p *part) inherited() (out []value.Field) {
 	inner := value.Doc()
 	if p.details.T == value.Document {

@@ -133,7 +133,7 @@ func (c *scoreSource) Next(ctx context.Context) (Doc, bool, error) {
 	return d, ok, err
 }
 
-// next gives a document and the value of the expression.
+// next returns a document and the value of the expression.
 func (c *scoreSource) next(ctx context.Context) (d Doc, raw float64, ok bool, err error) {
 	if d, ok, err = c.Source.Next(ctx); err != nil || !ok {
 		return d, 0, ok, err
@@ -154,7 +154,7 @@ func scoreOf(stage string, v value.Value) (float64, error) {
 	return v.AsFloat64(), nil
 }
 
-// scored is the document with its new metadata.
+// scored returns the document with its new metadata.
 func (s *scoreStage) scored(d Doc, raw, normalized float64) Doc {
 	m := Meta{}
 	if d.Meta != nil {

@@ -181,7 +181,7 @@ func (s *scoreFusionStage) fuseOne(frame *expr.Frame, a *fused) error {
 	return err
 }
 
-// explain is the scoreDetails metadata of a document.
+// explain returns the scoreDetails metadata of a document.
 func (s *scoreFusionStage) explain(a *fused) value.Value {
 	var details []value.Value
 	for i, p := range a.parts {
@@ -201,7 +201,7 @@ func (s *scoreFusionStage) explain(a *fused) value.Value {
 		f("normalization", str(string(s.normalization))), f("combination", combination), f("details", array(details...)))
 }
 
-// quoted is an expression as scoreDetails show it.
+// quoted returns an expression as scoreDetails show it.
 func quoted(v value.Value) value.Value {
 	return str(strings.ReplaceAll(value.Show(doc(f("string", v))), `"`, `'`))
 }

@@ -245,7 +245,7 @@ type rootSource struct {
 	frame *expr.Frame
 }
 
-// read is what of a document the expression reads: of its top-level fields, no others.
+// read returns what of a document the expression reads: of its top-level fields, no others.
 func (s *rootSource) read(doc []byte) []byte {
 	d := s.e.Deps()
 	if d.Whole {

@@ -17,7 +17,7 @@ func init() {
 	register("$sort", rules{}, one(parseSort))
 }
 
-// sortStage is $sort; limit is not 0 where a $limit was pulled into it.
+// sortStage is $sort; limit is not 0 if a $limit was pulled into it.
 type sortStage struct {
 	pattern *sortkey.Pattern
 	limit   int64
@@ -325,7 +325,7 @@ func (s *sortSource) spill() error {
 	return w.Flush()
 }
 
-// encode is the metadata as a document, for files; nil gives an empty one.
+// encode returns the metadata as a document, for files; nil gives an empty one.
 func (m *Meta) encode() []byte {
 	if m == nil {
 		return value.Doc()

@@ -36,7 +36,7 @@ func (w *watched) Next(ctx context.Context) (Doc, bool, error) {
 // Doc is a raw document on its way through a pipeline, and what travels with it outside its fields.
 type Doc struct {
 	Raw  []byte
-	Meta *Meta // nil where nothing travels with it
+	Meta *Meta // nil if nothing travels with it
 }
 
 // Meta is a document's metadata, read by {$meta: …}. Missing values are not set.
@@ -89,7 +89,7 @@ func (m *Meta) Meta(kind string) value.Value {
 	return value.Value{}
 }
 
-// withSortKey is the metadata with the sort key that a $sort gives the document: a list of its parts.
+// withSortKey returns the metadata with the sort key that a $sort gives the document: a list of its parts.
 func (m *Meta) withSortKey(key []value.Value) *Meta {
 	out := &Meta{}
 	if m != nil {
@@ -113,7 +113,7 @@ func (d Doc) clone() Doc {
 // sliceSource gives documents that are in memory.
 type sliceSource struct{ docs []Doc }
 
-// NewSliceSource is a Source of documents in memory.
+// NewSliceSource returns a Source of documents in memory.
 func NewSliceSource(docs [][]byte) Source {
 	s := &sliceSource{docs: make([]Doc, len(docs))}
 	for i, d := range docs {

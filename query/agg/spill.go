@@ -34,7 +34,7 @@ func (s *SpillStats) spilled(records, bytes int64) {
 	s.Bytes += bytes
 }
 
-// limitOf is how many bytes a stage may hold.
+// limitOf returns how many bytes a stage may hold.
 func (o *Options) limitOf(stage string) int64 {
 	switch {
 	case o.MemoryLimit > 0:
@@ -45,7 +45,7 @@ func (o *Options) limitOf(stage string) int64 {
 	return defaultLimit
 }
 
-// spiller gives the files a stage may spill to, or the error it answers where it may not.
+// spiller returns the files a stage may spill to, or the error it answers where it may not.
 func (x *exec) spiller(stage string, limit int64) (Spiller, error) {
 	if x.opts.AllowDiskUse && x.host != nil {
 		if sp := x.host.Spill(); sp != nil {
@@ -128,7 +128,7 @@ func (l *docList) spill() error {
 	return nil
 }
 
-// get gives the i-th document, valid until the next call. Nothing is added any more once something was read.
+// get returns the i-th document, valid until the next call. Nothing is added any more once something was read.
 func (l *docList) get(i int) (Doc, error) {
 	if i >= l.n {
 		return l.mem[i-l.n], nil

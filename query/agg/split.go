@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire gives its form for them);
-// Merge is what runs over all their documents, nil where nothing is left to do; MergeSort is the sort specification by
-// which the shards' streams are merged, nil where they may come in any order.
+// Split divides a pipeline between shards and the merger. Shard is what each shard runs (Wire gives its form for
+// them); Merge is what runs over all their documents, nil if nothing is left to do; MergeSort is the sort
+// specification by which the shards' streams are merged, nil if they may come in any order.
 type Split struct {
 	Shard     *Pipeline
 	Merge     *Pipeline
@@ -22,7 +22,7 @@ func (p *Pipeline) Split() Split {
 	return out
 }
 
-// ranksItself is true where the first stage gives documents distances or scores.
+// ranksItself is true if the first stage gives documents distances or scores.
 func (p *Pipeline) ranksItself() bool {
 	m, ok := firstStage[*matchStage](p.stages)
 	return p.GeoNear() != nil || ok && m.text
@@ -80,7 +80,7 @@ func (p *Pipeline) divide() Split {
 	return out
 }
 
-// halves tells what of a stage runs on the shards and what over their merged streams; streams is true where it runs
+// halves returns what of a stage runs on the shards and what over their merged streams; streams is true if it runs
 // wholly on the shards and the next stage may follow it there.
 func halves(s Stage) (shard, merge []Stage, sort []byte, streams bool) {
 	switch s := s.(type) {

@@ -255,7 +255,7 @@ func (w *windowSource) nextPartition(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// take gives the next sorted document, nil at the end.
+// take returns the next sorted document, nil at the end.
 func (w *windowSource) take(ctx context.Context) (*sortItem, error) {
 	if it := w.ahead; it != nil {
 		w.ahead = nil

@@ -60,7 +60,7 @@ func ParseEntry(doc []byte) *Entry {
 	}
 }
 
-// ApplyOps is the array of operations of a transaction's entry; nil for other entries.
+// ApplyOps returns the array of operations of a transaction's entry; nil for other entries.
 func (e *Entry) ApplyOps() []byte {
 	if e.Op != 'c' {
 		return nil
@@ -90,7 +90,7 @@ func (e *Entry) Continues() bool {
 	return e.Commits() || e.ApplyOps() != nil && !e.Waits() && !value.Lookup(e.O, "count").IsMissing()
 }
 
-// Events are the changes of an entry that is no part of a longer transaction.
+// Events returns the changes of an entry that is no part of a longer transaction.
 func (e *Entry) Events() []*Event {
 	if ops := e.ApplyOps(); ops != nil {
 		if e.Waits() {
@@ -105,8 +105,8 @@ func (e *Entry) Events() []*Event {
 	return nil
 }
 
-// Operations are the changes of an array of operations, the first of which is its transaction's with the given index. The
-// transaction commits with e. next is the index of what follows.
+// Operations returns the changes of an array of operations, the first of which is its transaction's with the given
+// index. The transaction commits with e. next is the index of what follows.
 func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
 	for it := value.Walk(ops); ; {
 		_, v, ok := it.Next()
@@ -123,7 +123,7 @@ func (e *Entry) Operations(ops []byte, index int) (events []*Event, next int) {
 	}
 }
 
-// event is the change of one operation, which commits with e; nil where streams do not tell of it.
+// event returns the change of one operation, which commits with e; nil where streams do not tell of it.
 func (e *Entry) event(op *Entry, index int) *Event {
 	ev := &Event{at: e, op: op, UUID: op.UUID, FromMigrate: op.FromMigrate || e.FromMigrate}
 	ev.DB, ev.Coll, _ = strings.Cut(op.NS, ".")

@@ -27,11 +27,11 @@ type Event struct {
 	forms       [4]atomic.Pointer[[]byte]
 }
 
-// ClusterTime is when the change happened.
+// ClusterTime returns when the change happened.
 func (e *Event) ClusterTime() uint64 { return e.at.TS }
 
-// ImageTime is the time under which the event's pre-image is stored: the one that a transaction's entry names in a field, or
-// that of the event.
+// ImageTime returns the time under which the event's pre-image is stored: the one that a transaction's entry names
+// in a field, or that of the event.
 func (e *Event) ImageTime(field string) uint64 {
 	if e.at.ApplyOps() != nil {
 		if v := value.Lookup(e.at.O, field); !v.IsMissing() {
@@ -41,7 +41,7 @@ func (e *Event) ImageTime(field string) uint64 {
 	return e.at.TS
 }
 
-// FullDocument is the document of an insert or a replacement; nil for others.
+// FullDocument returns the document of an insert or a replacement; nil for others.
 func (e *Event) FullDocument() []byte {
 	if e.Type == "insert" || e.Type == "replace" {
 		return e.op.O
@@ -49,7 +49,7 @@ func (e *Event) FullDocument() []byte {
 	return nil
 }
 
-// Diff is the delta of an update; nil for others.
+// Diff returns the delta of an update; nil for others.
 func (e *Event) Diff() []byte {
 	if e.Type == "update" {
 		return value.Lookup(e.op.O, "diff").Doc()
@@ -222,7 +222,7 @@ type Form struct {
 	Raw      bool // showRawUpdateDescription
 }
 
-// Document is the event in a form, without what has to be looked up. It is shared, and must not be changed.
+// Document returns the event in a form, without what has to be looked up. It is shared, and must not be changed.
 func (e *Event) Document(f Form) []byte {
 	i := 0
 	if f.Expanded {
@@ -285,7 +285,7 @@ func (e *Event) appendHead(dst []byte, t *Token, kind string) []byte {
 	return value.Append(dst, "clusterTime", value.NewTimestampU64(e.at.TS))
 }
 
-// stateBefore is what a collMod's entry says of the options that it changed.
+// stateBefore returns what a collMod's entry says of the options that it changed.
 func stateBefore(o2 []byte) []byte {
 	var f []value.Field
 	for _, name := range []string{"collectionOptions", "indexOptions"} {
@@ -296,7 +296,7 @@ func stateBefore(o2 []byte) []byte {
 	return value.Doc(f...)
 }
 
-// Invalidate is the event that ends a stream behind e, with its token.
+// Invalidate returns the event that ends a stream behind e, with its token.
 func (e *Event) Invalidate() (*Token, []byte) {
 	t := e.Token.Invalidate()
 	dst, mark := value.Begin(nil)

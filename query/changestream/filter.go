@@ -10,7 +10,7 @@ type Filter struct {
 	Migrations bool // showMigrationEvents
 }
 
-// Passes tells whether the stream has the event.
+// Passes reports whether the stream has the event.
 func (f *Filter) Passes(e *Event) bool {
 	if e.FromMigrate && !f.Migrations || e.expanded && !f.Expanded || e.system && !f.System {
 		return false
@@ -30,12 +30,12 @@ func (f *Filter) Passes(e *Event) bool {
 
 func (f *Filter) is(db, coll string) bool { return db == f.DB && coll == f.Coll }
 
-// shows tells whether a stream on more than one collection has events of that one.
+// shows reports whether a stream on more than one collection has events of that one.
 func (f *Filter) shows(e *Event) bool {
 	return f.System || !strings.HasPrefix(e.Coll, "system.")
 }
 
-// Invalidates tells whether an event that passes ends the stream: what it watches is gone.
+// Invalidates reports whether an event that passes ends the stream: what it watches is gone.
 func (f *Filter) Invalidates(e *Event) bool {
 	switch e.Type {
 	case "drop", "rename":

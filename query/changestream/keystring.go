@@ -64,7 +64,7 @@ func (t *typeBits) number(kind value.Type) {
 	t.add(kind == value.Double || kind == value.Decimal128)
 }
 
-// stored is the form in a token: one byte below 128 as it is, more behind their count; nil where all are zero.
+// stored returns the form in a token: one byte below 128 as it is, more behind their count; nil if all are zero.
 func (t *typeBits) stored() []byte {
 	switch {
 	case !t.used:
@@ -154,7 +154,7 @@ func appendKeyDocument(dst []byte, t *typeBits, doc []byte) []byte {
 	}
 }
 
-// tagOf is the kind that documents compare their fields by before the names.
+// tagOf returns the kind that documents compare their fields by before the names.
 func tagOf(v value.Value) byte {
 	switch v.T {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:
@@ -270,7 +270,7 @@ func (r *keyReader) text() {
 // maxKeyDepth bounds how deep documents in a token lie within each other.
 const maxKeyDepth = 200
 
-// skip passes over one field.
+// skip skips one field.
 func (r *keyReader) skip(depth int) {
 	if depth > maxKeyDepth {
 		r.short = true

@@ -34,7 +34,7 @@ type Token struct {
 	raw []byte // type bits, nil for none
 }
 
-// MarkAt is the high-water-mark token of a time: it stands before all events of that time.
+// MarkAt returns the high-water-mark token of a time: it stands before all events of that time.
 func MarkAt(clusterTime uint64) *Token {
 	return makeToken(clusterTime, HighWaterMark, 0, value.NewNull(), value.Value{})
 }
@@ -54,7 +54,7 @@ func makeToken(at uint64, kind TokenType, op int, uuid, identifier value.Value) 
 	return &Token{ClusterTime: at, Version: tokenVersion, Type: kind, TxnOpIndex: op, Fragment: -1, key: key, raw: t.stored()}
 }
 
-// fromInvalidateAt is where every token has the flag: behind time, version, type and index of the operation.
+// fromInvalidateAt returns where every token has the flag: behind time, version, type and index of the operation.
 func (t *Token) fromInvalidateAt() int {
 	r := keyReader{key: t.key}
 	for range 4 {
@@ -63,7 +63,7 @@ func (t *Token) fromInvalidateAt() int {
 	return r.at
 }
 
-// Invalidate is the token of the invalidate that t's event causes.
+// Invalidate returns the token of the invalidate that t's event causes.
 func (t *Token) Invalidate() *Token {
 	out := *t
 	out.key = append([]byte(nil), t.key...)
@@ -72,7 +72,7 @@ func (t *Token) Invalidate() *Token {
 	return &out
 }
 
-// WithFragment is the token of one fragment of t's event.
+// WithFragment returns the token of one fragment of t's event.
 func (t *Token) WithFragment(n int) *Token {
 	out := *t
 	out.key = appendKeyInt(append([]byte(nil), t.key...), int64(n))
@@ -83,7 +83,7 @@ func (t *Token) WithFragment(n int) *Token {
 // Compare orders tokens as their events come.
 func (t *Token) Compare(o *Token) int { return strings.Compare(string(t.key), string(o.key)) }
 
-// Data is the token as text.
+// Data returns the token as text.
 func (t *Token) Data() string {
 	if t.hex == "" {
 		return strings.ToUpper(hex.EncodeToString(append(t.key[:len(t.key):len(t.key)], keyEnd)))
@@ -91,7 +91,7 @@ func (t *Token) Data() string {
 	return t.hex
 }
 
-// Document is the token as an event's _id has it.
+// Document returns the token as an event's _id has it.
 func (t *Token) Document() []byte {
 	f := []value.Field{value.F("_data", value.NewString(t.Data()))}
 	if t.raw != nil {
@@ -100,7 +100,7 @@ func (t *Token) Document() []byte {
 	return value.Doc(f...)
 }
 
-// ParseToken reads a resume token. What follows its last field is passed over, as the real server does.
+// ParseToken reads a resume token. What follows its last field is skipped, as the real server does.
 func ParseToken(doc []byte) (*Token, error) {
 	data, bits := value.Lookup(doc, "_data"), value.Lookup(doc, "_typeBits")
 	switch {
@@ -171,7 +171,7 @@ func readToken(key []byte, bits value.Value) (*Token, error) {
 	return t, nil
 }
 
-// Before is the same position without its fragment: the event itself.
+// Before returns the same position without its fragment: the event itself.
 func (t *Token) Before() *Token {
 	if t.Fragment < 0 {
 		return t

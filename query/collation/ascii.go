@@ -66,7 +66,7 @@ func (t *asciiTable) compare(a, b []byte) (r int, ok bool) {
 			return 0, false
 		}
 		if pa != pb {
-			// What follows can change nothing, but for a mark that joins the last character.
+			// What follows can change nothing, except for a mark that joins the last character.
 			return sign(int(pa) - int(pb)), plainTail(a[i+1:]) && plainTail(b[j+1:])
 		}
 		if case1 == 0 && t.upper[a[i]] != t.upper[b[j]] {

@@ -167,7 +167,7 @@ func versionField(_ *Spec, v value.Value) error {
 	return nil
 }
 
-// Document is the full form of the specification; nil for the simple collation.
+// Document returns the full form of the specification; nil for the simple collation.
 func (s *Spec) Document() []byte {
 	if s == nil {
 		return nil

@@ -21,8 +21,8 @@ var variants = map[string]string{
 	"searchjl": "searchjl", "compat": "compat", "eor": "eor", "reformed": "reformed", "phonetic": "phonetic",
 }
 
-// splitLocale cuts "de_AT@collation=phonebook" into language, script, region, variant and collation type; ok is false
-// where it is not in ICU's canonical form.
+// splitLocale cuts "de_AT@collation=phonebook" into language, script, region, variant and collation type; ok is
+// false if it is not in ICU's canonical form.
 func splitLocale(id string) (lang string, rest []string, variant string, ok bool) {
 	id, keywords, has := strings.Cut(id, "@")
 	if has {
@@ -68,7 +68,7 @@ func knownLocale(id string) bool {
 // posix reports whether the locale is the one that orders ASCII by code.
 func posix(id string) bool { return id == "en_US_POSIX" }
 
-// bcp47 is the locale in the form x/text takes.
+// bcp47 returns the locale in the form x/text takes.
 func bcp47(id string) string {
 	lang, rest, variant, _ := splitLocale(id)
 	tag := lang

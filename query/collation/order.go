@@ -32,7 +32,7 @@ type weigher struct {
 
 var orderings sync.Map // Spec → *ordering
 
-// Collator gives the order; nil for the simple collation. Equal specifications share one.
+// Collator returns the order; nil for the simple collation. Equal specifications share one.
 func (s *Spec) Collator() value.Collator {
 	if s == nil {
 		return nil
@@ -205,7 +205,7 @@ func (o *ordering) dropVariable(s []byte) []byte {
 	return out
 }
 
-// appendVariableLevel is the quaternary level of what dropVariable takes out.
+// appendVariableLevel returns the quaternary level of what dropVariable takes out.
 func (o *ordering) appendVariableLevel(dst, s []byte) []byte {
 	for _, r := range string(s) {
 		if o.variable(r) {

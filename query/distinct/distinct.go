@@ -101,7 +101,7 @@ func (d *Values) add(v value.Value) error {
 	return nil
 }
 
-// Sorted gives the values in order, as an array.
+// Sorted returns the values in order, as an array.
 func (d *Values) Sorted() []byte {
 	slices.SortStableFunc(d.out, func(a, b value.Value) int { return value.CompareCollated(a, b, d.coll) })
 	return value.ArrayOf(d.out...)

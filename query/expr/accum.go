@@ -40,7 +40,7 @@ func idlWords(object mongoerr.Code) wording {
 		onUnknown: "BSON field '%[1]s.%[2]s' is an unknown field.", onMiss: "BSON field '%[1]s.%[2]s' is missing but a required field"}
 }
 
-// notAnObject is a wording whose third argument is the value that stands in the place of the object.
+// notAnObject is a wording whose third argument is the value that stands in place of the object.
 const notAnObject = "specification must be an object; found %[1]s: %[3]s"
 
 // overValues makes a row for an accumulator used as an expression: over its operands, or over the elements of its only

@@ -139,7 +139,7 @@ func (s *sum) addDouble(f float64) {
 	s.f = t
 }
 
-// whole gives the sum of the integers; ok is false where it exceeds a long.
+// whole returns the sum of the integers; ok is false if it exceeds a long.
 func (s *sum) whole() (i int64, ok bool) {
 	i = int64(s.lo)
 	return i, uint64(i>>63) == s.hi
@@ -289,7 +289,7 @@ func evalMultiply(f *Frame, c *call) (value.Value, error) {
 	return acc, nil
 }
 
-// multiply is the product of two numbers in the wider of their types.
+// multiply returns the product of two numbers in the wider of their types.
 func multiply(a, b value.Value) value.Value {
 	switch {
 	case a.T == value.Decimal128 || b.T == value.Decimal128:
@@ -405,7 +405,7 @@ func mod(f *Frame, a, b value.Value) (value.Value, error) {
 	return fitInt(r, a.T == value.Int32 && b.T == value.Int32), nil
 }
 
-// notNumeric is the complaint of operators that take one number.
+// notNumeric returns the complaint of operators that take one number.
 func notNumeric(name string, v value.Value) error {
 	return mongoerr.Newf(28765, "%s only supports numeric types, not %s", name, v.T.Name())
 }

@@ -20,7 +20,7 @@ func init() {
 	)
 }
 
-// element gives the i-th element; a negative i counts from the end. Missing where there is none.
+// element returns the i-th element; a negative i counts from the end. Missing if there is none.
 func element(arr []byte, i int) value.Value {
 	if i < 0 {
 		if i += value.Count(arr); i < 0 {

@@ -90,7 +90,7 @@ func constantPath(k *constant, parts []string) node {
 	return &constant{v: (&Frame{}).fetch(k.v, parts), shown: k.shown + "." + strings.Join(parts, ".")}
 }
 
-// systemVariable gives the value of a variable the server defines.
+// systemVariable returns the value of a variable the server defines.
 func systemVariable(name string, s *Scope) (*constant, error) {
 	k := &constant{shown: "$$" + name}
 	switch name {

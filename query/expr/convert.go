@@ -524,7 +524,7 @@ func (f *Frame) binaryToText(v value.Value, conv *conversion) (value.Value, erro
 	return f.str(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
 }
 
-// wholeBinary gives a binary's bytes; the old subtype's inner length counts as content.
+// wholeBinary returns a binary's bytes; the old subtype's inner length counts as content.
 func wholeBinary(v value.Value) []byte {
 	if v.Subtype() != 2 {
 		return v.Bytes()

@@ -27,7 +27,7 @@ func init() {
 	)
 }
 
-// namedArgs evaluates all operands; ok is false where one that was given is null.
+// namedArgs evaluates all operands; ok is false if one that was given is null.
 func (f *Frame) namedArgs(c *call, vs []value.Value) (ok bool, err error) {
 	ok = true
 	for i, n := range c.args {
@@ -53,7 +53,7 @@ func unitOf(name string, v value.Value) (dates.Unit, error) {
 	return u, nil
 }
 
-// optionalZone is the zone named by an operand, or UTC.
+// optionalZone returns the zone named by an operand, or UTC.
 func optionalZone(c *call, i int, v value.Value) (*dates.Zone, error) {
 	if c.args[i] == nil {
 		return dates.UTC, nil
@@ -147,7 +147,7 @@ func evalDateDiff(f *Frame, c *call) (value.Value, error) {
 	return value.NewInt64(n), nil
 }
 
-// ignoredWeek tells whether the only null operand is a startOfWeek (the last) that the unit has no use for.
+// ignoredWeek reports whether the only null operand is a startOfWeek (the last) that the unit has no use for.
 func (f *Frame) ignoredWeek(c *call, vs []value.Value, unit value.Value) bool {
 	last := len(vs) - 1
 	for i, v := range vs[:last] {

@@ -32,8 +32,8 @@ func prepareEncStr(c *call, _ *Scope) error {
 // encrypted is the subtype of encrypted values.
 const encrypted = 6
 
-// evalEncStr is what is left of a search in encrypted text where no client has rewritten it. A missing value matches
-// nothing; what is not encrypted cannot be searched this way.
+// evalEncStr returns what is left of a search in encrypted text where no client has rewritten it. A missing value
+// matches nothing; what is not encrypted cannot be searched this way.
 func evalEncStr(f *Frame, c *call) (value.Value, error) {
 	v, err := c.args[0].eval(f)
 	if err != nil {

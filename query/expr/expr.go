@@ -13,7 +13,7 @@ import (
 // Env is what one operation gives all its expressions.
 type Env struct {
 	NowMS       int64  // $$NOW
-	ClusterTime uint64 // $$CLUSTER_TIME; 0 where there is none (a standalone server)
+	ClusterTime uint64 // $$CLUSTER_TIME; 0 if there is none (a standalone server)
 	// Clock gives $$NOW and $$CLUSTER_TIME at each evaluation, for expressions that are compiled once and used by many
 	// operations (a collection's validator). Without it, NowMS 0 is an expression that is only checked (a view's).
 	Clock       func() (nowMS int64, clusterTime uint64)
@@ -67,7 +67,7 @@ func (e *Env) SetConstants(runtimeConstants []byte) {
 	}
 }
 
-// Constants is what SetConstants takes.
+// Constants returns what SetConstants takes.
 func (e *Env) Constants() value.Value {
 	fs := []value.Field{value.F("localNow", value.NewDateTime(e.NowMS)), value.F("clusterTime", value.NewTimestampU64(e.ClusterTime))}
 	if e.MapReduce {
@@ -114,7 +114,7 @@ func NewScope(env *Env) *Scope {
 	return &Scope{env: env, slots: new(int), id: -1}
 }
 
-// Env is the environment the scope was made with.
+// Env returns the environment the scope was made with.
 func (s *Scope) Env() *Env { return s.env }
 
 // Define adds a variable to the scope, hiding an earlier one of that name; Frame.SetVar gives it values.
@@ -132,14 +132,14 @@ func (s *Scope) DefineConst(name string, v value.Value) {
 	s.parent, s.name, s.id, s.konst = &outer, name, -1, &constant{v: v.Clone(), shown: "$$" + name}
 }
 
-// Nested is a scope that sees s's variables; what is defined in it is not seen in s.
+// Nested returns a scope that sees s's variables; what is defined in it is not seen in s.
 func (s *Scope) Nested() *Scope {
 	c := *s
 	return &c
 }
 
-// Unfailing is a scope in which folding raises no errors: an expression of constants that fails does so when it is
-// evaluated, as those of an update do, which may find no document.
+// Unfailing returns a scope in which folding raises no errors: an expression of constants that fails does so when
+// it is evaluated, as those of an update do, which may find no document.
 func (s *Scope) Unfailing() *Scope {
 	c := s.Nested()
 	c.late = true
@@ -156,7 +156,7 @@ func (s *Scope) find(name string) *Scope {
 	return nil
 }
 
-// Metadata is what $meta reads about the document being evaluated; Missing where there is none of that kind.
+// Metadata is what $meta reads about the document being evaluated; Missing if there is none of that kind.
 type Metadata interface {
 	Meta(kind string) value.Value
 }
@@ -185,7 +185,7 @@ func (f *Frame) SetRoot(doc []byte) {
 	f.arena = f.arena[:0]
 }
 
-// Root is the document being evaluated.
+// Root returns the document being evaluated.
 func (f *Frame) Root() []byte { return f.root.Doc() }
 
 // SetMeta gives the document's metadata.
@@ -231,13 +231,13 @@ func CompilePath(path string, s *Scope) (*Expr, error) {
 	return &Expr{n}, nil
 }
 
-// ConstantExpr is an expression that always answers v.
+// ConstantExpr returns an expression that always answers v.
 func ConstantExpr(v value.Value) *Expr { return &Expr{&constant{v: v.Clone()}} }
 
 // Eval computes the expression for the frame's document. The value borrows: see the package's invariants.
 func (e *Expr) Eval(f *Frame) (value.Value, error) { return e.n.eval(f) }
 
-// Constant gives the value of an expression that does not depend on any document.
+// Constant returns the value of an expression that does not depend on any document.
 func (e *Expr) Constant() (value.Value, bool) {
 	if c, ok := e.n.(*constant); ok {
 		return c.v, true
@@ -251,7 +251,8 @@ func (e *Expr) System() bool {
 	return ok && c.shown != ""
 }
 
-// FieldPath gives the path of an expression that only reads a field of the root document ("a.b", without dollar sign).
+// FieldPath returns the path of an expression that only reads a field of the root document ("a.b", without dollar
+// sign).
 func (e *Expr) FieldPath() (string, bool) {
 	if p, ok := e.n.(*fieldPath); ok && p.base == baseRoot && len(p.parts) > 0 {
 		return p.dotted(), true
@@ -259,7 +260,7 @@ func (e *Expr) FieldPath() (string, bool) {
 	return "", false
 }
 
-// Serialize is the expression as explain prints it.
+// Serialize returns the expression as explain prints it.
 func (e *Expr) Serialize() value.Value { return e.n.serialize() }
 
 // Uses reports whether one of the operators named in ops is anywhere in the expression.

@@ -127,7 +127,7 @@ func showFunction(c *call) value.Value {
 		value.F("body", value.NewString(c.state.(*js.Func).Source())), value.F("args", c.args[0].serialize()), value.F("lang", value.NewString("js")))))))
 }
 
-// Script is the frame's JavaScript runtime, started when it is first asked for.
+// Script returns the frame's JavaScript runtime, started when it is first asked for.
 func (f *Frame) Script() *js.Runtime {
 	if f.script == nil {
 		f.script = js.New()

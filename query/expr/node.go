@@ -307,7 +307,7 @@ func (b *builder) abandon(err error) (value.Value, error) {
 	return value.Value{}, err
 }
 
-// alloc gives n bytes of the arena. A full chunk is left to the values that borrow from it.
+// alloc returns n bytes of the arena. A full chunk is left to the values that borrow from it.
 func (f *Frame) alloc(n int) []byte {
 	f.charge(n)
 	if cap(f.arena)-len(f.arena) < n {

@@ -72,7 +72,7 @@ func (s *Scope) fold(n node, args []node) (node, error) {
 	return &constant{v: v}, nil
 }
 
-// failed is what becomes of a node that could not be folded.
+// failed returns what becomes of a node that could not be folded.
 func (s *Scope) failed(n node, err error) (node, error) {
 	if s.late && (s.env.Work == nil || s.env.Work.Check() == nil) {
 		return n, nil
@@ -80,8 +80,8 @@ func (s *Scope) failed(n node, err error) (node, error) {
 	return nil, s.foldError(err)
 }
 
-// WhileFolding tells whether an error came up when constants of a pipeline were folded, which happens after it was parsed:
-// its stage puts nothing before it.
+// WhileFolding reports whether an error came up when constants of a pipeline were folded, which happens after it
+// was parsed: its stage puts nothing before it.
 func WhileFolding(err error) bool {
 	return strings.HasPrefix(mongoerr.From(err).Message, pipelineFoldContext)
 }

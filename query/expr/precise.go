@@ -101,7 +101,7 @@ func logPair(x pair) pair {
 	return sum2(y, x.mul(e).plus(-1).float())
 }
 
-// small is true where a function is its argument to the last place, or the runtime's own answer is exact enough.
+// small is true if a function is its argument to the last place, or the runtime's own answer is exact enough.
 func small(x float64) bool { return math.Abs(x) < 1e-5 || math.IsNaN(x) }
 
 func preciseSin(x float64) float64 {

@@ -109,7 +109,7 @@ func commutative(op *operator) *operator {
 	return op
 }
 
-// Operands names the named operands of an operator; nil where it takes none, or is not known.
+// Operands names the named operands of an operator; nil if it takes none, or is not known.
 func Operands(name string) []string {
 	op := operators[name]
 	if op == nil {

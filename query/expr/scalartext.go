@@ -47,8 +47,8 @@ func sixDigits(f float64) string {
 	return mant + "e" + tail
 }
 
-// doubleText is the shortest text that reads back as the same double; numbers from 1e16 up and below
-// 1e-4 have an exponent.
+// doubleText returns the shortest text that reads back as the same double; numbers from 1e16 up and below 1e-4
+// have an exponent.
 func doubleText(f float64) string {
 	switch {
 	case math.IsNaN(f):

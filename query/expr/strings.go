@@ -61,7 +61,7 @@ func upper(c byte) byte {
 	return c
 }
 
-// text is the conversion of string operators that take more than strings; null and missing are "".
+// text returns the conversion of string operators that take more than strings; null and missing are "".
 func (f *Frame) text(v value.Value) ([]byte, error) {
 	switch v.T {
 	case value.String, value.Symbol, value.JavaScript:
@@ -179,7 +179,7 @@ func indexOfCP(s, sub []byte, start, end int) int {
 	return -1
 }
 
-// cpOffset is the byte offset of the n-th code point, or the length.
+// cpOffset returns the byte offset of the n-th code point, or the length.
 func cpOffset(s []byte, n int) int {
 	at := 0
 	for ; n > 0 && at < len(s); n-- {

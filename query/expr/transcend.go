@@ -90,7 +90,7 @@ var sigmoidOp = &operator{name: "$sigmoid",
 // Sigmoid is 1/(1+e^-x).
 func Sigmoid(x float64) float64 { return 1 / (1 + preciseExp(-x)) }
 
-// ln is the natural logarithm; the runtime's loses subnormal numbers on some machines.
+// ln returns the natural logarithm; the runtime's loses subnormal numbers on some machines.
 func ln(x float64) float64 {
 	if x > 0 && x < 0x1p-1022 {
 		return math.Log(x*0x1p52) - 52*math.Ln2
@@ -206,7 +206,7 @@ func pow(f *Frame, base, exp value.Value) (value.Value, error) {
 	return value.NewDouble(math.Pow(base.AsFloat64(), exp.AsFloat64())), nil
 }
 
-// powInt multiplies out; ok is false where the result is no long.
+// powInt multiplies out; ok is false if the result is no long.
 func powInt(base, exp int64) (r int64, ok bool) {
 	switch {
 	case base == 1, exp == 0:

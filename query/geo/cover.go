@@ -8,9 +8,9 @@ import (
 	"github.com/golang/geo/s2"
 )
 
-// Cells are the ranges of keys, in order and apart, under which an index on the sphere files everything within the greatest
-// distance of the origin: the cells that cover that disc, and those around them, which large shapes are filed under. It is
-// nil where the disc has no bound worth having, or on the plane.
+// Cells returns the ranges of keys, in order and apart, under which an index on the sphere files everything within
+// the greatest distance of the origin: the cells that cover that disc, and those around them, which large shapes
+// are filed under. It is nil if the disc has no bound worth having, or on the plane.
 func (near *Near) Cells() [][2]int64 {
 	if !near.Sphere || !near.Center.Sphere {
 		return nil
@@ -25,8 +25,8 @@ func (near *Near) Cells() [][2]int64 {
 	return around(s2.CapFromCenterAngle(near.Center.places[0], s1.Angle(angle*(1+1e-9)+1e-9)))
 }
 
-// around are the ranges of keys of everything that meets one of the regions: the cells that cover it, and those around
-// them, which large shapes are filed under.
+// around returns the ranges of keys of everything that meets one of the regions: the cells that cover it, and
+// those around them, which large shapes are filed under.
 func around(regions ...s2.Region) [][2]int64 {
 	coverer := &s2.RegionCoverer{MaxLevel: s2.MaxLevel, LevelMod: 1, MaxCells: maxCells}
 	var out [][2]int64
@@ -42,8 +42,8 @@ func around(regions ...s2.Region) [][2]int64 {
 	return join(out)
 }
 
-// SphereCells are the ranges of keys under which an index on the sphere files everything that may satisfy the query; nil
-// where the query is of the plane, or asks for too much of the sphere.
+// SphereCells returns the ranges of keys under which an index on the sphere files everything that may satisfy the
+// query; nil if the query is of the plane, or asks for too much of the sphere.
 func (q *Query) SphereCells() [][2]int64 {
 	switch s := q.shape.(type) {
 	case *disc:
@@ -69,8 +69,8 @@ func (q *Query) SphereCells() [][2]int64 {
 	return nil
 }
 
-// PlaneCells are the ranges of keys under which an index on the plane files everything that may satisfy the query; nil
-// where the query is of the sphere.
+// PlaneCells returns the ranges of keys under which an index on the plane files everything that may satisfy the
+// query; nil if the query is of the sphere.
 func (q *Query) PlaneCells(p Plane) [][2]int64 {
 	var low, high Point
 	switch s := q.shape.(type) {

@@ -126,7 +126,7 @@ func (t *edgeTree) visit(q *cube, level, at int, f func(int, s2.Edge) bool) bool
 // edged is a shape whose edges may be asked for by place.
 type edged struct {
 	s2.Shape
-	tree *edgeTree // nil where there are few
+	tree *edgeTree // nil if there are few
 }
 
 func withTree(s s2.Shape) edged {

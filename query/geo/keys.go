@@ -13,8 +13,8 @@ import (
 // maxCells is how many cells cover one geometry in an index.
 const maxCells = 20
 
-// SphereKeys are the cells under which an index on the sphere files a value of a document: those that cover its geometry.
-// A value without a geometry has none.
+// SphereKeys returns the cells under which an index on the sphere files a value of a document: those that cover
+// its geometry. A value without a geometry has none.
 func SphereKeys(v value.Value, doc []byte) ([]int64, error) {
 	if v.IsNullish() || v.T == value.Array && value.Count(v.Doc()) == 0 {
 		return nil, nil
@@ -68,7 +68,8 @@ type Plane struct {
 	Bits     int
 }
 
-// Keys are the cells under which an index on the plane files a value: that of its pair, or of the pairs in an array.
+// Keys returns the cells under which an index on the plane files a value: that of its pair, or of the pairs in an
+// array.
 func (p Plane) Keys(v value.Value) ([]int64, error) {
 	if v.IsNullish() || !nested(v) {
 		if v.IsNullish() {

@@ -32,7 +32,8 @@ func ParseNear(ops []byte) (*Near, error) {
 	return n, nil
 }
 
-// parseOldNear reads {$near: point, $minDistance: …, $maxDistance: …}; Center is nil where the operand is of the new form.
+// parseOldNear reads {$near: point, $minDistance: …, $maxDistance: …}; Center is nil if the operand is of the new
+// form.
 func parseOldNear(ops []byte) (*Near, bool, error) {
 	n := &Near{Max: math.MaxFloat64}
 	spherical := false
@@ -168,8 +169,8 @@ func (near *Near) readCenter(v value.Value) error {
 	return nil
 }
 
-// Distance is how far the nearest geometry in a stored value is, and which that is. A value is one geometry, or an array
-// of them.
+// Distance returns how far the nearest geometry in a stored value is, and which that is. A value is one geometry,
+// or an array of them.
 func (near *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 	if !nested(v) {
 		return 0, nil, false
@@ -193,7 +194,7 @@ func (near *Near) Distance(v value.Value) (d float64, at *Geometry, ok bool) {
 	return d, at, ok
 }
 
-// to is the distance to one geometry; shapes of the plane are points.
+// to returns the distance to one geometry; shapes of the plane are points.
 func (near *Near) to(g *Geometry) (float64, bool) {
 	if !near.Sphere {
 		if !g.one {

@@ -120,7 +120,7 @@ func (g *Geometry) checkHoles(loops []*s2.Loop, v value.Value) error {
 	return nil
 }
 
-// firstCrossed is the first ring before the i-th that crosses it or shares an edge with it; i for none.
+// firstCrossed returns the first ring before the i-th that crosses it or shares an edge with it; i for none.
 func (g *Geometry) firstCrossed(tree *edgeTree, of []int, l *s2.Loop, i int) int {
 	first := i
 	for k := range l.NumEdges() {

@@ -66,7 +66,7 @@ func (d *disc) meets(g *Geometry) bool {
 	return angleTo(g, d.center) <= d.angle
 }
 
-// edgeDistance is the angle between a point and the nearest edge of a shape.
+// edgeDistance returns the angle between a point and the nearest edge of a shape.
 func edgeDistance(s s2.Shape, p s2.Point) float64 {
 	best := math.Pi
 	for i := range s.NumEdges() {
@@ -76,8 +76,8 @@ func edgeDistance(s s2.Shape, p s2.Point) float64 {
 	return best
 }
 
-// angle is the angle between two points. Where they are far apart it goes by the cotangent: near a right angle the
-// arctangent of the standard library is off in the last place.
+// angle returns the angle between two points. Where they are far apart it goes by the cotangent: near a right
+// angle the arctangent of the standard library is off in the last place.
 func angle(a, b s2.Point) float64 {
 	sin, cos := a.Cross(b.Vector).Norm(), a.Dot(b.Vector)
 	if math.Abs(cos) < sin {
@@ -87,7 +87,7 @@ func angle(a, b s2.Point) float64 {
 	return math.Atan2(sin, cos)
 }
 
-// angleTo is the angle between a point and the nearest part of a geometry on the sphere.
+// angleTo returns the angle between a point and the nearest part of a geometry on the sphere.
 func angleTo(g *Geometry, p s2.Point) float64 {
 	best := math.Pi
 	for _, q := range g.places {

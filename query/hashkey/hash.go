@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Hash is the hashed form of v. A Missing value is hashed as null.
+// Hash returns the hashed form of v. A Missing value is hashed as null.
 func Hash(v value.Value) int64 {
 	if v.T == value.Missing {
 		v = value.NewNull()
@@ -71,7 +71,7 @@ func toLong(v value.Value) int64 {
 	return int64(f)
 }
 
-// kind is the number under which the hash knows the kinds of values that compare with each other.
+// kind returns the number under which the hash knows the kinds of values that compare with each other.
 func kind(t value.Type) int32 {
 	switch t {
 	case value.MinKey:

@@ -67,7 +67,7 @@ func newObjectID() (id [12]byte) {
 	return id
 }
 
-// binaryText is a binary value as tojson writes it.
+// binaryText returns a binary value as tojson writes it.
 func binaryText(v value.Value) string {
 	if b := v.Bytes(); v.Subtype() == 4 && len(b) == 16 {
 		return fmt.Sprintf(`UUID("%x-%x-%x-%x-%x")`, b[:4], b[4:6], b[6:8], b[8:10], b[10:])

@@ -33,7 +33,7 @@ type Func struct {
 	src  string
 }
 
-// Source is the text the function was compiled from.
+// Source returns the text the function was compiled from.
 func (f *Func) Source() string { return f.src }
 
 var functionStart = regexp.MustCompile(`^\s*(async\s+)?(function\b|\([^()]*\)\s*=>|[A-Za-z_$][\w$]*\s*=>)`)

@@ -4,7 +4,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Explain tells why a document does not satisfy the schema, in the form of errInfo.details; nil where it does.
+// Explain returns why a document does not satisfy the schema, in the form of errInfo.details; nil if it does.
 func (s *Schema) Explain(doc []byte) []byte {
 	v := value.NewDocument(doc)
 	rules := s.explain(v)

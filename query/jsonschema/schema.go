@@ -82,7 +82,7 @@ type dependency struct {
 	schema *Schema
 }
 
-// Document is the schema as written.
+// Document returns the schema as written.
 func (s *Schema) Document() []byte { return s.raw }
 
 // watch is what a check is told, and may answer, of having to stop.
@@ -148,7 +148,7 @@ func (s *Schema) combinations(w *watch, v value.Value) bool {
 	return s.not == nil || !s.not.check(w, v)
 }
 
-// count is how many of the schemas v satisfies; it stops at limit.
+// count returns how many of the schemas v satisfies; it stops at limit.
 func count(w *watch, schemas []*Schema, v value.Value, limit int) (n int) {
 	for _, c := range schemas {
 		if c.check(w, v) {
@@ -265,7 +265,7 @@ func (r *arrayRules) check(w *watch, arr []byte) bool {
 	return !r.unique || distinct(w, arr)
 }
 
-// itemSchema is the schema for the element at an index; nil where there is none.
+// itemSchema returns the schema for the element at an index; nil if there is none.
 func (r *arrayRules) itemSchema(i int) *Schema {
 	switch {
 	case !r.isTuple:

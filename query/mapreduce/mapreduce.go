@@ -101,10 +101,10 @@ func str(s string) value.Value                   { return value.NewString(s) }
 func one(name string, v value.Value) value.Value { return doc(f(name, v)) }
 func array(vs ...value.Value) value.Value        { return value.NewArray(value.ArrayOf(vs...)) }
 
-// source is a function's text: a string, as expressions want it, which must not be taken for a path.
+// source returns a function's text: a string, as expressions want it, which must not be taken for a path.
 func source(v value.Value) value.Value { return one("$literal", str(v.Str())) }
 
-// Pipeline is the aggregation that computes the command; db is the command's database.
+// Pipeline returns the aggregation that computes the command; db is the command's database.
 func (c *Command) Pipeline(db string) value.Value {
 	var p []value.Value
 	if c.query.T == value.Document && value.Count(c.query.Doc()) > 0 {
@@ -138,7 +138,7 @@ func function(body value.Value, args ...value.Value) value.Value {
 	return one("$function", doc(f("body", str(body.Str())), f("args", array(args...)), f("lang", str("js"))))
 }
 
-// write is the stage that stores the result.
+// write returns the stage that stores the result.
 func (c *Command) write(db string) value.Value {
 	if c.DB != "" {
 		db = c.DB
@@ -157,7 +157,7 @@ func (c *Command) write(db string) value.Value {
 	return one("$merge", doc(f("into", to), f("on", str("_id")), f("whenMatched", again), f("whenNotMatched", str("insert"))))
 }
 
-// Constants are the runtimeConstants of the aggregate.
+// Constants returns the runtimeConstants of the aggregate.
 func (c *Command) Constants() value.Value {
 	fs := []value.Field{f("isMapReduce", value.NewBool(true))}
 	if c.scope.T == value.Document {
@@ -166,8 +166,8 @@ func (c *Command) Constants() value.Value {
 	return doc(fs...)
 }
 
-// Aggregate is the aggregate command that computes the command; extra are elements of the mapReduce command that mean the
-// same there.
+// Aggregate returns the aggregate command that computes the command; extra are elements of the mapReduce command
+// that mean the same there.
 func (c *Command) Aggregate(db string, extra []byte) []byte {
 	b, mark := value.Begin(nil)
 	b = value.Append(b, "aggregate", str(c.coll))

@@ -349,7 +349,8 @@ func modulo(a, b int64) int64 {
 	return a % b
 }
 
-// compare runs a comparison: only values of one kind compare, but for null with missing and the two keys with anything.
+// compare runs a comparison: only values of one kind compare, except for null with missing and the two keys with
+// anything.
 func (c *context) compare(n *Node, v value.Value) bool {
 	w := n.Value
 	if v.T == w.T && (v.T == value.Int32 || v.T == value.Int64 || v.T == value.DateTime) {
@@ -367,7 +368,7 @@ func (c *context) compare(n *Node, v value.Value) bool {
 	return ordered(n.Kind, value.CompareCollated(v, w, c.m.coll))
 }
 
-// ordered tells what a comparison makes of an order.
+// ordered returns what a comparison makes of an order.
 func ordered(k Kind, r int) bool {
 	switch k {
 	case Eq:

@@ -12,7 +12,7 @@ import (
 
 func (c *context) regex(n *Node, v value.Value) bool { return c.runRegex(n, n.Regexes[0], v) }
 
-// regexError is the error of a pattern that takes too much; those of the operation stay as they are.
+// regexError returns the error of a pattern that takes too much; those of the operation stay as they are.
 func regexError(err error) error {
 	var own *mongoerr.Error
 	if errors.As(err, &own) {

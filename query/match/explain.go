@@ -4,8 +4,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Explain tells why a document does not satisfy a filter that validates a collection, in the form of errInfo.details; nil
-// where it does.
+// Explain returns why a document does not satisfy a filter that validates a collection, in the form of
+// errInfo.details; nil if it does.
 func (m *Matcher) Explain(doc []byte) []byte {
 	if ok, err := m.Match(doc); ok && err == nil {
 		return nil
@@ -51,7 +51,7 @@ func (m *Matcher) explain(n *Node, doc []byte, inverted bool) []byte {
 	return value.Doc(append(fs, m.explainLeaf(n, doc, inverted)...)...)
 }
 
-// asWritten is a leaf in the words of the filter that it was parsed from.
+// asWritten returns a leaf in the words of the filter that it was parsed from.
 func (n *Node) asWritten() []byte {
 	path := n.Path
 	if n.Kind == Not {

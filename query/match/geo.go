@@ -87,8 +87,8 @@ func checkNear(root *Node) error {
 	return nil
 }
 
-// Distance is how far from the origin of a GeoNear the document is, and which of its geometries is the nearest; ok is false
-// for one that is out of bounds or has no geometry at the path.
+// Distance returns how far from the origin of a GeoNear the document is, and which of its geometries is the
+// nearest; ok is false for one that is out of bounds or has no geometry at the path.
 func (n *Node) Distance(doc []byte) (d float64, at *geo.Geometry, ok bool) {
 	for _, v := range reached(nil, value.NewDocument(doc), n.parts) {
 		if next, g, far := n.Near.Distance(v); far && (!ok || next < d) {
@@ -98,7 +98,7 @@ func (n *Node) Distance(doc []byte) (d float64, at *geo.Geometry, ok bool) {
 	return d, at, ok && n.Near.InBounds(d)
 }
 
-// GeoNear is the predicate that orders documents by distance, nil where there is none.
+// GeoNear returns the predicate that orders documents by distance, nil if there is none.
 func (m *Matcher) GeoNear() *Node {
 	if m.root.Kind == GeoNear {
 		return m.root

@@ -26,7 +26,7 @@ const (
 	DenyWhere
 )
 
-// refuse gives the error for a denied operator, nil where it is allowed.
+// refuse returns the error for a denied operator, nil if it is allowed.
 func (o *Options) refuse(f Feature, name string) error {
 	if o.Deny&f == 0 {
 		return nil
@@ -103,10 +103,10 @@ func link(root *Node, o *Options) *Matcher {
 // Stateless reports whether the Matcher may be used by many goroutines at once.
 func (m *Matcher) Stateless() bool { return m.frame == nil }
 
-// Frame is the evaluation frame of $expr, where values of variables are set; nil where the filter has none.
+// Frame returns the evaluation frame of $expr, where values of variables are set; nil if the filter has none.
 func (m *Matcher) Frame() *expr.Frame { return m.frame }
 
-// Fork is a Matcher for another goroutine: it shares the tree, not the frame. Variables must be set again.
+// Fork returns a Matcher for another goroutine: it shares the tree, not the frame. Variables must be set again.
 func (m *Matcher) Fork() *Matcher {
 	c := *m
 	if m.frame != nil {
@@ -115,7 +115,7 @@ func (m *Matcher) Fork() *Matcher {
 	return &c
 }
 
-// Root is the optimised tree: an And without children matches everything.
+// Root returns the optimised tree: an And without children matches everything.
 func (m *Matcher) Root() *Node { return m.root }
 
 // Trivial reports whether the filter matches every document.

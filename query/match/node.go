@@ -72,14 +72,14 @@ type Node struct {
 
 	spelling
 	parts    []part // Path split at its dots
-	*onePass        // nil but for an And that is prepared
+	*onePass        // nil except for an And that is prepared
 	hasNil   bool   // In: null is among Values, so a missing field matches
 }
 
 // spelling is how a filter had the node, for those who are told why a document does not match.
 type spelling struct {
 	op      string      // the operator; empty for {path: value}
-	written value.Value // its operand, Missing where the node was not written so
+	written value.Value // its operand, Missing if the node was not written so
 }
 
 // onePass is an And as it is evaluated: in a single pass over a document.

@@ -5,10 +5,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Serialize gives the optimised tree as explain prints it in parsedQuery.
+// Serialize returns the optimised tree as explain prints it in parsedQuery.
 func (m *Matcher) Serialize() []byte { return m.root.Serialize() }
 
-// Serialize is the node as a filter document of its own.
+// Serialize returns the node as a filter document of its own.
 func (n *Node) Serialize() []byte {
 	out, mark := value.Begin(nil)
 	return value.End(n.append(out), mark)
@@ -68,7 +68,7 @@ func (n *Node) appendNot(dst []byte) []byte {
 	return value.End(value.End(dst, inner), outer)
 }
 
-// onePath gives the path a leaf, or an And of leaves of one path, reads.
+// onePath returns the path a leaf, or an And of leaves of one path, reads.
 func (n *Node) onePath() (string, bool) {
 	if n.Kind == And && len(n.Children) > 0 {
 		path, ok := n.Children[0].onePath()

@@ -43,7 +43,7 @@ func (n *Node) classic(ops map[string]bool) bool {
 	return slices.ContainsFunc(n.Children, func(c *Node) bool { return c.classic(ops) })
 }
 
-// Text is the filter's $text, nil where there is none.
+// Text returns the filter's $text, nil if there is none.
 func (m *Matcher) Text() *text.Query {
 	if n := m.root.find(Text); n != nil {
 		return n.Text

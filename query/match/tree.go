@@ -27,7 +27,7 @@ func (n *Node) print(b *strings.Builder, depth int) {
 	}
 }
 
-// line is what is printed of a node itself.
+// line returns what is printed of a node itself.
 func (n *Node) line() string {
 	switch n.Kind {
 	case And:

@@ -25,7 +25,7 @@ type conjunction struct {
 	room  [8]pred
 }
 
-// newConjunction takes apart the conjuncts, which may come from a root And, or be a branch of an $or with what stands
+// newConjunction splits the conjuncts, which may come from a root And, or be a branch of an $or with what stands
 // beside it.
 func newConjunction(m *match.Matcher, parts []*match.Node) *conjunction {
 	c := &conjunction{m: m, parts: parts}
@@ -83,7 +83,7 @@ type use struct {
 	by     uint64 // the predicates that gave bounds
 }
 
-// assign gives each field of the index its bounds. wild is the path that a wildcard field stands for.
+// assign returns each field of the index its bounds. wild is the path that a wildcard field stands for.
 func (c *conjunction) assign(x *Index, wild string) *use {
 	u := &use{x: x, bounds: make([]FieldBounds, 0, len(x.Fields)+1)}
 	for i := range x.Fields {
@@ -236,8 +236,8 @@ func (c *conjunction) assignMultikey(u *use, t *target, path string) Intervals {
 	return best
 }
 
-// mayCompound tells whether p's bounds may join those of earlier fields: where they go through the same array, they hold
-// for one element only if one $elemMatch over that array has them all.
+// mayCompound reports whether p's bounds may join those of earlier fields: where they go through the same array,
+// they hold for one element only if one $elemMatch over that array has them all.
 func (c *conjunction) mayCompound(u *use, t *target, p *pred) bool {
 	for i := range t.i {
 		shared := sharedArray(t.x, i, t.i)
@@ -298,7 +298,7 @@ func (x *Index) serves(p *pred, c *conjunction) bool {
 	return true
 }
 
-// residual is what is left to check on the document, nil for nothing.
+// residual returns what is left to check on the document, nil for nothing.
 func (c *conjunction) residual(done uint64) *match.Matcher {
 	var left []*match.Node
 	for i, p := range c.parts {

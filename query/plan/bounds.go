@@ -22,7 +22,7 @@ type target struct {
 	multi bool // its path holds arrays
 }
 
-// boundsOf gives the intervals of a predicate; ok is false where the field cannot serve it.
+// boundsOf returns the intervals of a predicate; ok is false if the field cannot serve it.
 func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool) {
 	switch t.kind() {
 	case Hashed:
@@ -60,7 +60,7 @@ func (t *target) boundsOf(n *match.Node) (l Intervals, tight tightness, ok bool)
 	return nil, fetch, false
 }
 
-// kind is the kind of the field itself; a compound hashed index has ordinary fields, too.
+// kind returns the kind of the field itself; a compound hashed index has ordinary fields, too.
 func (t *target) kind() Kind { return t.x.Fields[t.i].Kind }
 
 // geo bounds $geoWithin and $geoIntersects by the cells that their shape meets.
@@ -248,7 +248,7 @@ func (t *target) regex(n *match.Node) (Intervals, tightness, bool) {
 	return union(l), tight, true
 }
 
-// successor is the least string behind all that start with s; nil where there is none.
+// successor returns the least string behind all that start with s; nil if there is none.
 func successor(s string) []byte {
 	b := []byte(s)
 	for i := len(b) - 1; i >= 0; i-- {

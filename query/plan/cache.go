@@ -43,7 +43,7 @@ func (n *Node) signature(b *strings.Builder) {
 // Choice is what a Cache remembers of a shape.
 type Choice struct {
 	Signature string
-	// Index is the one index of the plan; empty where it has none or several.
+	// Index is the one index of the plan; empty if it has none or several.
 	Index string
 	// Works is how much work the plan took in its trial: a run that needs many times as much is planned anew.
 	Works int64
@@ -91,7 +91,7 @@ func NewCache(limit int) *Cache {
 	return c
 }
 
-// Get gives the choice for a key, active or not.
+// Get returns the choice for a key, active or not.
 func (c *Cache) Get(key string) (Choice, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // stands behind stage and filter; then, with own true, what this kind of stage has, which stands before its inputs.
 type Figures func(n *Node, dst []byte, own bool) []byte
 
-// Explain is the plan as explain shows it, with figures where extra is not nil.
+// Explain returns the plan as explain shows it, with figures where extra is not nil.
 func (n *Node) Explain(extra Figures) []byte { return printer{figures: extra}.stage(n) }
 
 // WinningPlan is Explain, with isCached in front, as queryPlanner.winningPlan has it.
@@ -26,8 +26,8 @@ func (n *Node) Stages(cached bool, extra Figures) []byte {
 	return value.End(dst, mark)
 }
 
-// QueryPlan is the plan as explain shows it below a $group that the store runs: each stage has its number in ids, and a
-// collection scan shows its filter even where there is none.
+// QueryPlan returns the plan as explain shows it below a $group that the store runs: each stage has its number in
+// ids, and a collection scan shows its filter even where there is none.
 func (n *Node) QueryPlan(ids map[*Node]int32) []byte { return printer{ids: ids}.stage(n) }
 
 // printer writes plans for explain.
@@ -176,7 +176,7 @@ func (n *Node) explainIndex(dst []byte) []byte {
 	return value.Append(dst, "indexBounds", value.NewDocument(n.bounds()))
 }
 
-// keyPattern is the index's, but a wildcard scan shows the path it stands for.
+// keyPattern returns the index's, but a wildcard scan shows the path it stands for.
 func (n *Node) keyPattern() []byte {
 	if n.Index.Kind != Wildcard {
 		return n.Index.KeyPattern

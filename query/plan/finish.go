@@ -147,8 +147,8 @@ func (x *Index) holds(paths []string) bool {
 	return len(paths) > 0
 }
 
-// sortedBy gives a scan, turned round or taken apart if need be, whose keys come in the order of the sort; nil where the
-// index cannot give it.
+// sortedBy returns a scan, turned round or taken apart if need be, whose keys come in the order of the sort; nil
+// if the index cannot give it.
 func (p *planner) sortedBy(scan *Node) *Node {
 	sort := p.q.Sort
 	if len(sort) == 0 || scan.Index == nil || scan.Index.Kind == Wildcard && !p.wildSort(scan) || !sameCollation(p.q.CollationDoc, scan.Index.CollationDoc) {
@@ -218,7 +218,7 @@ func fieldAt(scan *Node, path string) int {
 	return -1
 }
 
-// kindAt is the kind of the key's i-th field.
+// kindAt returns the kind of the key's i-th field.
 func (n *Node) kindAt(i int) Kind { return n.Index.Fields[min(i, len(n.Index.Fields)-1)].Kind }
 
 // multikeyAt is whether the key's i-th field holds arrays.

@@ -5,7 +5,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// implies reports whether every document that satisfies the conjunction of lhs satisfies rhs; false where it cannot tell.
+// implies reports whether every document that satisfies the conjunction of lhs satisfies rhs; false if it cannot
+// tell.
 func implies(lhs []*match.Node, rhs *match.Node, c value.Collator) bool {
 	switch rhs.Kind {
 	case match.AlwaysTrue:

@@ -36,7 +36,7 @@ type Index struct {
 	Unique  bool
 	Sparse  bool
 	Hidden  bool
-	Partial *match.Matcher // the partialFilterExpression; nil where there is none
+	Partial *match.Matcher // the partialFilterExpression; nil if there is none
 
 	Multikey      bool
 	MultikeyPaths []uint64 // for each field, bit i is set where component i of its path held an array; nil where unknown
@@ -70,7 +70,7 @@ type Collection struct {
 	CollationDoc []byte
 }
 
-// fieldMultikey tells whether the path of field i holds arrays, as far as is known.
+// fieldMultikey reports whether the path of field i holds arrays, as far as is known.
 func (x *Index) fieldMultikey(i int) bool {
 	if !x.Multikey {
 		return false

@@ -1,8 +1,9 @@
 package plan
 
-// intersections gives the plans that read two indexes and keep the records that both name. Where each scan is of one
-// single key, its records come in the order of their RecordIds and the two are merged; every other pair has to remember
-// the records of the first, which is off unless a server parameter says otherwise. The whole filter stands above.
+// intersections returns the plans that read two indexes and keep the records that both name. Where each scan is of
+// one single key, its records come in the order of their RecordIds and the two are merged; every other pair has to
+// remember the records of the first, which is off unless a server parameter says otherwise. The whole filter
+// stands above.
 func (p *planner) intersections() (out []*Node) {
 	k, uses := p.q.knobs(), p.uses
 	if !k.Intersect || p.hint != nil || len(uses) < 2 {

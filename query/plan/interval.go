@@ -171,7 +171,7 @@ var (
 	noRegex = value.NewRegex("", "")
 )
 
-// bracket is the range of all values that compare with values of type t.
+// bracket returns the range of all values that compare with values of type t.
 func bracket(t value.Type) (Interval, bool) {
 	switch t {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:

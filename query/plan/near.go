@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// nearPart is the conjunct that orders documents by distance, nil where there is none.
+// nearPart returns the conjunct that orders documents by distance, nil if there is none.
 func (p *planner) nearPart() *match.Node {
 	for _, n := range p.parts {
 		if n.Kind == match.GeoNear {
@@ -68,7 +68,7 @@ func (p *planner) nearIndex(n *match.Node) (*Index, int) {
 	return nil, 0
 }
 
-// geoType is the type a key pattern gives field i.
+// geoType returns the type a key pattern gives field i.
 func geoType(x *Index, i int) string {
 	v := value.Lookup(x.KeyPattern, x.Fields[i].Path)
 	if v.T != value.String {
@@ -87,7 +87,7 @@ func geospatial(x *Index) bool {
 	return false
 }
 
-// cellBounds are the keys of the cells that a bounded distance reaches; everything where it reaches far.
+// cellBounds returns the keys of the cells that a bounded distance reaches; everything where it reaches far.
 func cellBounds(n *geo.Near) Intervals {
 	ranges := n.Cells()
 	if ranges == nil {

@@ -76,7 +76,7 @@ type FieldBounds struct {
 	Intervals Intervals
 }
 
-// input is the only child.
+// input returns the only child.
 func (n *Node) input() *Node { return n.Inputs[0] }
 
 func over(s Stage, in *Node) *Node { return &Node{Stage: s, Inputs: []*Node{in}} }

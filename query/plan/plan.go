@@ -21,7 +21,7 @@ type Result struct {
 // Reached are the limits of planning that were met.
 type Reached struct{ Or, And, Explode bool }
 
-// Winner is the plan to run where nobody tries several.
+// Winner returns the plan to run where nobody tries several.
 func (r *Result) Winner() *Node { return r.Candidates[0] }
 
 // planner is the state of one Plan.
@@ -30,7 +30,7 @@ type planner struct {
 	c     *Collection
 	parts []*match.Node // conjuncts of the filter
 	hint  *Index
-	// natural is the direction of a forced collection scan, 0 where it is not forced.
+	// natural is the direction of a forced collection scan, 0 if it is not forced.
 	natural int
 	reached Reached
 	first   *use   // of the first index that the filter leads to
@@ -177,7 +177,7 @@ func (p *planner) readHint() error {
 	return p.planError(mongoerr.BadValue, "hint provided does not correspond to an existing index")
 }
 
-// planError is the form in which the planner's refusals reach clients.
+// planError returns the form in which the planner's refusals reach clients.
 func (p *planner) planError(code mongoerr.Code, reason string) error {
 	return mongoerr.Newf(code, "error processing query: %s planner returned error :: caused by :: %s", p.q.describe(p.c.NS), reason)
 }
@@ -291,7 +291,7 @@ func (p *planner) candidates() (*Result, error) {
 	return &Result{Candidates: out, Reached: p.reached}, nil
 }
 
-// overIndexes gives the plans over one index each, and notes the uses they make of them.
+// overIndexes returns the plans over one index each, and notes the uses they make of them.
 func (p *planner) overIndexes(conj *conjunction) (out []*Node) {
 	for _, x := range p.c.Indexes {
 		switch {
@@ -502,7 +502,7 @@ func hasStrings(n *match.Node) bool {
 	return false
 }
 
-// indexScan is the scan of a use, without what stands above it.
+// indexScan returns the scan of a use, without what stands above it.
 func (p *planner) indexScan(u *use) *Node {
 	return &Node{Stage: IndexScan, Index: u.x, Bounds: u.bounds, Direction: 1, Dedupe: u.x.Multikey || u.x.Kind == Wildcard}
 }

@@ -23,7 +23,7 @@ type Query struct {
 	// ShardFilter puts a stage that drops orphans above the scan.
 	ShardFilter bool
 
-	// Count wants the number of results alone. Distinct wants the values of one path alone; empty where it does not.
+	// Count wants the number of results alone. Distinct wants the values of one path alone; empty if it does not.
 	Count    bool
 	Distinct string
 

@@ -48,10 +48,10 @@ func (n *Node) BoundPrefix() (fields int) {
 // assumed is the size of collection that costs are guessed for.
 const assumed = 10000.0
 
-// cost is the work of a plan in arbitrary units: one for a key, more for a document.
+// cost returns the work of a plan in arbitrary units: one for a key, more for a document.
 func cost(n *Node) float64 { c, _ := estimate(n); return c }
 
-// estimate gives cost and number of results.
+// estimate returns cost and number of results.
 func estimate(n *Node) (c, rows float64) {
 	for i, in := range n.Inputs {
 		ci, ri := estimate(in)

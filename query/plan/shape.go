@@ -19,8 +19,8 @@ var codes = map[match.Kind]string{match.And: "an", match.Or: "or", match.ElemMat
 	match.Not: "nt", match.Nor: "nr", match.TypeIs: "ty", match.Geo: "go", match.Where: "wh", match.Expr: "xp", match.AlwaysFalse: "af",
 	match.AlwaysTrue: "at", match.GeoNear: "gn", match.Text: "te", match.Schema: "js", match.SampleRate: "sr"}
 
-// Shape is what queries that may share a plan have in common: operators and paths of the filter, sort, projection and
-// collation, without the values compared with.
+// Shape returns what queries that may share a plan have in common: operators and paths of the filter, sort,
+// projection and collation, without the values compared with.
 func (q *Query) Shape() string {
 	b := make([]byte, 0, 128)
 	if q.Filter != nil {

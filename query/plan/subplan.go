@@ -57,7 +57,7 @@ func Subplan(n *Node) *Node {
 	return over(SubPlan, n)
 }
 
-// WithoutSubplan is what Subplan was given, for those that lost a trial.
+// WithoutSubplan returns what Subplan was given, for those that lost a trial.
 func WithoutSubplan(n *Node) *Node {
 	switch {
 	case n.Stage == SubPlan:

@@ -43,7 +43,7 @@ func (p *planner) text(t *text.Query) (*Result, error) {
 	return p.only(p.finish(root)), nil
 }
 
-// topLevelText is true where no $or stands over the $text.
+// topLevelText is true if no $or stands over the $text.
 func (p *planner) topLevelText() bool {
 	for _, n := range p.parts {
 		if n.Kind == match.Text {
@@ -65,7 +65,7 @@ func (c *Collection) hasHiddenText() bool {
 	return false
 }
 
-// TextIndex is the collection's text index, of which there is at most one.
+// TextIndex returns the collection's text index, of which there is at most one.
 func (c *Collection) TextIndex() *Index {
 	for _, x := range c.Indexes {
 		if x.Hidden {

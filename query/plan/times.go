@@ -11,7 +11,7 @@ import (
 // are their ts. Missing ends are open.
 type TimeRange struct{ Min, Max value.Value }
 
-// Times is the part of the oplog where all is that a filter asks for.
+// Times returns the part of the oplog where all is that a filter asks for.
 func Times(filter *match.Matcher) TimeRange {
 	if filter == nil || filter.Trivial() {
 		return TimeRange{}

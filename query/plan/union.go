@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/match"
 )
 
-// unions gives the plans that read each $or among the filter's conjuncts as a union of index scans.
+// unions returns the plans that read each $or among the filter's conjuncts as a union of index scans.
 func (p *planner) unions() (out []*Node) {
 	if p.q.Filter == nil {
 		return nil
@@ -23,8 +23,8 @@ func without(parts []*match.Node, at int) []*match.Node {
 	return append(slices.Clone(parts[:at]), parts[at+1:]...)
 }
 
-// unionsOf gives the unions for one $or: each branch has to have an index, and where some have several, all choices are
-// tried, up to a limit.
+// unionsOf returns the unions for one $or: each branch has to have an index, and where some have several, all
+// choices are tried, up to a limit.
 func (p *planner) unionsOf(or *match.Node, beside []*match.Node) (out []*Node) {
 	choices := make([][]*Node, len(or.Children))
 	for i, b := range or.Children {
@@ -70,8 +70,8 @@ func (n *Node) clone() *Node {
 	return &c
 }
 
-// branches are the index scans that one branch of an $or may use, the cheapest first, each with a fetch above it only if
-// something is left to check. What stands beside the $or narrows the bounds, too.
+// branches returns the index scans that one branch of an $or may use, the cheapest first, each with a fetch above
+// it only if something is left to check. What stands beside the $or narrows the bounds, too.
 func (p *planner) branches(b *match.Node, beside []*match.Node) (out []*Node) {
 	own := conjuncts(b)
 	parts := append(append(make([]*match.Node, 0, len(own)+len(beside)), own...), beside...)
@@ -235,7 +235,7 @@ func (p *planner) coverable(in []*Node) bool {
 	return true
 }
 
-// mergeSorted merges inputs in the order of the sort; nil where one of them does not give it.
+// mergeSorted merges inputs in the order of the sort; nil if one of them does not give it.
 func (p *planner) mergeSorted(in []*Node) *Node {
 	merge := &Node{Stage: SortMerge, SortPattern: p.q.SortPattern, SortFields: p.q.Sort}
 	for _, n := range in {

@@ -220,7 +220,7 @@ func (a *applier) array(dst, arr []byte, c *node) []byte {
 	}
 }
 
-// elemMatch writes the first element that matches, as an array of one; nothing where none does.
+// elemMatch writes the first element that matches, as an array of one; nothing if none does.
 func (a *applier) elemMatch(dst []byte, v value.Value, c *node) []byte {
 	if v.T != value.Array {
 		return dst

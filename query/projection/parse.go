@@ -278,7 +278,7 @@ func (p *parser) positionalAt(parts []string) bool {
 	return p.positional != nil && strings.Join(p.positional, ".") == strings.Join(parts, ".")
 }
 
-// sliceOf reads the argument of find's $slice; nil where it can only be the expression of that name.
+// sliceOf reads the argument of find's $slice; nil if it can only be the expression of that name.
 func sliceOf(arg value.Value) *node {
 	if arg.T.Numeric() {
 		return &node{kind: slice, limit: clampInt(arg)}

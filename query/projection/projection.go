@@ -13,7 +13,7 @@ type Meta struct {
 	Score, ScoreDetails                                                   value.Value
 }
 
-// Meta gives one kind of metadata; it makes *Meta an expr.Metadata.
+// Meta returns one kind of metadata; it makes *Meta an expr.Metadata.
 func (m *Meta) Meta(kind string) value.Value {
 	if m == nil {
 		return value.Value{}
@@ -80,7 +80,7 @@ const (
 
 var stageNames = [...]string{Project: "$project", AddFields: "$addFields", Set: "$set", Unset: "$unset"}
 
-// String is the stage's name with its dollar sign.
+// String returns the stage's name with its dollar sign.
 func (s Stage) String() string { return stageNames[s] }
 
 // Inclusion reports whether only named fields are kept.
@@ -102,13 +102,13 @@ func (p *Projection) Simple() bool {
 // Positional reports whether the projection uses the positional operator.
 func (p *Projection) Positional() bool { return p.positional != nil }
 
-// Frame is where values of variables are set for the projection's expressions; nil where it has none.
+// Frame returns where values of variables are set for the projection's expressions; nil if it has none.
 func (p *Projection) Frame() *expr.Frame { return p.frame }
 
 // Metas lists the kinds of metadata the projection reads.
 func (p *Projection) Metas() []string { return p.metas }
 
-// Fork is a Projection for another goroutine. Variables must be set again.
+// Fork returns a Projection for another goroutine. Variables must be set again.
 func (p *Projection) Fork() *Projection {
 	c := *p
 	c.scratch = nil
@@ -121,7 +121,7 @@ func (p *Projection) Fork() *Projection {
 	return &c
 }
 
-// Deps lists the paths of the document the projection's result depends on; whole is true where it needs every field.
+// Deps lists the paths of the document the projection's result depends on; whole is true if it needs every field.
 // Paths of a plan that covers the projection from an index must include them all.
 func (p *Projection) Deps() (paths []string, whole bool) {
 	if !p.inclusion || p.positional != nil {
@@ -162,10 +162,10 @@ func (n *node) deps(prefix string, seen map[string]bool, out *[]string) (whole b
 	return whole
 }
 
-// Spec is the projection as the user wrote it.
+// Spec returns the projection as the user wrote it.
 func (p *Projection) Spec() []byte { return p.spec }
 
-// Serialize gives the projection in full, as explain of aggregations prints stages.
+// Serialize returns the projection in full, as explain of aggregations prints stages.
 func (p *Projection) Serialize() []byte {
 	out, mark := value.Begin(nil)
 	return value.End(p.root.serialize(out), mark)

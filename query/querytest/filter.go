@@ -2,7 +2,7 @@ package querytest
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Filter is a filter of one to three conditions.
+// Filter returns a filter of one to three conditions.
 func (g *Gen) Filter() bson.D { return g.filter(2) }
 
 func (g *Gen) filter(depth int) bson.D {
@@ -62,7 +62,7 @@ func (g *Gen) leaf() bson.E {
 	return bson.E{Key: path, Value: bson.D{g.op()}}
 }
 
-// operand is a value to compare with; a plain regular expression would be a pattern.
+// operand returns a value to compare with; a plain regular expression would be a pattern.
 func (g *Gen) operand() any {
 	switch v := g.Value(1).(type) {
 	case bson.Regex, bson.Undefined:
@@ -82,7 +82,7 @@ func (g *Gen) elem() bson.D {
 	return out
 }
 
-// op is an operator on one path.
+// op returns an operator on one path.
 func (g *Gen) op() bson.E {
 	list := func() bson.A {
 		out := bson.A{}
@@ -147,7 +147,7 @@ func (g *Gen) geoLeaf() bson.E {
 	return bson.E{Key: "geo", Value: bson.D{{Key: "$geoWithin", Value: bson.D{{Key: "$geometry", Value: square}}}}}
 }
 
-// Projection is a projection, nil for whole documents.
+// Projection returns a projection, nil for whole documents.
 func (g *Gen) Projection() bson.D {
 	switch g.R.IntN(8) {
 	case 0, 1, 2:

@@ -24,7 +24,7 @@ type Gen struct {
 	Limit bool
 }
 
-// New is a generator for one round.
+// New returns a generator for one round.
 func New(seed uint64) *Gen {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	g := &Gen{R: r}
@@ -48,7 +48,7 @@ var (
 	places = []string{"a.0", "b.1", "c.0", "c.0.0", "c.0.1", "n.0", "n.0.x", "n.x.0", "n.x.0.0", "n.x.0.1", "n.0.x.1", "m.0.x.y", "m.x.0.y", "m.0.0.x", "d.0.x", "a.0.0.0", "a.0.0.x", "c.0.1.0", "c.0.0.0.0"}
 )
 
-// Path is a path into the documents.
+// Path returns a path into the documents.
 func (g *Gen) Path() string {
 	if len(g.Keys) > 0 && g.Chance(0.3) {
 		return pick(g, g.Keys...)
@@ -59,7 +59,7 @@ func (g *Gen) Path() string {
 	return pick(g, paths...)
 }
 
-// Number is a number of any type; equal numbers of different types are frequent.
+// Number returns a number of any type; equal numbers of different types are frequent.
 func (g *Gen) Number() any {
 	i := g.R.IntN(8)
 	switch g.R.IntN(10) {
@@ -78,7 +78,7 @@ func (g *Gen) Number() any {
 	return int32(i)
 }
 
-// Scalar is a value that is neither array nor document.
+// Scalar returns a value that is neither array nor document.
 func (g *Gen) Scalar() any {
 	if g.Chance(g.Mixed) {
 		return g.unusual()
@@ -89,7 +89,7 @@ func (g *Gen) Scalar() any {
 	return g.Number()
 }
 
-// Word is a short string; some differ in case or accents alone.
+// Word returns a short string; some differ in case or accents alone.
 func (g *Gen) Word() string {
 	return pick(g, "a", "b", "B", "abc", "abd", "Abc", "é", "e", "10", "9", "", "x y", "ab", "a\x00b", "a\x00")
 }
@@ -124,7 +124,7 @@ func (g *Gen) Value(depth int) any {
 	return g.Scalar()
 }
 
-// nested is an array within arrays, some of them empty.
+// nested returns an array within arrays, some of them empty.
 func (g *Gen) nested() bson.A {
 	var v any = g.Scalar()
 	for range 1 + g.R.IntN(6) {
@@ -143,7 +143,7 @@ func (g *Gen) small() bson.D {
 	return out
 }
 
-// Doc is a document with the given _id.
+// Doc returns a document with the given _id.
 func (g *Gen) Doc(id any) bson.D {
 	d := bson.D{{Key: "_id", Value: id}}
 	for _, f := range top {
@@ -212,7 +212,7 @@ func (g *Gen) place() bson.D {
 	return bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: at()}}
 }
 
-// Collation is the document of a collation, nil for none.
+// Collation returns the document of a collation, nil for none.
 func (g *Gen) Collation() bson.D {
 	if g.Chance(0.7) {
 		return nil
@@ -225,7 +225,7 @@ func (g *Gen) Collation() bson.D {
 		bson.D{{Key: "locale", Value: "simple"}})
 }
 
-// Sort is a sort by one to three fields.
+// Sort returns a sort by one to three fields.
 func (g *Gen) Sort() bson.D {
 	var out bson.D
 	seen := map[string]bool{}
@@ -239,7 +239,7 @@ func (g *Gen) Sort() bson.D {
 	return out
 }
 
-// Index is the specification of an index of any kind, without a name.
+// Index returns the specification of an index of any kind, without a name.
 func (g *Gen) Index() bson.D {
 	dir := func() any { return pick[any](g, 1, 1, 1, -1) }
 	var key bson.D
@@ -304,7 +304,7 @@ func (g *Gen) wildcard() bson.D {
 	return bson.D{{Key: "key", Value: bson.D{{Key: "$**", Value: 1}}}}
 }
 
-// partial is a filter that partial indexes allow.
+// partial returns a filter that partial indexes allow.
 func (g *Gen) partial() bson.D {
 	leaf := func() bson.D {
 		p := pick(g, "a", "b", "c", "n.x", "s")

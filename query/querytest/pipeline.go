@@ -7,7 +7,7 @@ import "go.mongodb.org/mongo-driver/v2/bson"
 type Pipeline struct {
 	Stages  bson.A
 	Ordered bool
-	// Cut is set where a limit or skip decides which documents later stages meet: an error may then come or not.
+	// Cut is set if a limit or skip decides which documents later stages meet: an error may then come or not.
 	Cut bool
 }
 
@@ -226,7 +226,7 @@ func (g *Gen) summary(p *Pipeline, s *state) {
 	}
 }
 
-// Expr is an expression that fails on no document.
+// Expr returns an expression that fails on no document.
 func (g *Gen) Expr(depth int) any {
 	path := "$" + pick(g, "a", "b", "n.x", "v", "s", "k")
 	if depth == 0 {

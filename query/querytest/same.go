@@ -16,7 +16,7 @@ func Sorted(docs []value.Value) []value.Value {
 	return out
 }
 
-// Same tells whether two lists hold the same documents; ordered asks for the same order, too.
+// Same reports whether two lists hold the same documents; ordered asks for the same order, too.
 func Same(a, b []value.Value, ordered bool) bool {
 	if len(a) != len(b) {
 		return false
@@ -32,15 +32,15 @@ func Same(a, b []value.Value, ordered bool) bool {
 	return true
 }
 
-// Identical tells whether two lists have the same documents in the same order, with values of the same types.
+// Identical reports whether two lists have the same documents in the same order, with values of the same types.
 func Identical(a, b []value.Value) bool {
 	return slices.EqualFunc(a, b, func(x, y value.Value) bool {
 		return x.T == y.T && bytes.Equal(value.Doc(value.F("", x)), value.Doc(value.F("", y)))
 	})
 }
 
-// SortFields gives documents with their fields, at every depth, in the order of their names: results that were made of
-// index keys have them in the order of the key.
+// SortFields returns documents with their fields, at every depth, in the order of their names: results that were
+// made of index keys have them in the order of the key.
 func SortFields(docs []value.Value) []value.Value {
 	out := make([]value.Value, len(docs))
 	for i, d := range docs {

@@ -102,7 +102,7 @@ func (g *Gen) sample(p *Pipeline, s *state) {
 	*s = state{key: []string{"v"}}
 }
 
-// sub is a pipeline within another whose results come in one order, nil stages where there is none.
+// sub returns a pipeline within another whose results come in one order, nil stages where there is none.
 func (g *Gen) sub(n int, others []string) (Pipeline, state) {
 	p := Pipeline{}
 	s := state{key: []string{"_id"}, whole: true}
@@ -223,7 +223,7 @@ func (g *Gen) subLookup(p *Pipeline, others []string) {
 	p.Stages = append(p.Stages, stage("$lookup", append(spec, bson.E{Key: "pipeline", Value: in.Stages})))
 }
 
-// listExpr is an expression over lists.
+// listExpr returns an expression over lists.
 func (g *Gen) listExpr(path string, sub func() any) any {
 	list := stage("$cond", bson.A{stage("$isArray", bson.A{path}), path, bson.A{path, sub()}})
 	switch g.R.IntN(6) {

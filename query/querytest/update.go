@@ -2,7 +2,7 @@ package querytest
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Update is an update document or pipeline that leaves _id and "k", "g" alone and fails on no document.
+// Update returns an update document or pipeline that leaves _id and "k", "g" alone and fails on no document.
 func (g *Gen) Update() any {
 	switch g.R.IntN(8) {
 	case 0:

@@ -51,10 +51,10 @@ func (s *set) listed(r rune) bool {
 	return false
 }
 
-// others is the set of the characters that are not in s.
+// others returns the set of the characters that are not in s.
 func (s *set) others() *set { return &set{subs: []*set{s}, neg: true} }
 
-// only gives the one character that the set has, where that is plain to see.
+// only returns the one character that the set has, where that is plain to see.
 func (s *set) only() (rune, bool) {
 	if s.neg || len(s.subs)+len(s.tables) > 0 || len(s.ranges) != 2 || s.ranges[0] != s.ranges[1] {
 		return 0, false
@@ -107,7 +107,7 @@ func (b *byteSet) union(o *byteSet) *byteSet {
 	return &u
 }
 
-// both is what is in both sets; everything is in nil.
+// both returns what is in both sets; everything is in nil.
 func (b *byteSet) both(o *byteSet) *byteSet {
 	if o == nil {
 		return b
@@ -171,7 +171,7 @@ func (c *class) all() bool { return c.wide == wideAll && c.ascii == asciiAll }
 
 var asciiAll = byteSet{^uint64(0), ^uint64(0)}
 
-// first is the set of the bytes that characters of the class begin with.
+// first returns the set of the bytes that characters of the class begin with.
 func (c *class) first() *byteSet {
 	b := c.ascii
 	if r, ok := c.set.only(); ok && r >= utf8.RuneSelf {
@@ -186,7 +186,7 @@ func (c *class) hasWide(r rune) bool {
 	return c.wide == wideAll || c.wide == wideAsk && c.set.has(r)
 }
 
-// step is where the character of the class that begins at pos ends; -1 where there is none.
+// step returns where the character of the class that begins at pos ends; -1 where there is none.
 func (c *class) step(s []byte, pos int) int {
 	if pos >= len(s) {
 		return -1

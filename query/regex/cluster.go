@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// cluster is where the character that begins at pos ends, with what belongs to it as the reader sees it; -1 at the end.
+// cluster returns where the character that begins at pos ends, with what belongs to it as the reader sees it; -1
+// at the end.
 func cluster(s []byte, pos int) int {
 	if pos >= len(s) {
 		return -1

@@ -28,7 +28,7 @@ func linearOf(t *tree, text, options string) func() *regexp.Regexp {
 	})
 }
 
-// writtenOut is the size of a node whose repetitions are written out.
+// writtenOut returns the size of a node whose repetitions are written out.
 func writtenOut(n *node) int {
 	size := 1
 	for _, p := range n.parts {
@@ -75,7 +75,7 @@ func (c *checkedText) ReadRune() (r rune, size int, err error) {
 	return r, size, nil
 }
 
-// toGo rewrites a pattern for Go's engine; ok is false where it uses something the two read differently.
+// toGo rewrites a pattern for Go's engine; ok is false if it uses something the two read differently.
 func toGo(p, options string) (src string, ok bool) {
 	if strings.Contains(options, "x") {
 		return "", false
@@ -223,7 +223,7 @@ func (g *goWriter) class() bool {
 	return true
 }
 
-// classEnd is the index of the ] that closes the class starting at i, or -1.
+// classEnd returns the index of the ] that closes the class starting at i, or -1.
 func classEnd(p string, i int) int {
 	i++
 	if i < len(p) && p[i] == '^' {

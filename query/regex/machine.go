@@ -139,7 +139,7 @@ func (m *machine) setGroup(g, from, to int32) {
 	m.regs[2*g], m.regs[2*g+1] = from, to
 }
 
-// run executes from pc on; it is true where the whole pattern matched.
+// run executes from pc on; it is true if the whole pattern matched.
 func (m *machine) run(pc int32, pos int) bool {
 	code, s := m.p.code, m.s
 	for {

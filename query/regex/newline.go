@@ -12,7 +12,7 @@ const (
 	nlNUL
 )
 
-// chars are the characters that end a line by themselves.
+// chars returns the characters that end a line by themselves.
 func (k newlines) chars() []rune {
 	switch k {
 	case nlCR:
@@ -27,7 +27,7 @@ func (k newlines) chars() []rune {
 	return []rune{'\n', '\n'}
 }
 
-// first is the set of the bytes that line ends begin with.
+// first returns the set of the bytes that line ends begin with.
 func (k newlines) first() *byteSet {
 	b := &byteSet{}
 	if k == nlCRLF {
@@ -38,7 +38,7 @@ func (k newlines) first() *byteSet {
 	return b
 }
 
-// at is the length of the line end at a place, 0 for none.
+// at returns the length of the line end at a place, 0 for none.
 func (k newlines) at(s []byte, i int) int {
 	if i >= len(s) {
 		return 0
@@ -72,7 +72,7 @@ func (k newlines) before(s []byte, i int) bool {
 	return k == nlAny && (i > 1 && lineEnd(s, i-2, false) == 2 || i > 2 && lineEnd(s, i-3, false) == 3)
 }
 
-// lineEnd is the length of what \R matches at a place; few: with (*BSR_ANYCRLF).
+// lineEnd returns the length of what \R matches at a place; few: with (*BSR_ANYCRLF).
 func lineEnd(s []byte, i int, few bool) int {
 	if i >= len(s) {
 		return 0

@@ -90,7 +90,7 @@ type widthOf struct {
 	err   error
 }
 
-// of is how many characters a node always takes; ok is false where that varies.
+// of returns how many characters a node always takes; ok is false if that varies.
 func (m *widthOf) of(n *node) (w int, ok bool) {
 	if m.work++; m.work > maxWidthWork {
 		return 0, false

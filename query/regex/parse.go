@@ -267,7 +267,7 @@ func (t *parser) sequence() (*node, error) {
 	return &node{kind: kSeq, parts: parts}, nil
 }
 
-// skips passes over comments, the ends of quotations, and with x over blanks.
+// skips skips comments, the ends of quotations, and with x over blanks.
 func (t *parser) skips() bool {
 	r := t.rest()
 	switch {
@@ -302,7 +302,7 @@ func (t *parser) skips() bool {
 	return false
 }
 
-// blankLen is the length of the blank that a pattern with x begins with, 0 for none.
+// blankLen returns the length of the blank that a pattern with x begins with, 0 for none.
 func blankLen(s string) int {
 	if strings.IndexByte(" \t\n\v\f\r", s[0]) >= 0 {
 		return 1
@@ -314,7 +314,7 @@ func blankLen(s string) int {
 	return 0
 }
 
-// commentLen is the length of a comment that ends with its line.
+// commentLen returns the length of a comment that ends with its line.
 func (t *parser) commentLen(s string) int {
 	for i := range s {
 		if n := t.set.newline.at([]byte(s), i); n > 0 {
@@ -378,7 +378,7 @@ func (t *parser) quantified(n *node, repeatable bool) (*node, error) {
 	return q, nil
 }
 
-// quantifierLen is the length of a {n}, {n,} or {n,m} at the start of p; 0 where it is none.
+// quantifierLen returns the length of a {n}, {n,} or {n,m} at the start of p; 0 if it is none.
 func quantifierLen(p string) int {
 	end := strings.IndexByte(p, '}')
 	if end < 2 {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// posixLen is the length of the [:name:] (or [.x.], [=x=]) at the start of s; 0 where it is none.
+// posixLen returns the length of the [:name:] (or [.x.], [=x=]) at the start of s; 0 if it is none.
 func posixLen(s string) int {
 	if len(s) < 4 || s[0] != '[' || strings.IndexByte(":.=", s[1]) < 0 {
 		return 0

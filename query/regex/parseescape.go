@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// classOf is the set of \d and its like; nil where c is none.
+// classOf returns the set of \d and its like; nil where c is none.
 func (t *parser) classOf(c byte) *set {
 	if strings.IndexByte("dDwWsShHvV", c) < 0 {
 		return nil
@@ -148,7 +148,7 @@ func (t *parser) reference(c byte) (*node, error) {
 	return t.back(num, ""), nil
 }
 
-// number reads a group's number, which a sign makes relative to the groups so far; ok is false where there is none.
+// number reads a group's number, which a sign makes relative to the groups so far; ok is false if there is none.
 func (t *parser) number() (n int, ok bool, err error) {
 	r := t.rest()
 	sign := byte(0)

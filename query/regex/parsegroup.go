@@ -339,7 +339,7 @@ func (t *parser) bareCondition(c *condition) (err error) {
 // pcreVersion is what a pattern sees when it asks for the version.
 const pcreVersion = 10.42
 
-// version reads VERSION>=n.m and VERSION=n.m; ok is false where it is a name after all.
+// version reads VERSION>=n.m and VERSION=n.m; ok is false if it is a name after all.
 func (t *parser) version(c *condition) (ok bool, err error) {
 	r := t.rest()[len("VERSION"):]
 	least := strings.HasPrefix(r, ">")

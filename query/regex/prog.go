@@ -119,7 +119,7 @@ func (c *compiler) survey(n *node) {
 	}
 }
 
-// class is the class of a set; sets that are shared share it.
+// class returns the class of a set; sets that are shared share it.
 func (c *compiler) class(s *set) *class {
 	cl := c.classes[s]
 	if cl == nil {
@@ -141,7 +141,7 @@ func (c *compiler) register() int32 {
 	return int32(c.regs - 1)
 }
 
-// node emits code for a node. follow is what the text must go on with behind it; nil where that is unknown.
+// node emits code for a node. follow is what the text must go on with behind it; nil if that is unknown.
 func (c *compiler) node(n *node, follow *byteSet) {
 	switch n.kind {
 	case kSet:
@@ -214,7 +214,7 @@ func (c *compiler) seq(parts []*node, follow *byteSet) {
 	}
 }
 
-// literalRun is the text that nodes begin with, and how many nodes make it up.
+// literalRun returns the text that nodes begin with, and how many nodes make it up.
 func literalRun(parts []*node) (text []byte, n int) {
 	for _, p := range parts {
 		if p.kind != kSet {
@@ -558,8 +558,8 @@ func (c *compiler) verb(n *node) {
 	}
 }
 
-// first is what a text begins with that a node matches, or what follows it where the node takes nothing; nil where that is
-// unknown.
+// first returns what a text begins with that a node matches, or what follows it where the node takes nothing; nil
+// if that is unknown.
 func (c *compiler) first(n *node, follow *byteSet) *byteSet {
 	switch n.kind {
 	case kSet:
@@ -625,7 +625,7 @@ func (c *compiler) first(n *node, follow *byteSet) *byteSet {
 	return nil
 }
 
-// least is how many characters a node takes at least.
+// least returns how many characters a node takes at least.
 func (c *compiler) least(n *node, asked map[int]bool) int {
 	sum := 0
 	switch n.kind {

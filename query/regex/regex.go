@@ -125,8 +125,8 @@ func (l *literal) match(s []byte) bool {
 
 func tailEmpty(s []byte) bool { return len(s) == 0 || len(s) == 1 && s[0] == '\n' }
 
-// Find gives the positions in s, from byte offset from on, of the first match and its groups as pairs of byte offsets
-// (-1 for groups that did not take part); nil where there is none.
+// Find returns the positions in s, from byte offset from on, of the first match and its groups as pairs of byte
+// offsets (-1 for groups that did not take part); nil if there is none.
 func (r *Regexp) Find(s []byte, from int, work value.Work) (loc []int, err error) {
 	m := r.machine()
 	defer r.release(m)
@@ -167,11 +167,11 @@ func (r *Regexp) FindAll(s []byte, work value.Work, f func(loc []int) (more bool
 	return nil
 }
 
-// Groups is the number of capturing groups.
+// Groups returns the number of capturing groups.
 func (r *Regexp) Groups() int { return r.prog.groups - 1 }
 
-// Prefix gives the text every matching string starts with ("" where nothing is known), for bounds on an index; exact is
-// true where every string with that prefix matches.
+// Prefix returns the text every matching string starts with ("" where nothing is known), for bounds on an index;
+// exact is true where every string with that prefix matches.
 func (r *Regexp) Prefix() (prefix string, exact bool) {
 	if strings.ContainsAny(r.Options, "imx") {
 		return "", false

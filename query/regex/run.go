@@ -42,7 +42,7 @@ func (m *machine) runOf(in *inst, pc int32, pos int) (int, bool) {
 	return pos, len(m.stack) <= m.depth || !m.over()
 }
 
-// scan is where the characters of a class end that begin at pos, no more than so many.
+// scan returns where the characters of a class end that begin at pos, no more than so many.
 func scan(s []byte, c *class, pos, left int) int {
 	if left == math.MaxInt32 {
 		if c.stop >= 0 {
@@ -73,7 +73,7 @@ func scan(s []byte, c *class, pos, left int) int {
 	return pos
 }
 
-// shorten gives back characters until what comes next may follow; -1 where it never may.
+// shorten returns characters until what comes next may follow; -1 where it never may.
 func (m *machine) shorten(in *inst, pos, least int) int {
 	was := pos
 	for pos >= least {
@@ -90,7 +90,7 @@ func (m *machine) shorten(in *inst, pos, least int) int {
 	return -1
 }
 
-// stepBack is where the character before pos begins.
+// stepBack returns where the character before pos begins.
 func stepBack(s []byte, pos, least int) int {
 	if s[pos-1] < utf8.RuneSelf {
 		return pos - 1
@@ -117,7 +117,7 @@ func (m *machine) lazily(in *inst, pc int32, pos, left int) (int, bool) {
 	return pos, true
 }
 
-// back goes back to the last choice; false where there is none.
+// back goes back to the last choice; false if there is none.
 func (m *machine) back() (pc int32, pos int, ok bool) {
 	for len(m.stack) > 0 && m.err == nil {
 		top := len(m.stack) - 1
@@ -160,7 +160,7 @@ func (m *machine) back() (pc int32, pos int, ok bool) {
 	return 0, 0, false
 }
 
-// lookFails is where a negative look-around goes on whose contents are not there.
+// lookFails returns where a negative look-around goes on whose contents are not there.
 func (m *machine) lookFails(in *inst, pc int32) int32 {
 	return in.max + 1
 }
@@ -299,7 +299,7 @@ func (m *machine) cutBack(e *entry) (pc int32, pos int, ok bool) {
 	return 0, 0, false
 }
 
-// marked is the last place on the way with a name; -1 for none.
+// marked returns the last place on the way with a name; -1 for none.
 func (m *machine) marked(name string) int {
 	for i := len(m.stack) - 1; i >= 0; i-- {
 		if e := &m.stack[i]; e.kind == eMark && m.p.code[e.pc].name == name {

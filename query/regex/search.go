@@ -29,7 +29,7 @@ func newSearch(c *compiler, t *tree) search {
 		return se
 	}
 	se.least = c.least(t.root, map[int]bool{})
-	if holdsVerb(t.root) { // a place where a verb would have ended the search is not passed over, but for this
+	if holdsVerb(t.root) { // a place where a verb would have ended the search is not skipped, except for this
 		if n, _ := firstChar(t.root); n != nil {
 			se.first = newClass(n.set).first()
 		}
@@ -71,7 +71,7 @@ func (se *search) anchors(c *compiler, t *tree) {
 
 func holdsVerb(n *node) bool { return n.kind == kVerb || slices.ContainsFunc(n.parts, holdsVerb) }
 
-// leading is what a node begins with.
+// leading returns what a node begins with.
 func leading(n *node) *node {
 	for {
 		switch n.kind {
@@ -91,8 +91,8 @@ func mentionsLineEnd(n *node) bool {
 	return slices.ContainsFunc(n.parts, mentionsLineEnd)
 }
 
-// firstChar is the one character, in whatever case, that all matches of a node begin with; nil for none, and then passed says
-// that the node takes nothing.
+// firstChar returns the one character, in whatever case, that all matches of a node begin with; nil for none, and
+// then passed says that the node takes nothing.
 func firstChar(n *node) (char *node, passed bool) {
 	switch n.kind {
 	case kSet:
@@ -123,7 +123,7 @@ func firstChar(n *node) (char *node, passed bool) {
 	return nil, false
 }
 
-// prefixOf is the text that a node's matches begin with; whole says that there is no more to them.
+// prefixOf returns the text that a node's matches begin with; whole says that there is no more to them.
 func prefixOf(n *node) (text []byte, whole bool) {
 	switch n.kind {
 	case kSet:
@@ -152,7 +152,7 @@ func prefixOf(n *node) (text []byte, whole bool) {
 	return text, false
 }
 
-// requiredOf is the longest text that is in every match.
+// requiredOf returns the longest text that is in every match.
 func requiredOf(n *node) []byte {
 	var best, run []byte
 	take := func(b []byte) {
@@ -188,7 +188,7 @@ func requiredOf(n *node) []byte {
 	return nil
 }
 
-// from is the first place at or behind pos where a match may begin; -1 for none.
+// from returns the first place at or behind pos where a match may begin; -1 for none.
 func (se *search) from(s []byte, pos, begin int) int {
 	switch {
 	case se.atStart && pos > 0, se.atFrom && pos > begin:
@@ -221,8 +221,8 @@ type slowError struct{}
 
 func (slowError) Error() string { return "too many tries" }
 
-// find gives the first match at or behind a place, nil for none. With a limit it gives up, with slowError, after so many
-// tries and a few more for each byte.
+// find returns the first match at or behind a place, nil for none. With a limit it gives up, with slowError, after
+// so many tries and a few more for each byte.
 func (m *machine) find(s []byte, from int, work value.Work, limit int) ([]int32, error) {
 	p := m.p
 	m.s, m.from, m.work, m.err, m.fuel = s, from, work, nil, fuelChunk
@@ -269,7 +269,7 @@ func (m *machine) find(s []byte, from int, work value.Work, limit int) ([]int32,
 	return nil, nil
 }
 
-// next is where the next attempt begins.
+// next returns where the next attempt begins.
 func (m *machine) next(at int) int {
 	_, n := utf8.DecodeRune(m.s[at:])
 	at += max(n, 1)

@@ -42,10 +42,10 @@ const maxParts = 16
 // DatabaseAggregate is the collection that an aggregate on a whole database is said to be on.
 const DatabaseAggregate = "$cmd.aggregate"
 
-// Has tells whether commands of that name have a shape.
+// Has reports whether commands of that name have a shape.
 func Has(command string) bool { return commands[command] != nil }
 
-// TakesSettings tells whether query settings can be given for commands of that name.
+// TakesSettings reports whether query settings can be given for commands of that name.
 func TakesSettings(command []byte) bool {
 	switch string(command) {
 	case "find", "distinct", "aggregate":
@@ -135,7 +135,7 @@ func AppendLiteral(dst []byte, key string, v value.Value) []byte {
 	return literal(&writer{}, dst, []byte(key), v)
 }
 
-// Hash is the queryShapeHash of a shape.
+// Hash returns the queryShapeHash of a shape.
 func Hash(shape []byte) string {
 	sum := sha256.Sum256(shape)
 	return strings.ToUpper(hex.EncodeToString(sum[:]))

@@ -130,7 +130,7 @@ func init() { // operands are expressions again
 	}
 }
 
-// namedOperands is a document of named operands, or, for operators that take either, plain ones.
+// namedOperands returns a document of named operands, or, for operators that take either, plain ones.
 func namedOperands(fs fields) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		switch {
@@ -153,7 +153,7 @@ func eitherCall(f form) form {
 	}
 }
 
-// fieldName is the operand that names a field: a constant there is a name.
+// fieldName returns the operand that names a field: a constant there is a name.
 func fieldName(w *writer, dst, key []byte, v value.Value) []byte {
 	switch {
 	case v.T == value.String && constant(v):
@@ -164,7 +164,7 @@ func fieldName(w *writer, dst, key []byte, v value.Value) []byte {
 	return expression(w, dst, key, v)
 }
 
-// projection is a find's projection.
+// projection returns a find's projection.
 func projection(w *writer, dst, key []byte, v value.Value) []byte {
 	return either(names(projected), literal)(w, dst, key, v)
 }

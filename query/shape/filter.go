@@ -4,8 +4,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// filter is a find filter: a conjunction of clauses. One of several clauses is shown as an $and, however it was written;
-// an equality as $eq; $ne, $nin and the absence of a field as a $not.
+// filter returns a find filter: a conjunction of clauses. One of several clauses is shown as an $and, however it
+// was written; an equality as $eq; $ne, $nin and the absence of a field as a $not.
 func filter(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)
@@ -242,7 +242,7 @@ func (w *writer) elemMatch(dst, k []byte, v value.Value) []byte {
 	return value.End(w.conjunction(dst, v.Doc()), mark)
 }
 
-// typeCodes is the argument of $type as a list of codes: types are no literals.
+// typeCodes returns the argument of $type as a list of codes: types are no literals.
 func typeCodes(v value.Value) []byte {
 	types := []value.Value{v}
 	if v.T == value.Array {

@@ -36,7 +36,7 @@ func appendString(dst, key []byte, s string) []byte {
 	return value.AppendKeyBytes(dst, key, value.NewString(s))
 }
 
-// typeOf is how a shape shows a literal. An array shows the type that all of its elements have.
+// typeOf returns how a shape shows a literal. An array shows the type that all of its elements have.
 func typeOf(v value.Value) string {
 	if v.T != value.Array {
 		return scalarType(v.T)
@@ -87,7 +87,7 @@ func word(w *writer, dst, key []byte, v value.Value) []byte {
 	return literal(w, dst, key, v)
 }
 
-// unlessZero is a number that says nothing where it is zero.
+// unlessZero returns a number that says nothing if it is zero.
 func unlessZero(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T.Numeric() && v.AsFloat64() == 0 {
 		return dst
@@ -105,7 +105,7 @@ func notEmpty(f form) form {
 	}
 }
 
-// renamed is a dotted name as the shape shows it.
+// renamed returns a dotted name as the shape shows it.
 func (w *writer) renamed(name string) string {
 	if w.name == nil || name == "" {
 		return name
@@ -125,7 +125,7 @@ func (w *writer) renamedKey(key []byte) []byte {
 	return []byte(w.renamed(string(key)))
 }
 
-// path is a string that names a field.
+// path returns a string that names a field.
 func path(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.String {
 		return literal(w, dst, key, v)
@@ -144,7 +144,7 @@ func paths(w *writer, dst, key []byte, v value.Value) []byte {
 	return path(w, dst, key, v)
 }
 
-// whole is a name that is no path although it may have dots: a collection's, a database's, an index's.
+// whole returns a name that is no path although it may have dots: a collection's, a database's, an index's.
 func whole(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.String {
 		return literal(w, dst, key, v)
@@ -157,7 +157,7 @@ func whole(w *writer, dst, key []byte, v value.Value) []byte {
 
 var namespace = fields{"db": whole, "coll": whole}
 
-// collection is the name of a collection, or a document of database and collection.
+// collection returns the name of a collection, or a document of database and collection.
 func collection(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Document {
 		return document(namespace)(w, dst, key, v)
@@ -165,7 +165,7 @@ func collection(w *writer, dst, key []byte, v value.Value) []byte {
 	return whole(w, dst, key, v)
 }
 
-// hint is an index by its name or its pattern.
+// hint returns an index by its name or its pattern.
 func hint(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Document {
 		return notEmpty(sortOrder)(w, dst, key, v)
@@ -173,7 +173,7 @@ func hint(w *writer, dst, key []byte, v value.Value) []byte {
 	return whole(w, dst, key, v)
 }
 
-// list is an array whose elements have one form.
+// list returns an array whose elements have one form.
 func list(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Array {
@@ -194,7 +194,7 @@ func list(f form) form {
 // fields are the keywords of a document, each with its form; "" is the form of all others.
 type fields map[string]form
 
-// document is a document whose keys are keywords.
+// document returns a document whose keys are keywords.
 func document(fs fields) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Document {
@@ -217,7 +217,7 @@ func document(fs fields) form {
 	}
 }
 
-// names is a document whose keys are names of the client's.
+// names returns a document whose keys are names of the client's.
 func names(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Document {
@@ -234,7 +234,7 @@ func names(f form) form {
 	}
 }
 
-// named is a value under a key that is a name.
+// named returns a value under a key that is a name.
 func named(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte { return f(w, dst, w.renamedKey(key), v) }
 }
@@ -249,7 +249,7 @@ func either(doc, other form) form {
 	}
 }
 
-// sortOrder is a sort pattern, which is no literal: directions and metadata are kept.
+// sortOrder returns a sort pattern, which is no literal: directions and metadata are kept.
 func sortOrder(w *writer, dst, key []byte, v value.Value) []byte {
 	return either(names(direction), literal)(w, dst, key, v)
 }
@@ -263,7 +263,7 @@ func direction(w *writer, dst, key []byte, v value.Value) []byte {
 	return keep(w, dst, key, v)
 }
 
-// anything is what no table describes: fields keep their names, literals show their types.
+// anything returns what no table describes: fields keep their names, literals show their types.
 func anything(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T != value.Document {
 		return literal(w, dst, key, v)

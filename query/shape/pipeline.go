@@ -2,7 +2,7 @@ package shape
 
 import "github.com/shoaldb/shoal/query/value"
 
-// pipeline is an array of stages.
+// pipeline returns an array of stages.
 func pipeline(w *writer, dst, key []byte, v value.Value) []byte { return list(stage)(w, dst, key, v) }
 
 func stage(w *writer, dst, key []byte, v value.Value) []byte {
@@ -61,7 +61,7 @@ func init() { // stages hold pipelines
 	}
 }
 
-// whenMatched is what $merge does with a document that is there: a keyword, or a pipeline.
+// whenMatched returns what $merge does with a document that is there: a keyword, or a pipeline.
 func whenMatched(w *writer, dst, key []byte, v value.Value) []byte {
 	if v.T == value.Array {
 		return pipeline(w, dst, key, v)

@@ -38,10 +38,10 @@ func New(parts []Part, c value.Collator) *Pattern {
 	return p
 }
 
-// Dotted is the path as written.
+// Dotted returns the path as written.
 func (p Part) Dotted() string { return strings.Join(p.Path, ".") }
 
-// Spec is the sort specification as a document.
+// Spec returns the sort specification as a document.
 func (p *Pattern) Spec() []byte {
 	dst, mark := value.Begin(nil)
 	for _, x := range p.Parts {
@@ -64,7 +64,8 @@ func (p *Pattern) Compare(a, b []value.Value) int {
 	return 0
 }
 
-// Key appends doc's key to dst. The values borrow from doc. meta gives metadata parts and may be nil where there are none.
+// Key appends doc's key to dst. The values borrow from doc. meta gives metadata parts and may be nil if there are
+// none.
 func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) value.Value) ([]value.Value, error) {
 	start := len(dst)
 	arrays := 0
@@ -104,7 +105,8 @@ func (p *Pattern) Key(dst []value.Value, doc []byte, meta func(kind string) valu
 	return dst, p.compound(dst[start:], doc)
 }
 
-// withoutMeta is the key of a document that lacks the metadata: null, or any number where a random order is asked for.
+// withoutMeta returns the key of a document that lacks the metadata: null, or any number where a random order is
+// asked for.
 func (p *Part) withoutMeta() value.Value {
 	if p.Meta == "randVal" {
 		return value.NewDouble(rand.Float64())
@@ -112,7 +114,7 @@ func (p *Part) withoutMeta() value.Value {
 	return value.NewNull()
 }
 
-// descend follows a path through documents; hit is true where it meets an array.
+// descend follows a path through documents; hit is true if it meets an array.
 func descend(doc []byte, path []string) (v value.Value, hit bool) {
 	for i, name := range path {
 		v = value.Lookup(doc, name)
@@ -132,7 +134,7 @@ func descend(doc []byte, path []string) (v value.Value, hit bool) {
 	return v, false
 }
 
-// best is the key of a single part whose path leads through arrays.
+// best returns the key of a single part whose path leads through arrays.
 func (p *Pattern) best(doc []byte, part *Part) value.Value {
 	var out value.Value
 	found := false

@@ -90,8 +90,8 @@ func (x *Index) below(path string) bool {
 // tally is how often a term occurs in one string.
 type tally struct{ share, freq, count float64 }
 
-// Scores are a document's terms. A term scores more the more often it occurs and the more of its string it is; each
-// further occurrence in a string counts half of the one before.
+// Scores returns a document's terms. A term scores more the more often it occurs and the more of its string it is;
+// each further occurrence in a string counts half of the one before.
 func (x *Index) Scores(doc []byte) map[string]float64 {
 	out := map[string]float64{}
 	x.each(doc, func(s string, weight float64, l *language) {

@@ -127,7 +127,7 @@ func (q *Query) addWord(l *language, word string, negated bool) {
 	q.terms = append(q.terms, t)
 }
 
-// Terms are the keys of the index under which results are; none where the query can match nothing.
+// Terms returns the keys of the index under which results are; none if the query can match nothing.
 func (q *Query) Terms() []string { return q.terms }
 
 // Score reports whether a document is a result, and how good a one.

@@ -40,7 +40,7 @@ var languages = map[string]*language{
 var codes = map[string]string{"da": "danish", "nl": "dutch", "en": "english", "fi": "finnish", "fr": "french", "de": "german", "hu": "hungarian",
 	"it": "italian", "nb": "norwegian", "pt": "portuguese", "ro": "romanian", "ru": "russian", "es": "spanish", "sv": "swedish", "tr": "turkish"}
 
-// languageOf finds a language by its name or code; nil where it is not known.
+// languageOf finds a language by its name or code; nil if it is not known.
 func languageOf(name string) *language {
 	name = strings.ToLower(name)
 	if full, ok := codes[name]; ok {
@@ -66,7 +66,7 @@ func set(words string) map[string]bool {
 	return m
 }
 
-// inWord tells the characters of words from those between them.
+// inWord returns the characters of words from those between them.
 func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r) || r == '_' || r == '\''
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Fields names the fields of a measurement that have a meaning of their own. Meta is empty where there is none.
+// Fields names the fields of a measurement that have a meaning of their own. Meta is empty if there is none.
 type Fields struct {
 	Time, Meta string
 }
@@ -30,7 +30,7 @@ const version = 1
 type Bucket struct {
 	ID      value.Value
 	MinTime int64       // rounded down, as the _id says it
-	Meta    value.Value // Missing where the measurements have none
+	Meta    value.Value // Missing if the measurements have none
 }
 
 // column is one field's values.
@@ -115,7 +115,7 @@ func sortByTime(f Fields, docs [][]byte) {
 	})
 }
 
-// extreme is the smaller (sign < 0) or larger of two values; documents are compared field by field.
+// extreme returns the smaller (sign < 0) or larger of two values; documents are compared field by field.
 func extreme(have, v value.Value, sign int, c value.Collator) value.Value {
 	if have.IsMissing() {
 		return v
@@ -198,7 +198,7 @@ func (r *Reader) Reset(f Fields, bucket []byte) {
 	}
 }
 
-// Next gives the next measurement; its bytes are good until the call after.
+// Next returns the next measurement; its bytes are good until the call after.
 func (r *Reader) Next() (doc []byte, ok bool) {
 	if len(r.cols) == 0 || r.cols[0].at < 0 {
 		return nil, false
@@ -219,7 +219,7 @@ func (r *Reader) Next() (doc []byte, ok bool) {
 	return r.buf, true
 }
 
-// Unpack gives copies of all measurements of a bucket.
+// Unpack returns copies of all measurements of a bucket.
 func Unpack(f Fields, bucket []byte) (docs [][]byte) {
 	var r Reader
 	r.Reset(f, bucket)
@@ -238,13 +238,14 @@ func NewID(minTime int64, rest [12]byte) value.Value {
 	return value.NewObjectID(rest)
 }
 
-// seconds are the 32 bits that an _id has for a time in milliseconds; times they cannot hold are the nearest they can.
+// seconds returns the 32 bits that an _id has for a time in milliseconds; times they cannot hold are the nearest
+// they can.
 func seconds(ms int64) uint32 {
 	return uint32(min(max(ms/1000, 0), math.MaxUint32))
 }
 
-// NormalMeta is a metaField's value with the fields of documents in order of their names: measurements whose meta differs
-// in that order only belong together.
+// NormalMeta returns a metaField's value with the fields of documents in order of their names: measurements whose
+// meta differs in that order only belong together.
 func NormalMeta(v value.Value) value.Value {
 	switch v.T {
 	case value.Document:

@@ -6,9 +6,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// BucketFilter gives a filter of buckets that no bucket with a match of a measurements' filter fails: what the filter
-// asks of the metaField, and the times it allows. It is nil where the filter tells nothing of these. spanMS is the
-// longest time a bucket may span.
+// BucketFilter returns a filter of buckets that no bucket with a match of a measurements' filter fails: what the
+// filter asks of the metaField, and the times it allows. It is nil if the filter tells nothing of these. spanMS is
+// the longest time a bucket may span.
 func BucketFilter(f Fields, spanMS int64, filter []byte) []byte {
 	b := bounds{f: f, span: spanMS}
 	b.conjunct(filter)

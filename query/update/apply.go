@@ -91,7 +91,7 @@ func (r *run) object(dst, doc []byte, n *node) ([]byte, error) {
 	return value.End(dst, mark), nil
 }
 
-// children are the named children of n, with what stands under $ put at the index that the filter matched.
+// children returns the named children of n, with what stands under $ put at the index that the filter matched.
 func (r *run) children(n *node) ([]*node, error) {
 	if n.positional == nil {
 		return n.kids, nil
@@ -338,7 +338,7 @@ func (r *run) matching(dst, arr []byte, n *node) ([]byte, error) {
 	}
 }
 
-// alone gives a matcher that no other goroutine uses.
+// alone returns a matcher that no other goroutine uses.
 func alone(m *match.Matcher) *match.Matcher {
 	if m.Stateless() {
 		return m
@@ -353,7 +353,7 @@ func (f *filtered) matches(e value.Value) (bool, error) {
 	return alone(f.filter).Match(value.Doc(value.F(f.id, e)))
 }
 
-// missing appends the field that n makes where there is none; nothing where it makes none.
+// missing appends the field that n makes where there is none; nothing if it makes none.
 func (r *run) missing(dst []byte, n *node) ([]byte, error) {
 	r.path = append(r.path, n.name)
 	mark := len(dst)

@@ -102,7 +102,7 @@ func cutSlice(elems []value.Value, n int64) []value.Value {
 	return elems[int64(len(elems))+n:]
 }
 
-// appended is the array old with more elements; its bytes are copied as they stand.
+// appended returns the array old with more elements; its bytes are copied as they stand.
 func (r *run) appended(old value.Value, more []value.Value) value.Value {
 	if len(more) == 0 {
 		return old

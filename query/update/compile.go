@@ -245,7 +245,7 @@ func scanFilter(filter []byte) error {
 	return nil
 }
 
-// filterName is the identifier that an array filter is about: the one first component of all its paths.
+// filterName returns the identifier that an array filter is about: the one first component of all its paths.
 func filterName(filter []byte) (string, error) {
 	name := ""
 	if err := collectName(filter, &name); err != nil {

@@ -13,8 +13,8 @@ import (
 // value, …} adds them at the end (moving those that are there), s<field>: <delta> changes a document or array inside.
 // The delta of an array is {a: true, l: <new length, where it shrinks>, u<index>: value, s<index>: <delta>}.
 
-// Diff states the change from old to new as an oplog delta; ok is false where a delta would be no smaller than the new
-// document, and a replacement should be logged instead.
+// Diff states the change from old to new as an oplog delta; ok is false if a delta would be no smaller than the
+// new document, and a replacement should be logged instead.
 func Diff(old, new []byte) (diff []byte, ok bool) {
 	diff = docDiff(old, new, nil)
 	return diff, len(diff) < len(new)
@@ -24,10 +24,10 @@ func Diff(old, new []byte) (diff []byte, ok bool) {
 // it, and what $set sets, as a whole, however long either is.
 func (u *Update) Delta(old, new []byte) []byte { return docDiff(old, new, guide{u.root}) }
 
-// guide are the nodes of an update that may have changed a value; nil where nothing is known of how it changed.
+// guide are the nodes of an update that may have changed a value; nil if nothing is known of how it changed.
 type guide []*node
 
-// at is the guide of a field or element.
+// at returns the guide of a field or element.
 func (g guide) at(key string) (out guide) {
 	for _, n := range g {
 		for _, kid := range n.kids {
@@ -55,7 +55,7 @@ func (g guide) set() bool {
 	return slices.ContainsFunc(g, func(n *node) bool { _, is := n.op.(*setOp); return is })
 }
 
-// sub is the delta to log for a value, nil where the new value is to be logged.
+// sub returns the delta to log for a value, nil if the new value is to be logged.
 func (g guide) sub(old, new value.Value) []byte {
 	switch inside := g.inside(); {
 	case !inside && g.set():
@@ -120,7 +120,7 @@ func (d *delta) change(key []byte, old, new value.Value, raw []byte, g guide) {
 	d.updates = append(d.updates, raw...)
 }
 
-// subDiff is the delta between two documents or two arrays; nil where there is none.
+// subDiff returns the delta between two documents or two arrays; nil if there is none.
 func subDiff(old, new value.Value, g guide) []byte {
 	switch {
 	case old.T == value.Document && new.T == value.Document:

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// operator is what stands at the end of a path: old value in (Missing where there is none), new value out (Missing to
+// operator is what stands at the end of a path: old value in (Missing if there is none), new value out (Missing to
 // take the field away). The result may borrow from old, from the operator or from r.work.
 type operator interface {
 	apply(r *run, old value.Value) (value.Value, error)
@@ -97,7 +97,7 @@ func zeroLike(v value.Value) value.Value {
 	return value.NewInt32(0)
 }
 
-// compute adds or multiplies; ok is false where a long overflows.
+// compute adds or multiplies; ok is false if a long overflows.
 func compute(a, b value.Value, mul bool) (value.Value, bool) {
 	switch {
 	case a.T == value.Decimal128 || b.T == value.Decimal128:
@@ -296,7 +296,8 @@ func (o *renameSource) find(doc []byte) (v value.Value, in string) {
 	}
 }
 
-// absent tells whether a path of positions and names leads to nothing in v: such a field is not renamed, wherever it is.
+// absent reports whether a path of positions and names leads to nothing in v: such a field is not renamed,
+// wherever it is.
 func absent(v value.Value, path string) bool {
 	for path != "" {
 		var head string

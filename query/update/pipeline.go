@@ -129,7 +129,7 @@ func (u *Update) runPipeline(ctx *Context) ([]byte, error) {
 	return doc, nil
 }
 
-// projection gives the projection of a stage, with an evaluation frame of its own where it needs one.
+// projection returns the projection of a stage, with an evaluation frame of its own where it needs one.
 func (ctx *Context) projection(u *Update, i int) *projection.Projection {
 	if u.stages[i].fields.Stateless() {
 		return u.stages[i].fields

@@ -24,7 +24,7 @@ type opFlags uint8
 const (
 	creates    opFlags = 1 << iota // the operator makes the field where it is missing
 	insertOnly                     // $setOnInsert
-	anyPath                        // a path that leads through a scalar is passed over silently
+	anyPath                        // a path that leads through a scalar is skipped silently
 	refuseElem                     // the path may not end in an array element ($rename)
 )
 
@@ -52,7 +52,8 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// compareNames is the order in which new fields are added: numbers by value, before and among other names by bytes.
+// compareNames returns the order in which new fields are added: numbers by value, before and among other names by
+// bytes.
 func compareNames(a, b string) int {
 	if allDigits(a) && allDigits(b) {
 		ta, tb := strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")

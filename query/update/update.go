@@ -67,7 +67,7 @@ func Compile(u value.Value, opts Options) (*Update, error) {
 	return compileReplacement(u, opts)
 }
 
-// Apply gives the document that the update makes of ctx.Doc; changed is false where that is the same.
+// Apply returns the document that the update makes of ctx.Doc; changed is false if that is the same.
 func (u *Update) Apply(ctx *Context) (doc []byte, changed bool, err error) {
 	switch u.form {
 	case replacement:
@@ -97,11 +97,12 @@ func (u *Update) IsReplacement() bool { return u.form == replacement }
 // IsPipeline is true for an update pipeline.
 func (u *Update) IsPipeline() bool { return u.form == pipeline }
 
-// NeedsPositional is true where a path holds the positional operator $, so that the filter must say which element matched.
+// NeedsPositional is true if a path holds the positional operator $, so that the filter must say which element
+// matched.
 func (u *Update) NeedsPositional() bool { return u.position }
 
-// Paths are the dotted paths that an operator update names, positional components included; nil where the update may
-// touch every field.
+// Paths returns the dotted paths that an operator update names, positional components included; nil if the update
+// may touch every field.
 func (u *Update) Paths() []string {
 	if u.form != operators {
 		return nil

@@ -47,7 +47,7 @@ func (t *Table) count(name []byte) {
 	}
 }
 
-// Doc is a document of all names with their counts.
+// Doc returns a document of all names with their counts.
 func (t *Table) Doc() []byte {
 	dst, m := value.Begin(nil)
 	for _, name := range t.names {

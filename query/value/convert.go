@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// LookupDoc is a field's document; nil where the field is none.
+// LookupDoc returns a field's document; nil if the field is none.
 func LookupDoc(doc []byte, field string) []byte {
 	if v := Lookup(doc, field); v.T == Document {
 		return v.Doc()
@@ -13,14 +13,14 @@ func LookupDoc(doc []byte, field string) []byte {
 	return nil
 }
 
-// WithField is a copy of doc with one field more.
+// WithField returns a copy of doc with one field more.
 func WithField(doc []byte, name string, v Value) []byte {
 	out := append([]byte(nil), doc[:len(doc)-1]...)
 	return End(Append(out, name, v), 0)
 }
 
-// SafeInt64 is a number as the server's interface definitions take it for an integer: doubles are cut, decimals rounded
-// to even, NaN is 0, and what lies outside the range is its nearest end.
+// SafeInt64 returns a number as the server's interface definitions take it for an integer: doubles are cut,
+// decimals rounded to even, NaN is 0, and what lies outside the range is its nearest end.
 func SafeInt64(v Value) int64 {
 	if i, ok := v.AsInt64(); ok {
 		return i
@@ -42,7 +42,7 @@ func SafeInt64(v Value) int64 {
 	return int64(f)
 }
 
-// roundDecimal rounds a decimal to even, exactly; ok is false where it is no number or lies outside the range.
+// roundDecimal rounds a decimal to even, exactly; ok is false if it is no number or lies outside the range.
 func roundDecimal(v Value) (i int64, ok bool) {
 	coef, exp, class := v.NumberParts()
 	if class != 0 || exp >= 0 {

@@ -102,8 +102,8 @@ func pow10(n int) *big.Int {
 	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
 }
 
-// NumberParts gives any finite number as coefficient × 10^exp exactly (a double is a finite decimal too). class: 0
-// finite, -1 and 1 the infinities, 2 NaN.
+// NumberParts returns any finite number as coefficient × 10^exp exactly (a double is a finite decimal too). class:
+// 0 finite, -1 and 1 the infinities, 2 NaN.
 func (v Value) NumberParts() (coef *big.Int, exp int, class int) {
 	switch v.T {
 	case Int32, Int64:

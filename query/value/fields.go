@@ -23,12 +23,12 @@ func NewFieldName(name string) FieldName {
 
 func (f *FieldName) String() string { return f.name }
 
-// is tells whether an element's key is the name. w are the eight bytes that start with the key.
+// is reports whether an element's key is the name. w are the eight bytes that start with the key.
 func (f *FieldName) is(w uint64, key []byte) bool {
 	return w&f.mask == f.word && (len(f.name) < 8 || string(key) == f.name)
 }
 
-// Lookup finds the field; Missing where it is not there. It is what the function Lookup does.
+// Lookup finds the field; Missing if it is not there. It is what the function Lookup does.
 func (f *FieldName) Lookup(doc []byte) Value {
 	if len(doc) < 5 {
 		return Value{}
@@ -67,7 +67,7 @@ func (f *Fields) Add(name string) int {
 	return len(f.names) - 1
 }
 
-// Len is the number of names.
+// Len returns the number of names.
 func (f *Fields) Len() int { return len(f.names) }
 
 // Locate notes where the document has each of the names; Value reads them there. at has Len elements.
@@ -121,13 +121,14 @@ func (f *Fields) Locate(doc []byte, at []int) {
 	}
 }
 
-// Element is the type and the payload, with what follows it, of name i, which Locate found at the given place. It must not
-// be asked for place 0.
+// Element returns the type and the payload, with what follows it, of name i, which Locate found at the given
+// place. It must not be asked for place 0.
 func (f *Fields) Element(doc []byte, at, i int) (Type, []byte) {
 	return Type(doc[at]), doc[at+2+len(f.names[i].name):]
 }
 
-// Value is the value of name i in a document in which Locate found it at the given place; Missing for place 0.
+// Value returns the value of name i in a document in which Locate found it at the given place; Missing for place
+// 0.
 func (f *Fields) Value(doc []byte, at, i int) Value {
 	if at == 0 {
 		return Value{}

@@ -103,7 +103,7 @@ func showDouble(f float64) string {
 	return s
 }
 
-// ShowUnusual is what messages call a double that is no finite number; "" for one that is.
+// ShowUnusual returns what messages call a double that is no finite number; "" for one that is.
 func ShowUnusual(f float64) string {
 	switch {
 	case math.IsNaN(f):

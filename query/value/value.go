@@ -35,7 +35,7 @@ const (
 	MaxKey        Type = 0x7F
 )
 
-// Name is the type's alias as $type prints it ("double", "string", "object", …; "missing" for Missing).
+// Name returns the type's alias as $type prints it ("double", "string", "object", …; "missing" for Missing).
 func (t Type) Name() string {
 	switch t {
 	case Missing:
@@ -137,7 +137,7 @@ func NewBinary(subtype byte, data []byte) Value {
 	return Value{T: Binary, n: uint64(subtype), b: data}
 }
 
-// NewInt is an int where i fits into one, else a long.
+// NewInt returns an int where i fits into one, else a long.
 func NewInt(i int64) Value {
 	if i == int64(int32(i)) {
 		return NewInt32(int32(i))
@@ -195,7 +195,7 @@ func (v Value) Doc() []byte          { return v.b }
 // Timestamp splits a BSON timestamp into seconds and increment.
 func (v Value) Timestamp() (t, i uint32) { return uint32(v.n >> 32), uint32(v.n) }
 
-// BinarySize is the length by which binaries compare: that of subtype 2 counts its inner length word.
+// BinarySize returns the length by which binaries compare: that of subtype 2 counts its inner length word.
 func (v Value) BinarySize() int {
 	if v.n == 2 {
 		return len(v.b) + 4
@@ -206,7 +206,7 @@ func (v Value) BinarySize() int {
 // ObjectID copies the twelve bytes.
 func (v Value) ObjectID() (id [12]byte) { copy(id[:], v.b); return id }
 
-// Decimal128 gives the two halves as bson.NewDecimal128 takes them.
+// Decimal128 returns the two halves as bson.NewDecimal128 takes them.
 func (v Value) Decimal128() (high, low uint64) {
 	if len(v.b) < 16 {
 		return 0, 0
@@ -253,7 +253,7 @@ func (v Value) Clone() Value {
 	return v
 }
 
-// Truthy is the language's conversion to boolean: false, null, undefined, missing and numeric zero are false.
+// Truthy returns the language's conversion to boolean: false, null, undefined, missing and numeric zero are false.
 func (v Value) Truthy() bool {
 	switch v.T {
 	case Missing, Null, Undefined:
@@ -270,7 +270,8 @@ func (v Value) Truthy() bool {
 	return true
 }
 
-// AsInt64 converts a number without loss: ok is false where it is no number, has a fraction, is NaN or is out of range.
+// AsInt64 converts a number without loss: ok is false if it is no number, has a fraction, is NaN or is out of
+// range.
 func (v Value) AsInt64() (i int64, ok bool) {
 	switch v.T {
 	case Int32, Int64:
@@ -324,7 +325,7 @@ func cutNul(b []byte) (before, after []byte, ok bool) {
 	return nil, nil, false
 }
 
-// Truncate cuts the fraction off a number; ok is false where it is no number, not finite, or out of a long's range.
+// Truncate cuts the fraction off a number; ok is false if it is no number, not finite, or out of a long's range.
 func (v Value) Truncate() (i int64, ok bool) {
 	switch v.T {
 	case Double:

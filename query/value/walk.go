@@ -18,7 +18,7 @@ func Walk(doc []byte) Iter {
 	return Iter{rest: doc[4:]}
 }
 
-// Next gives the next element; ok is false at the end. The key borrows from the document.
+// Next returns the next element; ok is false at the end. The key borrows from the document.
 func (it *Iter) Next() (key []byte, v Value, ok bool) {
 	r := it.rest
 	if len(r) < 2 || r[0] == 0 {
@@ -38,7 +38,8 @@ func (it *Iter) Next() (key []byte, v Value, ok bool) {
 	return r[1:end], v, true
 }
 
-// keyEnd is the index of the NUL that ends the key starting at i, or -1. Keys are short: eight bytes are looked at at once.
+// keyEnd returns the index of the NUL that ends the key starting at i, or -1. Keys are short: eight bytes are
+// looked at at once.
 func keyEnd(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
@@ -87,10 +88,10 @@ func (c *Cursor) Next() bool {
 	return true
 }
 
-// Key is the current element's key.
+// Key returns the current element's key.
 func (c *Cursor) Key() []byte { return c.doc[c.key : c.val-1] }
 
-// Type is the current element's type.
+// Type returns the current element's type.
 func (c *Cursor) Type() Type { return Type(c.doc[c.key-1]) }
 
 // Value decodes the current element's value.
@@ -99,7 +100,7 @@ func (c *Cursor) Value() Value {
 	return v
 }
 
-// Raw is the whole current element: type byte, key and payload.
+// Raw returns the whole current element: type byte, key and payload.
 func (c *Cursor) Raw() []byte { return c.doc[c.key-1 : c.end] }
 
 // NextRaw is Next, also giving the whole element (type byte, key and payload) as it stands in the document.
@@ -136,7 +137,7 @@ func Values(arr []byte) []Value {
 	}
 }
 
-// Count is the number of elements of a document or array.
+// Count returns the number of elements of a document or array.
 func Count(doc []byte) (n int) {
 	for it := Walk(doc); ; n++ {
 		if _, _, ok := it.Next(); !ok {
@@ -145,7 +146,7 @@ func Count(doc []byte) (n int) {
 	}
 }
 
-// Lookup finds a field by name at the top level; Missing where it is not there.
+// Lookup finds a field by name at the top level; Missing if it is not there.
 func Lookup(doc []byte, name string) Value {
 	if len(doc) < 5 {
 		return Value{}
@@ -177,7 +178,7 @@ func lookupFrom(doc []byte, at int, name string) Value {
 	return Value{}
 }
 
-// FromElement decodes one payload of type t; ok is false where it is cut short or t is no BSON type.
+// FromElement decodes one payload of type t; ok is false if it is cut short or t is no BSON type.
 func FromElement(t Type, payload []byte) (v Value, ok bool) {
 	v, n := decode(t, payload)
 	return v, n >= 0
@@ -189,7 +190,7 @@ var fixed = [256]uint8{
 	ObjectID: 13, Decimal128: 17,
 }
 
-// payloadLen is the length of a value's payload at the start of p, or -1 where it does not fit.
+// payloadLen returns the length of a value's payload at the start of p, or -1 where it does not fit.
 func payloadLen(t Type, p []byte) int {
 	n := int(fixed[t]) - 1
 	if n < 0 {

@@ -31,8 +31,9 @@ func (s *stages) addPositive(name string, n int64) {
 // notOnViews are the options of find that no pipeline has.
 var notOnViews = []string{"returnKey", "showRecordId", "tailable", "awaitData"}
 
-// Find gives the stages of a find command's body; skip and limit are its arguments as numbers. A sort by $natural is the direction of the scan below the view, which an
-// aggregate asks for by its hint; hint is Missing without one.
+// Find returns the stages of a find command's body; skip and limit are its arguments as numbers. A sort by
+// $natural is the direction of the scan below the view, which an aggregate asks for by its hint; hint is Missing
+// without one.
 func Find(body []byte, skip, limit int64) (pipeline []value.Value, hint value.Value, err error) {
 	for _, name := range notOnViews {
 		if value.Lookup(body, name).Truthy() {
@@ -66,8 +67,8 @@ func notSupported(option string) error {
 	return mongoerr.Newf(mongoerr.InvalidPipelineOperator, "Option %s not supported in aggregation.", option)
 }
 
-// Count gives the stages of a count command's body: their one result, if any, has the field count. A negative limit counts
-// as its opposite.
+// Count returns the stages of a count command's body: their one result, if any, has the field count. A negative
+// limit counts as its opposite.
 func Count(body []byte, skip, limit int64) []value.Value {
 	var s stages
 	s.addDoc("$match", value.Lookup(body, "query"))
@@ -77,7 +78,8 @@ func Count(body []byte, skip, limit int64) []value.Value {
 	return s
 }
 
-// Distinct gives the stages of a distinct command's body: their one result, if any, has the array distinct, in no order.
+// Distinct returns the stages of a distinct command's body: their one result, if any, has the array distinct, in
+// no order.
 func Distinct(body []byte) []value.Value {
 	var s stages
 	s.addDoc("$match", value.Lookup(body, "query"))

@@ -16,11 +16,11 @@ import (
 type builder struct {
 	e *Executor
 	q *Query
-	// nodes remembers which node runs which stage, for explain and the plan cache; nil where nobody asks.
+	// nodes remembers which node runs which stage, for explain and the plan cache; nil if nobody asks.
 	nodes map[*plan.Node]Node
 	// timed has the time of each stage measured.
 	timed bool
-	// pace limits the work of the leaves; nil where nothing does.
+	// pace limits the work of the leaves; nil if nothing does.
 	pace *pace
 }
 
@@ -190,7 +190,7 @@ func (b *builder) union(p *plan.Node) (Node, error) {
 	return &sortMergeNode{ins: ins, keys: k, snap: b.q.Snap, coll: b.q.Coll, seen: map[string]struct{}{}, due: -1, keepKeys: b.q.showsKeys()}, nil
 }
 
-// planQuery is the query as the planner wants it.
+// planQuery returns the query as the planner wants it.
 func (q *Query) planQuery() *plan.Query {
 	p := &plan.Query{
 		Filter: q.Matcher, Skip: q.Skip, Limit: q.Limit, Hint: q.Hint, Min: q.Min, Max: q.Max,
@@ -219,7 +219,8 @@ func (q *Query) showsKeys() bool {
 	return q.ReturnKey || q.proj != nil && slices.Contains(q.proj.Metas(), "indexKey")
 }
 
-// fieldsProjection is what a pipeline reads of its documents, as a projection: an index that holds it all covers the query.
+// fieldsProjection returns what a pipeline reads of its documents, as a projection: an index that holds it all
+// covers the query.
 func fieldsProjection(fields []string) *plan.Projection {
 	raw, m := value.Begin(nil)
 	id := int32(0)

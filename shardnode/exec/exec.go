@@ -23,8 +23,8 @@ type Row struct {
 	peeked   bool               // doc was read to sort by, before any stage that fetches
 }
 
-// Node is one stage of an execution tree. next fills r and reports true, or false at the end. save lets go of the store
-// between two batches; a saved node restores itself at its next next.
+// Node is one stage of an execution tree. next fills r and reports true, or false at the end. save releases the
+// store between two batches; a saved node restores itself at its next next.
 type Node interface {
 	Next(op *command.Op, r *Row) (bool, error)
 	Save()
@@ -126,7 +126,7 @@ func (c *collScan) Close() {
 
 func (c *collScan) stats() *nodeStats { return &c.st }
 
-// mayAdvance tells whether a saved scan can go on in a newer snapshot.
+// mayAdvance reports whether a saved scan can go on in a newer snapshot.
 func (c *collScan) mayAdvance() bool { return !c.opts.Reverse && c.cur != nil && len(c.last) > 0 }
 
 // advance moves a saved scan to a newer snapshot, behind the record that it gave last.

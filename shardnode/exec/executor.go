@@ -15,7 +15,7 @@ type Env interface {
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
-	// Observes tells whether somebody wants to know what each stage of an operation's plan does.
+	// Observes reports whether somebody wants to know what each stage of an operation's plan does.
 	Observes(op *command.Op) bool
 	// Now is the time in milliseconds and the newest cluster time, as queries see them.
 	Now() (ms int64, cluster uint64)

@@ -45,7 +45,8 @@ func (p *Explained) SetGroups(groups []*StoreGroup) {
 	p.number(p.grouped())
 }
 
-// grouped is the plan below the groups: they read the fields that they need, so that no projection is left to do.
+// grouped returns the plan below the groups: they read the fields that they need, so that no projection is left to
+// do.
 func (p *Explained) grouped() *plan.Node {
 	n := p.c.plan
 	for n.Stage == plan.ProjectionSimple || n.Stage == plan.ProjectionDefault {
@@ -62,7 +63,7 @@ func (p *Explained) number(n *plan.Node) {
 	p.ids[n] = int32(len(p.ids) + 1)
 }
 
-// groupID is the number of the group at place i.
+// groupID returns the number of the group at place i.
 func (p *Explained) groupID(i int) value.Value { return value.NewInt32(int32(len(p.ids) + 1 + i)) }
 
 // groupPlan is queryPlanner.winningPlan of a query with groups on top.
@@ -104,7 +105,7 @@ func (p *Explained) stageText() string {
 	return b.String()
 }
 
-// slotName is the name of a stage in the slot-based engine's part of explain.
+// slotName returns the name of a stage in the slot-based engine's part of explain.
 func slotName(n *plan.Node) string {
 	switch n.Stage {
 	case plan.CollScan, plan.ClusteredScan:

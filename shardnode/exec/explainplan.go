@@ -110,7 +110,7 @@ func (e *Executor) Explain(op *command.Op, dst []byte, q *Query, verb Verbosity,
 	return p.AppendStats(dst, returned, time.Since(start)), nil
 }
 
-// Stream gives the query's documents.
+// Stream returns the query's documents.
 func (p *Explained) Stream() *Stream { return &Stream{q: p.q, root: p.c.root} }
 
 func (p *Explained) Close() {
@@ -197,7 +197,7 @@ func (p *Explained) stages(c *plan.Node, fig plan.Figures) []byte {
 	return value.End(dst, m)
 }
 
-// fastCount is the plan that asks the collection for its count.
+// fastCount returns the plan that asks the collection for its count.
 func (p *Explained) fastCount(ran bool) []byte {
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "isCached", value.NewBool(false))

@@ -102,7 +102,7 @@ func (e *executed) passes(p *plan.Node) bool {
 	return len(p.Inputs) == 1 && e.nodes[p] != nil && e.nodes[p.Inputs[0]] != nil && e.stats(p) == e.stats(p.Inputs[0])
 }
 
-// append is the plan.Figures of a plan that ran.
+// append returns the plan.Figures of a plan that ran.
 func (e *executed) append(p *plan.Node, dst []byte, own bool) []byte {
 	if express := p.Stage == plan.ExpressID || p.Stage == plan.ExpressIndex; express {
 		if !own {

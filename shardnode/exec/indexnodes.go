@@ -246,7 +246,7 @@ func (c *coverNode) keyOf(x *catalog.Index) *coverKey {
 	return c.keys[0]
 }
 
-// ambiguous tells whether the last key leaves open what a result shows.
+// ambiguous reports whether the last key leaves open what a result shows.
 func (k *coverKey) ambiguous() bool {
 	for _, i := range k.shown {
 		if k.doc.Values()[i].T == value.Null {
@@ -398,7 +398,7 @@ func (s *sortMergeNode) Close() {
 }
 func (s *sortMergeNode) stats() *nodeStats { return &s.st }
 
-// keyFields is the document of a row's index key, as returnKey shows it: the pattern's paths undivided.
+// keyFields returns the document of a row's index key, as returnKey shows it: the pattern's paths undivided.
 func keyFields(r *Row) []byte {
 	if r.key == nil {
 		return value.Doc()

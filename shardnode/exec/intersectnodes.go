@@ -11,7 +11,7 @@ import (
 type andSorted struct {
 	st     nodeStats
 	ins    []Node
-	heads  []storage.RecordID // the record each input is at, nil where the next is to be read
+	heads  []storage.RecordID // the record each input is at, nil if the next is to be read
 	failed []int64            // records of each input that another does not have
 }
 
@@ -48,7 +48,7 @@ func (a *andSorted) Next(op *command.Op, r *Row) (bool, error) {
 	return false, nil
 }
 
-// dropBelow moves the inputs that are behind the one at top; false where all are at the same record.
+// dropBelow moves the inputs that are behind the one at top; false if all are at the same record.
 func (a *andSorted) dropBelow(top int) (moved bool) {
 	high := a.heads[top]
 	for i, h := range a.heads {

@@ -22,10 +22,12 @@ func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*L
 	return l, l.Scope.DefineLet(let)
 }
 
-// Standing is the language of filters that are kept for many operations: they ask for the time at each evaluation.
+// Standing returns the language of filters that are kept for many operations: they ask for the time at each
+// evaluation.
 func (e *Executor) Standing(spec *collation.Spec) *Lang { return timeless(spec, e.env.Now) }
 
-// Timeless is the language of filters that are compiled to see whether they are right: the time is not yet of interest.
+// Timeless returns the language of filters that are compiled to see whether they are right: the time is not yet of
+// interest.
 func Timeless(spec *collation.Spec) *Lang {
 	return timeless(spec, func() (int64, uint64) { return 0, 0 })
 }

@@ -35,7 +35,7 @@ func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
 	return c.root, nil
 }
 
-// expressID is the plan of an equality on _id.
+// expressID returns the plan of an equality on _id.
 func expressID(q *Query, id value.Value) *plan.Node {
 	p := &plan.Node{Stage: plan.ExpressID, Value: id, Clustered: q.Coll.Clustered}
 	if idx := q.Coll.IDIndex(); idx != nil {
@@ -44,8 +44,8 @@ func expressID(q *Query, id value.Value) *plan.Node {
 	return p
 }
 
-// observes tells whether what the stages of a plan do is to be kept: of the first plan of an operation, which is its own, and
-// not of those that look something up for it.
+// observes reports whether what the stages of a plan do is to be kept: of the first plan of an operation, which is
+// its own, and not of those that look something up for it.
 func (e *Executor) observes(op *command.Op) bool { return op.Stats.Exec == nil && e.env.Observes(op) }
 
 // observed keeps what a plan of one stage does.

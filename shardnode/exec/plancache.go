@@ -14,7 +14,7 @@ type IndexFilter struct {
 	Indexes                            []value.Value // names and key patterns
 }
 
-// Allows tells whether the filter lets an index be used.
+// Allows reports whether the filter lets an index be used.
 func (f *IndexFilter) Allows(x *plan.Index) bool {
 	for _, v := range f.Indexes {
 		if v.T == value.String && v.Str() == x.Name || v.T == value.Document && value.CompareDocs(v.Doc(), x.KeyPattern, nil) == 0 {
@@ -32,7 +32,7 @@ type IndexFilters struct {
 	}
 }
 
-// Get gives the filter for a shape, nil where there is none.
+// Get returns the filter for a shape, nil if there is none.
 func (f *IndexFilters) Get(ns, shape string) *IndexFilter {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -66,7 +66,7 @@ func (f *IndexFilters) Set(ns, shape string, x *IndexFilter) {
 	}
 }
 
-// List gives a namespace's filters.
+// List returns a namespace's filters.
 func (f *IndexFilters) List(ns string) (out []*IndexFilter) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

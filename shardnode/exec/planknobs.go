@@ -52,7 +52,7 @@ func (e *Executor) readKnobs(p *cluster.Params) {
 	})
 }
 
-// trialLimits are how much work each plan does in a trial at most, and how many results end it.
+// trialLimits returns how much work each plan does in a trial at most, and how many results end it.
 func (k *planKnobs) trialLimits(coll *catalog.Collection, limit int64) (works int64, results int) {
 	works = max(k.works, int64(k.share*float64(coll.Counters.Records.Load())))
 	results = k.results
@@ -62,7 +62,7 @@ func (k *planKnobs) trialLimits(coll *catalog.Collection, limit int64) (works in
 	return works, results
 }
 
-// replanAt is the work after which a cached plan that took so much in its trial is given up.
+// replanAt returns the work after which a cached plan that took so much in its trial is given up.
 func (k *planKnobs) replanAt(works int64) int64 {
 	return int64(math.Min(float64(max(works, 1))*k.replan, unboundedWork/2))
 }

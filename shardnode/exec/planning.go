@@ -27,10 +27,10 @@ func NewPlanning(c *catalog.Collection, spec *collation.Spec) *Planning {
 	return &Planning{coll: c, collation: spec, cache: plan.NewCache(0)}
 }
 
-// Cache is the collection's plan cache.
+// Cache returns the collection's plan cache.
 func (m *Planning) Cache() *plan.Cache { return m.cache }
 
-// planIndexes gives the planner's view of a collection's indexes, made once for each version of the collection.
+// planIndexes returns the planner's view of a collection's indexes, made once for each version of the collection.
 func (m *Planning) planIndexes() (*plan.Collection, error) {
 	m.once.Do(func() {
 		pc := &plan.Collection{NS: m.coll.NS, Clustered: m.coll.Clustered, Oplog: m.coll.Oplog, CollationDoc: m.collation.Document()}

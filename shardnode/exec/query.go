@@ -48,8 +48,8 @@ type Query struct {
 	keys         planKeys  // once it is planned
 }
 
-// Ownership tells whether a document is its shard's to return, and not an orphan. It fails where nobody knows any more whose
-// the document was at the time that is read.
+// Ownership reports whether a document is its shard's to return, and not an orphan. It fails where nobody knows
+// any more whose the document was at the time that is read.
 type Ownership func(doc []byte) (bool, error)
 
 // Has applies the filter; everything passes one that is nil.
@@ -62,13 +62,14 @@ func (o Ownership) Has(doc []byte) (bool, error) {
 
 // Placement is the ownership filter of a query, as the query's snapshot is, of the moment it began.
 type Placement interface {
-	// Unmoved tells whether a query may go on in a snapshot taken just now: not once its collection has been sharded or a
-	// range of it has moved, for then what was this shard's when the query began may be deleted in the newer snapshot.
+	// Unmoved reports whether a query may go on in a snapshot taken just now: not once its collection has been
+	// sharded or a range of it has moved, for then what was this shard's when the query began may be deleted in
+	// the newer snapshot.
 	Unmoved(op *command.Op, c *catalog.Collection) bool
 }
 
-// CompileFilter compiles a filter in an operation's language; nil stands for everything. scope is nil where the filter
-// has no expressions of an operation.
+// CompileFilter compiles a filter in an operation's language; nil stands for everything. scope is nil if the
+// filter has no expressions of an operation.
 func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*match.Matcher, error) {
 	if len(filter) <= 5 {
 		return nil, nil

@@ -40,7 +40,7 @@ func newSortKeys(pattern []byte, c value.Collator) (*sortKeys, error) {
 	return &sortKeys{gen: g, show: indexscan.NewKeyDoc(fields)}, err
 }
 
-// of gives the key, borrowed until the next call.
+// of returns the key, borrowed until the next call.
 func (s *sortKeys) of(doc []byte) ([]byte, error) {
 	if err := s.gen.Keys(doc, &s.set); err != nil {
 		if mongoerr.CodeOf(err) == mongoerr.CannotIndexParallelArrays {
@@ -64,7 +64,7 @@ type sorted struct {
 	from   Row  // the row it came with, where its index key is wanted
 }
 
-// values are a document's sort key as $meta shows it: what it was sorted by, field by field.
+// values returns a document's sort key as $meta shows it: what it was sorted by, field by field.
 func (s *sortKeys) values(doc []byte) (value.Value, error) {
 	key, err := s.of(doc)
 	if err != nil || s.set.Len() == 0 {

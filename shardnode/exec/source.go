@@ -39,5 +39,5 @@ func (s *Source) Next(ctx context.Context) (agg.Doc, bool, error) {
 // Close implements agg.Source.
 func (s *Source) Close() { s.stream.Close() }
 
-// Pause lets go of the store between two batches.
+// Pause releases the store between two batches.
 func (s *Source) Pause() { s.stream.Stop() }

@@ -90,8 +90,8 @@ func (s *Stream) metadata(kinds []string) (err error) {
 	return nil
 }
 
-// MayAdvance tells whether the stream can go on in a newer snapshot: that of a plan over indexes cannot, nor that of a
-// shard, whose filter of what it owns belongs to the moment the query began.
+// MayAdvance reports whether the stream can go on in a newer snapshot: that of a plan over indexes cannot, nor
+// that of a shard, whose filter of what it owns belongs to the moment the query began.
 func (s *Stream) MayAdvance() bool {
 	if s.q.Coll == nil {
 		return false
@@ -103,7 +103,7 @@ func (s *Stream) MayAdvance() bool {
 	return ok && s.q.Owned == nil && scan.mayAdvance()
 }
 
-// Unmoved tells whether what the stream reads is still where it was when it began (Placement.Unmoved).
+// Unmoved reports whether what the stream reads is still where it was when it began (Placement.Unmoved).
 func (s *Stream) Unmoved(op *command.Op, coll *catalog.Collection) bool {
 	return s.q.Placement == nil || s.q.Placement.Unmoved(op, coll)
 }
@@ -121,7 +121,7 @@ func (s *Stream) Advance(snap *storage.Snapshot, coll *catalog.Collection) error
 	return nil
 }
 
-// Collection is the collection that the stream reads, nil where there is none.
+// Collection returns the collection that the stream reads, nil if there is none.
 func (s *Stream) Collection() *catalog.Collection { return s.q.Coll }
 
 func (s *Stream) Stop()  { s.root.Save() }
@@ -140,7 +140,7 @@ func (s *Stream) nearMetadata() {
 	}
 }
 
-// RecordIDValue is a RecordId as $recordId shows it: a long, or binary for clustered collections.
+// RecordIDValue returns a RecordId as $recordId shows it: a long, or binary for clustered collections.
 func RecordIDValue(rid storage.RecordID) value.Value {
 	if n, ok := rid.Int64(); ok {
 		return value.NewInt64(n)

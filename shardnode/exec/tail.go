@@ -40,8 +40,8 @@ func (t *tailNode) advance(s *storage.Snapshot, coll *catalog.Collection) error 
 	return nil
 }
 
-// stillThere is an error where the record that a scan read last has been deleted from its capped collection, and others
-// behind it may be gone that the scan has not seen.
+// stillThere returns an error where the record that a scan read last has been deleted from its capped collection,
+// and others behind it may be gone that the scan has not seen.
 func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.RecordID) error {
 	_, ok, err := s.Get(coll, last)
 	if err == nil && !ok {
@@ -51,7 +51,7 @@ func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.Reco
 	return err
 }
 
-// after is the first RecordId behind another in byte order.
+// after returns the first RecordId behind another in byte order.
 func after(r storage.RecordID) storage.RecordID { return append(r.Clone(), 0) }
 
 // scanOf finds the collection scan that a plan consists of.

@@ -26,7 +26,7 @@ func bindText(q *Query, c *plan.Collection) {
 
 func (q *Query) hasText() bool { return q.Matcher != nil && q.Matcher.Text() != nil }
 
-// textScore is how well a document fits the query's $text, Missing where it has none.
+// textScore returns how well a document fits the query's $text, Missing if it has none.
 func (q *Query) textScore(doc []byte) value.Value {
 	if !q.hasText() {
 		return value.Value{}

@@ -68,7 +68,7 @@ type chosen struct {
 	nodes  map[*plan.Node]Node
 	trial  []*candidate // all that took part, best first; nil without trial. All but the first are closed.
 	keys   planKeys
-	ran    *Ran // nil where nobody wants to know
+	ran    *Ran // nil if nobody wants to know
 }
 
 // planKeys knows under which keys a query's plan is cached.
@@ -77,7 +77,7 @@ type planKeys struct {
 	c *plan.Collection
 }
 
-// PlanKeys are the keys as explain and the log show them.
+// PlanKeys returns the keys as explain and the log show them.
 func (k *planKeys) PlanKeys() (shape, key string) {
 	s := k.q.Shape()
 	return plan.ShapeHash(s), k.q.CacheKey(k.c, s)
@@ -211,14 +211,15 @@ func (e *Executor) cachedSignature(q *Query, k planKeys) string {
 	return ""
 }
 
-// originOf is what $planCacheStats tells of an entry's making.
+// originOf returns what $planCacheStats tells of an entry's making.
 func originOf(q *Query, trial []*candidate) plan.Origin {
 	o := plan.Origin{At: time.Now(), Filter: bytes.Clone(q.Filter), Sort: bytes.Clone(q.Sort), Projection: bytes.Clone(q.rawProj), Collation: bytes.Clone(q.Collation.Document())}
 	o.Trials = trialsOf(trial)
 	return o
 }
 
-// trialsOf is what the plan cache keeps of a trial. The bonus of plans that came to their end is not in the scores.
+// trialsOf returns what the plan cache keeps of a trial. The bonus of plans that came to their end is not in the
+// scores.
 func trialsOf(trial []*candidate) (out []plan.Trial) {
 	for _, c := range trial {
 		t := plan.Trial{Score: c.score, Stats: c.stats(false)}
@@ -405,7 +406,7 @@ func (c *candidate) rate(force bool) {
 	_, c.sought = (&executed{nodes: c.nodes}).totals(c.plan)
 }
 
-// clone is a row that outlives the next one.
+// clone returns a row that outlives the next one.
 func (r *Row) clone() Row {
 	c := *r
 	c.RID, c.Doc, c.key = r.RID.Clone(), bytes.Clone(r.Doc), bytes.Clone(r.key)
@@ -413,7 +414,7 @@ func (r *Row) clone() Row {
 	return c
 }
 
-// keep is a row that outlives the next one, with its index key only where that is wanted.
+// keep returns a row that outlives the next one, with its index key only where that is wanted.
 func (r *Row) keep(key bool) Row {
 	if key {
 		return r.clone()
@@ -492,7 +493,7 @@ func (c *cachedNode) try(op *command.Op) error {
 	return nil
 }
 
-// again gives up what was found, and the plan.
+// again returns up what was found, and the plan.
 func (c *cachedNode) again() error {
 	c.in.Close()
 	c.rows, c.in = nil, &eofNode{}

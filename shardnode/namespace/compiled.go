@@ -35,7 +35,7 @@ func NewCache(x *exec.Executor, report func(ns string, doc, errInfo []byte)) *Ca
 	return &Cache{exec: x, report: report}
 }
 
-// Of gives the compiled form of a collection's options.
+// Of returns the compiled form of a collection's options.
 func (t *Cache) Of(c *catalog.Collection) *Compiled {
 	if m, ok := t.byUUID.Load(c.UUID); ok && m.(*Compiled).coll == c {
 		return m.(*Compiled)
@@ -74,7 +74,7 @@ func (t *Cache) Prune(cat *catalog.Snapshot) {
 	})
 }
 
-// CollationOf is the collation an operation runs under: its own, else the collection's.
+// CollationOf returns the collation an operation runs under: its own, else the collection's.
 func (t *Cache) CollationOf(arg value.Value, c *catalog.Collection) (*collation.Spec, error) {
 	if arg.T == value.Document && len(arg.Doc()) > 5 {
 		return collation.Parse(arg.Doc())

@@ -82,12 +82,12 @@ func CheckDBCase(cat *catalog.Snapshot, db string) error {
 	return nil
 }
 
-// NotFound is what DDL commands answer for a namespace with nothing in it.
+// NotFound returns what DDL commands answer for a namespace with nothing in it.
 func NotFound(ns string) error {
 	return mongoerr.Newf(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
 }
 
-// NotOnView is what commands on collections answer for a view.
+// NotOnView returns what commands on collections answer for a view.
 func NotOnView(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 }

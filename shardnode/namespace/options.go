@@ -34,7 +34,7 @@ func (o Options) Set(name string, v value.Value) {
 	o[name] = v
 }
 
-// Doc is the options' document, nil where there are none.
+// Doc returns the options' document, nil if there are none.
 func (o Options) Doc() []byte {
 	if len(o) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 
 const bucketsPrefix = "system.buckets."
 
-// BucketsOf is the namespace that holds the buckets of a time series collection.
+// BucketsOf returns the namespace that holds the buckets of a time series collection.
 func BucketsOf(ns string) string {
 	return catalog.DBOf(ns) + "." + bucketsPrefix + catalog.CollOf(ns)
 }
@@ -58,11 +58,11 @@ func GranularitySpan(name string) (rank int, span int64) {
 // SeriesOptions are the timeseries options of create, checked.
 type SeriesOptions struct {
 	TimeField, MetaField string
-	Granularity          string // empty where the buckets' span is given instead
+	Granularity          string // empty if the buckets' span is given instead
 	Span, Rounding       int64  // rounding is 0 with a granularity
 }
 
-// Doc is the options as listCollections shows them.
+// Doc returns the options as listCollections shows them.
 func (t *SeriesOptions) Doc() []byte {
 	dst, m := value.Begin(nil)
 	dst = value.Append(dst, "timeField", value.NewString(t.TimeField))
@@ -161,7 +161,7 @@ func (t *SeriesOptions) SetSpan(rounding, span value.Value) error {
 	return nil
 }
 
-// UnpackStage is the pipeline of the view that shows measurements.
+// UnpackStage returns the pipeline of the view that shows measurements.
 func (t *SeriesOptions) UnpackStage() []byte {
 	fields := []value.Field{value.F("timeField", value.NewString(t.TimeField))}
 	if t.MetaField != "" {
@@ -172,7 +172,7 @@ func (t *SeriesOptions) UnpackStage() []byte {
 	return value.ArrayOf(value.NewDocument(stage))
 }
 
-// bucketValidator is the schema of a bucket document.
+// bucketValidator returns the schema of a bucket document.
 func (t *SeriesOptions) bucketValidator() []byte {
 	str := func(s string) value.Value { return value.NewString(s) }
 	doc := func(f ...value.Field) value.Value { return value.NewDocument(value.Doc(f...)) }
@@ -193,7 +193,7 @@ func (t *SeriesOptions) bucketValidator() []byte {
 		value.F("properties", doc(props...)), value.F("additionalProperties", value.NewBool(false)))))
 }
 
-// DefaultIndex is the index that a collection with a MetaField is born with, nil without.
+// DefaultIndex returns the index that a collection with a MetaField is born with, nil without.
 func (t *SeriesOptions) DefaultIndex() []byte {
 	if t.MetaField == "" {
 		return nil
@@ -231,7 +231,7 @@ func SeriesOf(cat *catalog.Snapshot, ns string) *Series {
 	return &Series{b, t, timeseries.NewFields(t.TimeField, t.MetaField)}
 }
 
-// roundingMS is what the first time of a bucket is rounded down to.
+// roundingMS returns what the first time of a bucket is rounded down to.
 func (s *Series) roundingMS() int64 {
 	switch {
 	case s.Options.Rounding > 0:
@@ -253,13 +253,13 @@ func (s *Series) Round(ms int64) int64 {
 	return down
 }
 
-// MetaPath is a path of measurements as buckets have it; ok is false for what is not within the MetaField.
+// MetaPath returns a path of measurements as buckets have it; ok is false for what is not within the MetaField.
 func (s *Series) MetaPath(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, s.Fields.Meta)
 	return "meta" + rest, ok && (rest == "" || rest[0] == '.')
 }
 
-// MetaFilter is a filter of measurements as one of buckets.
+// MetaFilter returns a filter of measurements as one of buckets.
 func (s *Series) MetaFilter(filter []byte) ([]byte, error) {
 	dst, m := value.Begin(nil)
 	for k, v := range value.Elements(filter) {

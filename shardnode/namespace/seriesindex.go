@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// BucketKeyPattern is a key pattern on measurements as one on buckets: fields of measurements become the bounds of the
-// bucket's, the MetaField is the bucket's meta.
+// BucketKeyPattern returns a key pattern on measurements as one on buckets: fields of measurements become the
+// bounds of the bucket's, the MetaField is the bucket's meta.
 func BucketKeyPattern(ts *SeriesOptions, key []byte) []byte {
 	var f []value.Field
 	for k, v := range value.Elements(key) {
@@ -28,8 +28,8 @@ func BucketKeyPattern(ts *SeriesOptions, key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// BucketIndexSpec is an index on measurements as the one that is kept on buckets; what the client asked for is kept in
-// it as originalSpec.
+// BucketIndexSpec returns an index on measurements as the one that is kept on buckets; what the client asked for
+// is kept in it as originalSpec.
 func BucketIndexSpec(ts *SeriesOptions, user []byte) []byte {
 	d := IndexDocOf(user)
 	d.Set("key", value.NewDocument(BucketKeyPattern(ts, value.Lookup(user, "key").Doc())))
@@ -45,7 +45,7 @@ func BucketIndexSpec(ts *SeriesOptions, user []byte) []byte {
 	return d.Doc()
 }
 
-// UserIndexSpec is the reverse of BucketIndexSpec.
+// UserIndexSpec returns the reverse of BucketIndexSpec.
 func UserIndexSpec(ts *SeriesOptions, spec []byte) []byte {
 	if o := value.Lookup(spec, "originalSpec"); o.T == value.Document {
 		d := IndexDocOf(o.Doc())
@@ -67,7 +67,7 @@ func UserIndexSpec(ts *SeriesOptions, spec []byte) []byte {
 	return d.Doc()
 }
 
-// OnlyMeta tells whether a filter is there and reads the MetaField alone.
+// OnlyMeta reports whether a filter is there and reads the MetaField alone.
 func (t *SeriesOptions) OnlyMeta(filter value.Value) bool {
 	for k, v := range value.Elements(filter.Doc()) {
 		if k == "$and" || k == "$or" {

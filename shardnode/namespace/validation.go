@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// validationInfo is the errInfo of a document that a validator refuses: which it is, and why.
+// validationInfo returns the errInfo of a document that a validator refuses: which it is, and why.
 func validationInfo(m *match.Matcher, doc []byte) []byte {
 	info := []value.Field{value.F("failingDocumentId", value.Lookup(doc, "_id"))}
 	if details := m.Explain(doc); details != nil {
@@ -15,7 +15,7 @@ func validationInfo(m *match.Matcher, doc []byte) []byte {
 	return value.Doc(info...)
 }
 
-// validationFailure is the error of such a document.
+// validationFailure returns the error of such a document.
 func validationFailure(info []byte) error {
 	return mongoerr.New(mongoerr.DocumentValidationFailure, "Document failed validation").
 		WithDetails(value.Doc(value.F("errInfo", value.NewDocument(info))))

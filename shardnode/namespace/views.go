@@ -22,7 +22,7 @@ type View struct {
 // MaxViewDepth is how deep views on views may go.
 const MaxViewDepth = 20
 
-// ViewAt finds a view by namespace in the newest data of a catalog's moment; nil where there is none.
+// ViewAt finds a view by namespace in the newest data of a catalog's moment; nil if there is none.
 func ViewAt(eng *storage.Engine, cat *catalog.Snapshot, ns string) (*View, error) {
 	c := cat.Lookup(catalog.DBOf(ns) + ".system.views")
 	if c == nil {
@@ -69,7 +69,7 @@ type Resolved struct {
 	Timeseries bool // the name is a time series collection, which may be read under any collation
 }
 
-// CollType is what queries on the name read; nil stands for no collection.
+// CollType returns what queries on the name read; nil stands for no collection.
 func (r *Resolved) CollType() string {
 	switch {
 	case r == nil:
@@ -104,7 +104,7 @@ func (r *Resolved) AllowsArgument(v value.Value) error {
 	return r.Allows(spec)
 }
 
-// Resolve follows ns down; nil where it is no view.
+// Resolve follows ns down; nil if it is no view.
 func Resolve(s *storage.Snapshot, ns string) (*Resolved, error) {
 	var r *Resolved
 	for depth := 0; ; depth++ {
@@ -167,8 +167,8 @@ func ViewsOf(s *storage.Snapshot, db string) ([]*View, error) {
 	return out, cur.Err()
 }
 
-// ShardedForeign is what a pipeline on one shard meets when a stage reads a sharded collection, directly or through a
-// view: the router has to run that stage.
+// ShardedForeign returns what a pipeline on one shard meets when a stage reads a sharded collection, directly or
+// through a view: the router has to run that stage.
 func ShardedForeign(ns string) error {
 	return mongoerr.Newf(mongoerr.CommandOnShardedViewNotSupportedOnMongod, "%s is sharded: the pipeline must be executed on mongos.", ns).
 		WithDetails(value.Doc(value.F("shardedForeign", value.NewString(ns))))

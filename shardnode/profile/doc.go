@@ -5,9 +5,9 @@
 //	                                         └── profileDoc ──► writeProfile
 //	profile (command) ──► level, filter, slowms, sampleRate
 //
-// The path of an execution: Note looks at the setting of its database. Where it was slow, or the profiler takes all, its line is
-// logged and its document written; a filter decides in the place of slowms and sampleRate. Update and delete are told of
-// statement by statement.
+// The path of an execution: Note looks at the setting of its database. Where it was slow, or the profiler takes
+// all, its line is logged and its document written; a filter decides in place of slowms and sampleRate. Update and
+// delete are told of statement by statement.
 //
 // Invariants
 //

@@ -41,7 +41,7 @@ func (pr *Profiler) Configure(slowMS int64, rate float64, level int) {
 	pr.level.Store(int32(level))
 }
 
-// Notes tells whether an execution on a database that has taken so long may be told of.
+// Notes reports whether an execution on a database that has taken so long may be told of.
 func (pr *Profiler) Notes(db string, took time.Duration) bool {
 	set := pr.of(db)
 	return took.Milliseconds() >= pr.slowMS.Load() || set.level == 2 || set.filter != nil
@@ -63,7 +63,7 @@ type Profiler struct {
 	level  atomic.Int32 // of the databases that the command has not set
 }
 
-// of is the setting of a database.
+// of returns the setting of a database.
 func (pr *Profiler) of(db string) dbProfile {
 	if s, ok := (*pr.dbs.Load())[db]; ok {
 		return s
@@ -71,13 +71,14 @@ func (pr *Profiler) of(db string) dbProfile {
 	return dbProfile{level: int(pr.level.Load())}
 }
 
-// Observes tells whether an operation on a database may come to have an entry.
+// Observes reports whether an operation on a database may come to have an entry.
 func (pr *Profiler) Observes(db string) bool {
 	s := pr.of(db)
 	return s.level > 0 || s.filter != nil
 }
 
-// keeps tells whether an operation that has taken so long, and is not through, is to have an entry as far as one can tell.
+// keeps reports whether an operation that has taken so long, and is not through, is to have an entry as far as one
+// can tell.
 func (pr *Profiler) keeps(db string, took time.Duration) bool {
 	s := pr.of(db)
 	return s.level == 2 || s.filter != nil || s.level == 1 && took.Milliseconds() >= pr.slowMS.Load()
@@ -384,7 +385,7 @@ func (pr *Profiler) appendFailure(dst []byte, err error) []byte {
 	return value.Append(dst, "errCode", value.NewInt32(int32(e.Code)))
 }
 
-// profileDoc is an operation as system.profile keeps it.
+// profileDoc returns an operation as system.profile keeps it.
 func (pr *Profiler) profileDoc(x *Execution) []byte {
 	op := x.Op
 	out, m := value.Begin(nil)
@@ -416,7 +417,7 @@ func (pr *Profiler) profileDoc(x *Execution) []byte {
 	return value.End(out, m)
 }
 
-// slowAttrs are the attributes of the line "Slow query".
+// slowAttrs returns the attributes of the line "Slow query".
 func (pr *Profiler) slowAttrs(x *Execution) []byte {
 	op, kind, ns := x.Op, slowType(x.Name), x.NS
 	if x.ofStatements() {
@@ -468,7 +469,7 @@ func collectionType(coll string) string {
 	return "normal"
 }
 
-// opNS is the namespace an operation worked on, or its database's $cmd.
+// opNS returns the namespace an operation worked on, or its database's $cmd.
 func opNS(op *command.Op) string {
 	if op.Stats.NS != "" {
 		return op.Stats.NS
@@ -485,7 +486,7 @@ func hostOf(addr string) string {
 	return addr
 }
 
-// locksOf is what an operation has locked. Reads lock nothing here: they have a snapshot.
+// locksOf returns what an operation has locked. Reads lock nothing here: they have a snapshot.
 func locksOf(st *command.Stats) []byte {
 	if st.Locks == nil {
 		return value.Doc()

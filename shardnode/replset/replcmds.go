@@ -14,7 +14,7 @@ import (
 // minOplogMB is the smallest oplog that replSetResizeOplog makes.
 const minOplogMB = 990
 
-// Specs are the commands of replica sets.
+// Specs returns the commands of replica sets.
 func (r *Membership) Specs() []command.Spec {
 	row := func(name string, run command.Handler, fields ...command.Field) command.Spec {
 		return command.Spec{Name: name, Roles: command.Shard | command.Config, AdminOnly: true, Fields: fields, Run: run}
@@ -158,8 +158,8 @@ func (r *Membership) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, err
 	return dst, r.reconfigure(op, c, force)
 }
 
-// runStepDown gives up being primary for some seconds, to a member that has caught up. Without one only force makes it
-// happen.
+// runStepDown returns up being primary for some seconds, to a member that has caught up. Without one only force
+// makes it happen.
 func (r *Membership) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.NeedConfig(); err != nil {
 		return dst, err

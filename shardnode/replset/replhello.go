@@ -54,7 +54,7 @@ func (r *Membership) Describe(op *command.Op, hello bool, dst []byte) []byte {
 	return r.appendLastWrite(dst)
 }
 
-// appendLastWrite tells how far the member is, by which drivers estimate its staleness.
+// appendLastWrite returns how far the member is, by which drivers estimate its staleness.
 func (r *Membership) appendLastWrite(dst []byte) []byte {
 	last, majority := r.lastWrite()
 	dst, m := value.BeginKey(dst, value.Document, "lastWrite")
@@ -65,7 +65,7 @@ func (r *Membership) appendLastWrite(dst []byte) []byte {
 	return value.End(dst, m)
 }
 
-// lastWrite is what the member has, and what a majority has.
+// lastWrite returns what the member has, and what a majority has.
 func (r *Membership) lastWrite() (last, majority replication.OpTime) {
 	if raft := r.conf.Member.Raft(); raft != nil {
 		st := raft.Status()
@@ -75,7 +75,7 @@ func (r *Membership) lastWrite() (last, majority replication.OpTime) {
 	return replication.OpTime{TS: r.conf.Engine.Visible(), Term: term}, replication.OpTime{TS: r.conf.Member.MajorityCommitted(), Term: term}
 }
 
-// wallOf is the wall clock time of an oplog entry, by its timestamp where it is not known better.
+// wallOf returns the wall clock time of an oplog entry, by its timestamp where it is not known better.
 func wallOf(t replication.OpTime) value.Value {
 	if t.Wall.IsZero() {
 		return value.NewDateTime(int64(t.TS.Seconds()) * 1000)
@@ -114,10 +114,10 @@ func (v hostView) host(m *replication.MemberConfig) string {
 	return m.Host
 }
 
-// view finds out under which addresses a client should know the members. A configured horizon with the name that the
-// client asked for by SNI, or with the address that it dialled, decides. Otherwise the configured hosts hold, but for
-// hosts that nobody chose and that this client could not reach: loopback addresses seen from another machine, and the
-// machine's own name in a set of one that was initiated without naming a host.
+// view finds out under which addresses a client should know the members. A configured horizon with the name that
+// the client asked for by SNI, or with the address that it dialled, decides. Otherwise the configured hosts hold,
+// except for hosts that nobody chose and that this client could not reach: loopback addresses seen from another
+// machine, and the machine's own name in a set of one that was initiated without naming a host.
 func (r *Membership) view(op *command.Op, s *replState) hostView {
 	if op == nil || op.Client == nil || op.Client.Internal || op.Client.InProcess {
 		return hostView{}

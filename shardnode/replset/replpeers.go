@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// raftSpec is the command by which members carry their raft messages to each other: {_replSetRaft: payload}.
+// raftSpec returns the command by which members carry their raft messages to each other: {_replSetRaft: payload}.
 func (r *Membership) raftSpec() command.Spec {
 	return command.Spec{
 		Name: "_replSetRaft", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, ArgTypes: command.TOther, Run: r.runRaft,
@@ -60,19 +60,21 @@ func (r *Membership) joinRaft() (*replication.Raft, error) {
 	return r.Raft(), nil
 }
 
-// RaftMessage is the command that carries a payload to another member of a set, and RaftReply what its reply holds.
+// RaftMessage returns the command that carries a payload to another member of a set, and RaftReply what its reply
+// holds.
 func RaftMessage(payload []byte) []byte {
 	return value.Doc(value.F("_replSetRaft", value.NewBinary(0, payload)), value.F("$db", value.NewString("admin")))
 }
 
-// RaftReply is the payload of a reply to RaftMessage.
+// RaftReply returns the payload of a reply to RaftMessage.
 func RaftReply(reply []byte) []byte { return value.Lookup(reply, "reply").Bytes() }
 
 func setNameMismatch(theirs, ours string) error {
 	return mongoerr.Newf(mongoerr.InconsistentReplicaSetNames, "Our set name of %s does not match the set name %s reported by remote node", ours, theirs)
 }
 
-// heartbeatSpec is the question that replSetInitiate and replSetReconfig ask of a member before they take it in.
+// heartbeatSpec returns the question that replSetInitiate and replSetReconfig ask of a member before they take it
+// in.
 func (r *Membership) heartbeatSpec() command.Spec {
 	return command.Spec{
 		Name: "replSetHeartbeat", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, Lenient: true, ArgTypes: command.TString,

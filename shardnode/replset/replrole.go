@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// hasRaft tells whether the store belongs to a member of a set of several.
+// hasRaft reports whether the store belongs to a member of a set of several.
 func (r *Membership) hasRaft() (bool, error) {
 	if r.opts.Transport == nil {
 		return false, nil
@@ -63,7 +63,7 @@ func (r *Membership) startRaft() error {
 	return nil
 }
 
-// params are the server parameters that replication reads.
+// params returns the server parameters that replication reads.
 func (r *Membership) params() replication.Params {
 	p := replication.DefaultParams()
 	if r.conf.Params == nil {
@@ -184,7 +184,7 @@ func killedOnStepDown(op *command.Op) bool {
 	return op.Req.ReadConcern.Is("linearizable")
 }
 
-// configChanged takes up another configuration; nil where the node is in none any more.
+// configChanged takes up another configuration; nil if the node is in none any more.
 func (r *Membership) configChanged(c *replication.SetConfig) {
 	r.takeConfig(c)
 	r.conf.Topology.Changed()
@@ -246,7 +246,7 @@ func (r *Membership) giveUp(ctx context.Context, wait time.Duration, force bool)
 	return err
 }
 
-// HasOthers tells whether the set has members that clients can turn to.
+// HasOthers reports whether the set has members that clients can turn to.
 func (r *Membership) HasOthers() bool { return r.Name != "" && len(r.configMembers()) > 1 }
 
 // cancelAlone ends the wait for a successor once no other member can be reached: all are being shut down.
@@ -342,7 +342,7 @@ func (r *Membership) CheckRole(op *command.Op) error {
 	return mongoerr.New(mongoerr.NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
 }
 
-// NotPrimary is what a write answers on a member that may not take it, nil where it may.
+// NotPrimary returns what a write answers on a member that may not take it, nil if it may.
 func (r *Membership) NotPrimary() error {
 	if r.Writable() && r.conf.Member.IsPrimary() {
 		return nil
@@ -350,7 +350,7 @@ func (r *Membership) NotPrimary() error {
 	return mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
 }
 
-// secondaryOk tells whether a read may be answered by a secondary.
+// secondaryOk reports whether a read may be answered by a secondary.
 func secondaryOk(op *command.Op) bool {
 	return op.Req.ReadPreference.OrPrimary() != cluster.ReadPrimary
 }

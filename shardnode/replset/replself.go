@@ -23,7 +23,7 @@ func (o *ownHosts) has(host string) bool {
 	return ok
 }
 
-// isSelfSpec is the question by which a node learns whether an address leads to itself.
+// isSelfSpec returns the question by which a node learns whether an address leads to itself.
 func (r *Membership) isSelfSpec() command.Spec {
 	return command.Spec{
 		Name: "_isSelf", Roles: command.Shard | command.Config, AdminOnly: true, Internal: true, NoAuth: true, Lenient: true, ArgTypes: command.TAny,
@@ -48,8 +48,8 @@ func (r *Membership) leadsHere(ctx context.Context, host string) bool {
 	return id.T == value.ObjectID && id.ObjectID() == r.conf.Topology.ProcessID
 }
 
-// own gives the addresses of a configuration that mean this node, in its order. What the machine does not know for its own is
-// dialled.
+// own returns the addresses of a configuration that mean this node, in its order. What the machine does not know
+// for its own is dialled.
 func (r *Membership) own(ctx context.Context, c *replication.SetConfig) (hosts []string) {
 	self := make([]bool, len(c.Members))
 	var wg sync.WaitGroup
@@ -86,7 +86,7 @@ func (r *Membership) checkSelf(ctx context.Context, c *replication.SetConfig, te
 	}
 }
 
-// findSelf gives the index of the node in a configuration, -1 where it is not there.
+// findSelf returns the index of the node in a configuration, -1 where it is not there.
 func (r *Membership) findSelf(c *replication.SetConfig) int {
 	for i := range c.Members {
 		if r.isSelf(c.Members[i].Host) {
@@ -96,8 +96,8 @@ func (r *Membership) findSelf(c *replication.SetConfig) int {
 	return -1
 }
 
-// isSelf tells whether an address means this node: one it is known by, its port on an address of this machine, or one
-// that was dialled and led here.
+// isSelf reports whether an address means this node: one it is known by, its port on an address of this machine,
+// or one that was dialled and led here.
 func (r *Membership) isSelf(host string) bool {
 	if host == r.conf.Host || r.dialled.has(host) {
 		return true
@@ -119,7 +119,7 @@ func (r *Membership) isSelf(host string) bool {
 
 func isAny(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
 
-// isLocal tells whether a host name or address is one of this machine's.
+// isLocal reports whether a host name or address is one of this machine's.
 func (r *Membership) isLocal(name string) bool {
 	if name == "localhost" || isLoopback(name) {
 		return true

@@ -51,7 +51,7 @@ type Membership struct {
 type Node interface {
 	// EnsureSystem makes the collections that a node has once it may write.
 	EnsureSystem(ctx context.Context) error
-	// ReadDoc returns a document of the node's own by its _id, nil where there is none.
+	// ReadDoc returns a document of the node's own by its _id, nil if there is none.
 	ReadDoc(ns string, id value.Value) ([]byte, error)
 	// WriteDoc inserts or replaces a document of the node's own, durably. It needs no majority.
 	WriteDoc(ctx context.Context, ns string, doc []byte) error
@@ -104,7 +104,7 @@ type replState struct {
 	term     int64
 	leader   int // _id of the primary, replication.NoMember for none
 	config   *replication.SetConfig
-	self     *replication.MemberConfig // nil where the configuration has no place for the node
+	self     *replication.MemberConfig // nil if the configuration has no place for the node
 }
 
 const replsetNS = "local.system.replset"
@@ -151,8 +151,8 @@ func readStored(doc []byte) (*replication.SetConfig, error) {
 	return c, err
 }
 
-// stored reads local.system.replset; nil where it is empty, or no configuration: then the member waits to be initiated like a
-// new one, with the data that it has.
+// stored reads local.system.replset; nil if it is empty, or no configuration: then the member waits to be
+// initiated like a new one, with the data that it has.
 func (r *Membership) stored() (*replication.SetConfig, error) {
 	doc, err := r.node.ReadDoc(replsetNS, value.NewString(r.Name))
 	if err != nil || doc == nil {
@@ -215,10 +215,10 @@ func (r *Membership) catchUp() {
 	}
 }
 
-// Config is the configuration in force; nil before replSetInitiate and after the node was removed.
+// Config returns the configuration in force; nil before replSetInitiate and after the node was removed.
 func (r *Membership) Config() *replication.SetConfig { return r.state.Load().config }
 
-// Hosts are the addresses of the members.
+// Hosts returns the addresses of the members.
 func (r *Membership) Hosts() []string {
 	var hosts []string
 	for _, m := range r.configMembers() {
@@ -227,10 +227,10 @@ func (r *Membership) Hosts() []string {
 	return hosts
 }
 
-// ConnString is the set as connection strings name it: name/host,host.
+// ConnString returns the set as connection strings name it: name/host,host.
 func (r *Membership) ConnString() string { return r.Name + "/" + strings.Join(r.Hosts(), ",") }
 
-// Readable tells whether the member serves reads.
+// Readable reports whether the member serves reads.
 func (r *Membership) Readable() bool {
 	role := r.state.Load().role
 	return r.Name == "" || role == replication.Primary || role == replication.Secondary
@@ -247,13 +247,13 @@ func (r *Membership) StepUp(ctx context.Context) error {
 // Initiated reports whether the set has a configuration.
 func (r *Membership) Initiated() bool { return r.Config() != nil }
 
-// Raft is the set of several members that the node is in; nil for none.
+// Raft returns the set of several members that the node is in; nil for none.
 func (r *Membership) Raft() *replication.Raft { return r.conf.Member.Raft() }
 
-// MajorityCommitted is the newest time that a majority of the set has.
+// MajorityCommitted returns the newest time that a majority of the set has.
 func (r *Membership) MajorityCommitted() storage.Timestamp { return r.conf.Member.MajorityCommitted() }
 
-// Writable tells whether clients may write: on a standalone node, and on the primary.
+// Writable reports whether clients may write: on a standalone node, and on the primary.
 func (r *Membership) Writable() bool { return r.Name == "" || r.state.Load().writable }
 
 // Initiate gives the set its first configuration, which is valid and names the node.
@@ -386,7 +386,7 @@ func (r *Membership) stepUpSingle() {
 	r.setWritable(&s)
 }
 
-// Status is the state of the set as this member sees it.
+// Status returns the state of the set as this member sees it.
 func (r *Membership) Status() replication.Status {
 	if raft := r.conf.Member.Raft(); raft != nil {
 		return raft.Status()

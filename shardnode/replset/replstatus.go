@@ -51,7 +51,7 @@ func appendOpTimes(dst []byte, st *replication.Status) []byte {
 	return value.End(dst, m)
 }
 
-// appendElection tells how the primary came to be one, and how a secondary voted last.
+// appendElection returns how the primary came to be one, and how a secondary voted last.
 func appendElection(dst []byte, st *replication.Status, c *replication.SetConfig) []byte {
 	e := &st.Elections
 	if st.Role == replication.Primary && !e.LastElection.IsZero() && len(c.Members) > 1 {
@@ -163,7 +163,7 @@ func (r *Membership) memberStatus(st *replication.Status, m *replication.MemberS
 	return value.End(dst, mark)
 }
 
-// dateOrZero is a time, the epoch where there is none.
+// dateOrZero returns a time, the epoch where there is none.
 func dateOrZero(t time.Time) value.Value {
 	if t.IsZero() {
 		return value.NewDateTime(0)

@@ -78,7 +78,7 @@ func (p *clusterParams) store(m map[string][]byte) {
 	p.maxReadMS.Store(value.SafeInt64(value.Lookup(m["defaultMaxTimeMS"], "readOperations")))
 }
 
-// get is a parameter's value: the stored document with its name and time, or what it is before it is set.
+// get returns a parameter's value: the stored document with its name and time, or what it is before it is set.
 func (p *clusterParams) get(name string) []byte {
 	if doc := (*p.cur.Load())[name]; doc != nil {
 		return doc

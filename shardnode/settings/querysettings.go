@@ -28,7 +28,7 @@ type querySettings struct {
 type querySetting struct {
 	hash     string
 	settings []byte
-	query    []byte // the representative query; nil where the shape was given by its hash
+	query    []byte // the representative query; nil if the shape was given by its hash
 }
 
 func (st *Settings) querySettingsSpecs() []command.Spec {
@@ -411,8 +411,8 @@ func (s *querySettings) apply(op *command.Op, namespace string, pq *plan.Query) 
 	}
 }
 
-// of gives the settings that a query runs by: of those that a router sends with it, since it saw the command as the client
-// wrote it, else the node's own for its shape; nil for none.
+// of returns the settings that a query runs by: of those that a router sends with it, since it saw the command as
+// the client wrote it, else the node's own for its shape; nil for none.
 func (s *querySettings) of(op *command.Op) []byte {
 	if op == nil || len(s.all()) == 0 && !op.Client.Internal {
 		return nil
@@ -434,7 +434,7 @@ func (s *querySettings) of(op *command.Op) []byte {
 	return nil
 }
 
-// QuerySettingsStage are the documents of $querySettings.
+// QuerySettingsStage returns the documents of $querySettings.
 func (st *Settings) QuerySettingsStage(spec []byte) [][]byte {
 	var out [][]byte
 	for _, s := range st.queries.all() {
@@ -454,7 +454,7 @@ func elementsOf(doc []byte) (out []value.Field) {
 	return out
 }
 
-// debugShape is a query with the type of each value in its place.
+// debugShape returns a query with the type of each value in its place.
 func debugShape(query []byte) []byte {
 	out, m := value.Begin(nil)
 	it := value.Walk(query)

@@ -17,7 +17,7 @@ type Config struct {
 	Docs   *statedoc.Docs
 	Params *cluster.Params
 	Now    func() time.Time
-	// Lone tells whether the node is a member of no replica set.
+	// Lone reports whether the node is a member of no replica set.
 	Lone func() bool
 }
 
@@ -33,7 +33,7 @@ type Settings struct {
 
 func New(c Config) *Settings { return &Settings{Config: c} }
 
-// Specs are the rows of the commands that set and show them.
+// Specs returns the rows of the commands that set and show them.
 func (st *Settings) Specs() (all []command.Spec) {
 	for _, s := range [][]command.Spec{st.rwConcernSpecs(), st.clusterParamSpecs(), st.fcvSpecs(), st.writeBlockSpecs(), st.querySettingsSpecs()} {
 		all = append(all, s...)
@@ -56,7 +56,7 @@ func (st *Settings) Load() error {
 	return st.loadFCV()
 }
 
-// StoredIn tells whether settings are kept in a collection.
+// StoredIn reports whether settings are kept in a collection.
 func StoredIn(ns string) bool { return ns == settingsNS || ns == clusterParamsNS }
 
 // CheckBlocked refuses a client's writes and catalog changes while users may not write.
@@ -65,8 +65,8 @@ func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(o
 // CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
-// Apply gives an operation the concerns and the time limit that it names none of itself, and refuses a query that may not
-// run.
+// Apply returns an operation the concerns and the time limit that it names none of itself, and refuses a query
+// that may not run.
 func (st *Settings) Apply(op *command.Op) error {
 	if err := st.queries.reject(op); err != nil {
 		return err
@@ -79,10 +79,11 @@ func (st *Settings) Apply(op *command.Op) error {
 // Restrict applies the query settings to a query on a namespace that is about to be planned.
 func (st *Settings) Restrict(op *command.Op, ns string, pq *plan.Query) { st.queries.apply(op, ns, pq) }
 
-// OfQuery are the settings of the query that an operation runs; nil for none.
+// OfQuery returns the settings of the query that an operation runs; nil for none.
 func (st *Settings) OfQuery(op *command.Op) []byte { return st.queries.of(op) }
 
-// ClusterParameter is a parameter's value: the stored document with its name and time, or what it is before it is set.
+// ClusterParameter returns a parameter's value: the stored document with its name and time, or what it is before
+// it is set.
 func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get(name) }
 
 // AppendConcerns appends the default concerns as getDefaultRWConcern answers them.

@@ -53,8 +53,8 @@ var usersDDL = map[string]bool{
 	"_configsvrRenameCollection": true, "_configsvrShardCollection": true,
 }
 
-// byUser tells whether an operation is a client's. Nodes of the cluster send what they do for clients with the versions of what
-// they routed it by, and nothing else; a bulkWrite names them with its namespaces.
+// byUser reports whether an operation is a client's. Nodes of the cluster send what they do for clients with the
+// versions of what they routed it by, and nothing else; a bulkWrite names them with its namespaces.
 func byUser(op *command.Op) bool {
 	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil ||
 		op.Req.Spec.Name == "bulkWrite" || usersDDL[op.Req.Spec.Name]
@@ -76,7 +76,7 @@ func (b *writeBlock) check(op *command.Op) error {
 	return nil
 }
 
-// refuse is the answer to a write to a database; nil for the server's own databases.
+// refuse returns the answer to a write to a database; nil for the server's own databases.
 func (b *writeBlock) refuse(db string) error {
 	if !b.on.Load() || db == "admin" || db == "local" || db == "config" {
 		return nil

@@ -21,7 +21,7 @@ type Docs struct {
 	odd sync.Map // the namespaces and ids of documents that Unreadable has told of
 }
 
-// Unreadable implements Store: it logs once of each document that it is passed over.
+// Unreadable implements Store: it logs once of each document that it is skipped.
 func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	id := value.Show(value.Lookup(doc, "_id"))
 	if _, told := d.odd.LoadOrStore(ns+" "+id, true); !told && d.Warn != nil {
@@ -139,7 +139,7 @@ func (d *Docs) SetFields(ctx context.Context, ns string, id value.Value, fields 
 	return d.Put(ctx, ns, value.End(out, m))
 }
 
-// Get reads a document of the node's own; nil where there is none.
+// Get reads a document of the node's own; nil if there is none.
 func (d *Docs) Get(ns string, id value.Value) ([]byte, error) {
 	s := d.Engine.Snapshot()
 	defer s.Release()

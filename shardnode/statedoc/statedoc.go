@@ -33,13 +33,14 @@ type Collection[T Doc] struct {
 	parse func(doc []byte) (T, error)
 }
 
-// In gives the documents of a collection. parse reads one; it may keep what it is given. What it refuses is passed over, as
-// if it were not there: a document that somebody else wrote neither stops the node's work nor is acted on.
+// In returns the documents of a collection. parse reads one; it may keep what it is given. What it refuses is
+// skipped, as if it were not there: a document that somebody else wrote neither stops the node's work nor is acted
+// on.
 func In[T Doc](store Store, ns string, parse func(doc []byte) (T, error)) Collection[T] {
 	return Collection[T]{store, ns, parse}
 }
 
-// Get reads a document; ok is false where there is none.
+// Get reads a document; ok is false if there is none.
 func (c Collection[T]) Get(id value.Value) (d T, ok bool, err error) {
 	s := c.store.Snapshot()
 	defer s.Release()

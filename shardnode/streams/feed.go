@@ -31,7 +31,7 @@ type window struct {
 // maxWindow is what the decoded entries of the oplog may take together, before the older half of them goes.
 const maxWindow = 32 << 20
 
-// after are the items behind a time; ok is false where some of them are not in the window.
+// after returns the items behind a time; ok is false if some of them are not in the window.
 func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
 	if ts < w.from {
 		return nil, false
@@ -47,7 +47,7 @@ func (w *window) after(ts storage.Timestamp) (items []item, ok bool) {
 	return w.items[lo:], true
 }
 
-// add is the window with more items; the old one stays as it is.
+// add returns the window with more items; the old one stays as it is.
 func (w *window) add(items []item, upTo storage.Timestamp) *window {
 	next := &window{items: append(w.items, items...), from: w.from, upTo: upTo, size: w.size}
 	for i := range items {
@@ -85,7 +85,7 @@ type Feed struct {
 	noted   atomic.Uint64 // time of the newest note
 }
 
-// NewFeed is the feed of an engine's oplog. Nothing is read while no stream is open.
+// NewFeed returns the feed of an engine's oplog. Nothing is read while no stream is open.
 func NewFeed(e *storage.Engine) *Feed {
 	f := &Feed{engine: e}
 	f.mu.waiting, f.mu.notes = map[string]chan struct{}{}, make(chan struct{})
@@ -115,7 +115,7 @@ func (f *Feed) enter() {
 	}
 }
 
-// begin starts the reader at what is visible now. f.mu is held.
+// begin starts the reader at what is visible now. f.mu must be held.
 func (f *Feed) begin() {
 	s := f.engine.MajoritySnapshot()
 	at := s.Timestamp()
@@ -177,8 +177,8 @@ func (f *Feed) follow(ctx context.Context) {
 	}
 }
 
-// publish shows the streams what was read and wakes those that it concerns; false where the reader has been replaced or
-// cannot go on.
+// publish shows the streams what was read and wakes those that it concerns; false if the reader has been replaced
+// or cannot go on.
 func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storage.Timestamp, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +214,7 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 	return true
 }
 
-// announce wakes the streams that may have the event. f.mu is held.
+// announce wakes the streams that may have the event. f.mu must be held.
 func (f *Feed) announce(ev *changestream.Event) {
 	f.wake("")
 	f.wake(ev.DB)
@@ -324,7 +324,7 @@ func (f *Feed) read(after, to storage.Timestamp, limit int) (items []item, upTo 
 	return items, to, nil
 }
 
-// decode makes the events of an entry; nil where it has none.
+// decode makes the events of an entry; nil if it has none.
 func decode(doc []byte) *item {
 	e := changestream.ParseEntry(append([]byte(nil), doc...))
 	it := &item{size: 2*len(doc) + 512}
@@ -342,7 +342,7 @@ func decode(doc []byte) *item {
 	return it
 }
 
-// HistoryLost is the error of a stream whose entries of the oplog are gone.
+// HistoryLost returns the error of a stream whose entries of the oplog are gone.
 func HistoryLost(at storage.Timestamp) error {
 	return mongoerr.New(mongoerr.ChangeStreamHistoryLost, "Resume of change stream was not possible, as the resume point may no longer be in the oplog.").
 		WithLabel(mongoerr.LabelNonResumableStream)
@@ -387,7 +387,7 @@ func entryAt(s *storage.Snapshot, ts storage.Timestamp) (*changestream.Entry, er
 	return changestream.ParseEntry(append([]byte(nil), doc...)), nil
 }
 
-// more are the events of the next entry; ok is false behind the last one.
+// more returns the events of the next entry; ok is false behind the last one.
 func (f *Feed) more(t *transaction) (events []*changestream.Event, ok bool, err error) {
 	n := len(t.parts)
 	if n == 0 {

@@ -25,7 +25,7 @@ type Stream struct {
 	filter changestream.Filter
 	key    string // what wakes it
 
-	done   storage.Timestamp // everything up to here has been given or passed over
+	done   storage.Timestamp // everything up to here has been given or skipped
 	items  []item            // what comes next, behind done
 	reach  storage.Timestamp // where done gets once items are used up
 	events []*changestream.Event
@@ -72,7 +72,7 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 	return s, nil
 }
 
-// checkHistory is an error where entries behind the stream's position are gone.
+// checkHistory returns an error where entries behind the stream's position are gone.
 func (s *Stream) checkHistory() error {
 	if w := s.feed.now.Load(); s.done >= w.from {
 		return nil
@@ -95,7 +95,7 @@ func (s *Stream) Close() {
 // Ended tells that the stream gave its invalidate: nothing follows.
 func (s *Stream) Ended() bool { return s.ended }
 
-// Done is the time up to which the stream has given everything.
+// Done returns the time up to which the stream has given everything.
 func (s *Stream) Done() storage.Timestamp { return s.done }
 
 var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the member's data was replaced by a snapshot")
@@ -103,7 +103,7 @@ var errReplaced = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operat
 // scanLimit bounds what a stream behind the window decodes for itself at a time.
 const scanLimit = 1 << 20
 
-// Next gives the stream's next event; ok is false where there is none yet.
+// Next returns the stream's next event; ok is false if there is none yet.
 func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 	for {
 		if s.era != s.feed.era.Load() {
@@ -137,7 +137,7 @@ func (s *Stream) Next(ctx context.Context) (ev Event, ok bool, err error) {
 	}
 }
 
-// passes tells whether the stream gives an event: it passes the filter, and stands behind the one resumed after.
+// passes reports whether the stream gives an event: it passes the filter, and stands behind the one resumed after.
 func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	if !s.filter.Passes(e) {
 		return false, s.missed(e)
@@ -168,7 +168,8 @@ func (s *Stream) passes(e *changestream.Event) (bool, error) {
 	return false, tokenNotFound(t)
 }
 
-// missed is an error where an event that the stream does not have shows that the token's event cannot come any more.
+// missed returns an error where an event that the stream does not have shows that the token's event cannot come
+// any more.
 func (s *Stream) missed(e *changestream.Event) error {
 	if s.resume == nil || e.ClusterTime() <= s.resume.ClusterTime {
 		return nil
@@ -181,7 +182,7 @@ func tokenNotFound(t *changestream.Token) error {
 		WithLabel(mongoerr.LabelNonResumableStream)
 }
 
-// advance gets the events of the next item; false where nothing more is known of yet.
+// advance gets the events of the next item; false if nothing more is known of yet.
 func (s *Stream) advance(ctx context.Context) (bool, error) {
 	if s.txn != nil {
 		events, ok, err := s.feed.more(s.txn)

@@ -87,7 +87,7 @@ func (w *Command) newOutWriter(spec agg.WriteSpec) (*outWriter, error) {
 	return o, o.create(o.temp)
 }
 
-// outTarget is the collection that $out replaces, nil for none.
+// outTarget returns the collection that $out replaces, nil for none.
 func (wr *Writer) outTarget(spec agg.WriteSpec) (*catalog.Collection, error) {
 	ns, cat := spec.NS.String(), wr.Engine.Catalog()
 	c := cat.Lookup(ns)
@@ -247,7 +247,7 @@ func sameFields(key []byte, want map[string]bool) bool {
 	return n == len(want)
 }
 
-// identify gives a document, with an _id where it needs one, and the filter for what it is merged into.
+// identify returns a document, with an _id where it needs one, and the filter for what it is merged into.
 func (m *mergeWriter) identify(in []byte) (doc, filter []byte, err error) {
 	doc = append([]byte(nil), in...)
 	if m.spec.NeedsID(m.spec.On, doc) {
@@ -270,7 +270,7 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 	return nil
 }
 
-// collationValue is a collation as a statement's argument.
+// collationValue returns a collation as a statement's argument.
 func collationValue(c *collation.Spec) value.Value {
 	if c == nil {
 		return value.NewDocument(namespace.SimpleCollation)
@@ -308,7 +308,8 @@ func atPath(doc []byte, path string) value.Value {
 	return v
 }
 
-// duplicate is the error of an insert that finds its document there: the one that the index on the 'on' fields would raise.
+// duplicate returns the error of an insert that finds its document there: the one that the index on the 'on'
+// fields would raise.
 func (m *mergeWriter) duplicate(doc []byte) error {
 	on := m.spec.On
 	if len(on) == 0 {

@@ -104,7 +104,7 @@ func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	return b.w.appendRetried(dst), nil
 }
 
-// bulkBatchSize is how many results the first batch may hold.
+// bulkBatchSize returns how many results the first batch may hold.
 func bulkBatchSize(cursor value.Value) (int64, error) {
 	size := int64(1<<31 - 1)
 	for k, v := range value.Elements(cursor.Doc()) {
@@ -304,7 +304,7 @@ func (b *bulkWrite) run() {
 	}
 }
 
-// acquire takes the operation's collection in the place of the one before.
+// acquire takes the operation's collection in place of the one before.
 func (b *bulkWrite) acquire(o *bulkOp) error {
 	ns := o.ns
 	if b.in == ns {

@@ -109,7 +109,7 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	return a, checkBatch(a.list.Count())
 }
 
-// beginBatch is how insert, update and delete begin, once their arguments are read: they take the collection.
+// beginBatch returns how insert, update and delete begin, once their arguments are read: they take the collection.
 func (wr *Writer) beginBatch(op *command.Op, ns string) (*Command, error) {
 	if err := CheckWritable(op, ns); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.Op.AdvanceOperationTime(uint64(ts))
 }
 
-// lastConcern is what the command's last commit waits for. Not for single members: the command lets go of its collection and
-// session before that (Finish).
+// lastConcern returns what the command's last commit waits for. Not for single members: the command releases its
+// collection and session before that (Finish).
 func (w *Command) lastConcern() replication.WriteConcern {
 	if w.Concern.BeyondMajority() {
 		return replication.Visible
@@ -225,8 +225,8 @@ func (w *Command) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
 	return w.writer.Engine.NewUnitOfWork(s)
 }
 
-// before is the place of the entry that a retryable write's next one follows, as far as it is known: that of a commit that
-// was left is not.
+// before returns the place of the entry that a retryable write's next one follows, as far as it is known: that of
+// a commit that was left is not.
 func (w *Command) before() storage.OpTime {
 	if w.session == nil {
 		return storage.NoOpTime
@@ -249,8 +249,9 @@ type locksSince struct {
 // Stats implements command.LockStats.
 func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
-// failRetryable is the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits, where it has
-// an error code, and hangs up on the client once the write is committed or has failed, unless told not to.
+// failRetryable returns the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits,
+// where it has an error code, and hangs up on the client once the write is committed or has failed, unless told
+// not to.
 func (w *Command) failRetryable() (hangUp func(), err error) {
 	hangUp = func() {}
 	data, on := w.writer.Points.Hit("onPrimaryTransactionalWrite")
@@ -373,7 +374,8 @@ func isFatal(c mongoerr.Code) bool {
 	return c.IsRetryableWrite() // the node is about to be no primary, or to stop
 }
 
-// commandError is the error that the whole command answers because of a statement's: the operation was stopped.
+// commandError returns the error that the whole command answers because of a statement's: the operation was
+// stopped.
 func (w *Command) commandError() error {
 	for _, e := range w.errs {
 		if e.err.Code.IsRetryableWrite() || w.Transaction() != nil && isFatal(e.err.Code) {

@@ -57,7 +57,7 @@ func (st *statement) wrote(stats command.ExecStats, r *result) command.ExecStats
 	return w
 }
 
-// doc is the statement as update and delete take it.
+// doc returns the statement as update and delete take it.
 func (st *statement) doc() []byte {
 	out, m := value.Begin(nil)
 	out = value.Append(out, "q", value.NewDocument(st.filter))

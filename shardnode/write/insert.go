@@ -129,7 +129,7 @@ func (w *Command) insertAll(a *batchArgs) (inserted int64, err error) {
 	return inserted, nil
 }
 
-// now is what an empty timestamp of a stored document becomes: the time, and no two of them equal.
+// now returns what an empty timestamp of a stored document becomes: the time, and no two of them equal.
 func (w *Command) now() uint64 {
 	now := uint64(storage.TimestampOf(uint32(w.writer.Now().Unix()), 1))
 	for {

@@ -126,7 +126,7 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	return done, docErr, nil
 }
 
-// stmtList is what an oplog entry says of several statements of a retryable write.
+// stmtList returns what an oplog entry says of several statements of a retryable write.
 func stmtList(first int32, n int) []byte {
 	all := make([]value.Value, n)
 	for i := range all {
@@ -204,7 +204,7 @@ func (w *Command) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *fil
 	return w.replaceBucket(u, t, f.rid, f.old, f.docs, info)
 }
 
-// timeColumn is the times of a bucket's measurements.
+// timeColumn returns the times of a bucket's measurements.
 func timeColumn(t *namespace.Series, bucket []byte) []byte {
 	return value.Lookup(value.Lookup(bucket, "data").Doc(), t.Fields.Time).Doc()
 }

@@ -84,7 +84,7 @@ func (wr *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, ther
 	return err
 }
 
-// replaceSeries puts the temporary buckets in the place of the target's, and the view on them where there is none.
+// replaceSeries puts the temporary buckets in place of the target's, and the view on them where there is none.
 func (o *outWriter) replaceSeries() error {
 	s := o.w.Snapshot()
 	defer s.Release()
@@ -136,7 +136,7 @@ func (o *outWriter) create(ns string) error {
 	})
 }
 
-// tempNS is the namespace that holds what has been written.
+// tempNS returns the namespace that holds what has been written.
 func (o *outWriter) tempNS() string {
 	if o.series != nil {
 		return namespace.BucketsOf(o.temp)

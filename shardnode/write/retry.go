@@ -29,10 +29,10 @@ func (w *Command) startRetry() error {
 	return nil
 }
 
-// stmtID is the id of a command's statement.
+// stmtID returns the id of a command's statement.
 func (w *Command) stmtID(i int) int32 { return w.Op.Req.StatementID(i) }
 
-// Executed tells whether a statement was executed before; it is noted for the reply.
+// Executed reports whether a statement was executed before; it is noted for the reply.
 func (w *Command) executed(i int) (txn.Run, bool) {
 	if w.session == nil {
 		return txn.Run{}, false
@@ -47,7 +47,7 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 	return run, ok
 }
 
-// replay gives the result of a statement that was executed before.
+// replay returns the result of a statement that was executed before.
 func (w *Command) replay(st *statement) (r result, ok bool) {
 	run, ok := w.executed(int(w.stmt))
 	if !ok {
@@ -73,7 +73,7 @@ func (w *Command) replay(st *statement) (r result, ok bool) {
 	return r, true
 }
 
-// storedImage is the image that keepImage stored, nil for none.
+// storedImage returns the image that keepImage stored, nil for none.
 func (w *Command) storedImage() []byte {
 	doc, err := w.writer.Docs.Get(txn.ImagesNS, value.NewDocument(w.session.LSID))
 	if err != nil || value.SafeInt64(value.Lookup(doc, "txnNum")) != w.session.Number {
@@ -82,7 +82,7 @@ func (w *Command) storedImage() []byte {
 	return value.Lookup(doc, "image").Doc()
 }
 
-// runOf is what a statement did that changed a document; one that changed nothing may run again.
+// runOf returns what a statement did that changed a document; one that changed nothing may run again.
 func (w *Command) runOf(r *result) txn.Run {
 	if w.session == nil {
 		return txn.Run{}
@@ -127,8 +127,8 @@ func (w *Command) appendRetried(dst []byte) []byte {
 	return value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(w.retried...)))
 }
 
-// consecutive is how many documents from the first on have statement ids that follow each other: a unit of a retryable
-// write numbers its entries so.
+// consecutive returns how many documents from the first on have statement ids that follow each other: a unit of a
+// retryable write numbers its entries so.
 func (w *Command) consecutive(docs []pendingDoc) int {
 	if w.session == nil {
 		return len(docs)

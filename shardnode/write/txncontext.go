@@ -40,7 +40,7 @@ type txnContext interface {
 	// document that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is
 	// not found.
 	foundAll(c *catalog.Collection, s *storage.Snapshot) error
-	// readsOwn tells whether what a snapshot shows changes with what the command writes.
+	// readsOwn reports whether what a snapshot shows changes with what the command writes.
 	readsOwn() bool
 	// failed takes note of a statement's error; ends says whether it is the command's and no other statement is tried.
 	failed(code mongoerr.Code) (ends bool)

@@ -56,9 +56,10 @@ type statement struct {
 	lang *exec.Lang
 	upd  *update.Update
 
-	// onWrite, where not nil, is told of each document changed: old and new (nil for a delete, or for an insert's old).
+	// onWrite, if not nil, is told of each document changed: old and new (nil for a delete, or for an insert's
+	// old).
 	onWrite func(old, new []byte)
-	// Image, where not nil, writes what findAndModify answers into the unit of the change.
+	// Image, if not nil, writes what findAndModify answers into the unit of the change.
 	image func(s *storage.Snapshot, u *storage.UnitOfWork) error
 }
 
@@ -66,7 +67,7 @@ type statement struct {
 type result struct {
 	matched, modified int64
 	deleted           int64
-	upserted          value.Value // the _id of the document that an upsert made; Missing where none
+	upserted          value.Value // the _id of the document that an upsert made; Missing if none
 }
 
 func (wr *Writer) runUpdate(op *command.Op, dst []byte) ([]byte, error) {
@@ -375,7 +376,7 @@ func (w *Command) runOne(ns string, st *statement, wc replication.WriteConcern) 
 	return r, w.commitRun(u, wc, w.runOf(&r))
 }
 
-// writeRow applies a statement to one document; changed is false where it stays as it is.
+// writeRow applies a statement to one document; changed is false if it stays as it is.
 func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, rid storage.RecordID, doc []byte, r *result) (changed bool, err error) {
 	if w.Transaction() != nil {
 		if err := txn.Writable(q.Coll); err != nil {
@@ -447,7 +448,7 @@ func positional(q *exec.Query, st *statement, ctx *update.Context) error {
 	return nil
 }
 
-// info is what a write tells the oplog.
+// info returns what a write tells the oplog.
 func (w *Command) info(ns string, o []byte) storage.OpInfo {
 	info := storage.OpInfo{O: o, StmtID: -1, Key: w.documentKey(ns)}
 	if w.Op.Req.HasTxnNumber {
@@ -465,7 +466,8 @@ func (w *Command) imageInfo(ns string, o []byte) storage.OpInfo {
 	return info
 }
 
-// documentKey makes the keys that the oplog names documents of a sharded collection by; nil where that is the _id alone.
+// documentKey makes the keys that the oplog names documents of a sharded collection by; nil if that is the _id
+// alone.
 func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 	if s := w.writer.node.Sharding(); s != nil && w.Op.Req.ShardVersion != nil {
 		return s.DocumentKey(w.Op, ns)
@@ -473,8 +475,8 @@ func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 	return nil
 }
 
-// oplogUpdate is the `o` of an update's entry: nil for the whole new document. What operators change is told as a delta,
-// however long; what a pipeline makes, only where that is shorter.
+// oplogUpdate returns the `o` of an update's entry: nil for the whole new document. What operators change is told
+// as a delta, however long; what a pipeline makes, only where that is shorter.
 func oplogUpdate(u *update.Update, old, next []byte) []byte {
 	if u.IsReplacement() {
 		return nil
@@ -539,9 +541,9 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	return r, nil
 }
 
-// retryUpsert tells whether a duplicate key met by an upsert may be tried again as an update: the filter is equalities of
-// exactly the fields of the unique index with the values that collided, and compares them as the index does. Without that
-// the next try would find nothing and collide again, for ever.
+// retryUpsert reports whether a duplicate key met by an upsert may be tried again as an update: the filter is
+// equalities of exactly the fields of the unique index with the values that collided, and compares them as the
+// index does. Without that the next try would find nothing and collide again, for ever.
 func (w *Command) retryUpsert(ns string, st *statement, err error) bool {
 	details := mongoerr.From(err).Details
 	pattern, key := value.Lookup(details, "keyPattern"), value.Lookup(details, "keyValue")
@@ -571,7 +573,7 @@ func (w *Command) retryUpsert(ns string, st *statement, err error) bool {
 	return true
 }
 
-// equalities are the values that a filter asks paths to equal; ok is false where it has other conditions, too.
+// equalities returns the values that a filter asks paths to equal; ok is false if it has other conditions, too.
 func equalities(filter []byte, into map[string]value.Value) (map[string]value.Value, bool) {
 	if into == nil {
 		into = map[string]value.Value{}

@@ -40,9 +40,9 @@ func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
 }
 
-// ownedBy is the shard filter of the command's statements on a collection: by the version that the command came with, and
-// without what is written already. It is one for the whole command, which holds the collection: what another shard gives
-// to this one meanwhile was that shard's part of the statement.
+// ownedBy returns the shard filter of the command's statements on a collection: by the version that the command
+// came with, and without what is written already. It is one for the whole command, which holds the collection:
+// what another shard gives to this one meanwhile was that shard's part of the statement.
 func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
 		return nil, nil

@@ -35,7 +35,7 @@ type Config struct {
 
 // Node is what writes ask of the node that they run on.
 type Node interface {
-	// Lone tells whether the node is a member of no replica set: it has no retryable writes.
+	// Lone reports whether the node is a member of no replica set: it has no retryable writes.
 	Lone() bool
 	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
 	NotPrimary() error
@@ -47,9 +47,9 @@ type Node interface {
 	Sharding() Sharding
 	// CheckBlocked refuses an operation's write to a namespace while users may not write.
 	CheckBlocked(op *command.Op, ns string) error
-	// Observes tells whether an operation on a database may come to have an entry of the profiler.
+	// Observes reports whether an operation on a database may come to have an entry of the profiler.
 	Observes(db string) bool
-	// Notes tells whether the log or the profiler takes a statement on a database that has taken so long.
+	// Notes reports whether the log or the profiler takes a statement on a database that has taken so long.
 	Notes(db string, took time.Duration) bool
 	// NoteStatement tells the log and the profiler of a statement.
 	NoteStatement(op *command.Op, x *Executed)
@@ -61,9 +61,9 @@ type Node interface {
 type Sharding interface {
 	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
 	CheckVersion(op *command.Op, ns string) error
-	// Sharded tells whether a collection is sharded, as far as this shard knows.
+	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
-	// Ownership gives a filter that refuses documents of other shards; nil where there is nothing to filter.
+	// Ownership gives a filter that refuses documents of other shards; nil if there is nothing to filter.
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error)
 	// ReadFilter is Ownership for a command's own collection, with the routing table that the filter goes by, nil for none:
 	// StaleConfig where the request's version is not this shard's.
@@ -72,7 +72,8 @@ type Sharding interface {
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
 	// CheckUpsert refuses a new document that belongs to another shard.
 	CheckUpsert(op *command.Op, ns string, doc []byte) error
-	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil where that is the _id alone.
+	// DocumentKey makes the keys that the oplog names a sharded collection's documents by; nil if that is the _id
+	// alone.
 	DocumentKey(op *command.Op, ns string) func(doc []byte) []byte
 }
 
@@ -81,7 +82,7 @@ type Writer struct {
 	Config
 	node Node
 
-	filledTS atomic.Uint64 // the last timestamp put in the place of an empty one
+	filledTS atomic.Uint64 // the last timestamp put in place of an empty one
 	buckets  openBuckets
 }
 
@@ -90,7 +91,7 @@ func New(c Config, node Node) *Writer {
 	return &Writer{Config: c, node: node}
 }
 
-// Specs are the rows of the commands that write documents.
+// Specs returns the rows of the commands that write documents.
 func (wr *Writer) Specs() []command.Spec {
 	return []command.Spec{insertSpec(wr), updateSpec(wr), deleteSpec(wr), findAndModifySpec(wr), bulkWriteSpec(wr), applyOpsSpec(wr)}
 }

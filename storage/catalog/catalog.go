@@ -15,10 +15,10 @@ import (
 // UUID identifies a collection for its whole life, renames included.
 type UUID [16]byte
 
-// IsZero tells whether the UUID was never set.
+// IsZero reports whether the UUID was never set.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
-// Value is the UUID as BSON: binary of subtype 4.
+// Value returns the UUID as BSON: binary of subtype 4.
 func (u UUID) Value() value.Value { return value.NewBinary(4, u[:]) }
 
 // UUIDFrom reads a UUID from a BSON value.
@@ -48,7 +48,7 @@ type Counters struct {
 	Scans, TailScans atomic.Int64
 }
 
-// NextRecordID gives out the next RecordId. last finds the highest one in the store; it is called once.
+// NextRecordID returns out the next RecordId. last finds the highest one in the store; it is called once.
 func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 	if !c.known.Load() {
 		c.mu.Lock()
@@ -74,15 +74,16 @@ type trimmed struct {
 	at   uint64
 }
 
-// NoteTrimmed notes that the oldest records of a capped collection, up to last, are gone since a commit. Whoever looks for the
-// oldest need not go past what is left of all those before it. Trim is held.
+// NoteTrimmed notes that the oldest records of a capped collection, up to last, are gone since a commit. Whoever
+// looks for the oldest need not go past what is left of all those before it. Trim must be held.
 func (c *Counters) NoteTrimmed(last int64, at uint64) {
 	if old := c.trimmed.Load(); old == nil || old.last < last {
 		c.trimmed.Store(&trimmed{last, at})
 	}
 }
 
-// Trimmed is up to where a capped collection has no records any more for readers at a time; 0 where that is not known.
+// Trimmed is up to where a capped collection has no records any more for readers at a time; 0 if that is not
+// known.
 func (c *Counters) Trimmed(at uint64) int64 {
 	if t := c.trimmed.Load(); t != nil && t.at <= at {
 		return t.last
@@ -103,7 +104,7 @@ type Collection struct {
 
 	Temp       bool
 	Capped     bool
-	CappedSize int64 // bytes; 0 where not capped
+	CappedSize int64 // bytes; 0 if not capped
 	CappedMax  int64 // documents; 0 means no limit
 	Clustered  bool  // the RecordId is the _id's keystring; there is no _id index
 	// ClusteredName is the name the clustered index is listed under.
@@ -122,10 +123,10 @@ type Collection struct {
 	Epoch uint64
 }
 
-// DB is the database's name.
+// DB returns the database's name.
 func (c *Collection) DB() string { return DBOf(c.NS) }
 
-// Name is the collection's name without its database.
+// Name returns the collection's name without its database.
 func (c *Collection) Name() string { return CollOf(c.NS) }
 
 // Index finds an index by name, nil when there is none.
@@ -138,7 +139,7 @@ func (c *Collection) Index(name string) *Index {
 	return nil
 }
 
-// IDIndex is the _id index, nil for clustered collections and the few that have none.
+// IDIndex returns the _id index, nil for clustered collections and the few that have none.
 func (c *Collection) IDIndex() *Index {
 	for _, i := range c.Indexes {
 		if i.IsID {
@@ -148,7 +149,7 @@ func (c *Collection) IDIndex() *Index {
 	return nil
 }
 
-// DBOf is the database part of a namespace.
+// DBOf returns the database part of a namespace.
 func DBOf(ns string) string {
 	if i := strings.IndexByte(ns, '.'); i >= 0 {
 		return ns[:i]
@@ -156,10 +157,10 @@ func DBOf(ns string) string {
 	return ns
 }
 
-// Unreplicated tells whether a namespace is the member's own: the set's log does not carry it.
+// Unreplicated reports whether a namespace is the member's own: the set's log does not carry it.
 func Unreplicated(ns string) bool { return DBOf(ns) == "local" }
 
-// CollOf is the collection part of a namespace.
+// CollOf returns the collection part of a namespace.
 func CollOf(ns string) string {
 	if i := strings.IndexByte(ns, '.'); i >= 0 {
 		return ns[i+1:]
@@ -177,12 +178,12 @@ type Snapshot struct {
 // nodeDegree keeps nodes small: each change copies one of every level.
 const nodeDegree = 8
 
-// Empty is a catalog without collections.
+// Empty returns a catalog without collections.
 func Empty() *Snapshot {
 	return &Snapshot{*btree.NewMap[string, *Collection](nodeDegree), *btree.NewMap[string, *Collection](nodeDegree)}
 }
 
-// Of is the catalog of the given collections.
+// Of returns the catalog of the given collections.
 func Of(all []*Collection) *Snapshot {
 	s := Empty()
 	for _, c := range all {
@@ -222,7 +223,7 @@ func (s *Snapshot) Databases() (out []string) {
 	}
 }
 
-// HasDatabase tells whether the database has a collection.
+// HasDatabase reports whether the database has a collection.
 func (s *Snapshot) HasDatabase(db string) (found bool) {
 	s.eachOf(db, func(*Collection) bool {
 		found = true
@@ -254,7 +255,7 @@ func (s *Snapshot) All() []*Collection {
 	return out
 }
 
-// Len is the number of collections.
+// Len returns the number of collections.
 func (s *Snapshot) Len() int { return s.byNS.Len() }
 
 // Each calls f with every collection, in no order.
@@ -265,7 +266,7 @@ func (s *Snapshot) Each(f func(*Collection)) {
 	})
 }
 
-// With is the catalog with c put in, in place of old where old is not nil.
+// With returns the catalog with c put in, in place of old where old is not nil.
 func (s *Snapshot) With(old, c *Collection) *Snapshot {
 	n := s.clone()
 	if old != nil {
@@ -275,7 +276,7 @@ func (s *Snapshot) With(old, c *Collection) *Snapshot {
 	return n
 }
 
-// Without is the catalog without old. A nil old gives s itself.
+// Without returns the catalog without old. A nil old gives s itself.
 func (s *Snapshot) Without(old *Collection) *Snapshot {
 	if old == nil {
 		return s
@@ -285,8 +286,9 @@ func (s *Snapshot) Without(old *Collection) *Snapshot {
 	return n
 }
 
-// clone is a catalog that may be changed while it is made. A tree's Copy changes the tree that it is called on, which readers
-// of s must not see, so it is called on a copy of its head; the nodes that s shares are copied by whoever changes one.
+// clone returns a catalog that may be changed while it is made. A tree's Copy changes the tree that it is called
+// on, which readers of s must not see, so it is called on a copy of its head; the nodes that s shares are copied
+// by whoever changes one.
 func (s *Snapshot) clone() *Snapshot {
 	byNS, byUUID := s.byNS, s.byUUID
 	return &Snapshot{*byNS.Copy(), *byUUID.Copy()}
@@ -302,7 +304,7 @@ func (s *Snapshot) remove(c *Collection) {
 	s.byUUID.Delete(string(c.UUID[:]))
 }
 
-// SameOptions tells whether two option documents hold the same bytes.
+// SameOptions reports whether two option documents hold the same bytes.
 func SameOptions(a, b []byte) bool {
 	empty := func(x []byte) bool { return len(x) <= 5 }
 	return bytes.Equal(a, b) || empty(a) && empty(b)

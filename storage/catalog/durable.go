@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Encode is the durable entry of a collection, in the shape of _mdb_catalog:
+// Encode returns the durable entry of a collection, in the shape of _mdb_catalog:
 //
 //	{md: {ns, options: {…, uuid}, indexes: [{spec, ready, multikey, multikeyPaths, head, backgroundSecondary, buildUUID?}]},
 //	 idxIdent: {name: ident}, ns, ident}

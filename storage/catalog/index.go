@@ -25,7 +25,7 @@ type Index struct {
 	Unique        bool
 	PrepareUnique bool // refuses new duplicates while old ones may exist (collMod)
 	Hidden        bool
-	// Clustered is true where the RecordIds behind the keys are keystrings instead of numbers.
+	// Clustered is true if the RecordIds behind the keys are keystrings instead of numbers.
 	Clustered bool
 	// TTLSeconds is expireAfterSeconds, negative where the index has none.
 	TTLSeconds int64
@@ -134,7 +134,7 @@ func generatorOptions(spec *indexkey.Spec) (o indexkey.Options, err error) {
 	return o, nil
 }
 
-// WithMultikey is the index with more paths known as multikey; the index itself when nothing is new.
+// WithMultikey returns the index with more paths known as multikey; the index itself when nothing is new.
 func (i *Index) WithMultikey(masks []uint64) *Index {
 	news := !i.Multikey || len(masks) > len(i.MultikeyPaths)
 	for n := 0; !news && n < len(masks); n++ {

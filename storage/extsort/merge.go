@@ -77,7 +77,7 @@ func (s *Sorter) mergeFirst() error {
 	return nil
 }
 
-// Next gives the next record, borrowed until the call after; ok is false at the end.
+// Next returns the next record, borrowed until the call after; ok is false at the end.
 func (it *Iterator) Next() (key, val []byte, ok bool, err error) {
 	if it.left == 0 {
 		return nil, nil, false, nil

@@ -62,7 +62,7 @@ func New(o Options) *Sorter {
 	return &Sorter{opts: o}
 }
 
-// Stats are the figures so far.
+// Stats returns the figures so far.
 func (s *Sorter) Stats() Stats {
 	s.stats.Memory = s.held
 	return s.stats
@@ -217,7 +217,7 @@ func (w runWriter) write(key, val []byte) error {
 	return nil
 }
 
-// Close gives up a sort before Sort; afterwards the Iterator's Close does it.
+// Close returns up a sort before Sort; afterwards the Iterator's Close does it.
 func (s *Sorter) Close() error {
 	var err error
 	for _, f := range s.runs {

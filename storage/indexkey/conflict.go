@@ -12,8 +12,8 @@ import (
 // MaxIndexes is the largest number of indexes of a collection, that on _id included.
 const MaxIndexes = 64
 
-// Conflict compares a normalised specification with the indexes there are. exists reports that the very same index is
-// there already, so that nothing need be done.
+// Conflict compares a normalised specification with the existing indexes. exists reports that the very same index
+// is there already, so that nothing need be done.
 func Conflict(want *Spec, have []*Spec) (exists bool, err error) {
 	if want.Kind == Text {
 		for _, h := range have {

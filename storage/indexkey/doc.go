@@ -1,8 +1,8 @@
 // Package indexkey knows what an index is: which specifications are valid, and which keys a document has in one.
 //
-// createIndexes sends each specification through ValidateSpec and compares the result with the indexes there are by
-// Conflict. The engine compiles a Spec with NewGenerator once; each insert, update and delete asks Generator.Keys for the
-// document's keys and takes them from the KeySet.
+// createIndexes sends each specification through ValidateSpec and compares the result with the existing indexes by
+// Conflict. The engine compiles a Spec with NewGenerator once; each insert, update and delete asks Generator.Keys
+// for the document's keys and takes them from the KeySet.
 //
 // Invariants
 //

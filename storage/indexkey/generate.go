@@ -26,8 +26,8 @@ type Generator struct {
 	fields []field
 	flat   bool // no path has a dot
 	wild   *wildcard
-	geo    *geoFields  // nil where no field holds places
-	text   *textFields // nil where no field holds text
+	geo    *geoFields  // nil if no field holds places
+	text   *textFields // nil if no field holds text
 }
 
 type field struct {
@@ -90,7 +90,7 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	return nil
 }
 
-// scalars is the short way for keys over top-level fields none of which holds an array, or is hashed.
+// scalars returns the short way for keys over top-level fields none of which holds an array, or is hashed.
 func (g *Generator) scalars(doc []byte, dst *KeySet) bool {
 	key, tb := dst.buf, dst.tb[:0]
 	found := false
@@ -174,7 +174,7 @@ func (g *Generator) expand(s *KeySet, at int) error {
 	return g.expandArray(s, at, s.stack[at+first].v)
 }
 
-// depth is how many components of field i's path its cursor has consumed.
+// depth returns how many components of field i's path its cursor has consumed.
 func (g *Generator) depth(i int, c *cursor) int { return len(g.fields[i].parts) - len(c.rest) }
 
 func (g *Generator) lastPart(i int, c *cursor) string { return g.fields[i].parts[g.depth(i, c)-1] }
@@ -318,7 +318,7 @@ func (g *Generator) collatorFor(f *field) value.Collator {
 	return g.opts.Collator
 }
 
-// hashed is what a hashed field holds in place of v.
+// hashed returns what a hashed field holds in place of v.
 func (g *Generator) hashed(v value.Value) value.Value {
 	if g.opts.Collator != nil {
 		v = value.Collated(v, g.opts.Collator)

@@ -32,7 +32,7 @@ func newGeoFields(spec *Spec) *geoFields {
 	return g
 }
 
-// Plane is the region of a 2d index.
+// Plane returns the region of a 2d index.
 func Plane(spec *Spec) geo.Plane {
 	p := geo.Plane{Min: -180, Max: 180, Bits: 26}
 	if v := value.Lookup(spec.Raw, "min"); v.T.Numeric() {

@@ -26,13 +26,13 @@ type entry struct{ from, key, end int }
 // Reset empties the set, keeping its memory.
 func (s *KeySet) Reset() { s.buf, s.ents, s.Multikey = s.buf[:0], s.ents[:0], s.Multikey[:0] }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (s *KeySet) Len() int { return len(s.ents) }
 
-// Key is the i-th key; it borrows from the set until Reset.
+// Key returns the i-th key; it borrows from the set until Reset.
 func (s *KeySet) Key(i int) []byte { e := s.ents[i]; return s.buf[e.from:e.key:e.key] }
 
-// TypeBits are those of the i-th key.
+// TypeBits returns those of the i-th key.
 func (s *KeySet) TypeBits(i int) []byte { e := s.ents[i]; return s.buf[e.key:e.end:e.end] }
 
 // IsMultikey reports whether any path held an array.

@@ -37,14 +37,15 @@ type Spec struct {
 	IsID       bool // {_id: 1}
 
 	PrepareUnique      bool
-	PartialFilter      []byte      // nil where there is none
+	PartialFilter      []byte      // nil if there is none
 	Collation          []byte      // the complete collation document, nil for simple
-	WildcardProjection []byte      // nil where there is none
-	ExpireAfterSeconds value.Value // Missing where there is none
+	WildcardProjection []byte      // nil if there is none
+	ExpireAfterSeconds value.Value // Missing if there is none
 	Raw                []byte      // the whole normalised specification, as listIndexes shows it
 }
 
-// Ordering gives the directions of the fields in the key, where a wildcard field is two: path, ascending, and value.
+// Ordering returns the directions of the fields in the key, where a wildcard field is two: path, ascending, and
+// value.
 func (s *Spec) Ordering() (o keystring.Ordering) {
 	slot := 0
 	for _, f := range s.Fields {
@@ -59,7 +60,7 @@ func (s *Spec) Ordering() (o keystring.Ordering) {
 	return o
 }
 
-// KeyFields is the number of fields in the key.
+// KeyFields returns the number of fields in the key.
 func (s *Spec) KeyFields() int {
 	if s.Kind == Wildcard {
 		return len(s.Fields) + 1

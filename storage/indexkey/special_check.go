@@ -89,7 +89,8 @@ func checkGeo(s *Spec, raw []byte) error {
 	return nil
 }
 
-// storedKey is the key pattern as it is kept: that of a text index has its text fields replaced by two of its own.
+// storedKey returns the key pattern as it is kept: that of a text index has its text fields replaced by two of its
+// own.
 func storedKey(s *Spec) []byte {
 	if s.Kind != Text || value.Lookup(s.KeyPattern, "_fts").T != value.Missing {
 		return s.KeyPattern

@@ -188,7 +188,7 @@ func checkTTL(s *Spec, raw []byte) error {
 	return nil
 }
 
-// effectiveCollation is the complete collation an index has, nil for simple.
+// effectiveCollation returns the complete collation an index has, nil for simple.
 func effectiveCollation(s *Spec, ctx Context) ([]byte, error) {
 	coll := ctx.DefaultCollation
 	if s.Collation != nil {
@@ -260,7 +260,7 @@ func normalise(s *Spec, raw, coll []byte) (*Spec, error) {
 	return ParseSpec(value.End(dst, mark))
 }
 
-// DefaultName is the name that drivers give an index on a key pattern: a_1_b_-1.
+// DefaultName returns the name that drivers give an index on a key pattern: a_1_b_-1.
 func DefaultName(key []byte) string {
 	var b []byte
 	for k, v := range value.Elements(key) {

@@ -138,7 +138,7 @@ func encode(doc []byte, x *plan.Index) (key []byte) {
 	return key
 }
 
-// Start is where the scan seeks first; ok is false where nothing can be inside.
+// Start returns where the scan seeks first; ok is false if nothing can be inside.
 func (b *Bounds) Start() (seek []byte, ok bool) {
 	if b.empty {
 		return nil, false
@@ -154,7 +154,7 @@ func (b *Bounds) Start() (seek []byte, ok bool) {
 	return b.next, true
 }
 
-// Range is the one range of keys the bounds are, where they are one.
+// Range returns the one range of keys the bounds are, where they are one.
 func (b *Bounds) Range() (lo, hi []byte, ok bool) { return b.lo, b.hi, b.single && !b.empty }
 
 // appendFirst adds to next where the fields from i on begin: in a forward scan, the first key they allow; in a backward
@@ -231,7 +231,7 @@ func (b *Bounds) Check(key []byte) Verdict {
 	return Inside
 }
 
-// find is the first interval that does not end before part.
+// find returns the first interval that does not end before part.
 func (f *field) find(part []byte) int {
 	lo, hi := 0, len(f.spans)
 	for lo < hi {
@@ -271,7 +271,7 @@ func (b *Bounds) checkBack(key []byte) Verdict {
 	return Inside
 }
 
-// findBack is the last interval that does not begin behind part, or -1.
+// findBack returns the last interval that does not begin behind part, or -1.
 func (f *field) findBack(part []byte) int {
 	lo, hi := 0, len(f.spans)
 	for lo < hi {
@@ -285,10 +285,11 @@ func (f *field) findBack(part []byte) int {
 	return lo - 1
 }
 
-// Next is where to seek after Skip.
+// Next returns where to seek after Skip.
 func (b *Bounds) Next() []byte { return b.next }
 
-// SkipValue is where the first key with another value of the first field may be: how a DISTINCT_SCAN moves on.
+// SkipValue returns where the first key with another value of the first field may be: how a DISTINCT_SCAN moves
+// on.
 func (b *Bounds) SkipValue(key []byte) []byte {
 	n := keystring.FieldLen(key, b.fields[0].desc)
 	if n < 0 {

@@ -71,7 +71,7 @@ func insert(tree []branch, parts []string, at int) []branch {
 	return append(tree, b)
 }
 
-// Doc is the document of a key, borrowed until the next call; ok is false where the key is broken.
+// Doc returns the document of a key, borrowed until the next call; ok is false if the key is broken.
 func (k *KeyDoc) Doc(key, typeBits []byte) (doc []byte, ok bool) {
 	k.dec.Reset(key, typeBits, k.ord)
 	k.vals = k.vals[:0]
@@ -88,7 +88,7 @@ func (k *KeyDoc) Doc(key, typeBits []byte) (doc []byte, ok bool) {
 	return k.buf, true
 }
 
-// Values are the key's fields of the last Doc, borrowed likewise.
+// Values returns the key's fields of the last Doc, borrowed likewise.
 func (k *KeyDoc) Values() []value.Value { return k.vals }
 
 func (k *KeyDoc) appendTree(dst []byte, tree []branch) []byte {

@@ -28,7 +28,7 @@ func (d *Decoder) Reset(key, tb []byte, ord Ordering) {
 	d.arena = d.arena[:0]
 }
 
-// Next gives the next field; ok is false where the bytes are no field.
+// Next returns the next field; ok is false if the bytes are no field.
 func (d *Decoder) Next() (v value.Value, ok bool) {
 	d.inv = 0
 	if d.ord.Descending(d.field) {
@@ -39,7 +39,7 @@ func (d *Decoder) Next() (v value.Value, ok bool) {
 	return v, !d.bad
 }
 
-// Rest is what has not been read: the RecordId, behind the last field.
+// Rest returns what has not been read: the RecordId, behind the last field.
 func (d *Decoder) Rest() []byte { return d.key }
 
 // Decode reads n fields and gives copies of them.
@@ -67,7 +67,7 @@ func (d *Decoder) byte() byte {
 	return c
 }
 
-// take gives n bytes as they were before inversion.
+// take returns n bytes as they were before inversion.
 func (d *Decoder) take(n int) []byte {
 	if n < 0 || n > len(d.key) {
 		d.bad = true
@@ -351,7 +351,7 @@ func integer(kind byte, i int64) value.Value {
 	return value.NewInt32(int32(i))
 }
 
-// skipNumber passes over a number's payload, the decimal behind it included.
+// skipNumber skips a number's payload, the decimal behind it included.
 func (d *Decoder) skipNumber(tag byte) {
 	n, _ := numberLen(tag, d.inv, d.key)
 	d.take(n)

@@ -63,10 +63,10 @@ const MaxFields = 64
 // Ordering holds the directions of a key's fields: bit i set means that field i is descending.
 type Ordering uint64
 
-// Descending tells the direction of field i.
+// Descending returns the direction of field i.
 func (o Ordering) Descending(i int) bool { return o>>uint(i)&1 != 0 }
 
-// Append adds the encoding of one field to key and its type bits to tb. c, where not nil, replaces strings by their
+// Append adds the encoding of one field to key and its type bits to tb. c, if not nil, replaces strings by their
 // collation keys. Neither append allocates while the slices have room.
 func Append(key, tb []byte, v value.Value, desc bool, c value.Collator) (k, t []byte) {
 	start := len(key)
@@ -96,7 +96,7 @@ func TrimTypeBits(tb []byte) []byte {
 // are at or behind AtOrBefore(prefix) and before After(prefix). AtOrBefore is the prefix itself.
 func AtOrBefore(prefix []byte) []byte { return prefix }
 
-// After is the first position behind every key that starts with the prefix.
+// After returns the first position behind every key that starts with the prefix.
 func After(prefix []byte) []byte { return append(prefix, 0xFF) }
 
 func invert(b []byte) {

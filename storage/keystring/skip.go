@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// FieldLen is the length of the encoded field at the start of key, or -1 where there is none. Bounds are checked on the
-// bytes of single fields; nothing need be decoded for it.
+// FieldLen returns the length of the encoded field at the start of key, or -1 where there is none. Bounds are
+// checked on the bytes of single fields; nothing need be decoded for it.
 func FieldLen(key []byte, desc bool) int {
 	var inv byte
 	if desc {

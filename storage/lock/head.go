@@ -79,7 +79,7 @@ func (h *head) openIfIdle() {
 	}
 }
 
-// heldByOthers is the set of modes that others than the holder of `own` hold. Under mu, closed.
+// heldByOthers returns the set of modes that others than the holder of `own` hold. Under mu, closed.
 func (h *head) heldByOthers(own Mode) (set uint8) {
 	var n [modes]int
 	n[S], n[X] = h.mu.full[S], h.mu.full[X]
@@ -146,7 +146,7 @@ func (h *head) acquire(want, held Mode, i uint32) (queued *waiter, ok bool) {
 	return w, true
 }
 
-// grant gives w its mode if nobody is in the way. Under mu, closed.
+// grant returns w its mode if nobody is in the way. Under mu, closed.
 func (h *head) grant(w *waiter) bool {
 	if h.heldByOthers(w.held)&conflicts[w.want] != 0 {
 		return false

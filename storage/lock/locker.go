@@ -204,7 +204,7 @@ func (l *Locker) release(e *hold) {
 	e.h.release(e.mode, l.stripe)
 }
 
-// Held is the mode in which a resource is held, None where it is not.
+// Held returns the mode in which a resource is held, None where it is not.
 func (l *Locker) Held(res Resource) Mode {
 	for i := range l.held {
 		if l.held[i].h.res == res {
@@ -234,8 +234,8 @@ func (l *Locker) renote() {
 	l.summary.Store(sum)
 }
 
-// Summary is what currentOp shows of an operation's locks: the strongest mode for each kind, and whether it waits. It
-// may be called from any goroutine.
+// Summary returns what currentOp shows of an operation's locks: the strongest mode for each kind, and whether it
+// waits. It may be called from any goroutine.
 func (l *Locker) Summary() (byKind map[Kind]Mode, waitingForLock bool) {
 	sum := l.summary.Load()
 	byKind = map[Kind]Mode{}
@@ -247,5 +247,5 @@ func (l *Locker) Summary() (byKind map[Kind]Mode, waitingForLock bool) {
 	return byKind, sum&waiting != 0
 }
 
-// Stats are the operation's own counts.
+// Stats returns the operation's own counts.
 func (l *Locker) Stats() Stats { return l.stats.snapshot() }

@@ -71,8 +71,8 @@ type Handle struct{ h *head }
 // Handle looks up a resource. Handles of one resource are good as long as the manager.
 func (m *Manager) Handle(res Resource) Handle { return Handle{m.head(res)} }
 
-// Queued is the number of requests waiting for S or X, or behind such, over all resources: readers and writers, as
-// serverStatus.globalLock.currentQueue has them.
+// Queued returns the number of requests waiting for S or X, or behind such, over all resources: readers and
+// writers, as serverStatus.globalLock.currentQueue has them.
 func (m *Manager) Queued() (readers, writers int) {
 	count := func(h *head) {
 		h.mu.Lock()

@@ -17,7 +17,7 @@ var modeNames = [modes]string{"NONE", "IS", "IX", "S", "X"}
 
 func (m Mode) String() string { return modeNames[m] }
 
-// Letter is how currentOp and serverStatus show the mode: r, w, R, W.
+// Letter returns how currentOp and serverStatus show the mode: r, w, R, W.
 func (m Mode) Letter() string { return [modes]string{"", "r", "w", "R", "W"}[m] }
 
 // conflicts[m] has bit n set where n cannot be held by another together with m.
@@ -34,7 +34,7 @@ func Compatible(a, b Mode) bool { return conflicts[a]&(1<<b) == 0 }
 // Covers reports whether holding m makes n superfluous.
 func (m Mode) Covers(n Mode) bool { return join(m, n) == m }
 
-// join is the weakest mode that covers both.
+// join returns the weakest mode that covers both.
 func join(a, b Mode) Mode {
 	if a == IX && b == S || a == S && b == IX {
 		return X
@@ -42,7 +42,7 @@ func join(a, b Mode) Mode {
 	return max(a, b)
 }
 
-// intent is the mode that what contains a resource is locked in.
+// intent returns the mode that what contains a resource is locked in.
 func (m Mode) intent() Mode {
 	if m == X || m == IX {
 		return IX

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// databaseOf is the database of a namespace.
+// databaseOf returns the database of a namespace.
 func databaseOf(ns string) string {
 	db, _, _ := strings.Cut(ns, ".")
 	return db
@@ -30,7 +30,7 @@ func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
 	l := lockers.Get().(*Locker)
 	l.Init(m)
 	unlock = func() {
-		if l != nil { // a second call must not let go of what the locker's next user holds
+		if l != nil { // a second call must not release what the locker's next user holds
 			l.UnlockAll()
 			*l = Locker{}
 			lockers.Put(l)

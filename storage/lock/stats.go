@@ -19,7 +19,7 @@ func Kinds() []Kind {
 	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
 }
 
-// Without is what has been added to earlier counts.
+// Without returns what has been added to earlier counts.
 func (s Stats) Without(before *Stats) Stats {
 	for k := range s {
 		for m := range s[k] {
@@ -39,7 +39,8 @@ func (c *counters) waited(k Kind, m Mode, d time.Duration) {
 	c[k][m].micros.Add(uint64(d.Microseconds()))
 }
 
-// Stats are the counts of all operations since the start; those of an operation's acquisitions are added when it ends.
+// Stats returns the counts of all operations since the start; those of an operation's acquisitions are added when
+// it ends.
 func (m *Manager) Stats() (out Stats) {
 	for k := range out {
 		for i := range out[k] {

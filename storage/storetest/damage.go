@@ -59,7 +59,7 @@ func EachDamage(t testing.TB, store *vfs.MemFS, dir string, f func(what, file st
 	return files
 }
 
-// Read gives a file's content.
+// Read returns a file's content.
 func Read(t testing.TB, fs vfs.FS, name string) []byte {
 	t.Helper()
 	f, err := fs.Open(name)

@@ -55,7 +55,7 @@ type FS struct {
 		sync.Mutex
 		file   vfs.File // nil before there is something to write
 		byName map[string]*record
-		slots  []*record // nil where a slot is free
+		slots  []*record // nil if a slot is free
 	}
 }
 
@@ -100,7 +100,7 @@ func (w *FS) Close() error {
 // Unwrap implements vfs.FS.
 func (w *FS) Unwrap() vfs.FS { return w.FS }
 
-// read gives the witness's content, nil where there is none.
+// read returns the witness's content, nil if there is none.
 func (w *FS) read() ([]byte, error) {
 	f, err := w.FS.Open(w.path(Name))
 	switch {
@@ -115,7 +115,7 @@ func (w *FS) read() ([]byte, error) {
 
 func (w *FS) path(name string) string { return w.FS.PathJoin(w.dir, name) }
 
-// parseSlot reads a record; nil where the slot is free, not ok where it cannot be read.
+// parseSlot reads a record; nil if the slot is free, not ok where it cannot be read.
 func parseSlot(b []byte) (r *record, ok bool) {
 	free := true
 	for _, c := range b {
@@ -139,7 +139,7 @@ func (r *record) encode(b *[slotSize]byte) {
 	binary.BigEndian.PutUint32(b[:], crc32.Checksum(b[4:], castagnoli))
 }
 
-// compare tells whether a file still begins with what was made durable.
+// compare reports whether a file still begins with what was made durable.
 func (w *FS) compare(r *record) error {
 	path := w.path(r.name)
 	f, err := w.FS.Open(path, vfs.SequentialReadsOption)
@@ -163,7 +163,8 @@ func (w *FS) compare(r *record) error {
 	return nil
 }
 
-// kept tells whether a file is recorded, and noted whether it may be one that will be: pebble renames temporary files.
+// kept reports whether a file is recorded, and noted whether it may be one that will be: pebble renames temporary
+// files.
 func kept(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") ||
 		strings.HasPrefix(name, "marker.")
@@ -182,7 +183,7 @@ func (w *FS) told(name string, err error) error {
 	return err
 }
 
-// write writes a record. mu is held.
+// write writes a record. mu must be held.
 func (w *FS) write(r *record) error {
 	if !r.linked || !kept(r.name) || slotHead+len(r.name) > slotSize {
 		return nil

@@ -1,16 +1,17 @@
 package mongoerr
 
-// UnknownField is the error for a field that a command, or a document within it, does not know. path names both.
+// UnknownField returns the error for a field that a command, or a document within it, does not know. path names
+// both.
 func UnknownField(path string) *Error {
 	return Newf(IDLUnknownField, "BSON field '%s' is an unknown field.", path)
 }
 
-// MissingField is the error for a required field that is not there.
+// MissingField returns the error for a required field that is not there.
 func MissingField(path string) *Error {
 	return Newf(IDLFailedToParse, "BSON field '%s' is missing but a required field", path)
 }
 
-// DuplicateField is the error for a field that was sent twice.
+// DuplicateField returns the error for a field that was sent twice.
 func DuplicateField(path string) *Error {
 	return Newf(IDLDuplicateField, "BSON field '%s' is a duplicate field", path)
 }

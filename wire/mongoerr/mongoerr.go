@@ -71,7 +71,7 @@ func From(err error) *Error {
 	return &Error{Code: InternalError, Message: err.Error()}
 }
 
-// CodeOf is the code of err, 0 for nil.
+// CodeOf returns the code of err, 0 for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return 0
@@ -79,7 +79,7 @@ func CodeOf(err error) Code {
 	return From(err).Code
 }
 
-// Name is the code's name; codes without one are "Location" and the number.
+// Name returns the code's name; codes without one are "Location" and the number.
 func (c Code) Name() string {
 	if n, ok := names[c]; ok {
 		return n

@@ -150,7 +150,7 @@ func (s *Spec) New(f *expr.Frame) (State, error) {
 	return s.kind.make(s, n), nil
 }
 
-// Serialize is the accumulator as explain prints it.
+// Serialize returns the accumulator as explain prints it.
 func (s *Spec) Serialize() value.Value {
 	switch {
 	case s.Name == "$count":
@@ -161,7 +161,7 @@ func (s *Spec) Serialize() value.Value {
 	return value.NewDocument(value.Doc(value.F(s.Name, s.raw)))
 }
 
-// Exprs are the expressions that read documents, for dependency analysis.
+// Exprs returns the expressions that read documents, for dependency analysis.
 func (s *Spec) Exprs() []*expr.Expr {
 	if s.Arg == nil {
 		return nil
@@ -169,7 +169,7 @@ func (s *Spec) Exprs() []*expr.Expr {
 	return []*expr.Expr{s.Arg}
 }
 
-// Sort is the sort specification of the $top family, nil for others.
+// Sort returns the sort specification of the $top family, nil for others.
 func (s *Spec) Sort() *sortkey.Pattern { return s.sort }
 
 func unary(s *Spec, arg value.Value, sc *expr.Scope) (err error) {

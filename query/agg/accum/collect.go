@@ -317,7 +317,7 @@ type topHeap struct {
 	bottom bool
 }
 
-// order is the order of the results; ties keep the order of arrival.
+// order returns the order of the results; ties keep the order of arrival.
 func (h *topHeap) order(a, b *topItem) int {
 	if c := h.sort.Compare(a.key, b.key); c != 0 {
 		return c

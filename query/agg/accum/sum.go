@@ -21,7 +21,7 @@ type Total struct {
 	doubles bool
 }
 
-// Add adds a number; other values are passed over. It reports whether v was one.
+// Add adds a number; other values are skipped. It reports whether v was one.
 func (t *Total) Add(v value.Value) bool {
 	switch v.T {
 	case value.Int32:
@@ -81,7 +81,7 @@ func (t *Total) addDecimal(d *decimal.D) {
 	t.widest = value.Decimal128
 }
 
-// Float is the sum of all but the decimals.
+// Float returns the sum of all but the decimals.
 func (t *Total) Float() float64 {
 	if !t.doubles {
 		return float64(t.ints)
@@ -97,7 +97,7 @@ func (t *Total) Float() float64 {
 	return u.plain
 }
 
-// Decimal is the whole sum.
+// Decimal returns the whole sum.
 func (t *Total) Decimal() *decimal.D {
 	d := decimal.Int(t.ints)
 	if t.dec != nil {
@@ -115,7 +115,7 @@ func (t *Total) Decimal() *decimal.D {
 	return d
 }
 
-// Value is the sum in the narrowest type that holds it and is no narrower than the widest number added.
+// Value returns the sum in the narrowest type that holds it and is no narrower than the widest number added.
 func (t *Total) Value() value.Value {
 	switch t.widest {
 	case value.Missing:
@@ -147,7 +147,7 @@ func (t *Total) whole() (int64, bool) {
 	return sum.Int64(), sum.IsInt64()
 }
 
-// Partial is the state of the sum, for Merge.
+// Partial returns the state of the sum, for Merge.
 func (t *Total) Partial(n int64) value.Value {
 	dec := value.Value{}
 	if t.dec != nil {

@@ -46,7 +46,7 @@ func daysOf(year int64, month, day int64) int64 {
 	return era*146097 + yoe*365 + yoe/4 - yoe/100 + doy - 719468
 }
 
-// civil is the inverse of daysOf.
+// civil returns the inverse of daysOf.
 func civil(days int64) (year int64, month, day int) {
 	days += 719468
 	era := floorDiv(days, 146097)
@@ -64,20 +64,20 @@ func civil(days int64) (year int64, month, day int) {
 	return year, month, day
 }
 
-// daysIn is the length of a month.
+// daysIn returns the length of a month.
 func daysIn(year int64, month int64) int64 { return daysOf(year, month+1, 1) - daysOf(year, month, 1) }
 
 // ISOWeekday is 1 for Monday to 7 for Sunday.
 func (f Fields) ISOWeekday() int { return (f.Weekday+6)%7 + 1 }
 
-// ISOWeek gives the ISO 8601 week and the year it belongs to.
+// ISOWeek returns the ISO 8601 week and the year it belongs to.
 func (f Fields) ISOWeek() (year int64, week int) {
 	thursday := f.days + 4 - int64(f.ISOWeekday())
 	year, _, _ = civil(thursday)
 	return year, int(thursday-daysOf(year, 1, 1))/7 + 1
 }
 
-// Week is the week of the year, weeks starting on Sunday; days before the first Sunday are week 0.
+// Week returns the week of the year, weeks starting on Sunday; days before the first Sunday are week 0.
 func (f Fields) Week() int { return (f.YearDay + 6 - f.Weekday) / 7 }
 
 // Parts are what a date is made of; values beyond their usual range carry over.
@@ -86,7 +86,7 @@ type Parts struct {
 	Hour, Minute, Second, Milli int64
 }
 
-// Make gives the instant of local parts.
+// Make returns the instant of local parts.
 func (z *Zone) Make(p Parts) int64 {
 	return z.fromLocal(daysOf(p.Year, p.Month, p.Day)*msPerDay + p.Hour*3600000 + p.Minute*60000 + p.Second*1000 + p.Milli)
 }

@@ -66,7 +66,7 @@ func add(a, b int64) (int64, bool) {
 	return c, (c > a) == (b > 0)
 }
 
-// Add moves an instant by an amount of units; ok is false where it leaves the range of dates. Days and longer units
+// Add moves an instant by an amount of units; ok is false if it leaves the range of dates. Days and longer units
 // keep the local time; months clip the day to the month's last.
 func (z *Zone) Add(ms int64, u Unit, amount int64) (out int64, ok bool) {
 	if u <= Hour {
@@ -138,8 +138,8 @@ func (z *Zone) Diff(start, end int64, u Unit, startOfWeek int) (int64, bool) {
 	return floorDiv(end, 1000) - floorDiv(start, 1000), true
 }
 
-// Trunc takes an instant down to the start of its bin: bins of size units, counted from the start of the year 2000 (for
-// weeks, from its first day that starts a week). ok is false where the bin is larger than the range of dates.
+// Trunc takes an instant down to the start of its bin: bins of size units, counted from the start of the year 2000
+// (for weeks, from its first day that starts a week). ok is false if the bin is larger than the range of dates.
 func (z *Zone) Trunc(ms int64, u Unit, size int64, startOfWeek int) (int64, bool) {
 	if u <= Hour {
 		width, ok := mul(size, fixedMS[u])

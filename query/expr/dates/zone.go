@@ -23,7 +23,7 @@ func (z *Zone) IsUTC() bool { return z.utc }
 
 var zones sync.Map // name → *Zone; only names that exist, so it cannot grow beyond the database
 
-// ParseZone reads "America/New_York", "+05:30", "-0800", "+03"; ok is false where it is no zone.
+// ParseZone reads "America/New_York", "+05:30", "-0800", "+03"; ok is false if it is no zone.
 func ParseZone(name string) (z *Zone, ok bool) {
 	switch name {
 	case "UTC", "GMT":
@@ -68,7 +68,7 @@ func parseOffset(s string) (secs int, ok bool) {
 	return secs, true
 }
 
-// offset is the zone's offset at an instant, in seconds.
+// offset returns the zone's offset at an instant, in seconds.
 func (z *Zone) offset(ms int64) int {
 	if z.loc == nil {
 		return z.fixed
@@ -77,7 +77,7 @@ func (z *Zone) offset(ms int64) int {
 	return off
 }
 
-// fromLocal gives the instant of a local time, itself given as milliseconds as if it were UTC.
+// fromLocal returns the instant of a local time, itself given as milliseconds as if it were UTC.
 func (z *Zone) fromLocal(local int64) int64 {
 	if z.loc == nil {
 		return local - int64(z.fixed)*1000

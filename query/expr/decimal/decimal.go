@@ -155,7 +155,7 @@ func NaN() *D { return &D{Form: apd.NaN} }
 // Int makes a decimal of an integer.
 func Int(i int64) *D { return apd.New(i, 0) }
 
-// Float is the nearest double.
+// Float returns the nearest double.
 func Float(d *D) float64 {
 	switch {
 	case d.Form == apd.Infinite && d.Negative:
@@ -239,7 +239,7 @@ func Quo(x, y *D) *D {
 	return d
 }
 
-// Rem is the remainder of truncated division, with the sign of x.
+// Rem returns the remainder of truncated division, with the sign of x.
 func Rem(x, y *D) *D {
 	if x.Form != apd.Finite || isNaN(y) || y.IsZero() {
 		return NaN()
@@ -336,7 +336,7 @@ func roundUp(d *D, neg bool, half int, r apd.Rounder) {
 
 func tenTo(n int64) *apd.BigInt { return new(apd.BigInt).Exp(apd.NewBigInt(10), apd.NewBigInt(n), nil) }
 
-// Int64 converts with rounding; ok is false where it does not fit.
+// Int64 converts with rounding; ok is false if it does not fit.
 func Int64(x *D, r apd.Rounder) (i int64, ok bool) {
 	q := Quantize(x, 0, r)
 	if q.Form != apd.Finite {
@@ -349,7 +349,7 @@ func Int64(x *D, r apd.Rounder) (i int64, ok bool) {
 	return b.Int64(), b.IsInt64()
 }
 
-// Sqrt is the square root.
+// Sqrt returns the square root.
 func Sqrt(x *D) *D {
 	d := do1(ctx.Sqrt, x)
 	if d.Form != apd.Finite || d.IsZero() || x.Form != apd.Finite {

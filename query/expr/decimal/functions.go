@@ -42,7 +42,7 @@ func (x w) exp() w  { d := new(D); _, _ = wide.Exp(d, x.d); return w{d} }
 func (x w) ln() w   { d := new(D); _, _ = wide.Ln(d, x.d); return w{d} }
 func (x w) sqrt() w { d := new(D); _, _ = wide.Sqrt(d, x.d); return w{d} }
 
-// round gives the format's number: 34 digits.
+// round returns the format's number: 34 digits.
 func (x w) round() *D {
 	if isNaN(x.d) {
 		return NaN()
@@ -87,7 +87,7 @@ func Exp(x *D) *D {
 	return full(of(x).exp().round())
 }
 
-// Ln is the natural logarithm.
+// Ln returns the natural logarithm.
 func Ln(x *D) *D {
 	switch {
 	case isNaN(x) || x.Negative && !x.IsZero():
@@ -102,7 +102,7 @@ func Ln(x *D) *D {
 	return full(of(x).ln().round())
 }
 
-// Log10 is the logarithm to base ten; exact for powers of ten.
+// Log10 returns the logarithm to base ten; exact for powers of ten.
 func Log10(x *D) *D {
 	if isNaN(x) || x.Form != apd.Finite || x.IsZero() || x.Negative {
 		return Ln(x)
@@ -167,7 +167,7 @@ func Pow(x, y *D) *D {
 	return d
 }
 
-// integral tells whether a number is whole, and odd.
+// integral reports whether a number is whole, and odd.
 func integral(y *D) (whole, odd bool) {
 	if y.Form != apd.Finite {
 		return false, false

@@ -60,7 +60,7 @@ func unlessNaN(x *D, f func() *D) *D {
 	return f()
 }
 
-// Sin is the sine of an angle in radians.
+// Sin returns the sine of an angle in radians.
 func Sin(x *D) *D {
 	if x.Form != apd.Finite {
 		return NaN()
@@ -71,7 +71,7 @@ func Sin(x *D) *D {
 	return full(sin(reduce(x)).round())
 }
 
-// Cos is the cosine.
+// Cos returns the cosine.
 func Cos(x *D) *D {
 	if x.Form != apd.Finite {
 		return NaN()
@@ -82,7 +82,7 @@ func Cos(x *D) *D {
 	return full(cos(reduce(x)).round())
 }
 
-// Tan is the tangent.
+// Tan returns the tangent.
 func Tan(x *D) *D {
 	if x.Form != apd.Finite {
 		return NaN()
@@ -94,7 +94,7 @@ func Tan(x *D) *D {
 	return full(sin(r).quo(cos(r).d).round())
 }
 
-// Atan is the arc tangent.
+// Atan returns the arc tangent.
 func Atan(x *D) *D {
 	switch {
 	case isNaN(x):
@@ -109,7 +109,7 @@ func Atan(x *D) *D {
 	return full(atan(of(x)).round())
 }
 
-// Asin is the arc sine of a number in [-1, 1].
+// Asin returns the arc sine of a number in [-1, 1].
 func Asin(x *D) *D {
 	return unlessNaN(x, func() *D {
 		switch {
@@ -128,7 +128,7 @@ func asin(x *D) w {
 	return atan(of(x).quo(of(one).sub(of(x).mul(x).d).sqrt().d))
 }
 
-// Acos is the arc cosine of a number in [-1, 1].
+// Acos returns the arc cosine of a number in [-1, 1].
 func Acos(x *D) *D {
 	return unlessNaN(x, func() *D {
 		if x.Cmp(one) == 0 {
@@ -141,7 +141,7 @@ func Acos(x *D) *D {
 	})
 }
 
-// Atan2 is the angle of the point (x, y).
+// Atan2 returns the angle of the point (x, y).
 func Atan2(y, x *D) *D {
 	if isNaN(x) || isNaN(y) {
 		return NaN()
@@ -171,7 +171,7 @@ func Atan2(y, x *D) *D {
 	return signed(a)
 }
 
-// Sinh is the hyperbolic sine.
+// Sinh returns the hyperbolic sine.
 func Sinh(x *D) *D {
 	if x.Form != apd.Finite || x.IsZero() {
 		return settle(new(D).Set(x))
@@ -183,7 +183,7 @@ func Sinh(x *D) *D {
 	return full(e.sub(of(one).quo(e.d).d).mul(half).round())
 }
 
-// Cosh is the hyperbolic cosine.
+// Cosh returns the hyperbolic cosine.
 func Cosh(x *D) *D {
 	switch {
 	case isNaN(x):
@@ -197,7 +197,7 @@ func Cosh(x *D) *D {
 	return full(e.add(of(one).quo(e.d).d).mul(half).round())
 }
 
-// Tanh is the hyperbolic tangent.
+// Tanh returns the hyperbolic tangent.
 func Tanh(x *D) *D {
 	switch {
 	case isNaN(x):
@@ -211,7 +211,7 @@ func Tanh(x *D) *D {
 	return full(e.sub(one).quo(e.add(one).d).round())
 }
 
-// Asinh is the inverse hyperbolic sine.
+// Asinh returns the inverse hyperbolic sine.
 func Asinh(x *D) *D {
 	if x.Form != apd.Finite || x.IsZero() {
 		return settle(new(D).Set(x))
@@ -222,7 +222,7 @@ func Asinh(x *D) *D {
 	return d
 }
 
-// Acosh is the inverse hyperbolic cosine of a number ≥ 1.
+// Acosh returns the inverse hyperbolic cosine of a number ≥ 1.
 func Acosh(x *D) *D {
 	switch {
 	case x.Form != apd.Finite:
@@ -234,7 +234,7 @@ func Acosh(x *D) *D {
 	return full(a.add(a.mul(x).sub(one).sqrt().d).ln().round())
 }
 
-// Atanh is the inverse hyperbolic tangent of a number in [-1, 1].
+// Atanh returns the inverse hyperbolic tangent of a number in [-1, 1].
 func Atanh(x *D) *D {
 	switch {
 	case isNaN(x):

@@ -124,5 +124,5 @@ func (b *Bench) Insert(id int32) {
 	}
 }
 
-// CodeOf is the code of a reply that is an error.
+// CodeOf returns the code of a reply that is an error.
 func CodeOf(reply []byte) mongoerr.Code { return mongoerr.Code(value.Lookup(reply, "code").Int32()) }
