@@ -13,6 +13,8 @@ type Request struct {
 	DB   string
 	Msg  *wire.Message
 	Who  *Identity
+	// Named is the collection that the request names by its UUID, where that is known.
+	Named string
 
 	// ambiguous says that something was looked for that the request says twice.
 	ambiguous bool
@@ -108,11 +110,13 @@ func (rule *Rule) Allows(r *Request) bool {
 	case onCluster:
 		ok = g.AllowCluster(rule.need)
 	case onColl:
-		// A collection named by its UUID may be any: which one is not known here.
-		if r.first().T == value.Binary {
-			ok = g.AllowCluster(actUUID) && g.Covers(Privilege{On: Resource{Any: true}, Actions: rule.need})
-		} else {
+		switch {
+		case r.first().T != value.Binary:
 			ok = g.Allow(rule.need, r.DB, r.coll())
+		case r.Named != "":
+			ok = g.AllowCluster(actUUID) && g.Allow(rule.need, r.DB, r.Named)
+		default: // it may be any
+			ok = g.AllowCluster(actUUID) && g.Covers(Privilege{On: Resource{Any: true}, Actions: rule.need})
 		}
 	case onDB:
 		ok = g.Allow(rule.need, r.DB, "")

@@ -233,6 +233,8 @@ type Identity struct {
 	Owner      [32]byte // what its sessions are owned by
 	System     bool     // a member of the cluster
 	Generation uint64
+
+	served []byte // see Served
 }
 
 // NewIdentity makes the identity of a user.
@@ -247,7 +249,24 @@ func NewIdentity(u *User, find Roles) (*Identity, error) {
 		id.Limits = append(id.Limits, u.Limits)
 	}
 	id.System = slices.Contains(res.Roles, RoleName{"__system", "admin"})
+	id.served = serve(u.Name, res.Roles)
 	return id, nil
+}
+
+// Served says for whom a member asks something of another, in the command's element $audit: the user, and the roles as
+// $$USER_ROLES shows them. It is made once for an identity: every query asks for the roles.
+func (id *Identity) Served() []byte { return id.served }
+
+// ServedRoles are the roles of a Served document.
+func ServedRoles(served []byte) value.Value { return value.Lookup(served, "$impersonatedRoles") }
+
+func serve(name UserName, roles []RoleName) []byte {
+	out := make([]value.Value, len(roles))
+	for i, r := range roles {
+		out[i] = value.NewDocument(value.Doc(value.F("_id", value.NewString(r.ID())), value.F("role", value.NewString(r.Role)), value.F("db", value.NewString(r.DB))))
+	}
+	user := value.Doc(value.F("user", value.NewString(name.User)), value.F("db", value.NewString(name.DB)))
+	return value.Doc(value.F("$impersonatedUser", value.NewDocument(user)), value.F("$impersonatedRoles", value.NewArray(value.ArrayOf(out...))))
 }
 
 // System is the user that members of a cluster are to each other.

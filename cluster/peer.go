@@ -9,6 +9,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// ServedUser is the key of a context under which a node finds what it tells others of the user whom it serves, in a command's
+// element $audit ([]byte); nothing where there is none.
+var ServedUser servedUser
+
+type servedUser struct{}
+
 // Peer is another node (or replica set, of which it finds the right member) that takes commands. Both ways to reach one,
 // a function call within the process and a pooled connection, carry the same bytes.
 type Peer interface {

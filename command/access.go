@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -160,10 +161,11 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 // LoggedIn is who the client has authenticated as, nil for nobody.
 func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
 
-// authorize reports whether a request may run; it is the one place that asks.
-func (a *Access) authorize(op *Op) error {
+// authorize reports whether a request may run; it is the one place that asks. named is the collection that a request names by its
+// UUID, empty where it names none so.
+func (a *Access) authorize(op *Op, named string) error {
 	req, c := &op.Req, op.Client
-	rule := auth.RuleFor(req.Spec.Name)
+	rule := req.Spec.made.rule
 	id, err := a.current(op, c)
 	if err != nil {
 		return err
@@ -182,7 +184,7 @@ func (a *Access) authorize(op *Op) error {
 	if memberFields(req) && !id.MayInternal() {
 		return a.refuse(req)
 	}
-	if rule == nil || !rule.Open && !rule.Allows(&auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id}) {
+	if rule == nil || !rule.Open && !rule.Allows(&auth.Request{Name: req.Spec.Name, DB: req.DB, Msg: req.Msg, Who: id, Named: named}) {
 		return a.refuse(req)
 	}
 	if err := a.narrow(op, id); err != nil {
@@ -301,8 +303,15 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 	return id.Grants.Allow(auth.Actions(actions), db, coll)
 }
 
-// servedFor returns the digest of the user whom an operation serves: its client's, or the one that the router says
-// its session is of.
+// Granted reports whether the operation's user has been given an action on the cluster, which nobody has where nobody is asked
+// who they are.
+func (op *Op) Granted(action string) bool {
+	id := op.Client.login.Load()
+	return op.Service.enforces() && id != nil && id.Grants.AllowCluster(auth.Actions(action))
+}
+
+// servedFor returns the digest of the user whom an operation serves: its client's, or the one that the router says its session
+// is of.
 func (op *Op) servedFor() [32]byte {
 	if id := op.Client.login.Load(); id != nil && !id.System {
 		return id.Owner
@@ -323,25 +332,35 @@ func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return owner == self }
 }
 
-// UserRoles returns what $$USER_ROLES stands for: the roles of the user whom the operation serves, as far as this
-// process knows.
+// UserRoles returns what $$USER_ROLES stands for: the roles of the user whom the operation serves.
 func (op *Op) UserRoles() value.Value {
-	if !op.Service.enforces() {
-		return value.Value{}
+	if served := op.servedUser(); served != nil {
+		return auth.ServedRoles(served)
 	}
-	by := op.Caller()
-	if by.Client == nil {
-		return value.Value{}
+	return value.Value{}
+}
+
+// servedUser says which user the operation serves: its client's, or the one that a member asks for, which then says so
+// (auth.Identity.Served). nil where nobody is asked who they are, and for what the cluster does for itself.
+func (op *Op) servedUser() []byte {
+	from := op
+	for from.Client.InProcess {
+		if from = from.parentOp; from == nil {
+			return nil
+		}
 	}
-	id := by.Client.login.Load()
-	if id == nil {
-		return value.Value{}
+	if !from.Service.enforces() {
+		return nil
 	}
-	out := make([]value.Value, len(id.AllRoles))
-	for i, r := range id.AllRoles {
-		out[i] = value.NewDocument(value.Doc(value.F("_id", value.NewString(r.ID())), value.F("role", value.NewString(r.Role)), value.F("db", value.NewString(r.DB))))
+	switch id := from.Client.login.Load(); {
+	case id == nil:
+		return nil
+	case id.System:
+		// What is kept of a query outlives the message.
+		return bytes.Clone(value.Lookup(from.Req.Body, "$audit").Doc())
+	default:
+		return id.Served()
 	}
-	return value.NewArray(value.ArrayOf(out...))
 }
 
 // narrow leaves of a listing what the user may know of, where the command asks for that or the user may see no more: it adds

@@ -20,11 +20,11 @@ type login struct {
 // loginSpecs returns the commands by which clients say who they are.
 func (a *Access) loginSpecs() []Spec {
 	return []Spec{
-		{Name: "saslStart", Roles: All, NoAuth: true, Lenient: true, Run: a.runSASLStart,
+		{Name: "saslStart", Roles: All, NoAuth: true, API: true, Lenient: true, Run: a.runSASLStart,
 			Fields: []Field{Req("mechanism", TString), Opt("payload", TAny), Opt("autoAuthorize", TAny), Opt("options", TObject), Opt("db", TAny)}},
-		{Name: "saslContinue", Roles: All, NoAuth: true, Lenient: true, Run: a.runSASLContinue,
+		{Name: "saslContinue", Roles: All, NoAuth: true, API: true, Lenient: true, Run: a.runSASLContinue,
 			Fields: []Field{Opt("conversationId", TAny), Opt("payload", TAny)}},
-		{Name: "authenticate", Roles: All, NoAuth: true, Lenient: true, Run: a.runAuthenticate, Fields: []Field{Opt("mechanism", TAny), Opt("user", TAny)}},
+		{Name: "authenticate", Roles: All, NoAuth: true, API: true, Lenient: true, Run: a.runAuthenticate, Fields: []Field{Opt("mechanism", TAny), Opt("user", TAny)}},
 		{Name: "logout", Roles: All, NoAuth: true, Lenient: true, Run: a.runLogout},
 	}
 }

@@ -286,8 +286,14 @@ func (op *Op) Err() error {
 
 // Value implements context.Context.
 func (op *Op) Value(key any) any {
-	if key == opKey {
+	switch key {
+	case opKey:
 		return op
+	case cluster.ServedUser:
+		if served := op.servedUser(); served != nil {
+			return served
+		}
+		return nil
 	}
 	if op.parent != nil {
 		return op.parent.Value(key)

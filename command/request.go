@@ -74,7 +74,7 @@ func (r *Request) StatementID(i int) int32 {
 
 // Arg returns the value of a field of the command's own table, Missing if the client did not send it.
 func (r *Request) Arg(name string) value.Value {
-	if Misread != nil && r.Spec.index != nil && !r.Spec.Has(name) {
+	if Misread != nil && r.Spec.made.index != nil && !r.Spec.Has(name) {
 		Misread(r.Spec.Name, name)
 	}
 	return r.Shared(name)
@@ -301,7 +301,7 @@ func (r *Request) parse(strict bool) error {
 		if !ok {
 			break
 		}
-		i, known := spec.index[string(key)]
+		i, known := spec.made.index[string(key)]
 		if known {
 			if seen&(1<<i) != 0 {
 				return mongoerr.DuplicateField(spec.Name + "." + string(key))
@@ -325,7 +325,7 @@ func (r *Request) parse(strict bool) error {
 		}
 	}
 	for i := range r.Msg.Seqs {
-		if j, ok := spec.index[r.Msg.Seqs[i].ID]; ok {
+		if j, ok := spec.made.index[r.Msg.Seqs[i].ID]; ok {
 			seen |= 1 << j
 		} else if strict && !spec.Lenient {
 			return UnknownField(spec.Name + "." + r.Msg.Seqs[i].ID)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/sdam"
 	"github.com/shoaldb/shoal/command/querystats"
@@ -25,6 +25,8 @@ type Hooks struct {
 	After func(op *Op, err error) error
 	// Metadata is told of the client document in a connection's first hello, and of the compressors agreed upon with it.
 	Metadata func(c *Client, compressors []string, doc []byte)
+	// ByUUID finds the namespace of a collection, empty where there is none.
+	ByUUID func(id [16]byte) string
 	// Panic is told of a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)
 }
@@ -323,7 +325,7 @@ func (s *Service) authenticated(op *Op) error {
 	if !s.enforces() || op.Client.InProcess || op.Client.login.Load() != nil {
 		return nil
 	}
-	if rule := auth.RuleFor(op.Req.Spec.Name); rule != nil && rule.Open || firstSteps[op.Req.Spec.Name] {
+	if rule := op.Req.Spec.made.rule; rule != nil && rule.Open || firstSteps[op.Req.Spec.Name] {
 		return nil // authorize decides
 	}
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s requires authentication", op.Req.Spec.Name)
@@ -344,10 +346,8 @@ func (s *Service) prepare(op *Op) error {
 	if req.DB == "" && req.Msg.OpCode == wire.OpQuery {
 		req.DB = "admin" // the handshake of old drivers
 	}
-	if s.enforces() && !op.Client.InProcess {
-		if err := s.Access.authorize(op); err != nil {
-			return err
-		}
+	if err := s.allow(op); err != nil {
+		return err
 	}
 	malformed := req.parseConcerns()
 	s.ops.add(op) // from here on others read the request; before the test for shutdown, which kills what is in the table
@@ -384,6 +384,43 @@ func (s *Service) prepare(op *Op) error {
 		return s.Hooks.Before(op)
 	}
 	return nil
+}
+
+// allow asks whether the client may do what it asks for. A collection that is named by its UUID is looked for first: who asks has to
+// have a right to it by name. From here on the request has the name.
+func (s *Service) allow(op *Op) error {
+	named, byUUID := s.byUUID(op)
+	if byUUID && named == "" && (!s.enforces() || op.Client.InProcess || op.Granted("useUUID")) {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "no collection of database %s has the UUID of %s", op.Req.DB, op.Req.Spec.Name)
+	}
+	if s.enforces() && !op.Client.InProcess {
+		if err := s.Access.authorize(op, named); err != nil {
+			return err
+		}
+	}
+	if !byUUID {
+		return nil
+	}
+	req, msg := &op.Req, *op.Req.Msg
+	msg.Body = replaceField(req.Body, req.Name, value.NewString(named))
+	req.Msg, req.Body = &msg, msg.Body
+	return req.parse(true)
+}
+
+// byUUID finds the collection of a command that names it by its UUID, of those that take one (manual: action useUUID).
+func (s *Service) byUUID(op *Op) (coll string, ok bool) {
+	req := &op.Req
+	if req.Cmd.T != value.Binary || s.Hooks.ByUUID == nil || req.Spec.Name != "find" && req.Spec.Name != "listIndexes" {
+		return "", false
+	}
+	if req.Cmd.Subtype() != 4 || len(req.Cmd.Bytes()) != 16 {
+		return "", false
+	}
+	db, coll, _ := strings.Cut(s.Hooks.ByUUID([16]byte(req.Cmd.Bytes())), ".")
+	if db != req.DB {
+		coll = ""
+	}
+	return coll, true
 }
 
 func appendWCError(dst []byte, e *mongoerr.Error) []byte {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -92,7 +93,10 @@ type Spec struct {
 
 	Run Handler
 
-	index map[string]int // fields by name
+	made struct {
+		index map[string]int // fields by name
+		rule  *auth.Rule     // what it asks of who runs it
+	}
 }
 
 // Primary reports whether only a primary runs the command.
@@ -100,7 +104,7 @@ func (s *Spec) Primary() bool { return s.Kind == Write || s.Kind == DDL || s.Pri
 
 // Has reports whether the command has a field of that name.
 func (s *Spec) Has(field string) bool {
-	_, ok := s.index[field]
+	_, ok := s.made.index[field]
 	return ok
 }
 
@@ -136,12 +140,13 @@ func (t *Table) Add(specs ...Spec) {
 func (t *tableState) add(specs []Spec) {
 	for i := range specs {
 		s := specs[i]
-		s.index = make(map[string]int, len(s.Fields))
+		s.made.index = make(map[string]int, len(s.Fields))
+		s.made.rule = auth.RuleFor(s.Name)
 		for j, f := range s.Fields {
-			if _, dup := s.index[f.Name]; dup {
+			if _, dup := s.made.index[f.Name]; dup {
 				panic(fmt.Sprintf("command %s: field %s twice in the table", s.Name, f.Name))
 			}
-			s.index[f.Name] = j
+			s.made.index[f.Name] = j
 		}
 		if old := t.byName[s.Name]; old != nil {
 			for k, o := range t.specs {

@@ -283,7 +283,7 @@ func (n *Node) runListDatabases(op *command.Op, dst []byte) ([]byte, error) {
 
 func listIndexesSpec(n *Node) command.Spec {
 	return command.Spec{
-		Name: "listIndexes", Roles: command.All, Kind: command.Read, Namespace: true, API: true, Run: n.runListIndexes,
+		Name: "listIndexes", Roles: command.All, Kind: command.Read, Namespace: true, ArgTypes: command.TString | command.TOther, API: true, Run: n.runListIndexes,
 		Fields: []command.Field{
 			command.Opt("cursor", command.TObject), command.Opt("includeBuildUUIDs", command.TSafeBool),
 			command.Opt("includeIndexBuildInfo", command.TSafeBool), command.Opt("collectionUUID", command.TAny),

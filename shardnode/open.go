@@ -70,6 +70,12 @@ type Security struct {
 func (c *Security) install(s *Server, params *cluster.Params) {
 	a := &command.Access{Enforced: c.Enforced, Key: c.Key, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
 	a.Install(s.Service)
+	s.Service.Hooks.ByUUID = func(id [16]byte) string {
+		if coll := s.Engine.Catalog().LookupUUID(id); coll != nil {
+			return coll.NS
+		}
+		return ""
+	}
 }
 
 // Server is an open data-bearing server: its store, its commands, its replica set.

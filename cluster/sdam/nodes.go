@@ -57,7 +57,7 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 	}
 	msg := *m
 	msg.OpCode, msg.Flags = wire.OpMsg, m.Flags&^(wire.ExhaustAllowed|wire.ChecksumPresent)
-	msg.Body = n.withTimes(m.Body)
+	msg.Body = n.between(ctx, m.Body)
 	reply, err := cc.RoundTrip(ctx, &msg)
 	n.Pool.Put(cc)
 	if err != nil {
@@ -69,19 +69,24 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 	return append(dst, n.learn(ctx, reply.Body)...), true, nil
 }
 
-// withTimes puts this node's times into a copy of a command, in place of those it came with.
-func (n *Nodes) withTimes(body []byte) []byte {
-	dst, mark := value.Begin(make([]byte, 0, len(body)+128))
+// between puts what nodes tell each other into a copy of a command: this node's times, in place of those it came with, and whom
+// the node serves.
+func (n *Nodes) between(ctx context.Context, body []byte) []byte {
+	served, _ := ctx.Value(cluster.ServedUser).([]byte)
+	dst, mark := value.Begin(make([]byte, 0, len(body)+128+len(served)))
 	for it := value.Walk(body); ; {
 		raw, k, _, ok := it.NextRaw()
 		if !ok {
 			break
 		}
 		switch string(k) {
-		case "$clusterTime", "$configTime", "$topologyTime":
+		case "$clusterTime", "$configTime", "$topologyTime", "$audit":
 		default:
 			dst = append(dst, raw...)
 		}
+	}
+	if len(served) > 0 {
+		dst = value.Append(dst, "$audit", value.NewDocument(served))
 	}
 	if n.clock != nil {
 		dst = n.clock.AppendPlain(n.clock.AppendClusterTime(dst))

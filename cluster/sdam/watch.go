@@ -48,7 +48,7 @@ type streamWatch struct {
 }
 
 func (w *streamWatch) Ask(ctx context.Context, hello []byte, stream bool) ([]byte, bool, error) {
-	m := wire.Message{OpCode: wire.OpMsg, Body: w.n.withTimes(hello)}
+	m := wire.Message{OpCode: wire.OpMsg, Body: w.n.between(ctx, hello)}
 	if stream {
 		m.Flags = wire.ExhaustAllowed
 	}

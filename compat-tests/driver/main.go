@@ -1,7 +1,8 @@
 // The driver program runs the Go driver's own integration tests against bin/shoal and compares with what passed before.
 //
-//	go run . -shoal ../../bin/shoal [-rewrite] [sharded] [replset] [standalone]
+//	go run . -shoal ../../bin/shoal [-rewrite] [sharded] [replset] [standalone] [secured]
 //
+// secured is a sharded cluster that asks who is there, over TLS: the program that SECURED names starts it (../go/secured).
 // The driver comes from the module proxy. Nothing of it is kept here but the names of its tests: passing-TOPOLOGY.txt lists
 // those that pass, left-out.txt those that are not run, with reasons. A listed test that does not pass, in three tries, fails
 // the run; every other that fails is named. -rewrite runs everything twice and lists what passed both times.
@@ -20,7 +21,7 @@ import (
 const driver, version = "go.mongodb.org/mongo-driver", "v1.17.9"
 
 // kinds are the topologies as the driver's suite calls them.
-var kinds = map[string]string{"sharded": "sharded_cluster", "replset": "replica_set", "standalone": "server"}
+var kinds = map[string]string{"sharded": "sharded_cluster", "replset": "replica_set", "standalone": "server", "secured": "sharded_cluster"}
 
 func main() {
 	shoal := flag.String("shoal", "../../bin/shoal", "the server's binary")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -28,6 +29,9 @@ func start(shoal, topology string) (*server, error) {
 		}
 		cmd := exec.Command(shoal, "start", "--replicas", replicas, "--memory", "--topology", topology, "--routers", "2", "--listen", addr, "--quiet",
 			"--set-parameter", "enableTestCommands=1")
+		if topology == "secured" {
+			cmd = exec.Command(os.Getenv("SECURED"), "-shoal", shoal)
+		}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			return nil, err

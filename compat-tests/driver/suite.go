@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,6 +211,9 @@ func (b *bench) once(u unit, topology string, filter string) *outcome {
 	cmd := exec.Command(u.binary, "-test.v", "-test.timeout=10m", filter)
 	cmd.Dir = u.dir
 	cmd.Env = append(os.Environ(), "MONGODB_URI="+s.uri, "TOPOLOGY="+kinds[topology], "DOCKER_RUNNING=true")
+	if u, err := url.Parse(s.uri); err == nil && u.User != nil {
+		cmd.Env = append(cmd.Env, "AUTH=auth", "SSL=ssl", "MONGO_GO_DRIVER_CA_FILE="+u.Query().Get("tlsCAFile"))
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = 10 * time.Second

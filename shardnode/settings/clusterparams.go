@@ -307,7 +307,7 @@ func (p *clusterParams) limitRead(op *command.Op) {
 	if ms <= 0 || op.Req.Spec.Kind != command.Read || op.Req.Spec.Name == "getMore" || op.Client.InProcess || op.Client.Internal {
 		return
 	}
-	if value.Lookup(op.Req.Body, "maxTimeMS").IsMissing() {
+	if value.Lookup(op.Req.Body, "maxTimeMS").IsMissing() && !op.Granted("bypassDefaultMaxTimeMS") {
 		op.SetDeadline(op.Start.Add(time.Duration(ms) * time.Millisecond))
 	}
 }
