@@ -256,6 +256,7 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
+	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false)
 }
 
 // ParseCollectionEntry reads an entry of config.collections.
@@ -269,6 +270,9 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	e.Generation = ChunkVersion{Epoch: epoch.ObjectID(), Timestamp: ts.TimestampU64()}
 	e.Unique = value.Lookup(doc, "unique").Truthy()
 	e.NoBalance = value.Lookup(doc, "noBalance").Truthy()
+	if p := value.Lookup(doc, "permitMigrations"); !p.IsMissing() {
+		e.Frozen = !p.Truthy()
+	}
 	var err error
 	e.Key, err = ParseShardKey(value.Lookup(doc, "key").Doc())
 	return e, err

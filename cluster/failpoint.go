@@ -59,7 +59,7 @@ var (
 		"onPrimaryTransactionalWrite", "disablePipelineOptimization", "suspendRangeDeletion",
 		"hangBeforeSendingPrepare", "hangBeforeWritingDecision", "hangBeforeSendingCommit",
 		"moveChunkHangAtStep1", "moveChunkHangAtStep2", "moveChunkHangAtStep3", "moveChunkHangAtStep4", "moveChunkHangAtStep5",
-		"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep4",
+		"moveChunkHangAtStep6", "moveChunkHangAtStep7", "migrateThreadHangAtStep4", "hangBeforeRunningShardingDDLPhase",
 	}
 )
 
@@ -232,8 +232,11 @@ func (f *FailPoint) Enter(matches func(data []byte) bool) (data []byte, on bool)
 }
 
 // Pause blocks while the point is on: what hang points do.
-func (f *FailPoint) Pause(ctx context.Context) error {
-	if _, on := f.Enter(nil); !on {
+func (f *FailPoint) Pause(ctx context.Context) error { return f.PauseWhere(ctx, nil) }
+
+// PauseWhere is Pause where matches says so of the point's data; nil for always.
+func (f *FailPoint) PauseWhere(ctx context.Context, matches func(data []byte) bool) error {
+	if _, on := f.Enter(matches); !on {
 		return nil
 	}
 	for {

@@ -235,6 +235,9 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	if m.pauses.paused(g.NS, m.now()) {
 		return errPaused(g.NS)
 	}
+	if e.Frozen {
+		return errFrozen(g.NS)
+	}
 	if err := m.writeMove(ctx, info, e, c, g); err != nil {
 		return err
 	}
@@ -308,6 +311,9 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err
+	}
+	if e.Frozen {
+		return errFrozen(ns)
 	}
 	if _, err := m.registry.Shard(ctx, to); err != nil {
 		return err

@@ -25,21 +25,24 @@ type forConfig func(op *command.Op) msg.Message
 // configCommand has the config server carry out a command, with the arguments that any command may carry, and answers with
 // its reply.
 func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byte, error) {
-	var generic []byte
+	reply, err := r.runOnConfig(op, rebuild(msg.Doc(m), nil, genericArguments(op)))
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+}
+
+// genericArguments are a command's arguments that any command may carry.
+func genericArguments(op *command.Op) (generic []byte) {
 	for it := value.Walk(op.Req.Body); ; {
 		raw, k, _, ok := it.NextRaw()
 		if !ok {
-			break
+			return generic
 		}
 		if msg.Generic(k) && string(k) != "$db" && string(k) != "$clusterTime" {
 			generic = append(generic, raw...)
 		}
 	}
-	reply, err := r.runOnConfig(op, rebuild(msg.Doc(m), nil, generic))
-	if err != nil {
-		return dst, err
-	}
-	return append(dst, rebuildElements(reply, replyTrailer)...), nil
 }
 
 // asks makes a handler that is configCommand alone.

@@ -190,7 +190,13 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// drop removes a collection: the config server coordinates it where the collection is sharded.
+// coordinated has the primary shard of a database carry out a DDL there, with the arguments that any command may carry.
+func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
+	body := rebuild(msg.Doc(m), nil, genericArguments(op))
+	return r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst)
+}
+
+// drop removes a collection. What the config server keeps of its own stays with it.
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -202,13 +208,18 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
-		if !info.Sharded() {
-			var err error
-			dst, err = r.toPrimary(op, info, dst[:from])
-			return err
-		}
 		expected, err := op.Req.UUID("collectionUUID")
 		if err != nil {
+			return err
+		}
+		if !info.DB.Version.IsFixed() {
+			db, coll := cluster.SplitNS(ns)
+			dst, err = r.coordinated(op, info, &msg.ShardDropCollection{DB: db, Coll: coll, UUID: expected}, dst[:from])
+			r.Catalog.InvalidateCollection(ns)
+			return err
+		}
+		if !info.Sharded() {
+			dst, err = r.toPrimary(op, info, dst[:from])
 			return err
 		}
 		reply, err := r.onConfig(op, &msg.DropCollection{NS: ns, UUID: expected})

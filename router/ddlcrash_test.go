@@ -117,7 +117,7 @@ func TestDropWithKilledConfigServer(t *testing.T) {
 		c.shardedAs("c", 1, 10)
 		c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
 		c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": {"$numberLong": "100"}}, "max": {"k": {"$numberLong": "200"}}, "zone": "z"}`)
-		_, killed := c.withMortalConfig(n, "db", `{"drop": "c"}`)
+		_, killed := c.withMortalConfig(n, "db", `{"drop": "c", "maxTimeMS": 300}`)
 		if n%4 < 2 {
 			c.counted("c", 1) // it answers, whatever it finds
 		}

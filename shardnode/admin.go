@@ -1,10 +1,16 @@
 package shardnode
 
-import "github.com/shoaldb/shoal/command"
+import (
+	"sync/atomic"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/shardnode/coordinator"
+)
 
 // adminState is what administration commands set on a node, by the file that keeps it.
 type adminState struct {
-	fsync fsyncLock
+	fsync        fsyncLock
+	coordinators atomic.Pointer[coordinator.Coordinators] // nil on a node that is no shard
 }
 
 // registerAdmin adds the administration and diagnostic commands that need the node.

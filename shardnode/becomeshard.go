@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/coordinator"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
@@ -33,8 +34,11 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	err := migration.Start(migration.Config{
 		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now,
 	}, shardNode{n}, n.txns, n.shard, state)
-	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly())); err != nil {
-		n.warn("Migrations did not step up", err)
+	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn})
+	n.Service.Table.Add(d.Specs()...)
+	n.admin.coordinators.Store(d)
+	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service())); err != nil {
+		n.warn("Migrations and DDL did not step up", err)
 	}
 }
 

@@ -35,6 +35,11 @@ func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	if command.OwnOps(self, spec) {
 		return out
 	}
+	if d := n.admin.coordinators.Load(); d != nil {
+		for _, f := range d.CurrentOps() {
+			out = append(out, value.Doc(append([]value.Field{value.F("host", value.NewString(n.host()))}, f...)...))
+		}
+	}
 	if value.Lookup(spec, "idleCursors").Truthy() {
 		out = append(out, n.idleCursors()...)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // catalogNode is the node as its catalog commands see it.
@@ -16,6 +17,14 @@ func (c catalogNode) Lone() bool { return c.n.lone() }
 func (c catalogNode) CheckVersion(op *command.Op, ns string) error { return c.n.checkVersion(op, ns) }
 
 func (c catalogNode) Forget(u *storage.UnitOfWork, coll *catalog.Collection) { c.n.forget(u, coll) }
+
+func (c catalogNode) HoldsSection(name string, id catalog.UUID) error {
+	s := c.n.shard.State()
+	if s == nil {
+		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is no shard")
+	}
+	return s.HoldsSection(name, id)
+}
 
 func (c catalogNode) Background(f func(life context.Context)) { c.n.background(f) }
 

@@ -188,13 +188,20 @@ func (n *Node) lockInfoSpecs() []command.Spec {
 }
 
 // runLockInfo tells of the locks that are held or waited for. The table of this node keeps counts, not owners: what it
-// can tell is the lock of fsync.
+// can tell are the lock of fsync and those of DDL.
 func (n *Node) runLockInfo(op *command.Op, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Array, "lockInfo")
+	i := 0
+	if d := n.admin.coordinators.Load(); d != nil {
+		for _, l := range d.LockInfo() {
+			dst = value.AppendIndex(dst, i, l)
+			i++
+		}
+	}
 	if n.admin.fsync.locked() {
 		granted := value.Doc(value.F("mode", value.NewString("S")), value.F("convertMode", value.NewString("NONE")),
 			value.F("enqueueAtFront", value.NewBool(false)), value.F("compatibleFirst", value.NewBool(false)), value.F("desc", value.NewString("fsyncLock")))
-		dst = value.AppendIndex(dst, 0, value.NewDocument(value.Doc(
+		dst = value.AppendIndex(dst, i, value.NewDocument(value.Doc(
 			value.F("resourceId", value.NewString("{8070450532247928834: Global, 2}")),
 			value.F("granted", value.NewArray(value.ArrayOf(value.NewDocument(granted)))),
 			value.F("pending", value.NewArray(value.ArrayOf())))))

@@ -8,6 +8,7 @@ func All() []Message {
 		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),
+		new(RemoveCollection), new(SetAllowMigrations), new(ShardDropCollection), new(DropFound),
 		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(PauseMigrations), new(ResumeMigrations),
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(DropCollectionParticipant), new(DropDatabaseParticipant),
 		new(NotifyShardingEvent), new(ParticipantBlock),

@@ -303,6 +303,22 @@ func (c *codec) docs(name string, required bool, p *[][]byte) {
 	})
 }
 
+// strs is an array of strings.
+func (c *codec) strs(name string, required bool, p *[]string) {
+	c.field(name, Strings, required, *p == nil, func() value.Value {
+		dst, m := value.Begin(nil)
+		for i, s := range *p {
+			dst = value.AppendIndex(dst, i, value.NewString(s))
+		}
+		return value.NewArray(value.End(dst, m))
+	}, func(v value.Value) {
+		*p = []string{}
+		for _, s := range value.Values(v.Doc()) {
+			*p = append(*p, s.Str())
+		}
+	})
+}
+
 // array is an array as it is sent: for many elements, or large ones.
 func (c *codec) array(name string, of Kind, p *[]byte) {
 	c.field(name, of, required, false, func() value.Value {

@@ -71,6 +71,30 @@ func (m *DropCollection) fields(c *codec) {
 	c.optionalUUID("collectionUUID", &m.UUID)
 }
 
+// RemoveCollection takes a collection out of the catalog. Sent again, it finds it gone.
+type RemoveCollection struct {
+	NS   string
+	UUID [16]byte
+}
+
+func (m *RemoveCollection) fields(c *codec) {
+	c.on("_configsvrRemoveCollection", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+}
+
+// SetAllowMigrations has a collection's chunks stay where they are, or lets them move again.
+type SetAllowMigrations struct {
+	NS    string
+	UUID  [16]byte
+	Allow bool
+}
+
+func (m *SetAllowMigrations) fields(c *codec) {
+	c.on("_configsvrSetAllowMigrations", &m.NS)
+	c.uuid("collectionUUID", &m.UUID)
+	c.boolean("allowMigrations", required, &m.Allow)
+}
+
 // RenameCollection renames a collection where source or target are sharded.
 type RenameCollection struct {
 	NS, To     string
@@ -257,11 +281,11 @@ func (m *UpdateZoneKeyRange) fields(c *codec) {
 	c.str("zone", optional, &m.Zone)
 }
 
-// HoldsCriticalSection asks whether a DDL still holds a critical section.
+// HoldsCriticalSection asks where a DDL is coordinated whether it still holds its critical sections.
 type HoldsCriticalSection struct{ ID [16]byte }
 
 func (m *HoldsCriticalSection) fields(c *codec) {
-	c.command("_configsvrHoldsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
+	c.command("_holdsCriticalSection", UUID, func() value.Value { return value.NewBinary(4, m.ID[:]) },
 		func(v value.Value) { copy(m.ID[:], v.Bytes()) })
 }
 
@@ -306,6 +330,6 @@ func (m *CreateDatabaseReply) fields(c *codec) {
 type HoldsCriticalSectionReply struct{ Held bool }
 
 func (m *HoldsCriticalSectionReply) fields(c *codec) {
-	c.reply("_configsvrHoldsCriticalSection")
+	c.reply("_holdsCriticalSection")
 	c.boolean("held", required, &m.Held)
 }

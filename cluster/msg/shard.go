@@ -38,12 +38,14 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 // DropCollectionParticipant drops what a shard has of a collection.
 type DropCollectionParticipant struct {
 	NS          string
-	FromMigrate bool // another shard's entry tells change streams
+	FromMigrate bool      // another shard's entry tells change streams
+	Section     *[16]byte // of the run that must hold the name; nil for none
 }
 
 func (m *DropCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrDropCollectionParticipant", &m.NS)
 	c.flag("fromMigrate", false, &m.FromMigrate)
+	c.optionalUUID("section", &m.Section)
 }
 
 // NotifyShardingEvent has a shard leave a note in its oplog, for change streams, of what happened to a collection in the cluster.

@@ -205,7 +205,8 @@ var idempotent = words(`
 	_configsvrBalancerCollectionStatus _configsvrClearJumboFlag
 	_configsvrPauseMigrations _configsvrResumeMigrations
 	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant
-	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock`)
+	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock
+	_shardsvrDropCollection _configsvrRemoveCollection _configsvrSetAllowMigrations _holdsCriticalSection`)
 
 // decisions end a transaction, once for all: whoever is asked again says what became of it.
 var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")

@@ -19,6 +19,8 @@ type Node interface {
 	CheckVersion(op *command.Op, ns string) error
 	// Forget has the node forget what it keeps of a collection, once a unit of work that drops or changes it is committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
+	// HoldsSection tells whether the run of a DDL over shards holds a name here.
+	HoldsSection(name string, id catalog.UUID) error
 	// Background runs what outlives its command.
 	Background(f func(life context.Context))
 }
@@ -39,7 +41,8 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 // operation is one of them under way: a write, with what else it needs.
 type operation struct {
 	*write.Command
-	ddl *Commands
+	ddl    *Commands
+	fenced func(ns string) error // asked under the locks whether a coordinator's message still holds; nil for a client's command
 }
 
 // begin checks that the node takes writes and reads the write concern.
@@ -51,7 +54,7 @@ func (cs *Commands) begin(op *command.Op) (*operation, error) {
 	if w.Concern.BeyondMajority() {
 		w.Concern = replication.WriteConcern{W: replication.Visible.W, Timeout: w.Concern.Timeout} // for the rest see unlocked
 	}
-	return &operation{w, cs}, nil
+	return &operation{Command: w, ddl: cs}, nil
 }
 
 // beginOn begins the change of one collection: it is the one that the client means, and locked under the version that the client

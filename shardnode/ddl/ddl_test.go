@@ -160,3 +160,5 @@ func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
 		t.Error("the collection is still there, or change streams hear of its drop from each shard")
 	}
 }
+
+func (n *fakeNode) HoldsSection(string, catalog.UUID) error { return nil }

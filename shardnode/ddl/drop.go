@@ -69,6 +69,11 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		return d, err
 	}
 	defer w.AfterCommit(unlock)
+	if w.fenced != nil {
+		if err := w.fenced(ns); err != nil {
+			return d, err
+		}
+	}
 	err = w.Retry(func() error {
 		s := w.ddl.Engine.Snapshot()
 		defer s.Release()

@@ -4,13 +4,15 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// dropCollectionParticipantSpec is how a config server drops a sharded collection on each shard.
+// dropCollectionParticipantSpec is how a coordinator drops a sharded collection on each shard.
 func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
+			w.fenced = cs.fence(req.Section)
 			_, err = w.dropNamespace(req.NS)
 		}
 		return dst, err
@@ -33,12 +35,21 @@ func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
+// fence refuses a message whose run does not hold the name's critical section here; nil where it is sent by none.
+func (cs *Commands) fence(section *[16]byte) func(ns string) error {
+	if section == nil {
+		return nil
+	}
+	id := catalog.UUID(*section)
+	return func(ns string) error { return cs.node.HoldsSection(ns, id) }
+}
+
 // participantWrites are the writes of a shard's part in an operation of the config server.
 func participantWrites(cs *Commands, op *command.Op, fromMigrate bool) (*operation, error) {
 	if err := cs.writes.MayWrite(op); err != nil {
 		return nil, err
 	}
-	w := &operation{cs.writes.With(op, replication.Durable), cs}
+	w := &operation{Command: cs.writes.With(op, replication.Durable), ddl: cs}
 	w.FromMigrate = fromMigrate
 	return w, nil
 }

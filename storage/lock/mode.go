@@ -61,10 +61,12 @@ const (
 	Database
 	Collection
 	Mutex
-	kinds = 6
+	DDLDatabase
+	DDLCollection
+	kinds = 8
 )
 
-var kindNames = [kinds]string{"ParallelBatchWriterMode", "ReplicationStateTransition", "Global", "Database", "Collection", "Mutex"}
+var kindNames = [kinds]string{"ParallelBatchWriterMode", "ReplicationStateTransition", "Global", "Database", "Collection", "Mutex", "DDLDatabase", "DDLCollection"}
 
 func (k Kind) String() string { return kindNames[k] }
 

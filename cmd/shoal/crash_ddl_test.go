@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// killedDDL is an operation of a coordinator that dies at its phases.
+type killedDDL struct {
+	name   string
+	phases []string
+	// command is sent, with the whole process killed before a phase; and again when it is back.
+	db      string
+	command bson.D
+	// again is the code that the repeated command may answer with, where it was done.
+	again int32
+	// check looks at what is there afterwards; the collection crash.c had documents on two shards.
+	check func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client)
+}
+
+var killedOperations = []killedDDL{
+	{
+		name: "dropCollection", phases: []string{"freezeCollection", "enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"},
+		db: "crash", command: bson.D{{Key: "drop", Value: "c"}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for i, s := range append(shards, db.Client()) {
+				if n, err := s.Database("crash").Collection("c").CountDocuments(ctx, bson.D{}); n != 0 || err != nil {
+					t.Errorf("%d documents are left on shard %d, %v", n, i, err)
+				}
+			}
+		},
+	},
+}
+
+// A cluster whose processes are killed at each phase of a DDL finishes it when it is back, within bounded time: the repeated
+// command answers, nothing hangs, and no state document or critical section is left.
+func TestKilledDDL(t *testing.T) {
+	for _, k := range killedOperations {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+			defer cancel()
+			dir, port := t.TempDir(), nodePorts(t, 3)
+			p := launch(t, dir, "--node-port", strconv.Itoa(port))
+			for _, phase := range k.phases {
+				p = k.killAt(t, ctx, p, dir, port, phase)
+			}
+			p.kill(t)
+		})
+	}
+}
+
+// killAt runs the operation on a process that is killed before a phase, and gives the process that took its place.
+func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir string, port int, phase string) *process {
+	t.Helper()
+	for _, cmd := range []bson.D{
+		{{Key: "balancerStop", Value: 1}},
+		{{Key: "enableSharding", Value: "crash"}, {Key: "primaryShard", Value: "shard01"}},
+		{{Key: "shardCollection", Value: "crash.c"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}},
+	} {
+		if err := p.admin(cmd); err != nil {
+			t.Fatalf("%v: %v", cmd, err)
+		}
+	}
+	all := make([]any, 100)
+	for i := range all {
+		all[i] = bson.D{{Key: "_id", Value: i}}
+	}
+	if _, err := p.client.Database("crash").Collection("c").InsertMany(ctx, all); err != nil {
+		t.Fatal(err)
+	}
+	coordinator := member(t, port+2).Database("admin")
+	point := bson.D{{Key: "configureFailPoint", Value: "hangBeforeRunningShardingDDLPhase"}, {Key: "mode", Value: "alwaysOn"},
+		{Key: "data", Value: bson.D{{Key: "operationType", Value: k.name}, {Key: "phase", Value: phase}}}}
+	if err := coordinator.RunCommand(ctx, point).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- p.client.Database(k.db).RunCommand(ctx, k.command).Err() }()
+	if err := coordinator.RunCommand(ctx, bson.D{{Key: "waitForFailPoint", Value: "hangBeforeRunningShardingDDLPhase"}, {Key: "timesEntered", Value: 1}, {Key: "maxTimeMS", Value: 20000}}).Err(); err != nil {
+		t.Fatalf("%s: %v", phase, err)
+	}
+	p.kill(t)
+	<-sent
+	p = launch(t, dir, "--node-port", strconv.Itoa(port))
+	err := p.client.Database(k.db).RunCommand(ctx, append(k.command, bson.E{Key: "maxTimeMS", Value: 30000})).Err()
+	var refused mongo.CommandError
+	if err != nil && (!errors.As(err, &refused) || k.again == 0 || refused.Code != k.again) {
+		t.Errorf("killed at %s, again: %v", phase, err)
+	}
+	shards := []*mongo.Client{member(t, port+1), member(t, port+2)}
+	for i, s := range shards {
+		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections"} {
+			awaitNone(t, ctx, fmt.Sprintf("%s of shard %d after %s", coll, i, phase), s.Database("config").Collection(coll))
+		}
+	}
+	k.check(t, ctx, p.client.Database("crash"), shards)
+	return p
+}
+
+// awaitNone waits until a collection has no documents.
+func awaitNone(t *testing.T, ctx context.Context, what string, coll *mongo.Collection) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		n, err := coll.CountDocuments(ctx, bson.D{})
+		if n == 0 && err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d documents are left in %s (%v)", n, what, err)
+		}
+	}
+}

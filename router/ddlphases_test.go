@@ -1,0 +1,131 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+const hangBeforePhase = "hangBeforeRunningShardingDDLPhase"
+
+// atPhase sends a command whose coordinator, the shard, steps down before a phase and up again, and gives its answer: what it
+// says, or nil where its own primary was gone first.
+func (c *testCluster) atPhase(shard, phase, db, cmd string) (reply bson.M) {
+	c.t.Helper()
+	entered, _ := c.points[shard].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString(phase))))
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw(db, cmd) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.points[shard].Register(hangBeforePhase).WaitEntered(ctx, entered+1); err != nil {
+		c.t.Fatalf("%s is not come to: %v", phase, err)
+	}
+	c.anew(shard)
+	if _, err := c.points[shard].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case reply = <-answer:
+	case <-time.After(20 * time.Second):
+		c.t.Fatalf("nobody answers %s", cmd)
+	}
+	return reply
+}
+
+// leftOver fails the test where a state document or a critical section is left.
+func (c *testCluster) leftOver() {
+	c.t.Helper()
+	for id, p := range c.shards {
+		for _, coll := range []string{"system.sharding_ddl_coordinators", "collection_critical_sections"} {
+			end := time.Now().Add(20 * time.Second)
+			for {
+				m := c.admin(p, bson.D{{Key: "count", Value: coll}, {Key: "$db", Value: "config"}})
+				if m["n"] == int32(0) {
+					break
+				}
+				if time.Now().After(end) {
+					c.t.Fatalf("%v documents are left in %s of %s", m["n"], coll, id)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}
+}
+
+// The primary of the coordinating shard is another one at each phase of a drop: the drop is wholly done, a repeated one finds
+// nothing, and the name answers.
+func TestDropAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	for _, phase := range []string{"freezeCollection", "enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
+		c.shardedAs("c", 1, 10)
+		m := c.atPhase("shard2", phase, "db", `{"drop": "c"}`)
+		if m["ok"] != 1.0 && m["code"] != int32(6) { // where its primary was gone before the drop was done
+			t.Errorf("%s: %v", phase, m)
+		}
+		if m := c.run("db", `{"drop": "c", "maxTimeMS": 20000}`); m["ok"] != 1.0 {
+			t.Errorf("%s, again: %v", phase, m)
+		}
+		c.leftOver()
+		for id := range c.shards {
+			if n := c.onShard(id, "c"); n != 0 {
+				t.Errorf("%s: %d documents are left on %s", phase, n, id)
+			}
+		}
+		c.insertKeys("c", 2, 2)
+		c.expect(c.counted("c", 2), `2`)
+		c.run("db", `{"drop": "c", "maxTimeMS": 20000}`)
+	}
+	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
+}
+
+// Two that ask for the same drop are answered by one run; one that asks for something else under the name is told so. While it
+// runs currentOp and lockInfo of its shard show it.
+func TestDropsAreJoined(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("dropCollection")))); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan bson.M, 2)
+	for range 2 {
+		go func() { answers <- c.raw("db", `{"drop": "c", "comment": "two of them"}`) }()
+	}
+	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`)
+	if m["code"] != int32(117) {
+		t.Errorf("another drop: %v", m)
+	}
+	ops := c.admin(c.shards["shard0"], bson.D{{Key: "currentOp", Value: 1}, {Key: "desc", Value: "ShardingDDLCoordinator"}, {Key: "$db", Value: "admin"}})
+	in, _ := ops["inprog"].(bson.A)
+	if len(in) != 1 || get(in[0], "ns") != "db.c" || get(in[0], "currentPhase") != "dropCollection" {
+		t.Errorf("currentOp: %v", ops)
+	}
+	locks := fmt.Sprint(c.admin(c.shards["shard0"], bson.D{{Key: "lockInfo", Value: 1}, {Key: "$db", Value: "admin"}})["lockInfo"])
+	for _, want := range []string{"{DDLDatabase, db}", "{DDLCollection, db.c}", "dropCollection"} {
+		if !strings.Contains(locks, want) {
+			t.Errorf("lockInfo has no %s: %s", want, locks)
+		}
+	}
+	if m := c.raw("db", `{"find": "c", "maxTimeMS": 100}`); m["code"] != int32(50) {
+		t.Errorf("a read in the critical section: %v", m)
+	}
+	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("off"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if m := <-answers; m["ok"] != 1.0 || m["nIndexesWas"] != int32(2) || m["ns"] != "db.c" {
+			t.Errorf("%v", m)
+		}
+	}
+	c.leftOver()
+}

@@ -1,0 +1,275 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Config is what coordinators work with.
+type Config struct {
+	Engine *storage.Engine
+	Docs   *statedoc.Docs
+	State  *migration.ShardState
+	Points *cluster.FailPoints         // nil for none
+	Warn   func(msg string, err error) // logs what goes wrong without a client to tell
+}
+
+// Coordinators are the DDL operations that a shard coordinates.
+type Coordinators struct {
+	Config
+	locks *lock.Manager
+	wg    sync.WaitGroup // runs at work
+
+	mu struct {
+		sync.Mutex
+		ctx  context.Context // ends when the node steps down
+		runs map[string]*run // by the key of their documents
+		held map[*held]struct{}
+	}
+}
+
+// New coordinates nothing before the node steps up.
+func New(c Config) *Coordinators {
+	m := &Coordinators{Config: c, locks: lock.NewManager()}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	m.mu.ctx, m.mu.runs, m.mu.held = ended, make(map[string]*run), make(map[*held]struct{})
+	return m
+}
+
+// Service are the coordinators as a primary-only service: the runs that an earlier primary left have their locks when it has
+// stepped up, and go on.
+func (m *Coordinators) Service() replication.Service {
+	return replication.Service{
+		Name: "ShardingDDLCoordinator", Vital: true, StepUp: m.stepUp,
+		Run: func(ctx context.Context, _ int64) {
+			m.mu.Lock()
+			for _, r := range m.mu.runs {
+				m.start(ctx, r)
+			}
+			m.mu.Unlock()
+			<-ctx.Done()
+			m.wg.Wait() // none begins any more
+		},
+	}
+}
+
+// stepUp takes the locks of the runs that are stored. They held them together before, so none waits for another.
+func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
+	m.mu.Lock()
+	m.mu.ctx, m.mu.runs, m.mu.held, m.locks = ctx, make(map[string]*run), make(map[*held]struct{}), lock.NewManager()
+	m.mu.Unlock()
+	return documents(m.Docs).Each(func(d *document) error {
+		h, err := m.lock(ctx, d.op, lockWait)
+		if err != nil {
+			return err
+		}
+		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true}
+		m.mu.Lock()
+		m.mu.runs[r.key()] = r
+		m.mu.Unlock()
+		return nil
+	})
+}
+
+// start has a run go on in the background. m.mu is held.
+func (m *Coordinators) start(ctx context.Context, r *run) {
+	if r.started {
+		return
+	}
+	r.started = true
+	m.wg.Add(1)
+	go func() {
+		defer m.wg.Done()
+		r.execute(ctx)
+	}()
+}
+
+// Specs are the rows of the commands that coordinators carry out.
+func (m *Coordinators) Specs() []command.Spec {
+	holds := command.Internal(m.runHolds)
+	holds.Roles, holds.PrimaryOnly = command.Shard, true
+	return []command.Spec{holds, row(m.drop)}
+}
+
+// row is the row of an operation: a command on a collection of the database that it is sent to.
+func row[M any, P interface {
+	*M
+	msg.Message
+}](run func(op *command.Op, m P, dst []byte) ([]byte, error)) command.Spec {
+	s := command.Internal(run)
+	s.Roles, s.Kind, s.AdminOnly, s.Namespace, s.PrimaryOnly, s.WriteConcern = command.Shard, command.DDL, false, true, true, true
+	return s
+}
+
+// runHolds tells whether a run still holds its critical sections. No is said by a primary that is sure to be one.
+func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
+	held := m.holds(req.ID)
+	if !held {
+		err := m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+			u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was asked about")))})
+			return nil
+		})
+		if err != nil {
+			return dst, err
+		}
+		held = m.holds(req.ID)
+	}
+	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
+}
+
+func (m *Coordinators) holds(id catalog.UUID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		if r.doc.id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// run carries out an operation: it joins a run that was asked for the same, else it takes the locks and looks at what is there.
+// As a client's command it is what this shard does where that is all there is to do.
+func (m *Coordinators) run(op *command.Op, o operation, req msg.Message, as string, dst []byte) ([]byte, error) {
+	ns := nameOf(o)
+	op.Stats.NS, op.Stats.Type = ns, "command"
+	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: msg.Doc(req), comment: value.Lookup(op.Req.Body, "comment").Clone()}}
+	for {
+		other, err := m.running(r)
+		if err != nil {
+			return dst, err
+		}
+		if other == nil {
+			break
+		}
+		if dst, err = other.wait(op, dst); other.undone() {
+			continue // what stood in its way may be gone
+		}
+		return dst, err
+	}
+	h, err := m.lock(op, o, lockWait)
+	if err != nil {
+		return dst, err
+	}
+	r.locks = h
+	if err := migration.WaitCritical(op, m.State.CheckVersion(op, ns)); err != nil { // the database may have moved while the locks were waited for
+		m.unlock(h)
+		return dst, err
+	}
+	local, err := o.check(op, r)
+	if err != nil || local {
+		defer m.unlock(h)
+		if err == nil {
+			dst, err = m.local(op, as, dst)
+		}
+		return dst, err
+	}
+	if err := m.begin(r); err != nil {
+		m.unlock(h)
+		return dst, err
+	}
+	return r.wait(op, dst)
+}
+
+// begin starts a run, unless the node has stepped down since its locks were taken.
+func (m *Coordinators) begin(r *run) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ours := m.mu.held[r.locks]; m.mu.ctx.Err() != nil || !ours {
+		return errSteppedDown
+	}
+	m.mu.runs[r.key()] = r
+	m.start(m.mu.ctx, r)
+	return nil
+}
+
+// nameOf is what an operation is named by.
+func nameOf(o operation) string {
+	db, colls := o.locks()
+	if len(colls) == 0 {
+		return db
+	}
+	return colls[0]
+}
+
+// running is a run that was asked for the same; one of the kind on the same name that was asked for something else is an error.
+func (m *Coordinators) running(r *run) (*run, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	other := m.mu.runs[r.key()]
+	if other == nil || bytes.Equal(other.doc.command, r.doc.command) {
+		return other, nil
+	}
+	return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Another ShardingDDLCoordinator for namespace %s of type %s is already running with different options", r.doc.ns, r.doc.op.name())
+}
+
+var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+
+// local carries out an operation that is one unit of work on this shard: as the client's command, under the version of a
+// collection that is not sharded, which is compared once more under the locks that the command takes.
+func (m *Coordinators) local(op *command.Op, as string, dst []byte) ([]byte, error) {
+	var rest []byte
+	first := true
+	for it := value.Walk(op.Req.Body); ; {
+		raw, k, v, ok := it.NextRaw()
+		if !ok {
+			break
+		}
+		switch {
+		case first:
+			rest, first = value.Append(rest, as, v), false
+		case slices.Contains([]string{"shardVersion", "databaseVersion", "maxTimeMS", "$clusterTime"}, string(k)):
+		default:
+			rest = append(rest, raw...)
+		}
+	}
+	body, mark := value.Begin(nil)
+	in, err := op.Nested(value.End(append(body, rest...), mark))
+	if err != nil {
+		return dst, err
+	}
+	defer in.Close()
+	in.Req.ShardVersion = cluster.Unsharded.Doc()
+	dst, err = in.Req.Spec.Run(in, dst)
+	op.AdvanceOperationTime(in.OperationTime())
+	if e := in.WriteConcernError(); e != nil {
+		op.SetWriteConcernError(e)
+	}
+	return dst, err
+}
+
+func commandName(cmd []byte) string {
+	for k := range value.Elements(cmd) {
+		return k
+	}
+	return ""
+}
+
+// CurrentOps describes the runs as currentOp does.
+func (m *Coordinators) CurrentOps() (out [][]value.Field) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		out = append(out, []value.Field{
+			value.F("type", value.NewString("op")), value.F("desc", value.NewString("ShardingDDLCoordinator")), value.F("op", value.NewString("command")),
+			value.F("ns", value.NewString(r.doc.ns)), value.F("command", value.NewDocument(r.doc.command)),
+			value.F("currentPhase", value.NewString(r.at)), value.F("active", value.NewBool(true)),
+		})
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// documentsNS has the state documents.
+const documentsNS = "config.system.sharding_ddl_coordinators"
+
+// undoing is the phase of a run that is being undone.
+const undoing = "undo"
+
+// document is what is stored of a run.
+type document struct {
+	id      catalog.UUID
+	op      operation
+	ns      string // that the operation is named by
+	command []byte // as the nodes send it, without what any command may carry
+	comment value.Value
+	phase   string
+	failed  *mongoerr.Error // why it is undone
+}
+
+func documents(store statedoc.Store) statedoc.Collection[*document] {
+	return statedoc.In(store, documentsNS, readDocument)
+}
+
+// ID implements statedoc.Doc: one run of a kind at a time is about a name.
+func (d *document) ID() value.Value {
+	return value.NewDocument(value.Doc(value.F("namespace", value.NewString(d.ns)), value.F("operationType", value.NewString(d.op.name()))))
+}
+
+// Doc implements statedoc.Doc.
+func (d *document) Doc() []byte {
+	f := []value.Field{value.F("_id", d.ID()), value.F("id", d.id.Value()), value.F("phase", value.NewString(d.phase)), value.F("command", value.NewDocument(d.command))}
+	if !d.comment.IsMissing() {
+		f = append(f, value.F("forwardableOpMetadata", value.NewDocument(value.Doc(value.F("comment", d.comment)))))
+	}
+	if found := d.op.found(); found != nil {
+		f = append(f, value.F("found", value.NewDocument(fieldsOf(found))))
+	}
+	if d.failed != nil {
+		why := value.Doc(value.F("code", value.NewInt32(int32(d.failed.Code))), value.F("errmsg", value.NewString(d.failed.Message)))
+		f = append(f, value.F("abortReason", value.NewDocument(why)))
+	}
+	return value.Doc(f...)
+}
+
+func readDocument(doc []byte) (*document, error) {
+	odd := func(what string) error { return mongoerr.New(mongoerr.BadValue, what) }
+	id, ok := catalog.UUIDFrom(value.Lookup(doc, "id"))
+	d := &document{
+		id: id, ns: value.Lookup(value.LookupDoc(doc, "_id"), "namespace").Str(), command: bytes.Clone(value.LookupDoc(doc, "command")),
+		phase: value.Lookup(doc, "phase").Str(), comment: value.Lookup(value.LookupDoc(doc, "forwardableOpMetadata"), "comment").Clone(),
+	}
+	if !ok || d.ns == "" || len(d.command) == 0 {
+		return nil, odd("it names no operation")
+	}
+	var err error
+	if d.op, err = parseOperation(d.command); err != nil {
+		return nil, err
+	}
+	if d.op.name() != value.Lookup(value.LookupDoc(doc, "_id"), "operationType").Str() {
+		return nil, odd("its operation is another than its name says")
+	}
+	if found := d.op.found(); found != nil {
+		if err := msg.Parse(bytes.Clone(value.LookupDoc(doc, "found")), found); err != nil {
+			return nil, err
+		}
+	}
+	if why := value.LookupDoc(doc, "abortReason"); len(why) > 0 {
+		code, _ := value.Lookup(why, "code").AsInt64()
+		d.failed = mongoerr.New(mongoerr.Code(code), value.Lookup(why, "errmsg").Str())
+	}
+	if d.phase != undoing && phaseIndex(d.op, d.phase) < 0 || d.phase == undoing && d.failed == nil {
+		return nil, odd("its phase is none")
+	}
+	return d, nil
+}
+
+func phaseIndex(op operation, name string) int {
+	for i, p := range op.phases() {
+		if p.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// fieldsOf is a message without a name as a document.
+func fieldsOf(m msg.Message) []byte {
+	dst, mark := value.Begin(nil)
+	return value.End(msg.AppendFields(dst, m), mark)
+}

@@ -1,0 +1,101 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// DDL locks keep the DDL of one database apart: those of a collection hold the database in IX and the collection in X, those
+// of a database hold that in X. They are of this primary, in memory; stored runs take theirs again at step-up.
+
+// lockWait is how long an operation waits for its DDL locks.
+const lockWait = 5 * time.Minute
+
+// held are the DDL locks of one operation.
+type held struct {
+	*lock.Locker
+	list   []lockedName
+	reason string
+}
+
+type lockedName struct {
+	res  lock.Resource
+	mode lock.Mode
+}
+
+// namesOf lists what an operation locks: databases before collections, each in order of name, so that nobody waits for each other.
+func namesOf(op operation) (out []lockedName) {
+	db, colls := op.locks()
+	if len(colls) == 0 {
+		return []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.X}}
+	}
+	colls = slices.Compact(slices.Sorted(slices.Values(colls)))
+	var dbs []string
+	for _, ns := range colls {
+		db, _ := cluster.SplitNS(ns)
+		dbs = append(dbs, db)
+	}
+	for _, db := range slices.Compact(slices.Sorted(slices.Values(dbs))) {
+		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
+	}
+	for _, ns := range colls {
+		out = append(out, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.X})
+	}
+	return out
+}
+
+// lock takes an operation's locks.
+func (m *Coordinators) lock(ctx context.Context, op operation, wait time.Duration) (*held, error) {
+	m.mu.Lock()
+	h := &held{Locker: m.locks.NewLocker(), reason: op.name()}
+	h.SetTimeout(wait)
+	m.mu.held[h] = struct{}{}
+	m.mu.Unlock()
+	for _, n := range namesOf(op) {
+		if err := h.Lock(ctx, n.res, n.mode); err != nil {
+			m.unlock(h)
+			if mongoerr.CodeOf(err) == mongoerr.LockTimeout {
+				err = mongoerr.Newf(mongoerr.LockBusy, "Failed to acquire DDL lock for namespace '%s' in mode %s after %s with reason '%s'", n.res.Name, n.mode, wait, h.reason)
+			}
+			return nil, err
+		}
+		m.mu.Lock()
+		h.list = append(h.list, n)
+		m.mu.Unlock()
+	}
+	return h, nil
+}
+
+// unlock lets an operation's locks go, the last first.
+func (m *Coordinators) unlock(h *held) {
+	m.mu.Lock()
+	names := h.list
+	delete(m.mu.held, h)
+	m.mu.Unlock()
+	for _, n := range slices.Backward(names) {
+		h.Unlock(n.res)
+	}
+}
+
+// LockInfo describes the DDL locks that are held, as lockInfo does.
+func (m *Coordinators) LockInfo() (out []value.Value) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for h := range m.mu.held {
+		for _, n := range h.list {
+			granted := value.Doc(value.F("mode", value.NewString(n.mode.String())), value.F("convertMode", value.NewString("NONE")),
+				value.F("enqueueAtFront", value.NewBool(false)), value.F("compatibleFirst", value.NewBool(false)), value.F("desc", value.NewString(h.reason)))
+			out = append(out, value.NewDocument(value.Doc(
+				value.F("resourceId", value.NewString("{"+n.res.Kind.String()+", "+n.res.Name+"}")),
+				value.F("granted", value.NewArray(value.ArrayOf(value.NewDocument(granted)))),
+				value.F("pending", value.NewArray(value.ArrayOf())))))
+		}
+	}
+	return out
+}

@@ -1,0 +1,60 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// operation is one DDL: what is asked, what was found, and the table of its phases.
+type operation interface {
+	// name is the operation's type, as documents and currentOp show it.
+	name() string
+	// locks are the collections that it locks, all of one database but for a rename's target; none locks the database.
+	locks() (db string, colls []string)
+	// check looks at what is there, with the locks held, and changes nothing. local says that it is this shard's alone.
+	check(ctx context.Context, r *run) (local bool, err error)
+	// found is what check found, as the state document keeps it; restore reads that.
+	found() msg.Message
+	phases() []phase
+	// undo takes back what the phases before the first final one did.
+	undo(ctx context.Context, r *run) error
+	// reply appends the answer's fields.
+	reply(dst []byte) []byte
+}
+
+// phase is a step of an operation. It is repeated where it failed, and by the next primary.
+type phase struct {
+	name string
+	do   func(ctx context.Context, r *run) error
+	// final is the point of no return: from here on the operation can only be completed.
+	final bool
+}
+
+// kinds makes an operation of its command as it is stored, by the command's name.
+var kinds = map[string]func(cmd []byte) (operation, error){
+	"_shardsvrDropCollection": parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
+}
+
+// parseAs makes a parser of a command that is one of the messages.
+func parseAs[M any, P interface {
+	*M
+	msg.Message
+}](make func(P) operation) func([]byte) (operation, error) {
+	return func(cmd []byte) (operation, error) {
+		m := P(new(M))
+		if err := msg.Parse(cmd, m); err != nil {
+			return nil, err
+		}
+		return make(m), nil
+	}
+}
+
+func parseOperation(cmd []byte) (operation, error) {
+	parse := kinds[commandName(cmd)]
+	if parse == nil {
+		return nil, mongoerr.Newf(mongoerr.BadValue, "'%s' is no operation", commandName(cmd))
+	}
+	return parse(cmd)
+}

@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// onConfig sends the config server a message.
+func (r *run) onConfig(ctx context.Context, m msg.Message) ([]byte, error) {
+	return cluster.RunWrite(ctx, r.m.State.Registry.Config(), r.message(m))
+}
+
+// onShard sends a shard a message. One that was removed from the cluster has nothing of what the operation is about.
+func (r *run) onShard(ctx context.Context, id string, m msg.Message) error {
+	s, err := r.m.State.Registry.Shard(ctx, id)
+	if err == nil {
+		_, err = cluster.RunWrite(ctx, s.Peer, r.message(m))
+	}
+	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+		return nil
+	}
+	return err
+}
+
+// onEach sends shards a message each, at the same time.
+func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Message) error {
+	errs := make(chan error, len(ids))
+	for _, id := range ids {
+		go func() { errs <- r.onShard(ctx, id, m(id)) }()
+	}
+	var all []error
+	for range ids {
+		if err := <-errs; err != nil {
+			all = append(all, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	for _, err := range all { // what will not go away first
+		if !passing(err) {
+			return err
+		}
+	}
+	return all[0]
+}
+
+// block begins or ends the run's critical section of names on shards.
+func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
+	var errs []error
+	for _, ns := range names {
+		errs = append(errs, r.onEach(ctx, ids, func(string) msg.Message {
+			return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id}
+		}))
+		if errs[len(errs)-1] != nil && kind != msg.Unblock {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// shardIDs names all shards, this one last.
+func (r *run) shardIDs(ctx context.Context) ([]string, error) {
+	if err := r.m.State.Registry.Reload(ctx); err != nil {
+		return nil, err
+	}
+	all, err := r.m.State.Registry.All(ctx)
+	var ids []string
+	for _, s := range all {
+		if s.ID != r.m.State.ID {
+			ids = append(ids, s.ID)
+		}
+	}
+	slices.Sort(ids)
+	return append(ids, r.m.State.ID), err
+}
+
+// entry reads the catalog's entry of a collection, as the config server's primary has it; nil where there is none.
+func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
+	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
+		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),
+		value.F("$db", value.NewString("config"))))
+	if err != nil || len(docs) == 0 {
+		return nil, nil, err
+	}
+	e, err := cluster.ParseCollectionEntry(docs[0])
+	return docs[0], e, err
+}
+
+// checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.
+func checkUUID(ns string, have [16]byte, want *[16]byte) error {
+	if want == nil || have == *want {
+		return nil
+	}
+	db, coll := cluster.SplitNS(ns)
+	return mongoerr.New(mongoerr.CollectionUUIDMismatch, "Collection UUID does not match that specified").WithDetails(value.Doc(
+		value.F("db", value.NewString(db)), value.F("collectionUUID", value.NewBinary(4, want[:])), value.F("expectedCollection", value.NewString(coll)),
+		value.F("actualCollection", value.NewNull())))
+}

@@ -1,0 +1,199 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// run is an operation that is stored and under way.
+type run struct {
+	m       *Coordinators
+	doc     *document // of the goroutine that executes it
+	locks   *held
+	started bool
+	stored  bool
+	at      string // the phase that it is in, for those who look; m.mu guards it
+
+	done chan struct{}
+	err  error // before done is closed
+}
+
+func (r *run) key() string { return string(value.AppendGroupKey(nil, r.doc.ID(), nil)) }
+
+// wait answers for a run that somebody else asked for, or the caller did. Where the caller gives up the run goes on.
+func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
+	select {
+	case <-r.done:
+	case <-op.Done():
+		return dst, op.Err()
+	}
+	if r.err != nil {
+		return dst, r.err
+	}
+	op.AdvanceOperationTime(uint64(r.m.Engine.Visible()))
+	return r.doc.op.reply(dst), nil
+}
+
+// undone tells that the run has ended without effect.
+func (r *run) undone() bool {
+	select {
+	case <-r.done:
+		return r.err != nil && r.err != errSteppedDown
+	default:
+		return false
+	}
+}
+
+// execute goes through the phases from the one that is stored, and ends the run; where the node steps down it stays as it is,
+// for the next primary.
+func (r *run) execute(ctx context.Context) {
+	err := r.through(ctx)
+	if err == nil {
+		err = r.persist(ctx, func() error { return documents(r.m.Docs).Remove(ctx, r.doc.ID()) })
+	}
+	r.m.mu.Lock()
+	if err == nil {
+		delete(r.m.mu.runs, r.key())
+	}
+	r.m.mu.Unlock()
+	switch {
+	case err != nil:
+		r.err = errSteppedDown
+	case r.doc.failed != nil:
+		r.err = r.doc.failed
+	}
+	r.m.unlock(r.locks)
+	close(r.done)
+}
+
+// through carries out what is left of the operation. An error is that ctx has ended.
+func (r *run) through(ctx context.Context) error {
+	phases := r.doc.op.phases()
+	from := 0
+	if r.stored {
+		from = phaseIndex(r.doc.op, r.doc.phase)
+	}
+	for i := from; r.doc.failed == nil && i < len(phases); i++ {
+		p := phases[i]
+		if err := r.checkpoint(ctx, p.name); err != nil {
+			return err
+		}
+		final := false
+		for _, before := range phases[:i+1] {
+			final = final || before.final
+		}
+		err := r.again(ctx, final, func() error { return p.do(ctx, r) })
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			r.doc.failed = failure(err)
+		}
+	}
+	if r.doc.failed == nil {
+		return r.hang(ctx, "done")
+	}
+	if err := r.checkpoint(ctx, undoing); err != nil {
+		return err
+	}
+	return r.again(ctx, true, func() error { return r.doc.op.undo(ctx, r) })
+}
+
+func failure(err error) *mongoerr.Error {
+	var e *mongoerr.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return mongoerr.New(mongoerr.InternalError, err.Error())
+}
+
+// checkpoint writes the state document at a phase, before anything of it is done.
+func (r *run) checkpoint(ctx context.Context, phase string) error {
+	if !r.stored || r.doc.phase != phase {
+		r.doc.phase = phase
+		if err := r.persist(ctx, func() error { return documents(r.m.Docs).Put(ctx, r.doc) }); err != nil {
+			return err
+		}
+		r.stored = true
+	}
+	r.m.mu.Lock()
+	r.at = phase
+	r.m.mu.Unlock()
+	return r.hang(ctx, phase)
+}
+
+// persist repeats a write of the state document until it is done, or ctx has ended.
+func (r *run) persist(ctx context.Context, write func() error) error {
+	for try := 0; ; try++ {
+		err := write()
+		if err == nil {
+			return nil
+		}
+		if werr := cluster.Backoff(ctx, try); werr != nil {
+			return werr
+		}
+		if try%16 == 15 {
+			r.warn("could not be stored", err)
+		}
+	}
+}
+
+// hang stops the run before a phase while the fail point says so.
+func (r *run) hang(ctx context.Context, phase string) error {
+	if r.m.Points == nil {
+		return nil
+	}
+	return r.m.Points.Register(hangPoint).PauseWhere(ctx, func(data []byte) bool {
+		op, at := value.Lookup(data, "operationType"), value.Lookup(data, "phase")
+		return (op.IsMissing() || op.Str() == r.doc.op.name()) && (at.IsMissing() || at.Str() == phase)
+	})
+}
+
+// hangPoint stops runs before the phase, of the kind of operation, that its data name.
+const hangPoint = "hangBeforeRunningShardingDDLPhase"
+
+// again repeats what fails for reasons that go away: always, where the operation can only be completed.
+func (r *run) again(ctx context.Context, always bool, f func() error) error {
+	for try := 0; ; try++ {
+		err := f()
+		if err == nil || ctx.Err() != nil || !always && !passing(err) {
+			return err
+		}
+		if try%16 == 15 {
+			r.warn("is repeated", err)
+		}
+		if werr := cluster.Backoff(ctx, try); werr != nil {
+			return werr
+		}
+	}
+}
+
+// passing tells that an error may be gone when the step is repeated.
+func passing(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
+		mongoerr.MaxTimeMSExpired, mongoerr.Interrupted, mongoerr.WriteConcernTimeout, mongoerr.ExceededTimeLimit, mongoerr.WriteConflict, mongoerr.SnapshotUnavailable:
+		return true
+	}
+	return cluster.Retryable(err)
+}
+
+func (r *run) warn(what string, err error) {
+	if r.m.Warn != nil {
+		r.m.Warn("The operation "+r.doc.op.name()+" on "+r.doc.ns+" "+what, err)
+	}
+}
+
+// message is a message of the run, with what its client wants to be forwarded.
+func (r *run) message(m msg.Message) []byte {
+	if r.doc.comment.IsMissing() {
+		return msg.Doc(m)
+	}
+	return msg.Doc(m, value.F("comment", r.doc.comment))
+}
