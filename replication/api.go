@@ -19,10 +19,10 @@ const (
 	Secondary  Role = 2  // follows and serves reads
 	Recovering Role = 3  // cannot serve reads: in maintenance, or its store is behind what was acknowledged
 	Startup2   Role = 5  // receives its first snapshot
-	Unknown    Role = 6  // another member that was never heard of
-	Arbiter    Role = 7  // never built; here for its number
-	Down       Role = 8  // another member that is not heard of any more
-	Removed    Role = 10 // not in the configuration any more
+	Unknown    Role = 6  // another member that has never been heard from
+	Arbiter    Role = 7  // never configured; listed for its number
+	Down       Role = 8  // another member that is no longer heard from
+	Removed    Role = 10 // no longer in the configuration
 )
 
 var roleNames = map[Role]string{Startup: "STARTUP", Primary: "PRIMARY", Secondary: "SECONDARY", Recovering: "RECOVERING",
@@ -30,10 +30,10 @@ var roleNames = map[Role]string{Startup: "STARTUP", Primary: "PRIMARY", Secondar
 
 func (r Role) String() string { return roleNames[r] }
 
-// NoMember stands for no member where a member's _id is asked for.
+// NoMember is the _id that stands for no member.
 const NoMember = -1
 
-// RoleChange tells what a member has become.
+// RoleChange describes what a member has become.
 type RoleChange struct {
 	Role   Role
 	Term   int64
@@ -48,7 +48,7 @@ type Transport interface {
 	Send(ctx context.Context, host string, payload []byte) (reply []byte, err error)
 }
 
-// Options are what a Raft is made of.
+// Options configure a Raft.
 type Options struct {
 	Machine StateMachine
 	// Store keeps the raft log and its state; nil keeps them in memory, for engines in memory.
@@ -58,22 +58,23 @@ type Options struct {
 	// IsSelf reports whether host in a configuration means this member.
 	IsSelf func(host string) bool
 	Logger *zerolog.Logger // nil for none
-	// OnRole is called in order, one call at a time, never from within the loop. It may write, and Close waits for it.
-	// A new primary is told twice: first not writable, when its services step up, which may write; then, once that call
-	// has returned, writable.
+	// OnRole is called in order, one call at a time, never from within the loop. It may write, and Close waits for
+	// it. It is called twice for a new primary: first with Writable false, to step up the services, which may
+	// write; then, once that call has returned, with Writable true.
 	OnRole func(RoleChange)
-	// OnConfig is called, as OnRole, when another configuration is in force; nil when the member is not in it any more.
+	// OnConfig is called, like OnRole, when another configuration takes effect; with nil when the member is no
+	// longer in it.
 	OnConfig func(*SetConfig)
-	// OnFatal is called once when the member cannot go on, with an error that says why and what to do.
+	// OnFatal is called once when the member cannot continue, with an error that says why and what to do.
 	OnFatal func(error)
-	// Params are read now and then; nil for the defaults.
+	// Params is called from time to time; nil for the defaults.
 	Params func() Params
 	// LogSize is what the raft log is cut to, in bytes; 0 is 256 MB, 64 MB in memory. While the disk is low it is lowLog at
 	// most.
 	LogSize int64
 }
 
-// Params are server parameters that may change at run time. Each is named in its comment.
+// Params are server parameters that may change at run time. Each comment names the parameter.
 type Params struct {
 	NoopInterval   time.Duration // periodicNoopIntervalSecs; 0 writes none (writePeriodicNoops: false)
 	PriorityLag    time.Duration // priorityTakeoverFreshnessWindowSeconds
@@ -90,18 +91,18 @@ func DefaultParams() Params {
 		FlowTargetLag: 10 * time.Second, FlowThreshold: 0.5, FlowMinTickets: 100}
 }
 
-// OpTime is a point of the oplog as a member reports it.
+// OpTime is a position in the oplog as reported by a member.
 type OpTime struct {
 	TS   storage.Timestamp
 	Term int64
 	Wall time.Time
 }
 
-// Status is what a member knows of its set: replSetGetStatus, hello and serverStatus are made of it.
+// Status is what a member knows of its set; replSetGetStatus, hello and serverStatus are built from it.
 type Status struct {
 	SetName   string
 	Role      Role
-	Writable  bool // the primary, stepped up
+	Writable  bool // the primary, with its services stepped up
 	Term      int64
 	Leader    int        // _id; NoMember if none is known
 	Self      int        // _id; NoMember before there is a configuration, and when removed
@@ -111,44 +112,44 @@ type Status struct {
 	Durable   OpTime
 	Members   []MemberStatus // in the configuration's order
 	Log       LogStatus
-	Snapshots []SnapshotStatus // under way, sent or received
+	Snapshots []SnapshotStatus // in progress, sent or received
 	Elections ElectionStatus
 	Flow      FlowStatus
 	Initiated time.Time // when this member first had a configuration in this process
-	Frozen    time.Time // it does not stand for election before
-	Voting    bool      // takes part in the quorum already: a new voter does so once it has caught up
+	Frozen    time.Time // until when it does not stand for election
+	Voting    bool      // already part of the quorum: a new voter is once it has caught up
 	Fatal     error
 }
 
-// MemberStatus is a member as this one sees it.
+// MemberStatus describes a member as this one sees it.
 type MemberStatus struct {
 	ID            int
 	Host          string
 	Self          bool
 	Role          Role
 	Healthy       bool
-	Voting        bool // takes part in the quorum already
+	Voting        bool // already part of the quorum
 	Applied       OpTime
 	Durable       OpTime
 	ConfigVersion int64
 	ConfigTerm    int64
 	SyncSource    int // _id, NoMember for none
 	Uptime        time.Duration
-	LastSent      time.Time // last call made to it and answered
-	LastReceived  time.Time // last call it made
+	LastSent      time.Time // last call to it that was answered
+	LastReceived  time.Time // last call from it
 	Ping          time.Duration
 	Error         string // why it is not healthy
 	ElectedAt     time.Time
 	ElectionTS    storage.Timestamp
 }
 
-// LogStatus is about the raft log.
+// LogStatus describes the raft log.
 type LogStatus struct {
 	First, Last, Commit, Applied uint64
 	Bytes                        int64
 }
 
-// SnapshotStatus is a snapshot on its way.
+// SnapshotStatus describes a snapshot transfer in progress.
 type SnapshotStatus struct {
 	Member    int // _id of the other side
 	Incoming  bool
@@ -172,7 +173,7 @@ type ElectionStatus struct {
 	LastElectionTS               storage.Timestamp
 	LastTransition, LastStepDown time.Time
 	PrimarySince                 time.Time
-	CaughtUpOpTime               OpTime // what it had when it last became primary
+	CaughtUpOpTime               OpTime // its last optime when it last became primary
 }
 
 // FlowStatus is serverStatus.flowControl.
@@ -185,10 +186,10 @@ type FlowStatus struct {
 	AcquiredMS   int64
 }
 
-// LocalStore keeps what belongs to this member alone. Keys are this package's own; the engine puts them into a table
-// that is in no snapshot.
+// LocalStore keeps what belongs to this member alone. Keys are this package's own; the engine puts them into a
+// table that is not part of snapshots.
 type LocalStore interface {
-	// Scan calls f for each key from lower up to upper, in order, until f answers false. Key and value are borrowed.
+	// Scan calls f for each key in [lower, upper), in order, until f returns false. Key and value are borrowed.
 	Scan(lower, upper []byte, f func(key, value []byte) bool) error
 	// Write applies all of b or nothing, durably if sync is set.
 	Write(b *LocalBatch, sync bool) error
@@ -197,20 +198,20 @@ type LocalStore interface {
 // LocalBatch is a sequence of changes for LocalStore.Write.
 type LocalBatch struct{ Ops []LocalOp }
 
-// LocalOp sets Key to Head followed by Value, or, where Upper is not nil, deletes the keys from Key up to Upper.
+// LocalOp sets Key to Head followed by Value or, if Upper is not nil, deletes the keys in [Key, Upper).
 type LocalOp struct{ Key, Head, Value, Upper []byte }
 
 // Set adds a change; the batch keeps both slices.
 func (b *LocalBatch) Set(key, value []byte) { b.Ops = append(b.Ops, LocalOp{Key: key, Value: value}) }
 
-// DeleteRange deletes what is from lower up to upper.
+// DeleteRange deletes the keys in [lower, upper).
 func (b *LocalBatch) DeleteRange(lower, upper []byte) {
 	b.Ops = append(b.Ops, LocalOp{Key: lower, Upper: upper})
 }
 
 // Group is a group of units of work that the primary has prepared.
 type Group interface {
-	// Data is the group as all members apply it.
+	// Data returns the group in the form that all members apply.
 	Data() []byte
 }
 
@@ -219,7 +220,7 @@ type StateMachine interface {
 	Commit(ctx context.Context, u *storage.UnitOfWork, sync bool) (storage.Timestamp, error)
 	WriteNoop(ctx context.Context, msg string) error
 	Visible() storage.Timestamp
-	// DiskLow reports whether the log is to be cut to what it cannot do without.
+	// DiskLow reports whether the log must be truncated to the minimum.
 	DiskLow() bool
 
 	BecomePrimary(term int64, propose func(Group) error) error
@@ -228,7 +229,7 @@ type StateMachine interface {
 	ApplyEntry(data []byte, index, term uint64) error
 	ApplyNothing(index, term uint64) error
 	AppliedIndex() (index, term uint64)
-	// EntryTime is the timestamp of an entry's newest unit.
+	// EntryTime returns the timestamp of an entry's newest unit.
 	EntryTime(data []byte) storage.Timestamp
 
 	SnapshotMachine
@@ -236,23 +237,24 @@ type StateMachine interface {
 
 // SnapshotMachine writes and installs snapshots, as directories of files.
 type SnapshotMachine interface {
-	// WriteSnapshot puts a consistent state into dir, which it makes, in files of about maxFile bytes.
+	// WriteSnapshot writes a consistent state into dir, which it creates, in files of about maxFile bytes.
 	WriteSnapshot(ctx context.Context, dir string, maxFile int64) (SnapshotManifest, error)
 	InstallSnapshot(ctx context.Context, dir string, m SnapshotManifest) error
-	// Files are the snapshots' directories: made, read at an offset, appended to, listed with sizes, removed.
+	// Files gives access to the snapshot directories: create, read at an offset, append, list with sizes, remove.
 	Files() SnapshotFiles
 }
 
-// SnapshotManifest says what a snapshot consists of.
+// SnapshotManifest lists what a snapshot consists of.
 type SnapshotManifest = storage.SnapshotManifest
 
 // SnapshotFile is one file of a snapshot.
 type SnapshotFile = storage.SnapshotFile
 
-// SnapshotFiles is the little of a file system that moving snapshots needs. Directories are relative to the engine's own.
+// SnapshotFiles is the part of a file system that snapshot transfers need. Directories are relative to the
+// engine's own.
 type SnapshotFiles interface {
 	ReadAt(dir, name string, p []byte, offset int64) (int, error)
-	// Append writes at the end of a file, which it makes where there is none.
+	// Append writes at the end of a file, creating it if necessary.
 	Append(dir, name string, p []byte) error
 	Sizes(dir string) (map[string]int64, error) // empty if the directory is not
 	Remove(dir string) error

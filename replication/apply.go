@@ -12,13 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// appendItem is one thing for the appender: a message of raft's, or work on the log that must not meet a write.
+// appendItem is one task for the appender: a message from raft, or work on the log that must not overlap with a
+// write.
 type appendItem struct {
 	m *raftpb.Message
 	f func() error
 }
 
-// runAppender writes the log. What has queued up during one sync shares the next.
+// runAppender writes the log. Everything that queues up during one sync shares the next.
 func (r *Raft) runAppender() {
 	for {
 		select {
@@ -43,7 +44,8 @@ func (r *Raft) appendAll(items []appendItem) error {
 		for _, m := range ms {
 			sync = sync || r.rlog.mustSync(m)
 		}
-		// A note of what is committed alone can wait for the next write: it is found out again after a crash.
+		// A message that only advances the commit index can wait for the next write: after a crash it is
+		// determined again.
 		if !sync {
 			r.rlog.note(ms)
 		} else if err := r.rlog.write(ms, true); err != nil {
@@ -78,7 +80,7 @@ func (r *Raft) appendAll(items []appendItem) error {
 	return flush()
 }
 
-// respond delivers raft's answers once what they depend on is durable.
+// respond delivers raft's responses once what they depend on is durable.
 func (r *Raft) respond(ms []*raftpb.Message) {
 	var own []input
 	for _, m := range ms {
@@ -93,14 +95,14 @@ func (r *Raft) respond(ms []*raftpb.Message) {
 	}
 }
 
-// flight is a group of this member's own on its way through the log.
+// flight is a group of this member on its way through the log.
 type flight struct {
 	g    Group
 	term uint64
 }
 
-// flights are the groups proposed and not applied yet, in the order of the log: within a term only the primary adds
-// entries, so the first of them is the next entry with data of that term.
+// flights are the groups proposed and not yet applied, in log order: within a term only the primary adds entries,
+// so the first of them is the next entry with data of that term.
 type flights struct {
 	mu    sync.Mutex
 	queue []flight
@@ -112,7 +114,7 @@ func (f *flights) add(groups []flight) {
 	f.mu.Unlock()
 }
 
-// next takes the group of an entry of a term; nil if it is not this member's own any more.
+// next removes and returns the group for an entry of a term; nil if the entry is not this member's own.
 func (f *flights) next(term uint64) Group {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,24 +136,24 @@ func (f *flights) clear() {
 	f.mu.Unlock()
 }
 
-// applyItem is one thing for the applier: committed entries with the answers raft waits for, or something that has its
-// place between entries.
+// applyItem is one task for the applier: committed entries with the responses that raft waits for, or a task that
+// must run between entries.
 type applyItem struct {
 	entries []*raftpb.Entry
 	done    []*raftpb.Message
-	node    uint64 // which start of raft's node waits for the answers
+	node    uint64 // which incarnation of raft's node waits for the responses
 	f       func() error
 }
 
 // applierState belongs to the applier.
 type applierState struct {
 	todo       []applyItem      // taken from the queue, in order
-	restarting bool             // raft's node is being made anew
-	primary    uint64           // the term in which the engine takes writes
-	due        <-chan time.Time // an entry that was put off may be due; nil if none was
+	restarting bool             // raft's node is being restarted
+	primary    uint64           // the term in which the engine accepts writes
+	due        <-chan time.Time // a deferred entry may be due; nil if there is none
 }
 
-// runApplier applies what is committed, in order, while the log is written on.
+// runApplier applies committed entries in order, while the log continues to be written.
 func (r *Raft) runApplier() {
 	for {
 		select {
@@ -177,7 +179,7 @@ func (r *Raft) applyAll(items []applyItem) error {
 	return r.applyDue()
 }
 
-// applyQueued does what is to be done, with items behind it. One item may call it for those behind itself: see drainAppender.
+// applyQueued processes items. An item may itself call applyQueued for the ones after it: see drainAppender.
 func (r *Raft) applyQueued(items []applyItem) error {
 	a := &r.applier
 	a.todo = append(a.todo, items...)
@@ -196,8 +198,9 @@ func (r *Raft) applyQueued(items []applyItem) error {
 	return nil
 }
 
-// drainAppender waits, in the applier, until the appender has done all that it was given. That may be the installation of a
-// snapshot, which waits for the applier in turn, so the applier goes on with what is behind the item that calls this.
+// drainAppender waits, in the applier, until the appender has done everything it was given. That may include
+// installing a snapshot, which in turn waits for the applier; the applier therefore goes on with the items after
+// the one that calls this.
 func (r *Raft) drainAppender() error {
 	done := make(chan struct{})
 	r.appends.push(appendItem{f: func() error {
@@ -224,7 +227,7 @@ func (r *Raft) applyOne(x *applyItem) error {
 	}
 	for _, e := range x.entries {
 		if e.GetIndex() <= r.applied.Load() {
-			continue // handed out before raft's node was started anew, too
+			continue // handed out before raft's node was restarted
 		}
 		if err := r.applyEntry(e); err != nil {
 			return fmt.Errorf("entry %d of term %d: %w", e.GetIndex(), e.GetTerm(), err)
@@ -237,7 +240,7 @@ func (r *Raft) applyOne(x *applyItem) error {
 	return nil
 }
 
-// afterApply tells those who wait for what is applied.
+// afterApply wakes those who wait for applied entries.
 func (r *Raft) afterApply() {
 	r.waits.check(r)
 	r.reads.applied(r.applied.Load())
@@ -251,7 +254,7 @@ func (r *Raft) afterApply() {
 	}
 }
 
-// reportApplied tells the leader how far this member is, where it has not been told yet.
+// reportApplied tells the leader how far this member has applied, unless it already knows.
 func (r *Raft) reportApplied() {
 	if r.roles.unreported.Swap(false) {
 		if p := r.peer(r.lead.Load().lead); p != nil {
@@ -284,8 +287,8 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 	return r.m.ApplyEntry(e.GetData(), index, term)
 }
 
-// ascend makes the engine take writes once the first entry of this member's own term is applied: then it has all that
-// was ever acknowledged.
+// ascend makes the engine accept writes once the first entry of this member's own term is applied: from then on it
+// has everything that was ever acknowledged.
 func (r *Raft) ascend(term uint64) error {
 	l := r.lead.Load()
 	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {
@@ -301,7 +304,7 @@ func (r *Raft) ascend(term uint64) error {
 	return nil
 }
 
-// enqueue takes a group from the engine. It does not wait: when the term ends, Resign tells the engine.
+// enqueue takes a group from the engine. It does not wait: when the term ends, the engine is told by Resign.
 func (r *Raft) enqueue(g Group, term uint64) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
@@ -310,7 +313,7 @@ func (r *Raft) enqueue(g Group, term uint64) error {
 	return nil
 }
 
-// deposed is called by the loop as soon as this member does not lead any more.
+// deposed is called by the loop as soon as this member no longer leads.
 func (r *Raft) deposed() {
 	r.writable.Store(false)
 	r.resignLeader()
@@ -319,13 +322,13 @@ func (r *Raft) deposed() {
 	r.applies.push(applyItem{f: r.resign})
 }
 
-// resign makes the engine refuse writes. Groups on their way may still be applied, as another's.
+// resign makes the engine refuse writes. Groups in flight may still be applied, like those of another member.
 func (r *Raft) resign() error {
 	if r.applier.primary == 0 {
 		return nil
 	}
 	r.applier.primary = 0
-	r.resignLeader() // where it was deposed before it had begun
+	r.resignLeader() // if it was deposed before it had begun
 	r.primary.Store(0)
 	r.m.Resign(errDeposed)
 	r.flights.clear()
@@ -333,8 +336,9 @@ func (r *Raft) resign() error {
 	return nil
 }
 
-// applyConf puts a configuration in force. What was put in force before a crash is not repeated, and what the log has from
-// before a configuration was forced here does not change that one: the forced one replaces all, wherever it stands in the log.
+// applyConf puts a configuration into effect. A configuration that took effect before a crash is not applied
+// again, and log entries from before a forced configuration do not change that one: the forced one replaces
+// everything, wherever it stands in the log.
 func (r *Raft) applyConf(e *raftpb.Entry) error {
 	index, term := e.GetIndex(), e.GetTerm()
 	cc := &raftpb.ConfChangeV2{}
@@ -364,7 +368,8 @@ func (r *Raft) applyConf(e *raftpb.Entry) error {
 	return nil
 }
 
-// applyConfState changes raft's quorum. A forced change is not a step from the configuration before, but a whole.
+// applyConfState changes raft's quorum. A forced change is not relative to the previous configuration; it replaces
+// it.
 func (r *Raft) applyConfState(cc *raftpb.ConfChangeV2, ctx *confContext, now *raftpb.ConfState) *raftpb.ConfState {
 	if ctx.forcer == 0 {
 		return r.loop.rn.ApplyConfChange(cc)

@@ -11,7 +11,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// Commit implements Set. The engine answers once a majority has the unit, whatever wc asks: nothing is visible before.
+// Commit implements Set. The engine answers once a majority has the unit, whatever wc asks for: nothing is visible
+// earlier.
 func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error) {
 	if err := r.flow.admit(ctx); err != nil && !u.Empty() {
 		u.Rollback()
@@ -31,7 +32,7 @@ func (r *Raft) Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcer
 	if wc.Tag == "" && wc.W <= 1 {
 		return ts, nil
 	}
-	if wc.Timeout > 0 { // one time for both waits
+	if wc.Timeout > 0 { // one time limit for both waits
 		wc.Timeout = max(time.Until(until), 1)
 	}
 	return ts, r.Await(ctx, ts, wc)
@@ -58,7 +59,7 @@ func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern)
 	}
 	defer r.waits.remove(w)
 	if wc.Tag != "" || wc.W > 1 {
-		r.callAll() // they answer with what they have, and learn that it is waited for
+		r.callAll() // they respond with what they have, and learn that somebody waits for it
 	}
 	select {
 	case err := <-w.done:
@@ -70,7 +71,7 @@ func (r *Raft) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern)
 	}
 }
 
-// ackWaits are the writers that wait for members.
+// ackWaits are the writers that wait for members to acknowledge.
 type ackWaits struct {
 	mu   sync.Mutex
 	all  map[*ackWait]struct{}
@@ -83,7 +84,7 @@ type ackWait struct {
 	done chan error
 }
 
-// add registers w unless it has what it waits for.
+// add registers w unless its condition is already met.
 func (a *ackWaits) add(r *Raft, w *ackWait) (met bool) {
 	a.mu.Lock()
 	if a.all == nil {
@@ -110,7 +111,7 @@ func (a *ackWaits) remove(w *ackWait) {
 
 func (a *ackWaits) some() bool { return a.many.Load() > 0 }
 
-// check wakes those whose members have what they wait for.
+// check wakes the writers whose condition is met.
 func (a *ackWaits) check(r *Raft) {
 	if !a.some() {
 		return
@@ -144,7 +145,7 @@ func (r *Raft) acknowledged(w *ackWait) bool {
 		return false
 	}
 	if w.wc.Tag == "" && w.wc.W <= 1 {
-		return true // a majority has what is visible
+		return true // what is visible is on a majority
 	}
 	c := r.Config()
 	if c == nil {
@@ -181,14 +182,14 @@ func (r *Raft) ReadIndex(ctx context.Context) error {
 	}
 }
 
-// readWaits are linearizable reads on their way. One question to the majority is under way at a time; who comes
-// meanwhile shares the next.
+// readWaits are linearizable reads in progress. One request to the majority is under way at a time; reads that
+// arrive meanwhile share the next.
 type readWaits struct {
 	mu    sync.Mutex
 	next  []chan error
 	asked []chan error
 	seq   uint64
-	at    []readAt // answered: to be applied up to an index
+	at    []readAt // answered, waiting to be applied up to an index
 }
 
 type readAt struct {
@@ -202,7 +203,7 @@ func (w *readWaits) add(done chan error) {
 	w.mu.Unlock()
 }
 
-// issue asks, in the loop.
+// issue sends the request; it runs in the loop.
 func (w *readWaits) issue(r *Raft) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,7 +222,7 @@ func (w *readWaits) issue(r *Raft) {
 	r.loop.rn.ReadIndex(binary.BigEndian.AppendUint64(nil, w.seq))
 }
 
-// ready takes in an answer.
+// ready processes a response.
 func (w *readWaits) ready(r *Raft, s *raft.ReadState) {
 	w.mu.Lock()
 	if len(s.RequestCtx) == 8 && binary.BigEndian.Uint64(s.RequestCtx) == w.seq && len(w.asked) > 0 {

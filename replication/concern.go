@@ -1,7 +1,9 @@
 package replication
 
-// Durable is the concern of a node's own state documents: what is committed with it outlives every minority.
+// Durable is the write concern for a node's own state documents: what is committed with it survives the loss of
+// any minority.
 var Durable = WriteConcern{W: -1, J: true}
 
-// Visible is the concern of a commit that only has to be visible, as all commits of a command but its last one.
+// Visible is the write concern of a commit that only has to become visible, as for all commits of a command except
+// the last.
 var Visible = WriteConcern{W: 1}

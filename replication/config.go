@@ -16,8 +16,8 @@ const (
 	maxPriority      = 1000
 )
 
-// SetConfig is the configuration of a replica set, the document of replSetGetConfig. A parsed one is complete (defaults
-// filled in), valid by itself (Parse checks it) and never changed: who changes something makes a Clone.
+// SetConfig is the configuration of a replica set, the document of replSetGetConfig. A parsed one is complete
+// (defaults filled in), valid by itself (Parse checks it) and never changed: to change it, make a Clone.
 type SetConfig struct {
 	Name            string
 	Version         int64
@@ -81,10 +81,10 @@ func (m *MemberConfig) Voter() bool { return m.Votes > 0 }
 // Electable reports whether the member may become primary.
 func (m *MemberConfig) Electable() bool { return m.Votes > 0 && m.Priority > 0 && !m.ArbiterOnly }
 
-// Tag returns the value of the member's tag of that name, "" without.
+// Tag returns the value of the member's tag of that name, or "".
 func (m *MemberConfig) Tag(name string) string { return tagValue(m.Tags, name) }
 
-// Horizon returns the address under which clients of that horizon know the member; its host where it has none.
+// Horizon returns the address under which clients of that horizon know the member; its host if it has none.
 func (m *MemberConfig) Horizon(name string) string {
 	if h := tagValue(m.Horizons, name); h != "" {
 		return h
@@ -139,7 +139,7 @@ func (c *SetConfig) Voters() (n int) {
 	return n
 }
 
-// Majority returns how many voting members make one.
+// Majority returns the number of voting members that form a majority.
 func (c *SetConfig) Majority() int { return c.Voters()/2 + 1 }
 
 // WritableVoters counts the voting members that hold data.
@@ -164,7 +164,7 @@ func (c *SetConfig) Newer(o *SetConfig) bool {
 	return c.Version > o.Version
 }
 
-// Clone returns a copy to change.
+// Clone returns a copy that may be modified.
 func (c *SetConfig) Clone() *SetConfig {
 	n := *c
 	n.Members = slices.Clone(c.Members)
@@ -180,7 +180,7 @@ func DefaultSettings() SetSettings {
 	}
 }
 
-// NewConfig makes the first configuration of a set whose members have the default properties.
+// NewConfig returns the first configuration of a set whose members have the default properties.
 func NewConfig(name string, hosts ...string) *SetConfig {
 	c := &SetConfig{Name: name, Version: 1, Term: NoTerm, ProtocolVersion: 1, MajorityJournal: true, Settings: DefaultSettings()}
 	for i, h := range hosts {
@@ -248,7 +248,7 @@ func (s *SetSettings) doc() []byte {
 	return value.Doc(fields...)
 }
 
-// TagsDoc is tags as a document.
+// TagsDoc returns tags as a document.
 func TagsDoc(tags []Tag) []byte {
 	out, m := value.Begin(nil)
 	for _, t := range tags {
@@ -271,7 +271,7 @@ func priorityValue(p float64) value.Value {
 	return value.NewDouble(p)
 }
 
-// Satisfied reports whether the members for which has answers true make up what wc asks. Members are named by _id.
+// Satisfied reports whether the members for which has returns true satisfy wc. Members are identified by _id.
 func (c *SetConfig) Satisfied(wc WriteConcern, has func(id int) bool) bool {
 	if wc.Tag != "" {
 		mode := c.mode(wc.Tag)
@@ -321,8 +321,7 @@ func (c *SetConfig) modeMet(mode *WriteMode, has func(id int) bool) bool {
 	return true
 }
 
-// MajorityOf returns the newest of the members' points (timestamps, indexes) that a majority of the voters has
-// reached.
+// MajorityOf returns the newest point (timestamp or index) that a majority of the voters has reached.
 func MajorityOf[T ~uint64 | ~int64](c *SetConfig, point func(id int) T) (zero T) {
 	var points []T
 	for i := range c.Members {

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Validate checks what can be said of a configuration by itself.
+// Validate checks the configuration on its own.
 func (c *SetConfig) Validate() error {
 	bad := func(format string, args ...any) error {
 		return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, format, args...)
@@ -60,8 +60,8 @@ func (c *SetConfig) Validate() error {
 	return c.checkModes()
 }
 
-// checkMember checks one member. Arbiters and members without indexes are refused: every member holds the same bytes as all
-// others, if some of them later, which is what makes an acknowledged write survive, and a vote without data would not.
+// checkMember checks one member. Arbiters and members without indexes are refused: every member eventually holds
+// the same bytes as all others. Acknowledged writes survive because of that; a vote without data would break it.
 func (c *SetConfig) checkMember(m *MemberConfig) error {
 	bad := func(format string, args ...any) error {
 		return mongoerr.Newf(mongoerr.InvalidReplicaSetConfig, format, args...)
@@ -94,7 +94,7 @@ func (c *SetConfig) checkMember(m *MemberConfig) error {
 	return nil
 }
 
-// checkHorizons: all members know the same horizons, and no two of them share an address.
+// checkHorizons checks that all members have the same horizons, and that no two of them share an address.
 func (c *SetConfig) checkHorizons() error {
 	var names []string
 	seen := map[string]string{}
@@ -124,7 +124,7 @@ func (c *SetConfig) checkHorizons() error {
 	return nil
 }
 
-// checkModes: a custom write concern must be one that all members together can satisfy.
+// checkModes checks that all members together can satisfy each custom write concern.
 func (c *SetConfig) checkModes() error {
 	for i := range c.Settings.Modes {
 		m := &c.Settings.Modes[i]
@@ -144,7 +144,7 @@ func isLocalHost(host string) bool {
 	return strings.HasPrefix(host, "localhost:") || strings.HasPrefix(host, "127.0.0.1:") || strings.HasPrefix(host, "[::1]:")
 }
 
-// ValidateInitiate checks the configuration that replSetInitiate brings to a node of a set called name.
+// ValidateInitiate checks a configuration that replSetInitiate gives to a node of a set called name.
 func (c *SetConfig) ValidateInitiate(name string, configsvr bool) error {
 	switch {
 	case c.Name != name:
@@ -161,7 +161,7 @@ func (c *SetConfig) ValidateInitiate(name string, configsvr bool) error {
 	return c.CheckConfigServer(configsvr)
 }
 
-// CheckConfigServer checks that the configuration and the way the node was started agree about config servers.
+// CheckConfigServer checks that the configuration and the node's start options agree about config servers.
 func (c *SetConfig) CheckConfigServer(configsvr bool) error {
 	switch {
 	case configsvr && !c.ConfigServer:
@@ -172,10 +172,10 @@ func (c *SetConfig) CheckConfigServer(configsvr bool) error {
 	return nil
 }
 
-// ValidateReconfig checks that c may follow old. Without force the version must grow and at most one voting member may be
-// added, removed or given or denied its vote. Any number of other changes may come with it. (The change itself is carried
-// out by joint consensus; the limit is the real server's, which clients rely on.) With force any version greater than the
-// old one's and any members are taken.
+// ValidateReconfig checks that c may follow old. Without force the version must grow and at most one voting member
+// may be added, removed or given or denied its vote. Any number of other changes may accompany that. (The change
+// itself is carried out by joint consensus; the limit is the real server's, which clients rely on.) With force any
+// members are accepted, and any version greater than the old one.
 func (c *SetConfig) ValidateReconfig(old *SetConfig, force bool) error {
 	incompatible := func(format string, args ...any) error {
 		return mongoerr.Newf(mongoerr.NewReplicaSetConfigurationIncompatible, format, args...)

@@ -27,7 +27,7 @@ func ParseConfig(doc []byte) (*SetConfig, error) {
 	return c, nil
 }
 
-// reader reads fields of one document of a configuration; the first error stays.
+// reader reads the fields of one document of a configuration; the first error sticks.
 type reader struct {
 	of  string // the document's type, for messages
 	err error

@@ -6,15 +6,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A member with secondaryDelaySecs has the log like any other, votes and acknowledges by it, and puts changes of the
-// configuration in force at once. Its engine applies an entry only when that is old enough: what raft has handed out and
-// is not applied yet stays in the log, and is read from there when its time has come. r.applied is what raft has handed
-// out; the engine's own AppliedIndex is what the log may be cut behind, and what is reported to the others.
+// A member with secondaryDelaySecs keeps the log like any other, votes and acknowledges on that basis, and applies
+// configuration changes at once. Its engine applies an entry only when the entry is old enough: what raft has
+// handed out but is not yet applied stays in the log, and is read from there when it is due. r.applied is what
+// raft has handed out; the engine's own AppliedIndex bounds log truncation and is what is reported to the other
+// members.
 
-// delayCheck bounds how long the applier sleeps between looks at the clock, which somebody may set.
+// delayCheck bounds how long the applier sleeps before it looks at the clock again, since the clock may be set.
 const delayCheck = 5 * time.Second
 
-// delay returns how old an entry has to be to be applied here.
+// delay returns how old an entry must be before it is applied here.
 func (r *Raft) delay() time.Duration {
 	if m := r.self(); m != nil {
 		return time.Duration(m.DelaySecs) * time.Second
@@ -28,12 +29,12 @@ func (r *Raft) engineIndex() uint64 {
 	return at
 }
 
-// putsOff reports whether an entry that raft hands out is applied later: on a delayed member, and on one that was
-// until now and has entries before it to apply.
+// putsOff reports whether entries that raft hands out are applied later: on a delayed member, and on one that was
+// delayed until now and still has earlier entries to apply.
 func (r *Raft) putsOff() bool { return r.delay() > 0 || r.engineIndex() < r.applied.Load() }
 
-// untilDue returns how long an entry has to wait yet. Its timestamp says in which second it was written; that has
-// to be over.
+// untilDue returns how long an entry still has to wait. Its timestamp gives the second in which it was written;
+// that second must be over.
 func (r *Raft) untilDue(e *raftpb.Entry) time.Duration {
 	d := r.delay()
 	if d == 0 || !hasData(e) {
@@ -47,7 +48,7 @@ func hasData(e *raftpb.Entry) bool {
 	return e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0
 }
 
-// applyDue applies what was put off and is due. The applier calls it.
+// applyDue applies deferred entries that are due. Only the applier calls it.
 func (r *Raft) applyDue() error {
 	r.applier.due = nil
 	for at, last := r.engineIndex(), r.applied.Load(); at < last && r.ctx.Err() == nil; at = r.engineIndex() {

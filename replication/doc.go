@@ -1,7 +1,7 @@
-// Package replication is a replica set as writers see it: Set.Commit gives a unit of work its place in the order of all
-// writes and waits for the write concern. There are two kinds of sets. Single has one member and no log but the store's
-// own. Raft has several, whose order is agreed by raft (go.etcd.io/raft/v3). A Member is the node's place in either, and
-// can be switched from the one to the other.
+// Package replication is a replica set as writers see it: Set.Commit assigns a unit of work its place in the order
+// of all writes and waits for the write concern. There are two kinds of sets. Single has one member and no log
+// other than the store's own. Raft has several, which agree on the order by raft (go.etcd.io/raft/v3). A Member is
+// the node's membership in either, and can be switched from one to the other.
 //
 //	Single:  UnitOfWork ──Set.Commit──► storage.Engine.Commit (group, timestamp, oplog, sync) ──► visible ──► write concern met
 //
@@ -15,10 +15,11 @@
 //	        (one sync for       └► afterApply ─► Await                 (sync, then    └► report to the primary
 //	         what queued up)                                            the answer)
 //
-// The goroutines of a Raft: the loop alone touches raft's state and never waits for a disk, the network or another of
-// these; the appender writes log and hard state; the applier applies what is committed, in order; a sender for each other
-// member has one call under way and batches what queues up; observers run OnRole and OnConfig; housekeeping does what
-// nobody waits for. Each snapshot that is being sent has its own (snapshots.go, install.go).
+// The goroutines of a Raft: only the loop touches raft's state, and it never waits for a disk, the network or
+// another of these goroutines; the appender writes log and hard state; the applier applies what is committed, in
+// order; a sender for each other member has one call under way and batches what queues up; observers run OnRole
+// and OnConfig; housekeeping does periodic work. Each snapshot that is being sent has a goroutine of its own
+// (snapshots.go, install.go).
 //
 // An entry is the group of units that the engine made (storage/entry.go), or a change of raft's configuration that has
 // the set's configuration document as its context (membership.go). A member's raft id is its _id plus one.
@@ -30,11 +31,11 @@
 //     nothing is visible anywhere before a majority has it in its log, durably; nothing applied is ever taken back.
 //  3. The engine takes writes only between the first own entry of a term (ascend) and the end of the leadership
 //     (deposed, resign), and in this order: engine, entry "new primary", services (OnRole), clients (IsPrimary).
-//  4. The log is never cut behind what the engine has applied, nor while a member that gets a snapshot needs it. The store
+//  4. The log is never cut beyond what the engine has applied, nor while a member that receives a snapshot needs it. The store
 //     writes log and data in one journal, in order, so a crash leaves them consistent; openLog and check refuse what is
 //     not, and say how to resync.
 //     A delayed member's engine is behind what raft has handed out: delay.go.
-//  5. A member that lost its store votes and acknowledges nothing before it has a snapshot that is at least as new as
+//  5. A member that lost its store neither votes nor acknowledges anything before it has a snapshot at least as new as
 //     what it had acknowledged.
 //  6. A new voter is a learner until it has caught up: a set that grows never waits for it.
 //  7. What a member acknowledges after it has forced a reconfiguration survives the members that have not heard of it, whatever

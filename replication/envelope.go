@@ -9,36 +9,36 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// callKind is what a call between members is about.
+// callKind is the kind of a call between members.
 type callKind byte
 
 const (
 	callMessages callKind = iota + 1 // raft messages and the caller's report
-	callPiece                        // a piece of a payload too large for one call
+	callPiece                        // a piece of a payload that is too large for one call
 	callOffer                        // a snapshot: which part of it is missing?
 	callChunk                        // a part of a snapshot
 	callDone                         // the snapshot is complete
 )
 
-// envelopeVersion is the first byte of each payload.
+// envelopeVersion is the first byte of every payload.
 const envelopeVersion = 1
 
-// maxPayload is the largest payload given to Transport.Send.
+// maxPayload is the largest payload passed to Transport.Send.
 const maxPayload = 12 << 20
 
-// envelope is a call or its answer.
+// envelope is a call or its response.
 type envelope struct {
 	kind     callKind
 	set      string
-	from, to uint64 // raft ids; 0 is a member that does not know its own
+	from, to uint64 // raft ids; 0 for a member that does not know its own
 	host     string // of from
 	report   report
-	config   []byte // the configuration, told to one that does not know it is not in it any more
+	config   []byte // the configuration, sent to a member that does not know that it is no longer in it
 	messages []*raftpb.Message
-	body     []byte // of kinds other than callMessages; of those, how the log goes, for a superseded member
+	body     []byte // content of kinds other than callMessages; with those, the log's history, for a superseded member
 }
 
-// report is what a member tells of itself with every call and answer.
+// report is what a member says about itself in every call and response.
 type report struct {
 	role          Role
 	flags         reportFlags
@@ -59,10 +59,10 @@ type reportFlags byte
 const (
 	reportElectable  reportFlags = 1 << iota // would stand for election
 	reportWritable                           // is the primary and stepped up
-	reportEmpty                              // has nothing that counts: needs a snapshot
-	reportEager                              // wants reports as soon as something is applied
+	reportEmpty                              // has no data that counts: needs a snapshot
+	reportEager                              // wants a report as soon as something is applied
 	reportStranger                           // does not know the caller as a member
-	reportSuperseded                         // its configuration is from before a forced one that it has heard of
+	reportSuperseded                         // has heard of a forced configuration that is newer than its own
 )
 
 var errEnvelope = mongoerr.New(mongoerr.FailedToParse, "the call between members of the set cannot be read")
@@ -104,7 +104,7 @@ func messageSize(m *raftpb.Message) (n int) {
 	return n + 96
 }
 
-// unmarshal reads a payload, which it borrows only for body, config and host.
+// unmarshal reads a payload, from which only body, config and host borrow.
 func (e *envelope) unmarshal(payload []byte) error {
 	if len(payload) < 2 || payload[0] != envelopeVersion {
 		return errEnvelope
@@ -131,7 +131,7 @@ func (e *envelope) unmarshal(payload []byte) error {
 	return nil
 }
 
-// config returns the configuration that the member knows, as far as it tells.
+// config returns the configuration that the member reports, as far as the report goes.
 func (r *report) config() *SetConfig {
 	return &SetConfig{Version: r.configVersion, Term: r.configTerm}
 }
@@ -163,7 +163,7 @@ func (r *report) unpack(u *unpacker) {
 	r.electionMS = u.uint()
 }
 
-// packer appends numbers and strings of bytes.
+// packer appends numbers and byte strings.
 type packer struct{ b []byte }
 
 func (p *packer) uint(v uint64) { p.b = binary.AppendUvarint(p.b, v) }
@@ -173,7 +173,7 @@ func (p *packer) bytes(v []byte) {
 	p.b = append(p.b, v...)
 }
 
-// unpacker reads what a packer wrote. After something that cannot be read, bad is set and all is zero.
+// unpacker reads what a packer wrote. After a decoding error bad is set and all further values are zero.
 type unpacker struct {
 	b   []byte
 	bad bool

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// flowControl slows writers down when the majority falls behind in applying what is committed, so that reads on it do
-// not grow ever staler. The rate is found by halving while the lag is above its target, and growing while it is not.
+// flowControl throttles writers when the majority falls behind in applying committed entries, so that reads on it
+// do not become ever more stale. The rate is halved while the lag is above its target, and grows while it is not.
 type flowControl struct {
 	limit   atomic.Int64 // commits per second; 0 is no limit
 	commits atomic.Int64
 
 	mu      sync.Mutex
 	status  FlowStatus
-	next    time.Time // when the next commit may begin
+	next    time.Time // when the next commit may start
 	before  int64     // commits at the last sample
 	sampled time.Time
-	since   time.Time // lagged since
+	since   time.Time // since when the majority lags
 }
 
 func (f *flowControl) init() { f.status.Tickets = maxTickets }
 
-// maxTickets is what is shown where there is no limit.
+// maxTickets is the number reported when there is no limit.
 const maxTickets = 1_000_000_000
 
-// admit lets a commit in, later where the rate is limited.
+// admit delays a commit as the rate requires.
 func (f *flowControl) admit(ctx context.Context) error {
 	f.commits.Add(1)
 	rate := f.limit.Load()
@@ -37,7 +37,7 @@ func (f *flowControl) admit(ctx context.Context) error {
 	f.mu.Lock()
 	f.next = f.next.Add(time.Second / time.Duration(rate))
 	if earliest := now.Add(-100 * time.Millisecond); f.next.Before(earliest) {
-		f.next = earliest // a little of what was not used is kept
+		f.next = earliest // part of the unused allowance is kept
 	}
 	d := f.next.Sub(now)
 	f.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *flowControl) admit(ctx context.Context) error {
 	}
 }
 
-// sample looks at the majority's lag, about once a second, on the primary.
+// sample measures the majority's lag, about once a second, on the primary.
 func (f *flowControl) sample(p Params, primary bool, lag time.Duration, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,33 +11,34 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A forced reconfiguration breaks raft's rules: one member declares itself the only voter. The members that it leaves out,
-// and those that it keeps and that have not heard of it, may go on with the configuration before, elect one of them, and
-// commit entries where the forced history has others. Which of the two histories holds is decided by the term.
+// A forced reconfiguration breaks raft's rules: one member declares itself the only voter. The members that it
+// excludes, and those that it keeps but that have not heard of it, may continue with the previous configuration,
+// elect a leader, and commit entries at indexes where the forced history has others. The term decides which of the
+// two histories is valid.
 //
-// Each forced reconfiguration begins an epoch: a range of terms that nobody else ever uses, above all that the member that
-// forces knows (nextEpoch). So a term says to which epoch an entry, a configuration, a message or a member belongs, and the
-// rules are:
+// Each forced reconfiguration begins an epoch: a range of terms that nobody else ever uses, above all terms known
+// to the member that forces it (nextEpoch). A term therefore identifies the epoch of an entry, a configuration, a
+// message or a member, and the rules are:
 //
-//   - A message counts only among members of one epoch. Whoever hears of a later one enters it, durably, with its term
-//     (Raft.enter), and does not hear its former epoch any more: neither a leader nor a candidate of it.
-//   - A member that has entered an epoch and whose configuration is from before is superseded. It neither votes nor stands,
+//   - A message counts only among members of one epoch. A member that learns of a later epoch enters it, durably, with its term
+//     (Raft.enter), and ignores its former epoch from then on: both leaders and candidates of it.
+//   - A member that has entered an epoch with a configuration from before it is superseded. It neither votes nor stands,
 //     and is given no vote: the voters of an epoch all have a configuration of it, the first of which has one voter alone.
-//     From there on raft's own rules hold.
-//   - A superseded member takes entries only once the epoch's leader has shown it how its log goes (history) and everything
-//     committed here is in that. Otherwise the member has diverged: it throws away what it has, and takes a snapshot
+//     From then on raft's own rules hold.
+//   - A superseded member accepts entries only once the epoch's leader has sent it the history of its log and everything
+//     committed here is part of that. Otherwise the member has diverged: it discards its data, and takes a snapshot
 //     (Raft.installOver).
-//   - One that is not in the configuration is told so, and is removed.
+//   - A member that is not in the configuration is told so, and is removed.
 
-// forcedState is how a superseded member stands to the epoch that it has entered.
+// forcedState is a superseded member's relation to the epoch that it has entered.
 type forcedState struct {
-	agreed   atomic.Uint64 // the epoch whose history has everything committed here
-	diverged atomic.Bool   // it has not: a snapshot is needed
+	agreed   atomic.Uint64 // the epoch whose history contains everything committed here
+	diverged atomic.Bool   // the history does not contain it: a snapshot is needed
 }
 
-// A term is an epoch and a number within it. An epoch is how often reconfigurations were forced, and the raft id of the
-// member that forced it last: where two members do so without knowing of each other, theirs differ. The set's first epoch
-// is 0, whose terms begin with 1.
+// A term is an epoch and a number within it. An epoch is how often reconfigurations were forced, and the raft id
+// of the member that forced it last: if two members do so without knowing of each other, their epochs differ. The
+// set's first epoch is 0, whose terms begin with 1.
 const (
 	termBits = 24
 	idBits   = 8
@@ -54,7 +55,7 @@ func nextEpoch(term, id uint64) uint64 {
 // epoch returns the epoch that this member is in.
 func (r *Raft) epoch() uint64 { return epochOf(r.lead.Load().term) }
 
-// superseded reports whether this member has heard of a forced reconfiguration and its configuration is from
+// superseded reports whether this member has learnt of a forced reconfiguration and still has a configuration from
 // before it.
 func (r *Raft) superseded() bool { return epochOf(r.rlog.conf().term) < r.epoch() }
 
@@ -64,7 +65,8 @@ func (r *Raft) unproven() bool {
 	return epochOf(r.rlog.conf().term) < epoch && r.roles.forced.agreed.Load() != epoch
 }
 
-// force makes this member the only voter, against the rules of raft, and then the others of c its learners.
+// force makes this member the only voter, bypassing raft's rules, and then makes the other members of c its
+// learners.
 func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 	c.Term = NoTerm
 	self := r.find(c)
@@ -91,7 +93,7 @@ func (r *Raft) force(ctx context.Context, c *SetConfig) error {
 	return r.spread(ctx)
 }
 
-// rewrite replaces raft's members by this one, in a new epoch. The applier calls it.
+// rewrite replaces raft's members by this one alone, in a new epoch. Only the applier calls it.
 func (r *Raft) rewrite(c *SetConfig) error {
 	var next confRecord
 	err := r.restart(func() error {
@@ -111,7 +113,7 @@ func (r *Raft) rewrite(c *SetConfig) error {
 	return r.do(func() { _ = r.loop.rn.Campaign() })
 }
 
-// spread writes the forced configuration into the log, for the other members.
+// spread appends the forced configuration to the log, for the other members.
 func (r *Raft) spread(ctx context.Context) error {
 	rec, id := r.rlog.conf(), r.id.Load()
 	return r.changeConf(ctx, &confContext{doc: rec.doc, forcer: id}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle {
@@ -119,8 +121,8 @@ func (r *Raft) spread(ctx context.Context) error {
 	})
 }
 
-// rewritten reports whether a configuration is one that was put in force by rewrite and is not in the log yet: an
-// epoch's first term has no entries, as the one of its first election is the next.
+// rewritten reports whether a configuration was put into effect by rewrite and is not in the log yet: an epoch's
+// first term has no entries, since its first election starts the next term.
 func (c *confRecord) rewritten() bool {
 	return epochOf(c.term) > 0 && c.term == epochOf(c.term)<<termBits
 }
@@ -152,12 +154,13 @@ func (r *Raft) enter(epoch uint64) {
 		return
 	}
 	r.log.Warn().Int64("version", r.Config().Version).Msg("another member knows of a forced reconfiguration that is later than this member's configuration")
-	// Of what raft takes in of any member, and knows no leader after, this does nothing else.
+	// Of the messages that raft accepts from any member and that leave it without a leader, this one has no other
+	// effect than the new term.
 	id := r.id.Load()
 	_ = rn.Step(&raftpb.Message{Type: raftpb.MsgTransferLeader.Enum(), From: new(id), To: new(id), Term: new(epoch << termBits)})
 }
 
-// admits reports whether raft gets a message of another member; call it in the loop.
+// admits reports whether raft may receive a message of another member; call it in the loop.
 func (r *Raft) admits(m *raftpb.Message) bool {
 	epoch := epochOf(r.loop.rn.BasicStatus().GetTerm())
 	if t := m.GetTerm(); t != 0 && epochOf(t) != epoch {
@@ -169,7 +172,7 @@ func (r *Raft) admits(m *raftpb.Message) bool {
 	return r.roles.forced.agreed.Load() == epoch && (m.GetType() == raftpb.MsgApp || m.GetType() == raftpb.MsgHeartbeat)
 }
 
-// stepAll gives raft the messages of one call of another member.
+// stepAll passes to raft the messages of one call of another member.
 func (r *Raft) stepAll(ms []*raftpb.Message) {
 	for _, m := range ms {
 		if r.loop.rn != nil && r.admits(m) {
@@ -178,7 +181,8 @@ func (r *Raft) stepAll(ms []*raftpb.Message) {
 	}
 }
 
-// history is how a log goes: where its terms begin, up to what is committed. Of what is before the first place nothing is known.
+// history describes a log by where its terms begin, up to the committed index. Nothing is known before its first
+// point.
 type history struct {
 	commit uint64
 	starts []point
@@ -240,7 +244,7 @@ func (h *history) unmarshal(b []byte) bool {
 	return !u.bad && len(h.starts) > 0 && slices.IsSortedFunc(h.starts, func(a, b point) int { return compare(a.index, b.index) })
 }
 
-// shown returns what a superseded member is shown of this member's log, nil if this member does not lead its
+// shown returns the history of this member's log for a superseded member, nil if this member does not lead its
 // epoch.
 func (r *Raft) shown(id uint64, flags reportFlags) []byte {
 	l := r.lead.Load()
@@ -249,12 +253,12 @@ func (r *Raft) shown(id uint64, flags reportFlags) []byte {
 	}
 	h := r.rlog.history()
 	if term, _, ok := h.at(h.commit); !ok || term != l.term {
-		return nil // it may have to commit entries of terms before yet
+		return nil // it may still have to commit entries of earlier terms
 	}
 	return h.marshal()
 }
 
-// compareWith takes in how the log of the epoch's leader goes; call it in the loop.
+// compareWith processes the history of the log of the epoch's leader; call it in the loop.
 func (r *Raft) compareWith(epoch uint64, body []byte) {
 	var theirs history
 	if r.loop.rn == nil || !r.unproven() || epoch != r.epoch() || r.roles.forced.diverged.Load() || !theirs.unmarshal(body) {
@@ -264,10 +268,10 @@ func (r *Raft) compareWith(epoch uint64, body []byte) {
 	own.commit = r.loop.rn.BasicStatus().GetCommit()
 	term, _, ok := own.at(own.commit)
 	if !ok || own.commit > r.rlog.lastIndex() {
-		return // it is being written; the leader shows its log again
+		return // it is being written; the leader will send its history again
 	}
 	at, known := own.common(&theirs)
-	// What was committed in the epoch is in its history, even if the leader's note of that is late.
+	// What was committed in the epoch is part of its history, even if the leader's commit index lags.
 	if known && at == own.commit || epochOf(term) == epoch {
 		r.log.Info().Uint64("index", at).Msg("everything that this member has committed is in the history of the forced reconfiguration")
 		r.roles.forced.agreed.Store(epoch)
@@ -285,7 +289,7 @@ func (r *Raft) compareWith(epoch uint64, body []byte) {
 	r.callAll()
 }
 
-// installOver replaces what a member that has diverged holds by a snapshot. The applier calls it.
+// installOver replaces the data of a member that has diverged by a snapshot. Only the applier calls it.
 func (r *Raft) installOver(in *incoming, msg *raftpb.Message) error {
 	if !r.roles.forced.diverged.Load() || r.applier.restarting {
 		in.again()
@@ -318,6 +322,6 @@ func (r *Raft) installOver(in *incoming, msg *raftpb.Message) error {
 		return err
 	}
 	in.finish(r)
-	r.in.push(input{m: msg}) // raft answers that it has this already, which is what the leader waits for
+	r.in.push(input{m: msg}) // raft responds that it already has this, which is what the leader waits for
 	return nil
 }

@@ -23,10 +23,10 @@ type follower struct {
 	id    uint64
 	match uint64
 	lag   uint64
-	alive bool // answers, and gets entries as they come
+	alive bool // responds, and receives entries as they come
 }
 
-// followers returns the voters this member leads; call it in the loop.
+// followers returns the voters that this member leads; call it in the loop.
 func (r *Raft) followers() (all []follower) {
 	rn := r.loop.rn
 	if rn == nil || rn.BasicStatus().RaftState != raft.StateLeader {
@@ -50,11 +50,12 @@ func (r *Raft) followers() (all []follower) {
 	return all
 }
 
-// nearLag is how many entries a member may lack to be handed the lead: they are sent while proposals wait.
+// nearLag is how many entries a member may lack and still be handed the leadership: they are sent while proposals
+// wait.
 const nearLag = 256
 
-// successor picks who takes over: of those that would become primary and have nearly all entries, the one of highest
-// priority, then the one with most. Call it in the loop.
+// successor picks the member to take over: among the electable ones that have nearly all entries, the one with the
+// highest priority, then the one with the most entries. Call it in the loop.
 func (r *Raft) successor(min float64) (uint64, bool) {
 	cfg := r.Config()
 	best, found := follower{}, false
@@ -71,7 +72,7 @@ func (r *Raft) successor(min float64) (uint64, bool) {
 	return best.id, found
 }
 
-// willing reports whether a member was heard of lately and would stand for election.
+// willing reports whether a member was heard from lately and would stand for election.
 func (r *Raft) willing(id uint64) bool {
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()
@@ -115,9 +116,9 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 	return err
 }
 
-// handOver returns the lead to the best successor of a priority of at least min, if there is one; done reports
-// whether the term is over. The time up to which this member does not stand again is set before, so that it does
-// not take back what it gives.
+// handOver transfers leadership to the best successor with a priority of at least min, if there is one; done
+// reports whether the term is over. The time until which this member does not stand for election is set first, so
+// that it does not win the leadership back.
 func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
 	asked := false
 	err = r.do(func() {
@@ -145,8 +146,8 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 	return r.awaitDeposed(ctx, term, max(r.electionTimeout()/2, 100*time.Millisecond), func() bool { return r.handing.Load() == 0 })
 }
 
-// refused takes in that a member that was asked to take over does not stand: it was frozen or put into maintenance since it
-// was last heard of. Raft would hold up all writes for an election timeout.
+// refused handles the report that a member that was asked to take over does not stand: it was frozen or put into
+// maintenance since it was last heard from. Raft would otherwise block all writes for an election timeout.
 func (r *Raft) refused(id uint64) {
 	if !r.handing.CompareAndSwap(id, 0) {
 		return
@@ -154,12 +155,13 @@ func (r *Raft) refused(id uint64) {
 	r.log.Info().Uint64("member", id-1).Msg("the member that was to take over does not stand for election")
 	r.in.push(input{f: func() {
 		if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == id {
-			rn.TransferLeader(r.id.Load()) // to itself: raft's way of calling it off
+			rn.TransferLeader(r.id.Load()) // to itself, which is how raft cancels a transfer
 		}
 	}})
 }
 
-// awaitDeposed waits until this member does not lead a term any more and the engine refuses writes, or the attempt is over.
+// awaitDeposed waits until this member no longer leads the term and the engine refuses writes, or the attempt is
+// over.
 func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duration, over func() bool) (bool, error) {
 	for end := time.Now().Add(limit); ; {
 		if l := r.lead.Load(); (l.term != term || l.state != raft.StateLeader) && r.primary.Load() != term {
@@ -174,7 +176,7 @@ func (r *Raft) awaitDeposed(ctx context.Context, term uint64, limit time.Duratio
 	}
 }
 
-// abdicate makes raft follow a term that nobody leads.
+// abdicate makes raft follow a term that has no leader.
 func (r *Raft) abdicate(term uint64) {
 	rn := r.loop.rn
 	st := rn.BasicStatus()
@@ -203,7 +205,7 @@ func (r *Raft) StepUp(ctx context.Context) error {
 	return errLost
 }
 
-// campaign asks the leader to hand over, or, as a rival, has itself elected.
+// campaign asks the leader to transfer leadership or, as a rival, gets this member elected.
 func (r *Raft) campaign(ctx context.Context, rival bool) (done bool, err error) {
 	limit := max(r.electionTimeout()/5, 200*time.Millisecond)
 	err = r.do(func() {

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// housekeeping is what has to be looked at from time to time. It belongs to its goroutine.
+// housekeeping is the state of periodic work. It belongs to the goroutine that runs it.
 type housekeeping struct {
 	newest    uint64    // visible timestamp, when it last changed
 	changed   time.Time // when that was
@@ -17,7 +17,7 @@ type housekeeping struct {
 	betterTop float64
 }
 
-// runHousekeeping does what nobody waits for: promotions, takeovers, the no-op writer, flow control, truncation.
+// runHousekeeping does the periodic work: promotions, takeovers, the no-op writer, flow control, truncation.
 func (r *Raft) runHousekeeping() {
 	h := &housekeeping{changed: time.Now()}
 	for r.wait(r.ctx, r.houseInterval()) == nil {
@@ -41,8 +41,8 @@ func (r *Raft) houseInterval() time.Duration {
 	return min(max(r.electionTimeout()/20, 5*time.Millisecond), 250*time.Millisecond)
 }
 
-// takeover hands the lead to a member of higher priority that has caught up, after it could have taken over for a
-// while; a member that leads without being allowed to be primary hands over as soon as it can.
+// takeover transfers leadership to a caught-up member of higher priority once it could have taken over for a
+// while; a leader that must not be primary transfers leadership as soon as it can.
 func (r *Raft) takeover(h *housekeeping, l *lead) {
 	self := r.self()
 	if self == nil {
@@ -80,7 +80,7 @@ func (r *Raft) takeover(h *housekeeping, l *lead) {
 	_, _ = r.handOver(r.ctx, l.term, top, time.Time{})
 }
 
-// fresh reports whether a member would be primary and is hardly behind.
+// fresh reports whether a member is electable and hardly behind.
 func (r *Raft) fresh(id uint64) bool {
 	if !r.willing(id) {
 		return false
@@ -92,7 +92,7 @@ func (r *Raft) fresh(id uint64) bool {
 	return ts >= r.m.Visible() || behind <= r.opts.Params().PriorityLag
 }
 
-// ascendLate makes a member primary that has led for a while without being allowed to be.
+// ascendLate makes a member primary that has led for a while without being electable.
 func (r *Raft) ascendLate(term uint64) error {
 	at, err := r.rlog.Term(r.applied.Load())
 	if err != nil || at != term || r.putsOff() {
@@ -101,7 +101,7 @@ func (r *Raft) ascendLate(term uint64) error {
 	return r.ascend(term)
 }
 
-// idle writes a no-op where nothing was written for long, so that the cluster's time goes on at all members.
+// idle writes a no-op if nothing was written for long, so that the cluster's time advances on all members.
 func (r *Raft) idle(h *housekeeping) {
 	now := time.Now()
 	if v := uint64(r.m.Visible()); v != h.newest {
@@ -147,7 +147,7 @@ func (r *Raft) majorityLag() time.Duration {
 // lowLog is what the log is cut to while the disk is low. Members that are further behind take a snapshot.
 const lowLog = 16 << 20
 
-// truncate cuts the log to its size. What members that follow still need stays for a while longer.
+// truncate cuts the log to its size. Entries that followers still need are kept for a while longer.
 func (r *Raft) truncate() {
 	size, limit := r.rlog.size(), r.opts.LogSize
 	if r.m.DiskLow() {

@@ -24,9 +24,9 @@ type incoming struct {
 	rec      confRecord
 	manifest SnapshotManifest
 	have     []int64
-	file     int // the first one that is not complete
+	file     int // the first file that is not complete
 	state    wantState
-	taken    bool // raft has asked for its installation
+	taken    bool // raft has requested its installation
 	started  time.Time
 }
 
@@ -79,7 +79,7 @@ func (r *Raft) receiveSnapshot(ctx context.Context, e *envelope) ([]byte, error)
 	return w.marshal(), nil
 }
 
-// offered begins to receive a snapshot, or goes on with it.
+// offered starts to receive a snapshot, or continues an interrupted transfer.
 func (r *Raft) offered(in *incoming, e *envelope, number uint64, u *unpacker) (*incoming, error) {
 	if in != nil && in.number == number && in.from == e.from {
 		in.mu.Lock()
@@ -155,7 +155,7 @@ func (in *incoming) chunk(r *Raft, u *unpacker) error {
 		return errEnvelope
 	}
 	if in.state != wantChunk || file != uint64(in.file) || offset != uint64(in.have[in.file]) {
-		return nil // a repetition; the answer tells what is wanted
+		return nil // a repetition; the response says what is wanted
 	}
 	f := in.manifest.Files[in.file]
 	data := u.b
@@ -170,7 +170,7 @@ func (in *incoming) chunk(r *Raft, u *unpacker) error {
 	return nil
 }
 
-// complete checks what was received and has it installed, which the caller does not wait for.
+// complete verifies what was received and starts its installation, without waiting for it.
 func (r *Raft) complete(in *incoming) error {
 	for i, f := range in.manifest.Files {
 		sum, err := sumFile(r.m.Files(), in.dir, f)
@@ -198,14 +198,14 @@ func (r *Raft) complete(in *incoming) error {
 		return nil
 	}
 	r.in.push(input{m: msg}, input{f: func() {
-		// Where raft had no use for it, it has not asked for its installation by now.
+		// If raft had no use for it, raft has not requested its installation by now.
 		r.in.push(input{f: func() {
 			in.mu.Lock()
 			defer in.mu.Unlock()
 			switch {
 			case in.taken:
 			case r.applied.Load() < in.rec.index:
-				in.state = wantDone // raft heeds another primary now
+				in.state = wantDone // raft follows another primary now
 			default:
 				in.state = wantInstalled
 				_ = r.m.Files().Remove(in.dir)
@@ -215,7 +215,7 @@ func (r *Raft) complete(in *incoming) error {
 	return nil
 }
 
-// installFirst makes this member, which had nothing, a member of the set. The applier calls it.
+// installFirst makes this member, which had no data, a member of the set. Only the applier calls it.
 func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 	if r.hasLog() {
 		in.finish(r)
@@ -227,7 +227,8 @@ func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 	if err := r.m.InstallSnapshot(r.ctx, in.dir, in.manifest); err != nil {
 		return err
 	}
-	// It cannot know how it voted before it lost its store, if it did. It votes no more in a term that has its leader.
+	// It cannot know how it voted before it lost its store, if that is what happened. It must not vote in a term
+	// that already has its leader.
 	hard := &raftpb.HardState{Term: new(msg.GetTerm()), Vote: new(in.from), Commit: new(in.rec.index)}
 	if err := r.rlog.reset(in.rec, hard, in.to); err != nil {
 		return err
@@ -236,18 +237,18 @@ func (r *Raft) installFirst(in *incoming, msg *raftpb.Message) error {
 		return err
 	}
 	in.finish(r)
-	r.in.push(input{m: msg}) // raft answers that it has this already, which is what the leader waits for
+	r.in.push(input{m: msg}) // raft responds that it already has this, which is what the leader waits for
 	return nil
 }
 
-// again has the sender say once more that it is complete.
+// again makes the sender repeat that the snapshot is complete.
 func (in *incoming) again() {
 	in.mu.Lock()
 	in.state = wantDone
 	in.mu.Unlock()
 }
 
-// finish ends what raft or an empty member waited for.
+// finish ends the wait of raft or of an empty member.
 func (in *incoming) finish(r *Raft) {
 	in.mu.Lock()
 	in.state = wantInstalled
@@ -272,8 +273,8 @@ func (r *Raft) expect(m *raftpb.Message) {
 	in.mu.Unlock()
 }
 
-// installStepped installs a snapshot that raft has taken in. The appender calls it; the applier does the engine's part,
-// behind the entries it has still to apply.
+// installStepped installs a snapshot that raft has accepted. The appender calls it; the applier does the engine's
+// part, after the entries that it still has to apply.
 func (r *Raft) installStepped(m *raftpb.Message) error {
 	rec := confOf(m.GetSnapshot())
 	r.snaps.mu.Lock()

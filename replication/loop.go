@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Ticks of raft's clock. Its time-outs are drawn from [electionTicks, 2*electionTicks), which is 0.55 to 1.1 of
+// Ticks of raft's clock. Its timeouts are drawn from [electionTicks, 2*electionTicks), which is 0.55 to 1.1 of
 // electionTimeoutMillis: with the votes, a killed primary is replaced well within that time and two seconds.
 const (
 	electionTicks  = 50
@@ -23,10 +23,10 @@ type loopState struct {
 	rn      *raft.RawNode
 	resume  bool        // there is a log to start with
 	first   int         // ticks until the first election after a start
-	held    []*proposal // while the lead is being handed over
+	held    []*proposal // while leadership is being transferred
 	tick    *time.Ticker
 	every   time.Duration
-	ticked  time.Time // up to when raft's clock has been moved
+	ticked  time.Time // up to when raft's clock has been advanced
 	entries []*raftpb.Entry
 	last    uint64 // the newest entry given to the appender since the start
 }
@@ -39,8 +39,8 @@ func (r *Raft) runLoop() {
 	defer l.tick.Stop()
 	if l.resume {
 		r.guarded(r.startNode)
-		// Where everybody was down, nobody waits for a leader's silence to become suspicious: who asks too early is
-		// refused by those that hear one.
+		// If all members were down, nobody need wait for a leader's silence to become suspicious: a candidate that
+		// is too early is refused by members that hear from a leader.
 		if l.first = 3 + rand.IntN(electionTicks/5); r.soleVoter() {
 			l.first = 1
 		}
@@ -58,8 +58,8 @@ func (r *Raft) runLoop() {
 	}
 }
 
-// guarded turns a panic of the raft library, which it raises where its log contradicts what it was told, into the end
-// of this member.
+// guarded turns a panic of the raft library, raised when its log contradicts what it was told, into the end of
+// this member.
 func (r *Raft) guarded(f func()) {
 	defer func() {
 		p := recover()
@@ -83,7 +83,7 @@ func tickOf(c *SetConfig) time.Duration {
 	return max(t*55/100/electionTicks, time.Millisecond)
 }
 
-// startNode makes raft's node of what the log holds.
+// startNode creates raft's node from the log.
 func (r *Raft) startNode() {
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID: r.id.Load(), ElectionTick: electionTicks, HeartbeatTick: heartbeatTicks,
@@ -101,7 +101,7 @@ func (r *Raft) startNode() {
 	r.nodes.Add(1)
 }
 
-// setPace follows the configuration's election timeout.
+// setPace applies the configuration's election timeout.
 func (r *Raft) setPace(c *SetConfig) {
 	if d := tickOf(c); d != r.loop.every {
 		r.loop.every, r.loop.ticked = d, time.Now()
@@ -109,12 +109,12 @@ func (r *Raft) setPace(c *SetConfig) {
 	}
 }
 
-// maxLate bounds by how many ticks raft's clock is moved at once: a fifth of the shortest time-out. So a process that was
-// paused hears what has arrived meanwhile before it suspects anybody.
+// maxLate bounds the ticks by which raft's clock is advanced at once: a fifth of the shortest timeout. A process
+// that was paused thus processes what has arrived meanwhile before it suspects anybody.
 const maxLate = electionTicks / 5
 
-// catchUp moves raft's clock by the time that has passed. A ticker drops what nobody takes: on a machine that lets the loop
-// run every 200 ms only, counting its ticks would make an election take ten times as long.
+// catchUp advances raft's clock by the time that has passed. A ticker drops ticks that nobody receives: on a
+// machine that runs the loop only every 200 ms, counting ticks would make an election take ten times as long.
 func (r *Raft) catchUp() {
 	l := &r.loop
 	now := time.Now()
@@ -125,7 +125,7 @@ func (r *Raft) catchUp() {
 		l.ticked = l.ticked.Add(time.Duration(n) * l.every)
 	}
 	if n > 1 {
-		r.turn() // what has arrived comes first
+		r.turn() // process first what has arrived
 	}
 	for ; n > 0; n-- {
 		r.tick()
@@ -148,7 +148,7 @@ func (r *Raft) tick() {
 	}
 }
 
-// turn takes in what has arrived and does what raft asks for.
+// turn processes what has arrived and does what raft requests.
 func (r *Raft) turn() {
 	l := &r.loop
 	for _, x := range r.in.take() {
@@ -174,22 +174,22 @@ func (r *Raft) turn() {
 	r.publish()
 }
 
-// step gives raft a message, except those this member must not follow.
+// step passes a message to raft, except those this member must not follow.
 func (r *Raft) step(m *raftpb.Message) {
 	if r.loop.rn == nil {
 		return
 	}
 	if m.GetType() == raftpb.MsgTimeoutNow && !r.electable() {
 		if p := r.peer(m.GetFrom()); p != nil {
-			p.call() // its report says so
+			p.call() // its report will say so
 		}
 		return
 	}
-	_ = r.loop.rn.Step(m) // it refuses what is out of date
+	_ = r.loop.rn.Step(m) // it refuses outdated messages
 }
 
-// propose appends the groups that the engine has prepared, all with one message. Those of another term are dropped: by
-// then the engine has been told to resign.
+// propose appends the groups that the engine has prepared, all in one message. Groups of another term are dropped:
+// by then the engine has been told to resign.
 func (r *Raft) propose() {
 	l := &r.loop
 	if len(l.held) == 0 {
@@ -197,7 +197,7 @@ func (r *Raft) propose() {
 	}
 	st := l.rn.BasicStatus()
 	if st.RaftState == raft.StateLeader && st.LeadTransferee != raft.None {
-		return // until the other has taken over, or has failed to
+		return // until the other member has taken over, or has failed to
 	}
 	l.entries = l.entries[:0]
 	var groups []flight
@@ -214,13 +214,14 @@ func (r *Raft) propose() {
 	r.flights.add(groups)
 	err := l.rn.Step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.id.Load()), Entries: l.entries})
 	if err != nil {
-		// raft drops proposals only of one that does not lead or is handing over, which was looked at above.
+		// raft drops proposals only if this member does not lead or is transferring leadership, which was checked
+		// above.
 		panic(fmt.Sprintf("proposals of term %d were dropped: %v", st.GetTerm(), err))
 	}
 	l.entries = nil
 }
 
-// handle does what raft asks for: write, apply, send.
+// handle does what raft requests: write, apply, send.
 func (r *Raft) handle(rd raft.Ready) {
 	for i := range rd.ReadStates {
 		r.reads.ready(r, &rd.ReadStates[i])
@@ -244,14 +245,14 @@ func (r *Raft) handle(rd raft.Ready) {
 	}
 }
 
-// mayWait reports whether a message can go along with the next one. One that only says what is committed can while
-// more is under way, whose commit is told soon, or with raft's heartbeat at the latest: nobody but readers of the
-// others waits.
+// mayWait reports whether a message can be sent together with the next one. A message that only advances the
+// commit index can, as long as more is in flight: the commit index of that follows soon, or with raft's heartbeat
+// at the latest, and only readers on other members wait for it.
 func (r *Raft) mayWait(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgApp && len(m.GetEntries()) == 0 && m.GetCommit() < r.loop.last && !r.waits.some()
 }
 
-// append hands entries and hard state to the appender, or, in memory, takes them over at once.
+// append passes entries and hard state to the appender or, in memory, stores them at once.
 func (r *Raft) append(m *raftpb.Message) {
 	if m.GetSnapshot() != nil {
 		r.expect(m)
@@ -274,7 +275,7 @@ func (r *Raft) append(m *raftpb.Message) {
 	}
 }
 
-// publish tells the others of this member's goroutines what has changed.
+// publish tells this member's other goroutines what has changed.
 func (r *Raft) publish() {
 	st := r.loop.rn.BasicStatus()
 	now := lead{st.RaftState, st.GetTerm(), st.Lead}
@@ -292,7 +293,7 @@ func (r *Raft) publish() {
 // contradiction is what the raft library panics with.
 type contradiction string
 
-// raftLogger gives the library's log to the server's.
+// raftLogger forwards the library's log to the server's.
 type raftLogger struct{ log zerolog.Logger }
 
 func (l raftLogger) Debug(v ...any)                   {}

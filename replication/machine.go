@@ -44,8 +44,8 @@ func (m engineMachine) EntryTime(data []byte) storage.Timestamp { return storage
 // Files implements SnapshotMachine.
 func (m engineMachine) Files() SnapshotFiles { return m.Engine.Files() }
 
-// engineStore puts the entries into one of the engine's local tables and all else into another, as the keys of a table
-// have one length there.
+// engineStore keeps the entries in one of the engine's local tables and everything else in another, because the
+// keys of a table must have the same length.
 type engineStore struct{ e *storage.Engine }
 
 // Scan implements LocalStore.

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// Member is this node's place in its set, whatever kind of set that is. A set of one can become one of several while
+// Member is this node's membership in its set, of whatever kind. A set of one can become a set of several while
 // the node runs.
 type Member struct {
 	current atomic.Pointer[Set]
@@ -15,14 +15,14 @@ type Member struct {
 
 var _ Set = (*Member)(nil)
 
-// NewMember makes a member of s.
+// NewMember returns a member of s.
 func NewMember(s Set) *Member {
 	m := &Member{}
 	m.Switch(s)
 	return m
 }
 
-// Switch makes the node a member of s from now on.
+// Switch makes the node a member of s.
 func (m *Member) Switch(s Set) { m.current.Store(&s) }
 
 // Raft returns the set of several members the node is in; nil for a set of one that has no raft log.

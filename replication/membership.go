@@ -14,15 +14,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A member's id in raft is its _id in the configuration plus one. The configuration document travels as the context of
-// raft's own configuration changes, so that every member puts both in force at the same entry. New voters begin as
-// learners, and are promoted by the primary once they have caught up: until then they count in no quorum, so that a set
-// that grows keeps accepting writes.
+// A member's id in raft is its _id in the configuration plus one. The configuration document is carried as the
+// context of raft's own configuration changes, so that both take effect on every member at the same entry. New
+// voters begin as learners, and are promoted by the primary once they have caught up: until then they count in no
+// quorum, so that a set that grows keeps accepting writes.
 
-// confContext is what a configuration change carries.
+// confContext is the payload of a configuration change.
 type confContext struct {
-	doc    []byte // nil: the set's configuration stays as it is
-	forcer uint64 // not 0: this member alone is the quorum now, whatever it was before
+	doc    []byte // nil: the set's configuration does not change
+	forcer uint64 // not 0: this member alone forms the quorum, whatever the quorum was before
 }
 
 func (c *confContext) marshal() []byte {
@@ -43,7 +43,7 @@ func (c *confContext) unmarshal(b []byte) error {
 	return nil
 }
 
-// firstIndex and firstTerm are where the log of a new set begins: its members get what was before as a snapshot.
+// firstIndex and firstTerm are where the log of a new set begins: its members receive earlier data as a snapshot.
 const (
 	firstIndex = 1
 	firstTerm  = 1
@@ -54,7 +54,8 @@ var (
 	errInitiated  = mongoerr.New(mongoerr.AlreadyInitialized, "already initialized")
 )
 
-// Initiate makes this member the first of a set with this configuration, which is valid. The others get a snapshot.
+// Initiate makes this member the first of a set with this configuration, which must be valid. The other members
+// receive a snapshot.
 func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	self := r.find(c)
 	if self == nil {
@@ -71,7 +72,7 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	rec := confRecord{point{firstIndex, firstTerm}, &raftpb.ConfState{Voters: []uint64{id}}, c.Doc()}
 	hard := &raftpb.HardState{Term: new(uint64(firstTerm)), Vote: new(uint64(0)), Commit: new(uint64(firstIndex))}
 	late := false
-	// The applier is where the engine's applied index moves, the loop where raft's node is made.
+	// The engine's applied index changes only in the applier, and raft's node is created only in the loop.
 	err := r.inApplier(func() error {
 		if late = r.hasLog(); late {
 			return nil
@@ -102,7 +103,7 @@ func (r *Raft) Initiate(ctx context.Context, c *SetConfig) error {
 	return r.addMissing(ctx)
 }
 
-// begin starts raft's node on a log that was just made; the applier calls it.
+// begin starts raft's node on a newly created log. Only the applier calls it.
 func (r *Raft) begin(rec *confRecord, id uint64) error {
 	r.applied.Store(rec.index)
 	r.id.Store(id)
@@ -113,7 +114,7 @@ func (r *Raft) begin(rec *confRecord, id uint64) error {
 	return r.do(r.startNode)
 }
 
-// find is this member in a configuration.
+// find returns this member's entry in a configuration.
 func (r *Raft) find(c *SetConfig) *MemberConfig {
 	for i := range c.Members {
 		if r.opts.IsSelf(c.Members[i].Host) {
@@ -123,7 +124,7 @@ func (r *Raft) find(c *SetConfig) *MemberConfig {
 	return nil
 }
 
-// adopt makes a configuration that is durable here the one in force.
+// adopt puts into effect a configuration that is durable here.
 func (r *Raft) adopt(rec *confRecord) error {
 	cfg, err := ParseConfig(rec.doc)
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *Raft) tellConfig(cfg *SetConfig) {
 	}
 }
 
-// expelled takes in that others do not know this member any more.
+// expelled handles the news that other members no longer know this member.
 func (r *Raft) expelled(e *envelope) {
 	cfg, err := ParseConfig(e.config)
 	if err != nil || !r.hasLog() || r.find(cfg) != nil {
@@ -166,7 +167,7 @@ func (r *Raft) expelled(e *envelope) {
 		return
 	}
 	r.log.Warn().Int64("version", cfg.Version).Msg("this member was removed from the replica set")
-	r.in.push(input{f: func() { // where others that do not know it yet have elected it
+	r.in.push(input{f: func() { // it may have been elected by members that do not know of its removal yet
 		if r.loop.rn != nil {
 			r.abdicate(r.lead.Load().term)
 		}
@@ -175,7 +176,8 @@ func (r *Raft) expelled(e *envelope) {
 	r.roleChanged()
 }
 
-// misnamed takes in a call to another id than this member's: it was removed, and is a member again under another _id.
+// misnamed handles a call to a raft id other than this member's: it was removed, and added again under another
+// _id.
 func (r *Raft) misnamed(e *envelope) {
 	if !r.hasLog() || r.role() != Removed || e.report.role != Primary {
 		return
@@ -184,7 +186,7 @@ func (r *Raft) misnamed(e *envelope) {
 	id := e.to
 	r.applies.push(applyItem{f: func() error {
 		if r.applier.restarting {
-			return nil // the primary calls again
+			return nil // the primary will call again
 		}
 		var rec confRecord
 		err := r.restart(func() error {
@@ -200,8 +202,8 @@ func (r *Raft) misnamed(e *envelope) {
 	}})
 }
 
-// restart stops raft's node, changes what it is made of between two writes of the log, and starts it anew. The applier
-// calls it.
+// restart stops raft's node, changes its persistent state between two writes of the log, and starts it again. Only
+// the applier calls it.
 func (r *Raft) restart(change func() error) error {
 	r.applier.restarting = true
 	defer func() { r.applier.restarting = false }()
@@ -230,9 +232,9 @@ func (r *Raft) restart(change func() error) error {
 	return err
 }
 
-// Reconfigure changes the configuration; c has the version that the new one has. Without force the member is the
-// primary, and the call returns when the change is committed. With force, a member of a set that has lost its majority
-// declares itself and the members of c to be the set.
+// Reconfigure changes the configuration; c carries the new version. Without force the member must be primary, and
+// the call returns when the change is committed. With force, a member of a set that has lost its majority declares
+// itself and the members of c to be the set.
 func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error {
 	if !r.hasLog() {
 		return errNoConfig
@@ -241,7 +243,8 @@ func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error 
 		return mongoerr.New(mongoerr.NodeNotFound, "No host described in new configuration for replica set "+c.Name+" maps to this node")
 	}
 	c = c.Clone()
-	// What is in the log has to be applied by every member, now and after each restart: one that does not parse would end them all.
+	// Every member has to apply what is in the log, now and after each restart: a configuration that does not
+	// parse would stop them all.
 	if _, err := ParseConfig(c.Doc()); err != nil {
 		return err
 	}
@@ -256,7 +259,7 @@ func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error 
 	return r.changeConf(ctx, &confContext{doc: c.Doc()}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle { return confChanges(now, c) })
 }
 
-// changeConf proposes a configuration change, and returns when it is in force here.
+// changeConf proposes a configuration change, and returns when it is in effect here.
 func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*raftpb.ConfState) []*raftpb.ConfChangeSingle) error {
 	var bad error
 	before := uint64(0)
@@ -273,7 +276,7 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 		}
 		steps := changes(rec.state)
 		if len(steps) == 0 {
-			// One change is needed for the message not to mean something else; that the leader votes is so already.
+			// Without any change the message would mean something else; that the leader votes is already the case.
 			steps = append(steps, change(raftpb.ConfChangeAddNode, r.id.Load()))
 		}
 		bad = r.proposeConf(&raftpb.ConfChangeV2{Changes: steps, Context: cc.marshal()})
@@ -282,7 +285,7 @@ func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*ra
 		return cmpErr(err, bad)
 	}
 	l := r.lead.Load()
-	// The log has the record a moment before Config tells it; the caller may ask at once.
+	// The log has the record a moment before Config returns it, and the caller may ask at once.
 	for r.roles.inForce.Load() <= before {
 		if now := r.lead.Load(); now.term != l.term || now.state != raft.StateLeader {
 			return errDeposed
@@ -301,7 +304,7 @@ func cmpErr(a, b error) error {
 	return b
 }
 
-// proposeConf appends a change. raft replaces it by an empty entry where another is under way.
+// proposeConf appends a change. Raft replaces it by an empty entry if another is under way.
 func (r *Raft) proposeConf(cc *raftpb.ConfChangeV2) error {
 	data, err := proto.Marshal(cc)
 	if err != nil {
@@ -322,7 +325,7 @@ func change(t raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: t.Enum(), NodeId: new(id)}
 }
 
-// confChanges returns the way from raft's members to those of c: new ones begin as learners.
+// confChanges returns the steps from raft's current members to those of c: new ones begin as learners.
 func confChanges(now *raftpb.ConfState, c *SetConfig) (steps []*raftpb.ConfChangeSingle) {
 	voters, learners := now.GetVoters(), now.GetLearners()
 	for i := range c.Members {
@@ -350,8 +353,8 @@ func (r *Raft) addMissing(ctx context.Context) error {
 	return r.changeConf(ctx, &confContext{}, func(now *raftpb.ConfState) []*raftpb.ConfChangeSingle { return confChanges(now, c) })
 }
 
-// finishChange does what is missing of a change that was begun here before this process: a member that leads made the set, or
-// forced a configuration, and the others are not in the log yet.
+// finishChange completes a change that this member began in an earlier process: it created the set, or forced a
+// configuration, and the other members are not in the log yet.
 func (r *Raft) finishChange() {
 	if !r.roles.changing.TryLock() {
 		return
@@ -369,12 +372,12 @@ func (r *Raft) finishChange() {
 	default:
 		return
 	}
-	if err != nil { // tried again
+	if err != nil { // will be tried again
 		r.log.Info().Err(err).Msg("the members of the configuration are not in the log yet")
 	}
 }
 
-// noteGrowth notes whether there are members to promote.
+// noteGrowth records whether there are members to promote.
 func (r *Raft) noteGrowth(c *SetConfig, now *raftpb.ConfState) {
 	growing := false
 	for i := range c.Members {
@@ -383,7 +386,7 @@ func (r *Raft) noteGrowth(c *SetConfig, now *raftpb.ConfState) {
 	r.growing.Store(growing)
 }
 
-// promotable finds the learners that are to vote and have caught up; call it in the loop.
+// promotable finds the learners that should vote and have caught up; call it in the loop.
 func (r *Raft) promotable() (steps []*raftpb.ConfChangeSingle) {
 	rn, cfg := r.loop.rn, r.Config()
 	if rn == nil || cfg == nil || rn.BasicStatus().RaftState != raft.StateLeader {
@@ -400,8 +403,8 @@ func (r *Raft) promotable() (steps []*raftpb.ConfChangeSingle) {
 	return steps
 }
 
-// follows reports whether a member, as far as it has told of itself, has a configuration of this member's epoch.
-// In the set's first one everybody has.
+// follows reports whether a member, according to its last report, has a configuration of this member's epoch. In
+// the set's first epoch every member has.
 func (r *Raft) follows(id uint64) bool {
 	epoch := r.epoch()
 	if epoch == 0 {
@@ -413,7 +416,7 @@ func (r *Raft) follows(id uint64) bool {
 	return s != nil && epochOf(s.report.term) == epoch && s.report.flags&reportSuperseded == 0
 }
 
-// promote gives votes to those who have earned them.
+// promote turns learners that have caught up into voters.
 func (r *Raft) promote() {
 	rec := r.rlog.conf()
 	if len(rec.state.GetVotersOutgoing()) > 0 {

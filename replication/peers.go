@@ -12,14 +12,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// peerTable knows the other members: a sender for each, and what each has told of itself.
+// peerTable holds the other members: a sender for each, and what each has reported.
 type peerTable struct {
 	mu   sync.Mutex
 	byID map[uint64]*peer
 	seen map[uint64]*seen
 }
 
-// peer sends to one other member. One call is under way at a time; what queues up meanwhile goes with the next.
+// peer sends to one other member. One call is under way at a time; what queues up meanwhile is sent with the next.
 type peer struct {
 	id   uint64
 	host string
@@ -32,24 +32,24 @@ type peer struct {
 	dirty bool // a call is wanted although there is no message
 }
 
-// seen is what is known of a member.
+// seen is what is known about a member.
 type seen struct {
 	report   report
-	at       time.Time // when it was last heard of
+	at       time.Time // when it was last heard from
 	received time.Time // when it last called
 	sent     time.Time // when it last answered
 	ping     time.Duration
 	err      string
 }
 
-// Limits of what waits for one member. More is dropped: raft sends again what is missing.
+// Limits for what waits for one member. Anything beyond is dropped: raft sends again what is missing.
 const (
 	maxQueued      = 4096
 	maxQueuedBytes = 192 << 20
 )
 
-// setPeers makes the senders those of a configuration, and of the members that it leaves out and that have a vote until raft is
-// through with the change.
+// setPeers creates the senders for the members of a configuration, and for excluded members that have a vote until
+// raft has completed the change.
 func (r *Raft) setPeers(c *SetConfig, rec *confRecord) {
 	t := &r.peers
 	t.mu.Lock()
@@ -88,7 +88,7 @@ func (r *Raft) setPeers(c *SetConfig, rec *confRecord) {
 	}
 }
 
-// startPeer is called with the table locked.
+// startPeer must be called with the table locked.
 func (r *Raft) startPeer(id uint64, host string) {
 	ctx, stop := context.WithCancel(r.ctx)
 	p := &peer{id: id, host: host, stop: stop, wake: make(chan struct{}, 1)}
@@ -102,7 +102,7 @@ func (r *Raft) peer(id uint64) *peer {
 	return r.peers.byID[id]
 }
 
-// send queues a message of raft's for another member.
+// send queues a message from raft for another member.
 func (r *Raft) send(m *raftpb.Message) {
 	switch m.GetType() {
 	case raftpb.MsgPreVote, raftpb.MsgVote:
@@ -136,8 +136,8 @@ func (p *peer) add(m *raftpb.Message) {
 	}
 }
 
-// supersedes reports whether m says all that the message before it says: how far the log is committed, or has been
-// taken in.
+// supersedes reports whether m conveys all that the preceding message conveys: how far the log is committed, or
+// has been received.
 func supersedes(m, old *raftpb.Message) bool {
 	if m.GetType() != old.GetType() || m.GetTerm() != old.GetTerm() {
 		return false
@@ -158,7 +158,7 @@ func (p *peer) poke() {
 	}
 }
 
-// call makes the peer call soon, for the sake of its report.
+// call makes the peer call soon, to send its report.
 func (p *peer) call() {
 	p.mu.Lock()
 	p.dirty = true
@@ -166,10 +166,12 @@ func (p *peer) call() {
 	p.poke()
 }
 
-// take takes what one call can carry: of a message that is larger than that, its own call is made in pieces.
+// take removes from the queue what one call can carry. A message larger than that gets a call of its own, which is
+// sent in pieces.
 func (p *peer) take() (ms []*raftpb.Message, some bool) { return p.takeUpTo(maxPayload/2, true) }
 
-// takeReply takes what an answer can carry. It cannot be in pieces: what is too large for it goes with a call.
+// takeReply removes from the queue what a response can carry. A response cannot be sent in pieces: what is too
+// large for it goes with a call.
 func (p *peer) takeReply() []*raftpb.Message {
 	ms, _ := p.takeUpTo(maxPayload/2, false)
 	return ms
@@ -201,7 +203,7 @@ func (p *peer) drop() {
 	p.mu.Unlock()
 }
 
-// callAll makes every member hear of this one soon.
+// callAll makes every member hear from this one soon.
 func (r *Raft) callAll() {
 	r.peers.mu.Lock()
 	defer r.peers.mu.Unlock()
@@ -218,9 +220,9 @@ func (r *Raft) callTimeout() time.Duration {
 	return 10 * time.Second
 }
 
-// runPeer calls one member, when there is something to say and from time to time.
+// runPeer calls one member when there is something to send, and periodically.
 func (r *Raft) runPeer(ctx context.Context, p *peer) {
-	if p.host == "" { // the answers to its own calls take along what there is for it
+	if p.host == "" { // the responses to its own calls carry what is queued for it
 		<-ctx.Done()
 		return
 	}
@@ -257,7 +259,7 @@ func (r *Raft) runPeer(ctx context.Context, p *peer) {
 	}
 }
 
-// beatInterval returns how often members call each other when there is nothing to say.
+// beatInterval returns how often members call each other when there is nothing to send.
 func (r *Raft) beatInterval() time.Duration {
 	d := 2 * time.Second
 	if c := r.Config(); c != nil {
@@ -266,7 +268,7 @@ func (r *Raft) beatInterval() time.Duration {
 	return max(d, 10*time.Millisecond)
 }
 
-// loopPause returns how long a member that could not be reached is left alone.
+// loopPause returns how long a member that could not be reached is not called again.
 func (r *Raft) loopPause() time.Duration {
 	return min(max(tickOf(r.Config())/2, 5*time.Millisecond), 50*time.Millisecond)
 }
@@ -299,7 +301,7 @@ func (r *Raft) callPeer(ctx context.Context, p *peer, ms []*raftpb.Message) erro
 	return nil
 }
 
-// of returns what is known of a member; the table is locked.
+// of returns what is known about a member; the table must be locked.
 func (t *peerTable) of(id uint64) *seen {
 	s := t.seen[id]
 	if s == nil {
@@ -309,7 +311,7 @@ func (t *peerTable) of(id uint64) *seen {
 	return s
 }
 
-// envelope begins a call to a member, or an answer.
+// envelope starts a call to a member, or a response.
 func (r *Raft) envelope(kind callKind, to uint64) *envelope {
 	e := &envelope{kind: kind, set: r.opts.SetName, from: r.id.Load(), to: to, report: r.report()}
 	if m := r.self(); m != nil {
@@ -318,7 +320,8 @@ func (r *Raft) envelope(kind callKind, to uint64) *envelope {
 	return e
 }
 
-// exchange makes a call, in pieces where it is too large for one, and reads the answer. limit is for each piece.
+// exchange makes a call, in pieces if it is too large for one, and reads the response. limit applies to each
+// piece.
 func (r *Raft) exchange(ctx context.Context, host string, e *envelope, limit time.Duration) (*envelope, error) {
 	payload, err := e.marshal()
 	if err != nil {
@@ -350,11 +353,11 @@ func (r *Raft) sendOnce(ctx context.Context, host string, payload []byte, limit 
 	return r.opts.Transport.Send(ctx, host, payload)
 }
 
-// pieceTries is how often a piece is sent before the whole call has failed.
+// pieceTries is how often a piece is sent before the whole call fails.
 const pieceTries = 3
 
-// sendPieces sends all pieces of a payload but the last, which it returns. A piece that does not arrive is sent again: those
-// before it are there. Entries this large are only in logs of versions that did not stage units.
+// sendPieces sends all pieces of a payload but the last, which it returns. Only a piece that does not arrive is
+// sent again. Entries this large occur only in logs of versions that did not stage units.
 func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload []byte, limit time.Duration) ([]byte, error) {
 	number := r.snaps.nextCall()
 	for seq := uint64(0); ; seq++ {
@@ -385,10 +388,10 @@ func (r *Raft) sendPieces(ctx context.Context, host string, e *envelope, payload
 	}
 }
 
-// maxPieces bounds what is put together of pieces.
+// maxPieces bounds the number of pieces of a payload.
 const maxPieces = 256
 
-// assembly is a payload on its way in pieces.
+// assembly is a payload of which pieces are arriving.
 type assembly struct {
 	mu     sync.Mutex
 	from   uint64
@@ -397,7 +400,7 @@ type assembly struct {
 	b      []byte
 }
 
-// piece takes one in; the whole payload is returned with the last.
+// piece adds a piece; with the last one it returns the whole payload.
 func (a *assembly) piece(e *envelope) ([]byte, error) {
 	u := unpacker{b: e.body}
 	number, seq, left := u.uint(), u.uint(), u.uint()
@@ -407,7 +410,7 @@ func (a *assembly) piece(e *envelope) ([]byte, error) {
 		a.from, a.number, a.next, a.b = e.from, number, 0, nil
 	}
 	if !u.bad && a.from == e.from && a.number == number && left > 0 && seq+1 == a.next {
-		return nil, nil // sent again, because its answer was lost
+		return nil, nil // sent again, because the response was lost
 	}
 	if u.bad || a.from != e.from || a.number != number || a.next != seq || seq >= maxPieces {
 		return nil, errEnvelope
@@ -422,7 +425,7 @@ func (a *assembly) piece(e *envelope) ([]byte, error) {
 	return b, nil
 }
 
-// Handle answers a call of another member's Transport. It does not keep payload.
+// Handle answers a call from another member's Transport. It does not retain payload.
 func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 	if r.ctx.Err() != nil {
 		return nil, errStopped
@@ -469,15 +472,16 @@ func (r *Raft) Handle(ctx context.Context, payload []byte) ([]byte, error) {
 	return reply.marshal()
 }
 
-// meet takes in a call with messages.
+// meet processes a call with messages.
 func (r *Raft) meet(e *envelope) {
 	rec := r.rlog.conf()
-	// One that is leaving does not know its address any more, and has a vote until raft is through with the change.
+	// A member that is leaving no longer knows its address, and has a vote until raft has completed the change.
 	leaving := rec.has(e.from)
 	if c := r.Config(); c != nil && e.from != 0 && (e.host != "" || leaving) {
 		r.peers.mu.Lock()
-		// A primary that was made a member after what this one knows. One that was removed answers it, too: it may be a
-		// member again, and gets no further while the primary does not hear what it lacks.
+		// The caller may be a primary that was made a member after the configuration this one knows. A member that
+		// was removed answers it too: it may be a member again, and makes no progress while the primary does not
+		// learn what it lacks.
 		wanted := leaving || !r.outdated(e) && (r.self() != nil || e.report.role == Primary)
 		if r.peers.byID[e.from] == nil && e.from != r.id.Load() && wanted {
 			r.startPeer(e.from, e.host)
@@ -487,8 +491,8 @@ func (r *Raft) meet(e *envelope) {
 	r.heard(e.from, e, true)
 }
 
-// outdated reports whether a caller knows a configuration before this member's. A forced one is not compared by
-// its version with those of other epochs.
+// outdated reports whether a caller has an older configuration than this member. A forced configuration's version
+// is not comparable with those of other epochs.
 func (r *Raft) outdated(e *envelope) bool {
 	c := r.Config()
 	if c == nil || r.self() == nil {
@@ -498,7 +502,7 @@ func (r *Raft) outdated(e *envelope) bool {
 	return epoch < own || epoch == own && (e.report.flags&reportSuperseded != 0 || c.Newer(e.report.config()))
 }
 
-// answerNonMember tells a caller that is not a member so.
+// answerNonMember tells a caller that it is not a member.
 func (r *Raft) answerNonMember(e, reply *envelope) {
 	c, rec := r.Config(), r.rlog.conf()
 	if c == nil || r.self() == nil || r.superseded() || e.from != 0 && (c.Member(int(e.from)-1) != nil || rec.has(e.from)) {
@@ -510,7 +514,7 @@ func (r *Raft) answerNonMember(e, reply *envelope) {
 	}
 }
 
-// heard takes in what a member has said.
+// heard records what a member has reported.
 func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	if e.report.flags&reportStranger != 0 {
 		r.expelled(e)
@@ -519,7 +523,7 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	if epoch > own {
 		r.in.push(input{f: func() { r.enter(epoch) }})
 	}
-	// One that has nothing belongs nowhere yet.
+	// A member without data does not belong to any epoch yet.
 	if e.report.flags&reportStranger != 0 || epoch != own && r.hasLog() && e.report.flags&reportEmpty == 0 {
 		return
 	}
@@ -562,7 +566,7 @@ func (r *Raft) heard(id uint64, e *envelope, called bool) {
 	}
 }
 
-// report returns what this member tells of itself.
+// report returns what this member reports about itself.
 func (r *Raft) report() report {
 	l := r.lead.Load()
 	p := report{role: r.role(), term: l.term, lead: l.lead, ts: r.m.Visible(), uptimeMS: uint64(time.Since(r.started).Milliseconds())}
@@ -583,7 +587,7 @@ func (r *Raft) report() report {
 	if r.superseded() {
 		p.flags |= reportSuperseded
 	}
-	if r.unproven() { // what it has applied counts for nobody
+	if r.unproven() { // what it has applied does not count
 		p.index, p.indexTerm, p.ts = 0, 0, 0
 	}
 	if r.waits.some() {

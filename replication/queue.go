@@ -2,7 +2,7 @@ package replication
 
 import "sync"
 
-// queue hands items from many goroutines to one, which takes all that is there at once.
+// queue passes items from many goroutines to one, which takes everything that is there at once.
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T

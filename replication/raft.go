@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Raft is a set of several members, whose order of writes is agreed by raft. doc.go draws its goroutines.
+// Raft is a set of several members, which agree on the order of writes by raft. doc.go draws its goroutines.
 type Raft struct {
 	opts    Options
 	log     zerolog.Logger
@@ -34,13 +34,13 @@ type Raft struct {
 	config   atomic.Pointer[SetConfig]
 	primary  atomic.Uint64 // the term in which the engine takes writes; 0 for none
 	writable atomic.Bool
-	// announced is the term in which the observer has been told that this member is writable.
+	// announced is the term in which the observer was told that this member is writable.
 	announced atomic.Uint64
-	together  atomic.Bool   // all members end at once
-	handing   atomic.Uint64 // the member that is asked to take over, 0 for none
-	growing   atomic.Bool   // members of the configuration are to vote and do not yet
-	applied   atomic.Uint64 // what raft has handed out; a delayed member's engine is behind it
-	pending   atomic.Int64  // messages the appender has not dealt with
+	together  atomic.Bool   // all members are closing at once
+	handing   atomic.Uint64 // the member asked to take over, 0 for none
+	growing   atomic.Bool   // some members of the configuration should vote and do not yet
+	applied   atomic.Uint64 // last index handed out by raft; a delayed member's engine is behind it
+	pending   atomic.Int64  // messages the appender has not processed yet
 	flights   flights
 	roles     roleState
 	peers     peerTable
@@ -56,14 +56,14 @@ type Raft struct {
 	once sync.Once
 }
 
-// lead is who leads, as raft sees it.
+// lead describes who leads, as raft sees it.
 type lead struct {
 	state raft.StateType
 	term  uint64
 	lead  uint64
 }
 
-// input is one thing for the loop to do.
+// input is one task for the loop.
 type input struct {
 	m *raftpb.Message
 	p *proposal
@@ -85,8 +85,8 @@ var (
 
 var _ Set = (*Raft)(nil)
 
-// OpenRaft starts the member with what its store holds. A member that was never in a set waits for Initiate, or for the
-// primary of a set of its name to make it a member.
+// OpenRaft starts the member from the content of its store. A member that was never in a set waits for Initiate,
+// or for the primary of a set of its name to add it.
 func OpenRaft(o Options) (*Raft, error) {
 	if o.LogSize == 0 {
 		o.LogSize = 256 << 20
@@ -169,10 +169,10 @@ func (r *Raft) load() (err error) {
 	return nil
 }
 
-// EndWithSet tells that the other members are about to close, too, so that Close need not look for a successor.
+// EndWithSet announces that the other members are about to close too, so that Close need not look for a successor.
 func (r *Raft) EndWithSet() { r.together.Store(true) }
 
-// Close hands over to another member where it can, and stops. The engine is to be closed after it.
+// Close transfers leadership to another member if it can, and stops. The engine must be closed afterwards.
 func (r *Raft) Close() error {
 	if r.writable.Load() && !r.together.Load() {
 		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
@@ -182,14 +182,14 @@ func (r *Raft) Close() error {
 	return r.Stop()
 }
 
-// Stop is Close without handing over: the whole set ends.
+// Stop is Close without a transfer of leadership: the whole set ends.
 func (r *Raft) Stop() error {
 	r.shut(errStopped)
 	r.wg.Wait()
 	return nil
 }
 
-// shut ends all that runs, without waiting for it.
+// shut ends all goroutines, without waiting for them.
 func (r *Raft) shut(why error) {
 	r.once.Do(func() {
 		r.writable.Store(false)
@@ -200,7 +200,7 @@ func (r *Raft) shut(why error) {
 	})
 }
 
-// fail stops the member for good, because its disk or its log cannot be trusted any more.
+// fail stops the member permanently, because its disk or its log can no longer be trusted.
 func (r *Raft) fail(err error) {
 	if r.ctx.Err() != nil {
 		return
@@ -221,11 +221,10 @@ func (r *Raft) spawn(f func()) {
 	}()
 }
 
-// Config returns the configuration in force, nil before there is one. After its removal a member still has its
-// last one.
+// Config returns the configuration in force, nil before there is one. A removed member keeps its last one.
 func (r *Raft) Config() *SetConfig { return r.config.Load() }
 
-// self is this member in the configuration in force, nil if it is not in it.
+// self returns this member's entry in the configuration in force, nil if it is not in it.
 func (r *Raft) self() *MemberConfig {
 	c, id := r.config.Load(), r.id.Load()
 	if c == nil || id == 0 {
@@ -255,7 +254,8 @@ func (r *Raft) do(f func()) error {
 	}
 }
 
-// inApplier runs f in the applier, behind what it has to apply, and waits for it. An error of f ends the member.
+// inApplier runs f in the applier, after the entries that it still has to apply, and waits for it. An error of f
+// stops the member.
 func (r *Raft) inApplier(f func() error) error {
 	done := make(chan error, 1)
 	r.applies.push(applyItem{f: func() error {
@@ -271,7 +271,7 @@ func (r *Raft) inApplier(f func() error) error {
 	}
 }
 
-// wait returns a pause that ends early with an error when ctx or the member ends.
+// wait pauses for d; it returns early with an error when ctx or the member ends.
 func (r *Raft) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

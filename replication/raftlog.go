@@ -24,14 +24,14 @@ const (
 	keyInstall = 'p' // a snapshot that is being installed
 )
 
-// raftLog is the log of entries and raft's other durable state. One goroutine writes (the appender); raft's loop and
-// others read. What was written last is kept in memory.
+// raftLog is the log of entries and raft's other durable state. Only the appender writes it; raft's loop and
+// others read. The newest entries are cached in memory.
 type raftLog struct {
 	store    LocalStore // nil: everything is in memory
 	maxCache int64
-	mark     int64       // bytes from one of marks to the next
+	mark     int64       // distance in bytes between two of marks
 	id       uint64      // as loaded
-	install  *confRecord // a snapshot whose installation was under way, as loaded
+	install  *confRecord // a snapshot whose installation was in progress, as loaded
 
 	appliedIndex func() uint64
 
@@ -40,26 +40,26 @@ type raftLog struct {
 		base   point
 		last   uint64
 		terms  []point  // where each term of the kept entries begins
-		marks  []logEnd // sizes, every so often
-		bytes  int64    // of all entries ever written since loading
-		cut    int64    // of those that were truncated
+		marks  []logEnd // sizes at intervals
+		bytes  int64    // of all entries written since loading
+		cut    int64    // of those since truncated
 		cache  []*raftpb.Entry
 		cached int64
 		hard   *raftpb.HardState
-		confs  []confRecord // the newest last; older ones while a snapshot may need them
+		confs  []confRecord // newest last; older ones while a snapshot may need them
 	}
 }
 
-// point is a place in the log.
+// point is a position in the log.
 type point struct{ index, term uint64 }
 
-// logEnd says how many bytes had been written up to and with an index.
+// logEnd records how many bytes had been written up to and including an index.
 type logEnd struct {
 	index uint64
 	bytes int64
 }
 
-// confRecord is the configuration from an index on.
+// confRecord is the configuration in force from an index on.
 type confRecord struct {
 	point
 	state *raftpb.ConfState
@@ -68,7 +68,7 @@ type confRecord struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// entryHead is what stands before an entry's data.
+// entryHead is the size of the header before an entry's data.
 const entryHead = 8 + 1 + 4
 
 func entryKey(index uint64) []byte {
@@ -97,11 +97,11 @@ func readEntry(index uint64, v []byte) (*raftpb.Entry, bool) {
 	return e, true
 }
 
-// maxLogCache bounds what is kept in memory of a log that is stored. Members that are further behind are sent what the store
-// has. A large transaction fills it, and as much again is what the garbage collector allows itself.
+// maxLogCache bounds the cache of a log that is stored. Members further behind are served from the store. A large
+// transaction fills the cache, and the garbage collector allows itself as much again.
 const maxLogCache = 32 << 20
 
-// openLog reads the log of a store. It is empty (empty answers true) for a member that was never in a set.
+// openLog reads the log of a store. empty is true for a member that was never in a set.
 func openLog(store LocalStore, size int64) (*raftLog, error) {
 	l := &raftLog{store: store, maxCache: min(size/2, maxLogCache), mark: size / 128}
 	l.mu.hard = &raftpb.HardState{}
@@ -122,7 +122,7 @@ func openLog(store LocalStore, size int64) (*raftLog, error) {
 	return l, err
 }
 
-// load takes in one key, in the order of the store: base, configuration and hard state before the entries.
+// load reads one key, in the order of the store: base, configuration and hard state come before the entries.
 func (l *raftLog) load(k, v []byte) error {
 	switch k[0] {
 	case keyBase:
@@ -169,7 +169,7 @@ func (l *raftLog) load(k, v []byte) error {
 	return nil
 }
 
-// wayBack is told wherever a member cannot go on with what it has on disk.
+// wayBack is the advice for a member that cannot continue with what it has on disk.
 const wayBack = "To let it copy everything from the other members again (resync), stop it, empty its data directory, and start it with the same options."
 
 func brokenLog(why string) error {
@@ -198,16 +198,18 @@ func (l *raftLog) check(applied uint64) error {
 	if inForce > l.mu.last {
 		return brokenLog(fmt.Sprintf("it ends with entry %d, but entry %d is the configuration in force", l.mu.last, inForce))
 	}
-	// What is applied is committed, even where the note of it was not synced. So is the configuration in force, which is written
-	// before the store applies its entry: a member that took it for undecided would have no snapshot to send, as it does not know
-	// the configuration before, and one that leads may need whom it cannot send any to decide.
+	// What is applied is committed, even if the commit index was not synced. So is the configuration in force,
+	// which is written before the store applies its entry. A member that took it for undecided would have no
+	// snapshot to send, since it does not know the previous configuration; and as leader it may need the very
+	// member that waits for one to decide.
 	l.mu.hard.Commit = new(max(l.mu.hard.GetCommit(), applied, inForce))
 	return nil
 }
 
 func (l *raftLog) started() bool { return len(l.mu.confs) > 0 }
 
-// noteInstall notes that the store is about to be replaced by a snapshot, so that a crash in between is understood.
+// noteInstall records that the store is about to be replaced by a snapshot, so that a crash in between is
+// recognised.
 func (l *raftLog) noteInstall(rec confRecord, id uint64) error {
 	if l.store == nil {
 		return nil
@@ -222,7 +224,8 @@ func (l *raftLog) noteInstall(rec confRecord, id uint64) error {
 	return l.store.Write(&b, true)
 }
 
-// finishInstall ends what noteInstall noted, after a crash: where the store is the snapshot's the log begins after it.
+// finishInstall completes, after a crash, what noteInstall recorded: if the store is the snapshot's, the log
+// begins after it.
 func (l *raftLog) finishInstall(applied point) error {
 	switch {
 	case l.install == nil:
@@ -238,7 +241,7 @@ func (l *raftLog) finishInstall(applied point) error {
 	return l.store.Write(&b, true)
 }
 
-// remember adds an entry at the end, in memory.
+// remember appends an entry to the cache.
 func (l *raftLog) remember(e *raftpb.Entry) {
 	m := &l.mu
 	m.last = e.GetIndex()
@@ -263,19 +266,19 @@ func (l *raftLog) remember(e *raftpb.Entry) {
 	l.forget(drop)
 }
 
-// forget takes the first n entries out of the cache.
+// forget removes the first n entries from the cache.
 func (l *raftLog) forget(n int) {
 	if n == 0 {
 		return
 	}
 	c := l.mu.cache
-	clear(c[:n]) // others may hold the array by a slice of it, but not these elements: Entries copies
+	clear(c[:n]) // others may hold slices of the array, but not of these elements: Entries copies
 	if l.mu.cache = c[n:]; cap(l.mu.cache) > 2*len(l.mu.cache)+1024 {
 		l.mu.cache = slices.Clone(l.mu.cache)
 	}
 }
 
-// cutTail takes entries from index on out of memory.
+// cutTail removes entries from index on from the cache.
 func (l *raftLog) cutTail(index uint64) {
 	m := &l.mu
 	if index > m.last {
@@ -346,8 +349,8 @@ func (l *raftLog) write(ms []*raftpb.Message, sync bool) error {
 	return nil
 }
 
-// mustSync reports whether the answers to m depend on something that is not durable yet. Commit alone is not: what
-// it says is found out again after a crash.
+// mustSync reports whether the responses to m depend on something that is not durable yet. The commit index alone
+// does not count: it is determined again after a crash.
 func (l *raftLog) mustSync(m *raftpb.Message) bool {
 	if len(m.GetEntries()) > 0 || m.GetSnapshot() != nil {
 		return true
@@ -361,7 +364,7 @@ func (l *raftLog) mustSync(m *raftpb.Message) bool {
 	return h.GetTerm() != l.mu.hard.GetTerm() || h.GetVote() != l.mu.hard.GetVote()
 }
 
-// note takes in what is committed, in memory only.
+// note records what is committed, in memory only.
 func (l *raftLog) note(ms []*raftpb.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,7 +375,7 @@ func (l *raftLog) note(ms []*raftpb.Message) {
 	}
 }
 
-// hardOf returns the hard state a message of raft's asks to write, nil for none.
+// hardOf returns the hard state that a message from raft asks to write, nil for none.
 func hardOf(m *raftpb.Message) *raftpb.HardState {
 	if m.Vote == nil && m.Commit == nil {
 		return nil
@@ -384,7 +387,7 @@ func hardOf(m *raftpb.Message) *raftpb.HardState {
 	return h
 }
 
-// compact forgets the entries up to and with index.
+// compact removes the entries up to and including index.
 func (l *raftLog) compact(index uint64) error {
 	l.mu.RLock()
 	base, last := l.mu.base, l.mu.last
@@ -432,7 +435,7 @@ func pointValue(p point) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.index), p.term)
 }
 
-// reset makes the log begin after a snapshot, or at the first entry of a new set, with nothing in it.
+// reset makes the log empty, beginning after a snapshot or at the first entry of a new set.
 func (l *raftLog) reset(rec confRecord, hard *raftpb.HardState, id uint64) error {
 	if l.store != nil {
 		h, err := proto.Marshal(hard)
@@ -464,8 +467,8 @@ func (l *raftLog) reset(rec confRecord, hard *raftpb.HardState, id uint64) error
 	return nil
 }
 
-// saveConf makes a configuration the one in force, durably, and with it the hard state, if that is not nil: a
-// member whose configuration was forced and whose term was not would be of two epochs.
+// saveConf puts a configuration into effect durably, together with the hard state if that is not nil: a member
+// with a forced configuration but without its term would belong to two epochs.
 func (l *raftLog) saveConf(rec confRecord, hard *raftpb.HardState) error {
 	if l.store != nil {
 		v, err := rec.value()
@@ -536,7 +539,7 @@ func (c *confRecord) snapshot() *raftpb.Snapshot {
 		Metadata: &raftpb.SnapshotMetadata{ConfState: c.state, Index: new(c.index), Term: new(c.term)}}
 }
 
-// has reports whether raft's part of the configuration knows a member.
+// has reports whether raft's part of the configuration includes a member.
 func (c *confRecord) has(id uint64) bool {
 	return slices.Contains(c.state.GetVoters(), id) || slices.Contains(c.state.GetLearners(), id) ||
 		slices.Contains(c.state.GetVotersOutgoing(), id)
@@ -553,7 +556,7 @@ func confOf(s *raftpb.Snapshot) confRecord {
 	return confRecord{point{md.GetIndex(), md.GetTerm()}, raftpb.EnsureConfState(md.GetConfState()), s.GetData()}
 }
 
-// history returns how the log goes, up to what is known here to be committed.
+// history returns the log's history, up to what is known here to be committed.
 func (l *raftLog) history() history {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -561,7 +564,7 @@ func (l *raftLog) history() history {
 	return history{min(m.hard.GetCommit(), m.last), append([]point{m.base}, m.terms...)}
 }
 
-// overSize says up to where the log is cut so that it has at most keep bytes.
+// overSize returns the index up to which the log must be cut to have at most keep bytes.
 func (l *raftLog) overSize(keep int64) (index uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -651,7 +654,7 @@ func (l *raftLog) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return l.readEntries(lo, hi, maxSize)
 }
 
-// readEntries reads entries that are not in memory any more.
+// readEntries reads entries that are no longer in memory.
 func (l *raftLog) readEntries(lo, hi, maxSize uint64) (out []*raftpb.Entry, err error) {
 	next, size := lo, uint64(0)
 	var bad error

@@ -13,8 +13,8 @@ type WriteConcern struct {
 	Tag     string // a custom write concern's name, empty for none
 	J       bool   // wait for the journal (majority always does)
 	Timeout time.Duration
-	// MayDetach says that the caller knows what to do with a *storage.Detached: its commit ends after Timeout, or with its
-	// context, even where the set has not decided.
+	// MayDetach says that the caller can handle a *storage.Detached: its commit ends after Timeout, or with its
+	// context, even if the set has not decided.
 	MayDetach bool
 }
 
@@ -24,22 +24,23 @@ var Majority = WriteConcern{W: -1, J: true}
 // Durable reports whether wc waits for the journal.
 func (wc WriteConcern) Durable() bool { return wc.J || wc.W < 0 }
 
-// BeyondMajority reports whether wc waits for more members than make a write visible, or for some of them: perhaps
-// for long, while one is down.
+// BeyondMajority reports whether wc waits for more than a write needs to become visible, or for particular
+// members: perhaps for long, while one is down.
 func (wc WriteConcern) BeyondMajority() bool { return wc.Tag != "" || wc.W > 1 }
 
-// Set is the replica set this node is a member of, seen by those who write.
+// Set is the replica set that this node is a member of, as writers see it.
 type Set interface {
-	// Commit orders the unit among all others, writes it and waits for what wc asks. An error with a zero timestamp
-	// means that the unit was rolled back, unless it is a *storage.Detached; one with a timestamp is about the waiting only (a
-	// writeConcernError).
+	// Commit orders the unit among all others, writes it and waits for wc. An error with a zero timestamp means
+	// that the unit was rolled back, unless it is a *storage.Detached; one with a timestamp concerns the wait only
+	// (a writeConcernError).
 	Commit(ctx context.Context, u *storage.UnitOfWork, wc WriteConcern) (storage.Timestamp, error)
-	// Await waits until what was committed up to ts satisfies wc (getLastError of an earlier write, a no-op write).
+	// Await waits until everything committed up to ts satisfies wc (getLastError of an earlier write, a no-op
+	// write).
 	Await(ctx context.Context, ts storage.Timestamp, wc WriteConcern) error
 	// IsPrimary reports whether this member accepts writes.
 	IsPrimary() bool
-	// Term is the current election term.
+	// Term returns the current election term.
 	Term() int64
-	// MajorityCommitted is the newest timestamp a majority holds durably.
+	// MajorityCommitted returns the newest timestamp that a majority holds durably.
 	MajorityCommitted() storage.Timestamp
 }

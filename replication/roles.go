@@ -12,26 +12,26 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// roleState is what this member is, apart from raft.
+// roleState is this member's state apart from raft.
 type roleState struct {
-	hasLog      atomic.Bool   // it was in a set, or is now
-	inForce     atomic.Uint64 // index of the configuration that adopt made the one in force last
-	receiving   atomic.Bool   // a snapshot replaces its store
+	hasLog      atomic.Bool   // it is or was in a set
+	inForce     atomic.Uint64 // index of the configuration that adopt last put into effect
+	receiving   atomic.Bool   // a snapshot is replacing its store
 	maintenance atomic.Int32
-	expelled    atomic.Bool // told by others that it is no member any more
+	expelled    atomic.Bool // others have said that it is no longer a member
 	eager       atomic.Bool // the primary wants to know at once what is applied
 	unreported  atomic.Bool
 	forced      forcedState
 	fatal       atomic.Pointer[error]
-	changing    sync.Mutex // held while the set is initiated, or its configuration changed by force
+	changing    sync.Mutex // held while the set is initiated, or its configuration is changed by force
 
 	mu           sync.Mutex
 	last         RoleChange
 	told         bool
-	frozen       time.Time // does not stand for election before
+	frozen       time.Time // until when it does not stand for election
 	initiated    time.Time
 	leadless     time.Time // since when no leader is known; zero while one is
-	leaderTerm   uint64    // the term that leaderCtx is about
+	leaderTerm   uint64    // the term that leaderCtx belongs to
 	leaderCtx    context.Context
 	resignLeader context.CancelFunc
 }
@@ -58,7 +58,7 @@ func (r *Raft) role() Role {
 	return Secondary
 }
 
-// leader returns the _id of the primary: the leader of raft that has told that it takes writes.
+// leader returns the _id of the primary: raft's leader, once it has reported that it accepts writes.
 func (r *Raft) leader() int {
 	l := r.lead.Load()
 	switch {
@@ -78,14 +78,14 @@ func (r *Raft) leader() int {
 	return int(l.lead) - 1
 }
 
-// roleChanged tells the observers where something has changed. Anyone may call it.
+// roleChanged tells the observers if something has changed. Any goroutine may call it.
 func (r *Raft) roleChanged() {
 	s := &r.roles
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := RoleChange{Role: r.role(), Term: r.Term(), Leader: r.leader(), Writable: r.writable.Load()}
 	if s.told && now == s.last || now.Role == Primary && !now.Writable {
-		return // stepUpServices tells of a primary that is not writable yet
+		return // stepUpServices reports a primary that is not writable yet
 	}
 	if s.initiated.IsZero() && r.hasLog() {
 		s.initiated = time.Now()
@@ -110,12 +110,12 @@ func (r *Raft) observe(now RoleChange) {
 	}
 }
 
-// announcedPrimary reports whether this member is the primary and its observer knows.
+// announcedPrimary reports whether this member is the primary and its observer knows it.
 func (r *Raft) announcedPrimary() bool {
 	return r.writable.Load() && r.announced.Load() == r.primary.Load()
 }
 
-// runObservers runs what may take its time or write, in order.
+// runObservers runs callbacks that may take their time or write, in order.
 func (r *Raft) runObservers() {
 	for {
 		select {
@@ -132,8 +132,8 @@ func (r *Raft) runObservers() {
 	}
 }
 
-// stepUpServices is the way from the end of the drain to the first client's write: the entry that says there is a new
-// primary, the primary-only services, then the clients.
+// stepUpServices takes a new primary from the end of the drain to the first client's write: first the entry "new
+// primary", then the primary-only services, then the clients.
 func (r *Raft) stepUpServices(term uint64) {
 	if r.primary.Load() != term {
 		return
@@ -153,14 +153,15 @@ func (r *Raft) stepUpServices(term uint64) {
 	}
 	r.roles.mu.Unlock()
 	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
-		r.writable.Store(false) // deposed in between
+		r.writable.Store(false) // deposed in the meantime
 	}
 	r.roleChanged()
 	r.log.Info().Uint64("term", term).Msg("this member is the primary now")
 }
 
-// LeaderContext ends as soon as this member does not lead the term any more, before any observer is told: what a new primary does
-// before clients write may wait for others, and must not hold up what the member becomes next.
+// LeaderContext returns a context that ends as soon as this member no longer leads the term, before any observer
+// is told: what a new primary does before clients write may wait for others, and must not delay what the member
+// becomes next.
 func (r *Raft) LeaderContext(term int64) context.Context {
 	s := &r.roles
 	s.mu.Lock()
@@ -173,7 +174,7 @@ func (r *Raft) LeaderContext(term int64) context.Context {
 	return over
 }
 
-// becomeLeader is called by the applier, resignLeader by whoever learns that the term is over.
+// becomeLeader is called by the applier, resignLeader by whichever goroutine learns that the term is over.
 func (r *Raft) becomeLeader(term uint64) {
 	s := &r.roles
 	s.mu.Lock()
@@ -212,8 +213,8 @@ func (r *Raft) frozenUntil() time.Time {
 	return r.roles.frozen
 }
 
-// SetMaintenance puts a secondary into RECOVERING and back, and waits until the observers know, so that hello and reads
-// answer accordingly once it has returned. Calls are counted: each on needs its off.
+// SetMaintenance puts a secondary into RECOVERING and back, and waits until the observers know, so that hello and
+// reads answer accordingly once it has returned. Calls are counted: each `on` must be undone by an `off`.
 func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 	if r.role() == Primary {
 		return errMaintenance
@@ -226,7 +227,7 @@ func (r *Raft) SetMaintenance(ctx context.Context, on bool) error {
 	}
 	r.roleChanged()
 	told := make(chan struct{})
-	r.changes.push(func() { close(told) }) // behind what roleChanged has to tell
+	r.changes.push(func() { close(told) }) // after what roleChanged has to report
 	select {
 	case <-told:
 		return nil
@@ -255,10 +256,10 @@ func (r *Raft) mayRule() bool {
 	return r.electable() || r.soleVoter() && r.self() != nil && r.self().Electable()
 }
 
-// mayStand decides about a vote request on its way out. A member that is not to become primary does not stand, unless
-// the set has had no leader for long: it may be the only one with all that was acknowledged. Then it leads, without
-// taking writes, until one that may be primary has caught up. So does one that is leaving, where the step that ends its
-// membership is in its log alone.
+// mayStand decides about a vote request on its way out. A member that must not become primary does not stand,
+// unless the set has had no leader for long: it may be the only one with everything that was acknowledged. It then
+// leads without accepting writes until an electable member has caught up. The same holds for a member that is
+// leaving, if the step that ends its membership is only in its own log.
 func (r *Raft) mayStand(m *raftpb.Message) bool {
 	if string(m.GetContext()) == "CampaignTransfer" || r.electable() {
 		return true
@@ -283,7 +284,7 @@ func (r *Raft) electionTimeout() time.Duration {
 	return DefaultSettings().ElectionTimeout
 }
 
-// electionState is electionMetrics and what is told about the last election.
+// electionState holds electionMetrics and the details of the last election.
 type electionState struct {
 	mu sync.Mutex
 	ElectionStatus
@@ -302,7 +303,7 @@ func (e *electionState) note(ts storage.Timestamp, caughtUp OpTime, now time.Tim
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.LastElectionTS, e.CaughtUpOpTime, e.PrimarySince = ts, caughtUp, now
-	e.CaughtUp++ // raft elects nobody who lacks what was acknowledged
+	e.CaughtUp++ // raft never elects a member that lacks what was acknowledged
 }
 
 func (e *electionState) won() (storage.Timestamp, uint64) {
@@ -317,7 +318,7 @@ func (e *electionState) because(why electionReason) {
 	e.mu.Unlock()
 }
 
-// noteElection counts, as the loop sees one state of raft follow another.
+// noteElection counts elections as the loop sees raft's state change.
 func (r *Raft) noteElection(old, now *lead) {
 	e := &r.election
 	e.mu.Lock()

@@ -8,21 +8,22 @@ import (
 	"sync"
 )
 
-// Service is work that only a primary does: it begins anew, from what is stored, on every member that becomes one.
+// Service is work that only a primary does: every member that becomes primary starts it again from its stored
+// state.
 type Service struct {
 	Name string
-	// Vital says that clients must not write where the service did not step up: what they would write could contradict what
-	// it keeps.
+	// Vital means that clients must not write if the service did not step up: their writes could contradict its
+	// state.
 	Vital bool
-	// StepUp reads what the service must know before clients write. The member is primary already, and the service may
-	// write. nil for nothing.
+	// StepUp loads what the service must know before clients write. The member is already primary, and the service
+	// may write. Optional.
 	StepUp func(ctx context.Context, term int64) error
-	// Run does the work until ctx ends, which it does when the member steps down or closes. Clients may not be able to
-	// write yet when it begins. nil for nothing.
+	// Run does the work until ctx ends, which happens when the member steps down or closes. Clients may not be
+	// able to write yet when it starts. Optional.
 	Run func(ctx context.Context, term int64)
 }
 
-// VitalError is that a vital service did not step up.
+// VitalError reports that a vital service did not step up.
 type VitalError struct {
 	Service string
 	Err     error
@@ -32,8 +33,8 @@ func (e *VitalError) Error() string { return e.Service + ": " + e.Err.Error() }
 
 func (e *VitalError) Unwrap() error { return e.Err }
 
-// Services are the primary-only services of a member. They step up in the order they were added, one after the other,
-// then all run; they step down together, and StepDown waits until none runs any more.
+// Services are the primary-only services of a member. They step up one after the other, in the order they were
+// added, and then all run; they step down together, and StepDown waits until none is running.
 type Services struct {
 	life sync.Mutex // held by whoever changes the state; taken before mu
 
@@ -50,7 +51,7 @@ type Services struct {
 	running sync.WaitGroup
 }
 
-// Add adds a service. Where the member is primary already the service steps up at once.
+// Add adds a service. If the member is already primary, the service steps up at once.
 func (s *Services) Add(v Service) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -64,8 +65,8 @@ func (s *Services) Add(v Service) error {
 	return s.start(ctx, term, []Service{v})
 }
 
-// StepUp starts all services in a term, which lasts as long as ctx. The member goes on where one fails, with the error of
-// each, a VitalError of those that are; those do not run.
+// StepUp starts all services in a term, which lasts as long as ctx. If one fails, the others still start; the
+// result joins the errors of all that failed, as a VitalError for vital ones. Those that failed do not run.
 func (s *Services) StepUp(ctx context.Context, term int64) error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -122,7 +123,7 @@ func (s *Services) start(ctx context.Context, term int64, list []Service) error 
 	return errors.Join(errs...)
 }
 
-// Interrupt tells all services to stop, without waiting. A StepUp under way sees its context end.
+// Interrupt tells all services to stop, without waiting. The context of a StepUp in progress ends.
 func (s *Services) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +143,7 @@ func (s *Services) StepDown() {
 	s.mu.Unlock()
 }
 
-// Each calls f with every service's name and state, as serverStatus shows them.
+// Each calls f with every service's name and state, for serverStatus.
 func (s *Services) Each(f func(name, state string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ type Single struct {
 	engine *storage.Engine
 }
 
-// NewSingle makes the set of the one member that e belongs to.
+// NewSingle returns the set whose only member owns e.
 func NewSingle(e *storage.Engine) *Single { return &Single{engine: e} }
 
 var _ Set = (*Single)(nil)
@@ -34,7 +34,7 @@ func (s *Single) Await(ctx context.Context, ts storage.Timestamp, wc WriteConcer
 	return s.engine.Sync(ctx)
 }
 
-// satisfiable reports whether one member can do what wc asks.
+// satisfiable returns an error if one member cannot satisfy wc.
 func satisfiable(wc WriteConcern) error {
 	switch {
 	case wc.Tag != "":

@@ -18,23 +18,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A snapshot goes to a member that is new or has fallen behind the log: the files of the engine's replicated tables. The
-// sender offers it; the answer names the part that is missing; parts are sent until nothing is. So a transfer goes on
-// where it stopped, after whatever interrupted it. Several members share one snapshot. All of it happens beside the
-// loop, with calls of its own.
+// A member that is new, or has fallen behind the log, receives a snapshot: the files of the engine's replicated
+// tables. The sender offers it; the response names the part that is missing; parts are sent until none is. A
+// transfer therefore resumes where it stopped, whatever interrupted it. Several members share one snapshot. All of
+// this happens outside the loop, with calls of its own.
 
 const (
 	chunkSize     = 4 << 20
 	snapshotFile  = 64 << 20        // size of the files a snapshot consists of
-	snapshotKept  = time.Minute     // how long an unused snapshot is kept for who comes back for it
-	pinAfterwards = 2 * time.Minute // how long the log is kept for a member that got a snapshot
+	snapshotKept  = time.Minute     // how long an unused snapshot is kept for a member that comes back for it
+	pinAfterwards = 2 * time.Minute // how long the log is kept for a member that received a snapshot
 )
 
-// snapshotState is what is under way, in both directions.
+// snapshotState is what is in progress, in both directions.
 type snapshotState struct {
 	pieces assembly
 	calls  atomic.Uint64
-	making chan struct{} // held by who makes a snapshot
+	making chan struct{} // held while a snapshot is being made
 
 	mu     sync.Mutex
 	out    map[uint64]*outgoing
@@ -44,19 +44,19 @@ type snapshotState struct {
 	number uint64
 }
 
-// outgoing is a snapshot on its way to a member.
+// outgoing is a snapshot being sent to a member.
 type outgoing struct {
 	SnapshotStatus
 	cancel context.CancelFunc
 }
 
-// pin keeps the log from index on for a member.
+// pin keeps the log from an index on for a member.
 type pin struct {
 	index uint64
 	until time.Time
 }
 
-// sharedSnapshot is a snapshot on disk, with those who send it.
+// sharedSnapshot is a snapshot on disk, with the transfers that use it.
 type sharedSnapshot struct {
 	number   uint64
 	dir      string
@@ -71,7 +71,7 @@ func (s *snapshotState) init() {
 	s.out = map[uint64]*outgoing{}
 	s.pins = map[uint64]pin{}
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	s.number = binary.BigEndian.Uint64(b[:])
 }
 
@@ -82,7 +82,7 @@ const (
 	incomingDir = "raft-in-"
 )
 
-// clean removes what an earlier process was sending. What it was receiving stays: the sender may go on.
+// clean removes what an earlier process was sending. What it was receiving is kept: the sender may continue.
 func (s *snapshotState) clean(r *Raft) {
 	dirs, err := r.m.Files().List()
 	if err != nil {
@@ -95,8 +95,8 @@ func (s *snapshotState) clean(r *Raft) {
 	}
 }
 
-// Snapshot implements raft.Storage: what raft needs to know of the snapshot that a member will get. The real one is made
-// later and may be newer.
+// Snapshot implements raft.Storage: the metadata of the snapshot that a member will receive. The actual one is
+// made later and may be newer.
 func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
 	rec := l.conf()
 	if rec.index == 0 {
@@ -112,8 +112,9 @@ func (l *raftLog) Snapshot() (*raftpb.Snapshot, error) {
 	return rec.snapshot(), nil
 }
 
-// startSnapshot begins to send a snapshot to a member, unless one is on its way. It is false if that cannot be
-// yet: the member may be in raft's configuration and not in the set's, or this one not know yet that it leads.
+// startSnapshot begins to send a snapshot to a member, unless one is already being sent. It returns false if that
+// is not possible yet: the member may be in raft's configuration and not in the set's, or this member may not know
+// yet that it leads.
 func (r *Raft) startSnapshot(id uint64) bool {
 	l := r.lead.Load()
 	cfg := r.Config()
@@ -146,7 +147,7 @@ func (r *Raft) startSnapshot(id uint64) bool {
 	return true
 }
 
-// snapshotEnded tells raft, which sends that member nothing until then.
+// snapshotEnded tells raft that the transfer has ended; until then raft sends that member nothing.
 func (r *Raft) snapshotEnded(id uint64, status raft.SnapshotStatus) {
 	r.in.push(input{f: func() {
 		if r.loop.rn != nil {
@@ -186,8 +187,9 @@ func (r *Raft) sendSnapshot(ctx context.Context, id uint64, o *outgoing, term ui
 	return nil
 }
 
-// awaitSendable waits until a snapshot of the store would be one for a member: it knows the member, whose addition the store
-// may be about to apply, and a member that lost its store does not come back with less than it acknowledged.
+// awaitSendable waits until a snapshot of this store would be of use to a member: it must include the member's
+// addition, which the store may be about to apply, and a member that lost its store must not come back with less
+// than it had acknowledged.
 func (r *Raft) awaitSendable(ctx context.Context, id, match, term uint64) error {
 	for {
 		at := r.engineIndex()
@@ -208,7 +210,7 @@ func (r *Raft) awaitSendable(ctx context.Context, id, match, term uint64) error 
 
 var errMemberRemoved = mongoerr.New(mongoerr.NodeNotFound, "the member was removed")
 
-// acknowledgedBy is up to where a member has the log, as far as raft knows here.
+// acknowledgedBy returns up to which index a member has the log, as far as raft knows here.
 func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
 	err = r.do(func() {
 		if r.loop.rn != nil {
@@ -222,7 +224,8 @@ func (r *Raft) acknowledgedBy(id uint64) (match uint64, err error) {
 	return match, err
 }
 
-// acquire returns the snapshot that is at hand, if it is new enough and knows the member it is for, or makes one.
+// acquire returns the existing snapshot if it is new enough and includes the member it is for; otherwise it makes
+// one.
 func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, error) {
 	s := &r.snaps
 	select {
@@ -272,7 +275,7 @@ func (r *Raft) acquire(ctx context.Context, id, least uint64) (*sharedSnapshot, 
 	return x, nil
 }
 
-// forget drops the snapshot at hand: what it was made of is not this member's any more.
+// forget drops the existing snapshot: the data it was made from is no longer this member's.
 func (s *snapshotState) forget(r *Raft) {
 	s.mu.Lock()
 	x := s.shared
@@ -296,7 +299,7 @@ func (r *Raft) release(x *sharedSnapshot) {
 	}
 }
 
-// tidy removes a snapshot that nobody came back for, or from which the log does not go on any more.
+// tidy removes a snapshot that nobody came back for, or that the log no longer continues.
 func (s *snapshotState) tidy(r *Raft) {
 	first, _ := r.rlog.FirstIndex()
 	s.mu.Lock()
@@ -330,7 +333,7 @@ func (r *Raft) unpinLog(id uint64) {
 	r.snaps.mu.Unlock()
 }
 
-// caughtUp ends the pin of a member that gets entries again.
+// caughtUp ends the pin of a member that receives entries again.
 func (s *snapshotState) caughtUp(id, match uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +342,7 @@ func (s *snapshotState) caughtUp(id, match uint64) {
 	}
 }
 
-// pinned is up to where the log may be cut for the sake of members that get a snapshot.
+// pinned returns up to where the log may be cut with regard to members that are receiving a snapshot.
 func (s *snapshotState) pinned(limit uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,7 +368,7 @@ type sending struct {
 
 var errSnapshotOld = mongoerr.New(mongoerr.SnapshotTooOld, "the member has acknowledged more than the snapshot has")
 
-// maxFails is how many calls in a row may fail before a transfer is given up. It can be taken up again.
+// maxFails is how many consecutive calls may fail before a transfer is abandoned. It can be resumed.
 const maxFails = 20
 
 func (s *sending) run(ctx context.Context) error {
@@ -404,7 +407,7 @@ func (s *sending) run(ctx context.Context) error {
 				return err
 			}
 		case wantDone:
-			// It may have acknowledged more, and lost its store, since this transfer began.
+			// The member may have acknowledged more, and lost its store, since this transfer began.
 			if match, err := s.r.acknowledgedBy(s.id); err != nil || match > s.snap.rec.index {
 				return cmpErr(err, errSnapshotOld)
 			}
@@ -417,7 +420,7 @@ func (s *sending) run(ctx context.Context) error {
 	}
 }
 
-// chunks sends what is missing, part by part, as fast as the rate allows.
+// chunks sends the missing parts one by one, as fast as the rate allows.
 func (s *sending) chunks(ctx context.Context, host string, want snapshotWant) error {
 	buf := make([]byte, chunkSize)
 	for want.state == wantChunk {
@@ -488,7 +491,7 @@ func (s *sending) exchange(ctx context.Context, host string, kind callKind, body
 	return w, nil
 }
 
-// snapshotWant is the answer to each call about a snapshot.
+// snapshotWant is the response to each call about a snapshot.
 type snapshotWant struct {
 	state  wantState
 	file   uint64
@@ -499,8 +502,8 @@ type wantState uint64
 
 const (
 	wantChunk      wantState = iota + 1 // the part of a file that begins at an offset
-	wantDone                            // nothing: the sender may say that it is complete
-	wantInstalling                      // patience
+	wantDone                            // nothing: the sender may report that it is complete
+	wantInstalling                      // wait
 	wantInstalled
 )
 
@@ -536,7 +539,7 @@ func unpackManifest(u *unpacker, m *SnapshotManifest) {
 	}
 }
 
-// sumFile computes what the manifest says of a file.
+// sumFile computes the checksum that the manifest has for a file.
 func sumFile(files SnapshotFiles, dir string, f SnapshotFile) (uint64, error) {
 	h := xxhash.New()
 	buf := make([]byte, min(int64(chunkSize), max(f.Size, 1)))

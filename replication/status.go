@@ -51,7 +51,7 @@ func opTime(ts storage.Timestamp, term uint64) OpTime {
 	return OpTime{TS: ts, Term: int64(term), Wall: time.Unix(int64(ts.Seconds()), 0)}
 }
 
-// voting returns the raft ids of those in the quorum.
+// voting returns the raft ids of the members in the quorum.
 func (r *Raft) voting() map[uint64]bool {
 	all := map[uint64]bool{}
 	for _, id := range r.rlog.conf().state.GetVoters() {
@@ -86,7 +86,7 @@ func (r *Raft) members(cfg *SetConfig, s *Status, voting map[uint64]bool) (all [
 	return all
 }
 
-// fill takes over what a member has told of itself.
+// fill copies what a member has reported about itself.
 func (m *MemberStatus) fill(x *seen, now time.Time, limit time.Duration) {
 	p := &x.report
 	m.LastSent, m.LastReceived, m.Ping, m.Error = x.sent, x.received, x.ping, x.err

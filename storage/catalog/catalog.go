@@ -30,25 +30,27 @@ func UUIDFrom(v value.Value) (u UUID, ok bool) {
 	return u, true
 }
 
-// Ident is the number of a table inside the store: each record store and each index has one, and none is used twice.
+// Ident is the number of a table inside the store: each record store and each index has one, and none is ever
+// reused.
 type Ident uint32
 
-// Counters are the sizes of one collection, shared by all catalog snapshots that hold it. They change when a unit of
-// work becomes visible. Any goroutine may read them.
+// Counters hold the sizes of one collection, shared by all catalog snapshots that contain it. They change when a
+// unit of work becomes visible. Any goroutine may read them.
 type Counters struct {
 	Records  atomic.Int64 // documents
 	DataSize atomic.Int64 // bytes of documents
-	lastID   atomic.Int64 // the last RecordId given out
+	lastID   atomic.Int64 // the last RecordId allocated
 	known    atomic.Bool  // whether lastID was looked up
 	mu       sync.Mutex
-	// Trim is held by the one unit of work at a time that inserts into a capped collection.
+	// Trim is held by the single unit of work that may insert into a capped collection.
 	Trim    sync.Mutex
 	trimmed atomic.Pointer[trimmed]
-	// Scans counts reads of the whole collection since the start, TailScans those by tailing cursors among them.
+	// Scans counts reads of the whole collection since the start; TailScans counts those among them by tailing
+	// cursors.
 	Scans, TailScans atomic.Int64
 }
 
-// NextRecordID returns out the next RecordId. last finds the highest one in the store; it is called once.
+// NextRecordID allocates the next RecordId. last finds the highest one in the store; it is called once.
 func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 	if !c.known.Load() {
 		c.mu.Lock()
@@ -65,25 +67,24 @@ func (c *Counters) NextRecordID(last func() (int64, error)) (int64, error) {
 	return c.lastID.Add(1), nil
 }
 
-// ForgetRecordIDs has the last RecordId looked up again: others have written.
+// ForgetRecordIDs makes the next allocation look up the last RecordId again: other members have written.
 func (c *Counters) ForgetRecordIDs() { c.known.Store(false) }
 
-// trimmed says that a capped collection has no record up to last, for readers at a time or later.
+// trimmed records that a capped collection has no record up to last for readers at a time or later.
 type trimmed struct {
 	last int64
 	at   uint64
 }
 
-// NoteTrimmed notes that the oldest records of a capped collection, up to last, are gone since a commit. Whoever
-// looks for the oldest need not go past what is left of all those before it. Trim must be held.
+// NoteTrimmed records that the oldest records of a capped collection, up to last, were deleted by a commit. A
+// search for the oldest record need not walk over their remains. Trim must be held.
 func (c *Counters) NoteTrimmed(last int64, at uint64) {
 	if old := c.trimmed.Load(); old == nil || old.last < last {
 		c.trimmed.Store(&trimmed{last, at})
 	}
 }
 
-// Trimmed is up to where a capped collection has no records any more for readers at a time; 0 if that is not
-// known.
+// Trimmed returns up to where a capped collection has no records for readers at a time; 0 if that is not known.
 func (c *Counters) Trimmed(at uint64) int64 {
 	if t := c.trimmed.Load(); t != nil && t.at <= at {
 		return t.last
@@ -91,7 +92,7 @@ func (c *Counters) Trimmed(at uint64) int64 {
 	return 0
 }
 
-// Collection is one collection at one moment. It never changes; a change makes a new one.
+// Collection is one collection at one moment. It is immutable; a change produces a new one.
 type Collection struct {
 	NS        string // "db.collection"
 	UUID      UUID
@@ -114,7 +115,7 @@ type Collection struct {
 	Collator  value.Collator
 	// Replicated is false for collections of the local database and others that write no oplog entries.
 	Replicated bool
-	// Images is true where changes store the document as it was before (changeStreamPreAndPostImages).
+	// Images is true if changes store the previous state of the document (changeStreamPreAndPostImages).
 	Images bool
 	// Oplog is true for local.oplog.rs, whose records are kept by the engine itself.
 	Oplog bool
@@ -157,7 +158,7 @@ func DBOf(ns string) string {
 	return ns
 }
 
-// Unreplicated reports whether a namespace is the member's own: the set's log does not carry it.
+// Unreplicated reports whether a namespace belongs to the member itself: the set's log does not carry it.
 func Unreplicated(ns string) bool { return DBOf(ns) == "local" }
 
 // CollOf returns the collection part of a namespace.
@@ -168,8 +169,8 @@ func CollOf(ns string) string {
 	return ""
 }
 
-// Snapshot is the whole catalog at one moment. It never changes. A change makes another one, which shares all but the few
-// nodes of its trees on the way to what has changed: history keeps hundreds of them.
+// Snapshot is the whole catalog at one moment. It is immutable. A change produces another snapshot, which shares
+// all tree nodes except those on the path to what changed: history keeps hundreds of snapshots.
 type Snapshot struct {
 	byNS   btree.Map[string, *Collection]
 	byUUID btree.Map[string, *Collection] // by the bytes of the UUID
@@ -219,7 +220,7 @@ func (s *Snapshot) Databases() (out []string) {
 			return out
 		}
 		out = append(out, db)
-		next = db + "/" // behind all that begin with "db."
+		next = db + "/" // after all that begin with "db."
 	}
 }
 
@@ -266,7 +267,7 @@ func (s *Snapshot) Each(f func(*Collection)) {
 	})
 }
 
-// With returns the catalog with c put in, in place of old where old is not nil.
+// With returns the catalog with c added, replacing old if that is not nil.
 func (s *Snapshot) With(old, c *Collection) *Snapshot {
 	n := s.clone()
 	if old != nil {
@@ -276,7 +277,7 @@ func (s *Snapshot) With(old, c *Collection) *Snapshot {
 	return n
 }
 
-// Without returns the catalog without old. A nil old gives s itself.
+// Without returns the catalog without old; s itself if old is nil.
 func (s *Snapshot) Without(old *Collection) *Snapshot {
 	if old == nil {
 		return s
@@ -286,9 +287,9 @@ func (s *Snapshot) Without(old *Collection) *Snapshot {
 	return n
 }
 
-// clone returns a catalog that may be changed while it is made. A tree's Copy changes the tree that it is called
-// on, which readers of s must not see, so it is called on a copy of its head; the nodes that s shares are copied
-// by whoever changes one.
+// clone returns a catalog that may be modified while it is built. A tree's Copy modifies the tree that it is
+// called on, which readers of s must not see, so it is called on a copy of its head; whoever changes a node that s
+// shares copies it first.
 func (s *Snapshot) clone() *Snapshot {
 	byNS, byUUID := s.byNS, s.byUUID
 	return &Snapshot{*byNS.Copy(), *byUUID.Copy()}

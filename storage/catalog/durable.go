@@ -167,12 +167,12 @@ func (c *Collection) SetOptions(options []byte) {
 	}
 }
 
-// IdentNames look like those of the real server, with the number that is the ident: "collection-17-…".
+// IdentName returns a name in the style of the real server's, with the ident before the salt: "collection-17-…".
 func IdentName(kind string, id Ident, salt uint64) string {
 	return fmt.Sprintf("%s-%d-%d", kind, id, salt)
 }
 
-// ParseIdent reads the number of an ident's name.
+// ParseIdent extracts the number from an ident's name.
 func ParseIdent(name string) (Ident, error) {
 	parts := strings.SplitN(name, "-", 3)
 	if len(parts) == 3 {

@@ -38,26 +38,26 @@ type Index struct {
 	// of a build.
 	Enforcing bool
 
-	// Multikey is set once any document gave several keys. MultikeyPaths has a mask for each field of the key pattern:
-	// bit i is set where component i of the path held an array.
+	// Multikey is set once any document had several keys. MultikeyPaths has a mask for each field of the key
+	// pattern: bit i is set if component i of the path held an array.
 	Multikey      bool
 	MultikeyPaths []uint64
 
-	// Usage counts how often plans chose the index since the start; Tail knows its highest key. Both are shared by all
-	// snapshots.
+	// Usage counts how often plans chose the index since the start; Tail holds its highest key. Both are shared by
+	// all snapshots.
 	Usage *Usage
 	Tail  *Tail
 }
 
-// Tail is the highest key that was ever put into an index since the start. A key above it is new without a look.
+// Tail tracks the highest key put into an index since the start. A key above it is new; no lookup is needed.
 type Tail struct {
 	mu    sync.Mutex
 	known bool
 	key   []byte
 }
 
-// Raise reports whether key is above all keys so far, and remembers it if so. first gives the highest key of the store;
-// it is called once.
+// Raise reports whether key is above all keys so far, and remembers it if so. first returns the highest key in the
+// store; it is called once.
 func (t *Tail) Raise(key []byte, first func() ([]byte, error)) (above bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *Tail) Raise(key []byte, first func() ([]byte, error)) (above bool, err 
 	return true, nil
 }
 
-// Forget has the highest key looked up again: others have written.
+// Forget makes the next call look up the highest key again: other members have written.
 func (t *Tail) Forget() {
 	t.mu.Lock()
 	t.known = false

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Iterator gives the records in order.
+// Iterator returns the records in order.
 type Iterator struct {
 	s    *Sorter
 	left int // records the limit still allows; negative for no limit
@@ -16,7 +16,7 @@ type Iterator struct {
 	m    *merge
 }
 
-// Sort ends the adding.
+// Sort ends the input and returns an iterator over the sorted records.
 func (s *Sorter) Sort() (*Iterator, error) {
 	it := &Iterator{s: s, left: -1}
 	if s.opts.Limit > 0 {
@@ -41,7 +41,7 @@ func (s *Sorter) Sort() (*Iterator, error) {
 	return it, err
 }
 
-// mergeFirst makes one run of the first ones. It goes to the front, where the oldest records belong.
+// mergeFirst merges the first runs into one. It goes to the front, where the oldest records belong.
 func (s *Sorter) mergeFirst() error {
 	old := s.runs[:mergeWidth:mergeWidth]
 	m, err := newMerge(s, old)
@@ -77,7 +77,7 @@ func (s *Sorter) mergeFirst() error {
 	return nil
 }
 
-// Next returns the next record, borrowed until the call after; ok is false at the end.
+// Next returns the next record, borrowed until the following call; ok is false at the end.
 func (it *Iterator) Next() (key, val []byte, ok bool, err error) {
 	if it.left == 0 {
 		return nil, nil, false, nil
@@ -106,7 +106,7 @@ func (it *Iterator) Close() error { return it.s.Close() }
 type merge struct {
 	s    *Sorter
 	runs []*run
-	cur  *run // whose record is out: it moves on at the next call
+	cur  *run // run whose record was returned last: it advances at the next call
 }
 
 type run struct {
@@ -157,7 +157,7 @@ func (m *merge) next() (key, val []byte, err error) {
 func (r *run) advance() error {
 	klen, err := binary.ReadUvarint(r.r)
 	if err != nil {
-		return err // io.EOF at a record's border
+		return err // io.EOF between records
 	}
 	vlen, err := binary.ReadUvarint(r.r)
 	if err != nil {

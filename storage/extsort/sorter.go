@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// ErrMemory is given by Add where the memory is full and there is no store to spill to.
+// ErrMemory is returned by Add when the memory is full and there is no store to spill to.
 var ErrMemory = errors.New("extsort: out of memory and not allowed to spill")
 
 // Options configure a Sorter.
 type Options struct {
-	// Memory bounds the bytes held before a run is spilled; 0 stands for 100 MB.
+	// Memory bounds the bytes held before a run is spilled; 0 means 100 MB.
 	Memory int64
 	// Compare orders keys; nil compares bytes, which is faster.
 	Compare func(a, b []byte) int
@@ -23,7 +23,7 @@ type Options struct {
 	Limit int
 }
 
-// Stats are what explain and serverStatus show of a sort.
+// Stats are the statistics of a sort for explain and serverStatus.
 type Stats struct {
 	Records, Bytes                      int64 // added
 	Memory                              int64 // held now
@@ -43,18 +43,18 @@ type entry struct {
 	klen, vlen uint32
 }
 
-// Sorter takes records in any order. It is used by one goroutine.
+// Sorter accepts records in any order. It must be used by one goroutine.
 type Sorter struct {
 	opts   Options
 	chunks [][]byte
 	ents   []entry
-	bound  []byte // with a limit: keys not before this one are of no use
+	bound  []byte // with a limit: keys that are not less than this one cannot be among the first
 	held   int64
 	runs   []File
 	stats  Stats
 }
 
-// New makes an empty sorter.
+// New returns an empty sorter.
 func New(o Options) *Sorter {
 	if o.Memory <= 0 {
 		o.Memory = 100 << 20
@@ -62,13 +62,13 @@ func New(o Options) *Sorter {
 	return &Sorter{opts: o}
 }
 
-// Stats returns the figures so far.
+// Stats returns the statistics so far.
 func (s *Sorter) Stats() Stats {
 	s.stats.Memory = s.held
 	return s.stats
 }
 
-// Add takes a record; both slices are copied.
+// Add adds a record; both slices are copied.
 func (s *Sorter) Add(key, val []byte) error {
 	s.stats.Records++
 	s.stats.Bytes += int64(len(key) + len(val))
@@ -125,7 +125,7 @@ func (s *Sorter) compareKeys(a, b []byte) int {
 	return bytes.Compare(a, b)
 }
 
-// sortEntries orders by key, then by place: the arena is filled in the order of adding.
+// sortEntries sorts by key, then by position: the arena is filled in insertion order.
 func (s *Sorter) sortEntries() {
 	slices.SortFunc(s.ents, func(a, b entry) int {
 		if s.opts.Compare == nil && a.prefix != b.prefix {
@@ -144,7 +144,7 @@ func (s *Sorter) sortEntries() {
 	})
 }
 
-// cut drops what the limit makes useless and remembers the key of the last record kept.
+// cut drops the records beyond the limit and remembers the key of the last one kept.
 func (s *Sorter) cut() {
 	if len(s.ents) <= s.opts.Limit {
 		return
@@ -173,7 +173,7 @@ func (s *Sorter) makeRoom(size int64) error {
 	return s.spill()
 }
 
-// spill writes what is held as a run.
+// spill writes the records in memory as a run.
 func (s *Sorter) spill() error {
 	s.sortEntries()
 	w, err := s.newRun()
@@ -217,7 +217,7 @@ func (w runWriter) write(key, val []byte) error {
 	return nil
 }
 
-// Close returns up a sort before Sort; afterwards the Iterator's Close does it.
+// Close abandons a sort before Sort; afterwards the Iterator's Close does so.
 func (s *Sorter) Close() error {
 	var err error
 	for _, f := range s.runs {

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Store makes the files that runs are spilled to.
+// Store creates the files that runs are spilled to.
 type Store interface {
 	Create() (File, error)
 }
@@ -23,7 +23,7 @@ type File interface {
 // Dir spills to temporary files in a directory.
 type Dir string
 
-// Create makes a temporary file.
+// Create creates a temporary file.
 func (d Dir) Create() (File, error) {
 	f, err := os.CreateTemp(string(d), "extsort-*")
 	if err != nil {
@@ -50,7 +50,7 @@ func (f diskFile) Remove() error {
 // Memory keeps runs in memory: for tests, and for nodes without a disk.
 type Memory struct{}
 
-// Create makes a buffer.
+// Create returns an empty buffer.
 func (Memory) Create() (File, error) { return &memFile{}, nil }
 
 type memFile struct{ bytes.Buffer }

@@ -12,8 +12,8 @@ import (
 // MaxIndexes is the largest number of indexes of a collection, that on _id included.
 const MaxIndexes = 64
 
-// Conflict compares a normalised specification with the existing indexes. exists reports that the very same index
-// is there already, so that nothing need be done.
+// Conflict compares a normalised specification with the existing indexes. exists reports that the same index
+// already exists, so that nothing need be done.
 func Conflict(want *Spec, have []*Spec) (exists bool, err error) {
 	if want.Kind == Text {
 		for _, h := range have {
@@ -67,7 +67,7 @@ func sameName(want, h *Spec) (exists bool, err error) {
 	return true, nil
 }
 
-// sameSignature compares what makes two indexes the same index: two with one signature cannot both exist.
+// sameSignature compares the options that identify an index: two indexes with the same signature cannot coexist.
 func sameSignature(a, b *Spec) bool {
 	return sameKey(a.KeyPattern, b.KeyPattern) && bytes.Equal(a.Collation, b.Collation) && sameFilter(a.PartialFilter, b.PartialFilter) &&
 		bytes.Equal(a.WildcardProjection, b.WildcardProjection) && a.Unique == b.Unique && a.Sparse == b.Sparse
@@ -89,7 +89,7 @@ func sameFilter(a, b []byte) bool {
 // sameKey compares key patterns: {a: 1} and {a: 1.0} are one.
 func sameKey(a, b []byte) bool { return value.CompareDocs(a, b, nil) == 0 }
 
-// signature are the options that sameSignature has compared, and those that make no difference.
+// signature lists the options that sameSignature compares, and those that make no difference.
 var signature = map[string]bool{"key": true, "name": true, "v": true, "collation": true, "partialFilterExpression": true, "wildcardProjection": true,
 	"unique": true, "sparse": true, "background": true}
 
@@ -98,7 +98,7 @@ func sameOptions(a, b *Spec) bool {
 		for k, v := range value.Elements(a) {
 			w := value.Lookup(b, k)
 			if signature[k] || k == "originalSpec" && w.IsMissing() {
-				continue // the index that time series get by themselves has no specification of a client's
+				continue // the index that time series create on their own has no client specification
 			}
 			if !value.Equal(v, w) {
 				return false

@@ -1,6 +1,6 @@
-// Package indexkey knows what an index is: which specifications are valid, and which keys a document has in one.
+// Package indexkey defines indexes: which specifications are valid, and which keys a document has in an index.
 //
-// createIndexes sends each specification through ValidateSpec and compares the result with the existing indexes by
+// createIndexes passes each specification to ValidateSpec and compares the result with the existing indexes by
 // Conflict. The engine compiles a Spec with NewGenerator once; each insert, update and delete asks Generator.Keys
 // for the document's keys and takes them from the KeySet.
 //
@@ -8,6 +8,6 @@
 //
 //  1. Keys of a KeySet are sorted bytewise and distinct. They carry no RecordId.
 //  2. A document's keys depend on the specification and the document alone, so that a delete finds what the insert wrote.
-//  3. A field that is not there is indexed as null; an empty array as undefined.
+//  3. A missing field is indexed as null; an empty array as undefined.
 //  4. At most one array is expanded per key: parallel arrays are refused.
 package indexkey

@@ -11,23 +11,23 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Options is what a generator needs beyond the specification, which is pure data.
+// Options are what a generator needs beyond the specification, which is pure data.
 type Options struct {
-	// Filter is the compiled partialFilterExpression; documents it refuses have no keys. Nil takes all.
+	// Filter is the compiled partialFilterExpression; documents that it rejects have no keys. Nil accepts all.
 	Filter func(doc []byte) (bool, error)
 	// Collator is made from the specification's collation; nil compares strings bytewise.
 	Collator value.Collator
 }
 
-// Generator makes the keys of documents in one index. It holds no state of a document and may be shared.
+// Generator computes the keys of documents in one index. It holds no state of a document and may be shared.
 type Generator struct {
 	spec   *Spec
 	opts   Options
 	fields []field
 	flat   bool // no path has a dot
 	wild   *wildcard
-	geo    *geoFields  // nil if no field holds places
-	text   *textFields // nil if no field holds text
+	geo    *geoFields  // nil if no field is geospatial
+	text   *textFields // nil if no field is text
 }
 
 type field struct {
@@ -90,7 +90,7 @@ func (g *Generator) Keys(doc []byte, dst *KeySet) error {
 	return nil
 }
 
-// scalars returns the short way for keys over top-level fields none of which holds an array, or is hashed.
+// scalars is the fast path for keys over top-level fields none of which holds an array or is hashed.
 func (g *Generator) scalars(doc []byte, dst *KeySet) bool {
 	key, tb := dst.buf, dst.tb[:0]
 	found := false
@@ -119,7 +119,7 @@ func (g *Generator) scalars(doc []byte, dst *KeySet) bool {
 
 // cursor is how far one field's path has been followed in the document.
 type cursor struct {
-	v       value.Value // what the components before rest led to
+	v       value.Value // the value that the components before rest led to
 	rest    []string
 	done    bool // v is the value to be indexed
 	missing bool // it was not there
@@ -145,8 +145,8 @@ func (c *cursor) follow() {
 	}
 }
 
-// expand completes the cursors at the top of the stack, from place `at` on, and emits their key; where paths meet an
-// array it does so for each element. All that meet one must meet the same.
+// expand completes the cursors at the top of the stack, from index `at` on, and emits their key; if paths meet an
+// array it does so for each element. All paths that meet an array must meet the same one.
 func (g *Generator) expand(s *KeySet, at int) error {
 	first := -1
 	for i := range g.fields {
@@ -222,9 +222,9 @@ func (g *Generator) expandArray(s *KeySet, at int, arr value.Value) error {
 	}
 }
 
-// jump goes on from an array into the element that the path names by its index. An array there is not expanded: it is
-// the value, or it is read as a document whose fields are its indexes, of which an array is taken as any other field's.
-// Matching does the same.
+// jump continues from an array into the element that the path names by its index. An array found there is not
+// expanded: it is either the value itself, or read as a document whose fields are its indexes; a field of that
+// which holds an array is treated like any other. Matching does the same.
 func (c *cursor) jump(e value.Value) {
 	c.v, c.rest = e, c.rest[1:]
 	inner := e.T == value.Array && len(c.rest) > 0
@@ -242,7 +242,7 @@ func (c *cursor) jump(e value.Value) {
 
 func sameArray(v, arr value.Value) bool { return v.T == value.Array && &v.Doc()[0] == &arr.Doc()[0] }
 
-// enter goes on from an array into one of its elements; a Missing element stands for those of an empty array.
+// enter continues from an array into one of its elements; a Missing element represents those of an empty array.
 func (c *cursor) enter(e value.Value) {
 	switch {
 	case e.T == value.Missing && len(c.rest) == 0:
@@ -256,7 +256,7 @@ func (c *cursor) enter(e value.Value) {
 	}
 }
 
-// positional finds the element a numeric path component names.
+// positional finds the element that a numeric path component names.
 func positional(arr []byte, rest []string) (value.Value, bool) {
 	if len(rest) == 0 || !isIndex(rest[0]) {
 		return value.Value{}, false
@@ -318,7 +318,7 @@ func (g *Generator) collatorFor(f *field) value.Collator {
 	return g.opts.Collator
 }
 
-// hashed returns what a hashed field holds in place of v.
+// hashed returns the value that a hashed field stores for v.
 func (g *Generator) hashed(v value.Value) value.Value {
 	if g.opts.Collator != nil {
 		v = value.Collated(v, g.opts.Collator)

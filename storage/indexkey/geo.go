@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// geoFields are the fields of a key that hold places: in their stead the key has cells, of which one place may have several.
+// geoFields are the geospatial fields of a key: the key holds cells instead, of which one shape may have several.
 type geoFields struct {
-	at    []int // which fields
+	at    []int // indexes of the fields
 	plane *geo.Plane
 }
 
@@ -59,7 +59,7 @@ func (g *geoFields) has(i int) bool {
 	return false
 }
 
-// read finds the cells of a document's places. A document without any has no keys.
+// read finds the cells of a document's shapes. A document without any has no keys.
 func (g *geoFields) read(gen *Generator, doc []byte, s *KeySet) (found bool, err error) {
 	s.cells = s.cells[:0]
 	for _, i := range g.at {

@@ -9,16 +9,16 @@ import (
 
 // KeySet collects the keys of one document in one index. It is reused from document to document.
 type KeySet struct {
-	buf  []byte // keys and type bits, one behind the other
+	buf  []byte // keys and type bits, concatenated
 	ents []entry
 	// Multikey has a mask for each field of the key pattern: bit i is set where component i of the path held an array.
 	Multikey []uint64
 
 	stack   []cursor           // of the paths being expanded
-	key, tb []byte             // the key being made
+	key, tb []byte             // the key under construction
 	terms   map[string]float64 // of the text fields
 	cells   [][]int64          // of each geospatial field
-	placing bool               // the geospatial fields of the key being made have their cells
+	placing bool               // the geospatial fields of the key under construction have their cells
 }
 
 type entry struct{ from, key, end int }
@@ -45,7 +45,7 @@ func (s *KeySet) IsMultikey() bool {
 	return false
 }
 
-// add takes a complete key; both slices are copied.
+// add adds a complete key; both slices are copied.
 func (s *KeySet) add(key, tb []byte) {
 	from := len(s.buf)
 	s.buf = append(s.buf, key...)
@@ -54,7 +54,7 @@ func (s *KeySet) add(key, tb []byte) {
 	s.ents = append(s.ents, entry{from, mid, len(s.buf)})
 }
 
-// finish sorts and drops repeated keys; of those that differ in type bits only, the first stays.
+// finish sorts and removes repeated keys; of those that differ only in type bits, the first stays.
 func (s *KeySet) finish() {
 	if len(s.ents) < 2 {
 		return
@@ -67,8 +67,8 @@ func (s *KeySet) finish() {
 	})
 }
 
-// Diff walks two sets at once: what removes the old keys and adds the new ones, leaving alone those in both with the
-// same type bits.
+// Diff walks two sets at once: it calls remove for the old keys and add for the new ones, skipping those in both
+// with the same type bits.
 func Diff(before, after *KeySet, remove, add func(key, typeBits []byte)) {
 	i, j := 0, 0
 	for i < before.Len() || j < after.Len() {

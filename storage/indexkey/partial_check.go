@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkPartial allows in a partialFilterExpression only what the planner can reason about.
+// checkPartial accepts in a partialFilterExpression only what the planner can reason about.
 func checkPartial(s *Spec, raw []byte) error {
 	if s.PartialFilter == nil {
 		return nil
@@ -25,7 +25,7 @@ func checkPartial(s *Spec, raw []byte) error {
 	return checkPartialNode(m.Root())
 }
 
-// checkTopLevel answers for operators that are refused before the filter is parsed.
+// checkTopLevel rejects operators before the filter is parsed.
 func checkTopLevel(filter []byte) error {
 	for k, v := range value.Elements(filter) {
 		switch k {

@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// Kind is what an index's key pattern makes it.
+// Kind is the kind of index that a key pattern defines.
 type Kind uint8
 
 // The kinds of index. A compound index is of the kind of its one special field.
@@ -44,7 +44,7 @@ type Spec struct {
 	Raw                []byte      // the whole normalised specification, as listIndexes shows it
 }
 
-// Ordering returns the directions of the fields in the key, where a wildcard field is two: path, ascending, and
+// Ordering returns the directions of the fields in the key; a wildcard field counts as two: path (ascending) and
 // value.
 func (s *Spec) Ordering() (o keystring.Ordering) {
 	slot := 0

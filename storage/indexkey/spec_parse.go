@@ -20,7 +20,7 @@ func ParseSpec(raw []byte) (*Spec, error) {
 	return s, nil
 }
 
-// set takes one option into the struct; those the struct has no field for are in Raw alone.
+// set stores one option in the struct; options without a field in the struct are in Raw only.
 func (s *Spec) set(name string, v value.Value) {
 	switch name {
 	case "name":

@@ -48,9 +48,9 @@ func checkText(s *Spec, raw []byte) error {
 	return nil
 }
 
-// checkTextKeys wants the text fields of a compound key to stand together.
+// checkTextKeys requires the text fields of a compound key to be adjacent.
 func checkTextKeys(s *Spec) error {
-	phase := 0 // before, in, behind the text fields
+	phase := 0 // before, in, or after the text fields
 	for _, f := range s.Fields {
 		switch {
 		case f.Kind == Text && phase == 2:
@@ -89,8 +89,7 @@ func checkGeo(s *Spec, raw []byte) error {
 	return nil
 }
 
-// storedKey returns the key pattern as it is kept: that of a text index has its text fields replaced by two of its
-// own.
+// storedKey returns the key pattern as stored: in a text index the text fields are replaced by two special ones.
 func storedKey(s *Spec) []byte {
 	if s.Kind != Text || value.Lookup(s.KeyPattern, "_fts").T != value.Missing {
 		return s.KeyPattern
@@ -111,7 +110,7 @@ func storedKey(s *Spec) []byte {
 	return value.End(dst, mark)
 }
 
-// appendTextOptions adds the options every stored text index has.
+// appendTextOptions adds the options that every stored text index has.
 func appendTextOptions(dst []byte, s *Spec, raw []byte) []byte {
 	weights := map[string]value.Value{}
 	for k, v := range value.Elements(s.KeyPattern) {

@@ -5,10 +5,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// textFields are the two fields that stand for the text in a key: a term and its score. A document has a key for each of
-// its terms.
+// textFields are the two fields that represent text in a key: a term and its score. A document has a key for each
+// of its terms.
 type textFields struct {
-	term, score int // which fields
+	term, score int // indexes of the fields
 	index       *fts.Index
 }
 
@@ -30,7 +30,7 @@ func newTextFields(spec *Spec) *textFields {
 
 func (t *textFields) has(i int) bool { return t != nil && (i == t.term || i == t.score) }
 
-// read finds the terms of a document. One without any has no keys.
+// read finds the terms of a document. A document without any has no keys.
 func (t *textFields) read(doc []byte, s *KeySet) bool {
 	s.terms = t.index.Scores(doc)
 	return len(s.terms) > 0

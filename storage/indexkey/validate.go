@@ -10,20 +10,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Context is what a specification's validity depends on besides its text.
+// Context is what the validity of a specification depends on besides its content.
 type Context struct {
 	// DefaultCollation is the collection's; indexes that name none inherit it. Nil for simple.
 	DefaultCollation []byte
 }
 
-// optionKind is what an option's value must be.
+// optionKind is the type that an option's value must have.
 type optionKind uint8
 
 const (
 	document optionKind = iota + 1
 	text
-	boolean // strictly
-	boolish // or any number
+	boolean // bool only
+	boolish // bool or any number
 	number
 	anything // checked where it is used
 	ignored  // accepted from old clients and dropped
@@ -46,7 +46,7 @@ func cannot(format string, args ...any) error {
 	return mongoerr.Newf(mongoerr.CannotCreateIndex, format, args...)
 }
 
-// ValidateSpec checks one specification of createIndexes and gives its normalised form.
+// ValidateSpec checks one specification of createIndexes and returns its normalised form.
 func ValidateSpec(raw []byte, ctx Context) (*Spec, error) {
 	if err := checkOptions(raw); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func checkOptions(raw []byte) error {
 	return nil
 }
 
-// checkID holds an index on _id to its few options.
+// checkID restricts an index on _id to its few options.
 func checkID(s *Spec, raw []byte) error {
 	if len(s.Fields) == 1 && s.Fields[0].Path == "_id" && s.Fields[0].Kind == BTree && !s.IsID {
 		return mongoerr.Newf(mongoerr.BadValue, "The field 'key' for an _id index must be {_id: 1}, but got %s", bsontext.Doc(s.KeyPattern))
@@ -146,7 +146,7 @@ func checkVersion(s *Spec, raw []byte) error {
 	return nil
 }
 
-// checkKinds refuses options that a kind of index does not have.
+// checkKinds rejects options that do not apply to the kind of index.
 func checkKinds(s *Spec, raw []byte) error {
 	if s.Kind == Hashed && s.Unique {
 		return mongoerr.New(16764, "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.")
@@ -188,7 +188,7 @@ func checkTTL(s *Spec, raw []byte) error {
 	return nil
 }
 
-// effectiveCollation returns the complete collation an index has, nil for simple.
+// effectiveCollation returns the complete collation of an index, nil for simple.
 func effectiveCollation(s *Spec, ctx Context) ([]byte, error) {
 	coll := ctx.DefaultCollation
 	if s.Collation != nil {
@@ -210,7 +210,7 @@ func effectiveCollation(s *Spec, ctx Context) ([]byte, error) {
 	return coll, nil
 }
 
-// normalise writes the specification as listIndexes shows it and parses that.
+// normalise writes the specification as listIndexes shows it and parses the result.
 func normalise(s *Spec, raw, coll []byte) (*Spec, error) {
 	name := s.Name
 	if s.IsID {

@@ -8,24 +8,24 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// wildcard makes the keys of an index with a field that ends in $**. Such a field gives two in the key: the path that
-// was found, and the value there.
+// wildcard generates the keys of an index with a field that ends in $**. Such a field contributes two to the key:
+// the path that was found, and the value there.
 //
 // Documents are entered and arrays are expanded one level without naming the element; empty documents and arrays in arrays
 // are values, an empty array is undefined. A document in which the wildcard finds nothing has, in a compound index, one
 // key with MinKey for path and value; in others it has none.
 type wildcard struct {
-	at     int    // which field of the key pattern it is
+	at     int    // index in the key pattern
 	prefix string // of "a.b.$**", "a.b"
 	scope  Scope
 }
 
-// Scope says which paths a wildcard covers.
+// Scope describes which paths a wildcard covers.
 type Scope struct {
 	prefix   string
 	paths    []string // of wildcardProjection, flattened
 	includes bool
-	id       bool // _id is covered, too
+	id       bool // _id is covered too
 }
 
 func newWildcard(spec *Spec) (*wildcard, error) {

@@ -44,7 +44,7 @@ func checkWildcard(s *Spec, _ []byte) error {
 	return nil
 }
 
-// projected collects what a projection says of each path.
+// projected collects what a projection specifies for each path.
 type projected struct {
 	paths    []string
 	includes bool

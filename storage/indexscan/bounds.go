@@ -8,21 +8,21 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// Verdict is what Check says of a key.
+// Verdict is the result of Check.
 type Verdict uint8
 
 // The verdicts.
 const (
 	Inside Verdict = iota // the key is in the bounds
-	Skip                  // it is not: seek Bounds.Next
-	Done                  // neither it nor any behind it
+	Skip                  // it is outside: seek Bounds.Next
+	Done                  // neither it nor any later key is
 )
 
 // span is one interval of one field as bytes: lo <= field < hi.
 type span struct{ lo, hi []byte }
 
 type field struct {
-	spans []span // in the order of bytes
+	spans []span // in byte order
 	desc  bool
 	full  bool
 }
@@ -30,7 +30,7 @@ type field struct {
 // Bounds are compiled bounds of one scan. They keep a seek key and belong to one goroutine.
 type Bounds struct {
 	back   bool
-	single bool // one range of keys: lo <= key < hi
+	single bool // a single range of keys: lo <= key < hi
 	lo, hi []byte
 	fields []field
 	next   []byte
@@ -86,7 +86,7 @@ func (f *field) point() bool {
 	return len(f.spans) == 1 && len(f.spans[0].hi) == len(f.spans[0].lo)+1 && bytes.HasPrefix(f.spans[0].hi, f.spans[0].lo)
 }
 
-// simplify recognises bounds that are one range of keys: single values, one interval, everything.
+// simplify recognises bounds that are a single range of keys: single values, one interval, everything.
 func (b *Bounds) simplify() {
 	i := 0
 	var prefix []byte
@@ -114,7 +114,7 @@ func (b *Bounds) simplify() {
 
 func join(a, b []byte) []byte { return append(append(make([]byte, 0, len(a)+len(b)), a...), b...) }
 
-// between compiles min and max: from the one, up to and not including the other.
+// between compiles min and max: from min (inclusive) to max (exclusive).
 func (b *Bounds) between(n *plan.Node) {
 	b.single = true
 	b.hi = []byte{0xFF}
@@ -154,11 +154,11 @@ func (b *Bounds) Start() (seek []byte, ok bool) {
 	return b.next, true
 }
 
-// Range returns the one range of keys the bounds are, where they are one.
+// Range returns the single range of keys of the bounds, if they are one.
 func (b *Bounds) Range() (lo, hi []byte, ok bool) { return b.lo, b.hi, b.single && !b.empty }
 
-// appendFirst adds to next where the fields from i on begin: in a forward scan, the first key they allow; in a backward
-// one, the place behind the last.
+// appendFirst appends to next where the fields from i on begin: in a forward scan, the first key they allow; in a
+// backward one, the position after the last.
 func (b *Bounds) appendFirst(i int) {
 	for ; i < len(b.fields); i++ {
 		f := &b.fields[i]
@@ -166,13 +166,13 @@ func (b *Bounds) appendFirst(i int) {
 			s := f.spans[0].lo
 			b.next = append(b.next, s...)
 			if !fieldEnds(s, f.desc) {
-				return // behind a value: no key has exactly these bytes
+				return // after a value: no key has exactly these bytes
 			}
 			continue
 		}
 		s := f.spans[len(f.spans)-1].hi
 		if n := len(s) - 1; s[n] == 0xFF && fieldEnds(s[:n], f.desc) {
-			b.next = append(b.next, s[:n]...) // the last value itself is inside: go on with the next field
+			b.next = append(b.next, s[:n]...) // the last value itself is inside: continue with the next field
 			if i == len(b.fields)-1 {
 				b.next = append(b.next, 0xFF)
 			}
@@ -212,7 +212,7 @@ func (b *Bounds) Check(key []byte) Verdict {
 		}
 		part := key[pos : pos+n]
 		at := f.find(part)
-		if at == len(f.spans) { // behind all intervals of this field: on to the next value of the field before
+		if at == len(f.spans) { // after all intervals of this field: on to the next value of the preceding field
 			if pos == 0 {
 				return Done
 			}
@@ -255,7 +255,7 @@ func (b *Bounds) checkBack(key []byte) Verdict {
 		}
 		part := key[pos : pos+n]
 		at := f.findBack(part)
-		if at < 0 { // before all intervals of this field: back to the value before of the field before
+		if at < 0 { // before all intervals of this field: back to the previous value of the preceding field
 			if pos == 0 {
 				return Done
 			}
@@ -271,7 +271,7 @@ func (b *Bounds) checkBack(key []byte) Verdict {
 	return Inside
 }
 
-// findBack returns the last interval that does not begin behind part, or -1.
+// findBack returns the last interval that does not begin after part, or -1.
 func (f *field) findBack(part []byte) int {
 	lo, hi := 0, len(f.spans)
 	for lo < hi {
@@ -288,8 +288,8 @@ func (f *field) findBack(part []byte) int {
 // Next returns where to seek after Skip.
 func (b *Bounds) Next() []byte { return b.next }
 
-// SkipValue returns where the first key with another value of the first field may be: how a DISTINCT_SCAN moves
-// on.
+// SkipValue returns where the first key with another value of the first field may be, which is how a DISTINCT_SCAN
+// advances.
 func (b *Bounds) SkipValue(key []byte) []byte {
 	n := keystring.FieldLen(key, b.fields[0].desc)
 	if n < 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/storage/indexkey"
 )
 
-// Describe makes the planner's view of an index. What changes while an index lives (multikey, hidden) is the caller's to
-// set; the rest may be kept as long as the specification.
+// Describe returns the planner's view of an index. The caller sets what changes during an index's life (multikey,
+// hidden); the result may be kept as long as the specification.
 func Describe(s *indexkey.Spec) (*plan.Index, error) {
 	x := &plan.Index{Name: s.Name, KeyPattern: s.KeyPattern, IsID: s.IsID, Unique: s.Unique || s.IsID, Sparse: s.Sparse, Hidden: s.Hidden,
 		CollationDoc: s.Collation, Kind: kindOf(s.Kind), Version: 2, MultikeyPaths: []uint64{}}

@@ -1,5 +1,5 @@
-// Package indexscan carries the bounds of a plan over to the bytes of an index: where a scan starts, which keys are
-// inside, and where to go on behind those that are not.
+// Package indexscan translates the bounds of a plan to the bytes of an index: where a scan starts, which keys are
+// inside, and where to continue after those that are not.
 //
 //	plan.Node ──Compile──► Bounds      Bounds.Start ──► cursor.Seek
 //	                                   key ──Check──► Inside | Skip (cursor.Seek(Bounds.Next())) | Done
@@ -11,5 +11,5 @@
 //
 //  1. Check allocates nothing and decodes nothing: it compares the bytes of single fields with encoded ends.
 //  2. Each interval is a half-open range of bytes, in the direction of the field.
-//  3. Skip always goes on: the key sought lies strictly behind the one checked, in the direction of the scan.
+//  3. Skip always makes progress: the key sought lies strictly after the one checked, in the direction of the scan.
 package indexscan

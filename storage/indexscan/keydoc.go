@@ -9,7 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/keystring"
 )
 
-// KeyDoc makes documents of index keys: {a: {b: 1}} of a key in an index on a.b. It is reused from key to key.
+// KeyDoc builds documents from index keys: {a: {b: 1}} from a key in an index on a.b. It is reused from key to
+// key.
 type KeyDoc struct {
 	dec   keystring.Decoder
 	ord   keystring.Ordering
@@ -62,7 +63,7 @@ func insert(tree []branch, parts []string, at int) []branch {
 		case tree[i].sub != nil:
 			tree[i].sub = insert(tree[i].sub, parts[1:], at)
 		}
-		return tree // of a and a.b the whole has the part
+		return tree // of a and a.b, the whole includes the part
 	}
 	b := branch{name: parts[0], at: at}
 	if len(parts) > 1 {
@@ -71,7 +72,7 @@ func insert(tree []branch, parts []string, at int) []branch {
 	return append(tree, b)
 }
 
-// Doc returns the document of a key, borrowed until the next call; ok is false if the key is broken.
+// Doc returns the document of a key, borrowed until the next call; ok is false if the key is malformed.
 func (k *KeyDoc) Doc(key, typeBits []byte) (doc []byte, ok bool) {
 	k.dec.Reset(key, typeBits, k.ord)
 	k.vals = k.vals[:0]

@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// decimalTail is the length of the exact decimal that follows where a binary approximation is not enough.
+// decimalTail is the length of the exact decimal that follows where a binary approximation does not suffice.
 const decimalTail = 2 + 15
 
 var (
@@ -16,8 +16,8 @@ var (
 	big2e63 = new(big.Int).Lsh(big.NewInt(1), 63)
 )
 
-// appendDecimal writes a decimal as the largest binary number not above its magnitude, in the form doubles have, and
-// the exact decimal behind it where they differ. Decimals that equal a long or a double thus get the same bytes.
+// appendDecimal writes a decimal as the largest binary number not above its magnitude, in the form doubles have,
+// followed by the exact decimal if they differ. Decimals that equal a long or a double thus get the same bytes.
 func appendDecimal(dst []byte, v value.Value) []byte {
 	if i, ok := v.AsInt64(); ok {
 		return appendInt(dst, i)

@@ -8,7 +8,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Decoder reads the fields of a key back as values. Values it gives borrow from it and are good until the next Reset.
+// Decoder decodes the fields of a key. The values that it returns borrow from it and are valid until the next
+// Reset.
 type Decoder struct {
 	key, tb []byte
 	ord     Ordering
@@ -19,16 +20,16 @@ type Decoder struct {
 	bad     bool
 }
 
-// maxDepth is deeper than any stored document nests; broken bytes that nest deeper are not followed.
+// maxDepth exceeds the nesting of any stored document; deeper nesting can only be corruption and is not followed.
 const maxDepth = 256
 
-// Reset starts on a key (a RecordId may follow it) with its type bits.
+// Reset starts decoding a key (a RecordId may follow it) with its type bits.
 func (d *Decoder) Reset(key, tb []byte, ord Ordering) {
 	d.key, d.tb, d.ord, d.field, d.depth, d.bad = key, tb, ord, 0, 0, false
 	d.arena = d.arena[:0]
 }
 
-// Next returns the next field; ok is false if the bytes are no field.
+// Next returns the next field; ok is false if the bytes are not a valid field.
 func (d *Decoder) Next() (v value.Value, ok bool) {
 	d.inv = 0
 	if d.ord.Descending(d.field) {
@@ -39,10 +40,10 @@ func (d *Decoder) Next() (v value.Value, ok bool) {
 	return v, !d.bad
 }
 
-// Rest returns what has not been read: the RecordId, behind the last field.
+// Rest returns what has not been read: after the last field, the RecordId.
 func (d *Decoder) Rest() []byte { return d.key }
 
-// Decode reads n fields and gives copies of them.
+// Decode decodes n fields and returns copies of them.
 func Decode(key, tb []byte, ord Ordering, n int) ([]value.Value, bool) {
 	var d Decoder
 	d.Reset(key, tb, ord)
@@ -67,7 +68,7 @@ func (d *Decoder) byte() byte {
 	return c
 }
 
-// take returns n bytes as they were before inversion.
+// take returns the next n bytes, with inversion undone.
 func (d *Decoder) take(n int) []byte {
 	if n < 0 || n > len(d.key) {
 		d.bad = true
@@ -229,7 +230,7 @@ func (d *Decoder) payload(t value.Type, b []byte) value.Value {
 func (d *Decoder) document() []byte {
 	dst, mark := value.Begin(nil)
 	for {
-		if d.byte() == tagEnd || d.bad { // the kind of the value to come; its own tag says more
+		if d.byte() == tagEnd || d.bad { // the kind of the following value; its own tag is more specific
 			return value.End(dst, mark)
 		}
 		name := append([]byte(nil), d.text()...)
@@ -317,7 +318,7 @@ func (d *Decoder) floatBits(tag, kind byte) value.Value {
 		f = -f
 	}
 	if kind == bitsInt64 {
-		return value.NewInt64(math.MinInt64) // the one long that is written as a double
+		return value.NewInt64(math.MinInt64) // the only long that is encoded as a double
 	}
 	return value.NewDouble(f)
 }
@@ -351,7 +352,7 @@ func integer(kind byte, i int64) value.Value {
 	return value.NewInt32(int32(i))
 }
 
-// skipNumber skips a number's payload, the decimal behind it included.
+// skipNumber skips a number's payload, including a following decimal.
 func (d *Decoder) skipNumber(tag byte) {
 	n, _ := numberLen(tag, d.inv, d.key)
 	d.take(n)

@@ -1,4 +1,5 @@
-// Package keystring turns BSON values into bytes that sort, compared bytewise, as the values sort, and back again.
+// Package keystring encodes BSON values as bytes whose bytewise order is the order of the values, and decodes
+// them.
 //
 //	key        = field* [RecordId]
 //	field      = tag payload                         (every byte inverted where the field is descending)
@@ -14,12 +15,13 @@
 // Tags in order: MinKey, undefined, null, numbers, string, document, array, binary, ObjectId, false, true, date, timestamp,
 // regex, DBPointer, code, code with scope, MaxKey.
 //
-// What sorts alike but is not the same (int 1 and double 1.0, -0.0 and 0, 1.10 and 1.1, symbol and string) is told apart
-// by type bits, kept beside the key: one byte for each number, string, and undefined, in order of appearance, trailing
-// zeros left off. A decimal's byte is followed by its sixteen bytes, that of an unusual NaN by its eight.
+// Values that compare equal without being the same (int 1 and double 1.0, -0.0 and 0, 1.10 and 1.1, symbol and
+// string) are distinguished by type bits, stored beside the key: one byte for each number, string, and undefined,
+// in order of appearance, trailing zeros omitted. A decimal's byte is followed by its sixteen bytes, that of an
+// unusual NaN by its eight.
 //
 // An insert goes through Append for each field and AppendRecordID; a covered read goes through Decoder.Reset and
-// Decoder.Next; a scan's ends are made by Append, then AtOrBefore or After.
+// Decoder.Next; the ends of a scan are built by Append, then AtOrBefore or After.
 //
 // Invariants
 //
@@ -27,5 +29,5 @@
 //     the encoding of those fields, and "everything that starts with it" ends at the same bytes followed by FF.
 //  2. No field and no RecordId starts with 00 or FF.
 //  3. bytes.Compare of two encodings has the sign of value.Compare of the values.
-//  4. Decoding never panics on broken bytes; it reports them.
+//  4. Decoding never panics on malformed bytes; it reports them.
 package keystring

@@ -57,13 +57,13 @@ const (
 // canonicalNaN is the NaN that clients send.
 const canonicalNaN = 0x7FF8000000000000
 
-// MaxFields is the largest number of fields an Ordering describes.
+// MaxFields is the largest number of fields that an Ordering can describe.
 const MaxFields = 64
 
 // Ordering holds the directions of a key's fields: bit i set means that field i is descending.
 type Ordering uint64
 
-// Descending returns the direction of field i.
+// Descending reports whether field i is descending.
 func (o Ordering) Descending(i int) bool { return o>>uint(i)&1 != 0 }
 
 // Append adds the encoding of one field to key and its type bits to tb. c, if not nil, replaces strings by their
@@ -77,14 +77,14 @@ func Append(key, tb []byte, v value.Value, desc bool, c value.Collator) (k, t []
 	return key, tb
 }
 
-// AppendKey adds the encoding of one field where no type bits are wanted, as for bounds.
+// AppendKey appends the encoding of one field without type bits, as for bounds.
 func AppendKey(key []byte, v value.Value, desc bool, c value.Collator) []byte {
 	var room [64]byte
 	key, _ = Append(key, room[:0], v, desc, c)
 	return key
 }
 
-// TrimTypeBits leaves off what a reader takes as zero. It is applied once, when the key is complete.
+// TrimTypeBits removes trailing zeros, which a reader assumes. It is applied once, when the key is complete.
 func TrimTypeBits(tb []byte) []byte {
 	for len(tb) > 0 && tb[len(tb)-1] == 0 {
 		tb = tb[:len(tb)-1]
@@ -92,11 +92,11 @@ func TrimTypeBits(tb []byte) []byte {
 	return tb
 }
 
-// AtOrBefore and After turn an encoded prefix into the end of a half-open byte range: keys that start with the prefix
-// are at or behind AtOrBefore(prefix) and before After(prefix). AtOrBefore is the prefix itself.
+// AtOrBefore and After turn an encoded prefix into an end of a half-open byte range: keys that start with the
+// prefix are at or after AtOrBefore(prefix) and before After(prefix). AtOrBefore is the prefix itself.
 func AtOrBefore(prefix []byte) []byte { return prefix }
 
-// After returns the first position behind every key that starts with the prefix.
+// After returns the first position after every key that starts with the prefix.
 func After(prefix []byte) []byte { return append(prefix, 0xFF) }
 
 func invert(b []byte) {
@@ -150,7 +150,7 @@ func appendValue(dst, tb []byte, v value.Value, c value.Collator) ([]byte, []byt
 	return appendOther(dst, tb, v, c)
 }
 
-// appendOther encodes the kinds that keys seldom hold.
+// appendOther encodes the types that are rare in keys.
 func appendOther(dst, tb []byte, v value.Value, c value.Collator) ([]byte, []byte) {
 	switch v.T {
 	case value.Document:
@@ -200,7 +200,7 @@ func appendDocument(dst, tb []byte, doc []byte, c value.Collator) ([]byte, []byt
 	}
 }
 
-// kindTag is one byte for all values that compare with each other.
+// kindTag returns one tag for all types that compare with each other.
 func kindTag(t value.Type) byte {
 	switch t {
 	case value.Int32, value.Int64, value.Double, value.Decimal128:
@@ -251,7 +251,7 @@ func appendText(dst, s []byte) []byte {
 	return append(append(dst, s[from:]...), 0)
 }
 
-// appendLength orders lengths: one byte up to 254, five above.
+// appendLength encodes lengths in order: one byte up to 254, five above.
 func appendLength(dst []byte, n int) []byte {
 	if n < 0xFF {
 		return append(dst, byte(n))
@@ -287,7 +287,7 @@ func appendMagnitude(dst []byte, u uint64, neg bool) []byte {
 	return dst
 }
 
-// appendFloatBits writes a magnitude below 1 or from 2^63 on; u is the double's bits and the "more" bit.
+// appendFloatBits encodes a magnitude below 1 or from 2^63 on; u is the double's bits and the "more" bit.
 func appendFloatBits(dst []byte, u uint64, neg bool) []byte {
 	large := u>>1 >= math.Float64bits(1)
 	tag := byte(tagPosSmall)

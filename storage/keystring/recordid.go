@@ -2,10 +2,11 @@ package keystring
 
 import "math/bits"
 
-// AppendRecordID adds a RecordId of 0 and above so that ids sort by number and split off again from the key's end.
+// AppendRecordID appends a non-negative RecordId so that ids sort by number and can be split off from the key's
+// end.
 func AppendRecordID(key []byte, id int64) []byte {
 	u := uint64(id)
-	// 4 bits stand in the first byte, 5 in the last, the rest in n bytes between.
+	// 4 bits are in the first byte, 5 in the last, the remaining ones in n bytes between.
 	n := 0
 	if l := bits.Len64(u); l > 9 {
 		n = (l - 9 + 7) / 8
@@ -17,7 +18,7 @@ func AppendRecordID(key []byte, id int64) []byte {
 	return append(key, byte(u&31)<<3|byte(n))
 }
 
-// SplitRecordID takes the RecordId off the end of a key.
+// SplitRecordID splits the RecordId off the end of a key.
 func SplitRecordID(key []byte) (prefix []byte, id int64, ok bool) {
 	if len(key) < 2 {
 		return nil, 0, false
@@ -38,7 +39,7 @@ func SplitRecordID(key []byte) (prefix []byte, id int64, ok bool) {
 	return key[:at:at], int64(u<<5 | uint64(last>>3)), true
 }
 
-// AppendRecordIDBytes adds the RecordId of a clustered collection: the encoding of its _id. Its length stands behind it,
+// AppendRecordIDBytes adds the RecordId of a clustered collection: the encoding of its _id. Its length follows it,
 // in groups of seven bits with the lowest group last.
 func AppendRecordIDBytes(key, id []byte) []byte {
 	key = append(key, id...)
@@ -54,7 +55,7 @@ func AppendRecordIDBytes(key, id []byte) []byte {
 	return append(key, byte(n>>21), byte(n>>14&127)|128, byte(n>>7&127)|128, byte(n&127)|128)
 }
 
-// SplitRecordIDBytes takes a clustered collection's RecordId off the end of a key.
+// SplitRecordIDBytes splits a clustered collection's RecordId off the end of a key.
 func SplitRecordIDBytes(key []byte) (prefix, id []byte, ok bool) {
 	n, shift := 0, 0
 	for end := len(key) - 1; end >= 0 && shift <= 21; end-- {

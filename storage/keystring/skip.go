@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// FieldLen returns the length of the encoded field at the start of key, or -1 where there is none. Bounds are
-// checked on the bytes of single fields; nothing need be decoded for it.
+// FieldLen returns the length of the encoded field at the start of key, or -1 if there is none. Bounds are checked
+// on the bytes of single fields, without decoding.
 func FieldLen(key []byte, desc bool) int {
 	var inv byte
 	if desc {
@@ -58,7 +58,7 @@ func fieldLen(key []byte, inv byte, depth int) int {
 	return -1
 }
 
-// The functions below take the place where a part begins and give the place behind it.
+// The functions below take the offset where a part begins and return the offset after it.
 
 func textLen(key []byte, at int, inv byte) int {
 	if at > len(key) {

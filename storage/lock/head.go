@@ -14,7 +14,7 @@ const (
 	stripes = 8 // of heads that every operation passes
 )
 
-// stripe fills a cache line of its own so that cores do not take it from each other.
+// stripe fills a cache line of its own, so that cores do not contend for it.
 type stripe struct {
 	state atomic.Uint64
 	_     [56]byte
@@ -29,7 +29,7 @@ type head struct {
 		full   [modes]int // holders of S and X
 		queue  []*waiter
 		closed bool
-		// retired says that the manager has another head for the resource, or none. The gate stays closed.
+		// retired means that the manager has another head for the resource, or none. The gate stays closed.
 		retired bool
 	}
 }
@@ -59,7 +59,7 @@ func unit(m Mode) uint64 {
 	return oneIS
 }
 
-// close stops the fast path. Counts of the stripes stand still until open. Under mu.
+// close stops the fast path. The counts of the stripes do not change until open. h.mu must be held.
 func (h *head) close() {
 	if !h.mu.closed {
 		h.mu.closed = true
@@ -69,7 +69,7 @@ func (h *head) close() {
 	}
 }
 
-// openIfIdle lets the fast path run again where it can do no harm. Under mu.
+// openIfIdle re-enables the fast path if nobody holds or waits for a full lock. h.mu must be held.
 func (h *head) openIfIdle() {
 	if h.mu.closed && len(h.mu.queue) == 0 && h.mu.full[S] == 0 && h.mu.full[X] == 0 {
 		h.mu.closed = false
@@ -109,7 +109,7 @@ func (h *head) count(m Mode, i uint32, n int) {
 	}
 }
 
-// retire takes the head out of use where nobody holds it or waits.
+// retire takes the head out of use if nobody holds it or waits for it.
 func (h *head) retire() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +121,7 @@ func (h *head) retire() bool {
 	return h.mu.retired
 }
 
-// acquire grants at once, or gives the waiter that was queued; not ok says that the head is retired.
+// acquire grants the request at once, or returns the waiter that was queued; ok is false if the head is retired.
 func (h *head) acquire(want, held Mode, i uint32) (queued *waiter, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +146,7 @@ func (h *head) acquire(want, held Mode, i uint32) (queued *waiter, ok bool) {
 	return w, true
 }
 
-// grant returns w its mode if nobody is in the way. Under mu, closed.
+// grant grants w its mode unless it conflicts with other holders. h.mu must be held, with the gate closed.
 func (h *head) grant(w *waiter) bool {
 	if h.heldByOthers(w.held)&conflicts[w.want] != 0 {
 		return false
@@ -157,7 +157,7 @@ func (h *head) grant(w *waiter) bool {
 	return true
 }
 
-// release gives up one hold and wakes who can go on.
+// release gives up one hold and wakes the waiters that can proceed.
 func (h *head) release(m Mode, i uint32) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,8 @@ func (h *head) release(m Mode, i uint32) {
 	h.wake()
 }
 
-// wake grants from the front of the queue while that works. Under mu, closed.
+// wake grants requests from the front of the queue as long as that is possible. h.mu must be held, with the gate
+// closed.
 func (h *head) wake() {
 	n := 0
 	for n < len(h.mu.queue) && h.grant(h.mu.queue[n]) {
@@ -178,7 +179,7 @@ func (h *head) wake() {
 	h.openIfIdle()
 }
 
-// abandon takes a waiter out of the queue; granted reports that the lock came first after all.
+// abandon removes a waiter from the queue; granted reports that the lock was granted first.
 func (h *head) abandon(w *waiter) (granted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,6 +192,6 @@ func (h *head) abandon(w *waiter) (granted bool) {
 			break
 		}
 	}
-	h.wake() // those behind it may have waited for it alone
+	h.wake() // later waiters may have waited only for this one
 	return false
 }

@@ -22,7 +22,7 @@ type Locker struct {
 type hold struct {
 	h    *head
 	mode Mode
-	n    int // how often it was asked for
+	n    int // how often it was requested
 }
 
 // NewLocker starts an operation's set of locks.
@@ -32,7 +32,7 @@ func (m *Manager) NewLocker() *Locker {
 	return l
 }
 
-// Init is NewLocker for a Locker that is part of something larger.
+// Init is NewLocker for a Locker that is embedded in another struct.
 func (l *Locker) Init(m *Manager) {
 	l.m, l.stripe = m, m.next.Add(1)
 	l.held = l.room[:0]
@@ -67,13 +67,13 @@ func (l *Locker) LockCollection(ctx context.Context, db, ns string, mode Mode) e
 	return l.lock(ctx, l.m.head(Resource{Collection, ns}), mode)
 }
 
-// Lock locks one resource and nothing that contains it. A lock held already is strengthened where needed; each Lock
-// wants its Unlock.
+// Lock locks one resource and nothing that contains it. A lock held already is strengthened where needed; each
+// Lock needs its own Unlock.
 func (l *Locker) Lock(ctx context.Context, res Resource, mode Mode) error {
 	return l.lock(ctx, l.m.head(res), mode)
 }
 
-// LockHandle is Lock for a resource looked up before.
+// LockHandle is Lock for a resource that was looked up before.
 func (l *Locker) LockHandle(ctx context.Context, h Handle, mode Mode) error {
 	return l.lock(ctx, h.h, mode)
 }
@@ -105,7 +105,7 @@ func (l *Locker) lock(ctx context.Context, h *head, mode Mode) error {
 	return nil
 }
 
-// lockFast takes an intent lock where the gate is open.
+// lockFast takes an intent lock if the gate is open.
 func (l *Locker) lockFast(h *head, mode Mode) bool {
 	s := &h.stripe(l.stripe).state
 	for {
@@ -119,7 +119,7 @@ func (l *Locker) lockFast(h *head, mode Mode) bool {
 	}
 }
 
-// lockSlow locks the resource of h, and gives the head that it has: another where that one was retired.
+// lockSlow locks the resource of h, and returns the resource's head: another one if h was retired.
 func (l *Locker) lockSlow(ctx context.Context, h *head, mode, held Mode) (*head, error) {
 	w, ok := h.acquire(mode, held, l.stripe)
 	for !ok {
@@ -162,7 +162,7 @@ func (l *Locker) wait(ctx context.Context, h *head, w *waiter, mode Mode) error 
 	return err
 }
 
-// Unlock takes back one Lock of a resource; the last one releases it.
+// Unlock undoes one Lock of a resource; the last one releases it.
 func (l *Locker) Unlock(res Resource) {
 	h := l.m.head(res)
 	for i := len(l.held) - 1; i >= 0; i-- {
@@ -204,7 +204,7 @@ func (l *Locker) release(e *hold) {
 	e.h.release(e.mode, l.stripe)
 }
 
-// Held returns the mode in which a resource is held, None where it is not.
+// Held returns the mode in which a resource is held, or None.
 func (l *Locker) Held(res Resource) Mode {
 	for i := range l.held {
 		if l.held[i].h.res == res {

@@ -12,16 +12,16 @@ type Manager struct {
 	next   atomic.Uint32
 	stats  counters
 
-	many     atomic.Int64 // of heads, about
-	sweepAt  atomic.Int64 // as many are too many
+	many     atomic.Int64 // approximate number of heads
+	sweepAt  atomic.Int64 // number of heads that triggers a sweep
 	sweeping sync.Mutex
 }
 
-// keptHeads is how many heads may stay that nobody holds: names that are locked again and again have theirs, and a server on
-// which names come and go does not grow.
+// keptHeads is how many heads may remain that nobody holds: names that are locked again and again keep theirs, and
+// a server on which names come and go does not grow.
 const keptHeads = 1024
 
-// NewManager makes a manager without locks.
+// NewManager returns a manager without locks.
 func NewManager() *Manager {
 	m := &Manager{}
 	m.sweepAt.Store(keptHeads)
@@ -45,8 +45,9 @@ func (m *Manager) head(res Resource) *head {
 	return h.(*head)
 }
 
-// sweep removes the heads that nobody holds or waits for. Whoever has looked one up and not locked it yet finds it retired, and
-// looks again. The next sweep is when there are twice as many as now, so that sweeping costs each new head a constant.
+// sweep removes the heads that nobody holds or waits for. Whoever has looked one up but not locked it yet finds it
+// retired, and looks it up again. The next sweep happens when there are twice as many as now, so that sweeping
+// adds a constant cost per new head.
 func (m *Manager) sweep() {
 	if !m.sweeping.TryLock() {
 		return
@@ -65,14 +66,14 @@ func (m *Manager) sweep() {
 	m.sweepAt.Store(max(keptHeads, 2*left))
 }
 
-// Handle is a resource looked up once, for who locks it often.
+// Handle is a resource looked up once, for repeated locking.
 type Handle struct{ h *head }
 
-// Handle looks up a resource. Handles of one resource are good as long as the manager.
+// Handle looks up a resource. Handles remain valid as long as the manager.
 func (m *Manager) Handle(res Resource) Handle { return Handle{m.head(res)} }
 
-// Queued returns the number of requests waiting for S or X, or behind such, over all resources: readers and
-// writers, as serverStatus.globalLock.currentQueue has them.
+// Queued returns the number of requests waiting for S or X, or behind such, over all resources, as
+// serverStatus.globalLock.currentQueue counts readers and writers.
 func (m *Manager) Queued() (readers, writers int) {
 	count := func(h *head) {
 		h.mu.Lock()

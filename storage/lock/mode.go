@@ -1,6 +1,6 @@
 package lock
 
-// Mode is how a resource is locked.
+// Mode is the mode in which a resource is locked.
 type Mode uint8
 
 // The modes, weakest first; S and IX are not ordered among themselves.
@@ -17,10 +17,10 @@ var modeNames = [modes]string{"NONE", "IS", "IX", "S", "X"}
 
 func (m Mode) String() string { return modeNames[m] }
 
-// Letter returns how currentOp and serverStatus show the mode: r, w, R, W.
+// Letter returns the mode as currentOp and serverStatus show it: r, w, R, W.
 func (m Mode) Letter() string { return [modes]string{"", "r", "w", "R", "W"}[m] }
 
-// conflicts[m] has bit n set where n cannot be held by another together with m.
+// conflicts[m] has bit n set if n cannot be held by another together with m.
 var conflicts = [modes]uint8{
 	IS: 1 << X,
 	IX: 1<<S | 1<<X,
@@ -31,7 +31,7 @@ var conflicts = [modes]uint8{
 // Compatible reports whether two operations may hold a resource in these modes at once.
 func Compatible(a, b Mode) bool { return conflicts[a]&(1<<b) == 0 }
 
-// Covers reports whether holding m makes n superfluous.
+// Covers reports whether holding m makes n redundant.
 func (m Mode) Covers(n Mode) bool { return join(m, n) == m }
 
 // join returns the weakest mode that covers both.
@@ -42,7 +42,7 @@ func join(a, b Mode) Mode {
 	return max(a, b)
 }
 
-// intent returns the mode that what contains a resource is locked in.
+// intent returns the mode for locking the resources that contain one locked in m.
 func (m Mode) intent() Mode {
 	if m == X || m == IX {
 		return IX
@@ -70,7 +70,7 @@ var kindNames = [kinds]string{"ParallelBatchWriterMode", "ReplicationStateTransi
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Resource is something to be locked. The name is empty for kinds of which there is one.
+// Resource is something that can be locked. The name is empty for kinds with a single resource.
 type Resource struct {
 	Kind Kind
 	Name string

@@ -13,24 +13,25 @@ func databaseOf(ns string) string {
 	return db
 }
 
-// Collection takes a collection, with the intents above it, and gives the function that lets it go.
+// Collection locks a collection, with intent locks above it, and returns the function that unlocks it.
 func (m *Manager) Collection(ctx context.Context, ns string, mode Mode) (unlock func(), err error) {
 	return m.take(func(l *Locker) error { return l.LockCollection(ctx, databaseOf(ns), ns, mode) })
 }
 
-// Database takes a whole database, as Collection does.
+// Database locks a whole database, like Collection.
 func (m *Manager) Database(ctx context.Context, db string, mode Mode) (unlock func(), err error) {
 	return m.take(func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
 }
 
-// lockers are not in use: with its counts a Locker takes a kilobyte, as much as the rest of a small write together.
+// lockers recycles Lockers: with its counts a Locker takes a kilobyte, as much as everything else that a small
+// write allocates.
 var lockers = sync.Pool{New: func() any { return new(Locker) }}
 
 func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
 	l := lockers.Get().(*Locker)
 	l.Init(m)
 	unlock = func() {
-		if l != nil { // a second call must not release what the locker's next user holds
+		if l != nil { // a second call must not release the locks of the locker's next user
 			l.UnlockAll()
 			*l = Locker{}
 			lockers.Put(l)
@@ -44,8 +45,8 @@ func (m *Manager) take(f func(*Locker) error) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// LockCollections takes several collections, each once, in order of name: whoever takes some of them too waits for the
-// first that both want, and nobody for each other.
+// LockCollections locks several collections, each once, in name order, so that operations with overlapping sets
+// cannot deadlock.
 func (l *Locker) LockCollections(ctx context.Context, mode Mode, names ...string) error {
 	names = slices.Clone(names)
 	slices.Sort(names)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Count is what serverStatus.locks and an operation's lockStats say of one kind and mode.
+// Count holds what serverStatus.locks and an operation's lockStats report for one kind and mode.
 type Count struct {
 	Acquires, Waits uint64
 	WaitMicros      uint64
@@ -14,12 +14,12 @@ type Count struct {
 // Stats are counts by kind and mode.
 type Stats [kinds][modes]Count
 
-// Kinds lists the kinds in the order Stats has them.
+// Kinds lists the kinds in the order of Stats.
 func Kinds() []Kind {
 	return []Kind{ParallelBatchWriter, ReplicationState, Global, Database, Collection, Mutex}
 }
 
-// Without returns what has been added to earlier counts.
+// Without returns the difference to earlier counts.
 func (s Stats) Without(before *Stats) Stats {
 	for k := range s {
 		for m := range s[k] {
@@ -39,8 +39,7 @@ func (c *counters) waited(k Kind, m Mode, d time.Duration) {
 	c[k][m].micros.Add(uint64(d.Microseconds()))
 }
 
-// Stats returns the counts of all operations since the start; those of an operation's acquisitions are added when
-// it ends.
+// Stats returns the counts of all operations since the start; an operation's own counts are added when it ends.
 func (m *Manager) Stats() (out Stats) {
 	for k := range out {
 		for i := range out[k] {
@@ -51,7 +50,7 @@ func (m *Manager) Stats() (out Stats) {
 	return out
 }
 
-// localStats are one operation's counts; they spare the shared ones on the way.
+// localStats are one operation's counts, which save updating the shared ones on every lock.
 type localStats struct {
 	acquires [kinds][modes]uint32
 	total    Stats

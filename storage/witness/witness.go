@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Name is the witness's own name in the store's directory.
+// Name is the name of the witness file in the store's directory.
 const Name = "WITNESS"
 
 // A slot is the record of one file:
@@ -26,21 +26,21 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Damage is the error of a file that is not what it was.
+// Damage is the error of a file that differs from what was made durable.
 type Damage struct{ Path, Why string }
 
 func (d *Damage) Error() string { return fmt.Sprintf("file %s %s", d.Path, d.Why) }
 
-// extent is a beginning of a file: how long it is, and its checksum.
+// extent is a prefix of a file: its length and its checksum.
 type extent struct {
 	size int64
 	sum  uint32
 }
 
-// record is what is known of a file.
+// record is what is known about a file.
 type record struct {
 	name   string
-	slot   int  // where it is in the witness, -1 where it is not
+	slot   int  // its place in the witness, -1 for none
 	linked bool // the name is durable
 	synced extent
 }
@@ -53,15 +53,15 @@ type FS struct {
 
 	mu struct {
 		sync.Mutex
-		file   vfs.File // nil before there is something to write
+		file   vfs.File // nil until there is something to write
 		byName map[string]*record
-		slots  []*record // nil if a slot is free
+		slots  []*record // nil for a free slot
 	}
 }
 
-// Open compares the files in dir with the witness. The error is a Damage where a file is not what it was; ignored are the
-// witness's own records that cannot be read. failed is told when a log cannot be written, before pebble is, which may know
-// no better than to end the process.
+// Open compares the files in dir with the witness. The error is a Damage if a file has changed; ignored counts the
+// witness's own records that cannot be read. failed is called when a log cannot be written, before pebble learns
+// of it, which may only be able to end the process.
 func Open(fs vfs.FS, dir string, failed func(error)) (w *FS, ignored int, err error) {
 	w = &FS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, Name)), failed: failed}
 	w.mu.byName = map[string]*record{}
@@ -115,7 +115,7 @@ func (w *FS) read() ([]byte, error) {
 
 func (w *FS) path(name string) string { return w.FS.PathJoin(w.dir, name) }
 
-// parseSlot reads a record; nil if the slot is free, not ok where it cannot be read.
+// parseSlot reads a record; it returns nil for a free slot, and ok is false if the slot cannot be read.
 func parseSlot(b []byte) (r *record, ok bool) {
 	free := true
 	for _, c := range b {
@@ -139,7 +139,7 @@ func (r *record) encode(b *[slotSize]byte) {
 	binary.BigEndian.PutUint32(b[:], crc32.Checksum(b[4:], castagnoli))
 }
 
-// compare reports whether a file still begins with what was made durable.
+// compare returns an error if a file no longer begins with what was made durable.
 func (w *FS) compare(r *record) error {
 	path := w.path(r.name)
 	f, err := w.FS.Open(path, vfs.SequentialReadsOption)
@@ -149,7 +149,7 @@ func (w *FS) compare(r *record) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened for reading only
 	sum := crc32.New(castagnoli)
 	n, err := io.Copy(sum, io.LimitReader(f, r.synced.size))
 	switch {
@@ -163,7 +163,7 @@ func (w *FS) compare(r *record) error {
 	return nil
 }
 
-// kept reports whether a file is recorded, and noted whether it may be one that will be: pebble renames temporary
+// kept reports whether a file is recorded, and noted whether it may become one that is: pebble renames temporary
 // files.
 func kept(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") ||
@@ -175,7 +175,7 @@ func (w *FS) noted(path string) (name string, ok bool) {
 	return name, w.FS.PathDir(path) == w.dir && (kept(name) || strings.HasSuffix(name, ".dbtmp"))
 }
 
-// told tells of an error that a log cannot be written for.
+// told reports an error because of which a log cannot be written.
 func (w *FS) told(name string, err error) error {
 	if err != nil && strings.HasSuffix(name, ".log") {
 		w.failed(err)
@@ -213,7 +213,7 @@ func (w *FS) put(slot int, b *[slotSize]byte) error {
 	return err
 }
 
-// forget takes the record of a file back, durably, because the file is about to go.
+// forget withdraws the record of a file, durably, because the file is about to be removed.
 func (w *FS) forget(name string) (*record, error) {
 	w.mu.Lock()
 	r := w.mu.byName[name]
@@ -237,7 +237,7 @@ func (w *FS) forget(name string) (*record, error) {
 	return r, err
 }
 
-// watch makes a new file known.
+// watch starts tracking a new file.
 func (w *FS) watch(name string, f vfs.File) vfs.File {
 	r := &record{name: name, slot: -1}
 	w.mu.Lock()
@@ -354,17 +354,17 @@ func (d *directory) Sync() error {
 	return nil
 }
 
-// file is a file whose durable beginning is recorded. It is written at its end alone.
+// file is a file whose durable prefix is recorded. It is only appended to.
 type file struct {
 	vfs.File
 	w       *FS
 	r       *record
 	written extent
-	lost    bool // what is in the file is not known any more
+	lost    bool // the file's content is no longer known
 }
 
 func (f *file) Write(p []byte) (int, error) {
-	next := extent{f.written.size + int64(len(p)), crc32.Update(f.written.sum, castagnoli, p)} // first: Write may change p
+	next := extent{f.written.size + int64(len(p)), crc32.Update(f.written.sum, castagnoli, p)} // before Write, which may change p
 	n, err := f.File.Write(p)
 	if err != nil || n < len(p) {
 		f.lost = true
@@ -389,7 +389,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	return full, f.told(err)
 }
 
-// synced does a sync and records what it made durable.
+// synced performs a sync and records what it made durable.
 func (f *file) synced(sync func() error) error {
 	at := f.written
 	err := sync()
@@ -401,7 +401,7 @@ func (f *file) synced(sync func() error) error {
 
 func (f *file) told(err error) error { return f.w.told(f.r.name, err) }
 
-// durable records that so much is durable.
+// durable records that a prefix is durable.
 func (f *file) durable(at extent) error {
 	if f.lost {
 		return nil
