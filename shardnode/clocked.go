@@ -16,9 +16,10 @@ type clockedSet struct {
 	clock  *cluster.VectorClock
 }
 
-// commitAt commits the unit of a prepared transaction right behind a time, as its other participants do, unless this node has
-// committed anything later: what it has only heard of does not matter, for who comes after that waits for the transaction.
+// commitAt commits the unit of a prepared transaction, visible from a time that its participants have agreed upon: behind that
+// time, but not behind what this node has only heard of.
 func commitAt(ctx context.Context, n *Node, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error) {
+	u.VisibleFrom(at)
 	n.Engine.AdvanceClock(at)
 	s, ok := n.Set.(clockedSet)
 	if !ok {

@@ -60,21 +60,16 @@ func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	return n.Engine.MajoritySnapshot(), nil
 }
 
-// snapshotAt returns the view at a time that other shards are read at, too. Transactions that are being committed
-// come first: the write that makes the time visible would put them behind it, and the reader would be refused.
-// Others may have been prepared before that write.
+// snapshotAt returns the view at a time that other shards are read at, too. It waits until the transactions that were
+// prepared by then are decided.
 func snapshotAt(n *Node, op *command.Op, ts storage.Timestamp) (*storage.Snapshot, error) {
-	err := n.txns.AwaitPrepared(op, ts)
-	if err == nil {
-		err = n.waitFor(op, ts)
-	}
-	if err == nil {
-		err = n.txns.AwaitPrepared(op, ts)
-	}
-	if err != nil {
+	if err := n.waitFor(op, ts); err != nil {
 		return nil, err
 	}
-	return n.Engine.SnapshotAt(ts)
+	if err := n.txns.AwaitPrepared(op, ts); err != nil {
+		return nil, err
+	}
+	return n.Engine.SnapshotAtClusterTime(ts)
 }
 
 // raft returns the set of several members that the node is in; nil for none.

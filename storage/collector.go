@@ -79,7 +79,7 @@ func (e *Engine) collectDead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.collectLate(ctx, oldest); err != nil {
+	if err := errorsJoin(e.collectLate(ctx, oldest), e.collectAgreed(min(oldest, e.Oldest()))); err != nil {
 		return err
 	}
 	e.history.forget(e.Oldest())

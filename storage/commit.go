@@ -281,6 +281,7 @@ type Group struct {
 	edits    []catalogEdit // the changes that lead from old to cat
 	counts   []delta       // the counters after the group
 	late     []lateEdit
+	agreed   []agreedCommit
 	err      error
 	data     []byte // the entry of the replicated log, see entry.go
 }
@@ -399,6 +400,7 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 		_ = b.Set(dropKey(ts, id), nil, nil)
 	}
 	u.stampNotices(b)
+	u.stampAgreed(b, g)
 	if len(u.superseded) > 0 {
 		_ = b.Set(timeKey(buf[:], e.lines[u.line].superseded, ts), u.superseded, nil)
 	}
@@ -454,6 +456,7 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {
 		e.replica.late.edit(g.late)
+		e.replica.agreed.add(g.agreed)
 		e.deliverNotices(g)
 	}
 	if now := e.view.Load(); g.err == nil && (g.last > now.ts || g.local > now.local) {

@@ -46,7 +46,7 @@ func (e *Engine) ContentHash(ctx context.Context, ts Timestamp) ([]TableHash, er
 type contentHasher struct {
 	it       *pebble.Iterator
 	ts       Timestamp
-	hidden   hiddenTimes
+	hidden   timestamps
 	h        hash.Hash
 	counters bool
 	v        versions

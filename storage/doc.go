@@ -34,6 +34,9 @@
 // carry the timestamps hidden from them. The versions of a unit that failed are deleted using the lists of its
 // keys. A transaction sends chunks while it is under way, and reads them through its own view.
 //
+// A transaction over several shards is visible on each of them from the time that they agreed upon, before its commit here
+// (VisibleFrom). Snapshots of a cluster time (SnapshotAtClusterTime) carry the later timestamps that they show (agreedCommits).
+//
 // A change of a collection with changeStreamPreAndPostImages stores the document's previous state in the same unit
 // (keepImage). The image's key has the timestamp of the oplog entry, which stamp fills in; a unit sent ahead
 // reserves one instead.
@@ -65,6 +68,7 @@
 //	               c ident → records, data size            counters, exact as of the last commit
 //	               d timestamp ident → nothing              a table to delete once history has passed the timestamp
 //	               l → timestamp                            entries of the oplog up to it have been truncated
+//	               m timestamp → timestamp                  from when a commit is visible, where several shards agreed upon that
 //	               n → ident, catalog id                    the next to be given out
 //	               o → timestamp                            versions before it may be gone
 //	               t → timestamp                            newest commit, where the oplog alone does not tell

@@ -71,6 +71,7 @@ type effects struct {
 	ts     Timestamp
 	edits  []catalogEdit
 	late   []lateEdit
+	agreed []agreedCommit
 	counts []delta
 	drops  []pendingDrop
 	next   []byte // value of metaNext
@@ -173,6 +174,10 @@ func (e *Engine) readEffects(repr []byte, at applied) (*effects, error) {
 		case len(k) == identLen+1+8+4+1 && k[identLen] == metaDrop:
 			fx.drops = append(fx.drops, pendingDrop{ts: Timestamp(binary.BigEndian.Uint64(k[identLen+1:])),
 				ident: catalog.Ident(binary.BigEndian.Uint32(k[identLen+9:]))})
+		case k[identLen] == metaAgreed:
+			if c, ok := readAgreed(k, v); ok {
+				fx.agreed = append(fx.agreed, c)
+			}
 		case k[identLen] == metaNext:
 			fx.next = append([]byte(nil), v...)
 		}
@@ -241,24 +246,34 @@ func (e *Engine) adopt(old, c *catalog.Collection) {
 		return
 	}
 	c.Counters = old.Counters
-	same := old.NS == c.NS && catalog.SameOptions(old.Options, c.Options) && len(old.Indexes) == len(c.Indexes)
-	for i, idx := range c.Indexes {
+	for _, idx := range c.Indexes {
 		was := old.Index(idx.Name)
 		if was == nil || was.Ident != idx.Ident {
-			same = false
 			continue
 		}
 		idx.Tail = was.Tail
 		if was.Ready == idx.Ready {
 			idx.Usage = was.Usage
 		}
-		same = same && old.Indexes[i] == was && was.Ready == idx.Ready && was.Enforcing == idx.Enforcing &&
-			sameBytes(was.Spec.Raw, idx.Spec.Raw)
 	}
 	c.Epoch = old.Epoch
-	if !same {
+	if !sameShape(old, c) {
 		c.Epoch = e.nextEpoch.Add(1)
 	}
+}
+
+// sameShape tells whether two states of a collection differ in nothing but which paths of indexes have several keys.
+func sameShape(a, b *catalog.Collection) bool {
+	if a.NS != b.NS || !catalog.SameOptions(a.Options, b.Options) || len(a.Indexes) != len(b.Indexes) {
+		return false
+	}
+	for i, x := range a.Indexes {
+		y := b.Indexes[i]
+		if x.Name != y.Name || x.Ident != y.Ident || x.Ready != y.Ready || x.Enforcing != y.Enforcing || !sameBytes(x.Spec.Raw, y.Spec.Raw) {
+			return false
+		}
+	}
+	return true
 }
 
 // showEntry brings memory up to date with an entry that the store now holds.
@@ -290,6 +305,7 @@ func (e *Engine) showEntry(fx *effects) {
 		e.notices.tellStamped(p)
 	}
 	e.replica.late.edit(fx.late)
+	e.replica.agreed.add(fx.agreed)
 	e.show(&view{moment{max(fx.ts, now.ts), now.local, now.era}, applyEdits(now.cat, fx.edits), e.replica.late.all()}, fx.counts, len(fx.edits) > 0)
 	e.setDurable(fx.ts)
 	e.watch.wake()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -150,7 +151,11 @@ func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 		return nil, err
 	}
 	if s.unit == nil {
-		it, err = s.e.iters.get(&s.moment, &s.e.view.Load().moment, lower, upper)
+		at := s.moment
+		if n := len(s.shown); n > 0 {
+			at.ts = Timestamp(s.shown[n-1])
+		}
+		it, err = s.e.iters.get(&at, &s.e.view.Load().moment, lower, upper)
 	} else {
 		var own *pebble.Iterator
 		own, err = s.unit.batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -163,12 +168,21 @@ func (s *Snapshot) iterator(lower, upper []byte) (it *pooledIter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	it.v.reset(it.Iterator, s.of(identOf(lower)), s.unit != nil)
+	it.v.reset(it.Iterator, 0, s.unit != nil)
 	it.v.hidden = s.hidden
+	s.aim(&it.v, identOf(lower))
 	if s.unit != nil {
 		it.v.sent = s.unit.bulk.times()
 	}
 	return it, nil
+}
+
+// aim sets what a walk over a table shows.
+func (s *Snapshot) aim(v *versions, id catalog.Ident) {
+	v.ts, v.shown = uint64(s.of(id)), s.shown
+	if isLocal(id) {
+		v.shown = nil
+	}
 }
 
 // current reports whether the iterator has seen all writes of the snapshot's unit.

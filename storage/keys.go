@@ -32,6 +32,7 @@ const (
 	metaDrop     = 'd' // timestamp, ident → nothing: a table to be deleted
 	metaFormat   = 'f' // → format version, in the local meta table: it belongs to the store itself
 	metaOplogCut = 'l' // → the time up to which entries of the oplog have been truncated
+	metaAgreed   = 'm' // timestamp → the time from which a commit is visible that several shards agreed upon
 	metaNext     = 'n' // → the next ident and catalog id
 	metaOldest   = 'o' // → the timestamp before which history is gone
 	metaTop      = 't' // → the timestamp of the newest commit, where the oplog alone does not tell

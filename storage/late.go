@@ -18,15 +18,15 @@ import (
 // harm: the unit has claimed its keys, so nobody else writes a version between them and the commit.
 type lateUnit struct {
 	id   stagedID
-	at   hiddenTimes // timestamps of its chunks
-	seen Timestamp   // when its versions become visible; `pending` before it has committed
-	gone Timestamp   // when the last of its versions was deleted, because the unit failed; 0 if it did not
+	at   timestamps // of its chunks
+	seen Timestamp  // when its versions become visible; `pending` before it has committed
+	gone Timestamp  // when the last of its versions was deleted, because the unit failed; 0 if it did not
 }
 
-// hiddenTimes are timestamps whose versions are not shown, in ascending order.
-type hiddenTimes []uint64
+// timestamps are in ascending order.
+type timestamps []uint64
 
-func (h hiddenTimes) has(ts uint64) bool {
+func (h timestamps) has(ts uint64) bool {
 	if len(h) == 0 || ts < h[0] || ts > h[len(h)-1] {
 		return false
 	}
@@ -55,12 +55,13 @@ func (l *lateUnits) store(list []*lateUnit) {
 	l.list.Store(&list)
 }
 
-// hiddenAt returns the timestamps that a reader at ts, which is not later than the view, does not see.
-func (v *view) hiddenAt(ts Timestamp) (out hiddenTimes) {
+// hiddenAt returns the timestamps that a reader at ts, which is not later than the view, does not see. shown are
+// commits after ts that it does see.
+func (v *view) hiddenAt(ts Timestamp, shown timestamps) (out timestamps) {
 	several := false
 	for _, u := range v.late {
 		switch {
-		case u.seen <= ts || len(u.at) == 0 || Timestamp(u.at[0]) > ts:
+		case u.seen <= ts || shown.has(uint64(u.seen)) || len(u.at) == 0 || Timestamp(u.at[0]) > ts:
 		case out == nil:
 			out = u.at
 		default:

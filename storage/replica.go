@@ -37,6 +37,7 @@ type replicaState struct {
 	patience  time.Duration           // how long a leader gathers units
 	staging   stagingUnits            // this member's own units
 	late      lateUnits               // this member's own and those that others staged
+	agreed    agreedCommits           // of all members
 	at        atomic.Pointer[applied] // written under mu
 	observers struct {
 		sync.Mutex

@@ -14,7 +14,8 @@ import (
 // goroutine at a time. It holds no locks, but it pins history, so it must be released.
 type Snapshot struct {
 	moment
-	hidden hiddenTimes // see lateUnits
+	hidden timestamps // see lateUnits
+	shown  timestamps // later ones whose versions are shown all the same, see agreedCommits
 
 	e    *Engine
 	cat  *catalog.Snapshot
@@ -89,7 +90,7 @@ func (r *snapshotRegistry) min(line int) Timestamp {
 func (e *Engine) Snapshot() *Snapshot {
 	for {
 		v := e.view.Load()
-		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts), cat: v.cat}
+		s := &Snapshot{e: e, moment: v.moment, hidden: v.hiddenAt(v.ts, nil), cat: v.cat}
 		e.snapshots.add(s)
 		if v.ts >= e.Oldest() && v.ts >= e.space.gone.newest() {
 			return s
@@ -117,7 +118,9 @@ func (e *Engine) MajoritySnapshot() *Snapshot {
 
 // SnapshotAt returns the view at ts. It fails with SnapshotTooOld (239) before the history window, and with
 // SnapshotUnavailable (246) if ts is later than the visible timestamp; see WaitVisible.
-func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
+func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) { return e.snapshotAt(ts, false) }
+
+func (e *Engine) snapshotAt(ts Timestamp, agreed bool) (*Snapshot, error) {
 	now := e.view.Load()
 	if ts > now.ts {
 		return nil, mongoerr.Newf(mongoerr.SnapshotUnavailable,
@@ -136,13 +139,21 @@ func (e *Engine) SnapshotAt(ts Timestamp) (*Snapshot, error) {
 		s.Release()
 		return nil, err
 	}
-	s.cat, s.hidden = cat, now.hiddenAt(ts)
+	if agreed && ts < now.ts {
+		if s.shown = e.replica.agreed.shownAt(ts, now.ts); len(s.shown) > 0 {
+			cat = e.withMarks(cat, now.cat, s.shown)
+		}
+	}
+	s.cat, s.hidden = cat, now.hiddenAt(ts, s.shown)
+	if len(s.shown) > 0 {
+		s.shown = now.withChunks(ts, s.shown)
+	}
 	return s, nil
 }
 
 // Clone returns another snapshot of the same moment, for a cursor with its own lifetime.
 func (s *Snapshot) Clone() *Snapshot {
-	c := &Snapshot{e: s.e, moment: s.moment, hidden: s.hidden, cat: s.cat, unit: s.unit}
+	c := &Snapshot{e: s.e, moment: s.moment, hidden: s.hidden, shown: s.shown, cat: s.cat, unit: s.unit}
 	s.e.snapshots.add(c)
 	return c
 }
@@ -207,7 +218,7 @@ func (s *Snapshot) lookups(id catalog.Ident) (it *pooledIter, err error) {
 			return nil, err
 		}
 	}
-	s.point.v.ts = uint64(s.of(id))
+	s.aim(&s.point.v, id)
 	return s.point, nil
 }
 

@@ -106,7 +106,7 @@ type stager struct {
 	room  bool // the unit makes room on the disk
 	chunk int  // size of a chunk
 
-	at     hiddenTimes // timestamps of the chunks that are stored
+	at     timestamps // of the chunks that are stored
 	chunks uint32
 	pieces uint32
 	writes int        // number of keys taken from the unit
@@ -304,7 +304,7 @@ func (s *stager) mark(b *pebble.Batch, ts Timestamp) lateEdit {
 }
 
 // times returns the timestamps of the unit's chunks, which its own view shows.
-func (s *stager) times() hiddenTimes {
+func (s *stager) times() timestamps {
 	if s == nil {
 		return nil
 	}
@@ -429,7 +429,7 @@ func (u *UnitOfWork) stagedVersion(id catalog.Ident, user []byte) (live, known b
 		return false, false, err
 	}
 	defer closeQuietly(it)
-	it.v.ts = uint64(u.own.of(id))
+	u.own.aim(&it.v, id)
 	_, live, err = it.v.get(append(appendIdent(nil, id), user...))
 	at := it.v.at
 	return live, at == pending || u.bulk.at.has(at), err
@@ -444,7 +444,7 @@ func (u *UnitOfWork) sentDuplicate(idx *catalog.Index, key []byte, rid RecordID)
 	}
 	defer closeQuietly(it)
 	v := &it.v
-	v.ts = uint64(u.own.of(idx.Ident))
+	u.own.aim(v, idx.Ident)
 	var buf [8]byte
 	for ok := v.seekGE(prefix); ok && bytes.HasPrefix(v.user, prefix); ok = v.next() {
 		ks, other, fine := splitIndexKey(idx, v.user[identLen:], &buf)

@@ -136,7 +136,7 @@ func (u *UnitOfWork) Snapshot() *Snapshot {
 			_ = u.batch.Apply(old, nil)
 			closeQuietly(old)
 		}
-		u.own = &Snapshot{e: u.e, moment: u.base.moment, hidden: u.base.hidden, cat: u.base.cat, unit: u}
+		u.own = &Snapshot{e: u.e, moment: u.base.moment, hidden: u.base.hidden, shown: u.base.shown, cat: u.base.cat, unit: u}
 		u.e.snapshots.add(u.own)
 	}
 	return u.own
@@ -412,7 +412,7 @@ func (u *UnitOfWork) newest() (*versions, error) {
 		now = v.local
 	}
 	u.latest.v.reset(u.latest.it.Iterator, now, false)
-	u.latest.v.hidden = v.hiddenAt(v.ts)
+	u.latest.v.hidden = v.hiddenAt(v.ts, nil)
 	return &u.latest.v, nil
 }
 
@@ -581,6 +581,8 @@ type txnLog struct {
 	ahead  int // bytes of the arrays that were sent ahead
 	done   bool
 	always bool // write an entry even without operations
+	// visibleFrom is the time that the shards of the transaction have agreed upon, 0 for none.
+	visibleFrom Timestamp
 }
 
 // applyOpsBytes is the size at which an applyOps array is closed and the next begun; an entry must stay below 16

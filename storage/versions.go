@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -14,8 +15,9 @@ type versions struct {
 	ts  uint64
 	own bool // versions of the unit of work itself are part of the view
 
-	hidden hiddenTimes // timestamps whose versions the view does not show although they are not later
-	sent   hiddenTimes // timestamps of versions of the unit itself that are already in the store
+	hidden timestamps // timestamps whose versions the view does not show although they are not later
+	shown  timestamps // timestamps whose versions it shows although they are later
+	sent   timestamps // timestamps of versions of the unit itself that are already in the store
 
 	user  []byte // key without version, owned
 	value []byte // borrowed from the iterator, or in buf
@@ -27,19 +29,31 @@ type versions struct {
 
 func (v *versions) reset(it *pebble.Iterator, ts Timestamp, own bool) {
 	v.it, v.ts, v.own, v.err, v.hidden, v.sent = it, uint64(ts), own, nil, nil, nil
+	v.shown = nil
 }
 
 func (v *versions) sees(ts uint64) bool {
 	if v.own && (ts == pending || v.sent.has(ts)) {
 		return true
 	}
-	return ts <= v.ts && !v.hidden.has(ts)
+	return ts <= v.ts && !v.hidden.has(ts) || v.shown.has(ts)
 }
 
 // first returns the timestamp to seek a key with, so that the seek lands on the newest version in view.
 func (v *versions) first() uint64 {
 	if v.own {
 		return pending
+	}
+	if n := len(v.shown); n > 0 {
+		return v.shown[n-1]
+	}
+	return v.ts
+}
+
+// below is the next timestamp before ts, which is later than the view, that the view may show.
+func (v *versions) below(ts uint64) uint64 {
+	if i, _ := slices.BinarySearch(v.shown, ts); i > 0 {
+		return v.shown[i-1]
 	}
 	return v.ts
 }
@@ -59,17 +73,18 @@ func (v *versions) get(user []byte) (value []byte, ok bool, err error) {
 	}
 	for v.it.Valid() {
 		k := v.it.Key()
-		if at := binary.BigEndian.Uint64(k[len(k)-suffixLen:]); v.sees(at) {
+		at := binary.BigEndian.Uint64(k[len(k)-suffixLen:])
+		if v.sees(at) {
 			v.at = at
 			val, err := v.it.ValueAndErr()
 			return val, err == nil && len(val) > 0, err
 		}
-		if binary.BigEndian.Uint64(k[len(k)-suffixLen:]) <= v.ts { // otherwise hidden
+		if at <= v.ts { // hidden
 			v.it.Next()
 			continue
 		}
-		// Only a unit's own view gets here: it has no version of its own, and newer versions of others come first.
-		v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
+		// What the view shows of later versions, a unit's own for one, is missing here, and newer ones of others come first.
+		v.seek = appendVersion(append(v.seek[:0], user...), v.below(at))
 		if !v.it.SeekPrefixGE(v.seek) {
 			break
 		}
@@ -103,7 +118,7 @@ func (v *versions) settle() bool {
 				continue
 			}
 			skipped = 0
-			v.seek = appendVersion(append(v.seek[:0], user...), v.ts)
+			v.seek = appendVersion(append(v.seek[:0], user...), v.below(ts))
 			v.it.SeekGE(v.seek)
 			continue
 		}
@@ -181,16 +196,10 @@ func (v *versions) newestBack() (found bool) {
 
 // jumpBack serves keys with many versions: it seeks the visible one, and then the position before all.
 func (v *versions) jumpBack() (found bool) {
-	for _, ts := range [2]uint64{v.first(), v.ts} {
-		v.seek = appendVersion(append(v.seek[:0], v.user...), ts)
-		if !v.it.SeekGE(v.seek) {
-			break
-		}
-		user, at, ok := splitVersion(v.it.Key())
-		for ok && bytes.Equal(user, v.user) && at <= v.ts && v.hidden.has(at) && v.it.Next() {
-			user, at, ok = splitVersion(v.it.Key())
-		}
-		if !v.it.Valid() || !ok || !bytes.Equal(user, v.user) {
+	v.seek = appendVersion(append(v.seek[:0], v.user...), v.first())
+	for ok := v.it.SeekGE(v.seek); ok; {
+		user, at, versioned := splitVersion(v.it.Key())
+		if !versioned || !bytes.Equal(user, v.user) {
 			break
 		}
 		if v.sees(at) {
@@ -202,6 +211,12 @@ func (v *versions) jumpBack() (found bool) {
 			v.buf, v.at, found = append(v.buf[:0], val...), at, true
 			break
 		}
+		if at <= v.ts { // hidden
+			ok = v.it.Next()
+			continue
+		}
+		v.seek = appendVersion(append(v.seek[:0], v.user...), v.below(at))
+		ok = v.it.SeekGE(v.seek)
 	}
 	v.seek = appendUnversioned(append(v.seek[:0], v.user...))
 	v.it.SeekLT(v.seek)

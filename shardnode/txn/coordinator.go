@@ -406,7 +406,7 @@ func (c *coordinator) document(decision string) *commitDoc {
 	return &commitDoc{lsid: c.lsid, number: c.number, participants: c.participants, decision: decision, ts: c.ts}
 }
 
-// votes asks all participants to vote for the commit. why is the reason of one that does not; ts is not before any vote.
+// votes asks all participants to vote for the commit. why is the reason of one that does not; ts is the time of the last vote.
 func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why error, err error) {
 	type vote struct {
 		ts       storage.Timestamp
@@ -438,13 +438,8 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 		}
 		ts = max(ts, v.ts)
 	}
-	return max(ts, storage.Timestamp(c.m.shard.Clock.ClusterTime())) + decisionAhead, why, nil
+	return ts, why, nil
 }
-
-// decisionAhead is how far ahead of the cluster's time a commit is decided. The shards go on committing while the decision
-// is stored and sent; those that have not come as far by then all commit the transaction at the same time, so that no
-// reader's time lies between what two of them show.
-const decisionAhead = 1 << 10
 
 // carryOut tells all participants the decision, until each has heard it.
 func (c *coordinator) carryOut(ctx context.Context) error {

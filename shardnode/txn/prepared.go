@@ -35,8 +35,8 @@ type preparedTxns struct {
 		sync.Mutex
 		open    map[string]undecidedTxn // by preparedKey
 		settled []settledTxn            // in the order of their commits
-		from    storage.Timestamp       // before it nothing is known of what was settled
 		lost    bool                    // nothing is known before the records are loaded
+		changed chan struct{}           // nil where nobody waits
 	}
 }
 
@@ -50,8 +50,8 @@ func (p *undecidedTxn) touches(c *catalog.Collection) bool {
 	return c == nil || p.touched == nil || slices.Contains(p.touched, c.UUID)
 }
 
-// settledTxn is a prepared transaction that committed: its coordinator decided for a time before the one that the commit
-// got here. A reader at a time in between might see it on other shards.
+// settledTxn is a prepared transaction that committed: readers of a cluster time see it from the time that its coordinator decided
+// for, which is before the one that the commit got here.
 type settledTxn struct {
 	decided, committed storage.Timestamp
 	at                 time.Time
@@ -108,10 +108,24 @@ func (p *preparedTxns) onCommitNotice(ts storage.Timestamp, notice []byte, now t
 	}
 }
 
-// recount is called with mu held.
+// change is closed when what readers wait for may have changed.
+func (p *preparedTxns) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.changed == nil {
+		p.mu.changed = make(chan struct{})
+	}
+	return p.mu.changed
+}
+
+// recount is called with mu held, after each change.
 func (p *preparedTxns) recount() {
+	if p.mu.changed != nil {
+		close(p.mu.changed)
+		p.mu.changed = nil
+	}
 	n := len(p.mu.open) + len(p.mu.settled)
-	if p.mu.lost || p.mu.from > 0 {
+	if p.mu.lost {
 		n++
 	}
 	p.count.Store(int64(n))
@@ -127,27 +141,25 @@ func (p *preparedTxns) open() int64 {
 // settledFor is how long readers at earlier times are still told: longer than any transaction lives.
 const settledFor = 5 * time.Minute
 
-// at tells a reader at a time whether it has to wait, or cannot be answered without showing a part of a transaction. What
-// is visible at that time has been heard of.
-func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, err error) {
+// at tells a reader at a time, which is visible, whether it has to wait for a transaction that was prepared by then. What has
+// committed it sees once upTo is visible: a commit is heard of a moment before it is.
+func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, upTo storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.lost {
-		return true, nil
+		return true, 0
 	}
 	for _, o := range p.mu.open {
 		if o.prepared <= ts {
-			return true, nil
+			return true, 0
 		}
 	}
-	refuse := ts < p.mu.from
-	for i := len(p.mu.settled) - 1; i >= 0 && ts < p.mu.settled[i].committed && !refuse; i-- {
-		refuse = p.mu.settled[i].decided <= ts
+	for i := len(p.mu.settled) - 1; i >= 0 && ts < p.mu.settled[i].committed; i-- {
+		if p.mu.settled[i].decided <= ts {
+			return false, p.mu.settled[i].committed
+		}
 	}
-	if refuse {
-		return false, mongoerr.Newf(mongoerr.SnapshotUnavailable, "Unable to read at %v: a transaction over several shards was being committed then; please retry the operation", ts)
-	}
-	return false, nil
+	return false, 0
 }
 
 // causal tells a reader that comes after a time, and reads a collection or, for nil, several, whether it has to wait: a
@@ -196,8 +208,6 @@ func (m *Manager) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 
 // LoadPrepared reads the prepared records that are stored, when the node opens and after a snapshot from another member.
 func (m *Manager) LoadPrepared() error {
-	s := m.Engine.Snapshot()
-	defer s.Release()
 	open := make(map[string]undecidedTxn)
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
 		if p, ok, _ := readPreparedRecord(doc); ok && p.parts > 0 {
@@ -211,18 +221,23 @@ func (m *Manager) LoadPrepared() error {
 	p := &m.prepared
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.open, p.mu.settled, p.mu.from, p.mu.lost = open, nil, 0, false
-	if s.Catalog().Lookup(PreparedNS) != nil {
-		p.mu.from = s.Timestamp()
-	}
+	p.mu.open, p.mu.settled, p.mu.lost = open, nil, false
 	p.recount()
 	return nil
 }
 
-// AwaitPrepared holds a reader at a time that other shards read at, too, until it is known what of prepared transactions
-// it has to see.
+// AwaitPrepared holds a reader at a time that other shards are read at, too, until the transactions are decided that were
+// prepared by then, and those that committed are visible.
 func (m *Manager) AwaitPrepared(op *command.Op, ts storage.Timestamp) error {
-	return m.whilePrepared(op, func() (bool, error) { return m.prepared.at(ts) })
+	var upTo storage.Timestamp
+	err := m.whilePrepared(op, func() (wait bool) {
+		wait, upTo = m.prepared.at(ts)
+		return wait
+	})
+	if err == nil {
+		err = m.node.WaitVisible(op, upTo)
+	}
+	return err
 }
 
 // AwaitPreparedUpTo holds a causal read, which comes after a time, until the transactions that had been prepared by then are
@@ -232,9 +247,9 @@ func (m *Manager) AwaitPreparedUpTo(op *command.Op, after storage.Timestamp, sol
 		return after, nil
 	}
 	coll := sole(op)
-	err = m.whilePrepared(op, func() (wait bool, err error) {
+	err = m.whilePrepared(op, func() (wait bool) {
 		wait, upTo = m.prepared.causal(after, coll)
-		return wait, nil
+		return wait
 	})
 	if err == nil {
 		err = m.node.WaitVisible(op, upTo)
@@ -242,17 +257,15 @@ func (m *Manager) AwaitPreparedUpTo(op *command.Op, after storage.Timestamp, sol
 	return max(after, upTo), err
 }
 
-func (m *Manager) whilePrepared(op *command.Op, waits func() (bool, error)) error {
+func (m *Manager) whilePrepared(op *command.Op, waits func() bool) error {
 	for m.prepared.count.Load() > 0 {
-		wait, err := waits()
-		if !wait {
-			return err
+		changed := m.prepared.change()
+		if !waits() {
+			return nil
 		}
-		timer := time.NewTimer(2 * time.Millisecond)
 		select {
-		case <-timer.C:
+		case <-changed:
 		case <-op.Done():
-			timer.Stop()
 			return op.Err()
 		}
 	}

@@ -93,7 +93,7 @@ type Node interface {
 	ReadSnapshot(op *command.Op) (*storage.Snapshot, error)
 	// WaitVisible waits until a time is visible.
 	WaitVisible(ctx context.Context, ts storage.Timestamp) error
-	// CommitAt commits a unit right behind a time, where nothing later has been committed here.
+	// CommitAt commits a unit that is visible from a time, which is before the commit.
 	CommitAt(ctx context.Context, u *storage.UnitOfWork, at storage.Timestamp, wc replication.WriteConcern) (storage.Timestamp, error)
 	// KillCursors ends the cursors that a transaction opened.
 	KillCursors(t *Txn)

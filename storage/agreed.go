@@ -1,0 +1,178 @@
+package storage
+
+import (
+	"encoding/binary"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/storage/catalog"
+)
+
+// A transaction over several shards is visible at one time on all of them, its commitTimestamp, although each shard commits it
+// at a later one of its own. Its versions lie where it committed; snapshots of a cluster time in between show them all the
+// same. Nobody else writes a version of their keys between the two: the transaction was prepared by the commitTimestamp, and
+// has their claims until it commits.
+
+// agreedCommit is a commit that reads at a cluster time see from an earlier time on.
+type agreedCommit struct {
+	committed, from Timestamp
+	least           Timestamp // of from, of this one and of those that committed later
+}
+
+// agreedCommits are those that a snapshot may yet be taken before. Whoever adds one holds replica.mu, and makes it visible
+// afterwards.
+type agreedCommits struct {
+	sync.Mutex
+	list []agreedCommit // in the order of their commits
+}
+
+func (a *agreedCommits) add(list []agreedCommit) {
+	if len(list) == 0 {
+		return
+	}
+	a.Lock()
+	defer a.Unlock()
+	for _, c := range list {
+		if n := len(a.list); n > 0 && a.list[n-1].committed >= c.committed {
+			continue // an entry that is applied again
+		}
+		c.least = c.from
+		a.list = append(a.list, c)
+		for i := len(a.list) - 2; i >= 0 && a.list[i].least > c.from; i-- {
+			a.list[i].least = c.from
+		}
+	}
+}
+
+// shownAt are the timestamps of commits later than ts that a reader of the cluster time ts sees, in order, of those up to now.
+func (a *agreedCommits) shownAt(ts, now Timestamp) (out timestamps) {
+	a.Lock()
+	defer a.Unlock()
+	i := sort.Search(len(a.list), func(i int) bool { return a.list[i].committed > ts })
+	for ; i < len(a.list) && a.list[i].least <= ts && a.list[i].committed <= now; i++ {
+		if a.list[i].from <= ts {
+			out = append(out, uint64(a.list[i].committed))
+		}
+	}
+	return out
+}
+
+// withChunks adds to the commits that a reader at ts sees those chunks of them that came after ts.
+func (v *view) withChunks(ts Timestamp, shown timestamps) timestamps {
+	out := shown
+	for _, u := range v.late {
+		if !shown.has(uint64(u.seen)) {
+			continue
+		}
+		i, _ := slices.BinarySearch(u.at, uint64(ts)+1)
+		out = append(slices.Clip(out), u.at[i:]...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// forget drops commits that no snapshot can be before, and tells whether there were any.
+func (a *agreedCommits) forget(oldest Timestamp) bool {
+	a.Lock()
+	defer a.Unlock()
+	n := sort.Search(len(a.list), func(i int) bool { return a.list[i].committed > oldest })
+	a.list = slices.Clone(a.list[n:])
+	return n > 0
+}
+
+// VisibleFrom has snapshots of a cluster time show the unit from that time on, although it commits later. It comes after
+// SetTransaction, before the commit.
+func (u *UnitOfWork) VisibleFrom(ts Timestamp) { u.log.txn.visibleFrom = ts }
+
+func agreedKey(ts Timestamp) []byte {
+	return metaKey(metaAgreed, binary.BigEndian.AppendUint64(nil, uint64(ts))...)
+}
+
+// stampAgreed notes in the unit's batch from when it is visible.
+func (u *UnitOfWork) stampAgreed(b *pebble.Batch, g *Group) {
+	if t := u.log.txn; t != nil && t.visibleFrom != 0 && t.visibleFrom < u.wait.at {
+		_ = b.Set(agreedKey(u.wait.at), binary.BigEndian.AppendUint64(nil, uint64(t.visibleFrom)), nil)
+		g.agreed = append(g.agreed, agreedCommit{committed: u.wait.at, from: t.visibleFrom})
+	}
+}
+
+func readAgreed(key, val []byte) (c agreedCommit, ok bool) {
+	if len(key) != identLen+1+8+1 || key[identLen] != metaAgreed || len(val) != 8 {
+		return c, false
+	}
+	return agreedCommit{
+		committed: Timestamp(binary.BigEndian.Uint64(key[identLen+1:])),
+		from:      Timestamp(binary.BigEndian.Uint64(val)),
+	}, true
+}
+
+// loadAgreed reads what the store has of agreed commits.
+func (e *Engine) loadAgreed() error {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: metaKey(metaAgreed), UpperBound: metaKey(metaAgreed + 1)})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	var list []agreedCommit
+	for ok := it.First(); ok; ok = it.Next() {
+		val, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if c, ok := readAgreed(it.Key(), val); ok {
+			list = append(list, c)
+		}
+	}
+	e.replica.agreed.Lock()
+	e.replica.agreed.list = nil
+	e.replica.agreed.Unlock()
+	e.replica.agreed.add(list)
+	return it.Error()
+}
+
+// collectAgreed forgets the agreed commits that no snapshot can be before. Only this member's store changes.
+func (e *Engine) collectAgreed(oldest Timestamp) error {
+	if !e.replica.agreed.forget(oldest) {
+		return nil
+	}
+	b := e.db.NewBatch()
+	defer closeQuietly(b)
+	_ = b.DeleteRange(agreedKey(0), agreedKey(oldest+1), nil)
+	return e.applyDead(b)
+}
+
+// SnapshotAtClusterTime is SnapshotAt for a time at which other shards are read, too: it shows what transactions over several
+// shards have written whose commitTimestamp is not later, also where this shard has committed them since. The caller has
+// waited for the transactions that were prepared by then.
+func (e *Engine) SnapshotAtClusterTime(ts Timestamp) (*Snapshot, error) {
+	return e.snapshotAt(ts, true)
+}
+
+// withMarks gives the collections of a catalog what later ones know of paths with several keys: commits that the snapshot shows
+// may have put the first of them into an index. That is all that can have changed of a collection that they wrote to.
+func (e *Engine) withMarks(cat *catalog.Snapshot, now *catalog.Snapshot, shown timestamps) *catalog.Snapshot {
+	later := append(e.history.around(Timestamp(shown[len(shown)-1])), now)
+	out := cat
+	cat.Each(func(c *catalog.Collection) {
+		for i := len(later) - 1; i >= 0; i-- {
+			if next := later[i].LookupUUID(c.UUID); next != nil && next != c && sameShape(c, next) {
+				out = out.With(c, next)
+				return
+			}
+		}
+	})
+	return out
+}
+
+// around are the catalogs in force at ts and after the next change.
+func (h *catalogHistory) around(ts Timestamp) (out []*catalog.Snapshot) {
+	h.Lock()
+	defer h.Unlock()
+	n := sort.Search(len(h.list), func(i int) bool { return h.list[i].ts >= ts })
+	for _, v := range h.list[max(n-1, 0):min(n+1, len(h.list))] {
+		out = append(out, v.cat)
+	}
+	return out
+}

@@ -1,0 +1,263 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// agreedRound writes to a collection and knows what every cluster time shows of it.
+type agreedRound struct {
+	*testing.T
+	l     *testLog
+	g     *rand.Rand
+	was   []agreedWrite // in the order of from
+	times []Timestamp
+	claim map[int]bool // ids that a transaction is about to write
+	value int
+}
+
+type agreedWrite struct {
+	from Timestamp
+	id   int
+	doc  string // empty where it was deleted
+}
+
+const agreedIDs = 12
+
+// write puts a random new state of a document into a unit.
+func (r *agreedRound) write(u *UnitOfWork, s *Snapshot, id int) agreedWrite {
+	r.Helper()
+	c := s.Catalog().Lookup("db.c")
+	r.value++
+	tags := value.NewInt32(int32(r.value))
+	if r.g.IntN(8) == 0 {
+		tags = value.NewArray(value.ArrayOf(tags, V(-r.value)))
+	}
+	doc := D("_id", id, "x", r.value, "tags", tags, "pad", strings.Repeat("x", r.g.IntN(40)))
+	rid, old, ok, err := s.FindByID(c, V(id))
+	if err != nil {
+		r.Fatal(err)
+	}
+	rid, old = rid.Clone(), bytes.Clone(old)
+	switch {
+	case !ok:
+		_, err = u.Insert(c, doc, NoInfo)
+	case r.g.IntN(4) == 0:
+		doc, err = nil, u.Delete(c, rid, old, NoInfo)
+	default:
+		err = u.Update(c, rid, old, doc, NoInfo)
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	w := agreedWrite{id: id}
+	if doc != nil {
+		w.doc = shellString(value.NewDocument(doc))
+	}
+	return w
+}
+
+// plain writes n documents that no transaction has, each in a unit of its own.
+func (r *agreedRound) plain(n int) {
+	e := r.l.members[0].e
+	for range n {
+		id := r.g.IntN(agreedIDs)
+		if r.claim[id] {
+			continue
+		}
+		s := e.Snapshot()
+		u := e.NewUnitOfWork(s)
+		w := r.write(u, s, id)
+		w.from = commit(r, e, u)
+		s.Release()
+		r.was, r.times = append(r.was, w), append(r.times, w.from)
+	}
+}
+
+// transaction writes some documents, and commits them at a time after others have come in between.
+func (r *agreedRound) transaction() {
+	e := r.l.members[0].e
+	s := e.Snapshot()
+	defer s.Release()
+	u := e.NewUnitOfWork(s)
+	u.SetTransaction(D("id", 1), 1)
+	own := u.Snapshot()
+	var list []agreedWrite
+	for range 1 + r.g.IntN(4) {
+		id := r.g.IntN(agreedIDs)
+		if !r.claim[id] {
+			r.claim[id] = true
+			list = append(list, r.write(u, own, id))
+		}
+	}
+	r.plain(r.g.IntN(3))
+	from := e.Visible() + Timestamp(r.g.IntN(2))
+	u.VisibleFrom(from)
+	e.AdvanceClock(from)
+	if r.g.IntN(3) == 0 && len(r.claim) < agreedIDs/2 {
+		r.transaction() // one that is decided later, and commits first
+	}
+	r.plain(r.g.IntN(4))
+	committed := commit(r, e, u)
+	for _, w := range list {
+		delete(r.claim, w.id)
+		w.from = from
+		r.was = append(r.was, w)
+	}
+	r.times = append(r.times, from-1, from, from+1, committed-1, committed)
+}
+
+// expect is what a time shows.
+func (r *agreedRound) expect(ts Timestamp) string {
+	docs := map[int]string{}
+	for _, w := range r.was {
+		if w.from <= ts {
+			docs[w.id] = w.doc
+		}
+	}
+	var out []string
+	for _, d := range docs {
+		if d != "" {
+			out = append(out, d)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+// check reads a member at a time, in every way.
+func (r *agreedRound) check(what string, e *Engine, ts Timestamp) {
+	r.Helper()
+	s, err := e.SnapshotAtClusterTime(ts)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer s.Release()
+	expect := r.expect(ts)
+	c := s.Catalog().Lookup("db.c")
+	if c == nil {
+		return // before it was made
+	}
+	scan := func(reverse bool) string {
+		cur := s.Scan(c, ScanOptions{Reverse: reverse})
+		defer cur.Close()
+		var out []string
+		for cur.Next() {
+			out = append(out, shellString(value.NewDocument(cur.Doc())))
+			if cur.Save(); r.g.IntN(2) == 0 {
+				if err := cur.Restore(); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}
+		if cur.Err() != nil {
+			r.Fatal(cur.Err())
+		}
+		slices.Sort(out)
+		return strings.Join(out, "\n")
+	}
+	want(r, fmt.Sprintf("%s at %d, forward", what, ts), scan(false), expect)
+	want(r, fmt.Sprintf("%s at %d, backward", what, ts), scan(true), expect)
+	var byID []string
+	several := false
+	for id := range agreedIDs {
+		_, doc, ok, err := s.FindByID(c, V(id))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if ok {
+			byID = append(byID, shellString(value.NewDocument(doc)))
+			several = several || value.Lookup(doc, "tags").T == value.Array
+		}
+	}
+	slices.Sort(byID)
+	want(r, fmt.Sprintf("%s at %d, by _id", what, ts), strings.Join(byID, "\n"), expect)
+	if several && !c.Index("tags_1").Multikey {
+		r.Errorf("%s at %d: the index does not know of documents with several keys", what, ts)
+	}
+	u := e.NewUnitOfWork(s)
+	own := list(r, u.Snapshot(), "db.c", false)
+	u.Rollback()
+	want(r, fmt.Sprintf("%s at %d, in a transaction", what, ts), own, list(r, s, "db.c", false))
+}
+
+// A transaction over several shards is visible at the time that its shards agreed upon, on each of them: a read of a time
+// between that and the shard's commit was refused. It is so on every member, after a restart and from a copy of the store.
+func TestCommitsAtAnAgreedTime(t *testing.T) {
+	for _, stage := range []int{0, 120} { // of bytes, from which on units are sent ahead
+		o := Options{stageBytes: stage, chunkBytes: stage / 2, CollectInterval: time.Hour}
+		l := newTestLog(t, 3, o)
+		l.elect(l.members[0], 0)
+		l.keepCommitting()
+		r := &agreedRound{T: t, l: l, g: newRand(7), claim: map[int]bool{}}
+		create(t, l.members[0].e, "db.c", nil, spec("tags_1", D("tags", 1)))
+		for range 60 {
+			r.plain(1)
+			r.transaction()
+			ts := r.times[max(len(r.times)-1-r.g.IntN(12), 0)]
+			r.check("primary", l.members[0].e, ts)
+		}
+		l.settle()
+		l.restore(l.members[2], l.members[0], true, o)
+		all := func(what string, e *Engine) {
+			for _, ts := range r.times {
+				r.check(what, e, ts)
+			}
+		}
+		all("secondary", l.members[1].e)
+		all("copy", l.members[2].e)
+		l.same()
+		m := l.members[0]
+		l.close()
+		o.FS = m.fs
+		e := openMem(t, o)
+		all("reopened", e)
+		if len(e.replica.agreed.list) == 0 {
+			t.Error("no commit had an agreed time")
+		}
+		e.SetHistoryWindow(time.Nanosecond)
+		time.Sleep(1100 * time.Millisecond) // the clock's next second
+		e.lines[lineReplicated].oldest.Store(uint64(e.Visible()))
+		if err := e.collectDead(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.loadAgreed(); err != nil || len(e.replica.agreed.list) != 0 {
+			t.Errorf("%d agreed times stay behind the history, %v", len(e.replica.agreed.list), err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Commits are found by an old time without a look at all those behind it.
+func TestAgreedTimesOutOfOrder(t *testing.T) {
+	g := newRand(3)
+	var a agreedCommits
+	var all []agreedCommit
+	for i := range Timestamp(300) {
+		c := agreedCommit{committed: 10 * (i + 1), from: 10*(i+1) - 1 - min(10*i, Timestamp(g.IntN(1+g.IntN(200))))}
+		all = append(all, c)
+		a.add([]agreedCommit{c, c})
+	}
+	for ts := range Timestamp(3010) {
+		now := ts + Timestamp(g.IntN(500))
+		var expect timestamps
+		for _, c := range all {
+			if c.from <= ts && c.committed > ts && c.committed <= now {
+				expect = append(expect, uint64(c.committed))
+			}
+		}
+		if got := a.shownAt(ts, now); !slices.Equal(got, expect) {
+			t.Fatalf("at %d up to %d: %v, want %v", ts, now, got, expect)
+		}
+	}
+}
