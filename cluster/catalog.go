@@ -42,7 +42,7 @@ func newInfo(ns string, db *DatabaseInfo, entry []byte, m *ChunkMap) *Collection
 	return c
 }
 
-// At returns the placement as it was at a cluster time, 0 for now: by the chunks' owners of then, with today's
+// At returns the placement at a cluster time, 0 for now: with the chunks' owners of that time but today's
 // versions, which is what shards compare.
 func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	if c.Map == nil {
@@ -94,8 +94,8 @@ func NewCatalog(config Peer) *Catalog {
 // defaultCacheEntries is how many names a cache keeps unless Limit says otherwise.
 const defaultCacheEntries = 10_000
 
-// Limit says how many collections and databases are kept (catalogCacheCollectionMaxEntries,
-// catalogCacheDatabaseMaxEntries). Those are forgotten first that nobody has asked for of late.
+// Limit sets how many collections and databases are cached (catalogCacheCollectionMaxEntries,
+// catalogCacheDatabaseMaxEntries). The entries evicted first are those not used recently.
 func (c *Catalog) Limit(collections, databases int64) {
 	c.colls.limit.Store(collections)
 	c.dbs.limit.Store(databases)
@@ -104,7 +104,7 @@ func (c *Catalog) Limit(collections, databases int64) {
 // FixedDatabase says that a database always lives on the config server (admin, config).
 func FixedDatabase(db string) bool { return db == "admin" || db == "config" }
 
-// Database finds where a database lives; NamespaceNotFound where it does not exist.
+// Database finds where a database lives; NamespaceNotFound if it does not exist.
 func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error) {
 	if FixedDatabase(db) {
 		return &DatabaseInfo{Name: db, Primary: ConfigShardID}, nil
@@ -120,9 +120,9 @@ func (c *Catalog) Database(ctx context.Context, db string) (*DatabaseInfo, error
 	return info, err
 }
 
-// linearizable makes a read of the placement see every change that anybody was told of. A primary of the config server
-// that has been replaced and does not know it yet would answer with the table of before: a shard that has given a range
-// away would take writes to it again.
+// linearizable makes a read of the placement see every change that anybody may have learnt of. A config server
+// primary that has been replaced without knowing it yet would return the previous table: a shard that has given a
+// range away would accept writes to it again.
 var linearizable = value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable")))))
 
 func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, error) {
@@ -173,7 +173,7 @@ func (c *Catalog) Collection(ctx context.Context, ns string) (*CollectionInfo, e
 	}
 	if FixedDatabase(info.DB.Name) {
 		if ns == SessionsNS {
-			e.invalidate() // no version tells when it is sharded, and hardly anybody asks before
+			e.invalidate() // no version reveals that it becomes sharded, and it is rarely looked up before that
 		}
 		return info, nil
 	}
@@ -380,7 +380,7 @@ func (c *Catalog) OnStale(code mongoerr.Code, info StaleInfo) {
 		}
 		p := e.cur.Load()
 		if p != nil && info.HasWanted && (*p).Map != nil && e.fresh.Load() {
-			// The cache may have moved on since the request was sent: another request met the same answer first.
+			// The cache may be newer than the request: another request received the same stale error first.
 			have := (*p).Map.ShardVersion(info.Shard)
 			if o := have.Compare(info.Wanted); have != info.Received && (o == Same || o == Newer) {
 				return

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// cacheOf keeps the entries of a bounded number of names, each refreshed by one caller at a time. Readers of names that are
-// asked for again and again take no lock: they find them in an immutable map. A name that is new is noted beside it, under a
-// lock, and moves into the next immutable map when the notes have been asked for as often as there are notes, so that what a
-// new name costs does not go with how many there are.
+// cacheOf keeps the entries of a bounded number of names, each refreshed by one caller at a time. Readers of
+// frequently used names take no lock: they find them in an immutable map. A new name is first kept beside it,
+// under a lock, and moves into the next immutable map once the new names have been looked up as often as there are
+// new names, so that the cost of a new name does not depend on how many there are.
 type cacheOf[T any] struct {
 	all   atomic.Pointer[map[string]*cacheEntry[T]]
 	limit atomic.Int64
@@ -22,7 +22,7 @@ type cacheOf[T any] struct {
 type cacheEntry[T any] struct {
 	cur   atomic.Pointer[T]
 	fresh atomic.Bool
-	used  atomic.Bool  // it was asked for since somebody last looked for what to forget
+	used  atomic.Bool  // set on use, cleared when evict passes
 	gen   atomic.Int64 // grows with each invalidation, so that a refresh begun before one does not hide it
 	mu    sync.Mutex
 }
@@ -82,8 +82,8 @@ func (c *cacheOf[T]) replace(next map[string]*cacheEntry[T]) {
 	c.recent, c.misses = nil, 0
 }
 
-// evict forgets an eighth of the names: those first that nobody has asked for again since the last time. mu must be held.
-// Who works with an entry that is forgotten reads anew.
+// evict forgets an eighth of the names, first those not used since the last time. mu must be held. Whoever still
+// uses a forgotten entry reads it again.
 func (c *cacheOf[T]) evict() {
 	next := c.merged()
 	keep := int(c.limit.Load() * 7 / 8)
@@ -157,7 +157,7 @@ func (e *cacheEntry[T]) invalidate() {
 	e.fresh.Store(false)
 }
 
-// cached returns the value where it is known and fresh: what get answers first, without the price of a closure.
+// cached returns the value if it is known and fresh: get tries this first, because it needs no closure.
 func (e *cacheEntry[T]) cached() (v T, ok bool) {
 	if p := e.cur.Load(); p != nil && e.fresh.Load() {
 		return *p, true
@@ -165,7 +165,7 @@ func (e *cacheEntry[T]) cached() (v T, ok bool) {
 	return v, false
 }
 
-// get answers the cached value, or loads it. load is given the last known value, nil if there is none.
+// get returns the cached value, or loads it. load receives the last known value, nil if there is none.
 func (e *cacheEntry[T]) get(load func(old *T) (T, error)) (T, error) {
 	if p := e.cur.Load(); p != nil && e.fresh.Load() {
 		return *p, nil

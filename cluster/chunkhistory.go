@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Owner is an entry of a chunk's history: the shard that owns the chunk from a cluster time on, until that of the entry
-// before it. Entries stand newest first; the first one names the chunk's shard.
+// Owner is an entry of a chunk's history: the shard that owns the chunk from a cluster time on, until that of the
+// entry before it. Entries are ordered newest first; the first one names the chunk's shard.
 type Owner struct {
 	ValidAfter uint64
 	Shard      string
@@ -39,8 +39,8 @@ func (c *Chunk) knownSince() uint64 {
 	return c.OnSince
 }
 
-// TrimHistory cuts the owners off a history that nobody can ask for: those that had been replaced by the time of oldest. The
-// owner of that time stays.
+// TrimHistory removes the owners that no reader can ask for: those that had been replaced by the time oldest. The
+// owner at that time stays.
 func TrimHistory(h []Owner, oldest uint64) []Owner {
 	for i := range h {
 		if h[i].ValidAfter <= oldest {
@@ -83,7 +83,7 @@ func HistoryValue(h []Owner) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// parseHistory reads a chunk's history. One that does not begin with the chunk's shard says nothing about it.
+// parseHistory reads a chunk's history. A history that does not begin with the chunk's shard is ignored.
 func (c *Chunk) parseHistory(v value.Value) {
 	if v.T != value.Array {
 		return
@@ -101,8 +101,8 @@ func (c *Chunk) parseHistory(v value.Value) {
 	}
 }
 
-// At returns the table as it was at a cluster time: ShardsFor, Shards and OwnerOf go by the owners of then,
-// everything else by today's. 0 is now.
+// At returns the table at a cluster time: ShardsFor, Shards and OwnerOf use the owners of that time, everything
+// else today's. 0 means now.
 func (m *ChunkMap) At(at uint64) *ChunkMap {
 	if at == 0 || at >= m.newest {
 		return m
@@ -122,7 +122,7 @@ func (m *ChunkMap) At(at uint64) *ChunkMap {
 	return &past
 }
 
-// OwnerOf returns which shard owns a chunk of the table; StaleChunkHistory where that is not known any more.
+// OwnerOf returns the shard that owns a chunk of the table, or StaleChunkHistory if that is no longer known.
 func (m *ChunkMap) OwnerOf(c *Chunk) (string, error) {
 	s, ok := c.ShardAt(m.at)
 	if !ok {

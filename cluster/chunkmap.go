@@ -16,7 +16,7 @@ type Chunk struct {
 	Version    ChunkVersion
 	Jumbo      bool
 	OnSince    uint64  // onCurrentShardSince, 0 where unknown
-	Past       []Owner // who owned it before, newest first
+	Past       []Owner // previous owners, newest first
 	minV, maxV []value.Value
 }
 
@@ -29,13 +29,13 @@ func (c *Chunk) decode() {
 	}
 }
 
-// Contains says whether a key (the values of all shard key fields) lies in the chunk.
+// Contains reports whether a key (the values of all shard key fields) lies in the chunk.
 func (c *Chunk) Contains(key []value.Value) bool {
 	return InRange(key, c.minV, c.maxV)
 }
 
-// InRange says whether a shard key lies in a range: min is part of it, max is not, save where the range reaches to the end
-// of the key space, which a key of MaxKey in all fields belongs to.
+// InRange reports whether a shard key lies in a range: min is inclusive and max exclusive, except for a range that
+// extends to the end of the key space, which includes the key with MaxKey in all fields.
 func InRange(key, min, max []value.Value) bool {
 	if CompareKeys(key, min) < 0 {
 		return false
@@ -99,9 +99,9 @@ func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	return n.finish(overlay(m.chunks, changed))
 }
 
-// overlay puts changed chunks over a sorted, disjoint list. Where two overlap, the newer one is right and the older one is
-// cut down to what is left of it: the config server writes the pieces of a split, merge or move one after the other, newest
-// first, so that a reader in between, or after a crash in between, sees a table that is whole.
+// overlay merges changed chunks into a sorted, disjoint list. If two overlap, the newer one wins and the older one
+// is cut down to what the newer leaves: the config server writes the pieces of a split, merge or move one after
+// the other, newest first, so that a reader in between, or after a crash in between, sees a complete table.
 func overlay(base, changed []*Chunk) []*Chunk {
 	fresh := append([]*Chunk(nil), changed...)
 	sort.SliceStable(fresh, func(i, j int) bool { return fresh[i].Version.Combined() < fresh[j].Version.Combined() })
@@ -122,7 +122,7 @@ func overlay(base, changed []*Chunk) []*Chunk {
 func mergeChunks(old, fresh []*Chunk) []*Chunk {
 	out := make([]*Chunk, 0, len(old)+len(fresh))
 	i := 0
-	var rest *Chunk // what is left of old[i-1] behind the last new chunk
+	var rest *Chunk // what remains of old[i-1] after the last new chunk
 	for _, f := range fresh {
 		for {
 			c := rest
@@ -217,7 +217,7 @@ func allOfType(vs []value.Value, t value.Type) bool {
 // Version returns the collection version: the highest of any chunk.
 func (m *ChunkMap) Version() ChunkVersion { return m.version }
 
-// ShardVersion returns the highest version on one shard, or ⟨0,0⟩ of this generation where the shard owns nothing.
+// ShardVersion returns the highest version on one shard, or ⟨0,0⟩ of this generation if the shard owns nothing.
 func (m *ChunkMap) ShardVersion(shard string) ChunkVersion {
 	if v, ok := m.shards[shard]; ok {
 		return v
@@ -278,7 +278,7 @@ func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
 		}
 		set[owner] = struct{}{}
 		if len(set) == len(m.ids) && m.at == 0 {
-			return nil // of the past, a chunk behind may be one whose owner nobody knows
+			return nil // in the past, a later chunk may be one whose owner is unknown
 		}
 	}
 	return nil
@@ -304,7 +304,7 @@ func (m *ChunkMap) ChunksOf(shard string) []*Chunk {
 	return out
 }
 
-// Owns says whether shard owns the key: the shard's orphan filter. It fails for a table of the past only.
+// Owns reports whether shard owns the key: the shard's orphan filter. It can only fail for a table of the past.
 func (m *ChunkMap) Owns(shard string, key []value.Value) (bool, error) {
 	owner, err := m.OwnerOf(m.Find(key))
 	return err == nil && owner == shard, err

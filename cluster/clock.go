@@ -24,9 +24,9 @@ type VectorTime struct{ Cluster, Config, Topology uint64 }
 
 // VectorClock holds the three logical times of a node. Ticking is for data nodes; routers only advance.
 //
-// Where times ride: $clusterTime on every request and reply; $configTime and $topologyTime on those between nodes.
-// Without the first, causal reads break; without the second, a node reads an older routing table than one it was told
-// about; without the third, it looks for a shard it has not heard of.
+// Which messages carry which time: $clusterTime is on every request and reply; $configTime and $topologyTime on
+// those between nodes. Without the first, causal reads break; without the second, a node may read an older routing
+// table than one it already knows of; without the third, it may look for a shard that it does not know.
 type VectorClock struct {
 	cluster, config, topology atomic.Uint64
 	maxDriftSecs              atomic.Int64
@@ -62,8 +62,8 @@ func (c *VectorClock) Keys() *KeyRing { return c.keys.Load() }
 // SetMaxDrift changes the accepted distance of a foreign time from the wall clock.
 func (c *VectorClock) SetMaxDrift(secs int64) { c.maxDriftSecs.Store(secs) }
 
-// FromConfigServer makes the clock that of a config server: its config time is what source gives at any moment, the newest
-// time that a majority of the set has. Several members of the set may share a clock.
+// FromConfigServer makes the clock that of a config server: source returns its config time, the newest time that a
+// majority of the set has. Several members of the set may share a clock.
 func (c *VectorClock) FromConfigServer(source func() uint64) {
 	for {
 		old := c.sources.Load()
@@ -79,8 +79,8 @@ func (c *VectorClock) FromConfigServer(source func() uint64) {
 
 // Now reads all components such that Cluster >= Config >= Topology.
 func (c *VectorClock) Now() VectorTime {
-	// Reading upwards keeps the order: each later read can only be of a larger component. A topology time that is read here
-	// was written by a change of the catalog that the config time read behind it has, too.
+	// Reading upwards preserves the order: each later read can only return a larger component. A topology time
+	// read here was written by a catalog change that the config time read next also covers.
 	t := c.topology.Load()
 	if from := c.sources.Load(); from != nil {
 		for _, source := range *from {
@@ -204,8 +204,8 @@ func (c *VectorClock) AppendClusterTime(dst []byte) []byte {
 	return c.appendSigned(dst, c.cluster.Load())
 }
 
-// AppendSignedTime is AppendClusterTime for clients, who bring the time to other nodes: while there is no key to sign it
-// with nothing is added, since those nodes would refuse it.
+// AppendSignedTime is AppendClusterTime for clients, which pass the time on to other nodes: as long as there is no
+// key to sign it with nothing is appended, since those nodes would refuse it.
 func (c *VectorClock) AppendSignedTime(dst []byte) []byte {
 	t := c.cluster.Load()
 	if c.keys.Load() != nil && c.signature(t) == &unsigned {
@@ -227,8 +227,8 @@ func (c *VectorClock) AppendPlain(dst []byte) []byte {
 // plainTail is the end of a reply that AppendPlain made last, with zero times.
 var plainTail = append(value.Append(value.Append(nil, "$configTime", value.NewTimestampU64(0)), "$topologyTime", value.NewTimestampU64(0)), 0)
 
-// TakePlain takes over the times at the end of a reply, and gives the reply without them: nobody behind the node that
-// received it is to see them. It works in the reply's own memory.
+// TakePlain adopts the times at the end of a reply, and returns the reply without them: they must not be passed
+// on. It modifies the reply in place.
 func (c *VectorClock) TakePlain(reply []byte) []byte {
 	at := len(reply) - len(plainTail)
 	if at < 4 {

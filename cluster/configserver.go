@@ -10,12 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ConfigServer is the config server's set as routers and shards reach it. Commands go to its primary; the sharding catalog
-// is read at whichever member answers soonest, at a state that is not older than the config time that the clock knows.
-// So a routing table is never older than what its reader was told of, and no election is waited for.
+// ConfigServer is the config server's set as routers and shards see it. Commands go to its primary; the sharding
+// catalog is read at whichever member answers soonest, at a state that is not older than the config time that the
+// clock knows. A routing table is therefore never older than what its reader already knows of, and reads do not
+// wait for elections.
 //
-// A shard must not read an older table than its predecessors did, even in a process that has just started or become
-// primary and was told nothing yet: its first read asks the primary, linearizably, which gives it the config time.
+// A shard must not read an older table than its predecessors did, even in a process that has just started or
+// become primary and knows no time yet: its first read goes to the primary, linearizably, and yields the config
+// time.
 type ConfigServer struct {
 	SetPeer
 	clock           *VectorClock
@@ -32,7 +34,8 @@ func NewConfigServer(p SetPeer, clock *VectorClock, first bool) *ConfigServer {
 	return c
 }
 
-// Recheck has the next read ask the primary, where the first one did: others may have been told what this node was not.
+// Recheck makes the next read go to the primary, like the first one: other nodes may know of changes that this
+// node does not.
 func (c *ConfigServer) Recheck() {
 	if c.wanted.Load() > 0 {
 		c.wanted.Add(1)
@@ -55,18 +58,18 @@ func (c *ConfigServer) Hosts() []string {
 	return nil
 }
 
-// Seed implements what a Registry asks of a peer that follows its set.
+// Seed implements part of the peer interface that a Registry requires.
 func (c *ConfigServer) Seed(hosts []string) {
 	if f, ok := c.SetPeer.(follower); ok {
 		f.Seed(hosts)
 	}
 }
 
-// soonest asks another member where one takes its time: it may be paused.
+// soonest tries another member if one is slow: it may be paused.
 var soonest = &ReadPreference{Mode: ReadNearest, Patience: time.Second}
 
 const (
-	configTries    = 3                // reads that lose their member before their end are begun anew
+	configTries    = 3                // reads that lose their member midway are started again
 	configPatience = 10 * time.Second // for a further batch, which only the member with the cursor has
 )
 
@@ -93,7 +96,7 @@ func (c *ConfigServer) find(ctx context.Context, cmd []byte) ([][]byte, error) {
 		concern = append(concern, value.F("afterClusterTime", value.NewTimestampU64(t)))
 	}
 	cmd = value.End(value.Append(append([]byte(nil), cmd[:len(cmd)-1]...), "readConcern", value.NewDocument(value.Doc(concern...))), 0)
-	var at Peer // who has the cursor
+	var at Peer // the member that has the cursor
 	docs, err := fetchAll("config", cmd, func(cmd []byte) (reply []byte, err error) {
 		m := &wire.Message{OpCode: wire.OpMsg, Body: cmd}
 		if at == nil {

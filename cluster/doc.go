@@ -1,14 +1,14 @@
-// Package cluster holds what every role of a cluster shares: the versions that ride on requests between nodes, the
-// routing table of a sharded collection, shard keys, the vector clock with the keys that sign it, logical sessions,
-// peers and the shard registry, server parameters and fail points.
+// Package cluster holds what every role of a cluster shares: the versions carried by requests between nodes, the
+// routing table of a sharded collection, shard keys, the vector clock with the keys that sign it, logical
+// sessions, peers and the shard registry, server parameters and fail points.
 //
 //	router ── Peer.Call(request + shardVersion/databaseVersion) ──► shard ── Peer.Call ──► config server
 //	   ▲                                                              │
 //	   └────────── StaleConfig{vReceived, vWanted} ◄── ShardVersion.Check
 //
-// The life of a routed request: ShardKeyPattern.FromDocument or FromEquality gives the key, ChunkMap.Find the owning
-// chunk, ChunkMap.ShardVersion what the shard must agree to, AppendShardVersion the bytes that say so, Registry.Shard
-// the Peer to call.
+// The life of a routed request: ShardKeyPattern.FromDocument or FromEquality extracts the key, ChunkMap.Find the
+// owning chunk, ChunkMap.ShardVersion the version that the shard must agree to, AppendShardVersion encodes it, and
+// Registry.Shard returns the Peer to call.
 //
 // Invariants
 //
@@ -18,5 +18,5 @@
 //  3. Versions of different epochs or timestamps are never compared by major and minor: the collection was dropped, or
 //     its key refined, in between.
 //  4. Every component of the vector clock only grows, and ClusterTime >= ConfigTime >= TopologyTime.
-//  5. No time from outside is taken over before its signature and its distance from the wall clock were checked.
+//  5. No time from outside is adopted before its signature and its distance from the wall clock were checked.
 package cluster

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// FailPoint is a named place in the server where a test may make something go wrong. While off, asking it costs one
-// atomic load.
+// FailPoint is a named place in the server where a test can inject a failure. While it is off, checking it costs
+// one atomic load.
 type FailPoint struct {
 	Name  string
 	state atomic.Pointer[failState] // nil while off
@@ -38,7 +38,7 @@ type failState struct {
 	left  atomic.Int64 // times left, or skips left
 	prob  float64
 	data  []byte
-	value value.Value // the mode as given, for answers
+	value value.Value // the mode as given, for replies
 }
 
 // FailPoints is a node's registry. Points are registered by the code that asks them, plus the well-known list.
@@ -198,8 +198,8 @@ func parseFailMode(v value.Value) (*failState, error) {
 	return nil, mongoerr.New(mongoerr.BadValue, "'mode' must be one of 'off', 'alwaysOn', 'times', 'skip' or 'activationProbability'")
 }
 
-// Enter asks whether the point is to act now; data is its configuration. matches may narrow that down (nil: always)
-// without counting as a hit where it says no.
+// Enter reports whether the point is to act now; data is its configuration. matches (nil: always) may narrow that
+// down; a call that it rejects does not count as a hit.
 func (f *FailPoint) Enter(matches func(data []byte) bool) (data []byte, on bool) {
 	s := f.state.Load()
 	if s == nil || matches != nil && !matches(s.data) {
@@ -286,7 +286,7 @@ func (f *FailPoint) Status() []byte {
 	return value.Doc(value.F("mode", mode), value.F("data", value.NewDocument(data)), value.F("timesEntered", value.NewInt64(n)))
 }
 
-// CommandFailure is what failCommand makes of a command.
+// CommandFailure is how failCommand makes a command fail.
 type CommandFailure struct {
 	CloseConnection   bool
 	Block             time.Duration

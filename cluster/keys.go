@@ -123,8 +123,9 @@ func (r *KeyRing) EnsureAhead(ctx context.Context, clock *VectorClock, rotation 
 	return nil
 }
 
-// Follow reads the keys anew until ctx ends, before the last known one expires: what a node does that others keep the keys for.
-// The owner makes each key a rotation ahead, so a quarter of the time left is early enough however short keys live.
+// Follow reloads the keys until ctx ends, before the last known one expires; it is for nodes whose keys are kept
+// elsewhere. The owner creates each key one rotation ahead, so reloading at a quarter of the remaining time is
+// early enough however short-lived the keys are.
 func (r *KeyRing) Follow(ctx context.Context, clock *VectorClock) {
 	for {
 		select {
@@ -181,7 +182,7 @@ func (r *KeyRing) cached(id int64) (SigningKey, bool) {
 // missedKeyPause keeps clients that send unknown key ids from causing a read each.
 const missedKeyPause = time.Second
 
-// byID finds a key, asking the store once where the cache does not know it.
+// byID finds a key, asking the store once if the cache does not have it.
 func (r *KeyRing) byID(ctx context.Context, id int64, now time.Time) (SigningKey, bool) {
 	if k, ok := r.cached(id); ok {
 		return k, true
@@ -229,7 +230,7 @@ func proof(key *[20]byte, masked uint64) (out [20]byte) {
 
 var unsigned signature
 
-// signature returns the proof for a time, from the cache where the range is the same.
+// signature returns the signature of a time, from the cache if the range is the same.
 func (c *VectorClock) signature(t uint64) *signature {
 	masked := t | signedRange
 	if s := c.signed.Load(); s != nil && s.upTo == masked {
@@ -252,7 +253,7 @@ func (c *VectorClock) signature(t uint64) *signature {
 func (c *VectorClock) verify(ctx context.Context, t uint64, sig value.Value) error {
 	ring := c.keys.Load()
 	if ring == nil {
-		return nil // keys are not there yet: the node is starting, or is a lone server
+		return nil // no keys yet: the node is starting, or is a standalone server
 	}
 	if sig.T != value.Document {
 		return mongoerr.New(mongoerr.NoSuchKey, "Missing expected field \"signature\"")

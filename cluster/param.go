@@ -23,7 +23,7 @@ const (
 	ParamDocument // objects and arrays: checked by the row's own Check
 )
 
-// ParamSet says when a parameter may be set.
+// ParamSet says when a parameter can be set.
 type ParamSet uint8
 
 const (
@@ -274,7 +274,7 @@ func (s *ParamSpec) coerceNumber(v value.Value) (value.Value, error) {
 	return value.NewDouble(f), nil
 }
 
-// Allowed says whether getParameter's setAt filter lets a parameter through.
+// Allowed reports whether getParameter's setAt filter admits a parameter.
 func (s *ParamSpec) Allowed(setAt string) bool {
 	switch setAt {
 	case "startup":

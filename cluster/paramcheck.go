@@ -190,8 +190,9 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
-// checkTLSMode lets a server that takes encrypted connections ask for more of them while it runs, as an upgrade does it
-// (manual: Upgrade a Cluster to Use TLS/SSL), and nothing else: without certificates there is no way in, and no way back.
+// checkTLSMode allows a server that accepts TLS connections to require more of them at run time, as an upgrade
+// does (manual: Upgrade a Cluster to Use TLS/SSL), and nothing else: without certificates TLS cannot be enabled,
+// and it cannot be relaxed again.
 func checkTLSMode(old, v value.Value) (value.Value, error) {
 	was, to := old.Str(), v.Str()
 	next := map[string]string{"allowTLS": "preferTLS", "preferTLS": "requireTLS", "allowSSL": "preferSSL", "preferSSL": "requireSSL"}

@@ -13,8 +13,8 @@ var (
 	pArr  = value.NewArray
 )
 
-// activeParams are the parameters that have ranges (manual: MongoDB Server Parameters). Those that nothing acts on yet are in
-// docs/compatibility.md, under "Taken for compatibility".
+// activeParams are the parameters that have an effect (manual: MongoDB Server Parameters). Those that have none
+// yet are in docs/compatibility.md, under "Taken for compatibility".
 var activeParams = []ParamSpec{
 	{Name: "ingressConnectionEstablishmentRateLimiterEnabled", Kind: ParamBool, Set: SetBoth, Default: pBool(false)},
 	{Name: "ingressConnectionEstablishmentRatePerSec", Kind: ParamDouble, Set: SetBoth, Default: pDbl(1.7976931348623157e308), Check: checkRate},

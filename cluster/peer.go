@@ -26,12 +26,12 @@ type Peer interface {
 // SetPeer is a Peer that is a replica set.
 type SetPeer interface {
 	Peer
-	// CallOn is Call on a member that p allows; nil means the primary. It tells which member answered: the one that has
-	// the cursor, where the reply opens one.
+	// CallOn is Call on a member that p allows; nil means the primary. It also returns the member that answered,
+	// which has the cursor if the reply opens one.
 	CallOn(ctx context.Context, p *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error)
 }
 
-// CallOn calls p's member for a read preference, where p is a set; any other peer answers itself.
+// CallOn calls a member for a read preference if p is a set; any other peer answers itself.
 func CallOn(ctx context.Context, p Peer, pref *ReadPreference, m *wire.Message, dst []byte) ([]byte, Peer, error) {
 	if s, ok := p.(SetPeer); ok {
 		return s.CallOn(ctx, pref, m, dst)
@@ -169,8 +169,8 @@ func SplitNS(ns string) (db, coll string) {
 	return ns, ""
 }
 
-// Retryable says that a command may be sent again after this error without the client noticing: the network failed or
-// the member is no primary any more.
+// Retryable reports whether a command may be sent again after this error without the client noticing: the network
+// failed, or the member is no longer primary.
 func Retryable(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.HostUnreachable, mongoerr.HostNotFound, mongoerr.NetworkTimeout, mongoerr.ShutdownInProgress,
@@ -194,9 +194,9 @@ func Backoff(ctx context.Context, n int) error {
 	}
 }
 
-// Handshake returns the first exchange on a connection between nodes: it says that the sender is one, and which
-// process it is. Monitors' connections begin so, too, so that a process which is there has one to every node that
-// it may have work on.
+// Handshake performs the first exchange on a connection between nodes: the sender identifies itself as a node, and
+// says which process it belongs to. Monitors' connections begin the same way, so that a live process has a
+// connection to every node that may hold work of its.
 func Handshake(ctx context.Context, cc *wire.ClientConn) error {
 	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: helloInternal})
 	if err != nil {
@@ -220,8 +220,8 @@ func internalClient(more ...value.Field) []byte {
 		value.F("process", value.NewBinary(4, processID[:]))}, more...)...)
 }
 
-// HelloEvery returns a hello that says that this process is going to say the next one on the same connection after
-// so long: where it does not, it has stopped, although its connections stay.
+// HelloEvery returns a hello that announces that this process will send the next one on the same connection after
+// d: if it does not, it has stopped, although its connections remain.
 func HelloEvery(d time.Duration) []byte {
 	return value.Doc(
 		value.F("hello", value.NewInt32(1)),

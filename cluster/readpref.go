@@ -33,7 +33,7 @@ type ReadPreference struct {
 	Mode ReadMode
 	// TagSets are tried in order; the first that any member has decides. None, or an empty set, takes every member.
 	TagSets [][]Tag
-	// MaxStalenessSeconds is how far behind a secondary may be by estimate; 0 for no limit.
+	// MaxStalenessSeconds is how far behind a secondary may be, by estimate; 0 for no limit.
 	MaxStalenessSeconds int64
 	// Patience is how long the member that was chosen may take before another is asked; 0 for as long as the call may.
 	Patience time.Duration
@@ -44,7 +44,7 @@ type ReadPreference struct {
 // MinMaxStaleness is smallestMaxStalenessSeconds of the drivers' specification "Max Staleness".
 const MinMaxStaleness = 90
 
-// Nearest is the preference for whichever member answers soonest.
+// Nearest prefers whichever member answers soonest.
 var Nearest = &ReadPreference{Mode: ReadNearest}
 
 // ParseReadPreference reads a $readPreference document. Hedge is accepted and has no effect, as documented since 8.0.

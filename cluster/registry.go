@@ -83,9 +83,9 @@ func ParseShard(doc []byte) (*Shard, error) {
 	return s, nil
 }
 
-// Reload reads config.shards anew. Shards whose hosts did not change keep their peer and its connections. An entry
-// that is no shard, or has no address to reach it by, is skipped: whoever asks for it is told that there is no
-// such shard, and the others can be reached.
+// Reload reloads config.shards. Shards whose hosts did not change keep their peer and its connections. An invalid
+// entry, or one without a reachable address, is skipped: looking it up fails, but the other shards remain
+// reachable.
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
@@ -132,7 +132,7 @@ type follower interface {
 	// ConnString is the set as its primary lists it, empty before one was seen; Hosts the addresses known.
 	ConnString() string
 	Hosts() []string
-	// Seed adds addresses to look for the set at, where none of those known answers.
+	// Seed adds addresses at which to look for the set if none of the known ones answers.
 	Seed(hosts []string)
 }
 
@@ -151,7 +151,7 @@ func Release(p Peer) {
 	}
 }
 
-// sameSet says that two entries are the same shard: its members may have come and gone.
+// sameSet reports whether two entries are the same shard, whose members may have changed.
 func (s *Shard) sameSet(o *Shard) bool {
 	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName
 }
@@ -172,7 +172,7 @@ func (s *Shard) ConnString() string {
 	return s.Host
 }
 
-// Shard finds a shard by id, replica set name, host or connection string, refreshing once where it is not known.
+// Shard finds a shard by id, replica set name, host or connection string, reloading once if it is not known.
 func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
 	if s := r.find(key); s != nil {
 		return s, nil
@@ -225,7 +225,7 @@ func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
 	return out, nil
 }
 
-// known returns the topology time that the node has heard of.
+// known returns the newest topology time that the node knows of.
 func (r *Registry) known() uint64 {
 	if r.clock == nil {
 		return 0
@@ -244,8 +244,9 @@ func (r *Registry) Topology() uint64 {
 // the topology time.
 const reloadInterval = 30 * time.Second
 
-// Follow keeps the registry in step with config.shards until ctx ends: it reloads at once where the topology time tells that a
-// shard came or went, and every 30 seconds. Nothing else makes a node that targets only shards it knows look for a new one.
+// Follow keeps the registry in step with config.shards until ctx ends: it reloads at once when the topology time
+// shows that a shard was added or removed, and every 30 seconds. Nothing else would make a node that targets only
+// shards it knows look for a new one.
 func (r *Registry) Follow(ctx context.Context) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
@@ -269,7 +270,7 @@ func (r *Registry) Follow(ctx context.Context) {
 	}
 }
 
-// Dial reaches a set that is not a shard yet.
+// Dial connects to a set that is not a shard yet.
 func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }
 
 // AppendShardMap returns the reply of getShardMap: the config server and the shards by id, by host and by

@@ -82,14 +82,14 @@ func ParseLSID(doc []byte, owner [32]byte) (LogicalSessionID, error) {
 	return s, nil
 }
 
-// NewSessionID makes the id that startSession answers.
+// NewSessionID returns a new id for startSession.
 func NewSessionID(owner [32]byte) LogicalSessionID {
 	return LogicalSessionID{ID: NewUUID(), UID: owner}
 }
 
 // NewUUID makes a random (version 4) UUID.
 func NewUUID() (u [16]byte) {
-	rand.Read(u[:]) // never fails: the runtime aborts the program where the system has no randomness
+	rand.Read(u[:]) // never fails: the runtime aborts the program if the system has no randomness
 	u[6], u[8] = u[6]&0x0F|0x40, u[8]&0x3F|0x80
 	return u
 }

@@ -60,8 +60,8 @@ func (c *SessionCache) SetTimeout(d time.Duration) { c.idle = d }
 // SetLimit changes how many sessions the cache holds (maxSessions); it comes before the first use.
 func (c *SessionCache) SetLimit(n int64) { c.most = int(n) }
 
-// WithCursors has a sync also look after the sessions that f lists, those of open cursors: what they were opened in may not
-// have been used on this node for long.
+// WithCursors makes a sync include the sessions that f lists, those of open cursors: they may not have been used
+// on this node for long.
 func (c *SessionCache) WithCursors(f func() []LogicalSessionID) { c.open = f }
 
 // Timeout returns how long a session lives unused.
@@ -133,9 +133,9 @@ func SessionsOf(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return len(owners) == 0 || owners[owner] }
 }
 
-// Sync writes to the collection what was used on this node since the last time and what was ended, and ends here the sessions
-// that have no record any more: nobody used them, or another node ended them. Run it every logicalSessionRefreshMillis
-// (5 minutes). Where the collection cannot be read nothing expires.
+// Sync writes to the collection which sessions were used and ended on this node since the last time, and ends here
+// the sessions without a record: nobody used them, or another node ended them. Call it every
+// logicalSessionRefreshMillis (5 minutes). If the collection cannot be read nothing expires.
 func (c *SessionCache) Sync(ctx context.Context) error {
 	if c.store == nil {
 		c.expireIdle()
@@ -205,7 +205,7 @@ func (c *SessionCache) expire(ctx context.Context, used map[LogicalSessionID]boo
 	return nil
 }
 
-// expireIdle ends the sessions that were idle for too long, where no collection is kept.
+// expireIdle ends the sessions that have been idle for too long, if there is no collection.
 func (c *SessionCache) expireIdle() {
 	limit := c.now().Add(-c.idle).UnixMilli()
 	var expired []LogicalSessionID

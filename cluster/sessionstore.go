@@ -107,8 +107,8 @@ type ShardedSessions struct {
 	create   func(ctx context.Context) error
 }
 
-// NewShardedSessions makes a store for a node of a cluster. create makes the collection where there is none yet; nil asks the
-// config server for it.
+// NewShardedSessions returns a store for a node of a cluster. create creates the collection if there is none yet;
+// nil asks the config server to do so.
 func NewShardedSessions(catalog *Catalog, registry *Registry, create func(ctx context.Context) error) *ShardedSessions {
 	s := &ShardedSessions{catalog, registry, create}
 	if create == nil {
@@ -153,11 +153,12 @@ func (s *ShardedSessions) MissingSessions(ctx context.Context, ids []LogicalSess
 	return missing, err
 }
 
-// staleTries bounds how often the sessions are assigned to shards anew.
+// staleTries bounds how often the sessions are reassigned to shards.
 const staleTries = 10
 
-// each calls f for the shards that own sessions, with those of each. A shard that answers that its ranges have moved is asked
-// again with what is its own by then: f may be called for a session a second time, but not after it succeeded.
+// each calls f for the shards that own sessions, with the sessions of each. A shard that reports moved ranges is
+// called again with the sessions it owns by then: f may be called for a session a second time, but not after it
+// succeeded.
 func (s *ShardedSessions) each(ctx context.Context, ids []LogicalSessionID, f func(PeerSessionStore, []LogicalSessionID) error) error {
 	for try := 0; ; try++ {
 		info, err := s.catalog.Collection(ctx, SessionsNS)

@@ -19,7 +19,7 @@ type KeyPart struct {
 type ShardKeyPattern struct {
 	Parts  []KeyPart
 	doc    []byte
-	hashed int // index of the hashed part, -1 where there is none
+	hashed int // index of the hashed part, -1 if there is none
 	simple bool
 }
 
@@ -71,7 +71,7 @@ func validPath(p string) error {
 // Doc returns the pattern as given.
 func (k *ShardKeyPattern) Doc() []byte { return k.doc }
 
-// IsHashed says that one of the fields is hashed; HashedIndex which, or -1.
+// IsHashed reports whether one of the fields is hashed.
 func (k *ShardKeyPattern) IsHashed() bool   { return k.hashed >= 0 }
 func (k *ShardKeyPattern) HashedIndex() int { return k.hashed }
 
@@ -85,7 +85,8 @@ func (k *ShardKeyPattern) Index(path string) int {
 	return -1
 }
 
-// Covers says that updating path may change the shard key: path is a field of the key, or an ancestor or descendant.
+// Covers reports whether updating path may change the shard key: path is a field of the key, or an ancestor or
+// descendant.
 func (k *ShardKeyPattern) Covers(path string) bool {
 	for i := range k.Parts {
 		p := k.Parts[i].Path
@@ -96,8 +97,8 @@ func (k *ShardKeyPattern) Covers(path string) bool {
 	return false
 }
 
-// FromDocument appends to dst the values of a document's shard key, hashed where the pattern says so. A missing field
-// counts as null. A field that is an array, or lies below one, is refused.
+// FromDocument appends to dst the values of a document's shard key, hashed as the pattern requires. A missing
+// field counts as null. A field that is an array, or lies below one, is refused.
 func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.Value, error) {
 	for i := range k.Parts {
 		v, err := lookupScalar(doc, k.Parts[i].Path)
@@ -115,7 +116,7 @@ func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.V
 	return dst, nil
 }
 
-// HashParts hashes in place the part of a full key of raw values that the pattern wants hashed.
+// HashParts hashes in place the hashed field of a full key of raw values.
 func (k *ShardKeyPattern) HashParts(key []value.Value) {
 	if k.hashed >= 0 && k.hashed < len(key) {
 		key[k.hashed] = value.NewInt64(hashkey.Hash(key[k.hashed]))
@@ -202,7 +203,7 @@ func (k *ShardKeyPattern) NormalizeBound(bound []byte) ([]byte, error) {
 	return k.KeyDoc(vals), nil
 }
 
-// IsPrefixOfIndex says whether an index key pattern begins with the shard key, so that it can serve it.
+// IsPrefixOfIndex reports whether an index key pattern begins with the shard key, so that it can serve it.
 func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 	it := value.Walk(index)
 	for i := range k.Parts {
@@ -220,8 +221,8 @@ func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 	return true
 }
 
-// UniqueIndexAllowed says whether a unique index may exist on a collection sharded by k: its fields must begin with the
-// shard key (the _id index is unique per shard only).
+// UniqueIndexAllowed reports whether a unique index may exist on a collection sharded by k: its fields must begin
+// with the shard key (the _id index is unique per shard only).
 func (k *ShardKeyPattern) UniqueIndexAllowed(index []byte) bool {
 	if bytes.Equal(index, idIndexKey) {
 		return true

@@ -11,8 +11,8 @@ import (
 // Order is the outcome of comparing two versions.
 type Order int
 
-// Versions that belong to different incarnations of a collection, or of which one says "not sharded", are Incomparable:
-// neither side can say who is behind, so both refresh.
+// Versions of different incarnations of a collection, or of which one is unsharded, are Incomparable: neither side
+// can tell which is behind, so both refresh.
 const (
 	Older        Order = -1
 	Same         Order = 0
@@ -49,24 +49,25 @@ func (v ChunkVersion) WithCombined(c uint64) ChunkVersion {
 	return v
 }
 
-// IncMajor returns the version a moved chunk gets when the collection stands at v.
+// IncMajor returns the version of a moved chunk in a collection whose version is v.
 func (v ChunkVersion) IncMajor() ChunkVersion { v.Major, v.Minor = v.Major+1, 0; return v }
 
 // IncMinor returns the next minor version.
 func (v ChunkVersion) IncMinor() ChunkVersion { v.Minor++; return v }
 
-// IsSharded says that v belongs to a sharded collection (a shard that owns no chunk of it has major 0 within its epoch).
+// IsSharded reports whether v belongs to a sharded collection (a shard that owns no chunk of it has major 0 within
+// its epoch).
 func (v ChunkVersion) IsSharded() bool { return v.Timestamp != 0 && !v.IsIgnored() }
 
-// IsIgnored says that the request asked for no check.
+// IsIgnored reports whether the request asked for no check.
 func (v ChunkVersion) IsIgnored() bool { return v.Timestamp == ^uint64(0) }
 
-// SameGeneration says that two versions speak of the same incarnation of a collection.
+// SameGeneration reports whether two versions belong to the same incarnation of a collection.
 func (v ChunkVersion) SameGeneration(w ChunkVersion) bool {
 	return v.Epoch == w.Epoch && v.Timestamp == w.Timestamp
 }
 
-// Compare says whether v is older or newer than w.
+// Compare returns whether v is older or newer than w.
 func (v ChunkVersion) Compare(w ChunkVersion) Order {
 	if v.SameGeneration(w) {
 		return order(v.Combined(), w.Combined())
@@ -120,8 +121,8 @@ func ParseChunkVersion(v value.Value) (ChunkVersion, error) {
 	return out.WithCombined(m.TimestampU64()), nil
 }
 
-// StaleConfig returns the error a shard answers when it and the sender disagree about a collection. wanted is nil
-// if the shard does not know the collection's placement and must find out first.
+// StaleConfig returns the error of a shard that disagrees with the sender about a collection. wanted is nil if the
+// shard does not know the collection's placement and must find out first.
 func StaleConfig(ns string, received ChunkVersion, wanted *ChunkVersion, shard string, why string) *mongoerr.Error {
 	fields := []value.Field{
 		value.F("ns", value.NewString(ns)),
@@ -134,7 +135,7 @@ func StaleConfig(ns string, received ChunkVersion, wanted *ChunkVersion, shard s
 	return mongoerr.Newf(mongoerr.StaleConfig, "%s for collection %s", why, ns).WithDetails(value.Doc(fields...))
 }
 
-// StaleInfo is what a StaleConfig or StaleDbVersion reply says.
+// StaleInfo is the content of a StaleConfig or StaleDbVersion reply.
 type StaleInfo struct {
 	Ns        string
 	Shard     string
@@ -162,7 +163,7 @@ func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {
 	return info, ok
 }
 
-// CheckShardVersion returns a shard's gate: received is what the request carries, wanted what the shard holds now.
+// CheckShardVersion is a shard's admission check: received is the version in the request, wanted the shard's own.
 func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) error {
 	if received.IsIgnored() || received == wanted {
 		return nil
@@ -183,8 +184,8 @@ func CheckShardVersion(ns string, received, wanted ChunkVersion, shard string) e
 	return StaleConfig(ns, received, &wanted, shard, why)
 }
 
-// DatabaseVersion places a database on its primary shard: the uuid and timestamp tell its incarnations apart, LastMod
-// grows each time the primary changes.
+// DatabaseVersion places a database on its primary shard: uuid and timestamp distinguish incarnations, LastMod
+// grows with each change of the primary.
 type DatabaseVersion struct {
 	UUID      [16]byte
 	Timestamp uint64
@@ -194,7 +195,7 @@ type DatabaseVersion struct {
 // IsFixed is true of admin and config, which never move and are not checked.
 func (v DatabaseVersion) IsFixed() bool { return v.LastMod == 0 }
 
-// Compare says whether v is older or newer than w.
+// Compare returns whether v is older or newer than w.
 func (v DatabaseVersion) Compare(w DatabaseVersion) Order {
 	if v.Timestamp == w.Timestamp {
 		if v.UUID != w.UUID {
@@ -233,7 +234,7 @@ func ParseDatabaseVersion(v value.Value) (DatabaseVersion, error) {
 	return out, nil
 }
 
-// StaleDbVersion returns the error a shard answers when it is not, or does not know itself to be, the primary the
+// StaleDbVersion returns the error of a shard that is not, or does not know itself to be, the primary that the
 // sender takes it for. wanted is nil if the shard holds no version.
 func StaleDbVersion(db string, received DatabaseVersion, wanted *DatabaseVersion) *mongoerr.Error {
 	fields := []value.Field{

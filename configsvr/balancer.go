@@ -54,7 +54,7 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 	}
 }
 
-// balancerMode returns what config.settings says: full or off.
+// balancerMode returns the mode in config.settings: full or off.
 func (m *Manager) balancerMode(ctx context.Context) (string, error) {
 	s, err := m.balancerSettings(ctx)
 	if s.off {
@@ -80,7 +80,7 @@ func (m *Manager) setBalancer(ctx context.Context, on bool) error {
 	return err
 }
 
-// BalancerRound makes at most one move per collection and says how many it made.
+// BalancerRound makes at most one move per collection and returns how many it made.
 func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 	s, err := m.balancerSettings(ctx)
 	if err != nil || s.off || !s.window.open(m.now()) {
@@ -265,7 +265,7 @@ func inZone(s *cluster.Shard, zone string) bool {
 	return false
 }
 
-// emptiest picks the shard of a zone with the fewest chunks that may take one more; "" where there is none.
+// emptiest returns the shard of a zone with the fewest chunks that may take one more, "" if there is none.
 func (p *placement) emptiest(zone, not string) string {
 	best := ""
 	for _, s := range p.shards {
@@ -307,7 +307,8 @@ func (p *placement) misplaced() *move {
 	return other
 }
 
-// bySize moves a chunk from the shard with the most data to the one with the least, where the difference is worth it.
+// bySize moves a chunk from the shard with the most data to the one with the least, if the difference justifies
+// it.
 func (p *placement) bySize(sizes map[string]int64, chunkSize int64) *move {
 	full, empty := "", ""
 	for _, s := range p.shards {

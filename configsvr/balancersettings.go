@@ -51,7 +51,7 @@ func parseBalancerSettings(raw []byte) (s balancerSettings, err error) {
 	s.waitForDelete = value.Lookup(raw, "_waitForDelete").Truthy()
 	s.jumbo = value.Lookup(raw, "attemptToBalanceJumboChunks").Truthy()
 	switch t := value.Lookup(raw, "_secondaryThrottle"); t.T {
-	case value.Document: // an old way to give the write concern
+	case value.Document: // an old way of giving the write concern
 		s.throttle, s.concern = true, t.Doc()
 	default:
 		s.throttle = t.Truthy()

@@ -19,7 +19,7 @@ type chunkWrites struct {
 	writes msg.Changes
 }
 
-// entry reads a chunk's document by where it begins.
+// entry reads a chunk's document by its lower bound.
 func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
 	docs, err := w.m.find(ctx, "chunks", doc(fld("uuid", value.NewBinary(4, w.uuid[:])), fld("min", value.NewDocument(min))))
 	if err == nil && len(docs) != 1 {
@@ -54,7 +54,7 @@ func (w *chunkWrites) add(at placed, v cluster.ChunkVersion, h []cluster.Owner) 
 	w.writes.Put = append(w.writes.Put, chunkDoc(newOID(), w.uuid, at, v, w.m.recent(h)).Doc())
 }
 
-// owners returns the fields of a chunk's document that tell to whom it belongs and belonged.
+// owners returns the fields of a chunk's document that name its current and previous owners.
 func (m *Manager) owners(h []cluster.Owner) []value.Field {
 	h = m.recent(h)
 	return []value.Field{fld("shard", str(h[0].Shard)), fld("onCurrentShardSince", value.NewTimestampU64(h[0].ValidAfter)), fld("history", cluster.HistoryValue(h))}
@@ -99,8 +99,8 @@ func chunkBetween(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk
 	return c, nil
 }
 
-// splitChunk cuts a chunk into n pieces. By the rules of versions they get minor versions behind the collection's:
-// ⟨M, m+1⟩ … ⟨M, m+n⟩.
+// splitChunk splits a chunk into n pieces. By the rules of versions they get the minor versions following the
+// collection's: ⟨M, m+1⟩ … ⟨M, m+n⟩.
 func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cluster.ChunkVersion, error) {
 	ns, points := req.NS, req.Points
 	m.chunks.Lock()
@@ -205,8 +205,8 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	return v, nil
 }
 
-// commitMigration records a migration. By the rules of versions the moved range gets ⟨M+1, 0⟩ and one chunk that stays on
-// the donor, the control chunk, ⟨M+1, 1⟩, so that both shards' versions tell of the move.
+// commitMigration records a migration. By the rules of versions the moved range gets ⟨M+1, 0⟩ and one chunk that
+// stays on the donor, the control chunk, ⟨M+1, 1⟩, so that both shards' versions reflect the move.
 func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigration) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -245,8 +245,8 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	return nil
 }
 
-// outdateChunk returns the chunk at a bound a version above the one named, where it does not have one: a commit of
-// a migration that began at that version, and is still on its way, can no longer take place.
+// outdateChunk raises the version of the chunk at a bound above the one given, unless it already is: a migration
+// that began at that version, and whose commit is still in flight, can then no longer commit.
 func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old cluster.ChunkVersion) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
@@ -265,7 +265,7 @@ func (m *Manager) outdateChunk(ctx context.Context, ns string, min []byte, old c
 	return w.commit(ctx)
 }
 
-// writeMove writes the pieces of a move: what stays behind the range, a control chunk, the range itself.
+// writeMove writes the pieces of a move: what remains after the range, a control chunk, and the range itself.
 func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e *cluster.CollectionEntry, c *cluster.Chunk, g *msg.CommitChunkMigration) error {
 	w := &chunkWrites{m: m, uuid: e.UUID}
 	moved := info.Map.Version().IncMajor()
@@ -349,7 +349,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	return err
 }
 
-// logMoved notes how a migration ended, for both shards: sh.status() counts what the donors' entries say.
+// logMoved logs how a migration ended, for both shards: sh.status() counts the donors' entries.
 func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, err error) {
 	if err == nil {
 		move = append(move, fld("note", str("success")))
@@ -378,8 +378,8 @@ func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, er
 	return nil, mongoerr.New(mongoerr.BadValue, "no chunk ends at the bound")
 }
 
-// prepareRecipient makes the collection on a shard that holds none of it yet, as the donor has it. (The database's primary need
-// not have it: the sessions collection's is the config server.)
+// prepareRecipient creates the collection on a shard that has none of it yet, like the donor's. (The database's
+// primary need not have it: the sessions collection's is the config server.)
 func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEntry, from, to string) error {
 	db, coll := cluster.SplitNS(e.NS)
 	j := &shardJob{m: m, req: &msg.ShardCollection{NS: e.NS}, db: &cluster.DatabaseInfo{Name: db, Primary: from}, uuid: e.UUID}

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardJob is one shardCollection on its way.
+// shardJob is one shardCollection in progress.
 type shardJob struct {
 	m        *Manager
 	req      *msg.ShardCollection
@@ -83,7 +83,7 @@ func (j *shardJob) findOnPrimary(ctx context.Context, f ...value.Field) ([][]byt
 	return j.m.findOn(ctx, j.db, f...)
 }
 
-// ensureCollection makes the collection where it does not exist, and refuses what cannot be sharded.
+// ensureCollection creates the collection if it does not exist, and refuses what cannot be sharded.
 func (j *shardJob) ensureCollection(ctx context.Context) error {
 	_, coll := cluster.SplitNS(j.req.NS)
 	look := func() ([][]byte, error) {
@@ -125,7 +125,7 @@ func (j *shardJob) ensureCollection(ctx context.Context) error {
 	return nil
 }
 
-// ensureIndex finds an index that begins with the shard key, or makes one where the collection is empty.
+// ensureIndex finds an index that begins with the shard key, or creates one if the collection is empty.
 func (j *shardJob) ensureIndex(ctx context.Context) error {
 	_, coll := cluster.SplitNS(j.req.NS)
 	list := func() (found bool, err error) {
@@ -172,7 +172,7 @@ func (j *shardJob) collation() (value.Value, bool) {
 	return c, c.T == value.Document
 }
 
-// servesShardKey says whether an index can serve a shard key: it begins with it and leaves no document out.
+// servesShardKey reports whether an index can serve a shard key: it must begin with it and omit no document.
 func servesShardKey(k *cluster.ShardKeyPattern, spec []byte) bool {
 	for _, bad := range []string{"sparse", "partialFilterExpression"} {
 		if value.Lookup(spec, bad).Truthy() {

@@ -161,8 +161,8 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 	if err != nil {
 		return err
 	}
-	// The primary shard answers for the database by what it remembers of it: from here on nothing is made there, and once the
-	// section has ended, told by this or not, it has to ask.
+	// The primary shard answers for the database from its cached version: from here on nothing is created there,
+	// and once the section has ended, whether through this command or not, it has to ask.
 	unblock, err := m.block(ctx, "dropDatabase", []string{info.Primary}, db)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (m *Manager) dropDatabase(ctx context.Context, db string) error {
 		return err
 	}
 	for _, id := range ids {
-		// For the members that are no primaries: they answer reads by what they remember.
+		// For secondaries, which answer reads from their cached version.
 		_, _ = m.onShard(ctx, id, &msg.FlushDatabase{DB: db})
 	}
 	m.log(ctx, "dropDatabase", db, doc())

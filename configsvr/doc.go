@@ -1,13 +1,13 @@
-// Package configsvr owns the sharding catalog: config.shards, databases, collections, chunks, tags, version, settings and
-// changelog, the commands that change them, and the balancer. It stands on a data node that it reaches by commands, so it
-// knows nothing of storage.
+// Package configsvr owns the sharding catalog: config.shards, databases, collections, chunks, tags, version,
+// settings and changelog, the commands that change them, and the balancer. It runs on a data node that it reaches
+// by commands, so it does not depend on storage.
 //
 //	router, shard ──_configsvr… command──► Manager ──find, insert, update──► its own data node (config.*)
 //	                                          └──_shardsvr… commands──► shards
 //
-// The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table anew,
-// checks that the donor still owns the range, and Manager.writeMove works out the versions and writes the pieces
-// together (chunkWrites.commit).
+// The life of a chunk migration's commit: runCommitMigration takes Manager.chunks, reads the collection's table
+// again, checks that the donor still owns the range, and Manager.writeMove works out the versions and writes the
+// pieces together (chunkWrites.commit).
 //
 // Invariants
 //
@@ -15,9 +15,9 @@
 //  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
 //     have the very versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
-//  4. A drop or rename takes its names and looks at what they stand for before it touches anything. It is carried out on the
+//  4. A drop or rename locks its names and looks at what they refer to before it changes anything. It is carried out on the
 //     shards first and in the catalog last, in one unit of work (catalogWrites): until then the entry is found by the same
-//     command sent again, whose steps do no harm where an earlier one came that far.
+//     command sent again, whose steps do no harm if an earlier one already did them.
 //  5. Critical sections of DDL are held by the config server that began them (sections), which takes over what it finds on a
 //     name that it has locked. A shard ends one that nobody holds (endLeftOver).
 package configsvr

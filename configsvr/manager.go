@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Manager is the sharding catalog and all who change it.
+// Manager owns the sharding catalog and everything that changes it.
 type Manager struct {
 	local    cluster.Peer // this config server's data node
 	registry *cluster.Registry
@@ -124,7 +124,7 @@ func (m *Manager) insert(ctx context.Context, coll string, docs ...value.Value) 
 	return err
 }
 
-// update changes one document and says how many matched.
+// update changes one document and returns how many matched.
 func (m *Manager) update(ctx context.Context, coll string, q, u value.Value, upsert bool) (int64, error) {
 	reply, err := m.write(ctx, "update", coll, "updates", doc(fld("q", q), fld("u", u), fld("upsert", value.NewBool(upsert))))
 	n, _ := value.Lookup(reply, "n").AsInt64()
@@ -190,7 +190,8 @@ func (m *Manager) Init(ctx context.Context) error {
 		return err
 	}
 	m.balancer.init(m)
-	// An entry that is no shard fails whatever needs the shards. The config server has to run for somebody to remove it.
+	// An invalid entry makes everything fail that needs the shards. The config server has to run so that somebody
+	// can remove it.
 	if err := m.registry.Reload(ctx); err != nil && mongoerr.CodeOf(err) != mongoerr.FailedToParse {
 		return err
 	}
@@ -211,7 +212,7 @@ func (m *Manager) initVersion(ctx context.Context) error {
 	return nil
 }
 
-// log writes an entry of config.changelog. It tells of what was done already, so a failure to write it fails nothing.
+// log writes an entry of config.changelog. The change is already done, so a failure to log it is not an error.
 func (m *Manager) log(ctx context.Context, what, ns string, details value.Value) {
 	m.logAs(ctx, cluster.ConfigShardID, what, ns, details)
 }
@@ -226,7 +227,7 @@ func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details val
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))
 }
 
-// table reads a sharded collection's entry and chunks anew.
+// table reads a sharded collection's entry and chunks from the store.
 func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo, *cluster.CollectionEntry, error) {
 	db, _ := cluster.SplitNS(ns)
 	c := cluster.NewCatalog(m.local)
@@ -244,7 +245,7 @@ func (m *Manager) table(ctx context.Context, ns string) (*cluster.CollectionInfo
 	return info, e, err
 }
 
-// database reads a database's entry anew.
+// database reads a database's entry from the store.
 func (m *Manager) database(ctx context.Context, db string) (*cluster.DatabaseInfo, error) {
 	return cluster.NewCatalog(m.local).Database(ctx, db)
 }
@@ -285,12 +286,13 @@ func (m *Manager) shardIDs(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// refreshShards tells shards that a collection's placement changed. One that cannot be told finds out by the versions.
+// refreshShards tells shards that a collection's placement changed. A shard that cannot be reached learns it from
+// the versions.
 func (m *Manager) refreshShards(ctx context.Context, ns string, ids []string) {
 	for _, id := range ids {
 		_, _ = m.onShard(ctx, id, &msg.FlushRoutingTable{NS: ns})
 	}
 }
 
-// tick returns a new cluster time, which stands for the moment of a change of the catalog.
+// tick returns a new cluster time, the moment of a catalog change.
 func (m *Manager) tick() uint64 { return m.clock.Tick(1) }

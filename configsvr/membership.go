@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// membership holds the news of shards' members on their way from the monitors of their sets to config.shards.
+// membership queues the news of shards' members from the monitors of their sets to config.shards.
 type membership struct {
 	mu   sync.Mutex
 	news map[string]setNews
@@ -25,7 +25,7 @@ type setNews struct {
 // membershipRetry is how long news waits that could not be written: no primary, or not this one.
 const membershipRetry = 5 * time.Second
 
-// SetMoved takes in that a replica set has other members. It does not block.
+// SetMoved records that a replica set has other members. It does not block.
 func (m *Manager) SetMoved(set, conn string, version int64) {
 	m.members.mu.Lock()
 	m.members.news[set] = setNews{conn, version}
@@ -39,7 +39,7 @@ func (m *Manager) SetMoved(set, conn string, version int64) {
 // RunMembership writes what SetMoved brought to config.shards until ctx ends. One config server, the primary, runs it.
 func (m *Manager) RunMembership(ctx context.Context) {
 	m.members.mu.Lock()
-	clear(m.members.news) // what came while another one was primary may be old
+	clear(m.members.news) // what arrived while another one was primary may be old
 	m.members.mu.Unlock()
 	for _, s := range m.known(ctx) {
 		if c := s.ConnString(); c != s.Host {
@@ -63,7 +63,7 @@ func (m *Manager) RunMembership(ctx context.Context) {
 func (m *Manager) known(ctx context.Context) []*cluster.Shard {
 	all, err := m.registry.All(ctx)
 	if err != nil {
-		return nil // the news itself tells of them again
+		return nil // the news itself covers them
 	}
 	return all
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // pauses are the updates and deletes of many documents that routers carry out while the cluster parameter
-// pauseMigrationsDuringMultiUpdates is set: no migration of their collections commits beside them. Each is a lease, which its
-// router renews for as long as the statement runs. Nothing of it is durable: a router that is gone stops renewing, and a config
-// server that is new to its office hears of what still runs with the next renewal.
+// pauseMigrationsDuringMultiUpdates is set: no migration of their collections commits meanwhile. Each is a lease,
+// which its router renews for as long as the statement runs. Leases are not durable: a router that is gone stops
+// renewing, and a new config server primary learns of running statements with the next renewal.
 type pauses struct {
 	mu    sync.Mutex
 	held  map[string]map[[16]byte]time.Time // by namespace: when each lapses
@@ -103,8 +103,8 @@ func errPaused(ns string) error {
 	return mongoerr.Newf(mongoerr.Interrupted, "migrations of %s are paused by an update or delete of many documents", ns)
 }
 
-// awaitUnpaused waits until a migration of a collection may begin, no longer than its operation may or maxPause. It holds no
-// lock: what begins behind it is refused when it commits.
+// awaitUnpaused waits until a migration of a collection may begin, no longer than its operation may or maxPause.
+// It holds no lock: a statement that begins afterwards makes the migration's commit fail.
 func (m *Manager) awaitUnpaused(ctx context.Context, ns string) error {
 	bounded, cancel := context.WithTimeout(ctx, maxPause)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// renameJob is one renameCollection on its way, of which source or target are sharded. Nothing of the target is touched before
-// the source was looked at, with both names locked. Each step may be repeated: until the entries are swapped, a rename that
-// is sent again finds the source and finishes what an earlier one began.
+// renameJob is one renameCollection in progress whose source or target is sharded. The target is not touched
+// before the source has been examined, with both names locked. Each step may be repeated: until the entries are
+// swapped, a rename that is sent again finds the source and completes what an earlier one began.
 type renameJob struct {
 	m                        *Manager
 	from, to                 string
@@ -23,7 +23,7 @@ type renameJob struct {
 	source, target place
 }
 
-// place is what a rename finds under a name.
+// place is what a rename finds at a name.
 type place struct {
 	there   bool
 	view    bool
@@ -69,7 +69,7 @@ func (j *renameJob) run(ctx context.Context) error {
 	return nil
 }
 
-// find returns what stands under a name: an entry of the catalog, or what the database's primary shard has.
+// find returns what exists under a name: an entry of the catalog, or what the database's primary shard has.
 func (j *renameJob) find(ctx context.Context, ns string) (p place, err error) {
 	raw, e, err := j.m.entry(ctx, ns)
 	if err != nil {
@@ -88,7 +88,7 @@ func (j *renameJob) find(ctx context.Context, ns string) (p place, err error) {
 	return p, nil
 }
 
-// resolve finds source and target, and says what stands in the rename's way.
+// resolve finds source and target, and returns an error if the rename is not possible.
 func (j *renameJob) resolve(ctx context.Context) (err error) {
 	if j.source, err = j.find(ctx, j.from); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Sessions returns the sessions collection as members of the config server reach it, on the shards. Where it does
-// not exist yet onPrimary asks the set's primary to make it, and reports whether it did; on the primary itself the
-// manager makes it.
+// Sessions returns the sessions collection as members of the config server reach it, on the shards. If it does not
+// exist yet onPrimary asks the set's primary to create it, and reports whether it did; on the primary itself the
+// manager creates it.
 func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context) (done bool, err error)) cluster.SessionStore {
 	return cluster.NewShardedSessions(cluster.NewCatalog(m.local), m.registry, func(ctx context.Context) error {
 		if done, err := onPrimary(ctx); done || err != nil {
@@ -23,11 +23,12 @@ func (m *Manager) Sessions(timeout time.Duration, onPrimary func(context.Context
 	})
 }
 
-// createSessions makes the sessions collection, config.system.sessions: sharded, empty, in minNumChunksForSessionsCollection
-// chunks that are spread over the shards from the start, with the index that reaps what was not used for the given time.
+// createSessions makes the sessions collection, config.system.sessions: sharded, empty, in
+// minNumChunksForSessionsCollection chunks that are spread over the shards from the start, with the TTL index that
+// removes sessions not used for the given time.
 //
-// The chunks lie on the shards in equal runs. Session ids are random, so each shard gets its part of the records without a
-// migration; where a shard is added later, the balancer goes by the number of chunks.
+// Each shard gets an equal run of chunks. Session ids are random, so each shard gets its part of the records
+// without a migration; if a shard is added later, the balancer balances the number of chunks.
 func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) error {
 	unlock, err := m.ddl.lock(ctx, cluster.SessionsNS)
 	if err != nil {
@@ -61,7 +62,7 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 	if err := j.write(ctx, layoutSessions(pattern, shards, int(m.Params.Int("minNumChunksForSessionsCollection")))); err != nil {
 		return err
 	}
-	// Earlier versions kept the records here; who uses a session writes it to its shard before long.
+	// Earlier versions kept the records here; a session in use is soon written to its shard.
 	_, err = cluster.Run(ctx, m.local, value.Doc(fld("drop", str("system.sessions")), fld("$db", str("config"))))
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return nil
@@ -69,8 +70,8 @@ func (m *Manager) createSessions(ctx context.Context, timeout time.Duration) err
 	return err
 }
 
-// adopt takes over the UUID that a try before this one gave the collection, so that its chunks are replaced and the shards that
-// have it keep it. Where tries left several behind, all but one are dropped.
+// adopt keeps the UUID that an earlier attempt gave the collection, so that its chunks are replaced and the shards
+// that have it keep it. If attempts left several behind, all but one are dropped.
 func (j *shardJob) adopt(ctx context.Context, shards []string) error {
 	found := false
 	for _, id := range shards {

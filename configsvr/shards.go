@@ -59,7 +59,7 @@ func (m *Manager) addShard(ctx context.Context, conn, name string) (string, erro
 
 var helloCommand = value.Doc(fld("hello", value.NewInt32(1)), fld("$db", str("admin")))
 
-// inspectMember looks at the first of a new shard's members as it is, before anybody waits for its set.
+// inspectMember examines the first of a new shard's members, before anybody waits for its set.
 func (m *Manager) inspectMember(ctx context.Context, name string, hosts []string, conn, set string) error {
 	p, err := m.registry.Dial(name, hosts)
 	if err != nil {
@@ -93,8 +93,8 @@ func (m *Manager) wholeSet(ctx context.Context, hello []byte, conn, set string, 
 	return set + "/" + strings.Join(members, ","), nil
 }
 
-// listedAs returns the address at which the member that answers at host is in its set's configuration: an address
-// may have several names (127.0.0.1 and localhost), and one that was dialled is the member's by its own word.
+// listedAs returns the address under which the member that answers at host is listed in its set's configuration: a
+// host may have several names (127.0.0.1 and localhost), and the member itself says which one it uses.
 func (m *Manager) listedAs(ctx context.Context, host, set string) string {
 	p, err := m.registry.Dial("", []string{host})
 	if err != nil {
@@ -221,7 +221,7 @@ func (m *Manager) checkNewDatabases(ctx context.Context, p cluster.Peer, shard s
 	return m.insert(ctx, "databases", bring...)
 }
 
-// removeShard starts, continues or completes the removal of a shard, and says where it stands.
+// removeShard starts, continues or completes the removal of a shard, and returns its state.
 func (m *Manager) removeShard(ctx context.Context, name string) ([]value.Field, error) {
 	m.shards.Lock()
 	defer m.shards.Unlock()
@@ -276,8 +276,8 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) ([]value.Field
 	}, m.registry.Reload(ctx)
 }
 
-// forgetShard takes a shard's entry out. The time of the removal goes into the entry of another shard with it: a config server
-// that starts later finds the topology time in the entries that there are.
+// forgetShard removes a shard's entry. The time of the removal is written to another shard's entry with it: a
+// config server that starts later finds the topology time in the remaining entries.
 func (m *Manager) forgetShard(ctx context.Context, id string) error {
 	docs, err := m.find(ctx, "shards", doc(fld("_id", doc(fld("$ne", str(id))))), fld("sort", doc(fld("_id", value.NewInt32(1)))), fld("limit", value.NewInt32(1)))
 	if err != nil {

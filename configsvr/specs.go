@@ -18,13 +18,13 @@ func row[M any, P interface {
 	return s
 }
 
-// onPrimary makes a row one of the primary's alone: what it changes lies in memory, and no write would fail elsewhere.
+// onPrimary restricts a row to the primary: what it changes is in memory, so no write would fail on other members.
 func onPrimary(s command.Spec) command.Spec {
 	s.PrimaryOnly = true
 	return s
 }
 
-// Register adds the config server's commands to its service, beside those of its data node.
+// Register adds the config server's commands to its service, in addition to those of its data node.
 func (m *Manager) Register(s *command.Service) { s.Table.Add(m.specs()...) }
 
 func (m *Manager) specs() []command.Spec {

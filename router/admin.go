@@ -22,8 +22,8 @@ func fullNS(op *command.Op) (string, error) {
 // forConfig builds the message that has the config server carry out a client's command.
 type forConfig func(op *command.Op) msg.Message
 
-// configCommand has the config server carry out a command, with the arguments that any command may carry, and answers with
-// its reply.
+// configCommand makes the config server run a command, with the arguments that any command may carry, and replies
+// with its reply.
 func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byte, error) {
 	reply, err := r.runOnConfig(op, rebuild(msg.Doc(m), nil, genericArguments(op)))
 	if err != nil {
@@ -68,7 +68,7 @@ func updateZoneKeyRange(op *command.Op) msg.Message {
 	return &msg.UpdateZoneKeyRange{NS: op.Req.Cmd.Str(), Range: msg.Range{Min: op.Req.Doc("min"), Max: op.Req.Doc("max")}, Zone: op.Req.Str("zone")}
 }
 
-// enableSharding creates a database, on a chosen primary where one is named.
+// enableSharding creates a database, on a chosen primary if one is named.
 func (r *Router) enableSharding(op *command.Op, dst []byte) ([]byte, error) {
 	db := op.Req.Cmd.Str()
 	if err := command.CheckDBName(db); err != nil || op.Req.Cmd.T != value.String {
@@ -109,7 +109,8 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// checkPresplit refuses presplitHashedZones for a key without a hashed field, and where there are no zones to split by.
+// checkPresplit refuses presplitHashedZones for a key without a hashed field, and if there are no zones to split
+// by.
 func (r *Router) checkPresplit(op *command.Op, ns string) error {
 	hashed := false
 	for _, v := range value.Elements(op.Req.Doc("key")) {
@@ -362,7 +363,7 @@ func (r *Router) getShardMap(op *command.Op, dst []byte) ([]byte, error) {
 	return r.Registry.AppendShardMap(op, dst)
 }
 
-// getShardVersion shows what the router knows of a collection or database.
+// getShardVersion returns what the router knows of a collection or database.
 func (r *Router) getShardVersion(op *command.Op, dst []byte) ([]byte, error) {
 	name := op.Req.Cmd.Str()
 	if _, coll := cluster.SplitNS(name); coll == "" {
@@ -437,7 +438,8 @@ func (r *Router) configString(op *command.Op) string {
 	return out
 }
 
-// onAllShards sends the request as it is to every shard; the answer is the first one's, and all of them under all.
+// onAllShards sends the request unchanged to every shard; the reply is the first shard's, with all of them in the
+// field `all`.
 func (r *Router) onAllShards(op *command.Op, dst []byte) ([]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
@@ -462,7 +464,7 @@ func (r *Router) toConfig(op *command.Op, dst []byte) ([]byte, error) {
 	return r.relay(op, cluster.ConfigShardID, nil, nil, dst)
 }
 
-// everywhere relays a setting of the whole cluster to the config server, whose answer it is, and to all shards.
+// everywhere relays a cluster-wide setting to the config server, whose reply is returned, and to all shards.
 func (r *Router) everywhere(op *command.Op, dst []byte) ([]byte, error) {
 	ids, err := r.allShards(op)
 	if err != nil {
@@ -507,7 +509,7 @@ func (r *Router) validateDBMetadata(op *command.Op, dst []byte) ([]byte, error) 
 	return value.Append(dst, "apiVersionErrors", value.NewArray(value.ArrayOf(found...))), nil
 }
 
-// notBuilt answers for a command of the router that is not there yet.
+// notBuilt answers a router command that is not implemented yet.
 func notBuilt(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, command.NotImplemented("command %s", op.Req.Spec.Name)
 }

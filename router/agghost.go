@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// aggHost is what the merge part of a pipeline asks of the router. It holds no operation: a cursor outlives the one that
-// opened it, and each call brings the one at hand as its context.
+// aggHost is what the merge part of a pipeline needs from the router. It holds no operation: a cursor outlives the
+// one that opened it, and each call passes the current one as its context.
 type aggHost struct{ r *Router }
 
 // Resolve implements agg.Host: it asks the database's primary shard whether the namespace is a view.

@@ -51,8 +51,8 @@ func (r *Router) aggregate(op *command.Op, dst []byte) ([]byte, error) {
 	return r.atSnapshot(op, dst, func(dst []byte) ([]byte, error) { return r.aggregateIn(op, coll, dst) })
 }
 
-// checkMemberFields refuses in an aggregate what a router says to shards: they would take a client's pipeline for a part of one
-// that the router has checked as a whole.
+// checkMemberFields refuses in an aggregate the fields that a router sends to shards: they would take a client's
+// pipeline for a part of one that the router has checked as a whole.
 func checkMemberFields(arg func(name string) value.Value) error {
 	for _, name := range []string{"needsMerge", "fromRouter", "fromMongos"} {
 		if arg(name).Truthy() {
@@ -116,8 +116,8 @@ func (r *Router) runAggregate(op *command.Op, a *aggCommand, dst []byte) ([]byte
 	return dst, err
 }
 
-// scan finds the namespaces that stages read or write besides the pipeline's own. A pipeline that is malformed is left to
-// the shard, which says what is wrong with it.
+// scan finds the namespaces that stages read or write besides the pipeline's own. A pipeline that is malformed is
+// left to the shard, which reports the error.
 func (a *aggCommand) scan(pipeline value.Value, db string) {
 	if pipeline.T != value.Array {
 		return
@@ -213,7 +213,7 @@ func (r *Router) prepareWrites(op *command.Op, a *aggCommand) error {
 	return nil
 }
 
-// local says that a shard can run the whole pipeline: all other namespaces are unsharded and live on it.
+// local reports whether a shard can run the whole pipeline: all other namespaces are unsharded and live on it.
 func (r *Router) local(op *command.Op, a *aggCommand, shard string) bool {
 	for _, list := range [][]string{a.foreign, a.writes} {
 		for _, ns := range list {
@@ -331,8 +331,8 @@ func mayUseDisk(op *command.Op) bool {
 	return v.IsMissing() || v.Truthy()
 }
 
-// newScope returns where the router's part of a pipeline finds variables. What a router before this one gave, or
-// the moment in which the command came, is one for all shards.
+// newScope returns the variables for the router's part of a pipeline. Those received from an upstream router, or
+// the time at which the command arrived, are the same for all shards.
 func (r *Router) newScope(op *command.Op, spec *collation.Spec) (*expr.Scope, error) {
 	env := &expr.Env{NowMS: time.Now().UnixMilli(), ClusterTime: r.Clock.ClusterTime(), Collator: spec.Collator(), Work: op.Work(), UserRoles: op.UserRoles()}
 	env.MaxPushBytes, env.MaxAddToSetBytes = r.Params.ListMemory()
@@ -381,14 +381,14 @@ func rebuildElements(body []byte, drop map[string]bool) []byte {
 	}
 }
 
-// viewDef is a view followed down to a collection, as a shard's error tells it.
+// viewDef is a view resolved to a collection, as reported in a shard's error.
 type viewDef struct {
 	ns        string
 	pipeline  []value.Value
 	collation []byte
 }
 
-// resolvedView reads it; the error itself where it tells of none.
+// resolvedView reads it from an error; it returns the error itself if that does not contain one.
 func resolvedView(err error) (*viewDef, error) {
 	v := value.Lookup(mongoerr.From(err).Details, "resolvedView")
 	if v.T != value.Document {

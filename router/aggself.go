@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// selfStage returns the documents of a pipeline's first stage where the router makes them itself; ok is false for
-// others.
+// selfStage returns the documents of a pipeline's first stage if the router produces them itself; ok is false
+// otherwise.
 func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte, ok bool, err error) {
 	it := value.Walk(pipeline.Doc())
 	_, first, there := it.Next()
@@ -35,7 +35,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	switch string(name) {
 	case "$currentOp":
 		if spec.T != value.Document || op.DB() != "admin" {
-			return nil, false, nil // a shard says what is wrong
+			return nil, false, nil // a shard reports the error
 		}
 		if value.Lookup(spec.Doc(), "localOps").Truthy() {
 			return r.localOps(op, spec.Doc()), true, nil
@@ -44,7 +44,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 		return docs, true, err
 	case "$listClusterCatalog":
 		if op.Req.Cmd.T == value.String {
-			return nil, false, nil // a shard says that it cannot run on a collection
+			return nil, false, nil // a shard reports that it cannot run on a collection
 		}
 		docs, err = r.clusterCatalog(op, spec.Doc())
 		return docs, true, err
@@ -65,7 +65,7 @@ func (r *Router) selfStage(op *command.Op, pipeline value.Value) (docs [][]byte,
 	return nil, false, nil
 }
 
-// aggregateSelf runs the rest of a pipeline over documents of the router's own.
+// aggregateSelf runs the remaining stages of a pipeline over documents that the router produced.
 func (r *Router) aggregateSelf(op *command.Op, a *aggCommand, docs [][]byte, dst []byte) ([]byte, error) {
 	db, _ := cluster.SplitNS(a.ns)
 	rest := value.NewArray(value.ArrayOf(value.Values(a.pipeline.Doc())[1:]...))

@@ -176,8 +176,8 @@ func (r *Router) dropTemps(ctx context.Context) {
 	}
 }
 
-// timedConcern returns the write concern of a command's steps where the client says how long to wait for it; over
-// says that it has waited.
+// timedConcern returns the write concern of a command's steps if the client limits the wait for it; over means
+// that the limit has passed.
 func timedConcern(op *command.Op, over bool) []byte {
 	wc := op.Req.AskedConcern()
 	if wc.Timeout == 0 {
@@ -208,8 +208,8 @@ type mergeWriter struct {
 	n         int
 }
 
-// newMergeWriter finds out by which fields documents are identified: those of the stage, of which an index must say that
-// they are unique, else _id and the shard key.
+// newMergeWriter determines the fields that identify documents: those of the stage, which a unique index must
+// cover, else _id and the shard key.
 func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
 	m := &mergeWriter{h: h, op: op, w: w, on: w.On}
 	spec, err := h.collationOf(op)
@@ -304,7 +304,7 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 	return m.flush(ctx)
 }
 
-// inserts says that the stage only inserts.
+// inserts reports whether the stage only inserts.
 func (m *mergeWriter) inserts() bool { return m.w.WhenMatched == "fail" }
 
 func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
@@ -324,7 +324,7 @@ func (m *mergeWriter) statement(doc []byte, let []value.Value) ([]byte, error) {
 	}
 	if m.w.WhenMatched == "pipeline" {
 		f = append(f, value.F("c", value.NewDocument(m.variables(doc, let))))
-		if m.w.WhenNotMatched == "insert" { // of the document, not of what the pipeline makes of nothing
+		if m.w.WhenNotMatched == "insert" { // of the document itself, not of what the pipeline produces from an empty one
 			f = append(f, value.F("upsertSupplied", value.NewBool(true)))
 		}
 	}

@@ -22,7 +22,7 @@ type bulk struct {
 
 	errors, inserted, matched, modified, upserted, deleted int64
 	stop                                                   bool
-	done                                                   int // so many operations a shard has run before they came here
+	done                                                   int // how many operations a shard had run before they came here
 }
 
 func newBulk(r *Router, op *command.Op, names []string) *bulk {
@@ -64,16 +64,15 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// hasLabels reports whether an error says by its labels that the client shall send something again: its
-// transaction, or this command. Labels are of the whole command's reply; among the results of its operations
-// nobody would see them.
+// hasLabels reports whether an error's labels tell the client to retry its transaction or this command. Labels
+// belong to the whole command's reply; among the results of its operations nobody would see them.
 func hasLabels(err error) bool {
 	var e *mongoerr.Error
 	return errors.As(err, &e) && len(e.Labels) > 0
 }
 
-// takeOver looks whether a shard has stopped at an operation because the router's placement is not the shard's. Then what it
-// did before counts, and the rest is the router's to send, one by one.
+// takeOver checks whether a shard has stopped at an operation because the router's placement differs from the
+// shard's. What the shard did before then counts, and the router sends the remaining operations one by one.
 func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error) {
 	if n, _ := value.Lookup(reply, "nErrors").AsInt64(); n == 0 {
 		return false, nil
@@ -118,8 +117,8 @@ func (b *bulk) counters() iter.Seq2[string, *int64] {
 	}
 }
 
-// refused returns the answer to operations behind one whose wtimeout has passed: the client waits for none of them
-// as long again.
+// refused returns the reply for operations after one whose wtimeout has passed: the client does not wait for each
+// of them again.
 func (b *bulk) refused() error {
 	e := b.op.WriteConcernError()
 	if e == nil || e.Code != mongoerr.WriteConcernTimeout {

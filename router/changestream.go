@@ -14,13 +14,13 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// A change stream of a cluster is one stream on each shard, merged in the order of their tokens.
+// A change stream of a cluster consists of one stream per shard, merged in the order of their tokens.
 //
-//	getMore ──► watchMerge.next ── an event is given once every other shard has come past it ──► the client's stages
-//	                 └─ fetch: one getMore at a time on each shard that has nothing; who holds others back is asked for a
+//	getMore ──► watchMerge.next ── an event is returned once every other shard is past it ──► the client's stages
+//	                 └─ fetch: one getMore at a time on each shard that has nothing; a shard that holds others back is asked for a
 //	                    no-op write (appendOplogNote), which moves its high-water mark on and wakes its getMore
 //
-// A shard's requests outlive the client's getMore: what they bring is taken by the next one.
+// A shard's requests outlive the client's getMore: the next one takes what they return.
 
 // watchRemote is one shard's stream.
 type watchRemote struct {
@@ -29,7 +29,7 @@ type watchRemote struct {
 	ns     string
 	id     int64
 	events []shardEvent
-	mark   *changestream.Token // no event before it will come
+	mark   *changestream.Token // no earlier event will come
 	asking bool                // a getMore is under way
 	asked  uint64              // the time up to which the shard was asked to move on
 }
@@ -39,7 +39,7 @@ type shardEvent struct {
 	doc   []byte
 }
 
-// arrival is the answer of a shard's getMore.
+// arrival is the reply of a shard's getMore.
 type arrival struct {
 	m     *watchRemote
 	reply []byte
@@ -61,8 +61,8 @@ type watchMerge struct {
 	listed  uint64    // the stream's position when the list of shards was read
 	listing time.Time // when that was
 	pos     *changestream.Token
-	resume  *changestream.Token // the event to go on after, until it has come
-	within  bool                // that event comes once more, to go on within it
+	resume  *changestream.Token // the event to continue after, until it has been seen
+	within  bool                // that event is delivered once more, to continue within it
 	ended   bool
 
 	id   []byte              // of the last event that was merged
@@ -239,7 +239,7 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 	return err
 }
 
-// front returns the event that comes next, if every shard has come past it; behind are the shards that have not.
+// front returns the next event if every shard is past it; behind lists the shards that are not.
 func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {
@@ -335,7 +335,7 @@ func equalities(key []byte) []byte {
 	return value.Doc(f...)
 }
 
-// ask sends a getMore to each shard that has nothing left and is not asked yet.
+// ask sends a getMore to each shard that has nothing buffered and no request pending.
 func (w *watchMerge) ask(wait time.Duration) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 || m.asking || m.id == 0 {
@@ -358,7 +358,8 @@ func (w *watchMerge) ask(wait time.Duration) {
 	}
 }
 
-// push has the shards that hold an event back write a no-op at its time: their streams then tell that they are past it.
+// push makes the shards that hold an event back write a no-op at its time: their streams then report that they are
+// past it.
 func (w *watchMerge) push(at uint64, behind []*watchRemote) {
 	for _, m := range behind {
 		if m.asked >= at {
@@ -376,15 +377,15 @@ func (w *watchMerge) push(at uint64, behind []*watchRemote) {
 				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)))))}
 			db := value.F("$db", value.NewString("admin"))
 			_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
-			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not said so
+			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so
 				_, _ = cluster.Run(w.life, p, value.Doc(append(note, db)...))
 			}
 		}()
 	}
 }
 
-// relist looks for shards that have joined. Their streams begin where this one was when the list was read before: what they
-// had before that is no part of the cluster.
+// relist looks for shards that have joined. Their streams begin at this stream's position when the list was last
+// read: what they had before is not part of the cluster.
 func (w *watchMerge) relist(op *command.Op) error {
 	if time.Since(w.listing) < time.Second {
 		return nil
@@ -396,7 +397,7 @@ func (w *watchMerge) relist(op *command.Op) error {
 	return w.openShards(op, from)
 }
 
-// collect waits until an answer comes, or the time is over.
+// collect waits until a reply arrives, or the time is over.
 func (w *watchMerge) collect(ctx context.Context) error {
 	select {
 	case a := <-w.arrived:
@@ -411,7 +412,7 @@ func (w *watchMerge) collect(ctx context.Context) error {
 	}
 }
 
-// batch answers with the events that can be given, waiting for the first one.
+// batch replies with the events that can be returned, waiting for the first one.
 func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name string, size int64, wait time.Duration, keep func(n int64) int64, ns string) ([]byte, error) {
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst, bm := value.BeginKey(dst, value.Array, name)
@@ -453,8 +454,8 @@ func (w *watchMerge) batch(op *command.Op, c *mergeCursor, dst []byte, name stri
 	return value.End(dst, cm), nil
 }
 
-// position returns the token that the stream can be resumed after what was given: the last event's, or where all
-// shards are.
+// position returns the token for resuming after what was returned: the last event's, or the position that all
+// shards have reached.
 func (w *watchMerge) position(c *mergeCursor) *changestream.Token {
 	if c.pending != nil { // the last one that passed the stages waits for the next batch
 		if w.before != nil {

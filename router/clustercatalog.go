@@ -7,7 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// catalogList makes the documents of $listClusterCatalog: what listCollections tells of each collection, and where it is.
+// catalogList builds the documents of $listClusterCatalog: what listCollections reports for each collection, and
+// where it is.
 type catalogList struct {
 	r                 *Router
 	op                *command.Op
@@ -44,7 +45,7 @@ func (r *Router) clusterCatalog(op *command.Op, spec []byte) ([][]byte, error) {
 	return l.docs, nil
 }
 
-// readChunkSize reads the size of chunks that the balancer goes by, in megabytes.
+// readChunkSize reads the chunk size that the balancer uses, in megabytes.
 func (l *catalogList) readChunkSize() error {
 	l.chunkSizeMB = 128
 	docs, err := cluster.FindAll(l.op, l.r.config, "config", value.Doc(value.F("find", value.NewString("settings")),
@@ -115,7 +116,7 @@ func (l *catalogList) entry(db string, listed []byte) ([]byte, error) {
 	return value.End(d, m), nil
 }
 
-// appendBalancing returns what an entry of config.collections says of the balancer.
+// appendBalancing appends the balancer settings of an entry of config.collections.
 func (l *catalogList) appendBalancing(d, entry []byte) []byte {
 	yes := func(field string) bool {
 		v := value.Lookup(entry, field)

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// The cluster parameters that a router itself acts on: it reads them with its beat, and hears of them at once where they are set
-// or asked for through it.
+// The cluster parameters that a router itself acts on: it reads them with its periodic beat, and learns of them at
+// once if they are set or read through it.
 
 // loadClusterParams reads them from the config server, by their names.
 func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, error) {
@@ -25,7 +25,7 @@ func (r *Router) loadClusterParams(ctx context.Context) (map[string][]byte, erro
 	return r.takeClusterParams(reply), nil
 }
 
-// takeClusterParams takes in what a reply to getClusterParameter tells.
+// takeClusterParams adopts the content of a reply to getClusterParameter.
 func (r *Router) takeClusterParams(reply []byte) map[string][]byte {
 	params := make(map[string][]byte)
 	for _, p := range value.Values(value.Lookup(reply, "clusterParameters").Doc()) {

@@ -35,7 +35,7 @@ func (r *Router) localOps(op *command.Op, spec []byte) [][]byte {
 	return out
 }
 
-// described returns what others may tell of a cursor; its caller holds mu.
+// described returns the description of a cursor for $currentOp; mu must be held.
 func (c *routerCursor) described() []value.Field {
 	return command.CursorView{ID: c.id, Created: c.created, Used: c.mu.used, Returned: c.returned.Load(), Batches: c.batches.Load(), NoTimeout: c.noTimeout,
 		Tailable: value.Lookup(c.origin, "tailable").Truthy(), AwaitData: value.Lookup(c.origin, "awaitData").Truthy(), Origin: c.origin}.Fields()
@@ -70,7 +70,7 @@ func (r *Router) appendBusyCursor(dst []byte, op *command.Op, id int64) []byte {
 	return value.Append(dst, "cursor", value.NewDocument(value.Doc(f...)))
 }
 
-// describeIdle describes the transactions that no command is at work in, as they stand on all their shards.
+// describeIdle describes the transactions that no command is working in, including their state on all shards.
 func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *txnTable) describeIdle(host string, now time.Time) (out [][]byte) {
 	return out
 }
 
-// describe returns what $currentOp tells of a transaction; its caller holds the session.
+// describe returns a transaction as $currentOp shows it; the session must be held.
 func (t *transaction) describe(now time.Time) []byte {
 	var read value.Value
 	if t.readConcern != nil && t.readConcern.AtClusterTime != 0 {

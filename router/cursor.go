@@ -18,9 +18,9 @@ import (
 type routerCursor struct {
 	id    int64
 	ns    string
-	rns   string       // what the shard calls it, where that differs: the collection below a view
+	rns   string       // namespace on the shard, if it differs: the collection below a view
 	lsid  string       // the session it was opened in; "" without
-	owner [32]byte     // the digest of the user who opened it
+	owner [32]byte     // digest of the user who opened it
 	at    cluster.Peer // pass-through: the member that has the cursor, and its id there
 	rid   int64
 	merge *mergeCursor
@@ -89,7 +89,7 @@ func (t *cursorTable) pin(id int64) (*routerCursor, error) {
 	return c, nil
 }
 
-// unpin gives it back; a cursor killed meanwhile is closed now.
+// unpin releases the cursor; if it was killed meanwhile it is closed now.
 func (t *cursorTable) unpin(c *routerCursor) {
 	c.mu.Lock()
 	c.mu.busy, c.mu.used = false, time.Now()
@@ -248,7 +248,7 @@ func renameCursor(reply []byte, from int, ns string) []byte {
 	}
 }
 
-// cursorIDElement finds the element cursor.id of a reply whose length word may not be written yet.
+// cursorIDElement finds the element cursor.id of a reply whose length may not be written yet.
 func cursorIDElement(reply []byte) []byte {
 	for it := value.Walk(reply); ; {
 		_, k, v, ok := it.NextRaw()

@@ -39,7 +39,7 @@ func (r *Router) unshardedOnly(op *command.Op, dst []byte) ([]byte, error) {
 	return r.toPrimaryRead(op, dst)
 }
 
-// cmdNS returns the namespace a command is about: its value where that is a name, else the database's own
+// cmdNS returns the namespace that a command concerns: its value if that is a name, else the database's own
 // commands.
 func cmdNS(op *command.Op) (string, error) {
 	if op.Req.Spec.Namespace {
@@ -68,7 +68,7 @@ func (r *Router) primaryCommand(op *command.Op, write bool, dst []byte) ([]byte,
 	return dst, err
 }
 
-// onOwners sends a command to every shard that holds the collection and answers with what merge makes of the replies.
+// onOwners sends a command to every shard that holds the collection and replies with the merge of the replies.
 func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error)) ([]byte, error) {
 	ns, err := cmdNS(op)
 	if err != nil {
@@ -99,8 +99,8 @@ func (r *Router) onOwners(op *command.Op, write bool, dst []byte, merge func(inf
 	return dst, err
 }
 
-// settled returns the replies of a command that shards may have carried out at an earlier try, before another one
-// answered as stale: an index that some of them have just dropped may be missing on the rest.
+// settled returns the replies of a command that shards may have carried out in an earlier attempt, before another
+// shard reported a stale version: an index that some of them have just dropped may be missing there.
 func settled(replies []shardReply) ([]shardReply, error) {
 	var done []shardReply
 	var missing error
@@ -124,7 +124,7 @@ func settled(replies []shardReply) ([]shardReply, error) {
 	return replies, firstError(replies)
 }
 
-// firstReply answers with the first shard's reply: for commands whose replies are alike.
+// firstReply returns the first shard's reply, for commands whose replies are alike.
 func firstReply(_ *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 	return append(dst, rebuildElements(replies[0].body, replyTrailer)...), nil
 }
@@ -250,9 +250,9 @@ func (r *Router) runOnConfig(op *command.Op, body []byte) ([]byte, error) {
 	return reply, cluster.ReplyError(reply)
 }
 
-// askConfig has the config server do something that it may have to wait for: one that has lost its majority, or a shard that
-// has, decides nothing. Whoever asks waits no longer than it may; the config server ends the command by itself, and waits for
-// it before it closes.
+// askConfig makes the config server do something that may block: without a majority, on it or on a shard, nothing
+// is decided. The caller waits no longer than its operation may; the config server ends the command on its own,
+// and waits for it before it closes.
 func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	type answer struct {
 		reply []byte
@@ -282,7 +282,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	}
 }
 
-// configGrace is how long a command that is ended waits for what the config server says about it.
+// configGrace is how long a command that is ending waits for the config server's reply.
 const configGrace = 200 * time.Millisecond
 
 // dropDatabase removes a database everywhere; one that does not exist is dropped already.
@@ -295,7 +295,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
 	}
 	if v := op.Req.Cmd; !v.T.Numeric() || command.LongOf(v) != 1 {
-		return r.relayAny(op, dst) // which says what is wrong with it
+		return r.relayAny(op, dst) // which reports the error
 	}
 	_, err := r.Catalog.Database(op, db)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
@@ -321,7 +321,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	start := len(dst)
 	sdb, _ := cluster.SplitNS(from)
 	if command.CheckRename(from, to) != nil {
-		return r.relayAny(op, dst) // which says what is wrong with the names
+		return r.relayAny(op, dst) // which reports what is wrong with the names
 	}
 	if _, err := r.Catalog.Database(op, sdb); mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 		return r.relayAny(op, dst) // which finds no such collection
@@ -329,7 +329,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	err := r.routed(op, from, false, func(src *cluster.CollectionInfo) error {
 		tdb, _ := cluster.SplitNS(to)
 		if command.CheckDBName(tdb) == nil && tdb != sdb {
-			// A database that this creates goes where the source is.
+			// A database created by this is placed with the source.
 			target, err := r.Catalog.Collection(op, to)
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 				if err = r.createDatabase(op, tdb, src.DB.Primary); err == nil {
@@ -454,7 +454,7 @@ func appendDatabases(dst []byte, dbs map[string]*dbSize, nameOnly bool) []byte {
 	return dst
 }
 
-// validate is valid where all shards say so.
+// validate is valid if it is on all shards.
 func (r *Router) validate(op *command.Op, dst []byte) ([]byte, error) {
 	return r.onOwners(op, false, dst, func(info *cluster.CollectionInfo, replies []shardReply, dst []byte) ([]byte, error) {
 		valid := true

@@ -5,9 +5,9 @@
 //	                                  └────── Catalog.OnStale ◄── StaleConfig, StaleDbVersion
 //
 // The life of a find: Router.find asks Router.collection for the placement and target for the shards. With one
-// shard, Router.relay sends the request's own bytes with the shard's version elements behind them, and the shard writes
-// its reply where the router's would stand; only the cursor id is changed. With several, openRemotes opens a cursor on
-// each and mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
+// shard, Router.relay sends the request's own bytes with the shard's version elements behind them, and the shard
+// writes its reply directly into the router's; only the cursor id is changed. With several, openRemotes opens a
+// cursor on each and mergeCursor merges them by $sortKey. Router.routed repeats all of it after a stale answer.
 //
 // Invariants
 //

@@ -9,22 +9,22 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Documents that change shards. A shard refuses an update that would give a document a shard key of another shard, and
-// tells both versions of it. The router then deletes the old one there and inserts the new one here, in one transaction:
-// the client's, where the update is part of one, else one of its own around the whole update:
+// Documents that change shards. A shard refuses an update that would give a document a shard key owned by another
+// shard, and returns both versions of it. The router then deletes the old one and inserts the new one where it
+// belongs, in one transaction: the client's if the update is part of one, else a new one around the whole update:
 //
 //	update ──► shard: WouldChangeOwningShard
 //	internal transaction {
 //	    update ──► shard: WouldChangeOwningShard ──► delete ──► shard, insert ──► owner, note ──► shard
 //	} commit
 //
-// The note makes a retryable write known to the shard that it was sent to: see shardnode/movedwrite.go.
+// The note makes a retryable write known to the shard that it was sent to: see shardnode/txn/movedwrite.go.
 
-// movedDoc is what a shard tells of a document that has to move, or of an upsert that belongs elsewhere.
+// movedDoc is a shard's report about a document that has to move, or about an upsert that belongs elsewhere.
 type movedDoc struct {
 	shard     string
 	pre, post []byte      // pre is nil for an upsert
-	shown     value.Value // what findAndModify answers
+	shown     value.Value // the reply of findAndModify
 	searched  bool        // the statement did not name the shard
 }
 
@@ -44,8 +44,8 @@ func movedDocOf(err error) *movedDoc {
 
 func (d *movedDoc) upsert() bool { return d.pre == nil }
 
-// mayMove refuses what is neither a retryable write nor part of a transaction. An upsert whose shard the filter does not
-// tell goes where its document belongs in any case.
+// mayMove refuses what is neither a retryable write nor part of a transaction. An upsert whose filter does not
+// determine the shard goes where its document belongs in any case.
 func (d *movedDoc) mayMove(op *command.Op) error {
 	if op.Req.HasTxnNumber || d.upsert() && d.searched {
 		return nil
@@ -56,8 +56,8 @@ func (d *movedDoc) mayMove(op *command.Op) error {
 // errMoveAlone refuses a document that moves in a batch of several statements.
 var errMoveAlone = mongoerr.New(mongoerr.InvalidOptions, "Document shard key value updates that cause the doc to move shards must be sent with write batch of size 1")
 
-// moveDocument carries the move out within the operation's transaction. image is what a findAndModify that is sent again
-// answers, nil for updates.
+// moveDocument moves the document within the operation's transaction. image is the reply of a findAndModify that
+// is retried, nil for updates.
 func (r *Router) moveDocument(op *command.Op, info *cluster.CollectionInfo, d *movedDoc, stmt int32, imageKind string) error {
 	var key [4]value.Value
 	owner, err := info.Map.Key.FromDocument(d.post, key[:0])
@@ -81,7 +81,7 @@ func (r *Router) moveDocument(op *command.Op, info *cluster.CollectionInfo, d *m
 	return r.noteMoved(op, d, stmt, imageKind)
 }
 
-// removeMoved deletes the document where it was.
+// removeMoved deletes the document from its old shard.
 func (r *Router) removeMoved(op *command.Op, info *cluster.CollectionInfo, d *movedDoc) error {
 	if d.upsert() {
 		return nil
@@ -97,7 +97,7 @@ func (r *Router) removeMoved(op *command.Op, info *cluster.CollectionInfo, d *mo
 	return err
 }
 
-// insertMoved inserts the document where it belongs now.
+// insertMoved inserts the document on its new shard.
 func (r *Router) insertMoved(op *command.Op, info *cluster.CollectionInfo, shard string, d *movedDoc) error {
 	_, err := r.moveStep(op, info, shard, "insert", "documents", d.post)
 	if e, ok := err.(*mongoerr.Error); ok && e.Code == mongoerr.DuplicateKey && value.Count(value.Lookup(e.Details, "keyPattern").Doc()) == 1 &&
@@ -148,9 +148,9 @@ func (r *Router) noteMoved(op *command.Op, d *movedDoc, stmt int32, imageKind st
 // maxMoveTries bounds how often a move that others get in the way of is tried.
 const maxMoveTries = 50
 
-// asTransaction carries out a write as a transaction of its own and gives the write's reply. moved is false if
-// nothing had to move any more, or where it is done: the write is to begin anew. shard is the one that it was sent
-// to.
+// asTransaction runs a write as a transaction of its own and returns the write's reply. moved is false if nothing
+// had to move any more, or if it was done already: the write must then be retried. shard is the one that it was
+// sent to.
 func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []byte) (reply []byte, moved bool, err error) {
 	parent := cluster.NewSessionID(cluster.NoUser)
 	if op.Req.LSID != nil {
@@ -180,7 +180,7 @@ func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []
 	}
 }
 
-// ownFields are those of a command that a transaction around it sets anew.
+// ownFields are the fields of a command that an enclosing transaction sets itself.
 var ownFields = map[string]bool{
 	"lsid": true, "txnNumber": true, "stmtId": true, "stmtIds": true, "writeConcern": true, "readConcern": true, "$clusterTime": true,
 	"apiVersion": true, "apiStrict": true, "apiDeprecationErrors": true,
@@ -228,8 +228,9 @@ func (r *Router) tryTransaction(op *command.Op, child cluster.LogicalSessionID, 
 	}
 }
 
-// executedOn looks for the shard that has executed a statement of a retryable write: one that does not name its shard may
-// meet other documents when it is sent again, or none. "" where there is none, and for what is not retryable.
+// executedOn looks for the shard that has executed a statement of a retryable write: a statement without a shard
+// key may match other documents when it is retried, or none. It returns "" if there is none, and for writes that
+// are not retryable.
 func (r *Router) executedOn(op *command.Op, shards []string, stmt int32) (string, error) {
 	if !op.Req.HasTxnNumber || op.Req.LSID == nil || transactionOf(op) != nil {
 		return "", nil
@@ -269,7 +270,7 @@ func (b *writeBatch) move(info *cluster.CollectionInfo) error {
 	case err != nil:
 		return err
 	case !moved && value.Lookup(reply, "writeErrors").IsMissing():
-		b.pending = mergeIndexes(b.pending, []int{i}) // it has changed meanwhile, so the statement begins anew
+		b.pending = mergeIndexes(b.pending, []int{i}) // it has changed meanwhile, so the statement is retried
 		return nil
 	}
 	b.absorb(b.op, reply, []int{i}, d.shard)
@@ -300,7 +301,8 @@ func (b *writeBatch) moveWithin(info *cluster.CollectionInfo, i int, d *movedDoc
 	return nil
 }
 
-// failTransaction makes the operation's transaction end with the command, which answers a writeError of the router's own.
+// failTransaction makes the operation's transaction end with the command, whose reply contains a writeError of the
+// router's own.
 func (b *writeBatch) failTransaction() {
 	if t := transactionOf(b.op); t != nil {
 		t.mu.Lock()
@@ -312,8 +314,8 @@ func (b *writeBatch) failTransaction() {
 // stmtID returns the id of a statement of the batch.
 func (b *writeBatch) stmtID(i int) int32 { return b.op.Req.StatementID(i) }
 
-// modifyMoved carries out a findAndModify that its shard refused because its document has to move. again is set if
-// it has changed meanwhile and the command is to begin anew.
+// modifyMoved runs a findAndModify that its shard refused because its document has to move. again is set if the
+// document has changed meanwhile and the command must be retried.
 func (r *Router) modifyMoved(op *command.Op, info *cluster.CollectionInfo, d *movedDoc, dst []byte) (out []byte, again bool, err error) {
 	if err := d.mayMove(op); err != nil {
 		return dst, false, err

@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// explain returns the command: each shard explains its part, and the router says how it would merge them.
+// explain runs explain: each shard explains its part, and the router adds how it would merge them.
 func (r *Router) explain(op *command.Op, dst []byte) ([]byte, error) {
 	inner := op.Req.Cmd
 	if inner.T != value.Document {
@@ -69,7 +69,7 @@ func (r *Router) explainOn(op *command.Op, info *cluster.CollectionInfo, cmd str
 	return r.explainFind(dst, op, info, inner, replies), nil
 }
 
-// explainView explains the aggregate that a command on a view stands for.
+// explainView explains the aggregate that a command on a view translates to.
 func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, dst []byte) ([]byte, error) {
 	hint := value.Lookup(inner, "hint")
 	skip, limit := command.LongOf(value.Lookup(inner, "skip")), command.LongOf(value.Lookup(inner, "limit"))
@@ -202,8 +202,8 @@ func (r *Router) appendSplit(dst []byte, split *agg.Split, replies []shardReply)
 	return value.End(dst, m)
 }
 
-// explainFor returns the explain of one shard: the versions belong to the command inside, where the shard checks
-// them too.
+// explainFor returns the explain command for one shard: the versions belong to the inner command, where the shard
+// checks them too.
 func explainFor(op *command.Op, info *cluster.CollectionInfo, shard string) []byte {
 	return rebuild(op.Req.Body, map[string]bool{"$clusterTime": true}, info.Suffix(shard))
 }

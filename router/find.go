@@ -47,8 +47,8 @@ func (r *Router) findOn(op *command.Op, info *cluster.CollectionInfo, dst []byte
 	return r.findMerged(op, info, shards, dst)
 }
 
-// findMerged runs a find on several shards. Skip and projection are the router's where a shard cannot know what they
-// apply to; limits are pushed down.
+// findMerged runs a find on several shards. Skip and projection are applied by the router if a shard cannot know
+// what they apply to; limits are pushed down.
 func (r *Router) findMerged(op *command.Op, info *cluster.CollectionInfo, shards []string, dst []byte) ([]byte, error) {
 	c, size, err := r.newFindMerge(op, info)
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *Router) newFindMerge(op *command.Op, info *cluster.CollectionInfo) (c *
 	return c, size, err
 }
 
-// onlyShardsKnow reports whether documents come in an order that their fields do not show: by the distance of a
-// $near, by metadata such as the text score.
+// onlyShardsKnow reports whether documents come in an order that their fields do not determine: by the distance of
+// a $near, or by metadata such as the text score.
 func onlyShardsKnow(filter, order []byte) bool {
 	for _, v := range value.Elements(order) {
 		if v.T == value.Document {
@@ -127,7 +127,7 @@ func collationFor(given []byte, info *cluster.CollectionInfo) (*collation.Spec, 
 	return collation.Parse(given)
 }
 
-// shardFind rewrites a find for the shards. The projection stays with the router where it might drop a field that the
+// shardFind rewrites a find for the shards. The projection is left to the router if it might drop a field that the
 // merge sorts by.
 func shardFind(op *command.Op, c *mergeCursor, size int64) ([]byte, error) {
 	drop := map[string]bool{"skip": true, "limit": true, "batchSize": true, "singleBatch": true, "$clusterTime": true}
@@ -149,7 +149,7 @@ func shardFind(op *command.Op, c *mergeCursor, size int64) ([]byte, error) {
 	return rebuild(op.Req.Body, drop, extra), nil
 }
 
-// dropsFields says whether a projection may take away or change a field of the sort; one by $meta never can.
+// dropsFields reports whether a projection may remove or change a field of the sort; one by $meta never can.
 func dropsFields(proj, order []byte) bool {
 	inclusion, exclusion := false, false
 	for it := value.Walk(proj); ; {
@@ -185,7 +185,7 @@ func dropsFields(proj, order []byte) bool {
 	return true
 }
 
-// related says that one path is the other's, or a part of it.
+// related reports whether one path equals the other or is a prefix of it.
 func related(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
@@ -213,7 +213,7 @@ func (c *mergeCursor) projectWith(spec []byte, op *command.Op) error {
 	return nil
 }
 
-// findOnView answers a find on a view by the aggregate that it stands for.
+// findOnView runs a find on a view as the aggregate that it translates to.
 func (r *Router) findOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
 	pipeline, hint, err := viewquery.Find(op.Req.Body, op.Req.Int("skip", 0), op.Req.Int("limit", 0))
 	if err != nil {

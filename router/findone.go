@@ -10,14 +10,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// findOneArgs say which document is meant.
+// findOneArgs identify the document that is meant.
 type findOneArgs struct {
 	filter                     []byte
 	collation, let, hint, sort value.Value
 }
 
-// findOne looks for one document that matches on any of the shards, the first in the order of sort where there is one.
-// shard is "" where there is none.
+// findOne looks for one document that matches on any of the shards, the first in sort order if there is one. shard
+// is "" if there is none.
 func (r *Router) findOne(op *command.Op, info *cluster.CollectionInfo, shards []string, a findOneArgs) (shard string, id value.Value, err error) {
 	_, coll := cluster.SplitNS(info.NS)
 	b, mark := value.Begin(nil)
@@ -111,7 +111,7 @@ func (r *Router) modifyOn(op *command.Op, ns string, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// findAndModifyOn sends the command to the shard that it is for; searched tells that its filter did not name one.
+// findAndModifyOn sends the command to its shard; searched means that the filter did not determine one.
 func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, dst []byte) (out []byte, searched bool, err error) {
 	if !info.Sharded() {
 		out, err = r.toPrimary(op, info, dst)
@@ -168,13 +168,13 @@ func (r *Router) findAndModifyFound(op *command.Op, info *cluster.CollectionInfo
 	}
 }
 
-// matchedOne says that a findAndModify found its document.
+// matchedOne reports whether a findAndModify found its document.
 func matchedOne(reply []byte) bool {
 	n, _ := value.Lookup(value.Lookup(reply, "lastErrorObject").Doc(), "n").AsInt64()
 	return n > 0
 }
 
-// bulkWrite returns the command: it goes to one shard where all its namespaces live there unsharded.
+// bulkWrite runs bulkWrite: it goes to one shard if all its namespaces live there unsharded.
 func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 	var names []string
 	wrong := false
@@ -190,7 +190,7 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	if len(names) == 0 || wrong {
-		return r.relayAny(op, dst) // which says what is wrong
+		return r.relayAny(op, dst) // which reports the error
 	}
 	from := len(dst)
 	err = r.atFirst(op, func() error {
@@ -250,7 +250,7 @@ func (r *Router) bulkWriteOn(op *command.Op, names []string, dst []byte) ([]byte
 	return out, nil
 }
 
-// relayAny relays to any shard a command whose arguments are wrong, so that it says what is wrong.
+// relayAny relays to any shard a command with invalid arguments, so that the shard reports the error.
 func (r *Router) relayAny(op *command.Op, dst []byte) ([]byte, error) {
 	all, err := r.Registry.All(op)
 	if err != nil {

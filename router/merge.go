@@ -38,11 +38,11 @@ func (m *remote) take(reply []byte, name string) error {
 	return nil
 }
 
-// mergeCursor gives the documents of several shards as one stream: in the order of sort, or as they come.
+// mergeCursor merges the documents of several shards into one stream: in sort order, or as they arrive.
 type mergeCursor struct {
 	remotes []*remote
 	sort    keyer  // nil: any order
-	extra   []byte // elements that each getMore carries on: lsid and the like
+	extra   []byte // elements passed on with each getMore: lsid and the like
 	skip    int64
 	limit   int64 // 0: none
 	started bool
@@ -57,7 +57,8 @@ type keyer interface {
 	append(dst, doc []byte) ([]byte, error)
 }
 
-// mergeKeyOption asks shards that documents bring what they were sorted by, in a last field of mergeKeyField.
+// mergeKeyOption makes shards add to documents the values they were sorted by, in a last field named
+// mergeKeyField.
 const (
 	mergeKeyOption = "_withMergeKey"
 	mergeKeyField  = "$sortKey"
@@ -273,10 +274,10 @@ func (c *mergeCursor) pick() *remote {
 	return best
 }
 
-// maxBatchBytes is what a batch may hold.
+// maxBatchBytes is the maximum size of a batch.
 const maxBatchBytes = command.MaxBSONSize
 
-// defaultBatch is the size of a first batch where the client names none.
+// defaultBatch is the size of a first batch if the client names none.
 const defaultBatch = 101
 
 // fill appends documents to an array begun at dst's end, until size documents (< 0: no limit) or the byte limit.
@@ -309,7 +310,7 @@ func (c *mergeCursor) fill(op *command.Op, dst []byte, size int64) (out []byte, 
 	return dst, n, c.exhausted(), nil
 }
 
-// exhausted says that nothing can follow, so that the last batch can close the cursor.
+// exhausted reports whether nothing can follow, so that the last batch can close the cursor.
 func (c *mergeCursor) exhausted() bool {
 	if c.source != nil || c.watch != nil || c.pending != nil {
 		return false
@@ -325,7 +326,7 @@ func (c *mergeCursor) exhausted() bool {
 	return c.started
 }
 
-// openMerged answers a command with the first batch of a merge and keeps the cursor where more is left.
+// openMerged replies with the first batch of a merge and keeps the cursor if more is left.
 func (r *Router) openMerged(op *command.Op, ns string, c *mergeCursor, size int64, single bool, dst []byte) ([]byte, error) {
 	dst, cm := value.BeginKey(dst, value.Document, "cursor")
 	dst, bm := value.BeginKey(dst, value.Array, "firstBatch")

@@ -17,8 +17,8 @@ import (
 
 const pauseParam = "pauseMigrationsDuringMultiUpdates"
 
-// runPaused runs a batch while migrations of its collection are paused, where the parameter asks for that and a statement
-// means many documents. A transaction needs no pause: it sees one placement, or begins anew.
+// runPaused runs a batch while migrations of its collection are paused, if the parameter is set and a statement
+// concerns many documents. A transaction needs no pause: it sees one placement, or is retried.
 func (b *writeBatch) runPaused(ns string, dst []byte) ([]byte, error) {
 	if !b.r.pauses.Load() || !b.manyDocuments() || transactionOf(b.op) != nil {
 		return b.run(ns, dst)
@@ -48,8 +48,8 @@ func (b *writeBatch) manyDocuments() bool {
 	return false
 }
 
-// pauseMigrations pauses migrations of a collection until resume is called. It renews the config server's lease meanwhile, which
-// lapses by itself where this router cannot say any more that it is done.
+// pauseMigrations pauses migrations of a collection until resume is called. Meanwhile it renews the config
+// server's lease, which lapses on its own if this router can no longer report that it is done.
 func (r *Router) pauseMigrations(op *command.Op, ns string) (resume func(), err error) {
 	id := cluster.NewUUID()
 	pause := func(ctx context.Context) error {

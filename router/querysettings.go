@@ -20,7 +20,7 @@ type querySettings struct {
 
 const querySettingsField = "querySettings"
 
-// load takes in the cluster parameter querySettings.
+// load reads the cluster parameter querySettings.
 func (q *querySettings) load(param []byte) {
 	m := map[string][]byte{}
 	for _, s := range value.Values(value.Lookup(param, "settingsArray").Doc()) {
@@ -29,8 +29,9 @@ func (q *querySettings) load(param []byte) {
 	q.byShape.Store(&m)
 }
 
-// changeQuerySettings is setQuerySettings and removeQuerySettings: the config server carries them out. This router knows of it
-// at once, and tells the shards, for those who ask them directly; other routers read it with their next beat.
+// changeQuerySettings implements setQuerySettings and removeQuerySettings: the config server runs them. This
+// router applies the result at once, and tells the shards, for clients that connect to them directly; other
+// routers read it with their next beat.
 func (r *Router) changeQuerySettings(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := r.toConfig(op, dst)
 	if err != nil {
@@ -61,8 +62,8 @@ func (r *Router) bySettings(run command.Handler) command.Handler {
 	}
 }
 
-// dropSettings takes settings out of a client's command: a shard goes by those that come from a router, and those are what
-// setQuerySettings has set.
+// dropSettings removes settings from a client's command: a shard trusts those that come from a router, and those
+// must be the ones that setQuerySettings has set.
 func dropSettings(op *command.Op) {
 	if op.Req.Spec.Name == "explain" {
 		if !value.Lookup(op.Req.Cmd.Doc(), querySettingsField).IsMissing() {
@@ -81,7 +82,7 @@ func explainInstead(op *command.Op, body []byte) {
 	op.Req.Body = value.End(b, mark)
 }
 
-// takeSettings refuses a query that may not run, and puts what its shape's settings say into the command.
+// takeSettings refuses a query that is rejected by settings, and adds the settings of its shape to the command.
 func (r *Router) takeSettings(op *command.Op, byShape map[string][]byte) error {
 	explain := op.Req.Spec.Name == "explain"
 	body := op.Req.Body

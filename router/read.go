@@ -57,7 +57,7 @@ func (r *Router) countOn(op *command.Op, info *cluster.CollectionInfo, dst []byt
 	return value.Append(dst, "n", intValue(n)), nil
 }
 
-// intValue returns an int where it fits, else a long: how counts are reported.
+// intValue returns an int if it fits, else a long, as counts are reported.
 func intValue(n int64) value.Value {
 	if n == int64(int32(n)) {
 		return value.NewInt32(int32(n))
@@ -65,7 +65,7 @@ func intValue(n int64) value.Value {
 	return value.NewInt64(n)
 }
 
-// countOnView counts by the aggregate that the view stands for.
+// countOnView counts with the aggregate that the view translates to.
 func (r *Router) countOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
 	docs, err := r.viewDocs(op, view, viewquery.Count(op.Req.Body, op.Req.Int("skip", 0), op.Req.Int("limit", 0)))
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Router) distinctOn(op *command.Op, info *cluster.CollectionInfo, dst []
 	return appendSnapshotTime(dst, op), nil
 }
 
-// distinctOnView finds distinct values by the aggregate that the view stands for.
+// distinctOnView finds distinct values with the aggregate that the view translates to.
 func (r *Router) distinctOnView(op *command.Op, view *viewDef, dst []byte) ([]byte, error) {
 	spec, err := collationFor(viewCollation(op.Req.Body, view).Doc(), &cluster.CollectionInfo{})
 	if err != nil {

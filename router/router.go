@@ -71,9 +71,9 @@ func (r *Router) Serve(base *command.Base) {
 	base.KillBelow = r.killOnShards
 }
 
-// killOnShards has every member of every shard and of the config server carry out a command that kills sessions: another router
-// may have begun what runs in them. Transactions are the primaries', who have to answer; the other members have cursors and reads
-// of the sessions, and one that cannot be reached has lost its clients too.
+// killOnShards makes every member of every shard and of the config server run a command that kills sessions:
+// another router may have started operations in them. Transactions are on primaries, which must reply; other
+// members have cursors and reads of the sessions, and a member that cannot be reached has lost its clients too.
 func (r *Router) killOnShards(op *command.Op) error {
 	all, err := r.Registry.All(op)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Router) killOnShards(op *command.Op) error {
 	return err
 }
 
-// memberPatience is how long a router waits for the answer of a member that it can do without.
+// memberPatience is how long a router waits for the reply of a member that is not essential.
 const memberPatience = 2 * time.Second
 
 // runOnMember runs a command on one member of a set, whatever that is in it.
@@ -142,7 +142,7 @@ func (r *Router) Run(ctx context.Context) {
 		followers.Go(func() { r.watchUsers(ctx) })
 	}
 	for {
-		// Each of these is repeated on the next beat: a failure now costs nothing but time.
+		// Each of these is repeated on the next beat: a failure now only delays it.
 		r.dropTemps(ctx)
 		_ = r.heartbeat(ctx)
 		_, _ = r.loadClusterParams(ctx)
@@ -185,12 +185,12 @@ func (r *Router) heartbeat(ctx context.Context) error {
 	return err
 }
 
-// maxStaleTries bounds how often one request is routed anew. Most stale answers are settled by the first refresh; a
+// maxStaleTries bounds how often one request is rerouted. Most stale errors are settled by the first refresh; a
 // migration's critical section may take several.
 const maxStaleTries = 30
 
-// collection returns the placement of a namespace. Where its database does not exist, reads go to any shard, which
-// then answers as for any collection that does not exist: the same checks, the same empty result.
+// collection returns the placement of a namespace. If its database does not exist, reads go to any shard, which
+// then replies as for any collection that does not exist: the same checks, the same empty result.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	info, err := r.Catalog.Collection(op, ns)
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -249,8 +249,8 @@ func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *clus
 	}
 }
 
-// routedOrView is routed for a command that reads and appends its answer to dst; what a try wrote before it failed is
-// dropped. On a view of a sharded collection, which no shard can answer, onView runs instead.
+// routedOrView is routed for a command that reads and appends its reply to dst; what a failed attempt wrote is
+// discarded. On a view of a sharded collection, which no shard can evaluate, onView runs instead.
 func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
 	on func(*command.Op, *cluster.CollectionInfo, []byte) ([]byte, error), onView func(*command.Op, *viewDef, []byte) ([]byte, error),
 ) ([]byte, error) {
@@ -270,13 +270,14 @@ func (r *Router) routedOrView(op *command.Op, ns string, dst []byte,
 	return onView(op, view, dst[:from])
 }
 
-// absorbStale takes in what a stale answer says; false for other errors and when the tries are used up.
+// absorbStale processes a stale error and reports whether to try again: false for other errors and when the tries
+// are used up.
 func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 	if !r.noteStale(err) || try >= maxStaleTries {
 		return false
 	}
 	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
-		op.AddLabel(mongoerr.LabelTransientTransaction) // begun anew, it goes by what the router knows now
+		op.AddLabel(mongoerr.LabelTransientTransaction) // when retried, it uses what the router knows now
 		return false
 	}
 	if try >= 2 {
@@ -285,7 +286,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) bool {
 	return true
 }
 
-// noteStale marks what a stale answer speaks of, so that its next use reads it anew; false for other errors.
+// noteStale marks the entry that a stale error concerns, so that its next use reloads it; false for other errors.
 func (r *Router) noteStale(err error) bool {
 	e, ok := err.(*mongoerr.Error)
 	if !ok {
@@ -296,7 +297,7 @@ func (r *Router) noteStale(err error) bool {
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.OnStale(e.Code, info)
 	case mongoerr.CannotImplicitlyCreateCollection:
-		// The shard's collection is gone while the router took it for sharded, or the other way round.
+		// The collection is not sharded on the shard although the router took it for sharded, or vice versa.
 		info, _ := cluster.ParseStaleInfo(e.Details)
 		r.Catalog.InvalidateCollection(info.Ns)
 	case mongoerr.ShardNotFound:
@@ -319,9 +320,9 @@ func (r *Router) peer(ctx context.Context, shard string) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-// relay sends a body (or, where it is nil, the request's own) to one shard with the version elements behind it,
-// and lets the shard write its reply in place of the router's: dst must be as the handler was given it. What is
-// left of the reply is the shard's own elements, without ok and times.
+// relay sends a body (nil: the request's own) to one shard with the version elements appended, and lets the shard
+// write its reply directly into dst, which must be as the handler received it. What remains of the reply are the
+// shard's own elements, without ok and times.
 func (r *Router) relay(op *command.Op, shard string, body, suffix, dst []byte) ([]byte, error) {
 	out, _, err := r.relayAt(op, shard, body, suffix, dst)
 	return out, err
@@ -342,8 +343,8 @@ func (r *Router) relayAt(op *command.Op, shard string, body, suffix, dst []byte)
 	return r.relayTo(op, shard, p, readsFrom(op), body, suffix, dst)
 }
 
-// readsFrom returns the read preference that a command is sent by; commands that write go to the primary whatever
-// they say.
+// readsFrom returns the read preference that a command is sent with; commands that write go to the primary
+// regardless.
 func readsFrom(op *command.Op) *cluster.ReadPreference {
 	if op.Req.ReadPreference == nil || op.Req.Spec == nil || op.Req.Spec.Kind != command.Read || op.Txn != nil {
 		return nil
@@ -387,8 +388,8 @@ func withSuffix(sb *[]byte, body []byte, suffixes ...[]byte) []byte {
 // okTail is how a reply from a node of the same process ends: ok: 1 and the terminator.
 var okTail = append(value.Append(nil, "ok", value.NewDouble(1)), 0)
 
-// trimReply cuts ok and times off the reply document that begins at mark, or turns it into its error. What it says of the
-// write concern is told with the shard's name, where there is one.
+// trimReply removes ok and times from the reply document that begins at mark, or turns it into its error. A write
+// concern error is reported with the shard's name, if there is one.
 func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) ([]byte, error) {
 	reply := out[mark:]
 	if n := len(out) - len(okTail); n >= mark+4 && string(out[n:]) == string(okTail) && plainReply(op, reply) {
@@ -431,7 +432,7 @@ func (r *Router) toPrimary(op *command.Op, info *cluster.CollectionInfo, dst []b
 	return r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst)
 }
 
-// internalClient is who the router is when it sends itself commands.
+// internalClient is the client of commands that the router sends to itself.
 func (r *Router) internalClient() *command.Client {
 	return &command.Client{InProcess: true, Internal: true, Started: r.Service.Started}
 }

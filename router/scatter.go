@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardReply is one shard's answer.
+// shardReply is one shard's reply.
 type shardReply struct {
 	shard string
 	at    cluster.Peer // the member that gave it
@@ -48,7 +48,7 @@ func (r *Router) callAt(op *command.Op, shard string, body []byte, seqs []wire.S
 	return reply, at, cluster.ReplyError(reply)
 }
 
-// scatter sends to each shard the command that build makes for it, all at once, and waits for all answers.
+// scatter sends to each shard the command that build returns for it, all at once, and waits for all replies.
 func (r *Router) scatter(op *command.Op, shards []string, build func(shard string) ([]byte, []wire.Sequence)) []shardReply {
 	out := make([]shardReply, len(shards))
 	one := func(i int) {
@@ -97,7 +97,7 @@ func isStale(err error) bool {
 	return false
 }
 
-// rebuild copies a command without the named fields and with elements put behind it.
+// rebuild copies a command without the fields in drop, and appends suffix.
 func rebuild(body []byte, drop map[string]bool, suffix ...[]byte) []byte {
 	dst, mark := value.Begin(make([]byte, 0, len(body)+128))
 	for it := value.Walk(body); ; {
@@ -120,7 +120,7 @@ func versioned(body []byte, info *cluster.CollectionInfo, shard string) []byte {
 	return rebuild(body, nil, info.Suffix(shard))
 }
 
-// collectWriteConcernErrors carries what shards say of the write concern into the reply.
+// collectWriteConcernErrors adds the shards' write concern errors to the reply.
 func collectWriteConcernErrors(op *command.Op, replies []shardReply) {
 	var w wcErrors
 	for i := range replies {
@@ -162,7 +162,7 @@ func (w wcErrors) report(op *command.Op) {
 	}
 }
 
-// atShard returns a shard's writeConcernError as the router tells it.
+// atShard returns a shard's writeConcernError in the form that the router reports it.
 func atShard(e *mongoerr.Error, shard string) *mongoerr.Error {
 	out := *e
 	if info := value.Lookup(e.Details, "errInfo"); info.T == value.Document {

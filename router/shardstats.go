@@ -37,7 +37,7 @@ type txnStats struct {
 	}
 }
 
-// txnPhase is what the statistics have counted a transaction as. It belongs to who holds the session.
+// txnPhase is the phase under which the statistics count a transaction. It belongs to the holder of the session.
 type txnPhase uint8
 
 const (

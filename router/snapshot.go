@@ -7,9 +7,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// atSnapshot runs a read. One with level snapshot gets its time, one for all shards that it reaches: the newest that this
-// router knows, which is behind nothing the client has seen. Where the shards cannot answer at that time, because a
-// transaction was being committed or a range was moving then, it is a later one; a time that the client named is final.
+// atSnapshot runs a read. A read with level snapshot gets one time for all shards that it reaches: the newest that
+// this router knows, which is not before anything the client has seen. If the shards cannot answer at that time,
+// because a transaction was being committed or a range was moving then, it is retried at a later one; a time that
+// the client chose is final.
 func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([]byte, error)) ([]byte, error) {
 	from := len(dst)
 	if transactionOf(op) != nil {
@@ -34,8 +35,8 @@ func (r *Router) atSnapshot(op *command.Op, dst []byte, read func(dst []byte) ([
 	}
 }
 
-// readsAt returns the cluster time whose placement a command goes by: the one that it reads at, or 0 for today's.
-// Writes of a transaction go to today's owners, who know whether what they write has moved since the transaction
+// readsAt returns the cluster time whose placement a command uses: the one that it reads at, or 0 for today's.
+// Writes of a transaction go to today's owners, which know whether what they write has moved since the transaction
 // began.
 func readsAt(op *command.Op) uint64 {
 	rc := op.Req.ReadConcern

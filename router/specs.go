@@ -5,7 +5,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 )
 
-// opt makes optional fields of any type: the shard behind a relayed command checks them.
+// opt returns optional fields of any type: the shard that a command is relayed to checks them.
 func opt(names ...string) []command.Field {
 	out := make([]command.Field, len(names))
 	for i, n := range names {
@@ -37,7 +37,7 @@ func admin(name string, types command.Types, run command.Handler, fields ...comm
 	}
 }
 
-// specs returns the router's command table; what every role answers alike is registered elsewhere.
+// specs returns the router's command table; commands common to every role are registered elsewhere.
 func (r *Router) specs() []command.Spec {
 	fam := onColl("findAndModify", command.Write, r.findAndModify, "query", "upsert", "collation", "let", "hint", "sort", "new", "bypassDocumentValidation")
 	fam.Aliases = []string{"findandmodify"}
@@ -132,7 +132,7 @@ func oplogNote(run command.Handler) command.Spec {
 	return s
 }
 
-// toOwnersFirst sends a command to all shards that hold the collection and answers with one reply.
+// toOwnersFirst sends a command to all shards that hold the collection and returns one reply.
 func (r *Router) toOwnersFirst(op *command.Op, dst []byte) ([]byte, error) {
 	return r.onOwners(op, false, dst, firstReply)
 }

@@ -6,9 +6,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// hideStateChanges makes errors that tell of a shard's member stepping down or ending into HostUnreachable. A driver
-// would take them for the router's own, and the router for lost until its next hello, which may be ten seconds away.
-// The real router does the same (parameter rewriteStateChangeErrors); what a fail point asks for is left alone.
+// hideStateChanges turns errors about a shard's member stepping down or shutting down into HostUnreachable. A
+// driver would attribute them to the router, and take the router for lost until its next hello, which may be ten
+// seconds away. The real router does the same (parameter rewriteStateChangeErrors); errors requested by a fail
+// point are left alone.
 func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) func(op *command.Op, err error) error {
 	return func(op *command.Op, err error) error {
 		if next != nil {
@@ -25,7 +26,7 @@ func (r *Router) hideStateChanges(next func(op *command.Op, err error) error) fu
 	}
 }
 
-// isStateChange reports whether an error is about its sender not being what it was.
+// isStateChange reports whether an error is about a change of its sender's state.
 func isStateChange(c mongoerr.Code) bool {
 	return c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown)
 }

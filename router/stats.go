@@ -42,7 +42,7 @@ func (s *sums) value(name string) value.Value {
 	return value.NewDouble(s.total[name])
 }
 
-// notSummed are fields of collStats and dbStats that say something of one shard or repeat the request.
+// notSummed are fields of collStats and dbStats that concern a single shard or repeat the request.
 var notSummed = map[string]bool{
 	"ok": true, "scaleFactor": true, "max": true, "maxSize": true, "nindexes": true, "avgObjSize": true, "operationTime": true,
 	"fsUsedSize": true, "fsTotalSize": true,

@@ -33,8 +33,9 @@ func isEverything(s []span) bool {
 // maxTargetPoints bounds the combinations of a compound key's $in lists that are looked up one by one.
 const maxTargetPoints = 4096
 
-// target says where a filter's matches may be. collated is true under a collation other than simple, where strings are
-// no help. A filter that can match nothing still goes to one shard, which then checks it.
+// target returns the shards that may hold a filter's matches. collated is set for a collation other than simple,
+// for which strings do not determine the shard. A filter that can match nothing still goes to one shard, which
+// then checks it.
 func target(info *cluster.CollectionInfo, filter []byte, collated bool) ([]string, error) {
 	if !info.Sharded() {
 		return []string{info.DB.Primary}, nil
@@ -82,7 +83,7 @@ func targetInto(m *cluster.ChunkMap, filter []byte, collated bool, set map[strin
 	return nil
 }
 
-// exactKey returns the full shard key where a filter pins every field to one value.
+// exactKey returns the full shard key if a filter pins every field to one value.
 func exactKey(key *cluster.ShardKeyPattern, filter []byte, collated bool) ([]value.Value, bool) {
 	out := make([]value.Value, 0, len(key.Parts))
 	for i := range key.Parts {
@@ -126,7 +127,7 @@ func keyRanges(key *cluster.ShardKeyPattern, fields [][]span) []cluster.KeyRange
 			continue
 		}
 		if pts {
-			spans = everything // the order of hashes says nothing about the order of values
+			spans = everything // the order of hashes is unrelated to the order of values
 		}
 		return rangesFrom(prefixes, spans, len(fields))
 	}
@@ -332,7 +333,8 @@ func intersect(a, b []span) []span {
 	return out
 }
 
-// collatedBy says whether a command with the given collation (nil for none) compares strings by another one than simple.
+// collatedBy reports whether a command with the given collation (nil for none) compares strings with one other
+// than simple.
 func collatedBy(info *cluster.CollectionInfo, given []byte) bool {
 	if given == nil && info.Entry != nil {
 		given = value.Lookup(info.Entry, "defaultCollation").Doc()

@@ -12,11 +12,12 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Multi-document transactions through a router. Every request that a command of a transaction sends to a shard passes
-// attach, which makes the shard a participant: its first request starts the transaction there, at the read concern of the
-// client's first command. The router keeps in memory who takes part; what the shards need to know they store themselves.
+// Multi-document transactions through a router. Every request that a command of a transaction sends to a shard
+// passes attach, which makes the shard a participant: its first request starts the transaction there, at the read
+// concern of the client's first command. The router keeps the list of participants in memory; what the shards need
+// to know they store themselves.
 
-// txnTable knows the transactions of the sessions that come through this router.
+// txnTable holds the transactions of the sessions that use this router.
 type txnTable struct {
 	mu struct {
 		sync.Mutex
@@ -24,7 +25,7 @@ type txnTable struct {
 	}
 }
 
-// txnSession is a session's newest transaction. Who holds busy may use the rest.
+// txnSession is a session's newest transaction. The remaining fields are guarded by busy.
 type txnSession struct {
 	busy chan struct{}
 	txn  *transaction // nil before the first
@@ -62,7 +63,7 @@ type participant struct {
 	first int // the statement that made it one
 	last  int // the last statement that it was sent
 	wrote bool
-	// committed says that a participant which only read has answered a commit; who holds the session's busy reads it.
+	// committed means that a participant which only read has acknowledged a commit; guarded by the session's busy.
 	committed bool
 }
 
@@ -72,7 +73,7 @@ func transactionOf(op *command.Op) *transaction {
 	return t
 }
 
-// take takes an operation's session for itself and gives the function that lets it go.
+// take acquires an operation's session and returns the function that releases it.
 func (t *txnTable) take(op *command.Op) (s *txnSession, release func(), err error) {
 	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
 	if err != nil {
@@ -98,8 +99,8 @@ func (t *txnTable) take(op *command.Op) (s *txnSession, release func(), err erro
 	}
 }
 
-// forget drops the sessions that f names or that nobody used since limit, and gives those of their transactions that are
-// not at work.
+// forget drops the sessions that f names or that nobody has used since limit, and returns those of their
+// transactions that are idle.
 func (t *txnTable) forget(limit time.Time, f func(cluster.LogicalSessionID) bool) (left []*transaction) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +128,7 @@ func (t *txnTable) drop(id cluster.LogicalSessionID) {
 	t.mu.Unlock()
 }
 
-// BeginTxn takes an operation of a transaction into it; end lets it go with the operation's outcome.
+// BeginTxn attaches an operation to its transaction; end detaches it with the operation's outcome.
 func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 	if err := command.CheckTxnOp(op); err != nil {
 		return nil, err
@@ -202,8 +203,8 @@ func (r *Router) leaveBehind(op *command.Op, s *txnSession) {
 	}
 }
 
-// setReadConcern keeps the read concern of the first command for all participants. A snapshot gets its time here, one for
-// all shards: the newest that this router knows, which is behind nothing the client has seen.
+// setReadConcern keeps the read concern of the first command for all participants. A snapshot read gets one time
+// for all shards here: the newest that this router knows, which is not before anything the client has seen.
 func (t *transaction) setReadConcern(r *Router, op *command.Op) error {
 	if op.Req.ReadConcern == nil {
 		return nil
@@ -224,9 +225,9 @@ func (t *transaction) chooseTime(r *Router) {
 	t.readConcern = snapshotConcern(max(r.Clock.ClusterTime(), t.after))
 }
 
-// atFirst runs a command. The first one of a transaction begins anew at a later time where shards cannot answer at the one
-// that the router chose, because another transaction was being committed or a range was moving then: nobody has seen
-// anything of that time yet.
+// atFirst runs a command. The first command of a transaction is retried at a later time if shards cannot answer at
+// the one that the router chose, because another transaction was being committed or a range was moving then:
+// nobody has seen anything of that time yet.
 func (r *Router) atFirst(op *command.Op, run func() error) error {
 	t := transactionOf(op)
 	for try := 0; ; try++ {
@@ -240,7 +241,7 @@ func (r *Router) atFirst(op *command.Op, run func() error) error {
 	}
 }
 
-// replaced are the elements of a request that attach writes anew.
+// replaced are the elements of a request that attach rewrites.
 var replaced = map[string]bool{
 	"lsid": true, "txnNumber": true, "autocommit": true, "startTransaction": true, "coordinator": true, "readConcern": true,
 	"stmtIds": true, "stmtId": true,
@@ -303,7 +304,7 @@ func (t *transaction) fields() []byte {
 	return value.Append(f, "autocommit", value.NewBool(false))
 }
 
-// note takes in a participant's reply: a statement that failed has aborted the transaction there.
+// note processes a participant's reply: a statement that failed has aborted the transaction there.
 func (t *transaction) note(reply []byte) {
 	if t == nil {
 		return
@@ -318,8 +319,8 @@ func (t *transaction) note(reply []byte) {
 }
 
 // mayRetry reports whether the running statement may be sent again after a stale answer, which has aborted the
-// transaction on the shard that gave it: only where no shard that took part before was asked. It takes the
-// statement's own participants out of the transaction, so that they begin anew.
+// transaction on the shard that gave it: only if no earlier participant was involved. It removes the statement's
+// own participants from the transaction, so that they start again.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	t.mu.Lock()
 	var again, keep []*participant
@@ -393,7 +394,7 @@ func (r *Router) sendEnd(ctx context.Context, t *transaction, shard string, m ms
 	return cluster.Run(ctx, p, value.End(b, 0))
 }
 
-// appendToken names the shard that knows what became of the transaction, for a commit that is sent to another router.
+// appendToken names the shard that knows the transaction's outcome, for a commit that is sent to another router.
 func (t *transaction) appendToken(op *command.Op) {
 	token := value.Doc()
 	if shard := t.recoveryShard(); shard != "" {

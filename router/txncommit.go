@@ -42,8 +42,8 @@ func (r *Router) abortTxn(op *command.Op, t *transaction) error {
 	return firstError(replies)
 }
 
-// commitTxn commits a transaction in the way that its participants ask for. A commit that is sent again asks those who
-// know the outcome: the shard that wrote, or the coordinator.
+// commitTxn commits a transaction in the way that its participants require. A commit that is retried asks those
+// that know the outcome: the shard that wrote, or the coordinator.
 func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 	if t.ended {
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Transaction with { txnNumber: %d } has been aborted.", t.number)
@@ -55,9 +55,9 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 	return r.txnStat.commit(op, t)
 }
 
-// howToCommit chooses between a commit that one shard decides and one that several have to agree on. What leads the
-// latter is the shard that the recovery token names: it has written, so that it knows the outcome after a restart too, which
-// a participant that only read need not.
+// howToCommit chooses between a commit that one shard decides and one that several have to agree on. The latter is
+// coordinated by the shard that the recovery token names: it has written, so that it knows the outcome after a
+// restart too, which a participant that only read does not.
 func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 	parts := t.parts()
 	var readers, writers []*participant
@@ -88,10 +88,10 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 	}
 }
 
-// commitReaders commits the participants that only read, before the one that wrote: where one of them has lost the
-// transaction, nothing is written. Each is asked until it has committed. From then on it has no say: after a restart it knows
-// nothing of the transaction, which may have been committed all the same. again says that a commit that is sent again
-// still waits for the write concern there.
+// commitReaders commits the participants that only read, before the one that wrote: if one of them has lost the
+// transaction, nothing is written. Each is asked until it has committed. After that its answer no longer matters:
+// after a restart it knows nothing of the transaction, which may have committed nevertheless. again means that a
+// retried commit still waits for the write concern there.
 func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool) error {
 	var ask []*participant
 	for _, p := range readers {
@@ -127,7 +127,7 @@ func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant) 
 	return r.answered(op, r.endOn(op, t, parts, &msg.CommitTransaction{}, writeConcern(op)))
 }
 
-// answered takes in the replies to a commit.
+// answered processes the replies to a commit.
 func (r *Router) answered(op *command.Op, replies []shardReply) error {
 	for i := range replies {
 		if ts := value.Lookup(replies[i].body, "operationTime"); ts.T == value.Timestamp {
@@ -155,8 +155,8 @@ func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts 
 	return r.answered(op, []shardReply{{shard: shard, body: body, err: err}})
 }
 
-// recoverCommit answers a commit of a transaction that this router knows nothing of: the shard that the client's token
-// names tells what became of it.
+// recoverCommit handles the commit of a transaction that this router does not know: the shard that the client's
+// token names returns the outcome.
 func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
 	token := op.Req.Doc("recoveryToken")
 	if token == nil {
@@ -167,7 +167,7 @@ func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
 		return mongoerr.New(mongoerr.NoSuchTransaction, "Recovery token is empty, meaning the transaction only performed reads and can be safely retried")
 	}
 	t.mu.Lock()
-	t.mu.recovery = shard.Str() // the answer names it again: drivers go by the newest token
+	t.mu.recovery = shard.Str() // the reply names it again: drivers use the newest token
 	t.mu.Unlock()
 	if _, err := r.Registry.Shard(op, shard.Str()); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // Users and roles of a cluster are the config server's. A router passes on the commands over them, and keeps what it reads
 // until a command of its own changes it, or until it finds that another has.
 
-// UseAccess gives the router its knowledge of users; the commands that would change them here go to the config server.
+// UseAccess gives the router access to users; commands that change them go to the config server.
 func (r *Router) UseAccess(a *command.Access) {
 	a.Users = r.config
 	a.Install(r.Service)

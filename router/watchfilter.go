@@ -7,13 +7,13 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// watchFilter returns a filter for the shards' parts of a change stream: nil for none. Events that it keeps back
-// would not pass the $match that stands behind $changeStream; the client's stages run on the router all the same,
-// so it may let more through than that $match. It lets through what the router itself has to see: events that end
-// streams, and the one to go on after.
+// watchFilter returns a filter for the shards' parts of a change stream: nil for none. Events that it filters out
+// would not pass the $match that follows $changeStream; the client's stages run on the router in any case, so it
+// may admit more than that $match. It admits what the router itself has to see: events that end streams, and the
+// one to resume after.
 //
-// What the router looks up (fullDocument with updateLookup) is not there yet on the shards; conditions on it stay on the router,
-// as do those that depend on variables or on the collation.
+// What the router looks up (fullDocument with updateLookup) is not available on the shards; conditions on it stay
+// on the router, as do those that depend on variables or on the collation.
 func watchFilter(pipeline value.Value, spec *agg.ChangeStream, simple bool) []byte {
 	stages := value.Values(pipeline.Doc())
 	if len(stages) < 2 || !simple {
@@ -57,7 +57,7 @@ func pushable(dst []value.Value, filter []byte, lookedUp bool) []value.Value {
 	return dst
 }
 
-// decidable reports whether a filter asks for nothing but paths of the event that shards have.
+// decidable reports whether a filter depends only on paths of the event that shards have.
 func decidable(filter []byte, lookedUp bool) bool {
 	for k, v := range value.Elements(filter) {
 		switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Writes. A batch whose statements all belong to one shard is relayed as it came. Any other becomes a writeBatch:
-// statements are grouped by shard, sent, and those answered as stale are targeted again.
+// Writes. A batch whose statements all belong to one shard is relayed unchanged. Any other becomes a writeBatch:
+// statements are grouped by shard and sent, and those that got a stale error are targeted again.
 
 // insert, update and delete are the commands.
 func (r *Router) insert(op *command.Op, dst []byte) ([]byte, error) {
@@ -79,8 +79,8 @@ func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, e
 	return dst, err
 }
 
-// checkWritable refuses the namespaces that only nodes write: a shard cannot tell a router's own writes from those it
-// relays.
+// checkWritable refuses the namespaces that only nodes may write: a shard cannot tell a router's own writes from
+// those it relays.
 func checkWritable(op *command.Op, ns string) error {
 	if op.Client.Internal {
 		return nil
@@ -122,7 +122,7 @@ type writeBatch struct {
 	retried     []value.Value
 	touched     bool // a shard has carried out a part of the batch
 	wcErrs      wcErrors
-	stale       error          // the last stale answer, nil while none is open
+	stale       error          // the last stale error, nil while there is none
 	moving      *moving        // an update that its shard refused because its document has to move, until it is carried out
 	searching   bool           // what is being sent does not name its shard
 	sent        []string       // the shards that statements went to
@@ -159,10 +159,10 @@ func (b *writeBatch) all() []int {
 	return out
 }
 
-// aim is where one statement goes.
+// aim is the target of one statement.
 type aim struct {
 	shards []string
-	search bool   // one document is meant, but the filter does not say on which shard
+	search bool   // one document is meant, but the filter does not determine its shard
 	doc    []byte // the statement as it is to be sent
 }
 
@@ -209,8 +209,8 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 	return b.reply(dst), nil
 }
 
-// again reports whether what is pending is sent again after an error. In a transaction, which has ended on the
-// shard that gave a stale answer, it is not where shards have carried out a part of the command.
+// again reports whether pending statements are sent again after an error. In a transaction, which a stale error
+// has ended on the shard that returned it, they are not if shards have already executed a part of the command.
 func (b *writeBatch) again(err error, try int) bool {
 	if !b.touched || transactionOf(b.op) == nil {
 		return b.r.absorbStale(b.op, err, try)
@@ -237,7 +237,7 @@ func (b *writeBatch) runOrdered(info *cluster.CollectionInfo) error {
 			}
 			continue
 		}
-		run, docs := []int{first}, slices.Clip(a.doc) // whose first append copies it, for it lies in the client's message
+		run, docs := []int{first}, slices.Clip(a.doc) // the first append copies it, because it is part of the client's message
 		for _, i := range b.pending[1:] {
 			next, err := b.aim(info, i)
 			if err != nil || b.isWide(next, i) || next.shards[0] != a.shards[0] {
@@ -328,7 +328,7 @@ func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, index
 	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
 }
 
-// settle takes in one shard's answer for the statements at indexes.
+// settle processes one shard's reply for the statements at indexes.
 func (b *writeBatch) settle(rep *shardReply, indexes []int) error {
 	if rep.err != nil {
 		if isStale(rep.err) {
@@ -388,8 +388,8 @@ func (b *writeBatch) absorb(op *command.Op, reply []byte, indexes []int, shard s
 	}
 }
 
-// mustMove notes a statement whose document has to move; one that may not is answered here. An upsert whose filter does not
-// tell where it belongs may be one of many.
+// mustMove records a statement whose document has to move; one that may not is answered here. An upsert whose
+// filter does not determine its shard may be one of many.
 func (b *writeBatch) mustMove(i int, d *movedDoc) {
 	d.searched = b.searching
 	if len(b.items) == 1 || d.upsert() && d.searched {

@@ -5,23 +5,24 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// A statement that concerns several shards goes to each with the version that the router knows of it, and a shard carries
-// it out under that version or answers as stale and does nothing. Where some have done it and others are stale, the rest
-// goes by the new placement, without the documents that are done: those of the ranges that the shards which did their part
-// owned when they did it. So a statement meets each document once, whatever moves meanwhile. (The real router sends such
-// statements to all shards, which do their part whatever the version; what moves meanwhile may be met twice or not at all.)
+// A statement that concerns several shards goes to each with the version that the router knows for it, and a shard
+// executes it under that version, or replies with a stale error and does nothing. If some have executed it and
+// others are stale, it is sent again by the new placement, without the documents that are done: those of the
+// ranges that the successful shards owned when they executed it. A statement thus meets each document once,
+// whatever moves meanwhile. (The real router sends such statements to all shards, which execute their part
+// whatever the version; what moves meanwhile may be met twice or not at all.)
 
-// part is what a shard has done of a statement: its share of a collection as a routing table had it.
+// part is what a shard has done of a statement: its share of a collection by one version of the routing table.
 type part struct {
 	table *cluster.ChunkMap
 	shard string
 }
 
-// writtenRanges is the field that tells a shard which of its ranges a statement has written already.
+// writtenRanges is the field that tells a shard in which of its ranges a statement has already been executed.
 const writtenRanges = "alreadyWrittenRanges"
 
-// isWide says that a statement goes out alone: it concerns several shards, or did when it was first sent, or its shard is
-// still to be found.
+// isWide reports whether a statement is sent alone: it concerns several shards, or did when it was first sent, or
+// its shard still has to be found.
 func (b *writeBatch) isWide(a aim, i int) bool {
 	return a.search || len(a.shards) != 1 || len(b.done[i]) > 0
 }
@@ -52,8 +53,8 @@ func (b *writeBatch) undone(info *cluster.CollectionInfo, i int, shards []string
 	return left, written
 }
 
-// doneRanges returns what the parts cover of a shard's ranges, neighbours as one; all says that nothing of them is
-// left.
+// doneRanges returns the part of a shard's ranges that the parts cover, with adjacent ones merged; all means that
+// nothing remains.
 func doneRanges(m *cluster.ChunkMap, shard string, parts []part) (ranges []value.Value, all bool) {
 	all = true
 	var from, to []value.Value // the range that is being put together

@@ -33,7 +33,7 @@ func AppendFields(dst []byte, m Message) []byte {
 	return c.dst
 }
 
-// Doc is Append to nothing, with the elements of more behind the message's own.
+// Doc is Append to an empty buffer, with the elements of more after the message's own.
 func Doc(m Message, more ...value.Field) []byte {
 	doc := Append(nil, m)
 	if len(more) == 0 {
@@ -81,7 +81,7 @@ const (
 	listing
 )
 
-// shape is what a message is: it decides which fields it may carry besides its own.
+// shape is the kind of a message: it decides which generic fields the message may carry.
 type shape uint8
 
 const (
@@ -223,12 +223,12 @@ func (c *codec) on(name string, what *string) {
 	c.command(name, String, func() value.Value { return value.NewString(*what) }, func(v value.Value) { *what = v.Str() })
 }
 
-// plain is a command whose value says nothing.
+// plain is a command whose value is irrelevant.
 func (c *codec) plain(name string) {
 	c.command(name, Flag, func() value.Value { return value.NewInt32(1) }, func(value.Value) {})
 }
 
-// reply says that the message is the reply to a command.
+// reply makes the message the reply to a command.
 func (c *codec) reply(to string) { c.shape, c.name = aReply, to+".reply" }
 
 func (c *codec) str(name string, required bool, p *string) {
@@ -239,7 +239,7 @@ func (c *codec) doc(name string, required bool, p *[]byte) {
 	c.field(name, Document, required, *p == nil, func() value.Value { return value.NewDocument(*p) }, func(v value.Value) { *p = v.Doc() })
 }
 
-// flag is an optional boolean; on the wire any number stands for one, too.
+// flag is an optional boolean; on the wire any number is accepted too.
 func (c *codec) flag(name string, def bool, p *bool) {
 	if c.mode == parsing {
 		*p = def
@@ -270,7 +270,7 @@ func (c *codec) uuid(name string, p *[16]byte) {
 	c.field(name, UUID, required, false, func() value.Value { return value.NewBinary(4, p[:]) }, func(v value.Value) { copy(p[:], v.Bytes()) })
 }
 
-// optionalUUID is a UUID that need not be named: any, also the one of zeros, may be.
+// optionalUUID is an optional UUID; any value is valid, including all zeros.
 func (c *codec) optionalUUID(name string, p **[16]byte) {
 	c.field(name, UUID, optional, *p == nil, func() value.Value { return value.NewBinary(4, (*p)[:]) }, func(v value.Value) {
 		*p = new([16]byte)
@@ -334,7 +334,7 @@ func (c *codec) any(name string, p *value.Value) {
 	c.field(name, Any, optional, p.IsMissing(), func() value.Value { return *p }, func(v value.Value) { *p = v })
 }
 
-// sentTo is the database that a command is sent to where that is not always admin.
+// sentTo is the database that a command is sent to if that is not always admin.
 func (c *codec) sentTo(db *string) {
 	switch c.mode {
 	case appending:
@@ -379,7 +379,7 @@ func (c *codec) sub(name string, fields func(c *codec)) {
 	}
 }
 
-// within parses a document that stands in the message.
+// within parses a document nested in the message.
 func (c *codec) within(name string, doc []byte, fields func(c *codec)) {
 	elems, err := elements(doc, nil)
 	d := codec{mode: parsing, elems: elems, name: c.name + "." + name}

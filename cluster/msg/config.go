@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// What routers and shards ask of the config server.
+// Commands from routers and shards to the config server.
 
 // CreateDatabase makes a database's entry, on a shard that is named or on the least loaded one.
 type CreateDatabase struct {
@@ -135,8 +135,8 @@ func (m *CommitChunksMerge) fields(c *codec) {
 	c.sub("chunkRange", m.Range.fields)
 }
 
-// CommitChunkMigration gives a range that was copied to its new owner. Version is what its chunk had when the migration
-// began: a commit that was overtaken finds another one.
+// CommitChunkMigration assigns a copied range to its new owner. Version is what its chunk had when the migration
+// began: a commit that was overtaken finds another version.
 type CommitChunkMigration struct {
 	NS       string
 	From, To string
@@ -156,7 +156,8 @@ func (m *CommitChunkMigration) fields(c *codec) {
 	})
 }
 
-// EnsureChunkVersion makes the commit of a migration that began at a version, and may still be on its way, come too late.
+// EnsureChunkVersion ensures that the commit of a migration that began at a version, and may still be in flight,
+// will be rejected.
 type EnsureChunkVersion struct {
 	NS      string
 	Min     []byte
@@ -188,7 +189,7 @@ func (x *Range) fields(c *codec) {
 	c.doc("max", required, &x.Max)
 }
 
-// Move says what is moved, where to and how. A bound that is not there is the chunk's own.
+// Move says what to move, where to and how. A missing bound is the chunk's own.
 type Move struct {
 	NS            string
 	To            string
@@ -268,7 +269,7 @@ func (m *RemoveShardFromZone) fields(c *codec) {
 	c.str("zone", required, &m.Zone)
 }
 
-// UpdateZoneKeyRange gives a range to a zone, or to none.
+// UpdateZoneKeyRange assigns a range to a zone, or to none.
 type UpdateZoneKeyRange struct {
 	NS string
 	Range
@@ -314,7 +315,7 @@ func (m *ResumeMigrations) fields(c *codec) {
 	c.uuid("id", &m.ID)
 }
 
-// CreateDatabaseReply tells where a database is.
+// CreateDatabaseReply says where a database is.
 type CreateDatabaseReply struct {
 	Primary string
 	Version []byte
@@ -326,7 +327,7 @@ func (m *CreateDatabaseReply) fields(c *codec) {
 	c.doc("databaseVersion", required, &m.Version)
 }
 
-// HoldsCriticalSectionReply is the answer to HoldsCriticalSection.
+// HoldsCriticalSectionReply is the reply to HoldsCriticalSection.
 type HoldsCriticalSectionReply struct{ Held bool }
 
 func (m *HoldsCriticalSectionReply) fields(c *codec) {

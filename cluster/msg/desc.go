@@ -5,8 +5,8 @@ import "github.com/shoaldb/shoal/query/value"
 // Kind is the type of a field.
 type Kind uint8
 
-// The kinds of fields. A Flag is a boolean or a number, as commands have taken them for long; a Version is the document
-// that stands for a chunk version.
+// The kinds of fields. A Flag is a boolean or a number, which commands have long accepted; a Version is the
+// document that represents a chunk version.
 const (
 	Any Kind = iota
 	String
@@ -71,7 +71,7 @@ func allAre(arr []byte, t value.Type) bool {
 	return true
 }
 
-// Field is what a message says of one of its fields.
+// Field describes one field of a message.
 type Field struct {
 	Name     string
 	Kind     Kind

@@ -1,8 +1,8 @@
 // Package msg holds the commands that the nodes of a cluster send each other, one Go type for each.
 //
-// A type describes its command once, in a method that names every field with its type and the place it is kept in. Append
-// and Parse both follow that description, so that sender and receiver cannot spell a field in two ways, and Describe gives
-// it to the command table:
+// A type describes its command once, in a method that names every field with its type and its Go variable. Append
+// and Parse both follow that description, so that sender and receiver cannot spell a field differently, and
+// Describe passes it to the command table:
 //
 //	sender    Doc(&MoveRange{NS: …})  ──►  {_configsvrMoveRange: …, toShard: …, $db: "admin"}
 //	receiver  command.Internal's row  ──►  Parse  ──►  the handler, with a *MoveRange
@@ -13,6 +13,6 @@
 //     Parse leaves where the field is not there.
 //  2. Parse refuses a required field that is missing, a field of another type, a field sent twice and one that the type
 //     does not know. The arguments that any command may carry (Generic) are let through; the command's pipeline reads them.
-//  3. Parse borrows from the document: who keeps raw documents beyond the request copies them.
+//  3. Parse borrows from the document: raw documents that outlive the request must be copied.
 //  4. All lists every type. Its tests and its fuzz target go through that list.
 package msg

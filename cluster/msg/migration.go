@@ -1,8 +1,8 @@
 package msg
 
-// What donor and recipient of a migration ask of each other. Whatever is sent may be sent again.
+// Commands between donor and recipient of a migration. All of them may be sent again.
 
-// Migration is what all of them begin with: the collection, and the id that the donor gave the migration.
+// Migration is common to all of them: the collection, and the id that the donor assigned to the migration.
 type Migration struct {
 	NS string
 	ID [16]byte
@@ -38,7 +38,7 @@ type RecvChunkStatus struct{ Migration }
 
 func (m *RecvChunkStatus) fields(c *codec) { m.Migration.on(c, "_recvChunkStatus") }
 
-// RecvChunkStatusReply is the answer to RecvChunkStatus.
+// RecvChunkStatusReply is the reply to RecvChunkStatus.
 type RecvChunkStatusReply struct {
 	Active   bool
 	NS, From string
@@ -65,8 +65,8 @@ func (m *RecvChunkStatusReply) fields(c *codec) {
 	})
 }
 
-// RecvChunkCommit tells the recipient that nothing more is written to the range. The answer comes once all of it is durable
-// there. Indexes are those that the donor has: a recipient with others refuses.
+// RecvChunkCommit tells the recipient that nothing more is written to the range. It replies once all of it is
+// durable there. Indexes are those of the donor: a recipient with others refuses.
 type RecvChunkCommit struct {
 	Migration
 	Indexes []byte // an array
@@ -90,7 +90,7 @@ type RecvChunkAbort struct{ Migration }
 
 func (m *RecvChunkAbort) fields(c *codec) { m.Migration.on(c, "_recvChunkAbort") }
 
-// MigrateClone asks the donor for the next documents of the range, as they stood when the migration began.
+// MigrateClone requests from the donor the next documents of the range, as of the beginning of the migration.
 type MigrateClone struct{ Migration }
 
 func (m *MigrateClone) fields(c *codec) { m.Migration.on(c, "_migrateClone") }
@@ -108,7 +108,8 @@ type TransferMods struct{ Migration }
 
 func (m *TransferMods) fields(c *codec) { m.Migration.on(c, "_transferMods") }
 
-// TransferModsReply is what was written to the range. More says that there is more to ask for, also where this is empty.
+// TransferModsReply is what was written to the range. More means that there is more to request, even if this is
+// empty.
 type TransferModsReply struct {
 	Deleted [][]byte // documents of an _id
 	Reload  [][]byte // documents as they are now
@@ -142,7 +143,7 @@ func (m *GetNextSessionModsReply) fields(c *codec) {
 	c.array("sessions", Documents, &m.Sessions)
 }
 
-// MigrationDecision tells the recipient how a migration ended: the range is its own, or is to be deleted there.
+// MigrationDecision tells the recipient how a migration ended: whether it owns the range or must delete it.
 type MigrationDecision struct {
 	Migration
 	Committed bool

@@ -2,7 +2,7 @@ package msg
 
 import "github.com/shoaldb/shoal/query/value"
 
-// What the config server, and routers, ask of shards for the sake of the catalog.
+// Commands from the config server and routers to shards concerning the catalog.
 
 // Join makes a server that was started as a shard a part of the cluster.
 type Join struct {
@@ -117,7 +117,7 @@ type FlushRoutingTable struct{ NS string }
 
 func (m *FlushRoutingTable) fields(c *codec) { c.on("_flushRoutingTableCacheUpdates", &m.NS) }
 
-// FlushDatabase tells a shard that a database is gone, or somewhere else.
+// FlushDatabase tells a shard that a database was dropped or moved.
 type FlushDatabase struct{ DB string }
 
 func (m *FlushDatabase) fields(c *codec) { c.on("_flushDatabaseCacheUpdates", &m.DB) }

@@ -2,10 +2,11 @@ package msg
 
 import "github.com/shoaldb/shoal/query/value"
 
-// Transactions over several shards. These commands belong to a transaction, so lsid, txnNumber and autocommit stand behind
-// their own fields.
+// Transactions over several shards. These commands belong to a transaction, so lsid, txnNumber and autocommit
+// follow their own fields.
 
-// CoordinateCommit makes a shard lead the two-phase commit of a transaction. Without participants it asks what became of one.
+// CoordinateCommit makes a shard coordinate the two-phase commit of a transaction. Without participants it asks
+// for a transaction's outcome.
 type CoordinateCommit struct{ Participants []string }
 
 func (m *CoordinateCommit) fields(c *codec) {
@@ -14,7 +15,7 @@ func (m *CoordinateCommit) fields(c *codec) {
 }
 
 // PrepareTransaction asks a participant for its vote.
-type PrepareTransaction struct{ Coordinator string } // a shard; "" where it is none's
+type PrepareTransaction struct{ Coordinator string } // a shard; "" if there is none
 
 func (m *PrepareTransaction) fields(c *codec) {
 	c.plain("prepareTransaction")
@@ -47,12 +48,12 @@ type AbortTransaction struct{}
 
 func (m *AbortTransaction) fields(c *codec) { c.plain("abortTransaction") }
 
-// NoteMovedWrite tells the shard that a client's statement was sent to that the transaction carries it out.
+// NoteMovedWrite tells the shard that a client's statement was sent to that the transaction executes it.
 type NoteMovedWrite struct {
 	DB        string // the statement's
 	Statement int64
 	Upserted  value.Value // the _id of an upsert's document; missing for an update
-	Image     []byte      // the document that a findAndModify answers with
+	Image     []byte      // the document that a findAndModify returns
 	ImageKind string      // preImage or postImage; "" where none is kept
 }
 
@@ -79,7 +80,7 @@ func (m *StatementExecuted) fields(c *codec) {
 	c.int64("statement", required, &m.Statement)
 }
 
-// StatementExecutedReply is the answer to StatementExecuted.
+// StatementExecutedReply is the reply to StatementExecuted.
 type StatementExecutedReply struct{ Executed bool }
 
 func (m *StatementExecutedReply) fields(c *codec) {

@@ -15,7 +15,7 @@ import (
 // maxRetries is how often a call that may have run is sent again after its member failed it.
 const maxRetries = 3
 
-// Call implements cluster.Peer: the primary answers.
+// Call implements cluster.Peer by calling the primary.
 func (s *Set) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 	out, _, err := s.CallOn(ctx, nil, m, dst)
 	return out, err
@@ -83,9 +83,9 @@ func (a *attempts) mayRun() bool {
 	return a.run <= maxRetries
 }
 
-// untouched counts an attempt that has done nothing and reports whether another is due: as long as a call waits
-// for a primary at all. A member that is deposed may refuse calls before it tells its monitor, so these follow
-// each other slower and slower.
+// untouched counts an attempt that had no effect and reports whether to try again, for as long as a call waits for
+// a primary. A member that steps down may refuse calls before it tells its monitor, so these attempts follow each
+// other at growing intervals.
 func (a *attempts) untouched(ctx context.Context, limit time.Duration) bool {
 	if a.none++; a.none == 1 {
 		a.since = time.Now()
@@ -94,8 +94,8 @@ func (a *attempts) untouched(ctx context.Context, limit time.Duration) bool {
 	return time.Since(a.since) < limit && cluster.Backoff(ctx, a.none-2) == nil
 }
 
-// call sends to one member. slow tells that it took more than the preference has patience for: another may be sooner, and
-// nothing is known of this one.
+// call sends to one member. slow means that it took longer than the preference's patience: another member may be
+// faster, and the outcome here is unknown.
 func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv *Server, m *wire.Message, dst []byte) (out []byte, sent, slow bool, err error) {
 	if p == nil || p.Patience == 0 {
 		out, sent, err = s.net.Call(ctx, srv.Host, m, dst)
@@ -111,7 +111,7 @@ func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv 
 	return out, sent, false, err
 }
 
-// answer returns a failed call's reply where there is one, else its error.
+// answer returns a failed call's reply if there is one, else its error.
 func answer(out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
 	if reply != nil {
 		return out, nil, nil
@@ -131,7 +131,7 @@ func (m *member) Call(ctx context.Context, msg *wire.Message, dst []byte) ([]byt
 // Host returns the member's address.
 func (m *member) Host() string { return m.host }
 
-// memberError returns the error of a reply that tells that its member is not, or no longer, the one to ask.
+// memberError returns the error of a reply that shows that its member is not, or no longer, the one to call.
 func memberError(reply []byte) error {
 	failed := true
 	var code value.Value
@@ -146,7 +146,7 @@ func memberError(reply []byte) error {
 		case "code":
 			code = v
 		case "writeConcernError":
-			// The write stands, and its client is to be told whether a majority has it: another member may know.
+			// The write stands, and its client must learn whether a majority has it: another member may know.
 			if e := stateError(value.Lookup(v.Doc(), "code"), "the write concern was not awaited to its end"); e != nil {
 				return e
 			}
@@ -158,7 +158,7 @@ func memberError(reply []byte) error {
 	return nil
 }
 
-// stateError returns an error where a code tells of a member that is not what it was.
+// stateError returns an error if code reports a change of the member's state.
 func stateError(code value.Value, text string) error {
 	if c, _ := code.AsInt64(); mongoerr.Code(c).In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
 		return mongoerr.New(mongoerr.Code(c), text)
@@ -168,7 +168,7 @@ func stateError(code value.Value, text string) error {
 
 func lookup(doc []byte, key string) value.Value { return value.Lookup(doc, key) }
 
-// refused tells that a member did not begin with the command.
+// refused reports whether a member did not start the command.
 func refused(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
@@ -177,8 +177,8 @@ func refused(err error) bool {
 	return false
 }
 
-// withPreference returns a copy of a message that says what its sender prefers, where it does not yet: a secondary
-// answers none that does not.
+// withPreference returns a copy of a message that carries its sender's read preference, unless it has one: a
+// secondary refuses messages without.
 func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	if !lookup(m.Body, "$readPreference").IsMissing() {
 		return m
@@ -190,9 +190,10 @@ func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 	return &out
 }
 
-// idempotent are the commands that change nothing, or to the same whether they run once or twice: reads, and catalog
-// commands that find done what they ask for. Not among them: getMore, whose cursor only one member has, renameCollection and
-// dropIndexes, which find nothing the second time, and the steps of migrations, which are repeated by those who make them.
+// idempotent are the commands that change nothing, or to the same whether they run once or twice: reads, and
+// catalog commands that succeed if their effect is already in place. Not among them are getMore, whose cursor only
+// one member has; renameCollection and dropIndexes, which find nothing the second time; and the steps of
+// migrations, which their initiators repeat.
 var idempotent = words(`
 	find aggregate count distinct listCollections listIndexes listDatabases collStats dbStats dataSize explain dbHash
 	hello isMaster ping getParameter serverStatus buildInfo killCursors getClusterParameter validate getDefaultRWConcern filemd5
@@ -208,7 +209,7 @@ var idempotent = words(`
 	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock
 	_shardsvrDropCollection _configsvrRemoveCollection _configsvrSetAllowMigrations _holdsCriticalSection`)
 
-// decisions end a transaction, once for all: whoever is asked again says what became of it.
+// decisions end a transaction for good: asking again returns its outcome.
 var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")
 
 func words(text string) map[string]bool {
@@ -219,12 +220,12 @@ func words(text string) map[string]bool {
 	return set
 }
 
-// repeatable tells that a command may be sent again although it may have run: reads, retryable writes, and commands
-// between nodes that are made so.
+// repeatable reports whether a command may be sent again although it may have run: reads, retryable writes, and
+// commands between nodes that are designed for it.
 func repeatable(m *wire.Message) bool {
 	name := string(m.CommandName())
 	if !lookup(m.Body, "autocommit").IsMissing() {
-		return decisions[name] // a statement of a transaction: its client starts that anew
+		return decisions[name] // a statement of a transaction: its client starts the transaction again
 	}
 	if !lookup(m.Body, "txnNumber").IsMissing() {
 		return true
@@ -247,7 +248,7 @@ func writes(body []byte) bool {
 	return string(k) == "$out" || string(k) == "$merge"
 }
 
-// contextError says why a context ended.
+// contextError returns why a context ended.
 func contextError(ctx context.Context) error {
 	var own *mongoerr.Error
 	if errors.As(context.Cause(ctx), &own) {

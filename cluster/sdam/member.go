@@ -20,7 +20,7 @@ type Timing struct {
 	Poll       bool          // hello is asked once a heartbeat instead of streamed: replicaSetMonitorProtocol sdam
 }
 
-// DefaultTiming is what the real router uses.
+// DefaultTiming is the timing of the real router.
 var DefaultTiming = Timing{
 	Heartbeat: 10 * time.Second, Timeout: 10 * time.Second, MinBetween: 500 * time.Millisecond,
 	Select: 15 * time.Second, Window: 15 * time.Millisecond,
@@ -30,7 +30,7 @@ var DefaultTiming = Timing{
 type member struct {
 	host string
 	set  *Set
-	wake chan struct{} // asks for a check soon
+	wake chan struct{} // requests a check soon
 	stop context.CancelFunc
 	ctx  context.Context
 	done chan struct{}
@@ -41,7 +41,7 @@ type member struct {
 		again bool               // one is to be ended that has not begun
 		rtt   time.Duration
 	}
-	// The goroutine's own: the way to the member, whether it goes on answering, what it said last, and who measures it.
+	// Owned by the goroutine: the connection to the member, whether it streams, its last reply, and its ping loop.
 	watch  Watch
 	more   bool
 	known  *Server
@@ -56,7 +56,7 @@ func newMember(s *Set, host string) *member {
 	return m
 }
 
-// request asks for a check soon. A member that streams needs none: it says by itself when it changes.
+// request requests a check soon. A member that streams needs none: it reports changes by itself.
 func (m *member) request() {
 	select {
 	case m.wake <- struct{}{}:
@@ -64,7 +64,7 @@ func (m *member) request() {
 	}
 }
 
-// check asks for a look at the member over a new connection: what it streams is not waited for.
+// check requests a check of the member over a new connection, without waiting for what it streams.
 func (m *member) check() {
 	m.mu.Lock()
 	if m.mu.again = true; m.mu.abort != nil {
@@ -118,8 +118,8 @@ func (m *member) pause(d time.Duration) {
 	}
 }
 
-// look returns the member's state: as it is now where there is no connection or where it does not stream, else as
-// soon as it is another or a heartbeat has passed. nil means that the look was given up.
+// look returns the member's state: at once if there is no connection or the member does not stream, otherwise as
+// soon as the state changes or a heartbeat has passed. nil means that the check was abandoned.
 func (m *member) look() *Server {
 	t := m.set.timing()
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -154,9 +154,9 @@ func (m *member) look() *Server {
 	return &Server{Host: m.host, Kind: Unknown, Updated: time.Now(), member: m, Err: err}
 }
 
-// patience returns how long the member may take to say what it is. A primary that another has replaced is given
-// less: calls to it wait, perhaps for a process that is paused, and what can be sent again is sent to the new one
-// once they are cut off.
+// patience returns how long the member may take to report its state. A primary that another has replaced gets less
+// time: calls to it wait, perhaps for a paused process, and what can be sent again goes to the new one once they
+// are cut off.
 func (m *member) patience(t Timing) time.Duration {
 	if cur := m.set.Topology().server(m.host); cur != nil && cur.Err == errDemoted {
 		return min(t.Timeout, t.MinBetween)
@@ -164,7 +164,7 @@ func (m *member) patience(t Timing) time.Duration {
 	return t.Timeout
 }
 
-// abortable lets check end a wait by cancel, and gives what takes that back.
+// abortable lets check end a wait by calling cancel, and returns a function that undoes that.
 func (m *member) abortable(cancel context.CancelFunc) func() {
 	m.mu.Lock()
 	m.mu.abort = cancel
@@ -216,7 +216,7 @@ func (m *member) hangUp() {
 	}
 }
 
-// ping asks once and notes the time that it took.
+// ping asks once and records the time that it took.
 func (m *member) ping(ctx context.Context, w Watch, hello []byte) ([]byte, bool, error) {
 	start := time.Now()
 	reply, _, err := w.Ask(ctx, hello, false)
@@ -246,12 +246,12 @@ func (m *member) average() time.Duration {
 	return m.mu.rtt
 }
 
-// pingEvery is the longest time between two round trips. The member goes by them, too: a process that has stopped, though
-// its connections are there, is not heard of.
+// pingEvery is the longest time between two pings. The member relies on them too: a process that has stopped,
+// although its connections remain, sends none.
 const pingEvery = 2 * time.Second
 
-// measure begins to take the round trip's time now and then, on a connection of its own: streamed hellos tell nothing of
-// it. A call within the process takes no time that counts.
+// measure starts to measure round trips periodically on a separate connection: streamed hellos do not show them. A
+// call within the process takes no measurable time.
 func (m *member) measure() {
 	if m.pings || m.set.net.Local(m.host) {
 		return
@@ -260,7 +260,7 @@ func (m *member) measure() {
 	m.pinger.Go(m.runPings)
 }
 
-// runPings measures until the member is stopped. What goes wrong here says nothing of the member: its stream does.
+// runPings measures until the member is stopped. Errors here do not count against the member: its stream decides.
 func (m *member) runPings() {
 	var w Watch
 	defer func() {
@@ -292,7 +292,7 @@ func (m *member) runPings() {
 
 var helloPlain = value.Doc(value.F("hello", value.NewInt32(1)), value.F("$db", value.NewString("admin")))
 
-// awaitedHello asks to be answered when the member is no more what it was, or after a heartbeat.
+// awaitedHello requests a reply when the member's state changes, or after a heartbeat.
 func awaitedHello(known *Server, heartbeat time.Duration) []byte {
 	version := value.Doc(value.F("processId", value.NewObjectID(known.process)), value.F("counter", value.NewInt64(known.counter)))
 	return value.Doc(

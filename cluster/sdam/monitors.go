@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Monitors are the replica sets that a process follows, one Set for each name however many ask for it.
+// Monitors are the replica sets that a process follows, one Set per name for any number of users.
 type Monitors struct {
 	net   Network
 	times atomic.Pointer[Timing]
@@ -46,7 +46,7 @@ func (ms *Monitors) Retime(change func(t *Timing)) {
 	ms.times.Store(&t)
 }
 
-// OnMove has f told of each change of a set's membership. f must not block.
+// OnMove registers f for changes of a set's membership. f must not block.
 func (ms *Monitors) OnMove(f func(set, conn string, version int64)) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()

@@ -24,7 +24,7 @@ func NewNodes(pool *wire.Pool, clock *cluster.VectorClock) *Nodes {
 
 var _ Network = (*Nodes)(nil)
 
-// Add makes known that the node at an address is in this process.
+// Add registers the node at an address as running in this process.
 func (n *Nodes) Add(host string, p cluster.Peer) { n.local.Store(host, p) }
 
 // Remove takes back Add.
@@ -64,7 +64,7 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 		return dst, true, err
 	}
 	if reply == nil {
-		return dst, true, nil // w: 0: nothing comes back
+		return dst, true, nil // w: 0: there is no reply
 	}
 	return append(dst, n.learn(ctx, reply.Body)...), true, nil
 }
@@ -94,7 +94,7 @@ func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 	return value.End(dst, mark)
 }
 
-// learn takes over the times of a reply and gives the reply without those that only nodes speak of.
+// learn adopts the times of a reply and returns the reply without those that only nodes use.
 func (n *Nodes) learn(ctx context.Context, reply []byte) []byte {
 	if n.clock == nil {
 		return reply

@@ -14,17 +14,17 @@ import (
 
 // Network reaches members by address.
 type Network interface {
-	// Call sends a request to a member and appends its reply to dst. With an error, sent tells that the member may have
-	// run the request although no reply came.
+	// Call sends a request to a member and appends its reply to dst. With an error, sent means that the member may
+	// have run the request although no reply came.
 	Call(ctx context.Context, host string, m *wire.Message, dst []byte) (out []byte, sent bool, err error)
 	// Watch opens a way to a member that nobody else uses, for its monitor.
 	Watch(ctx context.Context, host string) (Watch, error)
-	// Local tells that a member is in this process.
+	// Local reports whether a member is in this process.
 	Local(host string) bool
 	// Sever ends all connections to a member that is taken to be gone; Drop those to it that nobody uses.
 	Sever(host string)
 	Drop(host string)
-	// Connections counts what there are.
+	// Connections counts the open connections.
 	Connections() []wire.HostStats
 }
 
@@ -43,7 +43,7 @@ type Set struct {
 	net   Network
 	times *atomic.Pointer[Timing]
 	topo  atomic.Pointer[Topology]
-	// moved is told, from a member's goroutine, that the membership is another.
+	// moved is called from a member's goroutine when the membership changes.
 	moved func(set, conn string, version int64)
 
 	mu struct {
@@ -70,7 +70,8 @@ func newSet(name string, seeds []string, net Network, times *atomic.Pointer[Timi
 
 func (s *Set) timing() *Timing { return s.times.Load() }
 
-// publish makes t the current topology, watches who is new in it and leaves who is gone. The caller holds mu.
+// publish makes t the current topology, starts monitoring new members and stops monitoring removed ones. mu must
+// be held.
 func (s *Set) publish(t *Topology) {
 	s.topo.Store(t)
 	for _, srv := range t.Servers {
@@ -89,7 +90,7 @@ func (s *Set) publish(t *Topology) {
 	s.mu.changed = make(chan struct{})
 }
 
-// update takes in what a member said.
+// update processes a member's report.
 func (s *Set) update(srv *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *Set) update(srv *Server) {
 	s.publish(t)
 	if srv.Kind == Unknown {
 		if was := old.server(srv.Host); was != nil && (was.Kind != Unknown || was.Err == errDemoted) {
-			s.net.Sever(srv.Host) // whoever waits for its answer would wait for long
+			s.net.Sever(srv.Host) // whoever waits for its reply could wait for long
 		}
 	}
 	for _, now := range t.Servers {
@@ -114,8 +115,9 @@ func (s *Set) update(srv *Server) {
 	}
 }
 
-// doubt has a former primary looked at again where it does not tell by itself, and at once, that it is none any more: it may
-// be paused, and calls to it wait. One that lives has answered them by then, and better than a connection that is cut.
+// doubt has a former primary checked again if it does not promptly report by itself that it is no longer primary:
+// it may be paused, with calls waiting for it. A live one will have answered them by then, which is better than
+// cutting the connection.
 func (s *Set) doubt(old *Server) {
 	time.AfterFunc(s.timing().MinBetween/5, func() {
 		if s.topo.Load().server(old.Host) == old {
@@ -142,7 +144,7 @@ func (s *Set) failed(srv *Server, reply []byte, err error) {
 	s.publish(old.apply(&Server{Host: srv.Host, Kind: Unknown, Updated: time.Now(), member: cur.member, Err: err}))
 }
 
-// supersedes tells that an error reply is older news than what a member is known to be.
+// supersedes reports whether an error reply is older news than the member's known state.
 func supersedes(cur *Server, reply []byte) bool {
 	if reply == nil || !cur.versioned {
 		return false
@@ -177,7 +179,7 @@ func (s *Set) Hosts() []string {
 	return out
 }
 
-// Seed adds addresses to try where none of those known answers.
+// Seed adds addresses to try if none of the known ones answers.
 func (s *Set) Seed(hosts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +221,7 @@ func (s *Set) close() {
 	}
 }
 
-// selectServer finds a member that p allows, and waits for one where there is none.
+// selectServer finds a member that p allows, waiting for one if there is none.
 func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid *Server) (*Server, error) {
 	timing := s.timing()
 	if c := s.topo.Load().candidates(p, timing); len(c) > 0 {
@@ -252,7 +254,8 @@ func (s *Set) selectServer(ctx context.Context, p *cluster.ReadPreference, avoid
 	}
 }
 
-// checkOld has the members looked at again that were not heard of for a moment: what is waited for may be among them.
+// checkOld requests checks of the members that have not been heard from for a moment: the awaited one may be among
+// them.
 func (s *Set) checkOld(t *Topology) {
 	for _, srv := range t.Servers {
 		if srv.member != nil && time.Since(srv.Updated) >= s.timing().MinBetween {
@@ -261,7 +264,7 @@ func (s *Set) checkOld(t *Topology) {
 	}
 }
 
-// without leaves out the member that has just failed, where there are others.
+// without omits the member that has just failed, if there are others.
 func without(in []*Server, avoid *Server) []*Server {
 	if avoid == nil || len(in) < 2 {
 		return in

@@ -10,10 +10,10 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Kind is what a member last said that it is.
+// Kind is a member's last reported kind.
 type Kind uint8
 
-// The kinds. Other is a member that answers but takes no reads: starting up, recovering, removed, an arbiter.
+// The kinds. Other is a member that responds but serves no reads: starting up, recovering, removed, an arbiter.
 const (
 	Unknown Kind = iota
 	Primary
@@ -110,7 +110,7 @@ type Topology struct {
 	// hosts is the membership that a primary told of, empty before the first.
 	hosts   []string
 	version int64
-	// The newest election heard of: a primary of an older one is taken for what it is.
+	// The newest election known: primaries of older ones are recognised as such.
 	maxElection [12]byte
 	maxVersion  int64
 }
@@ -127,8 +127,9 @@ func (t *Topology) server(host string) *Server {
 	return nil
 }
 
-// apply takes in what a member said and gives the topology after it. It follows the drivers' specification "Server
-// Discovery and Monitoring": a primary decides who is a member; the others only add while there is none.
+// apply processes a member's report and returns the resulting topology. It follows the drivers' specification
+// "Server Discovery and Monitoring": a primary decides who is a member; others only add members while there is no
+// primary.
 func (t *Topology) apply(s *Server) *Topology {
 	if t.server(s.Host) == nil {
 		return t // a member that was removed meanwhile
@@ -218,7 +219,8 @@ func (t *Topology) setMembers(p *Server) {
 	}
 	t.Servers = slices.DeleteFunc(t.Servers, func(s *Server) bool { return !slices.Contains(p.hosts, s.Host) && s != p })
 	if p.me != "" && p.me != p.Host && slices.Contains(p.hosts, p.me) {
-		// The address dialled is another name of the primary. It stays until its listed name answers as primary itself.
+		// The dialled address is another name of the primary. It stays until the listed name itself answers as
+		// primary.
 		if o := t.server(p.me); o != nil && o.Kind == Primary {
 			t.drop(p.Host)
 		}
@@ -272,7 +274,7 @@ func (t *Topology) readable(primaryToo bool) []*Server {
 	return out
 }
 
-// fresh leaves out the secondaries that are too far behind, by the estimate of the drivers' specification.
+// fresh omits the secondaries that are too stale, by the estimate of the drivers' specification.
 func (t *Topology) fresh(in []*Server, p *cluster.ReadPreference, heartbeat time.Duration) []*Server {
 	if p == nil || p.MaxStalenessSeconds == 0 {
 		return in
@@ -342,7 +344,7 @@ func pick(in []*Server) *Server {
 	return in[rand.IntN(len(in))]
 }
 
-// connString returns how config.shards writes the set: as its primary listed it, or as it was asked for.
+// connString returns the set in the form of config.shards: as its primary listed it, or as it was given.
 func (t *Topology) connString() string {
 	if len(t.hosts) == 0 {
 		return ""

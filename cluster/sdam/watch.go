@@ -9,10 +9,10 @@ import (
 
 // Watch is a monitor's own way to a member. One goroutine uses it; after an error it is closed.
 type Watch interface {
-	// Ask sends a hello and gives the answer. With stream the member may go on answering without being asked: more tells
-	// that it does.
+	// Ask sends a hello and returns the reply. With stream the member may continue to reply without being asked:
+	// more reports that it does.
 	Ask(ctx context.Context, hello []byte, stream bool) (reply []byte, more bool, err error)
-	// Next waits for one more answer of a member that streams.
+	// Next waits for one more reply of a member that streams.
 	Next(ctx context.Context) (reply []byte, more bool, err error)
 	Close()
 }
