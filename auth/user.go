@@ -257,7 +257,7 @@ func NewIdentity(u *User, find Roles) (*Identity, error) {
 // $$USER_ROLES shows them. It is made once for an identity: every query asks for the roles.
 func (id *Identity) Served() []byte { return id.served }
 
-// ServedRoles are the roles of a Served document.
+// ServedRoles returns the roles of a Served document.
 func ServedRoles(served []byte) value.Value { return value.Lookup(served, "$impersonatedRoles") }
 
 func serve(name UserName, roles []RoleName) []byte {

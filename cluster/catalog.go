@@ -57,7 +57,7 @@ func (c *CollectionInfo) At(at uint64) *CollectionInfo {
 	return &past
 }
 
-// Sharded says that the collection has a routing table.
+// Sharded reports whether the collection has a routing table.
 func (c *CollectionInfo) Sharded() bool { return c.Map != nil }
 
 // Suffix returns the version elements of a request to one shard, ready to be put before a command's terminator.
@@ -101,7 +101,7 @@ func (c *Catalog) Limit(collections, databases int64) {
 	c.dbs.limit.Store(databases)
 }
 
-// FixedDatabase says that a database always lives on the config server (admin, config).
+// FixedDatabase reports whether a database always lives on the config server (admin, config).
 func FixedDatabase(db string) bool { return db == "admin" || db == "config" }
 
 // Database finds where a database lives; NamespaceNotFound if it does not exist.

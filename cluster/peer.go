@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ServedUser is the key of a context under which a node finds what it tells others of the user whom it serves, in a command's
-// element $audit ([]byte); nothing where there is none.
+// ServedUser is the key of a context under which a node finds what it tells others of the user whom it serves, in
+// a command's element $audit ([]byte); nothing if there is none.
 var ServedUser servedUser
 
 type servedUser struct{}

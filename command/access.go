@@ -28,7 +28,7 @@ type Access struct {
 
 	epoch      [12]byte      // of the process: generations of two are not to be compared
 	writing    sync.Mutex    // held while users or roles are read and changed
-	generation atomic.Uint64 // of users and roles; an identity of an older one is read anew
+	generation atomic.Uint64 // of users and roles; an identity of an older one is read again
 	claimed    atomic.Bool   // there are users or roles, or have been: the localhost exception is over
 
 	mu struct {
@@ -57,7 +57,7 @@ func (a *Access) ManagementSpecs() (out []Spec) {
 	return out
 }
 
-// Invalidate makes every identity be read anew at its next request.
+// Invalidate makes every identity be read again at its next request.
 func (a *Access) Invalidate() {
 	a.generation.Add(1)
 	a.mu.Lock()
@@ -139,8 +139,8 @@ func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identi
 	return id, nil
 }
 
-// current returns the identity of a client as its user is now: one that was dropped, or was dropped and made anew,
-// is nobody.
+// current returns the identity of a client as its user is now: one that was dropped, or was dropped and made
+// again, is nobody.
 func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error) {
 	id := c.login.Load()
 	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
@@ -161,8 +161,8 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 // LoggedIn is who the client has authenticated as, nil for nobody.
 func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
 
-// authorize reports whether a request may run; it is the one place that asks. named is the collection that a request names by its
-// UUID, empty where it names none so.
+// authorize reports whether a request may run; it is the one place that asks. named is the collection that a
+// request names by its UUID, empty if it names none so.
 func (a *Access) authorize(op *Op, named string) error {
 	req, c := &op.Req, op.Client
 	rule := req.Spec.made.rule
@@ -340,8 +340,8 @@ func (op *Op) UserRoles() value.Value {
 	return value.Value{}
 }
 
-// servedUser says which user the operation serves: its client's, or the one that a member asks for, which then says so
-// (auth.Identity.Served). nil where nobody is asked who they are, and for what the cluster does for itself.
+// servedUser says which user the operation serves: its client's, or the one that a member asks for, which then
+// says so (auth.Identity.Served). nil if nobody is asked who they are, and for what the cluster does for itself.
 func (op *Op) servedUser() []byte {
 	from := op
 	for from.Client.InProcess {

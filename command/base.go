@@ -212,8 +212,8 @@ func (op *Op) retryableWrite() bool {
 // InTransaction reports whether the operation is part of a multi-document transaction.
 func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
 
-// atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's time: no read
-// at that time will be answered, and what the session has read is to be read anew at another.
+// atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's
+// time: no read at that time will be answered, and what the session has read is to be read again at another.
 func (op *Op) atSnapshot(err error) bool {
 	return op.Req.ReadConcern.Is("snapshot") && mongoerr.In(err, mongoerr.CategorySnapshot)
 }

@@ -29,8 +29,8 @@ type Topology struct {
 	Describe func(op *Op, hello bool, dst []byte) []byte
 	// Tail appends the role's fields behind the limits.
 	Tail func(dst []byte) []byte
-	// CatchUp raises the counter where the node knows that it is no primary any more and hello does not say so yet; nil for
-	// a node whose hello never lags.
+	// CatchUp raises the counter where the node knows that it is no longer primary and hello does not say so yet;
+	// nil for a node whose hello never lags.
 	CatchUp func()
 
 	mu struct {

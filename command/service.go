@@ -25,7 +25,7 @@ type Hooks struct {
 	After func(op *Op, err error) error
 	// Metadata is told of the client document in a connection's first hello, and of the compressors agreed upon with it.
 	Metadata func(c *Client, compressors []string, doc []byte)
-	// ByUUID finds the namespace of a collection, empty where there is none.
+	// ByUUID finds the namespace of a collection, empty if there is none.
 	ByUUID func(id [16]byte) string
 	// Panic is told of a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)

@@ -32,7 +32,7 @@ func (r *Router) configCommand(op *command.Op, m msg.Message, dst []byte) ([]byt
 	return append(dst, rebuildElements(reply, replyTrailer)...), nil
 }
 
-// genericArguments are a command's arguments that any command may carry.
+// genericArguments returns a command's arguments that any command may carry.
 func genericArguments(op *command.Op) (generic []byte) {
 	for it := value.Walk(op.Req.Body); ; {
 		raw, k, _, ok := it.NextRaw()

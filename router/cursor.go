@@ -402,7 +402,7 @@ func (r *Router) closeRemote(c *routerCursor) {
 	killOn(ctx, c.at, ns, c.rid)
 }
 
-// killOn kills a member's cursor. A failure is left to the member's own time-out.
+// killOn kills a member's cursor. A failure is left to the member's own timeout.
 func killOn(ctx context.Context, p cluster.Peer, ns string, id int64) {
 	db, coll := cluster.SplitNS(ns)
 	_, _ = cluster.Run(ctx, p, value.Doc(

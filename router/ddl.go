@@ -190,7 +190,7 @@ func (r *Router) create(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// coordinated has the primary shard of a database carry out a DDL there, with the arguments that any command may carry.
+// coordinated makes the primary shard of a database coordinate a DDL, with the arguments that any command may carry.
 func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
 	body := rebuild(msg.Doc(m), nil, genericArguments(op))
 	return r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst)

@@ -139,7 +139,7 @@ func closeRemotes(ctx context.Context, remotes []*remote) {
 			continue
 		}
 		db, coll := cluster.SplitNS(m.ns)
-		// The shard's own time-out closes what this cannot reach.
+		// The shard's own timeout closes what this cannot reach.
 		_, _ = cluster.Run(ctx, m.peer, value.Doc(
 			value.F("killCursors", value.NewString(coll)),
 			value.F("cursors", value.NewArray(value.ArrayOf(value.NewInt64(m.id)))),

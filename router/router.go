@@ -432,7 +432,7 @@ func (r *Router) toPrimary(op *command.Op, info *cluster.CollectionInfo, dst []b
 	return r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst)
 }
 
-// internalClient is the client of commands that the router sends to itself.
+// internalClient returns the client of commands that the router sends to itself.
 func (r *Router) internalClient() *command.Client {
 	return &command.Client{InProcess: true, Internal: true, Started: r.Service.Started}
 }

@@ -46,7 +46,7 @@ type Config struct {
 	Warn func(msg string, err error)
 	// Fatal is told when the store or the member of the set cannot go on, perhaps more than once; nil for nobody.
 	Fatal func(err error)
-	// Security says whether requests need authorization, and how members prove who they are.
+	// Security reports whether requests need authorization, and how members prove who they are.
 	Security Security
 	// Repl is how the server reaches the other members of its set.
 	Repl ReplOptions

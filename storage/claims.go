@@ -62,7 +62,7 @@ const (
 	claimMine               // the unit already holds it
 	claimOther              // another unit holds it
 	claimNewer              // committed after readTS
-	claimUnsure             // taken, but the table can no longer say whether there was a commit after readTS
+	claimUnsure             // taken, but the table can no longer tell whether there was a commit after readTS
 )
 
 // take claims for u. readTS is the timestamp that u has read at; 0 means that its reads are current.

@@ -13,7 +13,7 @@ type SnapshotFiles struct {
 	root string
 }
 
-// Files gives access to the directories of snapshots.
+// Files returns access to the directories of snapshots.
 func (e *Engine) Files() SnapshotFiles {
 	return SnapshotFiles{e.opts.FS, e.opts.FS.PathJoin(e.opts.Dir, "snapshots")}
 }

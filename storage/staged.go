@@ -189,7 +189,7 @@ func (s *stager) versions() {
 			_ = u.stage().Set(k, v, nil)
 		}
 	}
-	s.writes = before + 1 // makes cursors over the unit's view read anew
+	s.writes = before + 1 // makes cursors over the unit's view read again
 	if u.own == nil {
 		closeQuietly(from)
 	} // otherwise iterators of that view may be reading it

@@ -116,9 +116,9 @@ func (e *Engine) NewUnitOfWork(s *Snapshot) *UnitOfWork {
 	return &UnitOfWork{e: e, base: s, gen: e.replica.gen.Load(), scratch: scratchPool.Get().(*unitScratch)}
 }
 
-// Snapshot is a view of s with the unit's own writes on top, for statements of multi-document transactions. It
-// must be called before the first write, and makes the unit keep its writes readable. The snapshot ends with the
-// unit.
+// Snapshot returns a view of s with the unit's own writes on top, for statements of multi-document transactions.
+// It must be called before the first write, and makes the unit keep its writes readable. The snapshot ends with
+// the unit.
 func (u *UnitOfWork) Snapshot() *Snapshot {
 	if u.own == nil {
 		if u.base == nil {

@@ -23,7 +23,8 @@ const (
 type TLS struct {
 	// Config gives the configuration for the next connection, so that certificates can change while the server runs.
 	Config func() *tls.Config
-	// Require says whether plain connections over TCP are refused. Those over UNIX sockets do not leave the machine.
+	// Require reports whether plain connections over TCP are refused. Those over UNIX sockets do not leave the
+	// machine.
 	Require func() bool
 }
 

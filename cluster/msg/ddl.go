@@ -5,7 +5,7 @@ package msg
 // ShardDropCollection drops a collection wherever it is.
 type ShardDropCollection struct {
 	DB, Coll string
-	UUID     *[16]byte // that the client expects it to have; nil where it names none
+	UUID     *[16]byte // that the client expects it to have; nil if it names none
 }
 
 func (m *ShardDropCollection) fields(c *codec) {

@@ -69,8 +69,8 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 	return append(dst, n.learn(ctx, reply.Body)...), true, nil
 }
 
-// between puts what nodes tell each other into a copy of a command: this node's times, in place of those it came with, and whom
-// the node serves.
+// between returns a copy of a command with the elements that nodes add for each other: this node's times, replacing
+// those it came with, and the user that the node serves.
 func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 	served, _ := ctx.Value(cluster.ServedUser).([]byte)
 	dst, mark := value.Begin(make([]byte, 0, len(body)+128+len(served)))

@@ -437,7 +437,7 @@ func (w *WriteSpec) explainFailure(err error) error {
 	return err
 }
 
-// identifies says that an index's fields are those that $merge identifies documents by.
+// identifies reports whether an index's fields are those that $merge identifies documents by.
 func (w *WriteSpec) identifies(key []byte) bool {
 	for k := range value.Elements(key) {
 		if !slices.Contains(w.On, k) && (k != "_id" || len(w.On) > 0) {

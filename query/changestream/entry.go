@@ -72,20 +72,22 @@ func (e *Entry) ApplyOps() []byte {
 	return nil
 }
 
-// Waits tells that what the entry holds happens with a later one: a part of a transaction, or one that is prepared.
+// Waits reports whether what the entry holds happens with a later one: a part of a transaction, or one that is
+// prepared.
 func (e *Entry) Waits() bool {
 	return e.ApplyOps() != nil && (value.Lookup(e.O, "partialTxn").Truthy() || value.Lookup(e.O, "prepare").Truthy())
 }
 
-// Commits tells that the entry is the decision of a prepared transaction, whose operations stand in earlier entries.
+// Commits reports whether the entry is the decision of a prepared transaction, whose operations stand in earlier
+// entries.
 func (e *Entry) Commits() bool {
 	it := value.Walk(e.O)
 	k, _, _ := it.Next()
 	return e.Op == 'c' && string(k) == "commitTransaction"
 }
 
-// Continues tells that an entry which commits a transaction has only the last of its operations: the others stand in the
-// entries that Prev leads to.
+// Continues reports whether an entry which commits a transaction has only the last of its operations: the others
+// stand in the entries that Prev leads to.
 func (e *Entry) Continues() bool {
 	return e.Commits() || e.ApplyOps() != nil && !e.Waits() && !value.Lookup(e.O, "count").IsMissing()
 }

@@ -57,7 +57,7 @@ func (e *Event) Diff() []byte {
 	return nil
 }
 
-// Changes tells that a document had a state before the event.
+// Changes reports whether a document had a state before the event.
 func (e *Event) Changes() bool {
 	return e.Type == "update" || e.Type == "replace" || e.Type == "delete"
 }

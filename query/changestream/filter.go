@@ -46,5 +46,5 @@ func (f *Filter) Invalidates(e *Event) bool {
 	return false
 }
 
-// view tells that the event is of a view's definition.
+// view reports whether the event is of a view's definition.
 func (e *Event) view() bool { return strings.HasSuffix(e.op.NS, ".system.views") }

@@ -188,7 +188,7 @@ func appendKeyInt(dst []byte, i int64) []byte {
 	return appendMagnitude(dst, uint64(i)<<1, false)
 }
 
-// appendMagnitude writes a number whose lowest bit says whether a fraction follows.
+// appendMagnitude writes a number whose lowest bit reports whether a fraction follows.
 func appendMagnitude(dst []byte, u uint64, negative bool) []byte {
 	n := (bits.Len64(u) + 7) / 8
 	tag, flip := byte(keyPosInt1+n-1), byte(0)

@@ -16,8 +16,8 @@ type region interface {
 	meets(g *Geometry) bool
 }
 
-// ParseQuery reads the operand of the operator named: $geoWithin, $within or $geoIntersects.
-// It may take long where shapes have many edges; pace says whether it has to stop.
+// ParseQuery reads the operand of the operator named: $geoWithin, $within or $geoIntersects. It may take long
+// where shapes have many edges; pace reports whether it has to stop.
 func ParseQuery(name string, v value.Value, pace *value.Pace) (*Query, error) {
 	if v.T != value.Document {
 		return nil, bad("geometry must be an object")

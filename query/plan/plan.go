@@ -85,7 +85,8 @@ func Plan(q *Query, c *Collection) (*Result, error) {
 	return p.candidates()
 }
 
-// mustUseIndex says that scans of the collection are refused (notablescan), as they are of those that users make.
+// mustUseIndex reports whether scans of the collection are refused (notablescan), as they are of those that users
+// make.
 func (p *planner) mustUseIndex() bool {
 	db, coll, _ := strings.Cut(p.c.NS, ".")
 	return p.q.knobs().NoTableScan && !strings.HasPrefix(coll, "system.") && db != "admin" && db != "config" && db != "local"

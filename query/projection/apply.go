@@ -146,7 +146,7 @@ func (a *applier) absent(dst, doc []byte, c *node) []byte {
 	return dst
 }
 
-// onlyComputed writes the computed fields of a document that is made anew.
+// onlyComputed writes the computed fields of a document that is made again.
 func (a *applier) onlyComputed(dst []byte, n *node) []byte {
 	for _, c := range n.children {
 		dst = a.absent(dst, nil, c)

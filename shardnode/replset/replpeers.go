@@ -173,7 +173,7 @@ func (r *Membership) AskPrimary(ctx context.Context, cmd []byte) ([]byte, error)
 	}
 }
 
-// noPrimary tells that a member did not begin with a command because it is not primary.
+// noPrimary reports whether a member did not begin with a command because it is not primary.
 func noPrimary(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:

@@ -132,7 +132,7 @@ const (
 	stepDownFor = time.Minute
 )
 
-// elected steps the node up: what it knows of sessions, parameters and unfinished work is read anew.
+// elected steps the node up: what it knows of sessions, parameters and unfinished work is read again.
 func (r *Membership) elected(c replication.RoleChange) {
 	r.publish(c)
 	began := time.Now()

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// writeBlock says whether users may write to their databases (setUserWriteBlockMode); the document of
+// writeBlock reports whether users may write to their databases (setUserWriteBlockMode); the document of
 // config.user_writes_critical_sections survives a restart.
 type writeBlock struct {
 	on     atomic.Bool

@@ -93,7 +93,8 @@ func PutIn(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, do
 	return insertUnseen(u, c, doc)
 }
 
-// insertUnseen inserts a document that the unit's snapshot does not have. Where it has come since, the unit begins anew.
+// insertUnseen inserts a document that the unit's snapshot does not have. Where it has come since, the unit begins
+// again.
 func insertUnseen(u *storage.UnitOfWork, c *catalog.Collection, doc []byte) error {
 	_, err := u.Insert(c, doc, storage.NoInfo)
 	if mongoerr.CodeOf(err) == mongoerr.DuplicateKey {

@@ -92,7 +92,7 @@ func (s *Stream) Close() {
 	}
 }
 
-// Ended tells that the stream gave its invalidate: nothing follows.
+// Ended reports whether the stream gave its invalidate: nothing follows.
 func (s *Stream) Ended() bool { return s.ended }
 
 // Done returns the time up to which the stream has given everything.
@@ -243,7 +243,7 @@ func (s *Stream) Wait(ctx context.Context) (moved bool, err error) {
 	return s.feed.wait(ctx, s.key, s.feedSeen())
 }
 
-// NotedSince tells that a router has asked where the streams are, later than the time that it was last told.
+// NotedSince reports whether a router has asked where the streams are, later than the time that it was last told.
 func (s *Stream) NotedSince(told storage.Timestamp) bool {
 	return s.feed.noted.Load() > uint64(told)
 }

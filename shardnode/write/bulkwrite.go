@@ -339,7 +339,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	return nil
 }
 
-// Failed notes an operation's error; stop says whether the rest is left.
+// Failed notes an operation's error; stop reports whether the rest is left.
 func (b *bulkWrite) failed(i int, err error) (stop bool) {
 	ends := b.w.failed(0)
 	e := mongoerr.From(err)

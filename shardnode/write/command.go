@@ -356,7 +356,7 @@ func CheckWritable(op *command.Op, ns string) error {
 	return command.CheckClientWrite(op, ns)
 }
 
-// fail notes a statement's error; stop says whether the rest of the command is not to be tried.
+// fail notes a statement's error; stop reports whether the rest of the command is not to be tried.
 func (w *Command) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})

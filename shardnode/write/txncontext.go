@@ -42,7 +42,8 @@ type txnContext interface {
 	foundAll(c *catalog.Collection, s *storage.Snapshot) error
 	// readsOwn reports whether what a snapshot shows changes with what the command writes.
 	readsOwn() bool
-	// failed takes note of a statement's error; ends says whether it is the command's and no other statement is tried.
+	// failed takes note of a statement's error; ends reports whether it is the command's and no other statement is
+	// tried.
 	failed(code mongoerr.Code) (ends bool)
 	// Transaction is nil for plain writes.
 	Transaction() *txn.Txn
