@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 // lines collects what a simulation's members log.
@@ -186,6 +187,58 @@ func TestForcedReconfigurationHoldsAgainstAMemberOfIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a member says of itself and the messages beside that are put together one after the other, so that a call that was begun
+// before a forced reconfiguration may bring entries from behind it. They count for nothing to a member of the epoch before: it
+// takes no entry of the new history until it knows that everything it has committed is in that.
+func TestMessagesOfAnotherEpochAreDropped(t *testing.T) {
+	simulate(t, 23, three, func(s *simulation) {
+		s.found(simConfig(10*time.Second, three...))
+		s.settle(2 * time.Second)
+		a, b := s.nodes["a:1"], s.nodes["b:1"]
+		if _, err := s.write(background, a, WriteConcern{W: 3}); err != nil {
+			t.Fatal(err)
+		}
+		s.divide("a:1")
+		time.Sleep(time.Second) // what was under way has arrived
+		said, was := a.r.envelope(callMessages, b.r.id.Load()), b.r.rlog.lastIndex()
+		fork, err := b.r.rlog.Term(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.force(background, a, "a:1"); err != nil {
+			t.Fatalf("forced: %v\n%s", err, s.dump())
+		}
+		if _, err := s.write(background, a, Majority); err != nil {
+			t.Fatal(err)
+		}
+		term := a.r.lead.Load().term
+		for _, kind := range []raftpb.MessageType{raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgVote} {
+			m := &raftpb.Message{Type: kind.Enum(), From: new(a.r.id.Load()), To: new(b.r.id.Load()), Term: new(term), Index: new(was), LogTerm: new(fork), Commit: new(was)}
+			if kind == raftpb.MsgApp {
+				m.Entries, m.Commit = []*raftpb.Entry{{Term: new(term), Index: new(was + 1), Type: raftpb.EntryNormal.Enum()}}, new(was+1)
+			}
+			said.messages = []*raftpb.Message{m}
+			payload, err := said.marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.r.Handle(background, payload); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if b.r.epoch() != 0 || b.r.rlog.lastIndex() != was {
+				t.Fatalf("%v of another epoch counted: epoch %x, the log ends at %d, before at %d\n%s", kind, b.r.epoch(), b.r.rlog.lastIndex(), was, s.dump())
+			}
+		}
+		if now, err := b.r.rlog.Term(was); err != nil || now != fork {
+			t.Errorf("the last entry is of term %x, before of %x: %v", now, fork, err)
+		}
+		s.unite()
+		time.Sleep(30 * time.Second)
+		s.check(nil, "a:1")
+	})
 }
 
 // A change that was under way when the majority was lost is still in the log of the member that forces another. It is decided then,
