@@ -20,6 +20,9 @@ const (
 
 var ctx = apd.Context{Precision: digits, MaxExponent: 6144, MinExponent: -6143, Rounding: apd.RoundHalfEven}
 
+// cut drops digits; exponents are fit's.
+var cut = apd.Context{Precision: digits, MaxExponent: apd.MaxExponent, MinExponent: apd.MinExponent, Rounding: apd.RoundDown}
+
 // D is a decimal number.
 type D = apd.Decimal
 
@@ -375,7 +378,8 @@ func Sqrt(x *D) *D {
 	return d
 }
 
-// Parse reads a whole string as a decimal; what has too many digits or is too large is no decimal.
+// Parse reads a whole string as a decimal; what is too large is no decimal. Digits beyond those that the format has are dropped:
+// unlike the results of operations, what is read is rounded toward zero.
 func Parse(s string) (*D, bool) {
 	body := s
 	if body != "" && (body[0] == '+' || body[0] == '-') {
@@ -390,6 +394,9 @@ func Parse(s string) (*D, bool) {
 	}
 	if d.Form != apd.Finite {
 		return d, true
+	}
+	if d.NumDigits() > digits {
+		cut.Round(d, d)
 	}
 	out := fit(d)
 	return out, out.Form == apd.Finite && out.IsZero() == d.IsZero()
