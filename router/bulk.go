@@ -21,6 +21,7 @@ type bulk struct {
 	count   int
 
 	errors, inserted, matched, modified, upserted, deleted int64
+	retried                                                []value.Value // the ids of statements that had been executed before
 	stop                                                   bool
 	done                                                   int // how many operations a shard had run before they came here
 }
@@ -61,6 +62,9 @@ func (b *bulk) run(dst []byte) ([]byte, error) {
 	for name, n := range b.counters() {
 		dst = value.Append(dst, name, value.NewInt32(int32(*n)))
 	}
+	if len(b.retried) > 0 {
+		dst = value.Append(dst, "retriedStmtIds", value.NewArray(value.ArrayOf(b.retried...)))
+	}
 	return dst, nil
 }
 
@@ -99,7 +103,15 @@ func (b *bulk) takeOver(at cluster.Peer, reply []byte) (stopped bool, err error)
 		*to, _ = value.Lookup(reply, name).AsInt64()
 	}
 	b.errors--
+	b.noteRetried(reply)
 	return true, nil
+}
+
+// noteRetried adds the ids of the statements that a shard had executed before.
+func (b *bulk) noteRetried(reply []byte) {
+	for _, id := range value.Values(value.Lookup(reply, "retriedStmtIds").Doc()) {
+		b.retried = append(b.retried, id.Clone())
+	}
 }
 
 // counters returns the figures of the reply by their names, in its order.
@@ -167,6 +179,7 @@ func (b *bulk) one(i int, d []byte, errorsOnly bool) error {
 	if err != nil {
 		return err
 	}
+	b.noteRetried(reply)
 	matched, _ := value.Lookup(reply, "n").AsInt64()
 	res := []value.Field{value.F("ok", value.NewDouble(1)), value.F("idx", value.NewInt32(int32(i))), value.F("n", value.NewInt32(int32(matched)))}
 	switch name {
@@ -242,7 +255,7 @@ func (b *bulk) send(i int, db, coll, name, list string, st []byte) ([]byte, erro
 	}
 	if req.HasTxnNumber {
 		c = value.Append(c, "txnNumber", value.NewInt64(req.TxnNumber))
-		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(value.NewInt32(int32(i)))))
+		c = value.Append(c, "stmtIds", value.NewArray(value.ArrayOf(value.NewInt32(req.StatementID(i)))))
 	}
 	if req.WriteConcern != nil {
 		c = value.Append(c, "writeConcern", value.NewDocument(req.WriteConcern.Doc))

@@ -150,17 +150,18 @@ func TestDocumentsMoveInTransactions(t *testing.T) {
 	}
 }
 
-// Every operation of a bulkWrite is a statement of its own.
+// Every operation of a bulkWrite is a statement of its own, and the reply tells which of them had been executed before.
 func TestRetriedBulkWriteOverShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.moveColl()
 	cmd := retryable(`{"bulkWrite": 1, "ops": [{"update": 0, "filter": {"k": 1}, "updateMods": {"$inc": {"x": 1}}}, {"update": 0, "filter": {"k": 1}, "updateMods": {"$inc": {"x": 1}}},
 		{"insert": 0, "document": {"_id": 12, "k": 12}}, {"update": 0, "filter": {"_id": 2}, "updateMods": {"$inc": {"x": 1}}}], "nsInfo": [{"ns": "d.c"}]}`, 1)
-	for range 2 {
+	for _, retried := range []string{"null", "[0,1,2,3]"} {
 		r := c.run("admin", cmd)
 		if got := show(r["nModified"]) + show(r["nInserted"]) + show(r["nErrors"]); got != "310" {
 			t.Errorf("%s of 310: %v", got, r)
 		}
+		c.expect(r["retriedStmtIds"], retried)
 	}
 	if got := c.held(); got != `[{_id:1,k:1,x:2},{_id:2,k:2,x:1}] [{_id:11,k:11},{_id:12,k:12}]` {
 		t.Errorf("the shards hold %s", got)
