@@ -2,6 +2,8 @@ package shardnode
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 )
 
 func adminSteps(t *testing.T, n *testNode, steps []step) {
@@ -71,6 +74,58 @@ func TestFsyncLockHoldsWriters(t *testing.T) {
 	case <-done:
 	case <-time.After(10 * time.Second):
 		t.Fatal("the writer still waits")
+	}
+}
+
+// Nor do files change, whoever writes: the replicated log and the collector take no locks.
+func TestFsyncLockHoldsFiles(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := Open(Config{Dir: dir, SetName: "rs", Host: "test:27017", Info: &command.Info{Host: "test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &testNode{t: t, srv: srv, cl: command.NewClient(1, "test:1", "test:27017", nil)}
+	if err := srv.Initiate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.ok("d", `{"create": "c"}`)
+	n.ok("admin", `{"fsync": 1, "lock": true}`)
+	e, written := srv.Engine, make(chan error, 1)
+	before := e.Visible()
+	go func() {
+		u := e.NewUnitOfWork(nil)
+		defer u.Rollback()
+		_, err := u.Insert(e.Catalog().Lookup("d.c"), value.Doc(value.F("_id", value.NewInt32(1))), storage.NoInfo)
+		if err == nil {
+			_, err = e.Commit(t.Context(), u, true)
+		}
+		written <- err
+	}()
+	for e.Visible() == before {
+		n.ok("d", `{"find": "c"}`)
+	}
+	other, err := os.Create(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for range 50 { // in which the disk would have done the commit's
+		if _, err := other.WriteString("x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.Durable() > before {
+		t.Error("a commit was synced")
+	}
+	n.ok("admin", `{"fsyncUnlock": 1}`)
+	if err := <-written; err != nil || e.Durable() == before {
+		t.Errorf("behind the lock: %v", err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -138,12 +193,21 @@ func TestProfilerKeepsOperations(t *testing.T) {
 	}
 }
 
-// Settings reject a shape, whatever its values, and name the indexes it may use.
+// Settings reject a shape, whatever its values, and name the indexes it may use. Explain shows them.
 func TestQuerySettings(t *testing.T) {
 	n := newTestNode(t)
 	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}, {"key": {"a": 1, "b": 1}, "name": "ab"}]}`)
 	r := n.ok("admin", `{"setQuerySettings": {"find": "c", "filter": {"a": 1}, "$db": "d"}, "settings": {"reject": true}}`)
 	hash := r["queryShapeHash"]
+	for _, cmd := range []string{
+		`{"find": "c", "filter": {"a": 5}}`, `{"find": "c", "filter": {"b": 5}}`, `{"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}], "cursor": {}}`,
+	} {
+		planner := docAt(t, n.ok("d", `{"explain": `+cmd+`, "verbosity": "queryPlanner"}`), "queryPlanner")
+		set, _ := planner["querySettings"].(bson.D)
+		if (len(set) == 1 && set[0] == bson.E{Key: "reject", Value: true}) != strings.Contains(cmd, `"a": 5`) {
+			t.Errorf("%s: %v", cmd, planner)
+		}
+	}
 	runSteps(t, n, []step{
 		{`{"find": "c", "filter": {"a": 99}}`, 411},
 		{`{"find": "c", "filter": {"a": "text"}}`, 0},

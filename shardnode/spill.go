@@ -19,6 +19,8 @@ func (e nodeEnv) Restrict(op *command.Op, ns string, pq *plan.Query) {
 	e.n.settings.Restrict(op, ns, pq)
 }
 
+func (e nodeEnv) QuerySettings(op *command.Op) []byte { return e.n.settings.OfQuery(op) }
+
 func (e nodeEnv) Observes(op *command.Op) bool { return e.n.profiler.Observes(op.Req.DB) }
 
 func (e nodeEnv) Now() (ms int64, cluster uint64) {

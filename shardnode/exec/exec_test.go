@@ -37,6 +37,8 @@ func (e *fakeEnv) Planning(c *catalog.Collection) *Planning {
 	return e.plannings[c]
 }
 
+func (e *fakeEnv) QuerySettings(*command.Op) []byte { return nil }
+
 func (e *fakeEnv) Restrict(_ *command.Op, ns string, _ *plan.Query) {
 	e.restricted = append(e.restricted, ns)
 }

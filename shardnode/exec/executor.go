@@ -15,6 +15,8 @@ type Env interface {
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
+	// QuerySettings returns the settings of the query that an operation runs, nil where it has none.
+	QuerySettings(op *command.Op) []byte
 	// Observes reports whether somebody wants to know what each stage of an operation's plan does.
 	Observes(op *command.Op) bool
 	// Now is the time in milliseconds and the newest cluster time, as queries see them.

@@ -25,6 +25,7 @@ type Explained struct {
 	took time.Duration // of planning
 	sig  string        // of the plan that the plan cache would use; empty for none
 	rest []value.Value // allPlansExecution
+	set  []byte        // the query's settings
 	w    *ExplainedWrite
 	exec executed
 
@@ -44,7 +45,7 @@ type ExplainedWrite struct {
 // PlanExplained decides how a query would run. The caller closes what it returns.
 func (e *Executor) PlanExplained(op *command.Op, q *Query, verb Verbosity) (*Explained, error) {
 	start := time.Now()
-	p := &Explained{verb: verb, q: q}
+	p := &Explained{verb: verb, q: q, set: e.env.QuerySettings(op)}
 	if q.Coll == nil {
 		root := &plan.Node{Stage: plan.EOF, Value: value.NewString("nonExistentNamespace")}
 		b := builder{e: e, q: q, nodes: map[*plan.Node]Node{}, timed: true}
@@ -135,6 +136,9 @@ func (p *Explained) AppendPlanner(dst []byte) []byte {
 		dst = value.Append(dst, "collation", value.NewDocument(c))
 	}
 	dst = value.Append(dst, "indexFilterSet", value.NewBool(q.filtered))
+	if p.set != nil {
+		dst = value.Append(dst, "querySettings", value.NewDocument(p.set))
+	}
 	dst = value.Append(dst, "queryHash", value.NewString(hash))
 	dst = value.Append(dst, "planCacheShapeHash", value.NewString(hash))
 	dst = value.Append(dst, "planCacheKey", value.NewString(p.c.keys.q.CacheKey(p.c.keys.c, shape)))
