@@ -30,6 +30,13 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 	}()
 	entered()
 	at := c.run("d", `{"insert": "c", "documents": [{"_id": -7, "y": 1}]}`)["operationTime"].(bson.Timestamp)
+	finds := func() (n int64) {
+		for _, p := range c.shards {
+			n += fieldAt(c.admin(p, bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}}), "metrics.commands.find.total").(int64)
+		}
+		return n
+	}
+	before := finds()
 	type answer struct {
 		how string
 		m   bson.M
@@ -52,6 +59,7 @@ func TestSnapshotsBesideACommit(t *testing.T) {
 		}
 		answers <- answer{"a transaction's second statement", m}
 	}()
+	c.until("two have asked both shards, one its first", func() bool { return finds()-before >= 5 || len(answers) == cap(answers) })
 	c.point("shard0", "hangBeforeSendingCommit", false)
 	for range 3 {
 		a := <-answers

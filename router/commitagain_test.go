@@ -46,7 +46,7 @@ func TestReaderThatLostTheTransactionEndsIt(t *testing.T) {
 	c.anew("shard0")
 	c.txn([]txnStep{
 		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
-		{0, false, "d", strings.Replace(bumpOne, `"$inc": {"x": 1}`, `"$set": {"x": 7}`, 1)[:len(bumpOne)-1] + `, "maxTimeMS": 5000}`, 0, "n", "1"},
+		{0, false, "d", strings.Replace(bumpOne, `"$inc": {"x": 1}`, `"$inc": {"x": 7}`, 1)[:len(bumpOne)-1] + `, "maxTimeMS": 5000}`, 0, "n", "1"},
 		{1, false, "admin", `{"commitTransaction": 1}`, 251, "", ""},
 	})
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":0},{"_id":1,"x":7}]`)

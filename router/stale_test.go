@@ -65,6 +65,30 @@ func TestMultiWritesByAStaleRouter(t *testing.T) {
 	}
 }
 
+// Figures and checks by such a router passed over the shard that had received the range, too.
+func TestFiguresByAStaleRouter(t *testing.T) {
+	for _, x := range []struct{ cmd, field, want string }{
+		{`{"collStats": "c"}`, "count", `300`},
+		{`{"dataSize": "d.c", "keyPattern": {"_id": 1}}`, "numObjects", `300`},
+		{`{"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}, {"$group": {"_id": null, "n": {"$sum": "$count"}}}], "cursor": {}}`, "cursor.firstBatch.n", `300`},
+	} {
+		c, stale := staleCluster(t)
+		c.moved(200, "shard2")
+		if m := stale.raw("d", x.cmd); show(fieldAt(m, x.field)) != x.want {
+			t.Errorf("%s: %v, want %s of %s", x.cmd, m, x.field, x.want)
+		}
+	}
+	c, stale := staleCluster(t)
+	c.moved(200, "shard2")
+	records := int32(0)
+	for _, e := range stale.run("d", `{"validate": "c"}`)["raw"].(bson.D) {
+		records += get(e.Value, "nrecords").(int32)
+	}
+	if records != 300 {
+		t.Errorf("validate looks at %d documents of 300", records)
+	}
+}
+
 // The same in a transaction, where the first statement may still be sent again, and a later one may not: the client is told
 // to begin anew, and does not meet the same answer again.
 func TestMultiWritesInTransactionsByAStaleRouter(t *testing.T) {

@@ -129,6 +129,18 @@ func TestPartialIndexOfATimeSeries(t *testing.T) {
 	}
 }
 
+// The projection of a wildcard index was shown in another form than it had been given in.
+func TestWildcardProjectionIsShownAsGiven(t *testing.T) {
+	n := newTestNode(t)
+	for name, given := range map[string]string{"a": `{ b: 1, x.y: true, _id: 0 }`, "b": `{ x: { y: 1, z: 1 } }`, "c": `{ b: false, x.y: 0 }`} {
+		spec := strings.NewReplacer("x.y", `"x.y"`, "b:", `"b":`, "_id", `"_id"`, "x:", `"x":`, "y:", `"y":`, "z:", `"z":`).Replace(given)
+		n.ok("d", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": {"$**": 1}, "name": "w", "wildcardProjection": %s}]}`, name, spec))
+		if specs := strings.Join(n.first("d", fmt.Sprintf(`{"listIndexes": %q}`, name)), " "); !strings.Contains(specs, "wildcardProjection: "+given+" }") {
+			t.Errorf("given %s, the indexes are %s", given, specs)
+		}
+	}
+}
+
 // Views could be made on the buckets of a time series, and turned to them by collMod; a write, an index, or a router of the
 // same process could make a collection of such a name that belongs to no series.
 func TestViewsOnBucketsAreRefused(t *testing.T) {

@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -166,6 +167,46 @@ func TestSweepDeletesWhatIsDecided(t *testing.T) {
 	}
 	if len(open) != 1 || open[0] != 2 {
 		t.Errorf("open are the deletions %v", open)
+	}
+}
+
+// A range that queries may still read from the shard itself stays for orphanCleanupDelaySecs from when it left, and the sweep
+// says when it looks again.
+func TestSweepHeedsTheDelay(t *testing.T) {
+	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
+	ctx := t.Context()
+	for i := range int32(9) {
+		if err := m.Docs.Put(ctx, "d.c", value.Doc(value.F("_id", value.NewInt32(i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Params.SetRuntime([]value.Field{value.F("orphanCleanupDelaySecs", value.NewInt32(100))}); err != nil {
+		t.Fatal(err)
+	}
+	uuid := m.Engine.Catalog().Lookup("d.c").UUID
+	left := func(ago int64) storage.Timestamp { return storage.TimestampOf(uint32(m.Now().Unix()-ago), 0) }
+	for _, d := range []*rangeDeletion{
+		{id: value.NewInt32(1), ns: "d.c", uuid: uuid, donor: "a", rng: testRange(t, 0, 3), delayed: true, since: left(40)},
+		{id: value.NewInt32(2), ns: "d.c", uuid: uuid, donor: "a", rng: testRange(t, 3, 6), delayed: true, since: left(130)},
+		{id: value.NewInt32(3), ns: "d.c", uuid: uuid, donor: "a", rng: testRange(t, 6, 9), delayed: true, since: left(10)},
+	} {
+		if err := m.rangeDeletions().Put(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := m.sweep(m.Service.Background(ctx, command.OwnClient()))
+	if err != nil || next <= 0 || next > time.Minute {
+		t.Errorf("the next look is in %v, %v", next, err)
+	}
+	var docs []int32
+	if err := m.Docs.Each("d.c", func(doc []byte) error {
+		docs = append(docs, value.Lookup(doc, "_id").Int32())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(docs, []int32{0, 1, 2, 6, 7, 8}) {
+		t.Errorf("left are %v", docs)
 	}
 }
 

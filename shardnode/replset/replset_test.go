@@ -266,3 +266,27 @@ func TestRefusalsAreNews(t *testing.T) {
 		t.Errorf("the version went from %d to %d without a change", version, again)
 	}
 }
+
+// A primary's status did not tell how it came to be one.
+func TestStatusTellsOfTheElection(t *testing.T) {
+	elected := time.UnixMilli(1700000000000)
+	c := replication.NewConfig("rs", "a:1", "b:1", "c:1")
+	st := &replication.Status{Role: replication.Primary, Term: 7, Self: 1, Elections: replication.ElectionStatus{
+		LastElection: elected, LastReason: "stepUpRequest", PrimarySince: elected.Add(time.Second), CaughtUpOpTime: replication.OpTime{TS: 5, Term: 6}}}
+	dst, m := value.Begin(nil)
+	e := value.LookupDoc(value.End(appendElection(dst, st, c), m), "electionCandidateMetrics")
+	for name, want := range map[string]string{
+		"lastElectionReason": `"stepUpRequest"`, "electionTerm": "7", "numVotesNeeded": "2", "priorityAtElection": "1.0", "electionTimeoutMillis": "10000",
+		"lastCommittedOpTimeAtElection": "{ ts: Timestamp(0, 5), t: 6 }", "lastElectionDate": "new Date(1700000000000)", "wMajorityWriteAvailabilityDate": "new Date(1700000001000)",
+	} {
+		if got := value.Show(value.Lookup(e, name)); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+	st.Role, st.Elections.LastVoteTerm, st.Elections.LastVotedFor = replication.Secondary, 7, 2
+	dst, m = value.Begin(nil)
+	doc := value.End(appendElection(dst, st, c), m)
+	if p := value.LookupDoc(doc, "electionParticipantMetrics"); !value.Lookup(doc, "electionCandidateMetrics").IsMissing() || value.SafeInt64(value.Lookup(p, "electionCandidateMemberId")) != 2 {
+		t.Errorf("a secondary tells %s", value.ShowDoc(doc))
+	}
+}
