@@ -44,6 +44,7 @@ func (n *Node) addStatus(base *command.Base) {
 		plain("storageEngine", n.storageStatus),
 		plain("pebble", n.pebbleStatus),
 		plain("transactions", n.transactionStatus),
+		plain("twoPhaseCommitCoordinator", n.txns.CoordinatorStatus),
 		plain("mem", command.MemDoc),
 		plain("metrics", n.metrics),
 	)
@@ -151,19 +152,7 @@ func (n *Node) transactionStatus() []byte {
 	if n.Repl == nil || n.Repl.Name == "" {
 		return nil
 	}
-	names := []string{
-		"retriedCommandsCount", "retriedStatementsCount", "transactionsCollectionWriteCount", "currentActive", "currentInactive", "currentOpen",
-		"totalAborted", "totalCommitted", "totalStarted", "totalPrepared", "totalPreparedThenCommitted", "totalPreparedThenAborted", "currentPrepared",
-	}
-	var fields []value.Field
-	figures := map[string]int64{
-		"currentOpen": n.txns.Counters().Open.Load(), "currentInactive": n.txns.Counters().Open.Load(), "currentPrepared": n.txns.Prepared(), "totalAborted": n.txns.Counters().Aborted.Load(),
-		"totalCommitted": n.txns.Counters().Committed.Load(), "totalStarted": n.txns.Counters().Started.Load(),
-	}
-	for _, k := range names {
-		fields = append(fields, i64(k, figures[k]))
-	}
-	return value.Doc(fields...)
+	return n.txns.Status()
 }
 
 func (n *Node) metrics() []byte {

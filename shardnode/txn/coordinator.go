@@ -39,6 +39,7 @@ type Shard struct {
 type Coordinators struct {
 	*Manager
 	shard Shard
+	stats coordinatorStats
 	wg    sync.WaitGroup // those at work
 
 	mu struct {
@@ -54,6 +55,7 @@ func NewCoordinators(t *Manager, shard Shard) *Coordinators {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	m.mu.ctx, m.mu.running = ended, make(map[string]*coordinator)
+	t.coordinators = m
 	return m
 }
 
@@ -94,7 +96,9 @@ type coordinator struct {
 	participants []string
 	recovered    bool // from a document of an earlier run
 
-	done chan struct{} // closed when the participants have carried out the decision
+	progress *progress
+	decided  chan struct{} // closed when the decision to commit is stored, and commit and ts are written
+	done     chan struct{} // closed when the participants have carried out the decision
 	// What follows is written before done is closed.
 	over   bool // there was nothing left to do
 	commit bool
@@ -203,6 +207,9 @@ func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, 
 		}
 		select {
 		case <-c.done:
+		case <-m.answersAt(c): // whoever reads behind the commit's time waits for the participants
+			op.AdvanceOperationTime(uint64(c.ts))
+			return dst, m.awaitDecision(op, c.ts)
 		case <-op.Done():
 			return dst, op.Err()
 		case <-limit: // some shard has no majority, perhaps; who sends the commit again joins in
@@ -218,6 +225,14 @@ func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, 
 		op.AdvanceOperationTime(c.last)
 		return dst, m.awaitDecision(op, c.ts)
 	}
+}
+
+// answersAt is closed when the decision of a coordinator may be answered before the participants have carried it out.
+func (m *Coordinators) answersAt(c *coordinator) <-chan struct{} {
+	if !m.Params.Bool("coordinateCommitReturnImmediatelyAfterPersistingDecision") {
+		return nil
+	}
+	return c.decided
 }
 
 // untilWTimeout gives a channel that tells that the wtimeout of an operation has passed; nil for none.
@@ -289,7 +304,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	if have := m.mu.running[key]; have != nil {
 		return have
 	}
-	c.done = make(chan struct{})
+	c.done, c.decided, c.progress = make(chan struct{}), make(chan struct{}), &progress{}
 	ctx := m.mu.ctx
 	if ctx.Err() != nil {
 		c.why = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "the node is no primary any more")
@@ -297,12 +312,14 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 		return c
 	}
 	m.mu.running[key] = c
+	m.stats.begin()
 	m.wg.Add(1)
 	go func() {
 		defer m.wg.Done()
 		if err := c.lead(storage.WithReserve(ctx)); err != nil && !c.commit {
 			c.why = err // the node stops, or is no primary any more: whoever is next goes on
 		}
+		m.enter(c, noStep)
 		m.mu.Lock()
 		delete(m.mu.running, key)
 		m.mu.Unlock()
@@ -329,8 +346,10 @@ func (c *coordinator) read() (bool, error) {
 	switch d.decision {
 	case "commit":
 		c.commit, c.ts = true, d.ts
+		c.m.decide(c)
 	case "abort":
 		c.why = aborted(c.number)
+		c.m.decide(c)
 	}
 	return true, nil
 }
@@ -361,12 +380,14 @@ func (c *coordinator) run(ctx context.Context) error {
 		return err
 	}
 	if !c.commit && c.why == nil {
+		c.m.enter(c, writingParticipantList)
 		if err := docs.Put(ctx, c.document("")); err != nil {
 			return err
 		}
 		if err := c.m.pause(ctx, "hangBeforeSendingPrepare"); err != nil {
 			return err
 		}
+		c.m.enter(c, waitingForVotes)
 		ts, why, err := c.votes(ctx)
 		if err != nil {
 			return err
@@ -374,6 +395,7 @@ func (c *coordinator) run(ctx context.Context) error {
 		if err := c.m.pause(ctx, "hangBeforeWritingDecision"); err != nil {
 			return err
 		}
+		c.m.enter(c, writingDecision)
 		c.ts = ts
 		decided := c.document("abort")
 		if why == nil {
@@ -383,13 +405,16 @@ func (c *coordinator) run(ctx context.Context) error {
 			return err
 		}
 		c.commit, c.why = why == nil, why
+		c.m.decide(c)
 		if err := c.m.pause(ctx, "hangBeforeSendingCommit"); err != nil {
 			return err
 		}
 	}
+	c.m.enter(c, waitingForDecisionAcks)
 	if err := c.carryOut(ctx); err != nil {
 		return err
 	}
+	c.m.enter(c, deletingCoordinatorDoc)
 	return docs.Remove(ctx, coordinatorKey(c.lsid, c.number))
 }
 

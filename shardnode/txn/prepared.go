@@ -263,13 +263,21 @@ func (m *Manager) whilePrepared(op *command.Op, waits func() bool) error {
 		if !waits() {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-op.Done():
-			return op.Err()
+		if err := awaitChange(op, changed); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitChange waits until a channel of preparedTxns.change is closed.
+func awaitChange(op *command.Op, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-op.Done():
+		return op.Err()
+	}
 }
 
 // runPrepare votes to commit: it stores the prepared record.
@@ -305,6 +313,7 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	err := w.finish()
 	if err == nil || t.prepared != 0 { // a record that is not known to be safe has to be removed all the same
 		t.State, t.parts = Prepared, w.parts+1
+		m.counters.prepared.all.Add(1)
 	}
 	return err
 }
@@ -596,6 +605,7 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	}
 	m.closeTxn(s, Aborted)
 	m.counters.Aborted.Add(1)
+	m.counters.prepared.aborted.Add(1)
 	return nil
 }
 

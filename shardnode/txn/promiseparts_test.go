@@ -80,8 +80,8 @@ func TestLargePromisesAreWrittenInParts(t *testing.T) {
 	if err := m.LoadRetries(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.LoadPrepared(); err != nil || m.Prepared() != 1 {
-		t.Fatalf("%d promises, %v", m.Prepared(), err)
+	if err := m.LoadPrepared(); err != nil || m.prepared.open() != 1 {
+		t.Fatalf("%d promises, %v", m.prepared.open(), err)
 	}
 	if err := m.RestorePrepared(t.Context()); err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestPromisesThatWereNotFinished(t *testing.T) {
 		}
 	}
 	m.AbortTxns()
-	if err := m.LoadPrepared(); err != nil || m.Prepared() != 0 {
-		t.Errorf("%d promises, %v", m.Prepared(), err)
+	if err := m.LoadPrepared(); err != nil || m.prepared.open() != 0 {
+		t.Errorf("%d promises, %v", m.prepared.open(), err)
 	}
 	if err := m.RestorePrepared(t.Context()); err != nil {
 		t.Error(err)

@@ -34,6 +34,7 @@ type retryTable struct {
 	flushed storage.Timestamp // what the last flush but one saw: complete up to there
 	pending storage.Timestamp // what the last flush saw
 	saved   atomic.Uint64     // flushed, as it is stored
+	written atomic.Int64      // records
 }
 
 // Session is a session's newest retryable write. Who holds busy may use the rest.
@@ -146,8 +147,16 @@ func newSession() *Session {
 func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err error) {
 	number := op.Req.TxnNumber
 	for {
+		changed := m.prepared.change()
 		if s, release, err = m.retries.take(op); err != nil {
 			return nil, nil, err
+		}
+		if s.preparedBefore(number) {
+			release()
+			if err := awaitChange(op, changed); err != nil {
+				return nil, nil, err
+			}
+			continue
 		}
 		child := s.openChild(number)
 		if child == nil {
@@ -161,8 +170,6 @@ func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err
 	switch {
 	case number < s.Number:
 		err = tooOld(op, s)
-	case number > s.Number && s.Txn != nil && s.Txn.State == Prepared:
-		err = s.errPrepared()
 	case number == s.Number && s.Txn != nil:
 		err = mongoerr.Newf(mongoerr.IncompleteTransactionHistory, "Transaction %d on session %s is no retryable write", number, value.ShowDoc(op.Req.LSID))
 	}

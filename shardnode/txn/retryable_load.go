@@ -252,6 +252,7 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 			}
 		}
 		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc)
+		t.written.Add(1)
 	}
 	return err
 }

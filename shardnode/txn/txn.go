@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -59,12 +58,6 @@ const (
 	Committing // the client was answered before the set has decided
 )
 
-// Counters are serverStatus's transactions section.
-type Counters struct {
-	Started, Committed, Aborted, Open atomic.Int64
-	watching                          atomic.Bool // their routers are being watched
-}
-
 // Config is what transactions and retries work with.
 type Config struct {
 	Engine  *storage.Engine
@@ -110,6 +103,8 @@ type Manager struct {
 	retries  retryTable
 	prepared preparedTxns
 	counters Counters
+
+	coordinators *Coordinators // nil where the node is no shard
 }
 
 func New(c Config, node Node) *Manager {
@@ -118,9 +113,6 @@ func New(c Config, node Node) *Manager {
 
 // Counters are what serverStatus tells of transactions.
 func (m *Manager) Counters() *Counters { return &m.counters }
-
-// Prepared is the number of prepared transactions.
-func (m *Manager) Prepared() int64 { return m.prepared.open() }
 
 // Of is the transaction that an operation belongs to; nil for none.
 func Of(op *command.Op) *Txn {
@@ -150,22 +142,19 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	if op.Req.Spec.Name == "coordinateCommitTransaction" {
 		return nil, nil // the coordinator speaks to this shard as to the others
 	}
-	s, release, err := m.retries.take(op)
+	s, release, t, err := m.takeTxn(op)
 	if err != nil {
 		return nil, err
 	}
-	t, err := m.enterTxn(op, s)
-	if err != nil {
-		release()
-		return nil, m.knows(op, err)
-	}
 	op.Txn = t
+	m.counters.active.Add(1)
 	gone := false
 	t.letGo = func() {
 		gone = true
 		release()
 	}
 	return func(err error) {
+		m.counters.active.Add(-1)
 		if gone {
 			return
 		}
@@ -179,6 +168,35 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		t.Active += m.Now().Sub(op.Start)
 		release()
 	}, nil
+}
+
+// takeTxn takes the session of an operation and its transaction. A newer transaction waits until the one before, which is
+// prepared, is decided.
+func (m *Manager) takeTxn(op *command.Op) (s *Session, release func(), t *Txn, err error) {
+	for {
+		changed := m.prepared.change()
+		s, release, err = m.retries.take(op)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if !s.preparedBefore(op.Req.TxnNumber) {
+			break
+		}
+		release()
+		if err := awaitChange(op, changed); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if t, err = m.enterTxn(op, s); err != nil {
+		release()
+		return nil, nil, nil, m.knows(op, err)
+	}
+	return s, release, t, nil
+}
+
+// preparedBefore reports whether the session has a prepared transaction of an earlier number. Its holder may ask.
+func (s *Session) preparedBefore(number int64) bool {
+	return s.Txn != nil && s.Txn.State == Prepared && number > s.Number
 }
 
 // knows is err, unless the node's word about transactions does not count: it is no primary, or was none in between, so
@@ -209,8 +227,6 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 		return m.openTxn(op, s)
 	case r.StartTxn && r.TxnNumber == s.Number && (t != nil || len(s.runs) > 0):
 		return nil, mongoerr.Newf(50911, "Cannot start a transaction at given transaction number %d because a transaction with the same number is already known on session %s", r.TxnNumber, value.ShowDoc(r.LSID))
-	case t != nil && t.State == Prepared && r.TxnNumber > s.Number:
-		return nil, s.errPrepared()
 	case t != nil && t.State == Prepared && r.TxnNumber == s.Number && !op.EndsTransaction():
 		return nil, mongoerr.New(mongoerr.PreparedTransactionInProgress, "Cannot call any operation other than abort, prepare or commit on a prepared transaction")
 	case r.StartTxn:
@@ -228,11 +244,6 @@ func (m *Manager) enterTxn(op *command.Op, s *Session) (*Txn, error) {
 		return nil, mongoerr.Newf(mongoerr.TransactionCommitted, "Transaction %d has been committed.", r.TxnNumber)
 	}
 	return t, nil
-}
-
-// errPrepared is the answer to whoever would leave a prepared transaction behind.
-func (s *Session) errPrepared() error {
-	return mongoerr.Newf(mongoerr.PreparedTransactionInProgress, "Transaction %d on session %s is prepared to commit", s.Number, value.ShowDoc(s.LSID))
 }
 
 // Txn opens the unit of a new transaction.
@@ -339,6 +350,9 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 		return err
 	}
 	op.AdvanceOperationTime(uint64(t.ts))
+	if t.State == Prepared {
+		m.counters.prepared.committed.Add(1)
+	}
 	at := storage.OpTime{TS: t.ts, Term: m.Engine.Term()}
 	s.tellParent(t.moved, at, op.Start)
 	m.closeTxn(s, Committed)

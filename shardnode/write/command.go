@@ -206,6 +206,10 @@ func (w *Command) release() {
 	w.followDetached()
 	w.unlockCollection()
 	if w.endRetry != nil {
+		if n := len(w.retried); n > 0 {
+			w.writer.Txns.Counters().Retried.Commands.Add(1)
+			w.writer.Txns.Counters().Retried.Statements.Add(int64(n))
+		}
 		w.endRetry()
 		w.session, w.endRetry = nil, nil
 	}
