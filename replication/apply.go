@@ -289,6 +289,11 @@ func (r *Raft) applyEntry(e *raftpb.Entry) error {
 
 // ascend makes the engine accept writes once the first entry of this member's own term is applied: from then on it
 // has everything that was ever acknowledged.
+//
+// Hazard: a leader that accepted writes as soon as it was elected would prepare them on a state that may lack
+// committed entries of earlier terms: its checks for duplicates and conflicts, and its counters, would be wrong.
+// Once an entry of the leader's own term is applied, so is every entry before it, and raft elects nobody whose log
+// lacks a committed entry.
 func (r *Raft) ascend(term uint64) error {
 	l := r.lead.Load()
 	if l.state != raft.StateLeader || l.term != term || r.applier.primary == term || !r.mayRule() {

@@ -204,6 +204,10 @@ func (w *readWaits) add(done chan error) {
 }
 
 // issue sends the request; it runs in the loop.
+//
+// A read that arrives while a request is under way must not share it. The members may have confirmed that request
+// before the read arrived, and another leader may have been elected and have committed a write since, which a
+// linearizable read has to see. It waits for the next request, together with all others that have arrived by then.
 func (w *readWaits) issue(r *Raft) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -204,6 +204,12 @@ func (r *Raft) misnamed(e *envelope) {
 
 // restart stops raft's node, changes its persistent state between two writes of the log, and starts it again. Only
 // the applier calls it.
+//
+// The order keeps the old incarnation from writing after the change. The leader abdicates and raft's last messages
+// are handed out; the appender finishes them; the engine resigns, so that it proposes nothing for a log that is
+// about to be replaced; only then does the persistent state change, between two writes of the log, and raft start
+// from it. Work of the old incarnation that is still queued carries its number (applyItem.node), and its responses
+// are dropped.
 func (r *Raft) restart(change func() error) error {
 	r.applier.restarting = true
 	defer func() { r.applier.restarting = false }()
@@ -260,6 +266,11 @@ func (r *Raft) Reconfigure(ctx context.Context, c *SetConfig, force bool) error 
 }
 
 // changeConf proposes a configuration change, and returns when it is in effect here.
+//
+// Invariant: one change at a time. Raft does not fail a second change: it turns it into an empty entry, which
+// proposeConf detects; a joint configuration, which raft has not left yet, is refused here. The wait is for the
+// configuration in force to move on, not for the proposed entry: if the leader is deposed, its successor may or
+// may not commit the entry, and the caller gets errDeposed.
 func (r *Raft) changeConf(ctx context.Context, cc *confContext, changes func(*raftpb.ConfState) []*raftpb.ConfChangeSingle) error {
 	var bad error
 	before := uint64(0)

@@ -240,6 +240,12 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 }
 
 // front returns the next event if every shard is past it; behind lists the shards that are not.
+//
+// Invariant: events are returned in the order of their tokens over all shards, and a token once returned is never
+// followed by a smaller one. An event may therefore be returned only if every other shard has reported that it is
+// past it: a shard with nothing buffered may still deliver an earlier event. Rejected: waiting for slower shards
+// for a fixed time. It delays every event, and a shard that is slower still would deliver events that a resumed
+// stream never sees.
 func (w *watchMerge) front() (best *watchRemote, behind []*watchRemote) {
 	for _, m := range w.remotes {
 		if len(m.events) > 0 && (best == nil || m.events[0].token.Compare(best.events[0].token) < 0) {

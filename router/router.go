@@ -233,6 +233,11 @@ func (r *Router) createDatabase(ctx context.Context, db, primary string) error {
 }
 
 // routed runs f with the placement of ns until it is not answered as stale.
+//
+// A stale error means that the shard has not executed the request or, in a batch, the statement that the error
+// belongs to, so repeating that is safe. It is not so for the whole command: if some shards have executed their
+// part, f has to remember which (writeBatch) before it returns the error. The placement is looked up again for
+// every try, because another request may have refreshed it meanwhile.
 func (r *Router) routed(op *command.Op, ns string, write bool, f func(info *cluster.CollectionInfo) error) error {
 	for try := 0; ; try++ {
 		find := r.collection

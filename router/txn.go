@@ -321,6 +321,10 @@ func (t *transaction) note(reply []byte) {
 // mayRetry reports whether the running statement may be sent again after a stale answer, which has aborted the
 // transaction on the shard that gave it: only if no earlier participant was involved. It removes the statement's
 // own participants from the transaction, so that they start again.
+//
+// Hazard: a participant that took part before this statement may hold earlier writes of the transaction. The stale
+// error has aborted its part, and starting it again would silently drop those writes from the commit. Participants
+// that the statement itself brought in hold nothing else, so they can start again.
 func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
 	t.mu.Lock()
 	var again, keep []*participant

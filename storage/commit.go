@@ -14,6 +14,16 @@ import (
 // committer orders units of work. It has no goroutine of its own: the first unit to arrive leads, takes along
 // everything that queued up, and passes the lead on before it waits for the disk, so that the next group fills
 // while the last one syncs.
+//
+// Invariant: there is one leader at a time, and groups are applied and published in the order in which it prepares
+// them; commits therefore become visible in the order of their timestamps, without holes. The lead ends before the
+// sync, so that a slow disk delays only the units that asked for durability. A later group may read what an
+// earlier one has not synced yet: both are in the same write-ahead log, in order, so a crash that loses the
+// earlier group loses the later one too.
+//
+// Rejected: a goroutine that commits, because a lone writer would pay two context switches for each commit; and
+// leaving the order to pebble's own commit pipeline, because the timestamps and counters of a group depend on its
+// place in the order and are part of its batch, hence must be known before pebble sees the batch.
 type committer struct {
 	mu struct {
 		sync.Mutex
@@ -453,6 +463,12 @@ func (e *Engine) writeMarks(g *Group, t *tip) {
 
 // publish makes the group visible: first counters, catalog and timestamp at once for new readers, then the hooks
 // in order; then it releases the claims. replica.mu must be held.
+//
+// The order within publish matters. Late units and notices precede the view, because a reader that sees the
+// timestamp relies on them. The hooks of a unit precede the release of its claims, because the next writer of a
+// record relies on what they recorded, such as the statements of a retryable write. And a unit's state changes
+// before its claims are released: CommitChain.shed concludes from a unit that has not ended that nobody else has
+// written its records.
 func (e *Engine) publish(g *Group) {
 	if g.err == nil {
 		e.replica.late.edit(g.late)

@@ -64,6 +64,10 @@ func (p *iterPool) nextEra() uint32 {
 
 // get returns an iterator that sees everything up to at. newest must be the moment of the view, loaded before the
 // call.
+//
+// The era is compared again after pebble has made the iterator: if a snapshot was installed meanwhile, the
+// iterator would show the new state under a timestamp of the old one. newest was loaded before the iterator was
+// made, so the iterator sees at least that much, and asOf never promises more than it shows.
 func (p *iterPool) get(at, newest *moment, lower, upper []byte) (*pooledIter, error) {
 	p.mu.Lock()
 	if p.era.Load() != at.era {

@@ -576,6 +576,11 @@ func (e *Engine) OplogTooLarge() bool {
 }
 
 // TruncateOplog deletes the oldest entries if the oplog exceeds its size, except those that are pinned.
+//
+// The cut is recorded (noteCut) before the unit that deletes is committed. A pin taken afterwards on entries
+// before the cut fails, and a pin taken earlier makes noteCut refuse. If it were recorded after the commit, a pin
+// could succeed in between on entries that are about to vanish, and a migration would miss the writes they
+// describe.
 func (e *Engine) TruncateOplog() error {
 	if !e.writable() {
 		return nil // the primary does it for all members

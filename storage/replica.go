@@ -190,6 +190,13 @@ func (t *tip) admit(u *UnitOfWork) error {
 
 // leadReplicated is lead with a replicated log: the group is proposed, and its units wait until it is applied. If
 // too much is in flight the leader waits at the head of the queue. replica.mu must be held, and is released.
+//
+// prepareGroup runs without replica.mu, so that applying entries and preparing the next group overlap; the tip
+// belongs to the leader, so nobody else changes it. If the role changes in between, enqueue sees another gen and
+// disowns the group, whose batch nobody has proposed. A group is enqueued before it is proposed, because the log
+// may commit it, and ApplyEntry look for it among those in flight, before propose returns. After a proposal was
+// refused (withdraw), the tip contains effects that will never be applied; no further group is prepared until
+// nothing is in flight and the tip can restart from the view.
 func (e *Engine) leadReplicated(own *UnitOfWork) {
 	r := &e.replica
 	if r.mu.mode == modePrimary && (r.full() || r.gathers()) {

@@ -246,11 +246,18 @@ func (e *Engine) checkBounds(path string, want SnapshotFile) error {
 	return nil
 }
 
-// InstallSnapshot puts a snapshot in place of everything that is replicated, with all that memory knows of it. The
-// store has either the old or the new state, whenever it is interrupted. Readers of the old state keep the iterators they
-// have; whoever needs a new one gets InterruptedDueToReplStateChange. The files become the store's own. On the primary,
-// and where the store has got further already, it is refused. A snapshot of a later term may end before what is applied: that
-// was given up by a forced reconfiguration.
+// InstallSnapshot replaces everything replicated by a snapshot, in the store and in memory. It is refused on the
+// primary, and if the store is already ahead of the snapshot; a snapshot of a later term may end before what is
+// applied, which a forced reconfiguration has then abandoned. The files become the store's own.
+//
+// Invariant: the store has either the old or the new state, however the installation is interrupted. The files are
+// verified and synced first, then one ingestion excises the old span and adds them. Hazard: a reader with a view
+// of the old state whose next iterator shows the new one would mix the two. The era of the iterator pool therefore
+// changes before the store does: readers keep the iterators that they have, and are refused new ones with
+// InterruptedDueToReplStateChange.
+//
+// Rejected: writing the snapshot's keys through the memtable. It is not atomic, so a crash would leave a mixture
+// that only a second journal could explain, and it writes everything twice.
 func (e *Engine) InstallSnapshot(ctx context.Context, dir string, m SnapshotManifest) error {
 	path := e.Files().path(dir)
 	if err := e.checkSnapshot(ctx, path, m); err != nil {

@@ -462,6 +462,9 @@ func (m *Manager) recover(op *command.Op) error {
 	return errors.Join(append(errs, err)...)
 }
 
+// recoverOne decides a migration that an earlier primary, or an interrupted run, left undecided. The coordinator
+// document says that it may have committed; only the placement says whether it did. A commit may still be in
+// flight to the config server, so it is fenced before the placement is read, and what is read then stays true.
 func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	m.mu.Lock()
 	running := m.mu.out != nil && m.mu.out.id == d.id

@@ -413,7 +413,18 @@ func (d *donor) announce(ctx context.Context) error {
 	})
 }
 
-// commit is the critical section: no write may begin until the placement has changed, or is known not to.
+// commit runs the critical section: no write may begin until the placement has changed, or is known not to.
+//
+// Invariant: at any time at most one shard accepts writes to the range. The exclusive lock waits for the writes in
+// flight; every later write compares versions under its own lock and finds the section, so what the recipient
+// fetches last is everything. Reads are blocked only for the commit at the config server: until then this shard's
+// data is current.
+//
+// Hazard: the reply to the commit can be lost. Neither outcome may then be assumed, because the request may still
+// be in flight and take effect later. moved first fences it: it raises the chunk's version, which makes a late
+// commit fail, and only then reads whose the range is. If the config server cannot be reached, the section stays
+// (hold) until recovery knows. Rejected: ending the section after a time limit and trusting the versions. This
+// shard's own table would still call it the owner, and it would acknowledge writes that the recipient never sees.
 func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	s := d.m.state
 	locks, err := d.lockForCommit(op)
@@ -518,6 +529,10 @@ func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on
 // failure the other way round. left is the deletion that is this shard's then. Every step may be repeated.
+//
+// The decision is stored before the recipient hears of it, and the coordinator document is removed last. A crash
+// in between repeats the steps; all of them are idempotent. The loser deletes the range only once the decision is
+// stored, so that no document is deleted on one shard while the other may still have to give it up.
 func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
 	decision := "aborted"
 	if committed {

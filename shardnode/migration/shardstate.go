@@ -149,6 +149,12 @@ func (s *ShardState) section(name string, write bool) *criticalSection {
 }
 
 // CheckVersion implements Sharding: the request's database version, then its shard version.
+//
+// For a write it is called again under the collection's intent lock, and the verdict then holds until the lock is
+// released: a critical section begins only under the exclusive lock. If the sender's version is newer than this
+// shard's, or incomparable, the shard refreshes before it refuses. Otherwise a shard that missed a change would
+// send the sender to refresh a table that is right already, and both would repeat that forever. A sender that is
+// older is refused at once; it has to refresh.
 func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	if op.Req.DatabaseVer != nil {
 		if err := s.checkDatabase(op, catalog.DBOf(ns)); err != nil {

@@ -372,6 +372,13 @@ func (c *coordinator) lead(ctx context.Context) error {
 }
 
 // run leads the commit, from where it stands.
+//
+// Each step is durable before the next begins: the list of participants before anyone is asked to vote, the
+// decision before anyone is told. A new primary repeats the step that the document shows as the last. It asks for
+// votes again if there is no decision: participants that have voted answer the same, and one that has lost its
+// transaction makes it abort, which is still possible because nobody has committed. Rejected: presuming abort
+// after a time limit. A participant that has voted cannot end its transaction on its own, so an outcome decided in
+// two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()
 	// A router that asks again may come before the recovery of what an earlier primary decided.

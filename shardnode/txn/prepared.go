@@ -426,7 +426,15 @@ func readPreparedRecord(doc []byte) (p preparedRecord, ok bool, err error) {
 	return p, true, nil
 }
 
-// RestorePrepared makes the transactions that the node has voted to commit open again. Nobody else writes yet.
+// RestorePrepared reopens the transactions that the node has voted to commit. It runs before anyone else can
+// write.
+//
+// Invariant: a stored vote is never lost and never executed twice. The record is removed only after the commit is
+// visible, so a crash in between leaves a record of a transaction that has committed; the session's history,
+// loaded before, tells that apart from one that is undecided. A record without its last part is not a vote: the
+// primary that wrote it stopped midway, and told nobody. Hazard: until the operations are redone, their claims do
+// not exist. A writer that came first could change a document that the transaction has promised to change, and the
+// promise could not be kept.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
 	var records []*preparedRecord
 	err := m.Docs.Each(PreparedNS, func(doc []byte) error {

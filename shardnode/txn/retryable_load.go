@@ -20,6 +20,10 @@ import (
 
 // LoadRetries rebuilds the table, when the node opens and whenever it becomes primary: what was written down, then the
 // oplog from there on.
+//
+// If the oplog no longer reaches back to the time up to which the table was written down, statements may have been
+// executed that neither tells of. Every session is then Incomplete: a statement that it does not know is refused,
+// not executed, because executing a write twice is worse than an error.
 func (m *Manager) LoadRetries() error {
 	s := m.Engine.Snapshot()
 	defer s.Release()
@@ -121,6 +125,9 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*Session, e *storage.Sessio
 }
 
 // FlushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (Reap).
+//
+// Rejected: writing the session's record in the unit of each retryable write. It adds a versioned document to
+// every small write; the oplog entry has the same information and is written anyway.
 func (m *Manager) FlushRetries(ctx context.Context) error {
 	t := &m.retries
 	seen := m.Engine.Visible()

@@ -39,6 +39,10 @@ func (m *Manager) WithImage(rec []byte) ([]byte, error) {
 }
 
 // Adopt takes up the history of another shard, durably.
+//
+// A client whose statement was executed on the donor may send it again after the range has moved, and the router
+// then sends it here. The history is therefore durable here before the migration commits. It is merged into what
+// this shard knows: statements of the same or an earlier txnNumber are added, and nothing known here is removed.
 func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 	var adopted []adoptedSession
 	for _, rec := range records {
