@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
-	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -131,75 +130,5 @@ func (m *Manager) shardSizes(ctx context.Context, all []*cluster.Shard) (map[str
 		out[s.ID] = n >> 20
 	}
 	m.sizes.bytes, m.sizes.at = out, time.Now()
-	return out, nil
-}
-
-// dropDatabase removes a database: its sharded collections first, its entry, then its data on all shards.
-func (m *Manager) dropDatabase(ctx context.Context, db string) error {
-	info, err := m.database(ctx, db)
-	if err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
-			return nil
-		}
-		return err
-	}
-	colls, err := m.shardedOf(ctx, db)
-	if err != nil {
-		return err
-	}
-	for _, ns := range colls {
-		if err := m.dropCollection(ctx, ns, nil); err != nil {
-			return err
-		}
-	}
-	unlock, err := m.ddl.lock(ctx, db)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	all, err := m.registry.All(ctx)
-	if err != nil {
-		return err
-	}
-	// The primary shard answers for the database from its cached version: from here on nothing is created there,
-	// and once the section has ended, whether through this command or not, it has to ask.
-	unblock, err := m.block(ctx, "dropDatabase", []string{info.Primary}, db)
-	if err != nil {
-		return err
-	}
-	defer unblock()
-	// The data goes first: until the entry is gone a repeated drop still finds the database.
-	ids := []string{info.Primary}
-	for _, s := range all {
-		if s.ID != info.Primary {
-			ids = append(ids, s.ID)
-		}
-	}
-	for _, id := range ids {
-		if _, err := m.onShard(ctx, id, &msg.DropDatabaseParticipant{DB: db, FromMigrate: id != info.Primary}); err != nil {
-			return err
-		}
-	}
-	if err := m.remove(ctx, "databases", doc(fld("_id", str(db)))); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		// For secondaries, which answer reads from their cached version.
-		_, _ = m.onShard(ctx, id, &msg.FlushDatabase{DB: db})
-	}
-	m.log(ctx, "dropDatabase", db, doc())
-	return nil
-}
-
-// shardedOf lists the sharded collections of a database.
-func (m *Manager) shardedOf(ctx context.Context, db string) ([]string, error) {
-	docs, err := m.find(ctx, "collections", doc(fld("_id", doc(fld("$gt", str(db+".")), fld("$lt", str(db+"/"))))))
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, d := range docs {
-		out = append(out, value.Lookup(d, "_id").Str())
-	}
 	return out, nil
 }

@@ -55,3 +55,80 @@ func (m *Manager) setAllowMigrations(ctx context.Context, req *msg.SetAllowMigra
 func errFrozen(ns string) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be moved", ns)
 }
+
+func (m *Manager) runRemoveDatabase(op *command.Op, req *msg.RemoveDatabase, dst []byte) ([]byte, error) {
+	unlock, err := m.ddl.lock(op, req.DB)
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
+	have, err := m.database(op, req.DB)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && have.Version.UUID != req.Version {
+		return dst, nil
+	}
+	if err == nil {
+		err = m.remove(op, "databases", doc(fld("_id", str(req.DB))))
+	}
+	if err == nil {
+		m.log(op, "dropDatabase", req.DB, doc())
+	}
+	return dst, err
+}
+
+func (m *Manager) runRenameMetadata(op *command.Op, req *msg.RenameMetadata, dst []byte) ([]byte, error) {
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	if err := m.renameMetadata(op, req); err != nil {
+		return dst, err
+	}
+	m.log(op, "renameCollection", req.NS, doc(fld("to", str(req.To))))
+	return dst, nil
+}
+
+// renameMetadata gives a collection's entry and zones another name, in the place of the target's, all at once. The target's chunks
+// go afterwards: nobody reads them without an entry.
+func (m *Manager) renameMetadata(ctx context.Context, req *msg.RenameMetadata) error {
+	w := &catalogWrites{m: m}
+	if req.Sharded {
+		raw, e, err := m.entry(ctx, req.NS)
+		if err != nil {
+			return err
+		}
+		if e != nil && e.UUID == req.UUID {
+			w.entries = msg.Changes{Delete: []value.Value{str(req.NS)}, Put: [][]byte{m.renamedEntry(raw, req.To)}}
+			if err := w.dropZones(ctx, req.To); err != nil {
+				return err
+			}
+			if err := w.moveZones(ctx, req.NS, req.To); err != nil {
+				return err
+			}
+			if err := w.commit(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if req.Target == nil {
+		return nil
+	}
+	if _, e, err := m.entry(ctx, req.To); err != nil {
+		return err
+	} else if e != nil && e.UUID == *req.Target {
+		return m.forget(ctx, req.To, *req.Target)
+	}
+	return m.removeChunks(ctx, *req.Target)
+}
+
+// renamedEntry is a collection's entry under another name, with chunks that may move again.
+func (m *Manager) renamedEntry(raw []byte, to string) []byte {
+	var out []value.Field
+	for _, f := range withField(raw, "_id", str(to)) {
+		switch f.Key {
+		case "timestamp":
+			f.Val = value.NewTimestampU64(m.tick())
+		case "permitMigrations":
+			continue
+		}
+		out = append(out, f)
+	}
+	return value.Doc(out...)
+}

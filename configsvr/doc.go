@@ -15,9 +15,8 @@
 //  2. The pieces of a split, merge or move are written in one unit of work (chunkWrites): a table read between them could
 //     have the very versions of the finished one with other owners, and pass every check.
 //  3. A collection is sharded from the moment its entry is in config.collections; its chunks are there before that.
-//  4. A drop or rename locks its names and looks at what they refer to before it changes anything. It is carried out on the
-//     shards first and in the catalog last, in one unit of work (catalogWrites): until then the entry is found by the same
-//     command sent again, whose steps do no harm if an earlier one already did them.
-//  5. Critical sections of DDL are held by the config server that began them (sections), which takes over what it finds on a
-//     name that it has locked. A shard ends one that nobody holds (endLeftOver).
+//  4. DDL is coordinated by the primary shard of its database. What that asks of the catalog (ddlcommits.go) names collections by
+//     their UUIDs and databases by their versions: sent again, however late, it does no harm.
+//  5. Critical sections of shardCollection are held by the config server that began them (sections), which takes over what it
+//     finds on a name that it has locked. A shard ends one that nobody holds (endLeftOver).
 package configsvr

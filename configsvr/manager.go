@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,26 +75,6 @@ func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err e
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// lockAll takes several names, in an order that all callers share.
-func (l *nameLocks) lockAll(ctx context.Context, names ...string) (unlock func(), err error) {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	var held []func()
-	unlock = func() {
-		for _, f := range held {
-			f()
-		}
-	}
-	for _, n := range names {
-		f, err := l.lock(ctx, n)
-		if err != nil {
-			unlock()
-			return nil, err
-		}
-		held = append(held, f)
-	}
-	return unlock, nil
 }
 
 // Short ways to build documents.

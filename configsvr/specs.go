@@ -29,8 +29,8 @@ func (m *Manager) Register(s *command.Service) { s.Table.Add(m.specs()...) }
 
 func (m *Manager) specs() []command.Spec {
 	return []command.Spec{
-		row(m.runCreateDatabase), row(m.runDropDatabase), row(m.runAddShard), row(m.runRemoveShard),
-		row(m.runShardCollection), row(m.runDropCollection), row(m.runRenameCollection), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
+		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard),
+		row(m.runShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
 		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
@@ -44,10 +44,6 @@ func (m *Manager) runCreateDatabase(op *command.Op, req *msg.CreateDatabase, dst
 		return dst, err
 	}
 	return msg.AppendFields(dst, &msg.CreateDatabaseReply{Primary: db.Primary, Version: db.Version.Doc()}), nil
-}
-
-func (m *Manager) runDropDatabase(op *command.Op, req *msg.DropDatabase, dst []byte) ([]byte, error) {
-	return dst, m.dropDatabase(op, req.DB)
 }
 
 func (m *Manager) runAddShard(op *command.Op, req *msg.AddShard, dst []byte) ([]byte, error) {
@@ -101,11 +97,6 @@ func (m *Manager) indexCount(op *command.Op, ns string) int {
 		return 0
 	}
 	return len(docs)
-}
-
-func (m *Manager) runRenameCollection(op *command.Op, req *msg.RenameCollection, dst []byte) ([]byte, error) {
-	j := &renameJob{m: m, from: req.NS, to: req.To, dropTarget: req.DropTarget, expected: req.UUID, expectedTarget: req.TargetUUID}
-	return dst, j.run(op)
 }
 
 func (m *Manager) runHoldsSection(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {

@@ -98,13 +98,16 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	if _, err := r.collectionForWrite(op, ns); err != nil {
-		return dst, err
-	}
-	dst, err = r.configCommand(op, &msg.ShardCollection{
+	m := &msg.ShardShardCollection{ShardCollection: msg.ShardCollection{
 		NS: ns, Key: op.Req.Doc("key"), Unique: op.Bool("unique"), Chunks: op.Req.Int("numInitialChunks", 0),
 		Collation: op.Req.Doc("collation"), ImplicitIndex: op.BoolOr("implicitlyCreateIndex", true),
-	}, dst)
+	}}
+	from := len(dst)
+	err = r.routed(op, ns, true, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, m, dst[:from])
+		return err
+	})
 	r.Catalog.InvalidateCollection(ns)
 	return dst, err
 }

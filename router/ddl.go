@@ -297,22 +297,20 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if v := op.Req.Cmd; !v.T.Numeric() || command.LongOf(v) != 1 {
 		return r.relayAny(op, dst) // which reports the error
 	}
-	_, err := r.Catalog.Database(op, db)
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
-		return dst, nil
-	}
-	if err != nil {
-		return dst, err
-	}
-	reply, err := r.onConfig(op, &msg.DropDatabase{DB: db})
+	from := len(dst)
+	err := r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, &msg.ShardDropDatabase{DB: db}, dst[:from])
+		return err
+	})
 	r.Catalog.PurgeDatabase(db)
-	if err != nil {
-		return dst, err
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
+		return dst[:from], nil
 	}
-	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+	return dst, err
 }
 
-// renameCollection stays on the primary shard where nothing is sharded.
+// renameCollection has the primary shard of the database carry the rename out.
 func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
 	if op.Req.Cmd.T != value.String {
@@ -343,39 +341,20 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 				return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on same shard")
 			}
 		}
-		target, err := r.Catalog.Collection(op, to)
-		if src.Sharded() || err == nil && target.Sharded() {
-			m, err := renameMessage(op)
-			if err == nil {
-				dst, err = r.configCommand(op, m, dst[:start])
-			}
+		if src.DB.Version.IsFixed() {
+			var err error
+			dst, err = r.relay(op, src.DB.Primary, nil, src.Suffix(src.DB.Primary), dst[:start])
 			return err
 		}
-		dst, err = r.relay(op, src.DB.Primary, nil, src.Suffix(src.DB.Primary), dst[:start])
+		uuid, err := op.Req.UUID("collectionUUID")
+		if err == nil {
+			dst, err = r.coordinated(op, src, &msg.ShardRename{NS: from, To: to, DropTarget: op.Arg("dropTarget"), UUID: uuid}, dst[:start])
+		}
 		return err
 	})
 	r.Catalog.InvalidateCollection(from)
 	r.Catalog.InvalidateCollection(to)
 	return dst, err
-}
-
-// renameMessage is renameCollection as the config server carries it out. dropTarget is a flag, or the UUID of the target.
-func renameMessage(op *command.Op) (m *msg.RenameCollection, err error) {
-	m = &msg.RenameCollection{NS: op.Req.Cmd.Str(), To: op.Req.Str("to")}
-	switch t := op.Arg("dropTarget"); t.T {
-	case value.Missing:
-	case value.Boolean:
-		m.DropTarget = t.Bool()
-	case value.Binary:
-		m.DropTarget = true
-		m.TargetUUID, err = op.Req.UUID("dropTarget")
-	default:
-		err = mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", t.T.Name())
-	}
-	if err == nil {
-		m.UUID, err = op.Req.UUID("collectionUUID")
-	}
-	return m, err
 }
 
 // listDatabases adds up the shards' databases.

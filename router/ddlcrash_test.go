@@ -155,9 +155,9 @@ func TestRenameWithKilledConfigServer(t *testing.T) {
 			atEveryStep(t, func(t *testing.T, n int) bool {
 				fill("a", kind.source, 1)
 				fill("b", kind.target, 2)
-				const rename = `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 20000}`
-				first, killed := c.withMortalConfig(n, "admin", rename)
-				again := c.raw("admin", rename)
+				const rename = `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": %d}`
+				first, killed := c.withMortalConfig(n, "admin", fmt.Sprintf(rename, 300))
+				again := c.raw("admin", fmt.Sprintf(rename, 20000))
 				if again["ok"] != 1.0 && again["code"] != int32(26) || first["ok"] == 1.0 && again["code"] != int32(26) {
 					t.Errorf("the first %v, again %v", first, again)
 				}

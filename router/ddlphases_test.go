@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 const hangBeforePhase = "hangBeforeRunningShardingDDLPhase"
@@ -128,4 +132,96 @@ func TestDropsAreJoined(t *testing.T) {
 		}
 	}
 	c.leftOver()
+}
+
+// Likewise a rename of each kind: the target has the documents of the source alone, on every shard.
+func TestRenameAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+	fill := func(coll string, sharded bool, from int) {
+		if sharded {
+			c.shardedAs(coll, from, 10)
+		} else {
+			c.insertKeys(coll, from, 10)
+		}
+	}
+	for _, kind := range [][2]bool{{true, true}, {true, false}, {false, true}} {
+		for _, phase := range []string{"freezeMigrations", "blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"} {
+			fill("a", kind[0], 1)
+			fill("b", kind[1], 2)
+			m := c.atPhase("shard2", phase, "admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true}`)
+			if m["ok"] != 1.0 && m["code"] != int32(6) {
+				t.Errorf("%s: %v", phase, m)
+			}
+			again := c.raw("admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true, "maxTimeMS": 20000}`)
+			if again["ok"] != 1.0 && again["code"] != int32(26) {
+				t.Errorf("%s, again: %v", phase, again)
+			}
+			c.leftOver()
+			if in, left := c.counted("b", 1), c.counted("b", 2)+c.counted("a", 1); in != 10 || left != 0 {
+				t.Errorf("%v at %s: %d documents came, %d are left", kind, phase, in, left)
+			}
+			for id := range c.shards {
+				if n := c.onShard(id, "a"); n != 0 {
+					t.Errorf("%s: %d documents under the old name on %s", phase, n, id)
+				}
+			}
+			if kind[0] {
+				c.run("admin", `{"moveChunk": "db.b", "find": {"k": 3}, "to": "shard0"}`) // its chunks may move again
+			}
+			c.run("db", `{"drop": "b", "maxTimeMS": 20000}`)
+		}
+	}
+	c.expect(c.all("config", `{"find": "chunks"}`), `[]`)
+}
+
+// Likewise a drop of a database, with what is made in it meanwhile.
+func TestDropDatabaseAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 3)
+	for _, phase := range []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"} {
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
+		c.shardedAs("c", 1, 10)
+		c.shardedAs("d", 1, 10)
+		c.insertKeys("plain", 1, 10)
+		m := c.atPhase("shard2", phase, "db", `{"dropDatabase": 1}`)
+		if m["ok"] != 1.0 && m["code"] != int32(6) {
+			t.Errorf("%s: %v", phase, m)
+		}
+		c.run("db", `{"dropDatabase": 1, "maxTimeMS": 20000}`)
+		c.leftOver()
+		for id := range c.shards {
+			for _, coll := range []string{"c", "d", "plain"} {
+				if n := c.onShard(id, coll); n != 0 {
+					t.Errorf("%s: %d documents of %s are left on %s", phase, n, coll, id)
+				}
+			}
+		}
+		for _, coll := range []string{"databases", "collections", "chunks"} {
+			c.expect(c.all("config", fmt.Sprintf(`{"find": %q}`, coll)), `[]`)
+		}
+	}
+}
+
+// A run that fails before its final phase is undone: the name answers as before, and chunks move.
+func TestFailedDropIsUndone(t *testing.T) {
+	c := newTestCluster(t, 2)
+	var refuse atomic.Bool
+	to := c.shards["shard1"]
+	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		if string(m.CommandName()) == "_shardsvrParticipantBlock" && refuse.CompareAndSwap(true, false) {
+			return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
+		}
+		return to.Call(ctx, m, dst)
+	})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	refuse.Store(true)
+	if m := c.raw("db", `{"drop": "c"}`); m["code"] != int32(13) {
+		t.Errorf("the drop answers %v", m)
+	}
+	c.leftOver()
+	c.expect(c.counted("c", 1), `10`)
+	c.insertKeys("other", 2, 2)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 3}, "to": "shard0"}`)
+	c.run("db", `{"drop": "c"}`)
 }

@@ -3,8 +3,9 @@ package msg
 // All makes an empty message of each type.
 func All() []Message {
 	return []Message{
-		new(CreateDatabase), new(CreateDatabaseReply), new(DropDatabase), new(AddShard), new(RemoveShard),
-		new(ShardCollection), new(DropCollection), new(RenameCollection),
+		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),
+		new(ShardCollection), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
+		new(ShardShardCollection), new(Nothing),
 		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),

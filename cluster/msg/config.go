@@ -20,11 +20,6 @@ func (m *CreateDatabase) fields(c *codec) {
 	c.str("primaryShardId", optional, &m.Primary)
 }
 
-// DropDatabase removes a database everywhere.
-type DropDatabase struct{ DB string }
-
-func (m *DropDatabase) fields(c *codec) { c.on("_configsvrDropDatabase", &m.DB) }
-
 // AddShard takes a replica set into the cluster.
 type AddShard struct {
 	Connection string // set/host:port,host:port
@@ -53,6 +48,10 @@ type ShardCollection struct {
 
 func (m *ShardCollection) fields(c *codec) {
 	c.on("_configsvrShardCollection", &m.NS)
+	m.arguments(c)
+}
+
+func (m *ShardCollection) arguments(c *codec) {
 	c.doc("key", required, &m.Key)
 	c.flag("unique", false, &m.Unique)
 	c.int64("numInitialChunks", optional, &m.Chunks)
@@ -95,20 +94,31 @@ func (m *SetAllowMigrations) fields(c *codec) {
 	c.boolean("allowMigrations", required, &m.Allow)
 }
 
-// RenameCollection renames a collection where source or target are sharded.
-type RenameCollection struct {
-	NS, To     string
-	DropTarget bool
-	UUID       *[16]byte // that the client expects the source to have; nil if it names none
-	TargetUUID *[16]byte // the same of the target
+// RenameMetadata renames a collection in the catalog, in the place of a target. Sent again, it finds that done.
+type RenameMetadata struct {
+	NS, To  string
+	UUID    [16]byte // the source's
+	Sharded bool     // the source is
+	Target  *[16]byte
 }
 
-func (m *RenameCollection) fields(c *codec) {
-	c.on("_configsvrRenameCollection", &m.NS)
+func (m *RenameMetadata) fields(c *codec) {
+	c.on("_configsvrRenameCollectionMetadata", &m.NS)
 	c.str("to", required, &m.To)
-	c.flag("dropTarget", false, &m.DropTarget)
-	c.optionalUUID("collectionUUID", &m.UUID)
-	c.optionalUUID("targetUUID", &m.TargetUUID)
+	c.uuid("sourceUUID", &m.UUID)
+	c.flag("sourceIsSharded", false, &m.Sharded)
+	c.optionalUUID("targetUUID", &m.Target)
+}
+
+// RemoveDatabase takes a database out of the catalog, where it is still the one of a version.
+type RemoveDatabase struct {
+	DB      string
+	Version [16]byte // its UUID
+}
+
+func (m *RemoveDatabase) fields(c *codec) {
+	c.on("_configsvrRemoveDatabase", &m.DB)
+	c.uuid("databaseVersion", &m.Version)
 }
 
 // CommitChunkSplit cuts a chunk at one or several keys.

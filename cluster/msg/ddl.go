@@ -1,5 +1,7 @@
 package msg
 
+import "github.com/shoaldb/shoal/query/value"
+
 // What routers ask of the primary shard of a database, which coordinates it, and what its state documents keep.
 
 // ShardDropCollection drops a collection wherever it is.
@@ -27,3 +29,77 @@ func (m *DropFound) fields(c *codec) {
 	c.int64("nIndexesWas", optional, &m.Indexes)
 	c.strs("shards", required, &m.Shards)
 }
+
+// ShardDropDatabase drops a database wherever it is.
+type ShardDropDatabase struct{ DB string }
+
+func (m *ShardDropDatabase) fields(c *codec) {
+	c.plain("_shardsvrDropDatabase")
+	c.sentTo(&m.DB)
+}
+
+// Tracked is a collection that the catalog has an entry of.
+type Tracked struct {
+	NS   string
+	UUID [16]byte
+}
+
+// DropDatabaseFound is what a drop of a database found.
+type DropDatabaseFound struct {
+	Version     [16]byte // the UUID of the database's version
+	Collections []Tracked
+	Shards      []string // those that there were, the coordinator last
+}
+
+func (m *DropDatabaseFound) fields(c *codec) {
+	c.reply("_shardsvrDropDatabase")
+	c.uuid("databaseVersion", &m.Version)
+	subs(c, "collections", &m.Collections, func(c *codec, x *Tracked) {
+		c.str("ns", required, &x.NS)
+		c.uuid("uuid", &x.UUID)
+	})
+	c.strs("shards", required, &m.Shards)
+}
+
+// ShardRename renames a collection wherever it is.
+type ShardRename struct {
+	NS, To     string
+	DropTarget value.Value // as the client sent it
+	UUID       *[16]byte   // that the client expects the source to have; nil where it names none
+}
+
+func (m *ShardRename) fields(c *codec) {
+	c.on("_shardsvrRenameCollection", &m.NS)
+	c.str("to", required, &m.To)
+	c.any("dropTarget", &m.DropTarget)
+	c.optionalUUID("collectionUUID", &m.UUID)
+}
+
+// RenameFound is what a rename found.
+type RenameFound struct {
+	UUID    [16]byte // the source's
+	Sharded bool     // the source is
+	Target  *[16]byte
+	Shards  []string // those that there were, the coordinator last
+}
+
+func (m *RenameFound) fields(c *codec) {
+	c.reply("_shardsvrRenameCollection")
+	c.uuid("sourceUUID", &m.UUID)
+	c.flag("sourceIsSharded", false, &m.Sharded)
+	c.optionalUUID("targetUUID", &m.Target)
+	c.strs("shards", required, &m.Shards)
+}
+
+// ShardShardCollection shards a collection.
+type ShardShardCollection struct{ ShardCollection }
+
+func (m *ShardShardCollection) fields(c *codec) {
+	c.on("_shardsvrShardCollection", &m.NS)
+	m.arguments(c)
+}
+
+// Nothing is what an operation found that keeps nothing.
+type Nothing struct{}
+
+func (m *Nothing) fields(c *codec) { c.reply("nothing") }

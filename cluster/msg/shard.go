@@ -64,12 +64,14 @@ func (m *NotifyShardingEvent) fields(c *codec) {
 // DropDatabaseParticipant drops what a shard has of a database.
 type DropDatabaseParticipant struct {
 	DB          string
-	FromMigrate bool // another shard's entry tells change streams
+	FromMigrate bool      // another shard's entry tells change streams
+	Section     *[16]byte // of the run that must hold the name; nil for none
 }
 
 func (m *DropDatabaseParticipant) fields(c *codec) {
 	c.on("_shardsvrDropDatabaseParticipant", &m.DB)
 	c.flag("fromMigrate", false, &m.FromMigrate)
+	c.optionalUUID("section", &m.Section)
 }
 
 // RenameCollectionParticipant renames what a shard has of a collection.
@@ -77,6 +79,7 @@ type RenameCollectionParticipant struct {
 	NS, To      string
 	UUID        [16]byte // the source's
 	FromMigrate bool     // another shard's entry tells change streams
+	Section     [16]byte // of the run that must hold the names
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
@@ -84,6 +87,7 @@ func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.str("to", required, &m.To)
 	c.uuid("sourceUUID", &m.UUID)
 	c.flag("fromMigrate", false, &m.FromMigrate)
+	c.uuid("section", &m.Section)
 }
 
 // What a ParticipantBlock holds up.

@@ -37,6 +37,36 @@ var killedOperations = []killedDDL{
 			}
 		},
 	},
+	{
+		name: "renameCollection", phases: []string{"freezeMigrations", "blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"},
+		db: "admin", command: bson.D{{Key: "renameCollection", Value: "crash.c"}, {Key: "to", Value: "crash.d"}, {Key: "dropTarget", Value: true}}, again: 26,
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for name, want := range map[string]int64{"c": 0, "d": 100} {
+				if n, err := db.Collection(name).CountDocuments(ctx, bson.D{}); n != want || err != nil {
+					t.Errorf("%d documents are in %s, %v", n, name, err)
+				}
+			}
+			for i, s := range shards {
+				if n, err := s.Database("crash").Collection("c").CountDocuments(ctx, bson.D{}); n != 0 || err != nil {
+					t.Errorf("%d documents are left on shard %d, %v", n, i, err)
+				}
+			}
+		},
+	},
+	{
+		name: "dropDatabase", phases: []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"},
+		db: "crash", command: bson.D{{Key: "dropDatabase", Value: 1}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for i, s := range append(shards, db.Client()) {
+				if n, err := s.Database("crash").ListCollectionNames(ctx, bson.D{}); len(n) != 0 || err != nil {
+					t.Errorf("%v are left on shard %d, %v", n, i, err)
+				}
+			}
+			if n, err := db.Client().Database("config").Collection("chunks").CountDocuments(ctx, bson.D{{Key: "shard", Value: "shard01"}, {Key: "min._id.id", Value: bson.D{{Key: "$exists", Value: false}}}}); n != 0 || err != nil {
+				t.Errorf("%d chunks are left, %v", n, err)
+			}
+		},
+	},
 }
 
 // A cluster whose processes are killed at each phase of a DDL finishes it when it is back, within bounded time: the repeated

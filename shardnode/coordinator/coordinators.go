@@ -103,16 +103,28 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
-	return []command.Spec{holds, row(m.drop)}
+	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), row(m.rename), row(m.shard)}
 }
 
-// row is the row of an operation: a command on a collection of the database that it is sent to.
+// onCollection makes a row one about a collection of the database that it is sent to.
+func onCollection(s command.Spec) command.Spec {
+	s.AdminOnly, s.Namespace = false, true
+	return s
+}
+
+// onDatabase makes a row one about the database that it is sent to.
+func onDatabase(s command.Spec) command.Spec {
+	s.AdminOnly = false
+	return s
+}
+
+// row is the row of an operation.
 func row[M any, P interface {
 	*M
 	msg.Message
 }](run func(op *command.Op, m P, dst []byte) ([]byte, error)) command.Spec {
 	s := command.Internal(run)
-	s.Roles, s.Kind, s.AdminOnly, s.Namespace, s.PrimaryOnly, s.WriteConcern = command.Shard, command.DDL, false, true, true, true
+	s.Roles, s.Kind, s.PrimaryOnly, s.WriteConcern = command.Shard, command.DDL, true, true
 	return s
 }
 
@@ -145,10 +157,15 @@ func (m *Coordinators) holds(id catalog.UUID) bool {
 
 // run carries out an operation: it joins a run that was asked for the same, else it takes the locks and looks at what is there.
 // As a client's command it is what this shard does where that is all there is to do.
-func (m *Coordinators) run(op *command.Op, o operation, req msg.Message, as string, dst []byte) ([]byte, error) {
+func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byte) ([]byte, error) {
+	cmd := msg.Doc(req)
+	o, err := parseOperation(cmd) // of bytes that outlive the request
+	if err != nil {
+		return dst, err
+	}
 	ns := nameOf(o)
 	op.Stats.NS, op.Stats.Type = ns, "command"
-	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: msg.Doc(req), comment: value.Lookup(op.Req.Body, "comment").Clone()}}
+	r := &run{m: m, done: make(chan struct{}), doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone()}}
 	for {
 		other, err := m.running(r)
 		if err != nil {

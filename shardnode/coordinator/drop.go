@@ -15,7 +15,7 @@ type drop struct {
 }
 
 func (m *Coordinators) drop(op *command.Op, req *msg.ShardDropCollection, dst []byte) ([]byte, error) {
-	return m.run(op, &drop{req: req}, req, "drop", dst)
+	return m.run(op, req, "drop", dst)
 }
 
 func (d *drop) ns() string                { return d.req.DB + "." + d.req.Coll }
@@ -59,14 +59,9 @@ func (d *drop) remove(ctx context.Context, r *run) error {
 	if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: d.ns(), UUID: d.at.UUID}); err != nil {
 		return err
 	}
-	part := func(id string) msg.Message {
+	return r.onEachThenHere(ctx, d.at.Shards, func(id string) msg.Message {
 		return &msg.DropCollectionParticipant{NS: d.ns(), FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id)}
-	}
-	last := len(d.at.Shards) - 1
-	if err := r.onEach(ctx, d.at.Shards[:last], part); err != nil {
-		return err
-	}
-	return r.onShard(ctx, d.at.Shards[last], part(d.at.Shards[last]))
+	})
 }
 
 func (d *drop) undo(ctx context.Context, r *run) error {

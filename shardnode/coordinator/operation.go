@@ -34,7 +34,10 @@ type phase struct {
 
 // kinds makes an operation of its command as it is stored, by the command's name.
 var kinds = map[string]func(cmd []byte) (operation, error){
-	"_shardsvrDropCollection": parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
+	"_shardsvrDropCollection":   parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
+	"_shardsvrDropDatabase":     parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
+	"_shardsvrRenameCollection": parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
+	"_shardsvrShardCollection":  parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 
 // parseAs makes a parser of a command that is one of the messages.

@@ -51,6 +51,15 @@ func (r *run) onEach(ctx context.Context, ids []string, m func(id string) msg.Me
 	return all[0]
 }
 
+// onEachThenHere sends shards a message each, to this one, the last of them, when the others have answered.
+func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string) msg.Message) error {
+	here := ids[len(ids)-1]
+	if err := r.onEach(ctx, ids[:len(ids)-1], m); err != nil {
+		return err
+	}
+	return r.onShard(ctx, here, m(here))
+}
+
 // block begins or ends the run's critical section of names on shards.
 func (r *run) block(ctx context.Context, kind string, ids []string, names ...string) error {
 	var errs []error

@@ -152,6 +152,11 @@ func (w *operation) dropDatabase(db string, known bool) error {
 		return err
 	}
 	defer w.AfterCommit(unlock)
+	if w.fenced != nil {
+		if err := w.fenced(db); err != nil {
+			return err
+		}
+	}
 	return w.Retry(func() error {
 		s := w.ddl.Engine.Snapshot()
 		defer s.Release()

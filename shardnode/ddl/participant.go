@@ -21,12 +21,12 @@ func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// dropDatabaseParticipantSpec is how a config server drops a database on each shard.
+// dropDatabaseParticipantSpec is how a coordinator drops a database on each shard.
 func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			// Its sharded collections are gone by now: the database is there as long as the config server knows it.
+			w.fenced = cs.fence(req.Section)
 			err = w.dropDatabase(req.DB, !req.FromMigrate)
 		}
 		return dst, err

@@ -86,6 +86,11 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 	if err := l.LockCollections(op, lock.X, from, to); err != nil {
 		return dst, err
 	}
+	for _, ns := range []string{from, to} {
+		if err := m.state.HoldsSection(ns, req.Section); err != nil {
+			return dst, err
+		}
+	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		if req.FromMigrate {
 			u.SetFromMigrate()

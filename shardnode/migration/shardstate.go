@@ -169,7 +169,11 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 		return err
 	}
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
-	if c := s.section(ns, write); c != nil {
+	c := s.section(ns, write)
+	if c == nil {
+		c = s.section(catalog.DBOf(ns), write) // that of a database holds its collections up, too
+	}
+	if c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}
 	}
 	if !received.IsIgnored() {

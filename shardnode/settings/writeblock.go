@@ -49,7 +49,7 @@ func (b *writeBlock) load(st *Settings) error {
 
 // usersDDL are the commands by which a router has the config server change the catalog for a client.
 var usersDDL = map[string]bool{
-	"_configsvrCreateDatabase": true, "_configsvrDropDatabase": true, "_configsvrDropCollection": true,
+	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
 	"_configsvrRenameCollection": true, "_configsvrShardCollection": true,
 }
 

@@ -1,0 +1,98 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// dropDatabase removes a database with all that is in it from all shards and the catalog.
+type dropDatabase struct {
+	req *msg.ShardDropDatabase
+	at  msg.DropDatabaseFound
+}
+
+func (m *Coordinators) dropDatabase(op *command.Op, req *msg.ShardDropDatabase, dst []byte) ([]byte, error) {
+	return m.run(op, req, "dropDatabase", dst)
+}
+
+func (d *dropDatabase) name() string              { return "dropDatabase" }
+func (d *dropDatabase) locks() (string, []string) { return d.req.DB, nil }
+func (d *dropDatabase) found() msg.Message        { return &d.at }
+func (d *dropDatabase) reply(dst []byte) []byte   { return dst }
+
+func (d *dropDatabase) check(ctx context.Context, r *run) (local bool, err error) {
+	m := r.m
+	m.State.Catalog.InvalidateDatabase(d.req.DB)
+	db, err := m.State.Catalog.Database(ctx, d.req.DB)
+	if err != nil {
+		return false, err
+	}
+	d.at.Version = db.Version.UUID
+	entries, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
+		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(
+			value.F("$gt", value.NewString(d.req.DB+".")), value.F("$lt", value.NewString(d.req.DB+"/")))))))),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return false, err
+	}
+	for _, doc := range entries {
+		e, err := cluster.ParseCollectionEntry(doc)
+		if err != nil {
+			return false, err
+		}
+		d.at.Collections = append(d.at.Collections, msg.Tracked{NS: e.NS, UUID: e.UUID})
+	}
+	d.at.Shards, err = r.shardIDs(ctx)
+	return false, err
+}
+
+func (d *dropDatabase) phases() []phase {
+	return []phase{
+		{name: "freezeCollections", do: func(ctx context.Context, r *run) error { return d.allowMigrations(ctx, r, false) }},
+		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.req.DB)
+		}},
+		{name: "dropDatabase", final: true, do: d.remove},
+		{name: "releaseCriticalSection", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.Unblock, d.at.Shards, d.req.DB)
+		}},
+	}
+}
+
+func (d *dropDatabase) allowMigrations(ctx context.Context, r *run, allow bool) error {
+	for _, c := range d.at.Collections {
+		if err := r.allowMigrations(ctx, c.NS, c.UUID, allow); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove drops the entries of the collections, the documents, this shard's last, whose oplog tells change streams, and the entry of
+// the database.
+func (d *dropDatabase) remove(ctx context.Context, r *run) error {
+	for _, c := range d.at.Collections {
+		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: c.NS, UUID: c.UUID}); err != nil {
+			return err
+		}
+	}
+	err := r.onEachThenHere(ctx, d.at.Shards, func(id string) msg.Message {
+		return &msg.DropDatabaseParticipant{DB: d.req.DB, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id)}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.onConfig(ctx, &msg.RemoveDatabase{DB: d.req.DB, Version: d.at.Version})
+	return err
+}
+
+func (d *dropDatabase) undo(ctx context.Context, r *run) error {
+	if err := r.block(ctx, msg.Unblock, d.at.Shards, d.req.DB); err != nil {
+		return err
+	}
+	return d.allowMigrations(ctx, r, true)
+}

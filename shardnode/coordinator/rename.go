@@ -1,0 +1,179 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// rename gives a collection another name on all shards and in the catalog, in the place of a target that is dropped.
+type rename struct {
+	req *msg.ShardRename
+	at  msg.RenameFound
+}
+
+func (m *Coordinators) rename(op *command.Op, req *msg.ShardRename, dst []byte) ([]byte, error) {
+	if err := command.CheckRename(req.NS, req.To); err != nil {
+		return dst, err
+	}
+	return m.run(op, req, "renameCollection", dst)
+}
+
+func (n *rename) name() string { return "renameCollection" }
+func (n *rename) locks() (string, []string) {
+	return catalog.DBOf(n.req.NS), []string{n.req.NS, n.req.To}
+}
+func (n *rename) found() msg.Message      { return &n.at }
+func (n *rename) reply(dst []byte) []byte { return dst }
+
+// place is what a rename finds under a name.
+type place struct {
+	there, view, sharded bool
+	uuid                 [16]byte
+}
+
+func (m *Coordinators) place(ctx context.Context, ns string) (p place, err error) {
+	_, e, err := m.entry(ctx, ns)
+	if err != nil {
+		return p, err
+	}
+	if e != nil {
+		return place{there: true, sharded: true, uuid: e.UUID}, nil
+	}
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	if c := s.Catalog().Lookup(ns); c != nil {
+		return place{there: true, uuid: c.UUID}, nil
+	}
+	v, err := namespace.ViewIn(s, ns)
+	return place{there: v != nil, view: v != nil}, err
+}
+
+// check finds source and target, and says what stands in the rename's way. Without a sharded collection it is this shard's alone.
+func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
+	from, to := n.req.NS, n.req.To
+	source, err := r.m.place(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	target, err := r.m.place(ctx, to)
+	if err != nil {
+		return false, err
+	}
+	if err := n.onSameShard(ctx, r); err != nil {
+		return false, err
+	}
+	if !source.sharded && !target.sharded {
+		return true, nil
+	}
+	if err := n.admits(source, target); err != nil {
+		return false, err
+	}
+	n.at.UUID, n.at.Sharded = source.uuid, source.sharded
+	if target.there {
+		n.at.Target = &target.uuid
+	}
+	n.at.Shards, err = r.shardIDs(ctx)
+	return false, err
+}
+
+// onSameShard compares the place of the target's database, which the router's request tells nothing of.
+func (n *rename) onSameShard(ctx context.Context, r *run) error {
+	db := catalog.DBOf(n.req.To)
+	if db == catalog.DBOf(n.req.NS) {
+		return nil
+	}
+	r.m.State.Catalog.InvalidateDatabase(db)
+	info, err := r.m.State.Catalog.Database(ctx, db)
+	if err == nil && info.Primary != r.m.State.ID {
+		err = mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on same shard")
+	}
+	return err
+}
+
+func (n *rename) admits(source, target place) error {
+	from, to := n.req.NS, n.req.To
+	switch {
+	case catalog.DBOf(from) != catalog.DBOf(to):
+		return mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
+	case from == to:
+		return mongoerr.New(mongoerr.IllegalOperation, "Can't rename a collection to itself")
+	case !source.there:
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "Source collection %s does not exist", from)
+	case source.view:
+		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cannot rename view: %s", from)
+	}
+	if err := checkUUID(from, source.uuid, n.req.UUID); err != nil {
+		return err
+	}
+	drop, expected, err := parseDropTarget(n.req.DropTarget)
+	switch {
+	case err != nil:
+		return err
+	case target.view:
+		return mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", to)
+	case target.there && !drop:
+		return mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
+	}
+	return checkUUID(to, target.uuid, expected)
+}
+
+// parseDropTarget reads dropTarget: a flag, or the UUID of the target.
+func parseDropTarget(v value.Value) (drop bool, uuid *[16]byte, err error) {
+	switch v.T {
+	case value.Missing:
+		return false, nil, nil
+	case value.Boolean:
+		return v.Bool(), nil, nil
+	case value.Binary:
+		id, ok := catalog.UUIDFrom(v)
+		if !ok {
+			return false, nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+		}
+		return true, (*[16]byte)(&id), nil
+	}
+	return false, nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field 'renameCollection.dropTarget' is the wrong type '%s', expected types '[bool, binData]'", v.T.Name())
+}
+
+func (n *rename) phases() []phase {
+	return []phase{
+		{name: "freezeMigrations", do: func(ctx context.Context, r *run) error { return n.allowMigrations(ctx, r, false) }},
+		{name: "blockCrudAndRename", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.BlockReadsAndWrites, n.at.Shards, n.req.NS, n.req.To)
+		}},
+		{name: "renameMetadata", final: true, do: n.carryOut},
+		{name: "unblockCRUD", do: func(ctx context.Context, r *run) error {
+			return r.block(ctx, msg.Unblock, n.at.Shards, n.req.NS, n.req.To)
+		}},
+	}
+}
+
+func (n *rename) allowMigrations(ctx context.Context, r *run, allow bool) error {
+	if err := r.allowMigrations(ctx, n.req.NS, n.at.UUID, allow); err != nil || n.at.Target == nil {
+		return err
+	}
+	return r.allowMigrations(ctx, n.req.To, *n.at.Target, allow)
+}
+
+// carryOut renames in the catalog, then on the shards: on this one last, whose oplog tells change streams.
+func (n *rename) carryOut(ctx context.Context, r *run) error {
+	_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target})
+	if err != nil {
+		return err
+	}
+	return r.onEachThenHere(ctx, n.at.Shards, func(id string) msg.Message {
+		return &msg.RenameCollectionParticipant{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, FromMigrate: id != r.m.State.ID, Section: r.doc.id}
+	})
+}
+
+func (n *rename) undo(ctx context.Context, r *run) error {
+	if err := r.block(ctx, msg.Unblock, n.at.Shards, n.req.NS, n.req.To); err != nil {
+		return err
+	}
+	return n.allowMigrations(ctx, r, true)
+}
