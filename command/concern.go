@@ -2,7 +2,6 @@ package command
 
 import (
 	"bytes"
-	"math"
 	"time"
 
 	"github.com/shoaldb/shoal/query/value"
@@ -114,7 +113,7 @@ func wtimeout(v value.Value) (time.Duration, error) {
 	}
 	ms, ok := v.AsInt64()
 	if !ok {
-		ms = clampInt64(v.AsFloat64())
+		ms = value.SafeInt64(value.NewDouble(v.AsFloat64()))
 	}
 	if ms > 1<<31-1 {
 		return 0, mongoerr.New(mongoerr.FailedToParse, "wtimeout must be a number representable as int32")
@@ -129,7 +128,7 @@ func (wc *WriteConcern) setW(v value.Value) error {
 	wc.Majority = false
 	switch {
 	case v.T.Numeric():
-		n := roundInt64(v)
+		n := value.SafeInt64(v)
 		if n < 0 || n > 50 || v.IsNaN() {
 			return mongoerr.New(mongoerr.FailedToParse, "w has to be a non-negative number and not greater than 50")
 		}
@@ -290,18 +289,6 @@ func checkProvenance(concern string, v value.Value) error {
 		return nil
 	}
 	return mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field '%s.provenance' is not a valid value.", v.Str(), concern)
-}
-
-// roundInt64 returns a number as an integer: doubles are cut, decimals rounded to even.
-func roundInt64(v value.Value) int64 {
-	if i, ok := v.AsInt64(); ok {
-		return i
-	}
-	f := v.AsFloat64()
-	if v.T == value.Decimal128 {
-		f = math.RoundToEven(f)
-	}
-	return clampInt64(f)
 }
 
 // snapshotReads are the commands that may read from a snapshot outside a transaction.

@@ -283,7 +283,7 @@ func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 	force, quiesce := op.Bool("force"), DefaultQuiesce
 	switch v := op.Arg("timeoutSecs"); {
 	case !v.IsMissing():
-		secs := LongOf(v)
+		secs := value.SafeInt64(v)
 		if secs < 0 || secs > math.MaxInt32 {
 			return dst, mongoerr.Newf(mongoerr.BadValue, "timeoutSecs must be from 0 to %d", math.MaxInt32)
 		}

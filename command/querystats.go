@@ -36,7 +36,7 @@ func shapedCommand(name string) bool {
 // useQueryStats makes the service keep statistics as the parameters say.
 func (s *Service) useQueryStats(p *cluster.Params) {
 	s.Queries = querystats.New()
-	p.OnChange("internalQueryStatsRateLimit", func(v value.Value) { s.Queries.SetLimit(LongOf(v)) })
+	p.OnChange("internalQueryStatsRateLimit", func(v value.Value) { s.Queries.SetLimit(value.SafeInt64(v)) })
 	p.OnChange("internalQueryStatsCacheSize", func(v value.Value) {
 		n, _ := cluster.ParseMemory(v.Str(), MemTotalMB()<<20) // checked when it was set
 		s.Queries.SetMaxBytes(n)

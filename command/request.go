@@ -138,25 +138,7 @@ func (r *Request) Int(name string, def int64) int64 {
 	if v.IsMissing() {
 		return def
 	}
-	return LongOf(v)
-}
-
-// LongOf makes a long of any number as commands do: doubles lose their fraction, decimals are rounded to the even
-// neighbour, what is too large ends at the limits, and NaN is 0.
-func LongOf(v value.Value) int64 {
-	return roundInt64(v)
-}
-
-func clampInt64(f float64) int64 {
-	switch {
-	case f != f:
-		return 0
-	case f >= 9.2233720368547758e18:
-		return 1<<63 - 1
-	case f <= -9.2233720368547758e18:
-		return -1 << 63
-	}
-	return int64(f)
+	return value.SafeInt64(v)
 }
 
 // Coll returns the command's value as a collection name, with its errors.

@@ -151,6 +151,14 @@ func (r *Router) profile(op *command.Op, dst []byte) ([]byte, error) {
 	return r.toPrimaryRead(op, dst)
 }
 
+// shardedNS returns the sharded collection that a command names.
+func (r *Router) shardedNS(op *command.Op) (ns string, info *cluster.CollectionInfo, err error) {
+	if ns, err = fullNS(op); err == nil {
+		info, err = r.shardedInfo(op, ns)
+	}
+	return ns, info, err
+}
+
 // shardedInfo returns the placement of a collection that must be sharded.
 func (r *Router) shardedInfo(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	r.Catalog.InvalidateCollection(ns)
@@ -201,11 +209,7 @@ func (r *Router) chunkOf(op *command.Op, info *cluster.CollectionInfo) (*cluster
 
 // split cuts a chunk: at a given key, or at its median.
 func (r *Router) split(op *command.Op, dst []byte) ([]byte, error) {
-	ns, err := fullNS(op)
-	if err != nil {
-		return dst, err
-	}
-	info, err := r.shardedInfo(op, ns)
+	ns, info, err := r.shardedNS(op)
 	if err != nil {
 		return dst, err
 	}
@@ -258,11 +262,7 @@ func (r *Router) median(op *command.Op, info *cluster.CollectionInfo, c *cluster
 
 // moveChunk and moveRange move a range by way of the config server, which serialises migrations.
 func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
-	ns, err := fullNS(op)
-	if err != nil {
-		return dst, err
-	}
-	info, err := r.shardedInfo(op, ns)
+	ns, info, err := r.shardedNS(op)
 	if err != nil {
 		return dst, err
 	}
@@ -303,11 +303,7 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 
 // mergeChunks merges the chunks between two bounds, which one shard must own.
 func (r *Router) mergeChunks(op *command.Op, dst []byte) ([]byte, error) {
-	ns, err := fullNS(op)
-	if err != nil {
-		return dst, err
-	}
-	info, err := r.shardedInfo(op, ns)
+	ns, info, err := r.shardedNS(op)
 	if err != nil {
 		return dst, err
 	}

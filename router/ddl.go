@@ -294,7 +294,7 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if db == "admin" {
 		return dst, mongoerr.New(mongoerr.IllegalOperation, "Dropping the 'admin' database is prohibited.")
 	}
-	if v := op.Req.Cmd; !v.T.Numeric() || command.LongOf(v) != 1 {
+	if v := op.Req.Cmd; !v.T.Numeric() || value.SafeInt64(v) != 1 {
 		return r.relayAny(op, dst) // which reports the error
 	}
 	from := len(dst)

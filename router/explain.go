@@ -72,7 +72,7 @@ func (r *Router) explainOn(op *command.Op, info *cluster.CollectionInfo, cmd str
 // explainView explains the aggregate that a command on a view translates to.
 func (r *Router) explainView(op *command.Op, view *viewDef, cmd string, inner, dst []byte) ([]byte, error) {
 	hint := value.Lookup(inner, "hint")
-	skip, limit := command.LongOf(value.Lookup(inner, "skip")), command.LongOf(value.Lookup(inner, "limit"))
+	skip, limit := value.SafeInt64(value.Lookup(inner, "skip")), value.SafeInt64(value.Lookup(inner, "limit"))
 	var stages []value.Value
 	switch cmd {
 	case "aggregate":

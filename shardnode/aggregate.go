@@ -146,7 +146,7 @@ func cursorOption(op *command.Op, explain bool) (size int64, err error) {
 		if !v.T.Numeric() {
 			return 0, command.WrongType("aggregate.cursor.batchSize", v.T, command.TNumber)
 		}
-		if size = command.LongOf(v); size < 0 {
+		if size = value.SafeInt64(v); size < 0 {
 			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
 		}
 	}

@@ -252,9 +252,9 @@ func (s *Server) start() error {
 		}
 	}
 	n.Params.OnChange("minSnapshotHistoryWindowInSeconds", func(v value.Value) {
-		s.Engine.SetHistoryWindow(time.Duration(command.LongOf(v)) * time.Second)
+		s.Engine.SetHistoryWindow(time.Duration(value.SafeInt64(v)) * time.Second)
 	})
-	n.Params.OnChange("largeTransactionThresholdBytes", func(v value.Value) { s.Engine.SetLargeUnits(int(command.LongOf(v))) })
+	n.Params.OnChange("largeTransactionThresholdBytes", func(v value.Value) { s.Engine.SetLargeUnits(int(value.SafeInt64(v))) })
 	s.Engine.OnApply(s.follow)
 	s.Engine.OnNotice(n.onCommitNotice)
 	if err := n.loadNoticed(); err != nil {

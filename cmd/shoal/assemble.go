@@ -60,7 +60,7 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 			return nil, fmt.Errorf("Location5579201: Unable to acquire security key[s]: %w", err)
 		}
 	}
-	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(command.LongOf(v)) })
+	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(value.SafeInt64(v)) })
 	hostname, _ := os.Hostname()
 	a.info = &command.Info{
 		Host: hostname, Argv: c.Argv, Options: c.Parsed, Shutdown: h.ShutdownAfter, RotateLog: h.RotateLog,

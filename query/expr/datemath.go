@@ -113,6 +113,17 @@ func startOfWeek(name string, v value.Value) (int, error) {
 	return day, nil
 }
 
+// unitAndZone reads the operands that $dateDiff and $dateTrunc share; day is the first of the week, for the unit week only.
+func unitAndZone(c *call, unitArg, zoneArg, dayArg value.Value) (unit dates.Unit, zone *dates.Zone, day int, err error) {
+	if unit, err = unitOf(c.op.name, unitArg); err != nil {
+		return 0, nil, 0, err
+	}
+	if zone, err = optionalZone(c, 3, zoneArg); err == nil && unit == dates.Week && c.args[4] != nil {
+		day, err = startOfWeek(c.op.name, dayArg)
+	}
+	return unit, zone, day, err
+}
+
 func evalDateDiff(f *Frame, c *call) (value.Value, error) {
 	var vs [5]value.Value
 	ok, err := f.namedArgs(c, vs[:])
@@ -124,19 +135,9 @@ func evalDateDiff(f *Frame, c *call) (value.Value, error) {
 			return null, mongoerr.Newf(5166307, "$dateDiff requires '%s' to be a date, but got %s", name, vs[i].T.Name())
 		}
 	}
-	unit, err := unitOf("$dateDiff", vs[2])
+	unit, zone, day, err := unitAndZone(c, vs[2], vs[3], vs[4])
 	if err != nil {
 		return null, err
-	}
-	zone, err := optionalZone(c, 3, vs[3])
-	if err != nil {
-		return null, err
-	}
-	day := 0
-	if unit == dates.Week && c.args[4] != nil {
-		if day, err = startOfWeek("$dateDiff", vs[4]); err != nil {
-			return null, err
-		}
 	}
 	start, _ := toDate(vs[0])
 	end, _ := toDate(vs[1])
@@ -190,19 +191,9 @@ func evalDateTrunc(f *Frame, c *call) (value.Value, error) {
 			return null, mongoerr.Newf(5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value %d", size)
 		}
 	}
-	unit, err := unitOf("$dateTrunc", vs[1])
+	unit, zone, day, err := unitAndZone(c, vs[1], vs[3], vs[4])
 	if err != nil {
 		return null, err
-	}
-	zone, err := optionalZone(c, 3, vs[3])
-	if err != nil {
-		return null, err
-	}
-	day := 0
-	if unit == dates.Week && c.args[4] != nil {
-		if day, err = startOfWeek("$dateTrunc", vs[4]); err != nil {
-			return null, err
-		}
 	}
 	ms, _ := toDate(vs[0])
 	if unit >= dates.Day && size > 100_000_000_000 {

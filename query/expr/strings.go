@@ -266,39 +266,39 @@ func mapASCII(to func(byte) byte) func(*Frame, value.Value) (value.Value, error)
 	}
 }
 
+// substrArgs evaluates the operands of $substrBytes and $substrCP, of which the first is converted to text.
+func (f *Frame) substrArgs(c *call) (s []byte, lower, length value.Value, err error) {
+	var vs [3]value.Value
+	for i := range vs {
+		if vs[i], err = c.args[i].eval(f); err != nil {
+			return nil, null, null, err
+		}
+	}
+	s, err = f.text(vs[0])
+	return s, vs[1], vs[2], err
+}
+
 func evalSubstrBytes(f *Frame, c *call) (value.Value, error) {
-	v, err := c.args[0].eval(f)
+	s, lower, length, err := f.substrArgs(c)
 	if err != nil {
-		return v, err
-	}
-	lower, err := c.args[1].eval(f)
-	if err != nil {
-		return lower, err
-	}
-	length, err := c.args[2].eval(f)
-	if err != nil {
-		return length, err
-	}
-	s, err := f.text(v)
-	if err != nil {
-		return v, err
+		return null, err
 	}
 	if !lower.T.Numeric() {
-		return v, mongoerr.Newf(16034, "%s:  starting index must be a numeric type (is BSON type %s)", c.op.name, lower.T.Name())
+		return null, mongoerr.Newf(16034, "%s:  starting index must be a numeric type (is BSON type %s)", c.op.name, lower.T.Name())
 	}
 	if !length.T.Numeric() {
-		return v, mongoerr.Newf(16035, "%s:  length must be a numeric type (is BSON type %s)", c.op.name, length.T.Name())
+		return null, mongoerr.Newf(16035, "%s:  length must be a numeric type (is BSON type %s)", c.op.name, length.T.Name())
 	}
 	from, err := coerceInt64(lower)
 	if err != nil {
-		return v, err
+		return null, err
 	}
 	n, err := coerceInt64(length)
 	if err != nil {
-		return v, err
+		return null, err
 	}
 	if from < 0 {
-		return v, mongoerr.Newf(50752, "%s:  starting index must be non-negative (got: %d)", c.op.name, from)
+		return null, mongoerr.Newf(50752, "%s:  starting index must be non-negative (got: %d)", c.op.name, from)
 	}
 	if from >= int64(len(s)) {
 		if from > int64(len(s)) || n != 0 {
@@ -306,48 +306,36 @@ func evalSubstrBytes(f *Frame, c *call) (value.Value, error) {
 		}
 	}
 	if from < int64(len(s)) && !utf8.RuneStart(s[from]) {
-		return v, mongoerr.Newf(28656, "%s:  Invalid range, starting index is a UTF-8 continuation byte.", c.op.name)
+		return null, mongoerr.Newf(28656, "%s:  Invalid range, starting index is a UTF-8 continuation byte.", c.op.name)
 	}
 	s = s[min(from, int64(len(s))):]
 	if n < 0 || n >= int64(len(s)) {
 		return value.NewStringBytes(f.keep(s)), nil
 	}
 	if !utf8.RuneStart(s[n]) {
-		return v, mongoerr.Newf(28657, "%s:  Invalid range, ending index is in the middle of a UTF-8 character.", c.op.name)
+		return null, mongoerr.Newf(28657, "%s:  Invalid range, ending index is in the middle of a UTF-8 character.", c.op.name)
 	}
 	return value.NewStringBytes(f.keep(s[:n])), nil
 }
 
 func evalSubstrCP(f *Frame, c *call) (value.Value, error) {
-	v, err := c.args[0].eval(f)
+	s, lower, length, err := f.substrArgs(c)
 	if err != nil {
-		return v, err
-	}
-	lower, err := c.args[1].eval(f)
-	if err != nil {
-		return lower, err
-	}
-	length, err := c.args[2].eval(f)
-	if err != nil {
-		return length, err
-	}
-	s, err := f.text(v)
-	if err != nil {
-		return v, err
+		return null, err
 	}
 	from, err := cpArg(lower, "starting index", 34450, 34451)
 	if err != nil {
-		return v, err
+		return null, err
 	}
 	n, err := cpArg(length, "length", 34452, 34453)
 	if err != nil {
-		return v, err
+		return null, err
 	}
 	if n < 0 {
-		return v, mongoerr.Newf(34454, "$substrCP: length must be a nonnegative integer.")
+		return null, mongoerr.Newf(34454, "$substrCP: length must be a nonnegative integer.")
 	}
 	if from < 0 {
-		return v, mongoerr.Newf(34455, "$substrCP: the starting index must be nonnegative integer.")
+		return null, mongoerr.Newf(34455, "$substrCP: the starting index must be nonnegative integer.")
 	}
 	f.charge(len(s))
 	s = s[cpOffset(s, from):]

@@ -196,29 +196,22 @@ type fields map[string]form
 
 // document returns a document whose keys are keywords.
 func document(fs fields) form {
-	return func(w *writer, dst, key []byte, v value.Value) []byte {
-		if v.T != value.Document {
-			return literal(w, dst, key, v)
-		}
-		dst, mark := begin(dst, value.Document, key)
-		for it := value.Walk(v.Doc()); ; {
-			k, e, ok := it.Next()
-			if !ok {
-				return value.End(dst, mark)
+	return eachField(func(w *writer, dst, k []byte, e value.Value) []byte {
+		f := fs[string(k)]
+		if f == nil {
+			if f = fs[""]; f == nil {
+				f = literal
 			}
-			f := fs[string(k)]
-			if f == nil {
-				if f = fs[""]; f == nil {
-					f = literal
-				}
-			}
-			dst = f(w, dst, k, e)
 		}
-	}
+		return f(w, dst, k, e)
+	})
 }
 
 // names returns a document whose keys are names of the client's.
-func names(f form) form {
+func names(f form) form { return eachField(named(f)) }
+
+// eachField returns a document whose fields have one form.
+func eachField(f form) form {
 	return func(w *writer, dst, key []byte, v value.Value) []byte {
 		if v.T != value.Document {
 			return literal(w, dst, key, v)
@@ -229,7 +222,7 @@ func names(f form) form {
 			if !ok {
 				return value.End(dst, mark)
 			}
-			dst = f(w, dst, w.renamedKey(k), e)
+			dst = f(w, dst, k, e)
 		}
 	}
 }

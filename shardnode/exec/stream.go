@@ -96,10 +96,10 @@ func (s *Stream) MayAdvance() bool {
 	if s.q.Coll == nil {
 		return false
 	}
-	if _, ok := tailOf(s.root); ok {
+	if _, ok := leafOf[*tailNode](s.root); ok {
 		return true
 	}
-	scan, ok := scanOf(s.root)
+	scan, ok := leafOf[*collScan](s.root)
 	return ok && s.q.Owned == nil && scan.mayAdvance()
 }
 
@@ -110,11 +110,11 @@ func (s *Stream) Unmoved(op *command.Op, coll *catalog.Collection) bool {
 
 // Advance moves a saved stream that may to a newer snapshot of its collection. The caller owns both snapshots.
 func (s *Stream) Advance(snap *storage.Snapshot, coll *catalog.Collection) error {
-	if tail, ok := tailOf(s.root); ok {
+	if tail, ok := leafOf[*tailNode](s.root); ok {
 		if err := tail.advance(snap, coll); err != nil {
 			return err
 		}
-	} else if scan, ok := scanOf(s.root); ok {
+	} else if scan, ok := leafOf[*collScan](s.root); ok {
 		scan.advance(snap, coll)
 	}
 	s.q.Snap, s.q.Coll = snap, coll

@@ -54,29 +54,13 @@ func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.Reco
 // after returns the first RecordId behind another in byte order.
 func after(r storage.RecordID) storage.RecordID { return append(r.Clone(), 0) }
 
-// scanOf finds the collection scan that a plan consists of.
-func scanOf(root Node) (*collScan, bool) {
+// leafOf finds the node of type T that a plan consists of, below filters, limits and timers.
+func leafOf[T Node](root Node) (leaf T, ok bool) {
 	for {
-		switch x := root.(type) {
-		case *collScan:
-			return x, true
-		case *filterNode:
-			root = x.in
-		case *skipLimit:
-			root = x.in
-		case *timedNode:
-			root = x.in
-		default:
-			return nil, false
+		if leaf, ok = root.(T); ok {
+			return leaf, true
 		}
-	}
-}
-
-func tailOf(root Node) (*tailNode, bool) {
-	for {
 		switch x := root.(type) {
-		case *tailNode:
-			return x, true
 		case *filterNode:
 			root = x.in
 		case *skipLimit:
@@ -84,7 +68,7 @@ func tailOf(root Node) (*tailNode, bool) {
 		case *timedNode:
 			root = x.in
 		default:
-			return nil, false
+			return leaf, false
 		}
 	}
 }

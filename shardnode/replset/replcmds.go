@@ -167,14 +167,14 @@ func (r *Membership) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	if !op.Req.Cmd.T.Numeric() {
 		return dst, command.WrongType("replSetStepDown.replSetStepDown", op.Req.Cmd.T, command.TNumber)
 	}
-	secs := command.LongOf(op.Req.Cmd)
+	secs := value.SafeInt64(op.Req.Cmd)
 	force := op.Bool("force")
 	catchUp := int64(10)
 	if force {
 		catchUp = 0
 	}
 	if v := op.Arg("secondaryCatchUpPeriodSecs"); !v.IsMissing() {
-		catchUp = command.LongOf(v)
+		catchUp = value.SafeInt64(v)
 	}
 	switch {
 	case secs < 0:
@@ -224,7 +224,7 @@ func (r *Membership) runFreeze(op *command.Op, dst []byte) ([]byte, error) {
 	if r.state.Load().role == replication.Primary {
 		return dst, mongoerr.New(mongoerr.NotSecondary, "cannot freeze node when primary or running for election. state: Primary")
 	}
-	secs := command.LongOf(op.Req.Cmd)
+	secs := value.SafeInt64(op.Req.Cmd)
 	switch {
 	case secs < 0:
 		return dst, mongoerr.New(mongoerr.BadValue, "freeze seconds must be non-negative")

@@ -114,7 +114,7 @@ func bulkBatchSize(cursor value.Value) (int64, error) {
 		if !v.T.Numeric() {
 			return 0, command.WrongType("bulkWrite.cursor.batchSize", v.T, command.TNumber)
 		}
-		if size = command.LongOf(v); size < 0 {
+		if size = value.SafeInt64(v); size < 0 {
 			return 0, mongoerr.Newf(mongoerr.BadValue, "BSON field 'batchSize' value must be >= 0, actual value '%d'", size)
 		}
 	}
@@ -208,7 +208,7 @@ func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	case !v.T.Numeric():
 		return o, 0, command.WrongType(name+"."+name, v.T, command.TNumber)
 	}
-	if at = command.LongOf(v); at < 0 {
+	if at = value.SafeInt64(v); at < 0 {
 		return o, 0, mongoerr.Newf(mongoerr.BadValue, "BSON field '%s' value must be >= 0, actual value '%d'", name, at)
 	}
 	if name != "insert" {

@@ -72,12 +72,7 @@ func parseDeletes(list command.Docs, let []byte) ([]statement, error) {
 }
 
 func (st *statement) deleteField(k string, v value.Value) error {
-	typed := func(t command.Types, ok bool) error {
-		if ok {
-			return nil
-		}
-		return command.WrongType("delete.deletes."+k, v.T, t)
-	}
+	typed := typedField("delete.deletes."+k, v)
 	switch k {
 	case "q":
 		st.filter = v.Doc()

@@ -189,13 +189,18 @@ func checkStageNames(pipeline value.Value) error {
 	return nil
 }
 
-func (st *statement) updateField(k string, v value.Value) error {
-	typed := func(t command.Types, ok bool) error {
+// typedField returns a check of a statement's field: the error of a value that is not of type t, unless ok.
+func typedField(path string, v value.Value) func(t command.Types, ok bool) error {
+	return func(t command.Types, ok bool) error {
 		if ok {
 			return nil
 		}
-		return command.WrongType("update.updates."+k, v.T, t)
+		return command.WrongType(path, v.T, t)
 	}
+}
+
+func (st *statement) updateField(k string, v value.Value) error {
+	typed := typedField("update.updates."+k, v)
 	switch k {
 	case "q":
 		st.filter = v.Doc()
