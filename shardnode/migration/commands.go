@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -412,6 +414,12 @@ func (m *Manager) background(ctx context.Context) {
 		if err == nil {
 			again, err = m.sweep(op)
 		}
+		if err == nil {
+			var undecided time.Duration
+			if undecided, err = m.forget(op); undecided > 0 && (again == 0 || undecided < again) {
+				again = undecided
+			}
+		}
 		if err != nil {
 			again = time.Second
 		}
@@ -459,7 +467,28 @@ func (m *Manager) recover(op *command.Op) error {
 		errs = append(errs, m.recoverOne(op, d))
 		return nil
 	})
+	if err == nil {
+		err = m.releaseConcluded()
+	}
 	return errors.Join(append(errs, err)...)
+}
+
+// releaseConcluded ends the critical sections of migrations that were concluded by somebody else than recoverOne: by the
+// primary before this one, whose last write arrived when the sections were held already.
+func (m *Manager) releaseConcluded() error {
+	m.mu.Lock()
+	held := slices.Collect(maps.Keys(m.mu.held))
+	m.mu.Unlock()
+	for _, id := range held {
+		_, ok, err := coordinatorDocs(m.Docs).Get(value.NewBinary(4, id[:]))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			m.release(id)
+		}
+	}
+	return nil
 }
 
 // recoverOne decides a migration that an earlier primary, or an interrupted run, left undecided. The coordinator

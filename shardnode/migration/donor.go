@@ -147,6 +147,7 @@ type donor struct {
 	version cluster.ChunkVersion
 
 	began storage.Timestamp
+	life  context.Context // ends when the node steps down
 
 	waitForDelete bool
 	transfer      msg.Transfer
@@ -185,7 +186,9 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) error {
 		return err // recover asks again until the config server says; nothing is deleted before
 	}
 	left := d.deletion()
-	if derr := m.decide(context.WithoutCancel(op), left, d.to, committed); derr != nil && err == nil {
+	// Not within op, which may be interrupted, but within this primary's time: once another has taken over, which may be this
+	// node again, the outcome is recover's to decide.
+	if derr := m.decide(d.life, left, d.to, committed); derr != nil && err == nil {
 		err = derr
 	}
 	_ = m.hang(m.life(), 7)
@@ -228,6 +231,9 @@ func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*d
 	defer m.mu.Unlock()
 	if m.mu.out != nil || m.mu.in != nil {
 		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "Unable to start new balancer operation because this shard is currently donating or receiving chunks")
+	}
+	if d.life = m.mu.ctx; d.life.Err() != nil {
+		return nil, mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 	}
 	m.mu.out = d
 	return d, nil
@@ -534,6 +540,9 @@ func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version
 // in between repeats the steps; all of them are idempotent. The loser deletes the range only once the decision is
 // stored, so that no document is deleted on one shard while the other may still have to give it up.
 func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, committed bool) error {
+	if ctx.Err() != nil {
+		return mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
+	}
 	decision := "aborted"
 	if committed {
 		decision = "committed"

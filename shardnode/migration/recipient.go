@@ -101,6 +101,7 @@ func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error 
 		defer cancel()
 		if err := r.run(ctx); err != nil {
 			r.set(recvFail, err)
+			m.wakeDeleter() // which asks whether the donor wants to know
 		}
 	}()
 	return nil
@@ -143,19 +144,7 @@ func (r *recipient) fewLeft(changed int) bool {
 
 // run clones the range and follows its changes until it is told to commit.
 func (r *recipient) run(ctx context.Context) error {
-	op := r.m.Service.Background(ctx, command.OwnClient())
-	if err := r.m.deleteOverlapping(op, r.ns, r.uuid, r.rng); err != nil {
-		return err
-	}
-	if err := r.prepareCollection(ctx); err != nil {
-		return err
-	}
-	pending := &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, uuid: r.uuid, donor: r.from, rng: r.rng, pending: true}
-	if err := r.m.rangeDeletions().Put(ctx, pending); err != nil {
-		return err
-	}
-	// Nothing in the range is this shard's yet: what lies there are orphans, which would come to life.
-	if err := r.m.removeRange(op, r.uuid, r.rng, nil); err != nil {
+	if err := r.makeRoom(ctx); err != nil {
 		return err
 	}
 	r.set(recvClone, nil)
@@ -212,6 +201,27 @@ func (r *recipient) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// makeRoom checks that the migration may begin, notes what has to be deleted if it does not succeed, and removes what lies in the
+// range.
+func (r *recipient) makeRoom(ctx context.Context) error {
+	op := r.m.Service.Background(ctx, command.OwnClient())
+	if err := r.m.deleteOverlapping(op, r.ns, r.uuid, r.rng); err != nil {
+		return err
+	}
+	pending := &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, uuid: r.uuid, donor: r.from, rng: r.rng, pending: true}
+	if err := r.m.mayReceive(op, pending); err != nil {
+		return err
+	}
+	if err := r.prepareCollection(ctx); err != nil {
+		return err
+	}
+	if err := r.m.rangeDeletions().Put(ctx, pending); err != nil {
+		return err
+	}
+	// Nothing in the range is this shard's (mayReceive): what lies there are orphans, which would come to life.
+	return r.m.removeRange(op, r.uuid, r.rng, nil)
 }
 
 func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {

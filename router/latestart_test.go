@@ -1,0 +1,65 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+)
+
+// A primary is paused before it tells the recipient to begin. Its successor gives the migration up and moves the same range by
+// another; then the message of the first one arrives. The recipient deleted the range, which is its own by now, to receive it,
+// and took part in no other migration until it had another primary.
+func TestMigrationThatBeginsLate(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	c.run("d", `{"insert": "c", "documents": [{"_id": 5}, {"_id": 6}]}`)
+	c.move("shard1")
+	want := show(c.all("d", `{"find": "c", "sort": {"_id": 1}}`))
+	coll := c.all("config", `{"find": "collections", "filter": {"_id": "d.c"}}`)[0]
+	bound := func(v any) []byte {
+		b, err := bson.Marshal(bson.D{{Key: "_id", Value: v}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	start := &msg.RecvChunkStart{Migration: msg.Migration{NS: "d.c", ID: cluster.NewUUID()}, From: "shard0", To: "shard1", ShardKey: bound(int32(1))}
+	start.Min, start.Max = bound(int32(0)), bound(bson.MaxKey{})
+	copy(start.UUID[:], get(coll, "uuid").(bson.Binary).Data)
+	if _, err := cluster.Run(t.Context(), c.shards["shard1"], msg.Doc(start)); err != nil {
+		t.Fatal(err)
+	}
+	c.until("the recipient forgets the migration", func() bool {
+		return c.raw("admin", `{"moveChunk": "d.c", "find": {"_id": -1}, "to": "shard1"}`)["ok"] == 1.0
+	})
+	if got := show(c.all("d", `{"find": "c", "sort": {"_id": 1}}`)); got != want {
+		t.Errorf("the collection has %s, before %s", got, want)
+	}
+	if n := c.rangeDeletions("shard1"); n != 0 {
+		t.Errorf("%d range deletions are left", n)
+	}
+}
+
+// The message arrives when its range is still the donor's: the recipient begins nothing, and asks to be told nothing.
+func TestMigrationThatNobodyKnows(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.twoHalves()
+	coll := c.all("config", `{"find": "collections", "filter": {"_id": "d.c"}}`)[0]
+	uuid := get(coll, "uuid").(bson.Binary)
+	id := cluster.NewUUID()
+	// As a recipient's earlier primary left it, which had begun when the donor told the outcome.
+	c.admin(c.shards["shard1"], bson.D{{Key: "insert", Value: "rangeDeletions"}, {Key: "documents", Value: bson.A{bson.D{
+		{Key: "_id", Value: bson.Binary{Subtype: 4, Data: id[:]}}, {Key: "nss", Value: "d.c"}, {Key: "collectionUuid", Value: uuid}, {Key: "donorShardId", Value: "shard0"},
+		{Key: "numOrphanDocs", Value: int64(0)}, {Key: "range", Value: bson.D{{Key: "min", Value: bson.D{{Key: "_id", Value: int32(0)}}}, {Key: "max", Value: bson.D{{Key: "_id", Value: bson.MaxKey{}}}}}},
+		{Key: "whenToClean", Value: "now"}, {Key: "keyPattern", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "pending", Value: true},
+	}}}, {Key: "$db", Value: "config"}})
+	c.anew("shard1")
+	c.until("the range deletion is decided and done", func() bool { return c.rangeDeletions("shard1") == 0 })
+	if m := c.raw("admin", fmt.Sprintf(`{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard1"}`)); m["ok"] != 1.0 {
+		t.Errorf("the range does not move: %v", m)
+	}
+}

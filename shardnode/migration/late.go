@@ -1,0 +1,126 @@
+package migration
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A message that begins a migration may arrive late: its sender was paused, lost its primary's place meanwhile, and goes on for
+// a moment before it learns that. By then its successor has given the migration up and told the recipient so, and may have
+// moved the same range by another migration. A recipient that believed the message would delete documents that it owns, and
+// wait for ever for the outcome of a migration that nobody knows.
+
+// mayReceive checks that the donor knows the migration that left is about, and that this shard owns nothing of its range. It is
+// called when the migration is the one that this shard receives and no earlier one of the range is undecided, so that no part
+// of the range becomes this shard's behind the check except by this migration.
+func (m *Manager) mayReceive(ctx context.Context, left *rangeDeletion) error {
+	known, err := m.donorKnows(ctx, left)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return mongoerr.Newf(mongoerr.OperationFailed, "shard %s does not know the migration of a range of %s that it asked to begin", left.donor, left.ns)
+	}
+	owned, err := m.ownsPart(ctx, left)
+	if err == nil && owned {
+		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "this shard owns documents of the range of %s that it is to receive", left.ns)
+	}
+	return err
+}
+
+// donorKnows asks the donor of a migration whether its outcome is still to be told. The read is linearizable: a primary that was
+// deposed must not answer, and one that answers has everything that an earlier one has written before it began the migration.
+func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, error) {
+	s, err := m.state.Registry.Shard(ctx, left.donor)
+	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
+		return false, nil // it was removed, which it is not before its migrations have ended
+	}
+	if err != nil {
+		return false, err
+	}
+	find := value.Doc(
+		value.F("find", value.NewString("migrationCoordinators")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", left.id)))),
+		value.F("readConcern", value.NewDocument(value.Doc(value.F("level", value.NewString("linearizable"))))), value.F("$db", value.NewString("config")),
+	)
+	docs, err := cluster.FindAll(ctx, s.Peer, "config", find)
+	return len(docs) > 0, err
+}
+
+// askAgain is how long this shard waits before it asks a donor again about a migration without an outcome.
+const askAgain = 5 * time.Second
+
+// forget concludes what this shard has begun to receive of migrations that their donors do not know, or not any more: nobody
+// will tell their outcome. next is when to look again, 0 if nothing is undecided.
+func (m *Manager) forget(op *command.Op) (next time.Duration, err error) {
+	if err := m.forgetFailed(op); err != nil {
+		return askAgain, err
+	}
+	err = m.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if !d.pending || d.donor == m.state.ID {
+			return nil
+		}
+		next = askAgain
+		if m.receiving(d.id) {
+			return nil // forgetFailed sees to it once it has failed
+		}
+		known, err := m.donorKnows(op, d)
+		if err != nil || known {
+			return err
+		}
+		return m.settle(op, d)
+	})
+	return next, err
+}
+
+// settle decides a pending range deletion by who owns the range now.
+func (m *Manager) settle(ctx context.Context, d *rangeDeletion) error {
+	defer m.rangesChanged()
+	owned, err := m.ownsPart(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case owned:
+		return m.rangeDeletions().Remove(ctx, d.id)
+	}
+	if err := m.clearPending(ctx, d.id, d.orphans); err != nil {
+		return err
+	}
+	m.wakeDeleter()
+	return nil
+}
+
+// receiving tells whether a migration is the one that this shard receives now.
+func (m *Manager) receiving(id value.Value) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.in != nil && string(m.mu.in.id[:]) == string(id.Bytes())
+}
+
+// forgetFailed makes room for the next migration where the one that this shard receives has failed and its donor does not ask
+// about it any more.
+func (m *Manager) forgetFailed(ctx context.Context) error {
+	m.mu.Lock()
+	r := m.mu.in
+	m.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	if state, _, _ := r.status(); state != recvFail {
+		return nil
+	}
+	known, err := m.donorKnows(ctx, &rangeDeletion{id: value.NewBinary(4, r.id[:]), ns: r.ns, donor: r.from})
+	if err != nil || known {
+		return err
+	}
+	m.mu.Lock()
+	if m.mu.in == r {
+		m.mu.in = nil
+	}
+	m.mu.Unlock()
+	return nil
+}
