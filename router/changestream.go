@@ -372,6 +372,7 @@ func (w *watchMerge) push(at uint64, behind []*watchRemote) {
 			continue
 		}
 		m.asked = at
+		cursor := m.id
 		w.pending.Add(1)
 		go func() {
 			defer w.pending.Done()
@@ -380,7 +381,7 @@ func (w *watchMerge) push(at uint64, behind []*watchRemote) {
 				return
 			}
 			note := []value.Field{value.F("appendOplogNote", value.NewInt32(1)),
-				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)))))}
+				value.F("data", value.NewDocument(value.Doc(value.F("msg", value.NewString(changestream.PositionNote)), value.F("cursor", value.NewInt64(cursor)))))}
 			db := value.F("$db", value.NewString("admin"))
 			_, err = cluster.Run(w.life, p, value.Doc(append(note, value.F("maxClusterTime", value.NewTimestampU64(at)), db)...))
 			if mongoerr.CodeOf(err) == mongoerr.StaleClusterTime { // it is past that time, but has not reported so

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -413,4 +414,40 @@ func TestFailPointOfGetMoreLabelsStreams(t *testing.T) {
 	if r := c.raw("db", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "c"}`, get(cur, "id"))); r["code"] != int32(6) || r["errorLabels"] != nil {
 		t.Errorf("a plain cursor: %v", r)
 	}
+}
+
+// A shard that holds an event back is asked where that event's stream is, not where all streams are: each event of one stream
+// had all others answer and ask again.
+func TestOneStreamIsAskedWhereItIs(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.cmd("admin", bson.D{{Key: "shardCollection", Value: "db.s"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
+	c.cmd("admin", bson.D{{Key: "split", Value: "db.s"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 50}}}})
+	c.cmd("admin", bson.D{{Key: "moveChunk", Value: "db.s"}, {Key: "find", Value: bson.D{{Key: "k", Value: 70}}}, {Key: "to", Value: "shard1"}})
+	const others, events = 20, 30
+	var waiting sync.WaitGroup
+	for range others {
+		s, _ := c.watch("s", bson.D{}, bson.D{{Key: "$match", Value: bson.D{{Key: "fullDocument.to", Value: "nobody"}}}})
+		s.more(1)
+		waiting.Go(func() { s.more(5000) })
+	}
+	one, _ := c.watch("s", bson.D{}, bson.D{{Key: "$match", Value: bson.D{{Key: "fullDocument.to", Value: "one"}}}})
+	asked := func() (n int64) {
+		for _, shard := range c.shards {
+			m := c.admin(shard, bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}})
+			n += fieldAt(m, "metrics.commands.getMore.total").(int64)
+		}
+		return n
+	}
+	before := asked()
+	for i := range events {
+		c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}, {Key: "k", Value: 10 + 60*(i%2)}, {Key: "to", Value: "one"}}}}})
+		for n := 0; n == 0; {
+			n = len(one.more(5000))
+		}
+	}
+	if n := asked() - before; n > 6*events+4*others {
+		t.Errorf("%d requests to the shards for %d events of one stream beside %d others", n, events, others)
+	}
+	c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "last"}, {Key: "k", Value: 1}, {Key: "to", Value: "nobody"}}}}})
+	waiting.Wait()
 }

@@ -231,9 +231,16 @@ func (e *eventStream) await(op *command.Op, dst []byte, c *cursor, size int64) (
 	}
 	ctx, cancel := context.WithTimeout(op, wait)
 	defer cancel()
-	for !e.stream.Ended() && !(e.merged && e.stream.NotedSince(e.told)) {
-		moved, werr := e.stream.Wait(ctx)
-		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 || moved && e.merged {
+	if e.merged && e.stream.Listen(c.id) {
+		return c.fillBatch(op, dst, size)
+	}
+	for !e.stream.Ended() {
+		var werr error
+		if !e.stream.AskedSince(e.told) {
+			werr = e.stream.Wait(ctx)
+		}
+		asked := e.stream.AskedSince(e.told)
+		if dst, count, done, err = c.fillBatch(op, dst, size); err != nil || count > 0 || asked {
 			return dst, count, done, err
 		}
 		if werr != nil {

@@ -20,7 +20,8 @@ type Entry struct {
 	FromMigrate bool
 }
 
-// PositionNote is the message of the no-op writes by which a router has the streams of a shard tell how far they are.
+// PositionNote is the message of the no-op writes by which a router has one stream of a shard, whose cursor they name, tell
+// how far it is.
 const PositionNote = "change stream position"
 
 // ParseEntry reads a document of local.oplog.rs, which the entry owns from now on.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/shoaldb/shoal/query/changestream"
 	"github.com/shoaldb/shoal/query/value"
@@ -17,7 +18,7 @@ type item struct {
 	ts     storage.Timestamp
 	events []*changestream.Event
 	last   *changestream.Entry // of a transaction of several entries: that which commits it
-	note   bool                // a router asks where the streams are
+	note   int64               // the stream that a router asks where it is, 0 for none
 	size   int
 }
 
@@ -74,21 +75,20 @@ type Feed struct {
 		sync.Mutex
 		streams int
 		stop    context.CancelFunc // of the reader; nil while there is none
-		waiting map[string]chan struct{}
-		notes   chan struct{} // closed at the next note
-		failed  error         // why the reader ended
+		waiting map[string]*waiters
+		asked   map[int64]*asked // by the cursors' ids
+		failed  error            // why the reader ended
 	}
 	readers sync.WaitGroup
 
 	era     atomic.Uint64 // how often the node's data was replaced
 	decoded atomic.Int64  // entries that the reader decoded
-	noted   atomic.Uint64 // time of the newest note
 }
 
 // NewFeed returns the feed of an engine's oplog. Nothing is read while no stream is open.
 func NewFeed(e *storage.Engine) *Feed {
 	f := &Feed{engine: e}
-	f.mu.waiting, f.mu.notes = map[string]chan struct{}{}, make(chan struct{})
+	f.mu.waiting, f.mu.asked = map[string]*waiters{}, map[int64]*asked{}
 	return f
 }
 
@@ -105,11 +105,12 @@ func (f *Feed) Open() int {
 // Close waits for the reader to end; all streams have been closed.
 func (f *Feed) Close() { f.readers.Wait() }
 
-// enter counts one more stream, and has the reader started.
-func (f *Feed) enter() {
+// enter counts one more stream of a key, and has the reader started.
+func (f *Feed) enter(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.streams++
+	f.waitersOf(key).streams++
 	if f.mu.stop == nil {
 		f.begin()
 	}
@@ -145,9 +146,16 @@ func (f *Feed) Replaced() {
 	}
 }
 
-func (f *Feed) leave() {
+func (f *Feed) leave(key string, cursor int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	delete(f.mu.asked, cursor)
+	if w := f.waitersOf(key); w.streams > 1 {
+		w.streams--
+	} else {
+		f.wake(key)
+		delete(f.mu.waiting, key)
+	}
 	if f.mu.streams--; f.mu.streams == 0 {
 		f.mu.stop()
 		f.mu.stop = nil
@@ -196,10 +204,12 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 		f.now.Store(w.add(items, upTo))
 	}
 	for i := range items {
-		if items[i].note {
-			f.noted.Store(uint64(items[i].ts))
-			close(f.mu.notes)
-			f.mu.notes = make(chan struct{})
+		if a := f.mu.asked[items[i].note]; a != nil {
+			a.at.Store(uint64(items[i].ts))
+			select {
+			case a.now <- struct{}{}:
+			default:
+			}
 		}
 		if items[i].last != nil {
 			for k := range f.mu.waiting {
@@ -216,55 +226,136 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 
 // announce wakes the streams that may have the event. f.mu must be held.
 func (f *Feed) announce(ev *changestream.Event) {
-	f.wake("")
-	f.wake(ev.DB)
-	f.wake(ev.DB + "." + ev.Coll)
+	f.wakeSoon("")
+	f.wakeSoon(ev.DB)
+	f.wakeSoon(ev.DB + "." + ev.Coll)
 	switch ev.Type {
 	case "rename":
-		f.wake(ev.ToDB)
-		f.wake(ev.ToDB + "." + ev.ToColl)
+		f.wakeSoon(ev.ToDB)
+		f.wakeSoon(ev.ToDB + "." + ev.ToColl)
 	case "dropDatabase":
 		for k := range f.mu.waiting {
 			if strings.HasPrefix(k, ev.DB+".") {
-				f.wake(k)
+				f.wakeSoon(k)
 			}
 		}
 	}
 }
 
+// waiters are the streams of one key: a namespace, a database, or everything.
+type waiters struct {
+	streams int           // that are open
+	ch      chan struct{} // closed when they are to look; nil while none waits
+	woken   time.Time     // the last time
+	timer   *time.Timer   // of the next time; nil for none
+}
+
+// What many streams of one namespace cost their writers: each look at new events costs a stream some time, however few they
+// are. They look no more often than they take a small part of a processor for; the first event after a pause is shown at
+// once.
+const (
+	lookCost = 4 * time.Microsecond
+	maxPause = 250 * time.Millisecond
+	fewLooks = 32 // streams that look at once
+)
+
+// pause returns how long the streams are to wait before they look again.
+func (w *waiters) pause(now time.Time) time.Duration {
+	if w.streams <= fewLooks {
+		return 0
+	}
+	return min(time.Duration(w.streams)*lookCost, maxPause) - now.Sub(w.woken)
+}
+
+// waitersOf returns the waiters of a key. f.mu must be held.
+func (f *Feed) waitersOf(key string) *waiters {
+	w := f.mu.waiting[key]
+	if w == nil {
+		w = &waiters{}
+		f.mu.waiting[key] = w
+	}
+	return w
+}
+
+// wakeSoon has the streams of a key look at what is new: now, or when they have paused. f.mu must be held.
+func (f *Feed) wakeSoon(key string) {
+	w := f.mu.waiting[key]
+	if w == nil || w.ch == nil || w.timer != nil {
+		return
+	}
+	pause := w.pause(time.Now())
+	if pause <= 0 {
+		f.wake(key)
+		return
+	}
+	w.timer = time.AfterFunc(pause, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.mu.waiting[key] == w {
+			f.wake(key)
+		}
+	})
+}
+
+// wake has the streams of a key look at what is new. f.mu must be held.
 func (f *Feed) wake(key string) {
-	if ch := f.mu.waiting[key]; ch != nil {
-		close(ch)
-		delete(f.mu.waiting, key)
+	w := f.mu.waiting[key]
+	if w == nil {
+		return
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	if w.ch != nil {
+		close(w.ch)
+		w.ch, w.woken = nil, time.Now()
 	}
 }
 
-// wait returns when an entry later than seen may concern the key, or ctx ends. noted tells that a router wants to know how
-// far the streams are.
-func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) (noted bool, err error) {
+// asked is what a router wants to know of one stream: where it is.
+type asked struct {
+	at  atomic.Uint64 // when it last asked
+	now chan struct{} // holds one if it has asked since the stream last waited
+}
+
+// listen has notes for a cursor told to its stream.
+func (f *Feed) listen(cursor int64) *asked {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := &asked{now: make(chan struct{}, 1)}
+	f.mu.asked[cursor] = a
+	return a
+}
+
+// wait returns when an entry later than seen may concern the key, when a router asks, or ctx ends.
+func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp, asks <-chan struct{}) error {
 	f.mu.Lock()
 	if err := f.mu.failed; err != nil {
 		f.mu.Unlock()
-		return false, err
+		return err
 	}
-	if f.now.Load().upTo > seen {
+	w := f.waitersOf(key)
+	missed := f.now.Load().upTo > seen
+	if missed && w.pause(time.Now()) <= 0 {
 		f.mu.Unlock()
-		return true, nil
+		return nil
 	}
-	notes := f.mu.notes
-	ch := f.mu.waiting[key]
-	if ch == nil {
-		ch = make(chan struct{})
-		f.mu.waiting[key] = ch
+	if w.ch == nil {
+		w.ch = make(chan struct{})
+	}
+	ch := w.ch
+	if missed {
+		f.wakeSoon(key)
 	}
 	f.mu.Unlock()
 	select {
 	case <-ch:
-		return false, nil
-	case <-notes:
-		return true, nil
+		return nil
+	case <-asks:
+		return nil
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -272,7 +363,7 @@ func (f *Feed) wait(ctx context.Context, key string, seen storage.Timestamp) (no
 func (f *Feed) caughtUp(ctx context.Context, ts storage.Timestamp) error {
 	for f.now.Load().upTo < ts {
 		short, cancel := context.WithTimeout(ctx, caughtUpStep)
-		_, err := f.wait(short, "", f.now.Load().upTo)
+		err := f.wait(short, "", f.now.Load().upTo, nil)
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return err
@@ -329,7 +420,9 @@ func decode(doc []byte) *item {
 	e := changestream.ParseEntry(append([]byte(nil), doc...))
 	it := &item{size: 2*len(doc) + 512}
 	if e.Op == 'n' && value.Lookup(e.O, "msg").Str() == changestream.PositionNote {
-		it.note = true
+		if it.note = value.SafeInt64(value.Lookup(e.O, "cursor")); it.note == 0 {
+			return nil
+		}
 		return it
 	}
 	if e.Continues() {

@@ -24,6 +24,8 @@ type Stream struct {
 	era    uint64 // of the feed, when the stream began
 	filter changestream.Filter
 	key    string // what wakes it
+	asked  *asked // by a router; nil where none does
+	cursor int64  // the id that it asks by
 
 	done   storage.Timestamp // everything up to here has been given or skipped
 	items  []item            // what comes next, behind done
@@ -64,9 +66,9 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 			s.resume, s.within = t.Before(), t.Fragment >= 0
 		}
 	}
-	f.enter()
+	f.enter(s.key)
 	if err := s.checkHistory(); err != nil {
-		f.leave()
+		f.leave(s.key, 0)
 		return nil, err
 	}
 	return s, nil
@@ -87,7 +89,7 @@ func (s *Stream) checkHistory() error {
 // Close ends the stream.
 func (s *Stream) Close() {
 	if s.feed != nil {
-		s.feed.leave()
+		s.feed.leave(s.key, s.cursor)
 		s.feed = nil
 	}
 }
@@ -237,15 +239,28 @@ func (s *Stream) fetch() (more bool, err error) {
 	return true, nil
 }
 
-// Wait returns once there may be something new for the stream, or ctx ends. moved tells that somebody may want to know where
-// the stream is, though it has no event.
-func (s *Stream) Wait(ctx context.Context) (moved bool, err error) {
-	return s.feed.wait(ctx, s.key, s.feedSeen())
+// Wait returns once there may be something new for the stream, a router asks where it is, or ctx ends.
+func (s *Stream) Wait(ctx context.Context) error {
+	var asks <-chan struct{}
+	if s.asked != nil {
+		asks = s.asked.now
+	}
+	return s.feed.wait(ctx, s.key, s.feedSeen(), asks)
 }
 
-// NotedSince reports whether a router has asked where the streams are, later than the time that it was last told.
-func (s *Stream) NotedSince(told storage.Timestamp) bool {
-	return s.feed.noted.Load() > uint64(told)
+// Listen has the stream told when a router asks where it is, by the id of its cursor. first is true the first time, before
+// which questions may have been missed.
+func (s *Stream) Listen(cursor int64) (first bool) {
+	if s.asked != nil {
+		return false
+	}
+	s.cursor, s.asked = cursor, s.feed.listen(cursor)
+	return true
+}
+
+// AskedSince reports whether a router has asked where the stream is, later than the time that it was last told.
+func (s *Stream) AskedSince(told storage.Timestamp) bool {
+	return s.asked != nil && s.asked.at.Load() > uint64(told)
 }
 
 func (s *Stream) feedSeen() storage.Timestamp { return max(s.done, s.reach) }
