@@ -7,7 +7,6 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
 )
 
@@ -17,31 +16,28 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 	n := newTestNode(t)
 	ctx := context.Background()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "x": 0}, {"_id": 2, "x": 0}]}`)
+	n.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}`)
 	n.ok("d", inTxn(`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`, 1, true))
 	n.ok("admin", inTxn(`{"prepareTransaction": 1}`, 1, false))
 	commit := inTxn(`{"commitTransaction": 1, "commitTimestamp": {"$timestamp": {"t": 1, "i": 1}}}`, 1, false)
-	// A change of the catalog that no lock keeps out makes the unit fail, and so does its record while a part of it is missing.
-	change := func() {
+	// A change of the catalog that no lock keeps out makes the unit fail. As long as the index takes no duplicates, the first
+	// of the operations can be applied again, and the second cannot.
+	var plain []byte
+	unique := func(yes bool) {
 		if err := n.srv.Node.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 			c := s.Catalog().Lookup("d.c")
-			_, err := u.SetCollectionOptions(c, c.Options, value.Doc(value.F("collMod", value.NewString("c"))), nil)
+			spec := plain
+			if yes {
+				plain = c.Index("x_1").Spec.Raw
+				spec = value.WithField(plain, "prepareUnique", value.NewBool(true))
+			}
+			_, err := u.SetIndexSpec(c, "x_1", spec, value.Doc(value.F("collMod", value.NewString("c"))), nil)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var stored []byte
-	if err := n.srv.Node.Docs.Each(txn.PreparedNS, func(doc []byte) error { stored = doc; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	ops := value.Values(value.Lookup(stored, "applyOps").Doc())
-	put := func(list ...value.Value) {
-		if err := n.srv.Node.Docs.Put(ctx, txn.PreparedNS, value.Doc(value.F("_id", value.Lookup(stored, "_id")), value.F("applyOps", value.NewArray(value.ArrayOf(list...))))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change()
-	put(ops[0], value.NewString("damaged"))
+	unique(true)
 	for range 2 {
 		if n.code("admin", commit) == 0 {
 			t.Fatal("a part of the transaction was committed")
@@ -52,14 +48,14 @@ func TestPreparedTransactionWhoseCommitFails(t *testing.T) {
 			}
 		}
 	}
-	put(ops...)
+	unique(false)
 	n.ok("admin", commit)
 	if got := fmt.Sprint(n.first("d", `{"find": "c"}`)); got != "[{ _id: 1, x: 1 } { _id: 2, x: 1 }]" {
 		t.Errorf("%s", got)
 	}
 	// What is done again is logged as it was done the first time: change streams told of replacements.
-	logged := n.first("local", `{"find": "oplog.rs", "filter": {"op": "c", "o.applyOps.ns": "d.c"}, "projection": {"_id": 0, "o.applyOps.op": 1, "o.applyOps.o": 1, "o.applyOps.o2": 1}}`)
-	if want := `{ o: { applyOps: [ { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 1 } }, { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 2 } } ] } }`; len(logged) != 1 || logged[0] != want {
+	logged := n.first("local", `{"find": "oplog.rs", "filter": {"op": "c", "o.applyOps.ns": "d.c"}, "projection": {"_id": 0, "o.prepare": 1, "o.applyOps.op": 1, "o.applyOps.o": 1, "o.applyOps.o2": 1}}`)
+	if want := `{ o: { applyOps: [ { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 1 } }, { op: "u", o: { $v: 2, diff: { u: { x: 1 } } }, o2: { _id: 2 } } ], prepare: true } }`; len(logged) != 1 || logged[0] != want {
 		t.Errorf("logged:\n%s, want\n%s", logged, want)
 	}
 	n.ok("d", `{"update": "c", "updates": [{"q": {}, "u": {"$set": {"x": 7}}, "multi": true}], "maxTimeMS": 5000}`)

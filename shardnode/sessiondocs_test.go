@@ -10,7 +10,9 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/txn"
+	"github.com/shoaldb/shoal/storage"
 )
 
 // One document that a client wrote to the history of sessions kept a server from starting, one among the promises of prepared
@@ -91,7 +93,6 @@ func TestOddRecordsOfSessionsAreNoReasonNotToStart(t *testing.T) {
 			value.Doc(value.F("_id", lsid(4)), number, value.F("statements", text), value.F("lastWriteOpTime", text), value.F("lastWriteDate", text)),
 			value.Doc(value.F("_id", lsid(5)), value.F("txnNum", text)), value.Doc(value.F("_id", lsid(6)), number, value.F("statements", value.NewArray(value.ArrayOf(text)))),
 		},
-		txn.PreparedNS:     {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
 		txn.CoordinatorsNS: {value.Doc(value.F("_id", one)), value.Doc(value.F("_id", value.NewDocument(value.Doc(value.F("lsid", text)))))},
 	} {
 		for _, doc := range docs {
@@ -117,10 +118,15 @@ func TestPrimaryWithoutItsPromisesTakesNoWrites(t *testing.T) {
 	m := newTestMembers(t, 300*time.Millisecond)
 	n := m.primary()
 	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
-	id := txn.PreparedID(n.sessionDoc(), 1, 0)
-	missing := value.Doc(value.F("op", value.NewString("u")), value.F("ns", value.NewString("d.c")), value.F("o2", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))),
-		value.F("o", value.NewDocument(value.Doc(value.F("_id", value.NewInt32(9))))))
-	if err := n.srv.Node.Docs.Put(context.Background(), txn.PreparedNS, value.Doc(value.F("_id", id), value.F("applyOps", value.NewArray(value.ArrayOf(value.NewDocument(missing)))))); err != nil {
+	lsid, missing := n.sessionDoc(), value.Doc(value.F("_id", value.NewInt32(9)))
+	if err := n.srv.Node.Docs.WriteWith(context.Background(), replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		prepared := n.srv.Engine.NewUnitOfWork(s)
+		prepared.SetTransaction(lsid, 1)
+		prepared.Oplog(storage.OplogEntry{Op: 'u', NS: "d.c", O: missing, O2: missing, StmtID: -1})
+		prepared.LogPrepare(u)
+		prepared.Rollback()
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	m.warned.Store(0)

@@ -10,8 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// discardStaged deletes everything that a unit has staged, chunk by chunk, on all members of the set.
-func (e *Engine) discardStaged(gen uint64, id stagedID) error {
+// discardStaged deletes everything that a unit has staged, chunk by chunk, on all members of the set. logged keeps the pieces
+// of the oplog, which are entries of a prepared transaction.
+func (e *Engine) discardStaged(gen uint64, id stagedID, logged bool) error {
+	end := id.key(stagedEnd, 0)
+	if logged {
+		end = id.key(stagedPiece, 0)
+	}
 	commit := func(f func(b *pebble.Batch) error) error {
 		u := e.NewUnitOfWork(nil)
 		u.gen = gen
@@ -31,7 +36,7 @@ func (e *Engine) discardStaged(gen uint64, id stagedID) error {
 		last = next == nil
 		err = commit(func(b *pebble.Batch) error {
 			if last { // the last chunk takes the unit's other keys along: without a chunk record nobody would find them again
-				_ = b.DeleteRange(id.key(stagedSeen, 0), id.key(stagedEnd, 0), nil)
+				_ = b.DeleteRange(id.key(stagedSeen, 0), end, nil)
 			}
 			return c.undo(b)
 		})
@@ -139,20 +144,22 @@ func (e *Engine) dropAbandoned() error {
 	if abandoned == nil {
 		return nil
 	}
-	var found []stagedID
-	decided := map[stagedID]bool{}
+	var found []stagedID // with chunks
+	seen, logged := map[stagedID]bool{}, map[stagedID]bool{}
 	err := e.eachStaged(func(_ *pebble.Iterator, id stagedID, kind byte) error {
-		if n := len(found); abandoned(id) && (n == 0 || found[n-1] != id) {
+		switch n := len(found); {
+		case kind == stagedSeen:
+			seen[id] = true
+		case kind == stagedLogged:
+			logged[id] = true
+		case kind == stagedChunk && abandoned(id) && (n == 0 || found[n-1] != id):
 			found = append(found, id)
-		}
-		if kind == stagedSeen || kind == stagedLogged {
-			decided[id] = true
 		}
 		return nil
 	})
 	for _, id := range found {
-		if err == nil && !decided[id] {
-			err = e.discardStaged(gen, id)
+		if err == nil && !seen[id] {
+			err = e.discardStaged(gen, id, logged[id])
 		}
 	}
 	if err != nil {

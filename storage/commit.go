@@ -392,13 +392,18 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 	}
 	last := ts - Timestamp(max(1, u.log.count()))
 	var buf [32]byte
-	if s := u.bulk; s != nil {
-		for i := range s.refs {
-			r := &s.refs[i]
-			last += Timestamp(r.count)
-			_ = b.Set(timeKey(buf[:], identOplog, last), r.value(s.id, i == len(s.refs)-1), nil)
-			u.addDelta(identOplog, e.oplog.counters.Load(), int64(r.count), int64(r.size))
+	for i := range u.log.refs {
+		r := &u.log.refs[i]
+		last += Timestamp(r.count)
+		end := i == len(u.log.refs)-1 || u.log.refs[i+1].id != r.id
+		_ = b.Set(timeKey(buf[:], identOplog, last), r.value(end), nil)
+		if end {
+			_ = b.Set(r.id.key(stagedLogged, 0), nil, nil)
 		}
+		u.addDelta(identOplog, e.oplog.counters.Load(), int64(r.count), int64(r.size))
+	}
+	u.log.prepared.stamp(b, ts, u.log.count())
+	if s := u.bulk; s != nil {
 		g.late = append(g.late, s.mark(b, ts))
 	}
 	for _, blk := range u.log.blocks {

@@ -71,6 +71,7 @@
 //	               m timestamp → timestamp                  from when a commit is visible, where several shards agreed upon that
 //	               n → ident, catalog id                    the next to be given out
 //	               o → timestamp                            versions before it may be gone
+//	               p timestamp → timestamp                  a prepared transaction: of its vote, of its first oplog entry
 //	               t → timestamp                            newest commit, where the oplog alone does not tell
 //	2  catalog     catalog id, 8 bytes @version → entry     _mdb_catalog
 //	3  superseded  timestamp → keys with length             what the unit at that time gave a newer version

@@ -201,7 +201,18 @@ type blockEntry struct {
 // ofSession reports whether the entry stands for a statement of its unit's session. Other writes of the unit, such
 // as the creation of a collection, do not.
 func (e *blockEntry) ofSession() bool {
-	return e.StmtID >= 0 || e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing() || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
+	return e.StmtID >= 0 || e.Op == 'c' && ofTransaction(e.O) || e.Extra != nil && !value.Lookup(e.Extra, "stmtId").IsMissing()
+}
+
+// ofTransaction tells whether a command's entry has operations of a transaction, or decides about one.
+func ofTransaction(o []byte) bool {
+	it := value.Walk(o)
+	k, _, _ := it.Next()
+	switch string(k) {
+	case "applyOps", "commitTransaction", "abortTransaction":
+		return true
+	}
+	return false
 }
 
 // before returns the prevOpTime of entry i, if it has one.
@@ -592,9 +603,16 @@ func (e *Engine) TruncateOplog() error {
 	pinned := maxPinned * e.OplogLimit()
 	pieces := e.db.NewBatch()
 	defer closeQuietly(pieces)
-	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, e.oplog.mayCut(size > pinned), pieces)
+	held, err := e.firstPrepared()
+	if err != nil {
+		return err
+	}
+	cut, entries, bytes, err := e.oldestEntries(size-limit*9/10, min(held-1, e.oplog.mayCut(size > pinned)), pieces)
 	if err != nil || cut == 0 {
 		return err
+	}
+	if held, err := e.firstPrepared(); err != nil || held <= cut {
+		return err // prepared meanwhile
 	}
 	if !e.oplog.noteCut(cut, size > pinned) {
 		return nil // the oplog was pinned meanwhile

@@ -8,6 +8,7 @@ type SessionEntry struct {
 	LSID   []byte
 	Number int64
 	At     OpTime
+	Prev   OpTime // prevOpTime, NoOpTime where the entry has none
 	WallMS int64
 }
 
@@ -40,7 +41,10 @@ func (s *Snapshot) SessionEntries(after Timestamp, f func(e *SessionEntry) error
 			if ts <= after || ts > s.ts {
 				continue
 			}
-			e := SessionEntry{OplogEntry: b.entries[i].OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{ts, b.term}, WallMS: b.wall}
+			e := SessionEntry{OplogEntry: b.entries[i].OplogEntry, LSID: b.lsid, Number: b.number, At: OpTime{ts, b.term}, Prev: NoOpTime, WallMS: b.wall}
+			if prev, ok := b.before(i); ok {
+				e.Prev = prev
+			}
 			if err := f(&e); err != nil {
 				return err
 			}

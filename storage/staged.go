@@ -7,7 +7,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
@@ -112,10 +111,11 @@ type stager struct {
 	writes int        // number of keys taken from the unit
 	refs   []oplogRef // the oplog blocks, in order
 
-	batch *pebble.Batch // the chunk that is being filled
-	list  chunkKeys
-	sent  chan error // result of the chunk in flight; nil for none
-	err   error
+	batch  *pebble.Batch // the chunk that is being filled
+	list   chunkKeys
+	logged bool       // the pieces belong to the oplog: the unit is prepared
+	sent   chan error // result of the chunk in flight; nil for none
+	err    error
 }
 
 // run sends what the unit has, freeing memory that is no longer needed.
@@ -202,7 +202,7 @@ func (s *stager) blocks(n int) {
 		b := l.blocks[i]
 		b.pack()
 		stored := b.stored()
-		ref := oplogRef{count: b.count, wall: b.buf[5:blockHeader], size: len(b.buf), first: s.pieces}
+		ref := oplogRef{id: s.id, count: b.count, wall: b.buf[5:blockHeader], size: len(b.buf), first: s.pieces}
 		for len(stored) > 0 {
 			part := stored[:min(len(stored), s.chunk)]
 			stored = stored[len(part):]
@@ -211,7 +211,7 @@ func (s *stager) blocks(n int) {
 			s.fill()
 		}
 		ref.wall, ref.pieces = bytes.Clone(ref.wall), s.pieces-ref.first
-		s.refs = append(s.refs, ref)
+		l.refs = append(l.refs, ref)
 		l.staged += b.count
 	}
 	l.freeFirst(max(n, 0))
@@ -297,9 +297,6 @@ func (s *stager) flush() error {
 // mark adds to the batch, once the unit has its timestamp, the key that makes its chunks part of it.
 func (s *stager) mark(b *pebble.Batch, ts Timestamp) lateEdit {
 	_ = b.Set(appendVersion(s.id.user(stagedSeen, 0), uint64(ts)), nil, nil)
-	if len(s.refs) > 0 {
-		_ = b.Set(s.id.key(stagedLogged, 0), nil, nil)
-	}
 	return lateEdit{s.id, stagedSeen, ts}
 }
 
@@ -309,29 +306,6 @@ func (s *stager) times() timestamps {
 		return nil
 	}
 	return s.at
-}
-
-// transactionOps calls f with the operations that were sent ahead, as applyOps arrays.
-func (s *stager) transactionOps(f func(array []byte) error) error {
-	if s == nil {
-		return nil
-	}
-	for _, ref := range s.refs {
-		p, err := s.e.blockBytes(0, ref.value(s.id, false))
-		if err != nil {
-			return err
-		}
-		var b openBlock
-		if err := b.read(0, p); err != nil {
-			return err
-		}
-		for i := range b.entries {
-			if err := f(value.Lookup(b.entries[i].O, "applyOps").Doc()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // discard deletes what an uncommitted unit has staged, if this member may still write; otherwise the next primary
@@ -349,12 +323,13 @@ func (s *stager) discard() {
 	go func() {
 		defer c.owners.Done()
 		s.await()
-		e.replica.staging.end(s.id, e.discardStaged(gen, s.id) == nil)
+		e.replica.staging.end(s.id, e.discardStaged(gen, s.id, s.logged) == nil)
 	}()
 }
 
 // oplogRef is an oplog block whose content is stored in pieces in the table of staged units.
 type oplogRef struct {
+	id     stagedID // of the unit that the pieces came with
 	count  int
 	wall   []byte
 	size   int // uncompressed
@@ -365,10 +340,10 @@ type oplogRef struct {
 // value returns the block as the oplog stores it: version, number of entries and wall time like other blocks, then
 // the size and the place of the pieces. last marks the unit's last block, with which everything that is left of
 // the unit is deleted.
-func (r *oplogRef) value(id stagedID, last bool) []byte {
+func (r *oplogRef) value(last bool) []byte {
 	p := binary.LittleEndian.AppendUint32([]byte{blockVersionStaged}, uint32(r.count))
 	p = append(p, r.wall...)
-	for _, n := range []uint64{uint64(r.size), id.term, id.number, uint64(r.first), uint64(r.pieces)} {
+	for _, n := range []uint64{uint64(r.size), r.id.term, r.id.number, uint64(r.first), uint64(r.pieces)} {
 		p = binary.AppendUvarint(p, n)
 	}
 	if last {

@@ -449,6 +449,9 @@ type unitLog struct {
 	limit   int64 // size limit of a transaction's operations; 0 for none
 	staged  int   // entries already sent ahead, see stager
 	images  *unitImages
+	refs    []oplogRef // the blocks that were sent ahead, in order; they precede the others
+	// prepared is set for the vote of a prepared transaction and for its decision.
+	prepared preparedLog
 }
 
 var blockPool = sync.Pool{New: func() any { return &opBlock{} }}
@@ -520,10 +523,6 @@ func (u *UnitOfWork) SetTransaction(lsid []byte, txnNumber int64) {
 	u.log.txn = &txnLog{}
 }
 
-// LogEmptyTransaction makes a transaction's unit write an entry even without operations, so that its commit is
-// known after a restart. It must be called after SetTransaction.
-func (u *UnitOfWork) LogEmptyTransaction() { u.log.txn.always = true }
-
 // LimitTransaction bounds the size of a transaction's operations (transactionSizeLimitBytes).
 func (u *UnitOfWork) LimitTransaction(bytes int64) { u.log.limit = bytes }
 
@@ -580,9 +579,11 @@ type txnLog struct {
 	count  int
 	ahead  int // bytes of the arrays that were sent ahead
 	done   bool
-	always bool // write an entry even without operations
 	// visibleFrom is the time that the shards of the transaction have agreed upon, 0 for none.
 	visibleFrom Timestamp
+	// prepared is set where the operations are in the oplog already, and decision is what is left to log.
+	prepared bool
+	decision []value.Field
 }
 
 // applyOpsBytes is the size at which an applyOps array is closed and the next begun; an entry must stay below 16
@@ -598,6 +599,10 @@ func (t *txnLog) size() int {
 }
 
 func (t *txnLog) add(e *OplogEntry) {
+	if t.prepared {
+		t.count++ // pre-images are counted by it
+		return
+	}
 	if t.cur == nil {
 		t.cur, t.mark = value.Begin(nil)
 	}
@@ -643,24 +648,6 @@ func (t *txnLog) followed() int {
 	return max(0, len(t.arrays)-1)
 }
 
-// TransactionOps calls f with the unit's operations so far as applyOps arrays, for prepare entries. Arrays that
-// were sent ahead are read one at a time, because all of them may exceed memory. f must not retain an array.
-func (u *UnitOfWork) TransactionOps(f func(array []byte) error) error {
-	if u.log.txn == nil {
-		return nil
-	}
-	u.log.txn.close()
-	if err := u.bulk.transactionOps(f); err != nil {
-		return err
-	}
-	for _, a := range u.log.txn.arrays {
-		if err := f(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // partialTransaction turns the operations collected so far into entries that are followed by others.
 func (u *UnitOfWork) partialTransaction(each func()) {
 	t := u.log.txn
@@ -687,11 +674,12 @@ func (u *UnitOfWork) closeTransaction(each func()) {
 	}
 	t.done = true
 	t.close()
-	if len(t.arrays) == 0 && t.always {
-		t.arrays = [][]byte{value.ArrayOf()}
-	}
 	count := t.count
 	t.count = 0
+	if t.prepared {
+		u.logDecision()
+		return
+	}
 	for i, arr := range t.arrays {
 		f := []value.Field{value.F("applyOps", value.NewArray(arr))}
 		switch {

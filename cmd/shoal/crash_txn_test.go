@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -87,6 +88,17 @@ func writeBothHalves(ctx context.Context, s *mongo.Session, coll *mongo.Collecti
 	})
 }
 
+// preparedTransactions counts the transactions that a member has prepared and that are not decided.
+func preparedTransactions(ctx context.Context, member *mongo.Client) (int64, error) {
+	var status struct {
+		Transactions struct {
+			Prepared int64 `bson:"currentPrepared"`
+		}
+	}
+	err := member.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
+	return status.Transactions.Prepared, err
+}
+
 // settleCommits waits until no shard has a commit under way or a promise to keep.
 func settleCommits(t *testing.T, ctx context.Context, port int) {
 	t.Helper()
@@ -94,13 +106,12 @@ func settleCommits(t *testing.T, ctx context.Context, port int) {
 	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var left int64
 		for _, s := range shards {
-			for _, name := range []string{"transaction_coordinators", "system.preparedTransactions"} {
-				n, err := s.Database("config").Collection(name).CountDocuments(ctx, bson.D{}, options.Count())
-				if err != nil {
-					t.Fatal(err)
-				}
-				left += n
+			n, err := s.Database("config").Collection("transaction_coordinators").CountDocuments(ctx, bson.D{}, options.Count())
+			prepared, again := preparedTransactions(ctx, s)
+			if err := errors.Join(err, again); err != nil {
+				t.Fatal(err)
 			}
+			left += n + prepared
 		}
 		if left == 0 {
 			return

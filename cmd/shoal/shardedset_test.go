@@ -194,7 +194,7 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 		if p < 0 {
 			return nil, fmt.Errorf("%s has no primary", rs.name)
 		}
-		for _, name := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators", "system.preparedTransactions"} {
+		for _, name := range []string{"migrationCoordinators", "rangeDeletions", "transaction_coordinators"} {
 			cur, err := rs.members[p].direct.Database("config").Collection(name).Find(ctx, bson.D{})
 			if err != nil {
 				return nil, err
@@ -206,6 +206,13 @@ func (c *shardedCluster) unfinished(ctx context.Context) (found []string, err er
 			for _, d := range docs {
 				found = append(found, fmt.Sprintf("%s, config.%s: %v", rs.name, name, d))
 			}
+		}
+		n, err := preparedTransactions(ctx, rs.members[p].direct)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			found = append(found, fmt.Sprintf("%s: %d prepared transactions", rs.name, n))
 		}
 	}
 	return found, nil

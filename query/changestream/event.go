@@ -33,7 +33,7 @@ func (e *Event) ClusterTime() uint64 { return e.at.TS }
 // ImageTime returns the time under which the event's pre-image is stored: the one that a transaction's entry names
 // in a field, or that of the event.
 func (e *Event) ImageTime(field string) uint64 {
-	if e.at.ApplyOps() != nil {
+	if e.at.ApplyOps() != nil || e.at.Commits() {
 		if v := value.Lookup(e.at.O, field); !v.IsMissing() {
 			return v.TimestampU64()
 		}

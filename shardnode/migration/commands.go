@@ -313,7 +313,14 @@ func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Valu
 	for cur.Next() {
 		e := cur.Doc()
 		d.mu.from = storage.Timestamp(value.Lookup(e, "ts").TimestampU64())
-		size += d.collectIDs(e, seen, &ids)
+		if value.Lookup(e, "op").Str() == "c" {
+			err = operations(s, e, func(op []byte) { size += d.collectID(op, seen, &ids) })
+		} else {
+			size += d.collectID(e, seen, &ids)
+		}
+		if err != nil {
+			return nil, false, err
+		}
 		if size > maxTransfer {
 			return ids, true, nil
 		}
@@ -324,14 +331,28 @@ func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Valu
 	return ids, false, cur.Err()
 }
 
-// collectIDs takes the _ids that an oplog entry writes to; entries of one unit may be nested in an applyOps.
-func (d *donor) collectIDs(e []byte, seen map[string]bool, ids *[]value.Value) (size int) {
-	switch value.Lookup(e, "op").Str() {
-	case "c":
-		for _, inner := range value.Values(value.Lookup(value.Lookup(e, "o").Doc(), "applyOps").Doc()) {
-			size += d.collectIDs(inner.Doc(), seen, ids)
+// operations calls f with the operations that happen with a command's entry of the oplog: those nested in an applyOps, and, with
+// the decision to commit a prepared transaction, those that it voted for. A vote alone changes nothing.
+func operations(s *storage.Snapshot, e []byte, f func(op []byte)) error {
+	each := func(ops []byte) error {
+		for _, op := range value.Values(ops) {
+			f(op.Doc())
 		}
-		return size
+		return nil
+	}
+	o := value.LookupDoc(e, "o")
+	switch {
+	case !value.Lookup(o, "commitTransaction").IsMissing():
+		return s.PreparedOps(storage.Timestamp(value.Lookup(value.LookupDoc(e, "prevOpTime"), "ts").TimestampU64()), each)
+	case value.Lookup(o, "prepare").Truthy():
+		return nil
+	}
+	return each(value.Lookup(o, "applyOps").Doc())
+}
+
+// collectID takes the _id that an operation writes to.
+func (d *donor) collectID(e []byte, seen map[string]bool, ids *[]value.Value) (size int) {
+	switch value.Lookup(e, "op").Str() {
 	case "i", "d":
 		e = withKey(e, "o")
 	case "u":

@@ -5,14 +5,14 @@
 //	                                                       │                        ├── commitOpen       alone
 //	   Coordinators.runCoordinate ──► coordinator.run ─────┤ runPrepare             └── commitPrepared   decided elsewhere
 //	     config.transaction_coordinators                   ▼
-//	                                   config.system.preparedTransactions
+//	                                   the oplog: applyOps, prepare: true
 //	                                                       │
 //	   a new primary ── LoadRetries ──► RestorePrepared ◄──┘
 //	     config.transactions, oplog
 //	   a retryable write ──► Manager.CheckoutRetry ── Session: Executed, NoteOnCommit
 //
 // The path of a transaction: Begin takes the session's Txn for each command, whose statements read through the unit's own
-// view and stage in it; commitTxn commits the unit. Over several shards runPrepare stores the operations as a prepared record, and the
+// view and stage in it; commitTxn commits the unit. Over several shards runPrepare logs the operations (applyOps with prepare: true), and the
 // coordinator collects the votes, stores the decision and carries it out. A unit whose client does not wait any longer is a
 // Pending commit: the session knows of it, and settles when it is decided.
 //

@@ -148,20 +148,6 @@ func TestStatementsAreKnownAfterAFlush(t *testing.T) {
 	}
 }
 
-// A document among the promises that is none is passed over, and the node says so.
-func TestStrayPromiseIsPassedOver(t *testing.T) {
-	m, n := newTestManager(t)
-	if err := m.Docs.Put(t.Context(), PreparedNS, value.Doc(value.F("_id", value.NewInt32(1)))); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.RestorePrepared(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(n.warned) != 1 {
-		t.Errorf("warned: %q", n.warned)
-	}
-}
-
 // execute has a session execute statements under a number.
 func (m *Manager) execute(t *testing.T, session byte, number int64, stmts ...int32) {
 	t.Helper()

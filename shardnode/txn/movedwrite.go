@@ -186,21 +186,37 @@ func movedWriteOf(entry []byte) (m movedWrite, ok bool) {
 	return m, true
 }
 
-// noteMovedWrites notes what an internal transaction's oplog entry tells of its client's session.
-func noteMovedWrites(sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) {
+// noteMovedWrites notes what an internal transaction's oplog entry tells of its client's session. The operations of one that was
+// prepared, and is decided by the entry, stand in earlier entries.
+func noteMovedWrites(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry, decided bool) error {
 	id, err := cluster.ParseLSID(e.LSID, cluster.NoUser)
 	if err != nil || !id.IsChild() || id.TxnNumber == 0 {
-		return
+		return nil
 	}
 	var moved []movedWrite
-	for _, v := range value.Values(value.Lookup(e.O, "applyOps").Doc()) {
-		if m, ok := movedWriteOf(v.Doc()); ok {
-			moved = append(moved, m)
+	collect := func(ops []byte) error {
+		for _, v := range value.Values(ops) {
+			if m, ok := movedWriteOf(v.Doc()); ok {
+				moved = append(moved, m)
+			}
 		}
+		return nil
+	}
+	if decided {
+		if err := snap.PreparedOps(e.Prev.TS, collect); mongoerr.CodeOf(err) == mongoerr.CappedPositionLost {
+			p := sessionOf(sessions, id.Parent())
+			p.learn(id.TxnNumber, nil, e.At, time.UnixMilli(e.WallMS))
+			p.Incomplete = p.Incomplete || p.Number == id.TxnNumber
+		} else if err != nil {
+			return err
+		}
+	} else {
+		_ = collect(value.Lookup(e.O, "applyOps").Doc())
 	}
 	if len(moved) > 0 {
 		sessionOf(sessions, id.Parent()).learn(id.TxnNumber, moved, e.At, time.UnixMilli(e.WallMS))
 	}
+	return nil
 }
 
 // MovedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks

@@ -8,27 +8,23 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Prepared transactions: participants of a two-phase commit that have voted to commit. The vote is a record of the
-// transaction's operations in a collection of its own, as durable as a majority write; a node that opens, or becomes
-// primary, makes the open transaction from it anew, before anyone else can write. From the vote to the decision of
-// the coordinator nothing ends the transaction: not time, not killSessions, not a newer transaction of the session.
-
-const PreparedNS = "config.system.preparedTransactions"
+// Prepared transactions: participants of a two-phase commit that have voted to commit. The vote is the transaction's operations
+// in the oplog, as durable as a majority write (storage/prepared.go); a node that opens, or becomes primary, applies them again
+// to a transaction that is open, before anyone else can write. From the vote to the decision of the coordinator nothing ends
+// the transaction: not time, not killSessions, not a newer transaction of the session.
 
 // preparedTxns is what readers at a time ask about prepared transactions: see AwaitPrepared. Every member keeps it, by the
-// notices of the units that prepare transactions, commit them and remove their records.
+// notices of the units that prepare transactions, commit them and abort them.
 type preparedTxns struct {
 	count atomic.Int64 // 0 where nobody has to wait, whatever the time
 	mu    struct {
@@ -57,13 +53,12 @@ type settledTxn struct {
 	at                 time.Time
 }
 
-// The notices of units that write a prepared record, commit its transaction, or remove it; a record that is removed and was not committed is
-// aborted, or its commit was told before.
+// The notices of units that prepare a transaction, commit it, or abort it (forgotten).
 func prepareNotice(state string, lsid []byte, number int64, more ...value.Field) []byte {
 	return value.Doc(append([]value.Field{value.F("promise", value.NewString(state)), value.F("key", value.NewString(preparedKey(lsid, number)))}, more...)...)
 }
 
-// touchedField is what the notice of a prepared record says of the collections that its transaction writes to.
+// touchedField is what the notice of a vote says of the collections that its transaction writes to.
 func touchedField(collections []catalog.UUID) value.Field {
 	list := make([]value.Value, len(collections))
 	for i, c := range collections {
@@ -206,17 +201,15 @@ func (m *Manager) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 	m.prepared.onCommitNotice(ts, notice, m.Now())
 }
 
-// LoadPrepared reads the prepared records that are stored, when the node opens and after a snapshot from another member.
+// LoadPrepared reads which transactions are prepared, when the node opens and after a snapshot from another member.
 func (m *Manager) LoadPrepared() error {
-	open := make(map[string]undecidedTxn)
-	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
-		if p, ok, _ := readPreparedRecord(doc); ok && p.parts > 0 {
-			open[preparedKey(p.lsid, p.number)] = undecidedTxn{}
-		}
-		return nil
-	})
+	list, err := m.Engine.Prepared()
 	if err != nil {
 		return err
+	}
+	open := make(map[string]undecidedTxn)
+	for _, t := range list {
+		open[preparedKey(t.LSID, t.Number)] = undecidedTxn{prepared: t.At.TS}
 	}
 	p := &m.prepared
 	p.mu.Lock()
@@ -280,7 +273,7 @@ func awaitChange(op *command.Op, changed <-chan struct{}) error {
 	}
 }
 
-// runPrepare votes to commit: it stores the prepared record.
+// runPrepare votes to commit: it logs the operations.
 func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []byte) ([]byte, error) {
 	t := Of(op)
 	if t == nil {
@@ -294,8 +287,8 @@ func (m *Manager) runPrepare(op *command.Op, _ *msg.PrepareTransaction, dst []by
 			return dst, err
 		}
 	}
-	op.AdvanceOperationTime(uint64(t.prepared))
-	return msg.AppendFields(dst, &msg.PrepareTransactionReply{Timestamp: uint64(t.prepared)}), nil
+	op.AdvanceOperationTime(uint64(t.prepared.TS))
+	return msg.AppendFields(dst, &msg.PrepareTransactionReply{Timestamp: uint64(t.prepared.TS)}), nil
 }
 
 func (m *Manager) prepare(op *command.Op, t *Txn) error {
@@ -305,184 +298,69 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	t.Unit.LimitTransaction(0)
 	s := m.retries.of(op)
 	m.node.KillCursors(t)
-	w := recordWriter{m: m, ctx: op, s: s, t: t}
-	if err := t.Unit.TransactionOps(w.add); err != nil {
-		m.removeParts(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, w.parts)
-		return err
-	}
-	err := w.finish()
-	if err == nil || t.prepared != 0 { // a record that is not known to be safe has to be removed all the same
-		t.State, t.parts = Prepared, w.parts+1
+	var at storage.Timestamp
+	err := m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		t.Unit.LogPrepare(u)
+		u.OnCommit(func(ts storage.Timestamp) { at = ts })
+		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
+		return nil
+	})
+	if at != 0 { // a vote that is not known to be durable has to be decided all the same
+		t.State, t.prepared = Prepared, storage.OpTime{TS: at, Term: m.Engine.Term()}
+		t.Unit.SetPrepared(t.prepared)
 		m.counters.prepared.all.Add(1)
 	}
 	return err
 }
 
-// recordWriter writes a prepared record: the parts of a large one in units of their own, so that no more than two are in
-// memory. The record counts once it has its last part.
-type recordWriter struct {
-	m     *Manager
-	ctx   context.Context
-	s     *Session
-	t     *Txn
-	last  []byte // the newest array, of which it is not known whether others follow; nil before the first
-	parts int    // before it
-}
-
-// add writes the part before an array.
-func (w *recordWriter) add(array []byte) error {
-	if w.last != nil {
-		err := w.m.Docs.WriteWith(w.ctx, replication.Visible, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-			return w.put(snap, u, value.F("more", value.NewBool(true)))
-		})
-		if err != nil {
-			return err
-		}
-		w.parts++
-	}
-	w.last = append(w.last[:0], array...)
-	return nil
-}
-
-func (w *recordWriter) put(snap *storage.Snapshot, u *storage.UnitOfWork, fields ...value.Field) error {
-	c, err := statedoc.CollectionFor(snap, u, PreparedNS)
-	if err != nil {
-		return err
-	}
-	id := PreparedID(w.s.LSID, w.t.Number, w.parts)
-	return statedoc.PutIn(snap, u, c, value.Doc(append([]value.Field{value.F("_id", id), value.F("applyOps", value.NewArray(w.last))}, fields...)...))
-}
-
-// finish writes the last part: with it, those before it are durable too.
-func (w *recordWriter) finish() error {
-	if w.last == nil {
-		w.last = value.ArrayOf()
-	}
-	return w.m.Docs.WriteWith(w.ctx, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.OnCommit(func(ts storage.Timestamp) { w.t.prepared = ts })
-		u.Notice(prepareNotice("prepared", w.s.LSID, w.t.Number, touchedField(w.t.Unit.Collections())))
-		return w.put(snap, u)
-	})
-}
-
-func PreparedID(lsid []byte, number int64, part int) value.Value {
-	return value.NewDocument(value.Doc(value.F("lsid", value.NewDocument(lsid)), value.F("txnNumber", value.NewInt64(number)), value.F("part", value.NewInt32(int32(part)))))
-}
-
-// removePreparedRecord removes the record of a prepared transaction: the last part, without which it is none, and then the others.
-func (m *Manager) removePreparedRecord(ctx context.Context, lsid []byte, number int64, parts int, wc replication.WriteConcern) error {
-	err := m.Docs.WriteWith(ctx, wc, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Notice(prepareNotice("forgotten", lsid, number))
-		if c := s.Catalog().Lookup(PreparedNS); c != nil && parts > 0 {
-			return statedoc.PutRecord(s, u, c, PreparedID(lsid, number, parts-1), nil)
-		}
-		return nil
-	})
-	if err == nil {
-		m.removeParts(ctx, lsid, number, parts-1)
-	}
-	return err
-}
-
-// removeParts removes parts of a record that has no last one, each in a unit of its own. What it leaves, RestorePrepared removes.
-func (m *Manager) removeParts(ctx context.Context, lsid []byte, number int64, parts int) {
-	for i := range parts {
-		err := m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			if c := s.Catalog().Lookup(PreparedNS); c != nil {
-				return statedoc.PutRecord(s, u, c, PreparedID(lsid, number, i), nil)
-			}
-			return nil
-		})
-		if err != nil {
-			return
-		}
-	}
-}
-
-// preparedRecord is what is stored of a prepared transaction.
-type preparedRecord struct {
-	lsid   []byte
-	number int64
-	stored int // one behind the last part that is stored
-	parts  int // of the record; 0 where its last part is missing, so that it does not count
-}
-
-// readPreparedRecord reads a part of a stored record; ok is false for a document that is none.
-func readPreparedRecord(doc []byte) (p preparedRecord, ok bool, err error) {
-	id := value.LookupDoc(doc, "_id")
-	lsid := value.LookupDoc(id, "lsid")
-	number, isNumber := value.Lookup(id, "txnNumber").AsInt64()
-	part, isPart := value.Lookup(id, "part").AsInt64()
-	if _, err := cluster.ParseLSID(lsid, cluster.NoUser); err != nil || !isNumber || !isPart || part < 0 || part > 1<<20 {
-		return p, false, nil
-	}
-	p = preparedRecord{lsid: append([]byte(nil), lsid...), number: number, stored: int(part) + 1}
-	if !value.Lookup(doc, "more").Truthy() {
-		p.parts = p.stored
-	}
-	if value.Lookup(doc, "applyOps").T != value.Array {
-		return p, true, mongoerr.Newf(mongoerr.BadValue, "the record of prepared transaction %d on session %s has no operations", number, value.ShowDoc(p.lsid))
-	}
-	return p, true, nil
-}
-
 // RestorePrepared reopens the transactions that the node has voted to commit. It runs before anyone else can
 // write.
 //
-// Invariant: a stored vote is never lost and never executed twice. The record is removed only after the commit is
-// visible, so a crash in between leaves a record of a transaction that has committed; the session's history,
-// loaded before, tells that apart from one that is undecided. A record without its last part is not a vote: the
-// primary that wrote it stopped midway, and told nobody. Hazard: until the operations are redone, their claims do
-// not exist. A writer that came first could change a document that the transaction has promised to change, and the
-// promise could not be kept.
+// Invariant: a stored vote is never lost and never executed twice. The key that names it is deleted by the unit that
+// commits or aborts the transaction. Hazard: until the operations are redone, their claims do not exist. A writer that
+// came first could change a document that the transaction has promised to change, and the promise could not be kept.
 func (m *Manager) RestorePrepared(ctx context.Context) error {
-	var records []*preparedRecord
-	err := m.Docs.Each(PreparedNS, func(doc []byte) error {
-		part, ok, err := readPreparedRecord(doc)
-		if !ok {
-			m.node.Warn("A document of "+PreparedNS+" is passed over", mongoerr.Newf(mongoerr.BadValue, "%s is no prepared record", value.Show(value.Lookup(doc, "_id"))))
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, p := range records {
-			if p.number == part.number && string(p.lsid) == string(part.lsid) {
-				p.stored, p.parts = max(p.stored, part.stored), max(p.parts, part.parts)
-				return nil
-			}
-		}
-		records = append(records, &part)
-		return nil
-	})
+	if err := m.refuseOldRecords(); err != nil {
+		return err
+	}
+	list, err := m.Engine.Prepared()
 	if err != nil {
 		return err
 	}
-	for _, p := range records {
-		if p.parts == 0 { // a primary before stopped in the middle of it
-			m.removeParts(ctx, p.lsid, p.number, p.stored)
-			continue
-		}
+	for i := range list {
 		m.retries.mu.Lock()
-		s := known(m.retries.mu.sessions, p.lsid)
+		s := known(m.retries.mu.sessions, list[i].LSID)
 		m.retries.mu.Unlock()
-		if s.Number > p.number || s.Number == p.number && s.Txn != nil && s.Txn.State == Committed {
-			err = m.removePreparedRecord(ctx, p.lsid, p.number, p.parts, replication.Visible) // it was decided, and carried out
-		} else {
-			err = m.restore(ctx, s, p)
+		if s == nil {
+			return mongoerr.Newf(mongoerr.InternalError, "prepared transaction %d is of no session: %s", list[i].Number, value.ShowDoc(list[i].LSID))
 		}
-		if err != nil {
+		if err := m.restore(ctx, s, &list[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// restore opens a prepared transaction from its record, as a whole or not at all.
-func (m *Manager) restore(ctx context.Context, s *Session, p *preparedRecord) error {
-	s.begin(p.number)
+// oldPreparedNS is where earlier versions kept the votes.
+const oldPreparedNS = "config.system.preparedTransactions"
+
+// refuseOldRecords refuses a store with votes of an earlier version: a node that did not restore them would lose what other
+// shards have committed.
+func (m *Manager) refuseOldRecords() error {
+	return m.Docs.Each(oldPreparedNS, func(doc []byte) error {
+		if value.Lookup(doc, "applyOps").T == value.Array && !value.Lookup(doc, "more").Truthy() {
+			return mongoerr.Newf(mongoerr.IncompatibleServerVersion, "%s has a transaction that an earlier version has prepared, which has to decide it: %s",
+				oldPreparedNS, value.Show(value.Lookup(doc, "_id")))
+		}
+		return nil
+	})
+}
+
+// restore opens a prepared transaction again, as a whole or not at all.
+func (m *Manager) restore(ctx context.Context, s *Session, p *storage.PreparedTxn) error {
+	s.begin(p.Number)
 	base := m.Engine.Snapshot()
-	t := &Txn{Number: p.number, State: Prepared, Started: m.Now(), prepared: base.Timestamp(), parts: p.parts, Base: base,
+	t := &Txn{Number: p.Number, State: Prepared, Started: m.Now(), prepared: p.At, Base: base,
 		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	s.Txn, s.used, s.dirty = t, m.Now(), true
 	s.enrol()
@@ -495,33 +373,22 @@ func (m *Manager) restore(ctx context.Context, s *Session, p *preparedRecord) er
 	return err
 }
 
-// restoreOps does the operations of a session's prepared transaction again, in a unit that is new, part by part.
+// restoreOps applies the operations of a session's prepared transaction again, in a unit that is new, entry by entry.
 func (m *Manager) restoreOps(ctx context.Context, s *Session) error {
 	t := s.Txn
 	t.View, t.moved = t.Unit.Snapshot(), nil
 	t.Unit.SetTransaction(s.LSID, t.Number)
-	for i := range t.parts {
-		err := m.restorePart(ctx, s, i)
-		if err != nil {
-			return mongoerr.From(err).Prefix("prepared transaction " + strconv.Itoa(int(t.Number)) + " on session " + value.ShowDoc(s.LSID) + " cannot be restored: ")
+	t.Unit.SetPrepared(t.prepared)
+	err := t.Base.PreparedOps(t.prepared.TS, func(ops []byte) error {
+		for i, v := range value.Values(ops) {
+			if err := t.restoreOp(ctx, i, v); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
-}
-
-func (m *Manager) restorePart(ctx context.Context, s *Session, part int) error {
-	doc, err := m.Docs.Get(PreparedNS, PreparedID(s.LSID, s.Txn.Number, part))
+		return nil
+	})
 	if err != nil {
-		return err
-	}
-	ops := value.Lookup(doc, "applyOps")
-	if ops.T != value.Array {
-		return mongoerr.Newf(mongoerr.InternalError, "its record has no part %d", part)
-	}
-	for i, v := range value.Values(ops.Doc()) {
-		if err := s.Txn.restoreOp(ctx, i, v); err != nil {
-			return err
-		}
+		return mongoerr.From(err).Prefix("prepared transaction " + strconv.Itoa(int(t.Number)) + " on session " + value.ShowDoc(s.LSID) + " cannot be restored: ")
 	}
 	return nil
 }
@@ -563,7 +430,7 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 			return err
 		}
 	}
-	t.Unit.LogEmptyTransaction() // whoever asks for the outcome later may ask this shard
+	t.Unit.LogCommit(decided)
 	t.Unit.Notice(prepareNotice("committed", s.LSID, t.Number, value.F("decided", decided.Value())))
 	s.noteTxnOnCommit(t.Unit, m.Engine.Term(), t.moved)
 	t.Unit.KeepClaims()
@@ -583,7 +450,6 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	if t.ts = ts; err != nil {
 		op.SetWriteConcernError(mongoerr.From(err))
 	}
-	_ = m.removePreparedRecord(ctx, s.LSID, t.Number, t.parts, replication.Visible) // what it leaves, RestorePrepared removes
 	return nil
 }
 
@@ -605,10 +471,15 @@ func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// abortPrepared carries out the decision to abort: the record goes first, so that no restart takes it up again.
+// abortPrepared carries out the decision to abort: it is logged first, so that no restart takes the transaction up again.
 func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	t := s.Txn
-	if err := m.removePreparedRecord(storage.WithReserve(context.WithoutCancel(op)), s.LSID, t.Number, t.parts, replication.Durable); err != nil {
+	err := m.Docs.WriteWith(storage.WithReserve(context.WithoutCancel(op)), replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		t.Unit.LogAbort(u)
+		u.Notice(prepareNotice("forgotten", s.LSID, t.Number))
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	m.closeTxn(s, Aborted)

@@ -57,8 +57,7 @@ func (m *Manager) LoadRetries() error {
 		return err
 	}
 	err = s.SessionEntries(complete, func(e *storage.SessionEntry) error {
-		noteEntry(sessions, e)
-		return nil
+		return noteEntry(s, sessions, e)
 	})
 	if err != nil {
 		return err
@@ -86,24 +85,29 @@ func (s *Session) has(stmt int32) bool {
 }
 
 // noteEntry notes an oplog entry, where it is a statement of a retryable write or the commit of a transaction.
-func noteEntry(sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) {
+func noteEntry(snap *storage.Snapshot, sessions map[cluster.LogicalSessionID]*Session, e *storage.SessionEntry) error {
 	stmts := []value.Value{value.NewInt32(e.StmtID)}
 	if list := value.Lookup(e.Extra, "stmtId"); list.T == value.Array { // measurements that went into buckets together
 		stmts = value.Values(list.Doc())
 	}
-	commit := e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing()
-	if commit {
-		noteMovedWrites(sessions, e)
-	}
+	decided := e.Op == 'c' && !value.Lookup(e.O, "commitTransaction").IsMissing()
+	commit := decided || e.Op == 'c' && !value.Lookup(e.O, "applyOps").IsMissing()
 	switch {
-	case commit && value.Lookup(e.O, "partialTxn").Truthy(): // the last of several counts
-		return
-	case !commit && (stmts[0].Int32() < 0 || e.Op != 'i' && e.Op != 'u' && e.Op != 'd'):
-		return
+	case commit && value.Lookup(e.O, "prepare").Truthy(): // its decision counts
+		return nil
+	case commit:
+		if err := noteMovedWrites(snap, sessions, e, decided); err != nil {
+			return err
+		}
+		if value.Lookup(e.O, "partialTxn").Truthy() { // the last of several counts
+			return nil
+		}
+	case stmts[0].Int32() < 0 || e.Op != 'i' && e.Op != 'u' && e.Op != 'd':
+		return nil
 	}
 	s := known(sessions, e.LSID)
 	if s == nil || e.Number < s.Number {
-		return
+		return nil
 	}
 	if e.Number > s.Number {
 		s.begin(e.Number)
@@ -111,7 +115,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*Session, e *storage.Sessio
 	s.used, s.last, s.dirty = time.UnixMilli(e.WallMS), e.At, true
 	if commit {
 		s.Txn, s.committed = &Txn{Number: s.Number, State: Committed, ts: e.At.TS}, true
-		return
+		return nil
 	}
 	made := value.Value{}
 	if e.Op == 'i' && len(stmts) == 1 {
@@ -122,6 +126,7 @@ func noteEntry(sessions map[cluster.LogicalSessionID]*Session, e *storage.Sessio
 			s.ran(Run{id, id, e.Op, made})
 		}
 	}
+	return nil
 }
 
 // FlushRetries writes the sessions that changed to config.transactions, and forgets those that have expired (Reap).

@@ -39,9 +39,8 @@ type Txn struct {
 	router      [16]byte             // the process that began it, zero where that is this one or a client
 	Active      time.Duration        // spent in its commands
 
-	prepared storage.Timestamp // when it voted to commit
-	parts    int               // of the record of that
-	torn     bool              // its commit failed, and its unit is not what it voted for
+	prepared storage.OpTime // of its vote to commit
+	torn     bool           // its commit failed, and its unit is not what it voted for
 
 	letGo func() // lets go of the session before the command ends, which does not look at the transaction any more
 
@@ -260,7 +259,7 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	t.Locks.SetTimeout(time.Duration(m.Params.Int("maxTransactionLockRequestTimeoutMillis")) * time.Millisecond)
 	t.readConcern, t.By, t.router = op.Req.ReadConcern.Clone(), op.Caller(), op.Client.Process()
 	t.View = t.Unit.Snapshot()
-	t.Unit.SetTransaction(append([]byte(nil), op.Req.LSID...), t.Number)
+	t.Unit.SetTransaction(s.LSID, t.Number)
 	t.Unit.LimitTransaction(m.Params.Int("transactionSizeLimitBytes"))
 	s.Txn, s.used, s.dirty = t, op.Start, true
 	m.counters.Started.Add(1)

@@ -1,0 +1,209 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// Prepared transactions. A participant of a two-phase commit logs its operations when it votes, in a unit of work of their
+// own, and its decision later:
+//
+//	applyOps [...] partialTxn: true  …  applyOps [...] prepare: true     LogPrepare: the vote
+//	commitTransaction, commitTimestamp   or   abortTransaction           LogCommit, LogAbort: the decision
+//
+// The entries are linked by prevOpTime. What a large transaction has sent ahead of its vote (staged.go) is not written again:
+// the entries of the vote refer to it. The versions stay with the transaction's own unit, which remains open; a new primary
+// applies the operations again, from the oplog (PreparedOps).
+//
+// From the vote to the decision the meta table has a key for the transaction:
+//
+//	'p' timestamp of the vote → timestamp of the first entry
+//
+// It names the transactions that a new primary has to open again, and keeps the oplog from being truncated behind them,
+// whatever its size.
+
+// preparedLog is what a unit's log knows of a vote.
+type preparedLog struct {
+	vote    bool      // the unit's entries are one
+	decides Timestamp // the vote that the unit's entry decides about, 0 for none
+}
+
+func preparedKey(vote Timestamp) []byte {
+	return metaKey(metaPrepared, binary.BigEndian.AppendUint64(nil, uint64(vote))...)
+}
+
+// stamp adds to a unit's batch what a vote, or the decision about one, changes in the meta table.
+func (l *preparedLog) stamp(b *pebble.Batch, at Timestamp, entries int) {
+	if l.vote {
+		first := at - Timestamp(entries) + 1
+		_ = b.Set(preparedKey(at), binary.BigEndian.AppendUint64(nil, uint64(first)), nil)
+	}
+	if l.decides != 0 {
+		_ = b.Delete(preparedKey(l.decides), nil)
+	}
+}
+
+// LogPrepare makes the operations of u's transaction the entries of p, which is new and votes for it. It may be called again for
+// another unit where p fails; behind p's commit comes SetPrepared.
+func (u *UnitOfWork) LogPrepare(p *UnitOfWork) {
+	t := u.log.txn
+	t.close()
+	p.log.session, p.log.begun = u.log.session, u.log.begun
+	p.log.refs, p.log.staged = slices.Clip(u.log.refs), u.log.staged
+	p.log.prepared.vote = true
+	arrays := t.arrays
+	if len(arrays) == 0 {
+		arrays = [][]byte{value.ArrayOf()}
+	}
+	for i, ops := range arrays {
+		f := []value.Field{value.F("applyOps", value.NewArray(ops))}
+		if i < len(arrays)-1 {
+			f = append(f, value.F("partialTxn", value.NewBool(true)))
+		} else {
+			f = append(f, value.F("prepare", value.NewBool(true)))
+			if i > 0 || t.ahead > 0 {
+				f = append(f, value.F("count", value.NewInt64(int64(t.count))))
+			}
+		}
+		p.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
+	}
+}
+
+// SetPrepared says that the operations of the unit's transaction are in the oplog, up to an entry of that time. What the unit
+// writes from then on is not logged; it ends by LogCommit or LogAbort.
+func (u *UnitOfWork) SetPrepared(at OpTime) {
+	l := &u.log
+	of := *l.session
+	of.prev = at
+	l.session, l.begun, l.refs, l.staged = &of, false, nil, 0
+	l.txn.prepared, l.txn.arrays = true, nil
+	if u.bulk != nil {
+		u.bulk.logged = true
+	}
+}
+
+// LogCommit has a prepared unit log the decision to commit.
+func (u *UnitOfWork) LogCommit(decided Timestamp) {
+	u.log.txn.decision = []value.Field{value.F("commitTransaction", value.NewInt32(1)), value.F("commitTimestamp", decided.Value())}
+	u.log.prepared.decides = u.log.session.prev.TS
+}
+
+// logDecision adds the entry of a decision. It stays in the unit, whatever its size: the pieces of the vote are deleted with the
+// vote's entries, and others of the unit would go with them.
+func (u *UnitOfWork) logDecision() {
+	f := u.log.txn.decision
+	if f == nil {
+		return
+	}
+	if m := u.log.images; m != nil && m.reserved != 0 {
+		f = append(f, value.F(ImagesTime, m.reserved.Value()))
+	}
+	u.appendEntry(&OplogEntry{Op: 'c', NS: "admin.$cmd", O: value.Doc(f...), StmtID: -1})
+}
+
+// LogAbort has another unit log the decision to abort the prepared transaction of u.
+func (u *UnitOfWork) LogAbort(a *UnitOfWork) {
+	a.log.session, a.log.txn = u.log.session, &txnLog{prepared: true, decision: []value.Field{value.F("abortTransaction", value.NewInt32(1))}}
+	a.log.prepared.decides = u.log.session.prev.TS
+}
+
+// PreparedTxn is a transaction that has voted to commit and is not decided.
+type PreparedTxn struct {
+	At     OpTime // of the vote
+	LSID   []byte
+	Number int64
+}
+
+// Prepared returns the transactions that are prepared.
+func (e *Engine) Prepared() (list []PreparedTxn, err error) {
+	s := e.Snapshot()
+	defer s.Release()
+	err = e.eachPrepared(func(vote, _ Timestamp) error {
+		doc, err := s.oplogEntry(vote)
+		if err != nil {
+			return err
+		}
+		number, _ := value.Lookup(doc, "txnNumber").AsInt64()
+		term, _ := value.Lookup(doc, "t").AsInt64()
+		list = append(list, PreparedTxn{OpTime{vote, term}, value.LookupDoc(doc, "lsid"), number})
+		return nil
+	})
+	return list, err
+}
+
+func (e *Engine) eachPrepared(f func(vote, first Timestamp) error) error {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: metaKey(metaPrepared), UpperBound: metaKey(metaPrepared + 1)})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(it)
+	for ok := it.First(); ok; ok = it.Next() {
+		val, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if k := it.Key(); len(k) == len(preparedKey(0)) && len(val) == 8 {
+			if err := f(Timestamp(binary.BigEndian.Uint64(k[identLen+1:])), Timestamp(binary.BigEndian.Uint64(val))); err != nil {
+				return err
+			}
+		}
+	}
+	return it.Error()
+}
+
+// firstPrepared returns the timestamp of the oldest entry of a transaction that is prepared, the largest where there is none.
+func (e *Engine) firstPrepared() (Timestamp, error) {
+	oldest := MaxTimestamp
+	err := e.eachPrepared(func(_, first Timestamp) error { oldest = min(oldest, first); return nil })
+	return oldest, err
+}
+
+// oplogEntry returns a copy of an entry that must be there.
+func (s *Snapshot) oplogEntry(at Timestamp) ([]byte, error) {
+	doc, ok, err := s.e.oplogGet(s, NewRecordID(int64(at)))
+	if err == nil && !ok {
+		err = positionLost(at)
+	}
+	return bytes.Clone(doc), err
+}
+
+// PreparedOps calls f with the operations of a prepared transaction as applyOps arrays, in order; at is the time of its vote.
+// One entry is in memory at a time. f must not retain an array.
+func (s *Snapshot) PreparedOps(at Timestamp, f func(ops []byte) error) error {
+	var parts []Timestamp
+	var lsid []byte
+	for next := at; next != 0; {
+		doc, err := s.oplogEntry(next)
+		if err != nil {
+			return err
+		}
+		o := value.LookupDoc(doc, "o")
+		belongs := value.Lookup(o, "partialTxn").Truthy()
+		if lsid == nil {
+			lsid, belongs = value.LookupDoc(doc, "lsid"), value.Lookup(o, "prepare").Truthy()
+		}
+		if !belongs || !bytes.Equal(lsid, value.LookupDoc(doc, "lsid")) {
+			break
+		}
+		parts = append(parts, next)
+		next = Timestamp(value.Lookup(value.LookupDoc(doc, "prevOpTime"), "ts").TimestampU64())
+	}
+	if len(parts) == 0 {
+		return mongoerr.Newf(mongoerr.InternalError, "the entry of the oplog at %v prepares no transaction", at)
+	}
+	for _, ts := range slices.Backward(parts) {
+		doc, err := s.oplogEntry(ts)
+		if err != nil {
+			return err
+		}
+		if err := f(value.Lookup(value.LookupDoc(doc, "o"), "applyOps").Doc()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
