@@ -1,11 +1,13 @@
 package router_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/wire"
 )
 
@@ -104,4 +106,81 @@ func TestCommitSentToAnotherRouterKeepsItsToken(t *testing.T) {
 			t.Fatalf("a commit that another router began: %v", m)
 		}
 	}
+}
+
+// awaitingMembers is the way to a shard on which a commit with w: 3 waits for a member that is down.
+type awaitingMembers struct {
+	cluster.Peer
+	waits   chan struct{} // told of each commit that waits
+	resumed chan struct{}
+}
+
+func (p awaitingMembers) Call(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+	var cmd bson.M
+	if err := bson.Unmarshal(m.Body, &cmd); err != nil {
+		return dst, err
+	}
+	wc, _ := cmd["writeConcern"].(bson.D)
+	if (cmd["commitTransaction"] != nil || cmd["coordinateCommitTransaction"] != nil) && get(wc, "w") == int32(3) {
+		p.waits <- struct{}{}
+		<-p.resumed
+	}
+	return p.Peer.Call(ctx, m, dst)
+}
+
+// A commit that waits for members beyond the majority held the router's session: the same commit sent again with another
+// concern waited for the member that was down, and so did the session's next transaction.
+func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.shardedTxnColl()
+	at := awaitingMembers{waits: make(chan struct{}), resumed: make(chan struct{})}
+	for id, p := range c.shards {
+		c.shards[id] = awaitingMembers{p, at.waits, at.resumed}
+	}
+	through := c.through()
+	for n, steps := range [][]string{
+		{`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`},                  // one shard
+		{`{"find": "c"}`, `{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"x": 1}}}]}`}, // another has read
+		{`{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`},           // both write
+		{`{"find": "c"}`}, // nobody writes
+	} {
+		w := through.teller(n)
+		for i, cmd := range steps {
+			if m, code := w.do("d", cmd, i == 0); code != 0 {
+				t.Fatal(m)
+			}
+		}
+		answer := make(chan bson.M, 1)
+		go func() {
+			m, _ := w.do("admin", `{"commitTransaction": 1, "writeConcern": {"w": 3, "wtimeout": 60000}}`, false)
+			answer <- m
+		}()
+		<-at.waits
+		again := *w
+		if m, code := again.do("admin", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}, "maxTimeMS": 10000}`, false); code != 0 {
+			t.Errorf("%d: sent again: %v", n, m)
+		}
+		if m, code := again.do("admin", `{"abortTransaction": 1, "maxTimeMS": 10000}`, false); code != 256 {
+			t.Errorf("%d: aborted: %v", n, m)
+		}
+		if m, code := again.do("d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 0}}, "multi": true}], "maxTimeMS": 10000}`, true); code != 0 {
+			t.Errorf("%d: the next transaction: %v", n, m)
+		}
+		if m, code := again.do("admin", `{"abortTransaction": 1}`, false); code != 0 {
+			t.Errorf("%d: %v", n, m)
+		}
+		for done := false; !done; {
+			select {
+			case <-at.waits: // the other shard, where both have read
+			case at.resumed <- struct{}{}:
+			case m := <-answer:
+				done = true
+				// The sets have one member each, and some shards do not know the transaction any more.
+				if e, _ := m["writeConcernError"].(bson.D); m["ok"] != 1.0 || e == nil || get(e, "code") != int32(100) && get(e, "code") != int32(64) {
+					t.Errorf("%d: the commit: %v", n, m)
+				}
+			}
+		}
+	}
+	c.expect(c.all("d", readC), `[{"_id":-1,"x":1},{"_id":1,"x":3}]`)
 }

@@ -101,7 +101,7 @@ func typeOf(parts []*participant) commitType {
 }
 
 // commit runs one attempt to commit a transaction and counts it.
-func (s *txnStats) commit(op *command.Op, t *transaction) error {
+func (s *txnStats) commit(op *command.Op, t *transaction, concern []byte) error {
 	kind, c := recoverWithToken, &s.commits[recoverWithToken]
 	if t.phase != txnUncounted {
 		parts := t.parts()
@@ -116,7 +116,7 @@ func (s *txnStats) commit(op *command.Op, t *transaction) error {
 		c.initiated.Add(1)
 	}
 	start := time.Now()
-	err := t.commit(op)
+	err := t.commit(op, concern)
 	switch {
 	case err == nil && t.phase != txnDone:
 		t.phase = txnDone

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -46,7 +47,8 @@ type transaction struct {
 	statement   int           // counts the client's commands
 	failed      bool          // a statement of the running command failed
 	ended       bool          // aborted
-	commit      func(op *command.Op) error
+	commit      func(op *command.Op, concern []byte) error
+	letGo       func() // releases the session before the command ends; the session must be held
 	phase       txnPhase
 	stats       *txnStats
 
@@ -63,8 +65,8 @@ type participant struct {
 	first int // the statement that made it one
 	last  int // the last statement that it was sent
 	wrote bool
-	// committed means that a participant which only read has acknowledged a commit; guarded by the session's busy.
-	committed bool
+	// committed means that a participant which only read has acknowledged a commit.
+	committed atomic.Bool
 }
 
 // transactionOf returns the transaction that an operation belongs to; nil for none.
@@ -146,10 +148,17 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 	r.txnStat.active.Add(1)
 	t.statement++
 	t.failed = false
-	return func(err error) {
-		defer release()
-		defer r.txnStat.active.Add(-1)
+	gone := false
+	t.letGo = func() {
 		t.active += time.Since(op.Start)
+		gone = true
+		release()
+	}
+	return func(err error) {
+		defer r.txnStat.active.Add(-1)
+		if !gone {
+			defer t.letGo()
+		}
 		if (err != nil || t.failed) && !op.EndsTransaction() {
 			r.txnStat.abort(t, abortCause(err))
 			r.abortAll(context.WithoutCancel(op), t)
@@ -185,9 +194,10 @@ func (r *Router) enterTxn(op *command.Op, s *txnSession) (*transaction, error) {
 		return s.txn, nil
 	case req.Spec.Name == "commitTransaction": // begun through another router
 		r.leaveBehind(op, s)
-		s.txn = newTransaction(op)
-		s.txn.commit = func(op *command.Op) error { return r.recoverCommit(op, s.txn) }
-		return s.txn, nil
+		t := newTransaction(op)
+		t.commit = func(op *command.Op, concern []byte) error { return r.recoverCommit(op, t, concern) }
+		s.txn = t
+		return t, nil
 	}
 	return nil, mongoerr.Newf(mongoerr.NoSuchTransaction, "cannot continue txnId %d for session %s with txnId %d", last, value.ShowDoc(req.LSID), req.TxnNumber)
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -52,13 +53,45 @@ func (r *Router) commitTxn(op *command.Op, t *transaction) error {
 		t.commit = r.howToCommit(t)
 		r.dropTxnCursors(t)
 	}
-	return r.txnStat.commit(op, t)
+	wc := op.Req.AskedConcern()
+	if !wc.ForSet().BeyondMajority() {
+		return r.txnStat.commit(op, t, writeConcern(op))
+	}
+	if err := r.txnStat.commit(op, t, concernOf(op, "w", value.NewString("majority"))); err != nil || op.WriteConcernError() != nil {
+		return err
+	}
+	return r.awaitCommitted(op, t, wc.Timeout)
+}
+
+// awaitCommitted waits until a committed transaction satisfies its write concern, which asks for more than the majority and may
+// take long while a member is down. The session is free meanwhile, so that the same commit, retried with another concern,
+// does not wait for this one's.
+func (r *Router) awaitCommitted(op *command.Op, t *transaction, limit time.Duration) error {
+	commit := t.commit
+	t.letGo()
+	concern := writeConcern(op)
+	if limit > 0 {
+		left := max(limit-time.Since(op.Start), time.Millisecond)
+		concern = concernOf(op, "wtimeout", value.NewInt64(left.Milliseconds()))
+	}
+	err := commit(op, concern)
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld: // but it has committed: the session has gone on meanwhile
+		op.SetWriteConcernError(mongoerr.New(mongoerr.WriteConcernTimeout, "the session has begun another transaction while this one's commit waited for its write concern"))
+		return nil
+	}
+	return err
+}
+
+// concernOf returns the command's write concern with one field replaced, as an element.
+func concernOf(op *command.Op, field string, v value.Value) []byte {
+	return value.Append(nil, "writeConcern", value.NewDocument(rebuild(op.Req.WriteConcern.Doc, map[string]bool{field: true}, value.Append(nil, field, v))))
 }
 
 // howToCommit chooses between a commit that one shard decides and one that several have to agree on. The latter is
 // coordinated by the shard that the recovery token names: it has written, so that it knows the outcome after a
 // restart too, which a participant that only read does not.
-func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
+func (r *Router) howToCommit(t *transaction) func(op *command.Op, concern []byte) error {
 	parts := t.parts()
 	var readers, writers []*participant
 	for _, p := range parts {
@@ -70,17 +103,17 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 	}
 	switch {
 	case len(parts) == 0:
-		return func(*command.Op) error { return nil }
+		return func(*command.Op, []byte) error { return nil }
 	case len(writers) <= 1:
-		return func(op *command.Op) error {
-			if err := r.commitReaders(op, t, readers, len(writers) == 0); err != nil {
+		return func(op *command.Op, concern []byte) error {
+			if err := r.commitReaders(op, t, readers, len(writers) == 0, concern); err != nil {
 				return err
 			}
-			return r.commitOn(op, t, writers)
+			return r.commitOn(op, t, writers, concern)
 		}
 	}
-	return func(op *command.Op) error {
-		err := r.coordinate(op, t, t.recoveryShard(), parts)
+	return func(op *command.Op, concern []byte) error {
+		err := r.coordinate(op, t, t.recoveryShard(), parts, concern)
 		if mongoerr.CodeOf(err) == mongoerr.NoSuchTransaction { // perhaps before anyone else was asked
 			r.abortAll(context.WithoutCancel(op), t)
 		}
@@ -92,25 +125,27 @@ func (r *Router) howToCommit(t *transaction) func(op *command.Op) error {
 // transaction, nothing is written. Each is asked until it has committed. After that its answer no longer matters:
 // after a restart it knows nothing of the transaction, which may have committed nevertheless. again means that a
 // retried commit still waits for the write concern there.
-func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool) error {
+func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*participant, again bool, concern []byte) error {
 	var ask []*participant
 	for _, p := range readers {
-		if again || !p.committed {
+		if again || !p.committed.Load() {
 			ask = append(ask, p)
 		}
 	}
 	if len(ask) == 0 {
 		return nil
 	}
-	replies := r.endOn(op, t, ask, &msg.CommitTransaction{}, writeConcern(op))
+	replies := r.endOn(op, t, ask, &msg.CommitTransaction{}, concern)
 	lost := false
 	for i, p := range ask {
 		gone := mongoerr.CodeOf(replies[i].err) == mongoerr.NoSuchTransaction
-		if gone && p.committed {
+		if gone && p.committed.Load() {
 			replies[i].err = nil
 		}
-		p.committed = p.committed || replies[i].err == nil
-		lost = lost || gone && !p.committed
+		if replies[i].err == nil {
+			p.committed.Store(true)
+		}
+		lost = lost || gone && !p.committed.Load()
 	}
 	err := r.answered(op, replies)
 	if lost {
@@ -120,11 +155,11 @@ func (r *Router) commitReaders(op *command.Op, t *transaction, readers []*partic
 }
 
 // commitOn sends participants the commit.
-func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant) error {
+func (r *Router) commitOn(op *command.Op, t *transaction, parts []*participant, concern []byte) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return r.answered(op, r.endOn(op, t, parts, &msg.CommitTransaction{}, writeConcern(op)))
+	return r.answered(op, r.endOn(op, t, parts, &msg.CommitTransaction{}, concern))
 }
 
 // answered processes the replies to a commit.
@@ -146,18 +181,18 @@ func writeConcern(op *command.Op) []byte {
 }
 
 // coordinate lets a shard lead a two-phase commit over all participants; nil asks it what became of one.
-func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts []*participant) error {
+func (r *Router) coordinate(op *command.Op, t *transaction, shard string, parts []*participant, concern []byte) error {
 	m := &msg.CoordinateCommit{}
 	for _, p := range parts {
 		m.Participants = append(m.Participants, p.shard)
 	}
-	body, err := r.sendEnd(op, t, shard, m, writeConcern(op))
+	body, err := r.sendEnd(op, t, shard, m, concern)
 	return r.answered(op, []shardReply{{shard: shard, body: body, err: err}})
 }
 
 // recoverCommit handles the commit of a transaction that this router does not know: the shard that the client's
 // token names returns the outcome.
-func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
+func (r *Router) recoverCommit(op *command.Op, t *transaction, concern []byte) error {
 	token := op.Req.Doc("recoveryToken")
 	if token == nil {
 		return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
@@ -172,5 +207,5 @@ func (r *Router) recoverCommit(op *command.Op, t *transaction) error {
 	if _, err := r.Registry.Shard(op, shard.Str()); err != nil {
 		return err
 	}
-	return r.coordinate(op, t, shard.Str(), nil)
+	return r.coordinate(op, t, shard.Str(), nil, concern)
 }
