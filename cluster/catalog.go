@@ -256,7 +256,9 @@ type CollectionEntry struct {
 	Key        *ShardKeyPattern
 	Unique     bool
 	NoBalance  bool
-	Frozen     bool // its chunks stay where they are: a DDL is under way (permitMigrations: false)
+	Frozen     bool  // its chunks stay where they are: a DDL is under way (permitMigrations: false)
+	NoMerge    bool  // the auto-merger passes it over
+	ChunkBytes int64 // the collection's own chunk size; 0 for that of the cluster
 }
 
 // ParseCollectionEntry reads an entry of config.collections.
@@ -272,6 +274,12 @@ func ParseCollectionEntry(doc []byte) (*CollectionEntry, error) {
 	e.NoBalance = value.Lookup(doc, "noBalance").Truthy()
 	if p := value.Lookup(doc, "permitMigrations"); !p.IsMissing() {
 		e.Frozen = !p.Truthy()
+	}
+	if merge := value.Lookup(doc, "enableAutoMerge"); merge.T == value.Boolean {
+		e.NoMerge = !merge.Truthy()
+	}
+	if n, ok := value.Lookup(doc, "maxChunkSizeBytes").AsInt64(); ok && n > 0 {
+		e.ChunkBytes = n
 	}
 	var err error
 	e.Key, err = ParseShardKey(value.Lookup(doc, "key").Doc())

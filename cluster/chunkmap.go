@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sort"
@@ -236,6 +237,17 @@ func (m *ChunkMap) Shards() []string { return m.ids }
 func (m *ChunkMap) Len() int           { return len(m.chunks) }
 func (m *ChunkMap) Chunk(i int) *Chunk { return m.chunks[i] }
 
+// All gives the chunks in key order.
+func (m *ChunkMap) All() iter.Seq[*Chunk] {
+	return func(yield func(*Chunk) bool) {
+		for _, c := range m.chunks {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
 // index finds the first chunk whose upper bound lies above key.
 func (m *ChunkMap) index(key []value.Value) int {
 	lo, hi := 0, len(m.chunks)
@@ -254,6 +266,18 @@ func (m *ChunkMap) index(key []value.Value) int {
 func (m *ChunkMap) Find(key []value.Value) *Chunk {
 	i := m.index(key)
 	if i == len(m.chunks) {
+		i--
+	}
+	return m.chunks[i]
+}
+
+// FindBelow gives the chunk that owns the keys just below a bound.
+func (m *ChunkMap) FindBelow(bound []value.Value) *Chunk {
+	i := m.index(bound)
+	if i == len(m.chunks) {
+		return m.chunks[i-1]
+	}
+	if i > 0 && CompareKeys(m.chunks[i].minV, bound) >= 0 {
 		i--
 	}
 	return m.chunks[i]

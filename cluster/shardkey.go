@@ -105,7 +105,8 @@ func (k *ShardKeyPattern) FromDocument(doc []byte, dst []value.Value) ([]value.V
 		if err != nil {
 			return nil, err
 		}
-		if v.T == value.Missing || v.T == value.Undefined {
+		// An index has the hash of undefined itself, and a shard key must be where the index has it.
+		if v.T == value.Missing || v.T == value.Undefined && !k.Parts[i].Hashed {
 			v = value.NewNull()
 		}
 		if k.Parts[i].Hashed {

@@ -2,8 +2,11 @@ package configsvr
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -12,29 +15,43 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// balancer moves chunks off draining shards, into their zones, and from the fullest shard to the emptiest.
+// balancer moves data off draining shards, into its zones, and from the fullest shards to the emptiest.
 type balancer struct {
-	rounds  atomic.Int64
-	inRound atomic.Bool
-	wake    chan struct{}
-	once    sync.Once
+	tables *cluster.Catalog // what rounds plan by, refreshed by what changed
+	wake   chan struct{}
+
+	mu struct {
+		sync.Mutex
+		rounds  int64
+		inRound bool
+		moving  map[string]bool // shards with a migration of the balancer's under way, of an earlier round too
+		changed chan struct{}   // closed when a round or a migration ends; nil where nobody waits for that
+	}
 }
 
 // balancerPause is the time between rounds; after a round that moved something the next one follows sooner
 // (balancerMigrationsThrottlingMs).
 const balancerPause = 10 * time.Second
 
+// roundPatience is how long a round waits for its migrations. One that takes longer goes on; its shards take part in no other
+// until it ends, and the other shards are balanced meanwhile.
+const roundPatience = 30 * time.Second
+
+// statsWait is how long a shard may take to tell how much it holds. One that does not say is left alone for a round.
+const statsWait = 10 * time.Second
+
 // defaultChunkSize is config.settings.chunksize where nothing is set: 128 MB.
 const defaultChunkSize = 128 << 20
 
-// imbalance is how many chunk sizes two shards must differ by before data moves between them.
-const imbalance = 3
-
-func (b *balancer) init(*Manager) { b.once.Do(func() { b.wake = make(chan struct{}, 1) }) }
+func newBalancer(local cluster.Peer) *balancer {
+	b := &balancer{tables: cluster.NewCatalog(local), wake: make(chan struct{}, 1)}
+	b.mu.moving = make(map[string]bool)
+	return b
+}
 
 // RunBalancer does rounds until ctx ends. One config server, the primary, runs it.
 func (m *Manager) RunBalancer(ctx context.Context) {
-	m.balancer.init(m)
+	m.balancer.tables.Clear()
 	pause := balancerPause
 	for {
 		t := time.NewTimer(pause)
@@ -47,14 +64,14 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 			return
 		}
 		pause = balancerPause
-		// A round that fails is tried again with the next; what it moved stays moved.
-		if moved, err := m.BalancerRound(ctx); err == nil && moved > 0 {
+		// What failed in a round is tried again with the next; what it moved stays moved.
+		if moved, _ := m.BalancerRound(ctx); moved > 0 {
 			pause = time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
 		}
 	}
 }
 
-// balancerMode returns the mode in config.settings: full or off.
+// balancerMode is what config.settings says: full or off.
 func (m *Manager) balancerMode(ctx context.Context) (string, error) {
 	s, err := m.balancerSettings(ctx)
 	if s.off {
@@ -71,263 +88,346 @@ func (m *Manager) setBalancer(ctx context.Context, on bool) error {
 	_, err := m.update(ctx, "settings", doc(fld("_id", str("balancer"))),
 		doc(fld("$set", doc(fld("mode", str(mode)), fld("stopped", value.NewBool(!on))))), true)
 	if err == nil && on {
-		m.balancer.init(m)
-		select {
-		case m.balancer.wake <- struct{}{}:
-		default:
-		}
+		m.balancer.soon()
 	}
 	return err
 }
 
-// BalancerRound makes at most one move per collection and returns how many it made.
+// soon has the next round begin at once.
+func (b *balancer) soon() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *balancer) beginRound() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.inRound = true
+	b.mu.rounds++
+}
+
+// tell wakes those who wait for the balancer; b.mu must be held.
+func (b *balancer) tell() {
+	if b.mu.changed != nil {
+		close(b.mu.changed)
+		b.mu.changed = nil
+	}
+}
+
+func (b *balancer) endRound() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.inRound = false
+	b.tell()
+}
+
+// busy are the shards that a round must leave alone.
+func (b *balancer) busy() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.mu.moving)
+}
+
+// take and release note that a migration between two shards begins and ends.
+func (b *balancer) take(mv *move) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.moving[mv.from], b.mu.moving[mv.to] = true, true
+}
+
+func (b *balancer) release(mv *move) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.moving, mv.from)
+	delete(b.mu.moving, mv.to)
+	b.tell()
+}
+
+// status is what balancerStatus tells.
+func (b *balancer) status() (inRound bool, rounds int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.inRound || len(b.mu.moving) > 0, b.mu.rounds
+}
+
+// idle returns once no round and no migration of the balancer's is under way.
+func (b *balancer) idle(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		if !b.mu.inRound && len(b.mu.moving) == 0 {
+			b.mu.Unlock()
+			return nil
+		}
+		if b.mu.changed == nil {
+			b.mu.changed = make(chan struct{})
+		}
+		changed := b.mu.changed
+		b.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// BalancerRound plans and makes at most one migration per shard, and tells how many succeeded. What fails for one collection or
+// shard stops no other; the errors are joined.
 func (m *Manager) BalancerRound(ctx context.Context) (moved int, err error) {
 	s, err := m.balancerSettings(ctx)
 	if err != nil || s.off || !s.window.open(m.now()) {
 		return 0, err
 	}
-	m.balancer.inRound.Store(true)
-	defer m.balancer.inRound.Store(false)
-	m.balancer.rounds.Add(1)
-	colls, err := m.find(ctx, "collections", doc())
-	if err != nil || len(colls) == 0 {
-		return 0, err
+	m.balancer.beginRound()
+	defer m.balancer.endRound()
+	began := m.now()
+	moves, err := m.planRound(ctx, s)
+	moved, failed := m.makeMoves(ctx, moves, s)
+	err = errors.Join(err, failed)
+	if len(moves) > 0 || err != nil {
+		m.logRound(ctx, began, len(moves), moved, err)
+	}
+	return moved, err
+}
+
+// logRound notes a round in config.actionlog.
+func (m *Manager) logRound(ctx context.Context, began time.Time, planned, moved int, err error) {
+	f := []value.Field{
+		fld("executionTimeMillis", value.NewInt64(m.now().Sub(began).Milliseconds())), fld("errorOccurred", value.NewBool(err != nil)),
+	}
+	if err != nil {
+		f = append(f, fld("errmsg", str(err.Error())))
+	} else {
+		f = append(f, fld("candidateChunks", value.NewInt32(int32(planned))), fld("chunksMoved", value.NewInt32(int32(moved))))
+	}
+	m.logIn(ctx, "actionlog", cluster.ConfigShardID, "balancer.round", "", doc(f...))
+}
+
+// planRound looks at all collections and chooses the migrations of a round.
+func (m *Manager) planRound(ctx context.Context, s balancerSettings) (moves []move, err error) {
+	docs, err := m.find(ctx, "collections", doc())
+	if err != nil || len(docs) == 0 {
+		return nil, err
 	}
 	if err := m.registry.Reload(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
-	for _, d := range colls {
+	var colls []*cluster.CollectionEntry
+	for _, d := range docs {
 		e, err := cluster.ParseCollectionEntry(d)
-		if err != nil || e.NoBalance || m.pauses.paused(e.NS, m.now()) {
-			continue
+		if err == nil && !e.NoBalance && !e.Frozen && !m.pauses.paused(e.NS, m.now()) {
+			colls = append(colls, e)
 		}
-		mv, err := m.nextMove(ctx, e.NS, s.jumbo)
-		if err != nil {
-			return moved, err
-		}
-		if mv == nil {
-			continue
-		}
-		if err := m.makeMove(ctx, e.NS, mv, s); err != nil {
-			return moved, err
-		}
-		moved++
 	}
-	return moved, nil
-}
-
-// move is a chunk (or the part of one within a zone) and where it should be.
-type move struct {
-	min, max []byte
-	to       string
-	why      string
-}
-
-func (m *Manager) makeMove(ctx context.Context, ns string, mv *move, s balancerSettings) error {
-	err := m.moveRange(ctx, &msg.MoveRange{
-		Move: msg.Move{NS: ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete,
-			Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern}},
-		ForceJumbo: s.jumbo,
-	})
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.ChunkTooBig:
-		return nil
-	case mongoerr.Interrupted: // by what pauses migrations of this collection; those of others go on
-		return ctx.Err()
+	// The first to choose gets the shards that it wants, and each collection is the first in its turn.
+	if n := len(colls); n > 1 {
+		_, rounds := m.balancer.status()
+		first := int(rounds % int64(n))
+		colls = slices.Concat(colls[first:], colls[:first])
 	}
-	return err
-}
-
-// nextMove chooses a collection's next migration, nil for none: draining shards first, then zones, then size. jumbo has it
-// try chunks that are marked as jumbo too.
-func (m *Manager) nextMove(ctx context.Context, ns string, jumbo bool) (*move, error) {
-	info, _, err := m.table(ctx, ns)
+	stats, err := m.dataSizes(ctx, colls)
 	if err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceNotSharded {
-			return nil, nil
+		return nil, err
+	}
+	busy := m.balancer.busy()
+	var errs []error
+	for _, e := range colls {
+		mv, err := m.planFor(ctx, e, s, stats, busy)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", e.NS, err))
 		}
+		moves = append(moves, mv...)
+	}
+	return moves, errors.Join(errs...)
+}
+
+// planFor splits the chunks of a collection that lie over the bound of a zone, and chooses its migrations.
+func (m *Manager) planFor(ctx context.Context, e *cluster.CollectionEntry, s balancerSettings, stats dataStats, busy map[string]bool) ([]move, error) {
+	d, err := m.distribution(ctx, e, stats)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	d.jumbo = s.jumbo
+	split := false
+	chunks, points := d.zoneSplits()
+	for _, c := range chunks {
+		if c.Jumbo && !s.jumbo {
+			continue
+		}
+		if _, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: e.NS, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points[c]}); err != nil {
+			return nil, err
+		}
+		split = true
+	}
+	if split {
+		if d, err = m.distribution(ctx, e, stats); err != nil || d == nil {
+			return nil, err
+		}
+		d.jumbo = s.jumbo
+	}
+	return d.plan(busy), nil
+}
+
+// distribution is how a collection is spread now; nil where it is not sharded any more.
+func (m *Manager) distribution(ctx context.Context, e *cluster.CollectionEntry, stats dataStats) (*distribution, error) {
+	m.balancer.tables.InvalidateCollection(e.NS)
+	info, err := m.balancer.tables.Collection(ctx, e.NS)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound || err == nil && !info.Sharded() {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	all, err := m.registry.All(ctx)
 	if err != nil {
 		return nil, err
 	}
-	zones, err := m.zonesOf(ctx, ns)
+	zones, err := m.zonesOf(ctx, e.NS)
 	if err != nil {
 		return nil, err
 	}
-	p := newPlacement(info, all, zones)
-	p.jumbo = jumbo
-	if mv := p.misplaced(); mv != nil || len(all) < 2 {
-		return mv, nil
+	d := &distribution{ns: e.NS, table: info.Map, shards: all, zones: zones, size: stats[e.NS], unit: m.chunkSizeOf(ctx, e)}
+	if d.whole = e.NS == cluster.SessionsNS; d.whole { // whose chunks are of a size
+		d.unit = 1
 	}
-	if ns == cluster.SessionsNS { // whose chunks are of a size
-		counts := make(map[string]int64)
-		for id, n := range p.count {
-			counts[id] = int64(n)
-		}
-		return p.bySize(counts, 1), nil
-	}
-	sizes, err := m.collectionSizes(ctx, info, all)
-	if err != nil {
-		return nil, err
-	}
-	return p.bySize(sizes, m.chunkSize(ctx)), nil
+	return d, nil
 }
 
+// makeMoves runs migrations beside each other. It waits for them no longer than its patience lasts.
+func (m *Manager) makeMoves(ctx context.Context, moves []move, s balancerSettings) (moved int, err error) {
+	ended := make(chan error, len(moves))
+	for i := range moves {
+		mv := &moves[i]
+		m.balancer.take(mv)
+		go func() {
+			defer m.balancer.release(mv)
+			ended <- m.makeMove(ctx, mv, s)
+		}()
+	}
+	patience := time.NewTimer(roundPatience)
+	defer patience.Stop()
+	var errs []error
+	for range moves {
+		select {
+		case err := <-ended:
+			switch {
+			case err == nil:
+				moved++
+			case !errors.Is(err, errNotMoved):
+				errs = append(errs, err)
+			}
+		case <-patience.C:
+			return moved, errors.Join(errs...)
+		}
+	}
+	return moved, errors.Join(errs...)
+}
+
+// errNotMoved ends a migration that is no failure: it is not the time for it, or the chunk was made ready for another.
+var errNotMoved = errors.New("the range was not moved")
+
+func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) error {
+	err := m.moveRange(ctx, &msg.MoveRange{
+		Move: msg.Move{NS: mv.ns, To: mv.to, Min: mv.min, Max: mv.max, WaitForDelete: s.waitForDelete,
+			Transfer: msg.Transfer{Throttle: s.throttle, Concern: s.concern}, ForceJumbo: s.jumbo},
+	})
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.ChunkTooBig:
+		if err := m.splitOrMarkJumbo(ctx, mv.ns, mv.min); err != nil {
+			return fmt.Errorf("%s: %w", mv.ns, err)
+		}
+		return errNotMoved
+	case mongoerr.Interrupted: // by what pauses migrations of this collection
+		if ctx.Err() == nil {
+			return errNotMoved
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", mv.ns, err)
+	}
+	return err
+}
+
+// splitOrMarkJumbo deals with a chunk that is too large to be moved: it is split, or, where it has a single key, marked, so that
+// nobody tries in vain again.
+func (m *Manager) splitOrMarkJumbo(ctx context.Context, ns string, min []byte) error {
+	info, e, err := m.table(ctx, ns)
+	if err != nil {
+		return err
+	}
+	c := info.Map.Find(value.Values(min))
+	if c.Jumbo {
+		m.balancer.tables.Clear() // somebody marked it by hand
+		return nil
+	}
+	db, coll := cluster.SplitNS(ns)
+	reply, err := m.runOn(ctx, c.Shard, value.Doc(fld("autoSplitVector", str(coll)), fld("keyPattern", value.NewDocument(e.Key.Doc())),
+		fld("min", value.NewDocument(c.Min)), fld("max", value.NewDocument(c.Max)), fld("maxChunkSizeBytes", value.NewInt64(m.chunkSizeOf(ctx, e))), fld("$db", str(db))))
+	if err != nil {
+		return err
+	}
+	var points [][]byte
+	for _, v := range value.Values(value.Lookup(reply, "splitKeys").Doc()) {
+		points = append(points, v.Doc())
+	}
+	if len(points) > 0 {
+		_, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: ns, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points})
+		return err
+	}
+	return m.markJumbo(ctx, ns, c.Min)
+}
+
+// chunkSize is the cluster's: config.settings.chunksize, 1 to 1024 MB.
 func (m *Manager) chunkSize(ctx context.Context) int64 {
 	docs, err := m.find(ctx, "settings", doc(fld("_id", str("chunksize"))))
 	if err != nil || len(docs) == 0 {
 		return defaultChunkSize
 	}
-	if mb, ok := value.Lookup(docs[0], "value").AsInt64(); ok && mb > 0 {
+	if mb, ok := value.Lookup(docs[0], "value").AsInt64(); ok && mb > 0 && mb <= 1024 {
 		return mb << 20
 	}
 	return defaultChunkSize
 }
 
-// collectionSizes asks the shards how much of a collection they hold.
-func (m *Manager) collectionSizes(ctx context.Context, info *cluster.CollectionInfo, all []*cluster.Shard) (map[string]int64, error) {
-	db, coll := cluster.SplitNS(info.NS)
-	out := map[string]int64{}
+// dataStats are bytes by collection and shard, without orphans.
+type dataStats map[string]map[string]int64
+
+// dataSizes asks the shards how much of the collections they hold, one question for each shard. A shard that does not answer is
+// missing in what it gives.
+func (m *Manager) dataSizes(ctx context.Context, colls []*cluster.CollectionEntry) (dataStats, error) {
+	all, err := m.registry.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ask := &msg.BalancingStats{}
+	out := make(dataStats, len(colls))
+	for _, e := range colls {
+		ask.Collections = append(ask.Collections, msg.CollectionID{NS: e.NS, UUID: e.UUID})
+		out[e.NS] = make(map[string]int64, len(all))
+	}
+	bounded, cancel := context.WithTimeout(ctx, statsWait)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
 	for _, s := range all {
-		if info.Map.ShardVersion(s.ID).Major == 0 {
-			out[s.ID] = 0
-			continue
-		}
-		reply, err := cluster.Run(ctx, s.Peer, value.Doc(fld("collStats", str(coll)), fld("$db", str(db))))
-		if err != nil {
-			return nil, err
-		}
-		n, _ := value.Lookup(reply, "size").AsInt64()
-		orphans, _ := value.Lookup(reply, "numOrphanDocs").AsInt64() // which are about to go
-		each, _ := value.Lookup(reply, "avgObjSize").AsInt64()
-		out[s.ID] = n - orphans*each
+		wg.Go(func() {
+			reply, err := cluster.Run(bounded, s.Peer, msg.Doc(ask))
+			var stats msg.BalancingStatsReply
+			if err == nil {
+				err = msg.Parse(reply, &stats)
+			}
+			if err != nil || len(stats.Bytes) != len(colls) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, e := range colls {
+				out[e.NS][s.ID] = stats.Bytes[i].Bytes
+			}
+		})
 	}
-	return out, nil
-}
-
-// placement is one collection's chunks against the shards and zones.
-type placement struct {
-	info   *cluster.CollectionInfo
-	shards []*cluster.Shard
-	zones  []zoneRange
-	count  map[string]int
-	jumbo  bool // chunks that are marked as jumbo may be moved
-}
-
-func newPlacement(info *cluster.CollectionInfo, shards []*cluster.Shard, zones []zoneRange) *placement {
-	p := &placement{info: info, shards: shards, zones: zones, count: map[string]int{}}
-	for i := 0; i < info.Map.Len(); i++ {
-		p.count[info.Map.Chunk(i).Shard]++
-	}
-	return p
-}
-
-func (p *placement) shard(id string) *cluster.Shard {
-	for _, s := range p.shards {
-		if s.ID == id {
-			return s
-		}
-	}
-	return nil
-}
-
-// zoneOf returns the zone that a chunk lies in, "" for none, and the part of the chunk within it.
-func (p *placement) zoneOf(c *cluster.Chunk) (zone string, min, max []byte) {
-	lo, hi := c.Bounds()
-	for _, z := range p.zones {
-		zl, zh := value.Values(z.min), value.Values(z.max)
-		if cluster.CompareKeys(zl, hi) >= 0 || cluster.CompareKeys(lo, zh) >= 0 {
-			continue
-		}
-		min, max = c.Min, c.Max
-		if cluster.CompareKeys(zl, lo) > 0 {
-			min = z.min
-		}
-		if cluster.CompareKeys(zh, hi) < 0 {
-			max = z.max
-		}
-		return z.zone, min, max
-	}
-	return "", c.Min, c.Max
-}
-
-func inZone(s *cluster.Shard, zone string) bool {
-	if zone == "" {
-		return true
-	}
-	for _, t := range s.Tags {
-		if t == zone {
-			return true
-		}
-	}
-	return false
-}
-
-// emptiest returns the shard of a zone with the fewest chunks that may take one more, "" if there is none.
-func (p *placement) emptiest(zone, not string) string {
-	best := ""
-	for _, s := range p.shards {
-		if s.Draining || s.ID == not || !inZone(s, zone) {
-			continue
-		}
-		if best == "" || p.count[s.ID] < p.count[best] {
-			best = s.ID
-		}
-	}
-	return best
-}
-
-// misplaced finds a chunk on a draining shard, or one outside its zone.
-func (p *placement) misplaced() *move {
-	var other *move
-	for i := 0; i < p.info.Map.Len(); i++ {
-		c := p.info.Map.Chunk(i)
-		if c.Jumbo && !p.jumbo {
-			continue
-		}
-		zone, min, max := p.zoneOf(c)
-		s := p.shard(c.Shard)
-		draining := s != nil && s.Draining
-		if !draining && (s == nil || inZone(s, zone)) {
-			continue
-		}
-		to := p.emptiest(zone, c.Shard)
-		if to == "" {
-			continue
-		}
-		if draining {
-			return &move{min, max, to, "draining"}
-		}
-		if other == nil {
-			other = &move{min, max, to, "zone"}
-		}
-	}
-	return other
-}
-
-// bySize moves a chunk from the shard with the most data to the one with the least, if the difference justifies
-// it.
-func (p *placement) bySize(sizes map[string]int64, chunkSize int64) *move {
-	full, empty := "", ""
-	for _, s := range p.shards {
-		if full == "" || sizes[s.ID] > sizes[full] {
-			full = s.ID
-		}
-		if !s.Draining && (empty == "" || sizes[s.ID] < sizes[empty]) {
-			empty = s.ID
-		}
-	}
-	if empty == "" || full == empty || sizes[full]-sizes[empty] < imbalance*chunkSize {
-		return nil
-	}
-	for _, c := range p.info.Map.ChunksOf(full) {
-		zone, min, max := p.zoneOf(c)
-		// Moving the only chunk of a shard would only swap full and empty.
-		if (!c.Jumbo || p.jumbo) && p.count[full] > 1 && inZone(p.shard(empty), zone) {
-			return &move{min, max, empty, "size"}
-		}
-	}
-	return nil
+	wg.Wait()
+	return out, ctx.Err()
 }

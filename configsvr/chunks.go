@@ -3,6 +3,7 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -31,7 +32,12 @@ func (w *chunkWrites) entry(ctx context.Context, min []byte) ([]byte, error) {
 	return docs[0], nil
 }
 
-// change sets fields of a chunk's document. A chunk that is changed may be moved again.
+// remake sets fields of the document of a chunk that has become another, or is elsewhere: a jumbo mark is of before.
+func (w *chunkWrites) remake(ctx context.Context, c *cluster.Chunk, set ...value.Field) error {
+	return w.change(ctx, c, append(set, fld("jumbo", value.Value{}))...)
+}
+
+// change sets fields of a chunk's document, or takes away those that are set to nothing.
 func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value.Field) error {
 	old, err := w.entry(ctx, c.Min)
 	if err != nil {
@@ -39,12 +45,14 @@ func (w *chunkWrites) change(ctx context.Context, c *cluster.Chunk, set ...value
 	}
 	out, mark := value.Begin(nil)
 	for k, v := range value.Elements(old) {
-		if k != "jumbo" && !slices.ContainsFunc(set, func(f value.Field) bool { return f.Key == k }) {
+		if !slices.ContainsFunc(set, func(f value.Field) bool { return f.Key == k }) {
 			out = value.Append(out, k, v)
 		}
 	}
 	for _, f := range set {
-		out = value.Append(out, f.Key, f.Val)
+		if !f.Val.IsMissing() {
+			out = value.Append(out, f.Key, f.Val)
+		}
 	}
 	w.writes.Put = append(w.writes.Put, value.End(out, mark))
 	return nil
@@ -120,7 +128,7 @@ func (m *Manager) splitChunk(ctx context.Context, req *msg.CommitChunkSplit) (cl
 	first := info.Map.Version().IncMinor()
 	v := first
 	w := &chunkWrites{m: m, uuid: e.UUID}
-	if err := w.change(ctx, c, fld("max", value.NewDocument(points[0])), lastmod(first)); err != nil {
+	if err := w.remake(ctx, c, fld("max", value.NewDocument(points[0])), lastmod(first)); err != nil {
 		return none, err
 	}
 	for i, p := range points {
@@ -189,7 +197,7 @@ func (m *Manager) mergeRange(ctx context.Context, ns string, from, to []byte) (c
 	v := info.Map.Version().IncMinor()
 	w := &chunkWrites{m: m, uuid: e.UUID}
 	merged := append([]value.Field{fld("max", value.NewDocument(last.Max)), lastmod(v)}, m.owners(cluster.MergeHistories(set))...)
-	if err := w.change(ctx, first, merged...); err != nil {
+	if err := w.remake(ctx, first, merged...); err != nil {
 		return none, err
 	}
 	for _, c := range set[1:] {
@@ -291,11 +299,11 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 	history := append([]cluster.Owner{{ValidAfter: m.tick(), Shard: g.To}}, c.History()...)
 	if left {
 		w.add(placed{g.Min, g.Max, g.To}, moved, history)
-		if err := w.change(ctx, c, fld("max", value.NewDocument(g.Min)), lastmod(next)); err != nil {
+		if err := w.remake(ctx, c, fld("max", value.NewDocument(g.Min)), lastmod(next)); err != nil {
 			return err
 		}
 	} else {
-		if err := w.change(ctx, c, append([]value.Field{fld("max", value.NewDocument(g.Max)), lastmod(moved)}, m.owners(history)...)...); err != nil {
+		if err := w.remake(ctx, c, append([]value.Field{fld("max", value.NewDocument(g.Max)), lastmod(moved)}, m.owners(history)...)...); err != nil {
 			return err
 		}
 	}
@@ -304,7 +312,7 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 
 // moveRange has a donor move a range to another shard. An end that is missing is the chunk's.
 func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
-	ns, to, min, max := req.NS, req.To, req.Min, req.Max
+	ns, to := req.NS, req.To
 	if err := m.awaitUnpaused(ctx, ns); err != nil {
 		return err
 	}
@@ -318,16 +326,12 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if _, err := m.registry.Shard(ctx, to); err != nil {
 		return err
 	}
-	c, err := chunkFor(info, min, max)
+	r := msg.Range{Min: req.Min, Max: req.Max}
+	c, err := chunkFor(info, &r)
 	if err != nil {
 		return err
 	}
-	if min == nil {
-		min = c.Min
-	}
-	if max == nil {
-		max = c.Max
-	}
+	min, max := r.Min, r.Max
 	if c.Shard == to {
 		return nil
 	}
@@ -337,12 +341,28 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if err := m.prepareRecipient(ctx, e, c.Shard, to); err != nil {
 		return err
 	}
-	move := []value.Field{fld("min", value.NewDocument(min)), fld("max", value.NewDocument(max)), fld("from", str(c.Shard)), fld("to", str(to))}
-	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move...))
-	_, err = m.onShard(ctx, c.Shard, &msg.ShardMoveRange{Move: msg.Move{
-		NS: ns, To: to, Min: min, Max: max, WaitForDelete: req.WaitForDelete, Transfer: req.Transfer,
-	}})
-	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move, err)
+	mv := req.Move
+	mv.Min, mv.Max = min, max
+	if mv.MaxBytes == 0 {
+		mv.MaxBytes = m.chunkSizeOf(ctx, e)
+	}
+	move := func(min, max []byte) []value.Field {
+		var f []value.Field
+		if min != nil {
+			f = append(f, fld("min", value.NewDocument(min)))
+		}
+		if max != nil {
+			f = append(f, fld("max", value.NewDocument(max)))
+		}
+		return append(f, fld("from", str(c.Shard)), fld("to", str(to)))
+	}
+	m.logAs(ctx, c.Shard, "moveChunk.start", ns, doc(move(min, max)...))
+	reply, err := m.onShard(ctx, c.Shard, &msg.ShardMoveRange{Move: mv})
+	var moved msg.ShardMoveRangeReply
+	if err == nil && msg.Parse(reply, &moved) == nil && moved.Min != nil {
+		min, max = moved.Min, moved.Max
+	}
+	m.logMoved(context.WithoutCancel(ctx), ns, c.Shard, to, move(min, max), &moved, err)
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})
 	}
@@ -350,8 +370,13 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 }
 
 // logMoved logs how a migration ended, for both shards: sh.status() counts the donors' entries.
-func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, err error) {
+func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []value.Field, moved *msg.ShardMoveRangeReply, err error) {
 	if err == nil {
+		steps := value.Values(moved.Steps)
+		for i, ms := range steps {
+			move = append(move, fld(fmt.Sprintf("step %d of %d", i+1, len(steps)), ms))
+		}
+		move = append(move, fld("counts", doc(fld("cloned", value.NewInt64(moved.Docs)), fld("clonedBytes", value.NewInt64(moved.Bytes)))))
 		move = append(move, fld("note", str("success")))
 	} else {
 		move = append(move, fld("errmsg", str(err.Error())), fld("note", str("aborted")))
@@ -360,22 +385,20 @@ func (m *Manager) logMoved(ctx context.Context, ns, from, to string, move []valu
 	m.logAs(ctx, to, "moveChunk.to", ns, doc(move...))
 }
 
-func chunkFor(info *cluster.CollectionInfo, min, max []byte) (*cluster.Chunk, error) {
-	if min != nil {
-		full, err := info.Map.Key.NormalizeBound(min)
-		if err != nil {
+// chunkFor finds the chunk that a range with one or both bounds lies in, and completes the bounds that are prefixes.
+func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err error) {
+	for _, bound := range []*[]byte{&r.Max, &r.Min} {
+		if *bound == nil {
+			continue
+		}
+		if *bound, err = info.Map.Key.NormalizeBound(*bound); err != nil {
 			return nil, err
 		}
-		return info.Map.Find(value.Values(full)), nil
 	}
-	vals := value.Values(max)
-	for i := 0; i < info.Map.Len(); i++ {
-		c := info.Map.Chunk(i)
-		if _, hi := c.Bounds(); cluster.CompareKeys(hi, vals) >= 0 {
-			return c, nil
-		}
+	if r.Min != nil {
+		return info.Map.Find(value.Values(r.Min)), nil
 	}
-	return nil, mongoerr.New(mongoerr.BadValue, "no chunk ends at the bound")
+	return info.Map.FindBelow(value.Values(r.Max)), nil
 }
 
 // prepareRecipient creates the collection on a shard that has none of it yet, like the donor's. (The database's
@@ -398,21 +421,45 @@ func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEnt
 	return j.makeOnOthers(ctx, map[string]bool{to: true})
 }
 
-// clearJumbo takes the jumbo mark off a chunk.
-func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte) error {
+// clearJumbo takes the jumbo mark off a chunk. The chunk gets a new major version, which all who cache the table learn of.
+func (m *Manager) clearJumbo(ctx context.Context, ns string, min []byte, exact *msg.Range) error {
+	return m.setJumbo(ctx, ns, false, func(info *cluster.CollectionInfo) (*cluster.Chunk, error) {
+		if exact != nil {
+			return chunkBetween(info, exact.Min, exact.Max)
+		}
+		return info.Map.Find(value.Values(min)), nil
+	})
+}
+
+// markJumbo marks a chunk as too large to be moved.
+func (m *Manager) markJumbo(ctx context.Context, ns string, min []byte) error {
+	return m.setJumbo(ctx, ns, true, func(info *cluster.CollectionInfo) (*cluster.Chunk, error) {
+		return info.Map.Find(value.Values(min)), nil
+	})
+}
+
+func (m *Manager) setJumbo(ctx context.Context, ns string, jumbo bool, which func(*cluster.CollectionInfo) (*cluster.Chunk, error)) error {
 	m.chunks.Lock()
 	defer m.chunks.Unlock()
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
 		return err
 	}
-	c := info.Map.Find(value.Values(min))
-	if !c.Jumbo {
-		return nil
-	}
-	w := &chunkWrites{m: m, uuid: e.UUID}
-	if err := w.change(ctx, c, lastmod(info.Map.Version().IncMinor())); err != nil {
+	c, err := which(info)
+	if err != nil || c.Jumbo == jumbo {
 		return err
 	}
-	return w.commit(ctx)
+	set := []value.Field{lastmod(info.Map.Version().IncMajor()), fld("jumbo", value.Value{})}
+	if jumbo {
+		set = []value.Field{lastmod(info.Map.Version().IncMinor()), fld("jumbo", value.NewBool(true))}
+	}
+	w := &chunkWrites{m: m, uuid: e.UUID}
+	if err := w.change(ctx, c, set...); err != nil {
+		return err
+	}
+	if err := w.commit(ctx); err != nil {
+		return err
+	}
+	m.refreshShards(ctx, ns, []string{c.Shard})
+	return nil
 }

@@ -33,14 +33,14 @@ type Manager struct {
 	pauses pauses
 
 	clusterID [12]byte
-	balancer  balancer
+	balancer  *balancer
 	sizes     sizeCache
 	members   membership
 }
 
 // New makes a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(local)}
 	m.ddl.held = make(map[string]chan struct{})
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.news, m.members.wake = make(map[string]setNews), make(chan struct{}, 1)
@@ -168,7 +168,6 @@ func (m *Manager) Init(ctx context.Context) error {
 	if err := m.initVersion(ctx); err != nil {
 		return err
 	}
-	m.balancer.init(m)
 	// An invalid entry makes everything fail that needs the shards. The config server has to run so that somebody
 	// can remove it.
 	if err := m.registry.Reload(ctx); err != nil && mongoerr.CodeOf(err) != mongoerr.FailedToParse {
@@ -198,9 +197,14 @@ func (m *Manager) log(ctx context.Context, what, ns string, details value.Value)
 
 // logAs is log about what a shard did.
 func (m *Manager) logAs(ctx context.Context, shard, what, ns string, details value.Value) {
+	m.logIn(ctx, "changelog", shard, what, ns, details)
+}
+
+// logIn writes an entry of config.changelog or config.actionlog.
+func (m *Manager) logIn(ctx context.Context, coll, shard, what, ns string, details value.Value) {
 	id := newOID()
 	now := time.Now()
-	_ = m.insert(ctx, "changelog", doc(
+	_ = m.insert(ctx, coll, doc(
 		fld("_id", str(fmt.Sprintf("%s-%s-%s", m.host(), now.UTC().Format("2006-01-02T15:04:05.000Z"), hex.EncodeToString(id[:])))),
 		fld("server", str(m.host())), fld("shard", str(shard)), fld("clientAddr", str("")),
 		fld("time", value.NewTime(now)), fld("what", str(what)), fld("ns", str(ns)), fld("details", details)))

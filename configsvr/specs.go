@@ -5,7 +5,6 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // row makes the row of a command between nodes that the config server runs.
@@ -32,7 +31,7 @@ func (m *Manager) specs() []command.Spec {
 		row(m.runCreateDatabase), row(m.runAddShard), row(m.runRemoveShard),
 		row(m.runShardCollection), row(m.runDropCollection), row(m.runRenameMetadata), row(m.runRemoveDatabase), row(m.runHoldsSection), row(m.runRemoveCollection), row(m.runSetAllowMigrations),
 		row(m.runCommitSplit), row(m.runCommitMerge), row(m.runCommitMigration), row(m.runEnsureVersion), row(m.runMoveRange), row(m.runClearJumbo),
-		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus),
+		row(m.runBalancerStart), row(m.runBalancerStop), row(m.runBalancerStatus), row(m.runBalancerCollectionStatus), row(m.runConfigureBalancing),
 		row(m.runAddShardToZone), row(m.runRemoveShardFromZone), row(m.runUpdateZone),
 		onPrimary(row(m.runPauseMigrations)), onPrimary(row(m.runResumeMigrations)),
 	}
@@ -130,53 +129,6 @@ func (m *Manager) runEnsureVersion(op *command.Op, req *msg.EnsureChunkVersion, 
 
 func (m *Manager) runMoveRange(op *command.Op, req *msg.MoveRange, dst []byte) ([]byte, error) {
 	return dst, m.moveRange(op, req)
-}
-
-func (m *Manager) runClearJumbo(op *command.Op, req *msg.ClearJumboFlag, dst []byte) ([]byte, error) {
-	at := req.Find
-	if len(req.Bounds) == 2 {
-		at = req.Bounds[0]
-	}
-	if at == nil {
-		return dst, mongoerr.New(mongoerr.InvalidOptions, "must specify exactly one of: find or bounds")
-	}
-	return dst, m.clearJumbo(op, req.NS, at)
-}
-
-func (m *Manager) runBalancerStart(op *command.Op, _ *msg.BalancerStart, dst []byte) ([]byte, error) {
-	return dst, m.setBalancer(op, true)
-}
-
-func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byte) ([]byte, error) {
-	return dst, m.setBalancer(op, false)
-}
-
-func (m *Manager) runBalancerStatus(op *command.Op, _ *msg.BalancerStatus, dst []byte) ([]byte, error) {
-	mode, err := m.balancerMode(op)
-	if err != nil {
-		return dst, err
-	}
-	dst = value.Append(dst, "mode", str(mode))
-	dst = value.Append(dst, "inBalancerRound", value.NewBool(m.balancer.inRound.Load()))
-	dst = value.Append(dst, "numBalancerRounds", value.NewInt64(m.balancer.rounds.Load()))
-	return value.Append(dst, "term", value.NewInt64(1)), nil
-}
-
-func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
-	mv, err := m.nextMove(op, req.NS, false)
-	if err != nil {
-		return dst, err
-	}
-	if _, _, err := m.table(op, req.NS); err != nil {
-		return dst, err
-	}
-	dst = value.Append(dst, "chunkSize", value.NewInt64(m.chunkSize(op)>>20))
-	dst = value.Append(dst, "balancerCompliant", value.NewBool(mv == nil))
-	if mv != nil {
-		why := map[string]string{"draining": "drainingShards", "zone": "zoneViolation", "size": "chunksImbalance"}[mv.why]
-		dst = value.Append(dst, "firstComplianceViolation", str(why))
-	}
-	return dst, nil
 }
 
 func (m *Manager) runAddShardToZone(op *command.Op, req *msg.AddShardToZone, dst []byte) ([]byte, error) {

@@ -56,6 +56,41 @@ func balancerCollectionStatus(op *command.Op) msg.Message {
 	return &msg.BalancerCollectionStatus{NS: op.Req.Cmd.Str()}
 }
 
+// configureBalancing sets a collection's chunk size and whether the balancer and the auto-merger look at it.
+func (r *Router) configureBalancing(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	if op.Bool("defragmentCollection") {
+		return dst, command.NotImplemented("defragmentCollection of configureCollectionBalancing")
+	}
+	m := &msg.ConfigureBalancing{NS: ns}
+	if v := op.Arg("chunkSize"); !v.IsMissing() {
+		mb, whole := v.AsInt64()
+		if !whole {
+			return dst, mongoerr.New(mongoerr.InvalidOptions, "chunkSize must be a whole number of megabytes")
+		}
+		m.ChunkMB = &mb
+	}
+	flag := func(name string) *bool {
+		if v := op.Arg(name); !v.IsMissing() {
+			b := v.Truthy()
+			return &b
+		}
+		return nil
+	}
+	m.Balance, m.AutoMerge = flag("enableBalancing"), flag("enableAutoMerger")
+	if no := flag("noBalance"); no != nil {
+		if m.Balance != nil {
+			return dst, mongoerr.New(mongoerr.InvalidOptions, "enableBalancing and noBalance cannot be given together")
+		}
+		yes := !*no
+		m.Balance = &yes
+	}
+	return r.configCommand(op, m, dst)
+}
+
 func addShardToZone(op *command.Op) msg.Message {
 	return &msg.AddShardToZone{Shard: op.Req.Cmd.Str(), Zone: op.Req.Str("zone")}
 }
@@ -260,6 +295,22 @@ func (r *Router) median(op *command.Op, info *cluster.CollectionInfo, c *cluster
 	return keys[0].Doc(), nil
 }
 
+// splitVector asks the primary shard of a collection that is not sharded. Of a sharded one each shard has only a part.
+func (r *Router) splitVector(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	info, err := r.collection(op, ns)
+	if err != nil {
+		return dst, err
+	}
+	if info.Sharded() {
+		return dst, mongoerr.New(mongoerr.IllegalOperation, "can't do command: splitVector on sharded collection")
+	}
+	return r.relay(op, info.DB.Primary, nil, nil, dst)
+}
+
 // moveChunk and moveRange move a range by way of the config server, which serialises migrations.
 func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	ns, info, err := r.shardedNS(op)
@@ -284,8 +335,8 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 	} else if lo, hi = op.Req.Doc("min"), op.Req.Doc("max"); lo == nil && hi == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange requires 'min' or 'max'")
 	}
-	m := &msg.MoveRange{ForceJumbo: op.Bool("forceJumbo"), Move: msg.Move{
-		NS: ns, To: to.ID, Min: lo, Max: hi, WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
+	m := &msg.MoveRange{Move: msg.Move{
+		NS: ns, To: to.ID, Min: lo, Max: hi, ForceJumbo: op.Bool("forceJumbo"), WaitForDelete: op.Bool("waitForDelete") || op.Bool("_waitForDelete"),
 	}}
 	if m.Transfer.Throttle = op.Bool("secondaryThrottle") || op.Bool("_secondaryThrottle"); m.Transfer.Throttle {
 		m.Transfer.Concern = op.Req.AskedConcern().Doc

@@ -162,11 +162,20 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("balancerStop", any, r.asks(func(*command.Op) msg.Message { return &msg.BalancerStop{} }), o("maxTimeMS", any)),
 		admin("balancerStatus", any, r.asks(func(*command.Op) msg.Message { return &msg.BalancerStatus{} })),
 		admin("balancerCollectionStatus", str, r.asks(balancerCollectionStatus)),
+		admin("configureCollectionBalancing", str, r.configureBalancing, o("chunkSize", command.TNumber), o("defragmentCollection", command.TBool),
+			o("enableAutoMerger", command.TBool), o("enableBalancing", command.TBool), o("noBalance", command.TBool)),
 		admin("addShardToZone", str, r.asks(addShardToZone), req("zone", str)),
 		admin("removeShardFromZone", str, r.asks(removeShardFromZone), req("zone", str)),
 		admin("updateZoneKeyRange", str, r.asks(updateZoneKeyRange), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
 		admin("clearJumboFlag", str, r.clearJumboFlag, o("find", command.TObject), o("bounds", command.TArray)),
 		admin("netstat", any, r.netstat),
+		{
+			Name: "splitVector", Roles: command.Router, ArgTypes: str, Lenient: true, Run: r.splitVector,
+			Fields: []command.Field{
+				req("keyPattern", command.TObject), o("min", command.TObject), o("max", command.TObject), o("force", command.TSafeBool),
+				o("maxChunkSizeBytes", command.TNumber), o("maxChunkSize", command.TNumber), o("maxSplitPoints", command.TNumber), o("maxChunkObjects", command.TNumber),
+			},
+		},
 		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
 	}
 	for _, name := range []string{"movePrimary", "refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {

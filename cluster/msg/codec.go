@@ -279,6 +279,20 @@ func (c *codec) optionalUUID(name string, p **[16]byte) {
 }
 
 // values is an array of whatever; nil is not sent.
+func (c *codec) optionalInt64(name string, p **int64) {
+	c.field(name, Long, optional, *p == nil, func() value.Value { return value.NewInt64(**p) }, func(v value.Value) {
+		n, _ := v.AsInt64()
+		*p = &n
+	})
+}
+
+func (c *codec) optionalBool(name string, p **bool) {
+	c.field(name, Bool, optional, *p == nil, func() value.Value { return value.NewBool(**p) }, func(v value.Value) {
+		b := v.Truthy()
+		*p = &b
+	})
+}
+
 func (c *codec) values(name string, required bool, p *[]value.Value) {
 	c.field(name, Array, required, *p == nil, func() value.Value { return value.NewArray(value.ArrayOf(*p...)) }, func(v value.Value) {
 		if *p = value.Values(v.Doc()); *p == nil {

@@ -199,12 +199,14 @@ func (x *Range) fields(c *codec) {
 	c.doc("max", required, &x.Max)
 }
 
-// Move says what to move, where to and how. A missing bound is the chunk's own.
+// Move says what is moved, where to and how. A bound that is not there is where MaxBytes of data end, or the chunk does.
 type Move struct {
 	NS            string
 	To            string
 	Min, Max      []byte
 	WaitForDelete bool
+	MaxBytes      int64 // the collection's chunk size; 0 for no bound
+	ForceJumbo    bool  // a range of more than MaxBytes may be moved
 	Transfer      Transfer
 }
 
@@ -213,19 +215,17 @@ func (x *Move) fields(c *codec) {
 	c.doc("min", optional, &x.Min)
 	c.doc("max", optional, &x.Max)
 	c.flag("waitForDelete", false, &x.WaitForDelete)
+	c.int64("maxChunkSizeBytes", optional, &x.MaxBytes)
+	c.flag("forceJumbo", false, &x.ForceJumbo)
 	x.Transfer.fields(c)
 }
 
 // MoveRange moves a range to another shard.
-type MoveRange struct {
-	Move
-	ForceJumbo bool
-}
+type MoveRange struct{ Move }
 
 func (m *MoveRange) fields(c *codec) {
 	c.on("_configsvrMoveRange", &m.NS)
 	m.Move.fields(c)
-	c.flag("forceJumbo", false, &m.ForceJumbo)
 }
 
 // ClearJumboFlag lets a chunk be moved again. The chunk is the one that holds Find, or the one between Bounds.
@@ -261,6 +261,21 @@ type BalancerCollectionStatus struct{ NS string }
 
 func (m *BalancerCollectionStatus) fields(c *codec) {
 	c.on("_configsvrBalancerCollectionStatus", &m.NS)
+}
+
+// ConfigureBalancing sets how the balancer treats a collection. What is not there stays as it is.
+type ConfigureBalancing struct {
+	NS        string
+	ChunkMB   *int64 // 0 goes back to the cluster's chunk size
+	Balance   *bool
+	AutoMerge *bool
+}
+
+func (m *ConfigureBalancing) fields(c *codec) {
+	c.on("_configsvrConfigureCollectionBalancing", &m.NS)
+	c.optionalInt64("chunkSize", &m.ChunkMB)
+	c.optionalBool("enableBalancing", &m.Balance)
+	c.optionalBool("enableAutoMerger", &m.AutoMerge)
 }
 
 // AddShardToZone puts a shard into a zone.

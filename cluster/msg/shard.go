@@ -142,6 +142,57 @@ func (m *ShardMoveRange) fields(c *codec) {
 	m.Move.fields(c)
 }
 
+// ShardMoveRangeReply tells what was moved and how long the donor's steps took.
+type ShardMoveRangeReply struct {
+	Range
+	Docs, Bytes int64
+	Steps       []byte // an array of milliseconds
+}
+
+func (m *ShardMoveRangeReply) fields(c *codec) {
+	c.reply("_shardsvrMoveRange")
+	m.Range.fields(c)
+	c.int64("docs", optional, &m.Docs)
+	c.int64("bytes", optional, &m.Bytes)
+	c.array("stepMillis", Array, &m.Steps)
+}
+
+// CollectionID names a collection of the catalog.
+type CollectionID struct {
+	NS   string
+	UUID [16]byte
+}
+
+func (x *CollectionID) fields(c *codec) {
+	c.str("ns", required, &x.NS)
+	c.uuid("UUID", &x.UUID)
+}
+
+// BalancingStats asks a shard how much it holds of some collections.
+type BalancingStats struct{ Collections []CollectionID }
+
+func (m *BalancingStats) fields(c *codec) {
+	c.plain("_shardsvrGetStatsForBalancing")
+	subs(c, "collections", &m.Collections, func(c *codec, x *CollectionID) { x.fields(c) })
+}
+
+// CollectionBytes is how much a shard holds of a collection, without orphans.
+type CollectionBytes struct {
+	NS    string
+	Bytes int64
+}
+
+// BalancingStatsReply has an entry for each collection that was asked for, in the same order.
+type BalancingStatsReply struct{ Bytes []CollectionBytes }
+
+func (m *BalancingStatsReply) fields(c *codec) {
+	c.reply("_shardsvrGetStatsForBalancing")
+	subs(c, "stats", &m.Bytes, func(c *codec, x *CollectionBytes) {
+		c.str("namespace", required, &x.NS)
+		c.int64("collSize", required, &x.Bytes)
+	})
+}
+
 // Changes are documents to be deleted, by their _ids, and put in one collection.
 type Changes struct {
 	Delete []value.Value

@@ -91,7 +91,7 @@ func asked(s command.Spec) command.Spec {
 func (m *Manager) specs() []command.Spec {
 	cleanup := asked(command.Spec{Name: "cleanupOrphaned", AdminOnly: true, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runCleanupOrphaned})
 	return []command.Spec{
-		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runFlush)), cleanup,
+		asked(command.Internal(m.runMoveRange)), asked(command.Internal(m.runBalancingStats)), asked(command.Internal(m.runDecision)), asked(command.Internal(m.runFlush)), cleanup,
 		asked(command.Internal(m.runRecvStart)), asked(command.Internal(m.runRecvStatus)), asked(command.Internal(m.runRecvCommit)), asked(command.Internal(m.runRecvAbort)),
 		asked(command.Internal(m.runMigrateClone)), asked(command.Internal(m.runTransferMods)), asked(command.Internal(m.runSessionMods)),
 	}
@@ -106,28 +106,56 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 	if info.Map == nil {
 		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "collection %s is not sharded", req.NS)
 	}
-	switch { // moveRange may name one bound only: the other is the chunk's own
-	case req.Min == nil && req.Max == nil:
+	if req.Min == nil && req.Max == nil {
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "moveRange needs min, max or both")
-	case req.Max == nil:
-		req.Max = info.Map.Find(value.Values(req.Min)).Max
-	case req.Min == nil:
-		req.Min = chunkBefore(info.Map, value.Values(req.Max)).Min
 	}
-	return dst, m.moveRange(op, &req.Move)
+	if err := m.closeRange(op, info.Map, &req.Move); err != nil {
+		return dst, err
+	}
+	d, err := m.moveRange(op, &req.Move)
+	if err != nil {
+		return dst, err
+	}
+	reply := &msg.ShardMoveRangeReply{Range: msg.Range{Min: req.Min, Max: req.Max}}
+	if d != nil {
+		reply.Docs, reply.Bytes, reply.Steps = d.report()
+	}
+	return msg.AppendFields(dst, reply), nil
 }
 
-// chunkBefore is the chunk that ends at, or contains what is just below, a bound.
-func chunkBefore(cm *cluster.ChunkMap, bound []value.Value) *cluster.Chunk {
-	last := cm.Chunk(0)
-	for i := range cm.Len() {
-		c := cm.Chunk(i)
-		if low, _ := c.Bounds(); cluster.CompareKeys(low, bound) >= 0 {
-			break
-		}
-		last = c
+// closeRange finds the bound of a range that was left out: the range is within one chunk and holds as much as a chunk may.
+func (m *Manager) closeRange(op *command.Op, table *cluster.ChunkMap, mv *msg.Move) (err error) {
+	if mv.Min != nil && mv.Max != nil {
+		return nil
 	}
-	return last
+	if mv.Max == nil {
+		within := NewKeyRange(table.Key, mv.Min, table.Find(value.Values(mv.Min)).Max)
+		mv.Max, err = m.openEnd(op, mv.NS, within, true, mv.MaxBytes)
+	} else {
+		within := NewKeyRange(table.Key, table.FindBelow(value.Values(mv.Max)).Min, mv.Max)
+		mv.Min, err = m.openEnd(op, mv.NS, within, false, mv.MaxBytes)
+	}
+	return err
+}
+
+// checkSize refuses a range that has more documents than a third above what a chunk is made of.
+func (m *Manager) checkSize(op *command.Op, d *donor, mv *msg.Move) error {
+	if mv.MaxBytes <= 0 || mv.ForceJumbo {
+		return nil
+	}
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(d.ns)
+	if c == nil {
+		return mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", d.ns, m.state.ID)
+	}
+	limit := perChunk(c, mv.MaxBytes) * 13 / 10
+	n, err := m.countKeys(op, s, c, d.rng, limit)
+	if err == nil && n > limit {
+		err = mongoerr.Newf(mongoerr.ChunkTooBig, "Cannot move chunk: the maximum number of documents for a chunk is %d, the maximum chunk size is %d, average document size is %d. Found more documents in the range [%s, %s) of %s",
+			limit, mv.MaxBytes, c.Counters.DataSize.Load()/max(1, c.Counters.Records.Load()), value.ShowDoc(d.rng.min), value.ShowDoc(d.rng.max), d.ns)
+	}
+	return err
 }
 
 func (m *Manager) runRecvStart(op *command.Op, req *msg.RecvChunkStart, dst []byte) ([]byte, error) {
@@ -219,7 +247,7 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		if c == nil {
 			return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s was dropped", d.ns)
 		}
-		d.mu.scan = d.mu.snap.Scan(c, storage.ScanOptions{})
+		d.mu.scan = scanRange(d.mu.snap, c, d.rng, false)
 	}
 	list, mark := value.Begin(nil)
 	i := 0
@@ -228,20 +256,19 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 		if doc == nil {
 			doc = d.mu.scan.Doc()
 		}
-		if d.rng.Contains(doc) {
-			if i > 0 && len(list)+len(doc) > maxTransfer {
-				d.mu.held = append([]byte(nil), doc...)
-				break
-			}
-			list = value.AppendIndex(list, i, value.NewDocument(doc))
-			i++
+		if i > 0 && len(list)+len(doc) > maxTransfer {
+			d.mu.held = append([]byte(nil), doc...)
+			break
 		}
+		list = value.AppendIndex(list, i, value.NewDocument(doc))
+		i++
 		d.mu.held = nil
 		if err := op.Check(); err != nil {
 			return dst, err
 		}
 	}
 	d.mu.scan.Save()
+	d.mu.bytes += int64(len(list))
 	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: value.End(list, mark)}), d.mu.scan.Err()
 }
 

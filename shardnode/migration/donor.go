@@ -148,6 +148,8 @@ type donor struct {
 
 	began storage.Timestamp
 	life  context.Context // ends when the node steps down
+	since time.Time       // when the current step began
+	steps []value.Value   // how long those before it took
 
 	waitForDelete bool
 	transfer      msg.Transfer
@@ -155,35 +157,41 @@ type donor struct {
 	mu struct {
 		sync.Mutex
 		snap   *storage.Snapshot // what is cloned
-		scan   *storage.RecordCursor
+		scan   *keyScan
 		held   []byte            // read by scan and not sent yet
 		pin    *storage.OplogPin // of the oplog behind from; nil before the clone has begun
 		from   storage.Timestamp // the oplog is read behind here
 		unsent []value.Value     // _ids read from the oplog whose documents are not sent yet
 		docs   int64             // how many documents the range had when it left
+		bytes  int64             // how much was cloned
 
 		history      [][]byte // records of sessions that are still to be sent
 		finalHistory bool     // they are those of the second part
 	}
 }
 
-// moveRange runs a migration from beginning to end.
-func (m *Manager) moveRange(op *command.Op, mv *msg.Move) error {
-	d, err := m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
+// moveRange runs a migration from beginning to end. The donor it gives is nil where there is nothing to move.
+func (m *Manager) moveRange(op *command.Op, mv *msg.Move) (d *donor, err error) {
+	d, err = m.beginDonor(op, mv.NS, mv.To, mv.Min, mv.Max)
 	if err != nil || d == nil {
-		return err
+		return nil, err
 	}
 	d.waitForDelete, d.transfer = mv.WaitForDelete, mv.Transfer
 	defer m.endDonor(d)
+	if err := m.checkSize(op, d, mv); err != nil {
+		return nil, err
+	}
 	if err := m.hang(op, 1); err != nil {
-		return err
+		return nil, err
 	}
+	d.step() // 1: it is registered
 	if err := m.writeDonorState(op, d); err != nil {
-		return err
+		return nil, err
 	}
+	d.step() // 2: it is durable that it began
 	committed, err := d.run(op)
 	if errors.Is(err, errOutcomeUnknown) {
-		return err // recover asks again until the config server says; nothing is deleted before
+		return nil, err // recover asks again until the config server says; nothing is deleted before
 	}
 	left := d.deletion()
 	// Not within op, which may be interrupted, but within this primary's time: once another has taken over, which may be this
@@ -197,7 +205,22 @@ func (m *Manager) moveRange(op *command.Op, mv *msg.Move) error {
 			err = m.deleteNow(op, left.id)
 		}
 	}
-	return err
+	d.step() // 6: its outcome is carried out
+	return d, err
+}
+
+// step notes how long a step of the migration took.
+func (d *donor) step() {
+	now := d.m.Now()
+	d.steps = append(d.steps, value.NewInt64(now.Sub(d.since).Milliseconds()))
+	d.since = now
+}
+
+// report is what the config server's log tells of a migration that succeeded.
+func (d *donor) report() (docs, bytes int64, steps []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.docs, d.mu.bytes, value.ArrayOf(d.steps...)
 }
 
 func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*donor, error) {
@@ -226,7 +249,7 @@ func (m *Manager) beginDonor(op *command.Op, ns, to string, min, max []byte) (*d
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible()}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), since: m.Now()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.out != nil || m.mu.in != nil {
@@ -345,9 +368,11 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	d.step() // 3: the recipient clones
 	if err = d.m.hang(op, 3); err == nil {
 		err = d.waitSteady(op)
 	}
+	d.step() // 4: it has caught up
 	if err == nil {
 		err = d.m.hang(op, 4)
 	}
@@ -363,9 +388,12 @@ func (d *donor) run(op *command.Op) (committed bool, err error) {
 	return committed, err
 }
 
+// steadyWait is how long a recipient may take to clone a range and catch up.
+const steadyWait = 6 * time.Hour
+
 // waitSteady waits until the recipient has cloned the range and caught up.
 func (d *donor) waitSteady(ctx context.Context) error {
-	for {
+	for end := d.m.Now().Add(steadyWait); ; {
 		var far msg.RecvChunkStatusReply
 		if err := d.tell(ctx, &msg.RecvChunkStatus{Migration: d.about()}, &far); err != nil {
 			return err
@@ -376,10 +404,11 @@ func (d *donor) waitSteady(ctx context.Context) error {
 		case recvFail, recvAbort:
 			return mongoerr.Newf(mongoerr.OperationFailed, "Data transfer error: migrate failed: %s", far.Error)
 		}
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if d.m.Now().After(end) {
+			return mongoerr.Newf(mongoerr.ExceededTimeLimit, "Failed to wait for the recipient shard %s to clone the range of %s and catch up within %s", d.to, d.ns, steadyWait)
+		}
+		if err := sleep(ctx, 2*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -419,6 +448,27 @@ func (d *donor) announce(ctx context.Context) error {
 	})
 }
 
+// criticalWait is how long writers of a collection wait at most for a recipient that fetches the last changes.
+const criticalWait = 30 * time.Second
+
+// transferRest has the recipient fetch what it does not have yet, and make all of it durable.
+func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
+	bounded, cancel := context.WithTimeout(ctx, criticalWait)
+	defer cancel()
+	var there msg.RecvChunkCommitReply
+	if err := d.tell(bounded, &msg.RecvChunkCommit{Migration: d.about(), Indexes: indexes}, &there); err != nil {
+		if ctx.Err() == nil && bounded.Err() != nil {
+			err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "the recipient shard %s did not have all of the range of %s within %s, in which nobody could write", d.to, d.ns, criticalWait)
+		}
+		return err
+	}
+	d.step() // 5: it has everything
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.docs = there.Docs
+	return nil
+}
+
 // commit runs the critical section: no write may begin until the placement has changed, or is known not to.
 //
 // Invariant: at any time at most one shard accepts writes to the range. The exclusive lock waits for the writes in
@@ -448,13 +498,9 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 			s.LeaveCritical(d.ns, critical)
 		}
 	}()
-	var there msg.RecvChunkCommitReply
-	if err := d.tell(op, &msg.RecvChunkCommit{Migration: d.about(), Indexes: indexes.Doc()}, &there); err != nil {
+	if err := d.transferRest(op, indexes.Doc()); err != nil {
 		return false, err
 	}
-	d.mu.Lock()
-	d.mu.docs = there.Docs
-	d.mu.Unlock()
 	if err := d.m.hang(op, 5); err != nil {
 		return false, err
 	}

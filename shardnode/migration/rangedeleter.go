@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -89,6 +90,32 @@ func OrphanDocs(docs *statedoc.Docs, c *catalog.Collection) (count int64) {
 		return nil
 	})
 	return min(count, c.Counters.Records.Load())
+}
+
+// runBalancingStats tells how much the shard holds of some collections, without orphans.
+func (m *Manager) runBalancingStats(_ *command.Op, req *msg.BalancingStats, dst []byte) ([]byte, error) {
+	orphans := make(map[catalog.UUID]int64)
+	err := m.rangeDeletions().Each(func(d *rangeDeletion) error {
+		if !d.pending {
+			orphans[d.uuid] += d.orphans
+		}
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	reply := &msg.BalancingStatsReply{}
+	for _, id := range req.Collections {
+		var bytes int64
+		if c := m.Engine.Catalog().LookupUUID(id.UUID); c != nil {
+			docs, size := c.Counters.Records.Load(), c.Counters.DataSize.Load()
+			if bytes = size; docs > 0 {
+				bytes = max(0, size-int64(float64(size)/float64(docs)*float64(min(orphans[c.UUID], docs))))
+			}
+		}
+		reply.Bytes = append(reply.Bytes, msg.CollectionBytes{NS: id.NS, Bytes: bytes})
+	}
+	return msg.AppendFields(dst, reply), nil
 }
 
 // clearPending marks a range deletion as ready, to be carried out at once: nobody has ever read the range here.
@@ -237,7 +264,7 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 	if c == nil {
 		return nil
 	}
-	scan := s.Scan(c, storage.ScanOptions{})
+	scan := scanRange(s, c, r, false)
 	defer scan.Close()
 	batch := m.rangeBatch()
 	for end := false; !end; {
@@ -246,9 +273,7 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 			if end = !scan.Next(); end {
 				break
 			}
-			if r.Contains(scan.Doc()) {
-				rids = append(rids, scan.RecordID().Clone())
-			}
+			rids = append(rids, scan.RecordID().Clone())
 			if err := op.Check(); err != nil {
 				return err
 			}
@@ -393,12 +418,10 @@ func (m *Manager) countRange(op *command.Op, uuid catalog.UUID, r *KeyRange) (co
 	if c == nil {
 		return 0, nil
 	}
-	scan := s.Scan(c, storage.ScanOptions{})
+	scan := scanRange(s, c, r, false)
 	defer scan.Close()
 	for scan.Next() {
-		if r.Contains(scan.Doc()) {
-			count++
-		}
+		count++
 		if err := op.Check(); err != nil {
 			return 0, err
 		}

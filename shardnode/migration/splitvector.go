@@ -1,7 +1,7 @@
 package migration
 
 import (
-	"sort"
+	"bytes"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -9,6 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -18,11 +19,18 @@ func (m *Manager) splitSpecs() []command.Spec {
 	flush.Roles, flush.PrimaryOnly = command.Shard, true
 	return []command.Spec{
 		{
-			Name: "splitVector", Roles: command.Shard | command.Config, Internal: true, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
+			Name: "splitVector", Roles: command.Shard | command.Config, ArgTypes: command.TString, Lenient: true, Run: m.runSplitVector,
 			Fields: []command.Field{
 				command.Req("keyPattern", command.TObject), command.Opt("min", command.TObject), command.Opt("max", command.TObject),
 				command.Opt("force", command.TSafeBool), command.Opt("maxChunkSizeBytes", command.TNumber), command.Opt("maxChunkSize", command.TNumber),
-				command.Opt("maxSplitPoints", command.TNumber),
+				command.Opt("maxSplitPoints", command.TNumber), command.Opt("maxChunkObjects", command.TNumber),
+			},
+		},
+		{
+			Name: "autoSplitVector", Roles: command.Shard, Internal: true, ArgTypes: command.TString, Run: m.runAutoSplitVector,
+			Fields: []command.Field{
+				command.Req("keyPattern", command.TObject), command.Req("min", command.TObject), command.Req("max", command.TObject),
+				command.Req("maxChunkSizeBytes", command.TNumber), command.Opt("limit", command.TNumber),
 			},
 		},
 		flush,
@@ -39,102 +47,270 @@ func (m *Manager) runFlushDatabase(op *command.Op, req *msg.FlushDatabase, dst [
 	})
 }
 
-// keyed is a document's shard key and size, for finding where to split.
-type keyed struct {
-	key  []value.Value
-	size int64
+// splitRequest says where to look for keys to split a range at, and how much is to lie between them.
+type splitRequest struct {
+	ns     string
+	rng    *KeyRange
+	every  int64 // documents between two keys; 0 takes the middle alone
+	limit  int   // how many keys at most, 0 for any number
+	adjust bool  // the last two pieces are made alike where the last would be small
 }
 
-// runSplitVector finds keys to split a range at: its median with force, else one for every half of a chunk's size.
-func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
-	ns := op.Req.Cmd.Str()
-	key, err := cluster.ParseShardKey(op.Req.Doc("keyPattern"))
+// splitBytes is how much an answer holds at most: it is a document.
+const splitBytes = 12 << 20
+
+// splitKeys finds the keys. It reads the shard key's index alone, and holds nothing but what it has found. more is true where
+// the answer would be too large for all of them.
+func (m *Manager) splitKeys(op *command.Op, q *splitRequest) (out [][]byte, more bool, err error) {
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(q.ns)
+	if c == nil {
+		return nil, false, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", q.ns)
+	}
+	every := q.every
+	if every == 0 {
+		n, err := m.countKeys(op, s, c, q.rng, 0)
+		if err != nil {
+			return nil, false, err
+		}
+		if every = n / 2; every == 0 {
+			return nil, false, nil
+		}
+	}
+	w, err := walkKeys(s, c, q.rng, false)
 	if err != nil {
-		return dst, err
+		return nil, false, err
 	}
-	lo, hi := key.GlobalMin(), key.GlobalMax()
-	if d := op.Req.Doc("min"); d != nil {
-		lo = d
+	defer w.Close()
+	out, more, rest, err := w.every(op, every, q.limit)
+	if err != nil || !q.adjust || more || len(out) == 0 || rest*5 >= every*4 {
+		return out, more, err
 	}
-	if d := op.Req.Doc("max"); d != nil {
-		hi = d
-	}
-	docs, err := m.keysIn(op, ns, NewKeyRange(key, lo, hi))
-	if err != nil {
-		return dst, err
-	}
-	limit := op.Req.Int("maxChunkSizeBytes", op.Req.Int("maxChunkSize", 0)<<20)
-	if !op.Bool("force") && limit <= 0 {
-		return dst, mongoerr.New(mongoerr.InvalidOptions, "need to specify the desired max chunk size (maxChunkSize or maxChunkSizeBytes)")
-	}
-	dst, am := value.BeginKey(dst, value.Array, "splitKeys")
-	for i, at := range splitPoints(docs, limit, op.Bool("force"), value.Values(lo)) {
-		dst = value.AppendIndex(dst, i, value.NewDocument(key.KeyDoc(at)))
-	}
-	return value.End(dst, am), nil
+	return m.evenOut(op, s, c, q.rng, out, every+rest)
 }
 
-// keysIn lists the keys of the documents in a range, in order.
-func (m *Manager) keysIn(op *command.Op, ns string, rng *KeyRange) ([]keyed, error) {
+// every picks a key behind each n documents such that documents with the same key stay together, and tells how many are
+// behind the last.
+func (w *keyWalk) every(op *command.Op, n int64, limit int) (out [][]byte, more bool, rest int64, err error) {
+	var last []byte // the key that the current piece began with
+	size := 0
+	for {
+		ks, ok := w.nextKey()
+		if !ok {
+			return out, false, rest, w.Err()
+		}
+		if err := op.Check(); err != nil {
+			return nil, false, 0, err
+		}
+		if last == nil {
+			last = bytes.Clone(ks)
+		}
+		if rest++; rest <= n || bytes.Equal(ks, last) {
+			continue
+		}
+		vals, ok := w.values()
+		if !ok {
+			return nil, false, 0, mongoerr.New(mongoerr.InternalError, "a key of the shard key's index cannot be read")
+		}
+		at := w.r.key.KeyDoc(vals)
+		if size += len(at) + 16; size > splitBytes {
+			return out, true, rest, nil
+		}
+		out, last, rest = append(out, at), append(last[:0], ks...), 1
+		if len(out) == limit {
+			return out, false, rest, nil
+		}
+	}
+}
+
+// evenOut moves the last of some keys such that as much is before as behind it.
+func (m *Manager) evenOut(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, keys [][]byte, docs int64) ([][]byte, bool, error) {
+	tail := NewKeyRange(r.key, r.min, r.max)
+	if n := len(keys); n > 1 {
+		tail = NewKeyRange(r.key, keys[n-2], r.max)
+	}
+	w, err := walkKeys(s, c, tail, false)
+	if err != nil {
+		return nil, false, err
+	}
+	defer w.Close()
+	last, _, _, err := w.every(op, max(1, docs/2), 1)
+	if err == nil && len(last) == 1 {
+		keys[len(keys)-1] = last[0]
+	}
+	return keys, false, err
+}
+
+// walkKeys begins a walk over the keys of a range.
+func walkKeys(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse bool) (*keyWalk, error) {
+	scan := scanRange(s, c, r, reverse)
+	if !scan.ordered {
+		scan.Close()
+		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "couldn't find index over splitting key %s", value.ShowDoc(r.key.Doc()))
+	}
+	return &keyWalk{keyScan: scan}, nil
+}
+
+// countKeys counts the documents of a range by its index, up to one more than enough; 0 counts all.
+func (m *Manager) countKeys(op *command.Op, s *storage.Snapshot, c *catalog.Collection, r *KeyRange, enough int64) (n int64, err error) {
+	scan := scanRange(s, c, r, false)
+	defer scan.Close()
+	for next := scan.step(); next() && (enough == 0 || n <= enough); n++ {
+		if err := op.Check(); err != nil {
+			return 0, err
+		}
+	}
+	return n, scan.Err()
+}
+
+// perChunk is how many documents of a collection make up a number of bytes, by their average size.
+func perChunk(c *catalog.Collection, bytes int64) int64 {
+	docs, size := c.Counters.Records.Load(), c.Counters.DataSize.Load()
+	if docs <= 0 || size <= 0 {
+		return max(1, bytes)
+	}
+	return max(1, int64(float64(bytes)/(float64(size)/float64(docs))))
+}
+
+// openEnd finds the bound that a request to move a range leaves out: as much as maxBytes, within the chunk.
+func (m *Manager) openEnd(op *command.Op, ns string, within *KeyRange, forward bool, maxBytes int64) ([]byte, error) {
+	chunkEnd := within.max
+	if !forward {
+		chunkEnd = within.min
+	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(ns)
-	if c == nil {
-		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
+	if c == nil || maxBytes <= 0 {
+		return chunkEnd, nil
 	}
-	scan := s.Scan(c, storage.ScanOptions{})
-	defer scan.Close()
-	var out []keyed
-	for scan.Next() {
+	w, err := walkKeys(s, c, within, !forward)
+	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound {
+		return chunkEnd, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	n := perChunk(c, maxBytes)
+	if forward {
+		keys, _, _, err := w.every(op, n, 1)
+		if err == nil && len(keys) == 1 {
+			chunkEnd = keys[0]
+		}
+		return chunkEnd, err
+	}
+	for ; n > 0; n-- {
+		if _, ok := w.nextKey(); !ok {
+			return chunkEnd, w.Err()
+		}
 		if err := op.Check(); err != nil {
 			return nil, err
 		}
-		doc := scan.Doc()
-		vals, err := rng.key.FromDocument(doc, nil)
-		if err != nil || !cluster.InRange(vals, rng.minV, rng.maxV) {
-			continue
-		}
-		for i := range vals {
-			vals[i] = vals[i].Clone()
-		}
-		out = append(out, keyed{vals, int64(len(doc))})
 	}
-	if err := scan.Err(); err != nil {
-		return nil, err
+	vals, ok := w.values()
+	if !ok {
+		return nil, mongoerr.New(mongoerr.InternalError, "a key of the shard key's index cannot be read")
 	}
-	sort.SliceStable(out, func(i, j int) bool { return cluster.CompareKeys(out[i].key, out[j].key) < 0 })
-	return out, nil
+	if cluster.CompareKeys(vals, within.minV) < 0 {
+		return chunkEnd, nil // undefined, which an index has before null
+	}
+	return within.key.KeyDoc(vals), nil
 }
 
-// splitPoints picks keys out of sorted ones such that documents with the same key stay together.
-func splitPoints(docs []keyed, limit int64, force bool, lo []value.Value) [][]value.Value {
-	var out [][]value.Value
-	last := lo
-	add := func(k []value.Value) bool {
-		if cluster.CompareKeys(last, k) >= 0 {
-			return false
-		}
-		out, last = append(out, k), k
-		return true
+// splitRange reads keyPattern, min and max of a command.
+func splitRange(op *command.Op) (*KeyRange, error) {
+	key, err := cluster.ParseShardKey(op.Req.Doc("keyPattern"))
+	if err != nil {
+		return nil, err
 	}
-	if force {
-		for i := len(docs) / 2; i < len(docs); i++ {
-			if add(docs[i].key) {
-				return out
-			}
-		}
-		for i := len(docs)/2 - 1; i > 0; i-- {
-			if add(docs[i].key) {
-				return out
-			}
-		}
-		return out
+	lo, hi := op.Req.Doc("min"), op.Req.Doc("max")
+	if (len(value.Values(lo)) == 0) != (len(value.Values(hi)) == 0) {
+		return nil, mongoerr.New(mongoerr.BadValue, "either provide both min and max or leave both empty")
 	}
-	size := int64(0)
-	for i, d := range docs {
-		if size += d.size; size > limit/2 && i > 0 && add(d.key) {
-			size = 0
-		}
+	if len(value.Values(lo)) == 0 {
+		return NewKeyRange(key, key.GlobalMin(), key.GlobalMax()), nil
 	}
-	return out
+	if lo, err = key.NormalizeBound(lo); err != nil {
+		return nil, err
+	}
+	if hi, err = key.NormalizeBound(hi); err != nil {
+		return nil, err
+	}
+	r := NewKeyRange(key, lo, hi)
+	if cluster.CompareKeys(r.minV, r.maxV) >= 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "min must be below max")
+	}
+	return r, nil
+}
+
+func appendSplitKeys(dst []byte, keys [][]byte) []byte {
+	dst, am := value.BeginKey(dst, value.Array, "splitKeys")
+	for i, k := range keys {
+		dst = value.AppendIndex(dst, i, value.NewDocument(k))
+	}
+	return value.End(dst, am)
+}
+
+// runSplitVector finds keys to split a range at: its median with force, else one for every half of a chunk's size. A
+// collection that is smaller than a chunk is not split.
+func (m *Manager) runSplitVector(op *command.Op, dst []byte) ([]byte, error) {
+	ns := op.Req.Cmd.Str()
+	rng, err := splitRange(op)
+	if err != nil {
+		return dst, err
+	}
+	c := m.Engine.Catalog().Lookup(ns)
+	if c == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
+	}
+	q := &splitRequest{ns: ns, rng: rng, limit: int(op.Req.Int("maxSplitPoints", 0))}
+	if !op.Bool("force") {
+		limit := op.Req.Int("maxChunkSizeBytes", op.Req.Int("maxChunkSize", 0)<<20)
+		if limit <= 0 {
+			return dst, mongoerr.New(mongoerr.InvalidOptions, "need to specify the desired max chunk size (maxChunkSize or maxChunkSizeBytes)")
+		}
+		if c.Counters.DataSize.Load() < limit {
+			return appendSplitKeys(dst, nil), nil
+		}
+		q.every = perChunk(c, limit) / 2
+		if n := op.Req.Int("maxChunkObjects", 250_000); n > 0 {
+			q.every = min(q.every, n)
+		}
+		q.every = max(1, q.every)
+	} else {
+		q.limit = 1
+	}
+	keys, _, err := m.splitKeys(op, q)
+	if err != nil {
+		return dst, err
+	}
+	return appendSplitKeys(dst, keys), nil
+}
+
+// runAutoSplitVector finds keys that cut a range into pieces of a chunk's size.
+func (m *Manager) runAutoSplitVector(op *command.Op, dst []byte) ([]byte, error) {
+	rng, err := splitRange(op)
+	if err != nil {
+		return dst, err
+	}
+	size := op.Req.Int("maxChunkSizeBytes", 0)
+	if size < 1<<20 || size > 1<<30 {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "maxChunkSizeBytes must lie within the range [1MB, 1024MB]")
+	}
+	ns := op.DB() + "." + op.Req.Cmd.Str()
+	c := m.Engine.Catalog().Lookup(ns)
+	if c == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotFound, "ns %s not found", ns)
+	}
+	limit := op.Req.Int("limit", 0)
+	if limit < 0 {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "limit must not be negative")
+	}
+	keys, more, err := m.splitKeys(op, &splitRequest{ns: ns, rng: rng, every: perChunk(c, size), limit: int(limit), adjust: limit == 0})
+	if err != nil {
+		return dst, err
+	}
+	return value.Append(appendSplitKeys(dst, keys), "continuation", value.NewBool(more)), nil
 }

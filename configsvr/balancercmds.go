@@ -1,0 +1,182 @@
+package configsvr
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// runClearJumbo takes the mark off the chunk that holds a key, or off the one between two bounds.
+func (m *Manager) runClearJumbo(op *command.Op, req *msg.ClearJumboFlag, dst []byte) ([]byte, error) {
+	if (req.Find == nil) == (req.Bounds == nil) {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "must specify exactly one of: find or bounds")
+	}
+	if req.Find != nil {
+		info, _, err := m.table(op, req.NS)
+		if err != nil {
+			return dst, err
+		}
+		if len(value.Values(req.Find)) != len(info.Map.Key.Parts) {
+			return dst, mongoerr.New(mongoerr.ShardKeyNotFound, "no shard key found in chunk query")
+		}
+		return dst, m.clearJumbo(op, req.NS, req.Find, nil)
+	}
+	if len(req.Bounds) != 2 {
+		return dst, mongoerr.New(mongoerr.BadValue, "no valid shard key bounds found")
+	}
+	return dst, m.clearJumbo(op, req.NS, nil, &msg.Range{Min: req.Bounds[0], Max: req.Bounds[1]})
+}
+
+func (m *Manager) runBalancerStart(op *command.Op, _ *msg.BalancerStart, dst []byte) ([]byte, error) {
+	return dst, m.setBalancer(op, true)
+}
+
+// stopWait is how long balancerStop waits for what the balancer has begun, unless maxTimeMS says otherwise.
+const stopWait = time.Minute
+
+// runBalancerStop answers once the balancer has ended what it had begun.
+func (m *Manager) runBalancerStop(op *command.Op, _ *msg.BalancerStop, dst []byte) ([]byte, error) {
+	if err := m.setBalancer(op, false); err != nil {
+		return dst, err
+	}
+	bounded, cancel := context.WithTimeout(op, stopWait)
+	defer cancel()
+	err := m.balancer.idle(bounded)
+	if err != nil && op.Err() == nil {
+		err = mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: the balancer is off, and a migration that it began is still under way")
+	}
+	return dst, err
+}
+
+func (m *Manager) runBalancerStatus(op *command.Op, _ *msg.BalancerStatus, dst []byte) ([]byte, error) {
+	mode, err := m.balancerMode(op)
+	if err != nil {
+		return dst, err
+	}
+	inRound, rounds := m.balancer.status()
+	dst = value.Append(dst, "mode", str(mode))
+	dst = value.Append(dst, "inBalancerRound", value.NewBool(inRound))
+	dst = value.Append(dst, "numBalancerRounds", value.NewInt64(rounds))
+	return value.Append(dst, "term", value.NewInt64(m.term(op))), nil
+}
+
+// term is the one in which the config server's primary, and so its balancer, was elected.
+func (m *Manager) term(ctx context.Context) int64 {
+	reply, err := cluster.Run(ctx, m.local, value.Doc(fld("replSetGetStatus", value.NewInt32(1)), fld("$db", str("admin"))))
+	if err != nil {
+		return 0
+	}
+	n, _ := value.Lookup(reply, "term").AsInt64()
+	return n
+}
+
+// violations are the names by which balancerCollectionStatus tells what is to be done with a collection.
+var violations = map[string]string{forDraining: "drainingShards", forZone: "zoneViolation", forBalance: "chunksImbalance"}
+
+// runBalancerCollectionStatus tells whether the balancer would move anything of a collection.
+func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerCollectionStatus, dst []byte) ([]byte, error) {
+	_, e, err := m.table(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	if err := m.registry.Reload(op); err != nil {
+		return dst, err
+	}
+	stats, err := m.dataSizes(op, []*cluster.CollectionEntry{e})
+	if err != nil {
+		return dst, err
+	}
+	d, err := m.distribution(op, e, stats)
+	if err != nil {
+		return dst, err
+	}
+	if d == nil {
+		return dst, mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", req.NS)
+	}
+	why := ""
+	if moves := d.plan(make(map[string]bool)); len(moves) > 0 {
+		why = violations[moves[0].why]
+	}
+	if chunks, _ := d.zoneSplits(); len(chunks) > 0 && why != violations[forDraining] {
+		why = violations[forZone]
+	}
+	dst = value.Append(dst, "chunkSize", value.NewDouble(float64(m.chunkSizeOf(op, e))/(1<<20)))
+	dst = value.Append(dst, "balancerCompliant", value.NewBool(why == ""))
+	if why != "" {
+		dst = value.Append(dst, "firstComplianceViolation", str(why))
+		dst = value.Append(dst, "details", doc(d.details()...))
+	}
+	return dst, nil
+}
+
+// details shows what a violation follows from: how much each shard holds.
+func (d *distribution) details() []value.Field {
+	var shards []value.Value
+	for _, s := range d.shards {
+		f := []value.Field{fld("shard", str(s.ID)), fld("draining", value.NewBool(s.Draining)), fld("numChunks", value.NewInt64(int64(len(d.table.ChunksOf(s.ID)))))}
+		if size, ok := d.size[s.ID]; ok {
+			f = append(f, fld("dataSizeBytes", value.NewInt64(size)))
+		}
+		shards = append(shards, doc(f...))
+	}
+	return []value.Field{fld("shards", arr(shards...))}
+}
+
+// chunkSizeOf is a collection's chunk size, its own or the cluster's.
+func (m *Manager) chunkSizeOf(ctx context.Context, e *cluster.CollectionEntry) int64 {
+	if e.ChunkBytes > 0 {
+		return e.ChunkBytes
+	}
+	return m.chunkSize(ctx)
+}
+
+// runConfigureBalancing sets how the balancer treats a collection.
+func (m *Manager) runConfigureBalancing(op *command.Op, req *msg.ConfigureBalancing, dst []byte) ([]byte, error) {
+	_, e, err := m.table(op, req.NS)
+	if err != nil {
+		return dst, err
+	}
+	var set, unset []value.Field
+	if req.ChunkMB != nil {
+		switch mb := *req.ChunkMB; {
+		case mb == 0:
+			unset = append(unset, fld("maxChunkSizeBytes", str("")))
+		case mb < 1 || mb > 1024:
+			return dst, mongoerr.Newf(mongoerr.InvalidOptions, "Chunk size '%d' MB out of range [1MB, 1GB]", mb)
+		default:
+			set = append(set, fld("maxChunkSizeBytes", value.NewInt64(mb<<20)))
+		}
+	}
+	if req.Balance != nil {
+		set = append(set, fld("noBalance", value.NewBool(!*req.Balance)))
+	}
+	if req.AutoMerge != nil {
+		set = append(set, fld("enableAutoMerge", value.NewBool(*req.AutoMerge)))
+	}
+	if len(set)+len(unset) == 0 {
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "configureCollectionBalancing needs a setting to change")
+	}
+	var change []value.Field
+	if len(set) > 0 {
+		change = append(change, fld("$set", doc(set...)))
+	}
+	if len(unset) > 0 {
+		change = append(change, fld("$unset", doc(unset...)))
+	}
+	m.chunks.Lock()
+	defer m.chunks.Unlock()
+	n, err := m.update(op, "collections", doc(fld("_id", str(req.NS)), fld("uuid", value.NewBinary(4, e.UUID[:]))), doc(change...), false)
+	if err == nil && n == 0 {
+		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded.", req.NS)
+	}
+	if err == nil {
+		m.log(op, "configureCollectionBalancing", req.NS, doc(append(set, unset...)...))
+		m.balancer.soon()
+	}
+	return dst, err
+}

@@ -1,0 +1,243 @@
+package configsvr
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+)
+
+// imbalance is how many chunk sizes two shards must differ by before data of a collection moves between them.
+const imbalance = 3
+
+// Why a range is moved.
+const (
+	forDraining = "draining"
+	forZone     = "zone"
+	forBalance  = "size"
+)
+
+// move is a range that should be on another shard. Without max it is as much of a chunk as a chunk may hold, from min on.
+type move struct {
+	ns       string
+	min, max []byte
+	from, to string
+	why      string
+}
+
+// distribution is how one collection is spread over the shards, and what limits where it may be: the input of a plan.
+type distribution struct {
+	ns     string
+	table  *cluster.ChunkMap
+	shards []*cluster.Shard
+	zones  []zoneRange
+	size   map[string]int64 // bytes by shard, without orphans; a shard that is not there did not tell
+	unit   int64            // what one move takes from a shard at most: the chunk size
+	whole  bool             // chunks are moved as they are, whatever they hold
+	jumbo  bool             // chunks that are marked as jumbo may be moved
+}
+
+// candidates are the chunks of one shard that may have to move, the first of each kind in order of key.
+type candidates struct {
+	shard    *cluster.Shard
+	draining *cluster.Chunk
+	zone     *cluster.Chunk
+	inZone   string // where draining, or else zone, belongs
+	byZone   map[string]*cluster.Chunk
+	count    int64
+}
+
+func inZone(s *cluster.Shard, zone string) bool { return zone == "" || slices.Contains(s.Tags, zone) }
+
+// zoneWalk tells the zones of chunks that are asked about in order of key.
+type zoneWalk struct {
+	zones  []zoneRange
+	lo, hi []value.Value
+}
+
+// of gives the zone that a chunk lies in, "" for none; whole is false where a zone's bound is within the chunk.
+func (w *zoneWalk) of(c *cluster.Chunk) (zone string, whole bool) {
+	lo, hi := c.Bounds()
+	for ; len(w.zones) > 0; w.zones, w.lo = w.zones[1:], nil {
+		if w.lo == nil {
+			w.lo, w.hi = value.Values(w.zones[0].min), value.Values(w.zones[0].max)
+		}
+		if cluster.CompareKeys(w.hi, lo) > 0 {
+			break
+		}
+	}
+	if len(w.zones) == 0 || cluster.CompareKeys(hi, w.lo) <= 0 {
+		return "", true
+	}
+	if cluster.CompareKeys(w.lo, lo) > 0 || cluster.CompareKeys(hi, w.hi) > 0 {
+		return "", false
+	}
+	return w.zones[0].zone, true
+}
+
+// zoneSplits finds the chunks that a zone's bound lies within, and the keys to split them at.
+func (d *distribution) zoneSplits() (chunks []*cluster.Chunk, points map[*cluster.Chunk][][]byte) {
+	points = make(map[*cluster.Chunk][][]byte)
+	for _, z := range d.zones {
+		for _, bound := range [][]byte{z.min, z.max} {
+			at := value.Values(bound)
+			c := d.table.Find(at)
+			lo, hi := c.Bounds()
+			if cluster.CompareKeys(lo, at) >= 0 || cluster.CompareKeys(at, hi) >= 0 {
+				continue
+			}
+			have := points[c]
+			if len(have) == 0 {
+				chunks = append(chunks, c)
+			} else if cluster.CompareKeys(value.Values(have[len(have)-1]), at) >= 0 {
+				continue // two zones that meet
+			}
+			points[c] = append(have, bound)
+		}
+	}
+	return chunks, points
+}
+
+// survey goes over the chunks once.
+func (d *distribution) survey() map[string]*candidates {
+	out := make(map[string]*candidates, len(d.shards))
+	for _, s := range d.shards {
+		out[s.ID] = &candidates{shard: s, byZone: make(map[string]*cluster.Chunk)}
+	}
+	walk := zoneWalk{zones: d.zones}
+	var last *candidates
+	for c := range d.table.All() {
+		if last == nil || last.shard.ID != c.Shard {
+			if last = out[c.Shard]; last == nil {
+				continue // a shard that is gone
+			}
+		}
+		last.count++
+		zone, whole := walk.of(c)
+		if !whole || c.Jumbo && !d.jumbo {
+			continue
+		}
+		switch {
+		case last.shard.Draining:
+			if last.draining == nil {
+				last.draining, last.inZone = c, zone
+			}
+		case !inZone(last.shard, zone):
+			if last.zone == nil {
+				last.zone, last.inZone = c, zone
+			}
+		case last.byZone[zone] == nil:
+			last.byZone[zone] = c
+		}
+	}
+	return out
+}
+
+// plan chooses the moves of one round for a collection: off draining shards first, then into zones, then for balance. A shard
+// takes part in one of them at most, and in none where it is in busy, which the chosen shards are added to.
+func (d *distribution) plan(busy map[string]bool) []move {
+	found := d.survey()
+	if d.whole { // by number instead of size
+		d.size = make(map[string]int64, len(found))
+		for id, c := range found {
+			d.size[id] = c.count
+		}
+	}
+	p := &planner{d: d, busy: busy}
+	for _, s := range d.shards {
+		if size, ok := d.size[s.ID]; ok {
+			p.shards = append(p.shards, load{found[s.ID], size})
+		}
+	}
+	// Fullest first; the order of equals does not depend on that of maps.
+	slices.SortFunc(p.shards, func(a, b load) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.shard.ID, b.shard.ID))
+	})
+	for _, l := range p.shards {
+		p.off(l, l.draining, forDraining)
+	}
+	for _, l := range p.shards {
+		p.off(l, l.zone, forZone)
+	}
+	for _, zone := range d.zoneNames() {
+		p.balance(zone)
+	}
+	return p.moves
+}
+
+// zoneNames lists the zones of the collection, and "" for what is in none.
+func (d *distribution) zoneNames() []string {
+	names := []string{""}
+	for _, z := range d.zones {
+		if !slices.Contains(names, z.zone) {
+			names = append(names, z.zone)
+		}
+	}
+	return names
+}
+
+type load struct {
+	*candidates
+	size int64
+}
+
+type planner struct {
+	d      *distribution
+	shards []load
+	busy   map[string]bool
+	moves  []move
+}
+
+func (p *planner) add(c *cluster.Chunk, from, to, why string) {
+	mv := move{ns: p.d.ns, min: c.Min, from: from, to: to, why: why}
+	if p.d.whole {
+		mv.max = c.Max
+	}
+	p.moves = append(p.moves, mv)
+	p.busy[from], p.busy[to] = true, true
+}
+
+// off moves a chunk off a shard where it must not stay, to the emptiest shard of its zone.
+func (p *planner) off(l load, c *cluster.Chunk, why string) {
+	if c == nil || p.busy[l.shard.ID] {
+		return
+	}
+	for _, to := range slices.Backward(p.shards) {
+		if to.shard.ID != l.shard.ID && !to.shard.Draining && !p.busy[to.shard.ID] && inZone(to.shard, l.inZone) {
+			p.add(c, l.shard.ID, to.shard.ID, why)
+			return
+		}
+	}
+}
+
+// balance pairs the fullest shards of a zone with its emptiest ones, as long as they are far enough apart. What moves is less
+// than the difference, so that it never comes back.
+func (p *planner) balance(zone string) {
+	var in []load
+	var total int64
+	for _, l := range p.shards {
+		if !l.shard.Draining && inZone(l.shard, zone) {
+			in = append(in, l)
+			total += l.size
+		}
+	}
+	if len(in) < 2 {
+		return
+	}
+	ideal := total / int64(len(in))
+	for i, j := 0, len(in)-1; i < j; {
+		from, to := in[i], in[j]
+		switch {
+		case from.size-to.size < imbalance*p.d.unit || from.size <= ideal || to.size >= ideal:
+			return
+		case p.busy[from.shard.ID] || from.byZone[zone] == nil:
+			i++
+		case p.busy[to.shard.ID]:
+			j--
+		default:
+			p.add(from.byZone[zone], from.shard.ID, to.shard.ID, forBalance)
+			i, j = i+1, j-1
+		}
+	}
+}

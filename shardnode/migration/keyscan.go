@@ -1,0 +1,209 @@
+package migration
+
+import (
+	"bytes"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/keystring"
+)
+
+// keyScan walks the records of a range in the order of their shard keys (undefined before the null that it counts as), by the index that serves the shard key: its cost goes
+// with the range, not with the collection. Where no index does (one that was dropped on this shard alone), it reads the whole
+// collection, in no order, and ordered is false.
+type keyScan struct {
+	ordered bool
+
+	s   *storage.Snapshot
+	c   *catalog.Collection
+	r   *KeyRange
+	idx *storage.IndexCursor
+	ord keystring.Ordering
+	lo  []byte // keystrings: the walk ends outside [lo, hi)
+	hi  []byte
+	rev bool
+
+	all *storage.RecordCursor
+	doc []byte
+	err error
+}
+
+// shardKeyIndex finds an index that has every document under its shard key exactly once; nil where there is none.
+func shardKeyIndex(c *catalog.Collection, key *cluster.ShardKeyPattern) *catalog.Index {
+	var found *catalog.Index
+	for _, x := range c.Indexes {
+		if !x.Ready || x.Multikey || x.Collator != nil || x.Spec.Sparse || x.Spec.PartialFilter != nil || !key.IsPrefixOfIndex(x.Spec.KeyPattern) {
+			continue
+		}
+		if o := x.Spec.Ordering(); o&(1<<len(key.Parts)-1) != 0 {
+			continue // descending: ranges of keys are no ranges of such an index
+		}
+		if found == nil || len(x.Spec.Fields) < len(found.Spec.Fields) {
+			found = x
+		}
+	}
+	return found
+}
+
+// scanRange walks a range as a snapshot has it; backward from its end with reverse. It must be closed.
+func scanRange(s *storage.Snapshot, c *catalog.Collection, r *KeyRange, reverse bool) *keyScan {
+	k := &keyScan{s: s, c: c, r: r, rev: reverse}
+	x := shardKeyIndex(c, r.key)
+	if x == nil {
+		k.all = s.Scan(c, storage.ScanOptions{})
+		return k
+	}
+	k.ordered, k.ord = true, x.Spec.Ordering()
+	for _, v := range r.minV {
+		if v.T == value.Null {
+			v = value.Value{T: value.Undefined} // which counts as null in a shard key, and comes before it in an index
+		}
+		k.lo = keystring.AppendKey(k.lo, v, false, nil)
+	}
+	for _, v := range r.maxV {
+		k.hi = keystring.AppendKey(k.hi, v, false, nil)
+	}
+	if reachesEnd(r.maxV) {
+		k.hi = []byte{0xFF}
+	}
+	k.idx = s.IndexScan(c, x, reverse)
+	if reverse {
+		k.idx.Seek(k.hi)
+	} else {
+		k.idx.Seek(k.lo)
+	}
+	return k
+}
+
+func reachesEnd(max []value.Value) bool {
+	for _, v := range max {
+		if v.T != value.MaxKey {
+			return false
+		}
+	}
+	return true
+}
+
+// nextEntry moves on in the index without reading the document.
+func (k *keyScan) nextEntry() bool {
+	if !k.idx.Next() {
+		return false
+	}
+	if k.rev {
+		return bytes.Compare(k.idx.Key(), k.lo) >= 0
+	}
+	return bytes.Compare(k.idx.Key(), k.hi) < 0
+}
+
+// step is the cheapest way to move through the range one document at a time: along its index, where there is one.
+func (k *keyScan) step() func() bool {
+	if k.ordered {
+		return k.nextEntry
+	}
+	return k.Next
+}
+
+// Next moves to the next document of the range.
+func (k *keyScan) Next() bool {
+	if k.idx == nil {
+		for k.all.Next() {
+			if k.doc = k.all.Doc(); k.r.Contains(k.doc) {
+				return true
+			}
+		}
+		return false
+	}
+	for k.err == nil && k.nextEntry() {
+		doc, ok, err := k.s.Get(k.c, k.idx.RecordID())
+		if err != nil {
+			k.err = err
+			return false
+		}
+		// The index may hold more than the range: undefined, which sorts beside null.
+		if ok && k.r.Contains(doc) {
+			k.doc = doc
+			return true
+		}
+	}
+	return false
+}
+
+// Doc is the current document, borrowed until Next.
+func (k *keyScan) Doc() []byte { return k.doc }
+
+// RecordID is the current record's place, borrowed until Next.
+func (k *keyScan) RecordID() storage.RecordID {
+	if k.idx == nil {
+		return k.all.RecordID()
+	}
+	return k.idx.RecordID()
+}
+
+// Save lets go of the store; the position is kept.
+func (k *keyScan) Save() {
+	if k.idx == nil {
+		k.all.Save()
+	} else {
+		k.idx.Save()
+	}
+}
+
+// Err is the error that ended the walk.
+func (k *keyScan) Err() error {
+	switch {
+	case k.err != nil:
+		return k.err
+	case k.idx == nil:
+		return k.all.Err()
+	}
+	return k.idx.Err()
+}
+
+// Close ends the walk.
+func (k *keyScan) Close() {
+	if k.idx == nil {
+		k.all.Close()
+	} else {
+		k.idx.Close()
+	}
+}
+
+// keyWalk gives the shard keys of a range in order, out of the index alone: documents are not read.
+type keyWalk struct {
+	*keyScan
+	vals []value.Value
+}
+
+// nextKey moves to the next key and gives its bytes, which are equal for equal keys. Both are borrowed until the next call.
+func (w *keyWalk) nextKey() (ks []byte, ok bool) {
+	if !w.nextEntry() {
+		return nil, false
+	}
+	return w.idx.Key()[:w.prefix(w.idx.Key())], true
+}
+
+// prefix is how much of an index key is the shard key.
+func (w *keyWalk) prefix(key []byte) int {
+	n := 0
+	for range w.r.key.Parts {
+		f := keystring.FieldLen(key[n:], false)
+		if f < 0 {
+			return len(key)
+		}
+		n += f
+	}
+	return n
+}
+
+// values decodes the current key.
+func (w *keyWalk) values() ([]value.Value, bool) {
+	vals, ok := keystring.Decode(w.idx.Key(), w.idx.TypeBits(), w.ord, len(w.r.key.Parts))
+	for i := range vals {
+		if vals[i].T == value.Undefined {
+			vals[i] = value.NewNull()
+		}
+	}
+	return vals, ok
+}
