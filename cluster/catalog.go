@@ -292,14 +292,17 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 	if base != nil {
 		since = base.version.Combined()
 	}
-	filter := value.Doc(
-		value.F("uuid", value.NewBinary(4, e.UUID[:])),
-		value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since))))))
+	filter, order := value.Doc(value.F("uuid", value.NewBinary(4, e.UUID[:]))), "min" // in which a table is made at once
+	if base != nil {
+		filter, order = value.Doc(
+			value.F("uuid", value.NewBinary(4, e.UUID[:])),
+			value.F("lastmod", value.NewDocument(value.Doc(value.F("$gte", value.NewTimestampU64(since)))))), "lastmod"
+	}
 	docs, err := FindConfig(ctx, c.config, value.Doc(
 		value.F("find", value.NewString("chunks")),
 		linearizable,
 		value.F("filter", value.NewDocument(filter)),
-		value.F("sort", value.NewDocument(value.Doc(value.F("lastmod", value.NewInt32(1))))),
+		value.F("sort", value.NewDocument(value.Doc(value.F(order, value.NewInt32(1))))),
 		value.F("$db", value.NewString("config"))))
 	if err != nil {
 		return nil, err

@@ -109,13 +109,20 @@ func (m *ChunkMap) At(at uint64) *ChunkMap {
 	}
 	past := *m
 	past.at, past.ids = at, nil
-	set := make(map[string]struct{}, len(m.everIDs))
-	for _, c := range m.chunks {
-		if s, ok := c.ShardAt(at); ok {
-			set[s] = struct{}{}
+	set := make(map[string]struct{}, len(m.names))
+	for _, l := range m.leaves {
+		if at >= l.newest {
+			for _, s := range l.stats {
+				if s.chunks > 0 {
+					set[m.names[s.shard]] = struct{}{}
+				}
+			}
+			continue
 		}
-		if len(set) == len(m.everIDs) {
-			break
+		for i := range l.len() {
+			if s, ok := m.chunk(l, i).ShardAt(at); ok {
+				set[s] = struct{}{}
+			}
 		}
 	}
 	past.ids = sortedNames(set)

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"bytes"
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -22,7 +24,12 @@ type Chunk struct {
 }
 
 // Bounds returns the decoded values of both ends, borrowed from Min and Max.
-func (c *Chunk) Bounds() (min, max []value.Value) { return c.minV, c.maxV }
+func (c *Chunk) Bounds() (min, max []value.Value) {
+	if c.minV != nil {
+		return c.minV, c.maxV
+	}
+	return value.Values(c.Min), value.Values(c.Max)
+}
 
 func (c *Chunk) decode() {
 	if c.minV == nil {
@@ -32,7 +39,8 @@ func (c *Chunk) decode() {
 
 // Contains reports whether a key (the values of all shard key fields) lies in the chunk.
 func (c *Chunk) Contains(key []value.Value) bool {
-	return InRange(key, c.minV, c.maxV)
+	min, max := c.Bounds()
+	return InRange(key, min, max)
 }
 
 // InRange reports whether a shard key lies in a range: min is inclusive and max exclusive, except for a range that
@@ -60,32 +68,61 @@ func CompareKeys(a, b []value.Value) int {
 	return 0
 }
 
-// ChunkMap is the routing table of one sharded collection: all chunks sorted by their upper bound. It is immutable.
+// ChunkMap is the immutable routing table of one sharded collection: all chunks sorted by upper bound.
 type ChunkMap struct {
 	UUID    [16]byte
 	Key     *ShardKeyPattern
 	Unique  bool
 	version ChunkVersion
-	chunks  []*Chunk
+	leaves  []*leaf
+	count   int // of chunks
+	names   []string
+	byName  map[string]uint16
+	sums    []shardStat             // by index of name
 	shards  map[string]ChunkVersion // highest version per shard that owns a chunk
 	ids     []string                // the keys of shards, sorted; of a table of the past, the owners of then
-	arrived map[string]uint64       // per shard, when it got its newest range
+	arrived map[string]uint64       // per shard, when it received its newest range
 	newest  uint64                  // the highest of arrived
-	everIDs []string                // the shards that own a chunk or did, as far as the histories tell
 	at      uint64                  // the time that a table of the past is of, else 0
+
+	building bool   // names and byName are this table's own
+	scratch  []byte // for keys, while leaves are made
 }
 
 // NewChunkMap builds the table from all chunks of a collection, in any order. generation gives epoch and timestamp.
 func NewChunkMap(uuid [16]byte, key *ShardKeyPattern, unique bool, generation ChunkVersion, chunks []*Chunk) (*ChunkMap, error) {
+	if len(chunks) == 0 {
+		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunks")
+	}
 	m := &ChunkMap{UUID: uuid, Key: key, Unique: unique, version: generation.WithCombined(0)}
 	for _, c := range chunks {
 		c.decode()
 	}
-	return m.finish(overlay(nil, chunks))
+	if !follow(chunks) {
+		chunks = overlay(nil, chunks)
+	}
+	var err error
+	if m.leaves, err = m.build(chunks); err != nil {
+		return nil, err
+	}
+	m.building, m.scratch = false, nil
+	m.total()
+	return m, m.conclude()
 }
 
-// Update returns the table with changed chunks put in place of whatever they overlap: what an incremental refresh does
-// with the chunks whose lastmod is at or past the version it holds.
+// follow tells whether each chunk begins where the one before it ends.
+func follow(chunks []*Chunk) bool {
+	for i := 1; i < len(chunks); i++ {
+		if !bytes.Equal(chunks[i-1].Max, chunks[i].Min) {
+			return false
+		}
+	}
+	return true
+}
+
+// Update returns the table with changed chunks in place of whatever they overlap: what an incremental refresh does with the
+// chunks whose lastmod is at or past the version it holds. It makes the leaves anew that the chunks lie in; all others are
+// shared with the table as it was.
 func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 	if len(changed) == 0 {
 		return m, nil
@@ -96,8 +133,82 @@ func (m *ChunkMap) Update(changed []*Chunk) (*ChunkMap, error) {
 			return nil, mongoerr.Newf(mongoerr.StaleEpoch, "chunk version %s does not belong to the collection's %s", c.Version, m.version)
 		}
 	}
-	n := &ChunkMap{UUID: m.UUID, Key: m.Key, Unique: m.Unique, version: m.version.WithCombined(0)}
-	return n.finish(overlay(m.chunks, changed))
+	n := *m
+	n.building, n.at = false, 0
+	var gone, made []*leaf
+	leaves := make([]*leaf, 0, len(m.leaves)+1)
+	upTo := 0 // the leaves before are in the new table
+	for _, run := range m.runs(changed) {
+		leaves = append(leaves, m.leaves[upTo:run.from]...)
+		var had []*Chunk
+		for _, l := range m.leaves[run.from:run.to] {
+			for i := range l.len() {
+				c := m.chunk(l, i)
+				c.decode()
+				had = append(had, c)
+			}
+			gone = append(gone, l)
+		}
+		fresh, err := n.build(overlay(had, run.chunks))
+		if err != nil {
+			return nil, err
+		}
+		if err := sameSpan(m.leaves[run.from:run.to], fresh); err != nil {
+			return nil, err
+		}
+		leaves, made, upTo = append(leaves, fresh...), append(made, fresh...), run.to
+	}
+	n.leaves = append(leaves, m.leaves[upTo:]...)
+	n.building, n.scratch = false, nil
+	n.retotal(gone, made)
+	return &n, n.conclude()
+}
+
+// run is some neighbouring leaves and the changed chunks that lie in them.
+type run struct {
+	from, to int
+	chunks   []*Chunk
+}
+
+// runs sorts changed chunks by the leaves that they lie in. A leaf that has become small is made anew with its neighbour.
+func (m *ChunkMap) runs(changed []*Chunk) (out []run) {
+	type place struct {
+		c        *Chunk
+		from, to int
+	}
+	places := make([]place, len(changed))
+	for i, c := range changed {
+		from, _, ok := m.find(appendKey(nil, c.minV))
+		if !ok {
+			from = len(m.leaves) - 1
+		}
+		to := sort.Search(len(m.leaves), func(j int) bool { return bytes.Compare(appendKey(nil, c.maxV), m.leaves[j].last()) <= 0 })
+		to = min(to+1, len(m.leaves))
+		if m.leaves[from].len() < leafSize/4 && from > 0 {
+			from--
+		}
+		places[i] = place{c, from, max(to, from+1)}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.from, b.from) })
+	for _, p := range places {
+		if k := len(out) - 1; k >= 0 && p.from < out[k].to {
+			out[k].to, out[k].chunks = max(out[k].to, p.to), append(out[k].chunks, p.c)
+			continue
+		}
+		out = append(out, run{p.from, p.to, []*Chunk{p.c}})
+	}
+	return out
+}
+
+// sameSpan refuses leaves that begin or end elsewhere than those whose place they take.
+func sameSpan(old, fresh []*leaf) error {
+	if len(fresh) == 0 || CompareKeys(value.Values(old[0].min), value.Values(fresh[0].min)) != 0 {
+		return errGap
+	}
+	if !bytes.Equal(old[len(old)-1].last(), fresh[len(fresh)-1].last()) {
+		return errGap
+	}
+	return nil
 }
 
 // overlay merges changed chunks into a sorted, disjoint list. If two overlap, the newer one wins and the older one
@@ -167,41 +278,6 @@ func (c *Chunk) cut(min, max []byte) *Chunk {
 	return &p
 }
 
-// finish checks that the chunks cover the key space and works out the versions.
-func (m *ChunkMap) finish(chunks []*Chunk) (*ChunkMap, error) {
-	if len(chunks) == 0 {
-		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the collection has no chunks")
-	}
-	if !allOfType(chunks[0].minV, value.MinKey) || !allOfType(chunks[len(chunks)-1].maxV, value.MaxKey) {
-		return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "the chunks do not reach from MinKey to MaxKey")
-	}
-	m.chunks = chunks
-	m.shards, m.arrived = make(map[string]ChunkVersion, 4), make(map[string]uint64, 4)
-	ever := make(map[string]struct{}, 4)
-	for i, c := range chunks {
-		if i > 0 && CompareKeys(chunks[i-1].maxV, c.minV) != 0 {
-			return nil, mongoerr.New(mongoerr.ConflictingOperationInProgress, "there is a gap or an overlap between two chunks")
-		}
-		if have, ok := m.shards[c.Shard]; !ok || have.Combined() < c.Version.Combined() {
-			m.shards[c.Shard] = c.Version
-		}
-		if c.Version.Combined() > m.version.Combined() {
-			m.version = c.Version
-		}
-		m.arrived[c.Shard] = max(m.arrived[c.Shard], c.OnSince)
-		m.newest = max(m.newest, c.OnSince)
-		for _, o := range c.Past {
-			ever[o.Shard] = struct{}{}
-		}
-	}
-	m.ids = sortedNames(m.shards)
-	for _, id := range m.ids {
-		ever[id] = struct{}{}
-	}
-	m.everIDs = sortedNames(ever)
-	return m, nil
-}
-
 func sortedNames[T any](set map[string]T) []string {
 	return slices.Sorted(maps.Keys(set))
 }
@@ -233,54 +309,91 @@ func (m *ChunkMap) Arrived(shard string) uint64 { return m.arrived[shard] }
 // Shards lists the shards that own chunks, sorted.
 func (m *ChunkMap) Shards() []string { return m.ids }
 
-// Len returns the number of chunks; Chunk the i-th in key order.
-func (m *ChunkMap) Len() int           { return len(m.chunks) }
-func (m *ChunkMap) Chunk(i int) *Chunk { return m.chunks[i] }
+// Len returns the number of chunks.
+func (m *ChunkMap) Len() int { return m.count }
 
-// All gives the chunks in key order.
+// Chunk returns the i-th chunk in key order. All is the way to go over many.
+func (m *ChunkMap) Chunk(i int) *Chunk {
+	for _, l := range m.leaves {
+		if n := l.len(); i >= n {
+			i -= n
+			continue
+		}
+		return m.chunk(l, i)
+	}
+	panic("cluster: no such chunk")
+}
+
+// All returns the chunks in key order.
 func (m *ChunkMap) All() iter.Seq[*Chunk] {
 	return func(yield func(*Chunk) bool) {
-		for _, c := range m.chunks {
-			if !yield(c) {
-				return
+		for _, l := range m.leaves {
+			for i := range l.len() {
+				if !yield(m.chunk(l, i)) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// index finds the first chunk whose upper bound lies above key.
-func (m *ChunkMap) index(key []value.Value) int {
-	lo, hi := 0, len(m.chunks)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if CompareKeys(key, m.chunks[mid].maxV) < 0 {
-			hi = mid
-		} else {
-			lo = mid + 1
+// Place is a chunk's place in a table: what it tells needs no Chunk to be made.
+type Place struct {
+	m *ChunkMap
+	l *leaf
+	i int
+}
+
+// Shard returns the chunk's owner.
+func (p Place) Shard() string { return p.m.names[p.l.shard[p.i]] }
+
+// Jumbo reports whether the chunk is marked as too large to be moved.
+func (p Place) Jumbo() bool { return p.l.jumbo != nil && p.l.jumbo[p.i] }
+
+// Chunk returns the chunk itself.
+func (p Place) Chunk() *Chunk { return p.m.chunk(p.l, p.i) }
+
+// Places returns the places of all chunks in key order.
+func (m *ChunkMap) Places() iter.Seq[Place] {
+	return func(yield func(Place) bool) {
+		for _, l := range m.leaves {
+			for i := range l.len() {
+				if !yield(Place{m, l, i}) {
+					return
+				}
+			}
 		}
 	}
-	return lo
 }
 
 // Find returns the chunk that owns a full shard key. The last chunk also owns a key of MaxKey in all fields.
-func (m *ChunkMap) Find(key []value.Value) *Chunk {
-	i := m.index(key)
-	if i == len(m.chunks) {
-		i--
-	}
-	return m.chunks[i]
+func (m *ChunkMap) Find(key []value.Value) *Chunk { return m.chunk(m.place(key)) }
+
+// ShardOf returns the shard that owns a full shard key now.
+func (m *ChunkMap) ShardOf(key []value.Value) string {
+	l, i := m.place(key)
+	return m.names[l.shard[i]]
 }
 
-// FindBelow gives the chunk that owns the keys just below a bound.
+// FindBelow returns the chunk that owns the keys just below a bound.
 func (m *ChunkMap) FindBelow(bound []value.Value) *Chunk {
-	i := m.index(bound)
-	if i == len(m.chunks) {
-		return m.chunks[i-1]
+	key := appendKey(nil, bound)
+	at := sort.Search(len(m.leaves), func(j int) bool { return bytes.Compare(key, m.leaves[j].last()) <= 0 })
+	if at == len(m.leaves) {
+		at--
 	}
-	if i > 0 && CompareKeys(m.chunks[i].minV, bound) >= 0 {
-		i--
+	l := m.leaves[at]
+	i := sort.Search(l.len()-1, func(i int) bool { return bytes.Compare(key, l.key(i)) <= 0 })
+	return m.chunk(l, i)
+}
+
+// OwnerAt returns the shard that owns a full shard key, at the time that the table is of.
+func (m *ChunkMap) OwnerAt(key []value.Value) (string, error) {
+	l, i := m.place(key)
+	if m.at == 0 || m.at >= l.since[i] {
+		return m.names[l.shard[i]], nil
 	}
-	return m.chunks[i]
+	return m.OwnerOf(m.chunk(l, i))
 }
 
 // KeyRange is an interval of shard keys, both ends given as full keys.
@@ -291,45 +404,111 @@ type KeyRange struct {
 
 // ShardsFor adds to set the shards that own keys in the range.
 func (m *ChunkMap) ShardsFor(r KeyRange, set map[string]struct{}) error {
-	for i := min(m.index(r.Low), len(m.chunks)-1); i < len(m.chunks); i++ {
-		c := m.chunks[i]
-		if cmp := CompareKeys(c.minV, r.High); cmp > 0 || cmp == 0 && !r.HighIncl {
-			return nil
+	high := appendKey(nil, r.High)
+	at, i, ok := m.find(appendKey(nil, r.Low))
+	if !ok {
+		at = len(m.leaves) - 1
+		i = m.leaves[at].len() - 1
+	}
+	for ; at < len(m.leaves); at, i = at+1, 0 {
+		l := m.leaves[at]
+		if i == 0 && m.at == 0 && bytes.Compare(l.last(), high) < 0 {
+			// All of the leaf is in the range.
+			for _, s := range l.stats {
+				if s.chunks > 0 {
+					set[m.names[s.shard]] = struct{}{}
+				}
+			}
+			if len(set) == len(m.ids) {
+				return nil
+			}
+			continue
 		}
-		owner, err := m.OwnerOf(c)
-		if err != nil {
-			return err
-		}
-		set[owner] = struct{}{}
-		if len(set) == len(m.ids) && m.at == 0 {
-			return nil // in the past, a later chunk may be one whose owner is unknown
+		for ; i < l.len(); i++ {
+			owner, err := m.owner(l, i)
+			if err != nil {
+				return err
+			}
+			set[owner] = struct{}{}
+			if len(set) == len(m.ids) && m.at == 0 {
+				return nil // of the past, the owner of a chunk behind may be unknown
+			}
+			if c := bytes.Compare(l.key(i), high); c > 0 || c == 0 && !r.HighIncl {
+				return nil // the next begins behind the range
+			}
 		}
 	}
 	return nil
 }
 
-// Overlapping lists the chunks that intersect [low, high).
-func (m *ChunkMap) Overlapping(low, high []value.Value) []*Chunk {
-	var out []*Chunk
-	for i := m.index(low); i < len(m.chunks) && CompareKeys(m.chunks[i].minV, high) < 0; i++ {
-		out = append(out, m.chunks[i])
+func (m *ChunkMap) owner(l *leaf, i int) (string, error) {
+	if m.at == 0 || m.at >= l.since[i] {
+		return m.names[l.shard[i]], nil
 	}
-	return out
+	return m.OwnerOf(m.chunk(l, i))
 }
 
-// ChunksOf lists the chunks of one shard in key order.
-func (m *ChunkMap) ChunksOf(shard string) []*Chunk {
+// Overlapping returns the chunks that intersect [low, high).
+func (m *ChunkMap) Overlapping(low, high []value.Value) []*Chunk {
 	var out []*Chunk
-	for _, c := range m.chunks {
-		if c.Shard == shard {
-			out = append(out, c)
+	end := appendKey(nil, high)
+	at, i, ok := m.find(appendKey(nil, low))
+	for ; ok && at < len(m.leaves); at, i = at+1, 0 {
+		for l := m.leaves[at]; i < l.len(); i++ {
+			out = append(out, m.chunk(l, i))
+			if bytes.Compare(l.key(i), end) >= 0 {
+				return out
+			}
 		}
 	}
 	return out
 }
 
-// Owns reports whether shard owns the key: the shard's orphan filter. It can only fail for a table of the past.
+// ChunksOf returns the chunks of one shard in key order.
+func (m *ChunkMap) ChunksOf(shard string) []*Chunk {
+	var out []*Chunk
+	for c := range m.chunksOf(shard) {
+		out = append(out, c)
+	}
+	return out
+}
+
+// FirstOf returns the first chunk of a shard that is not between two bounds; nil if there is none.
+func (m *ChunkMap) FirstOf(shard string, low, high []value.Value) *Chunk {
+	for c := range m.chunksOf(shard) {
+		if min, max := c.Bounds(); CompareKeys(max, low) <= 0 || CompareKeys(high, min) <= 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+// CountOf returns how many chunks a shard has.
+func (m *ChunkMap) CountOf(shard string) int64 {
+	if at, ok := m.byName[shard]; ok {
+		return int64(m.sums[at].chunks)
+	}
+	return 0
+}
+
+func (m *ChunkMap) chunksOf(shard string) iter.Seq[*Chunk] {
+	return func(yield func(*Chunk) bool) {
+		at, ok := m.byName[shard]
+		if !ok {
+			return
+		}
+		for _, l := range m.leaves {
+			for i, s := range l.shard {
+				if s == at && !yield(m.chunk(l, i)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Owns reports whether shard owns the key: the shard's orphan filter. Only a table of the past returns an error.
 func (m *ChunkMap) Owns(shard string, key []value.Value) (bool, error) {
-	owner, err := m.OwnerOf(m.Find(key))
+	owner, err := m.OwnerAt(key)
 	return err == nil && owner == shard, err
 }

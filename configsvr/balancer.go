@@ -251,12 +251,12 @@ func (m *Manager) planFor(ctx context.Context, e *cluster.CollectionEntry, s bal
 	}
 	d.jumbo = s.jumbo
 	split := false
-	chunks, points := d.zoneSplits()
-	for _, c := range chunks {
+	for _, z := range d.zoneSplits() {
+		c := z.chunk
 		if c.Jumbo && !s.jumbo {
 			continue
 		}
-		if _, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: e.NS, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: points[c]}); err != nil {
+		if _, err := m.splitChunk(ctx, &msg.CommitChunkSplit{NS: e.NS, Range: msg.Range{Min: c.Min, Max: c.Max}, Points: z.points}); err != nil {
 			return nil, err
 		}
 		split = true

@@ -102,7 +102,7 @@ func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerC
 	if moves := d.plan(make(map[string]bool)); len(moves) > 0 {
 		why = violations[moves[0].why]
 	}
-	if chunks, _ := d.zoneSplits(); len(chunks) > 0 && why != violations[forDraining] {
+	if len(d.zoneSplits()) > 0 && why != violations[forDraining] {
 		why = violations[forZone]
 	}
 	dst = value.Append(dst, "chunkSize", value.NewDouble(float64(m.chunkSizeOf(op, e))/(1<<20)))
@@ -118,7 +118,7 @@ func (m *Manager) runBalancerCollectionStatus(op *command.Op, req *msg.BalancerC
 func (d *distribution) details() []value.Field {
 	var shards []value.Value
 	for _, s := range d.shards {
-		f := []value.Field{fld("shard", str(s.ID)), fld("draining", value.NewBool(s.Draining)), fld("numChunks", value.NewInt64(int64(len(d.table.ChunksOf(s.ID)))))}
+		f := []value.Field{fld("shard", str(s.ID)), fld("draining", value.NewBool(s.Draining)), fld("numChunks", value.NewInt64(d.table.CountOf(s.ID)))}
 		if size, ok := d.size[s.ID]; ok {
 			f = append(f, fld("dataSizeBytes", value.NewInt64(size)))
 		}

@@ -282,14 +282,10 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 	left := cluster.CompareKeys(cmin, value.Values(g.Min)) < 0
 	right := cluster.CompareKeys(value.Values(g.Max), cmax) < 0
 	if !left && !right {
-		for _, o := range info.Map.ChunksOf(g.From) {
-			if o == c {
-				continue
-			}
+		if o := info.Map.FirstOf(g.From, cmin, cmax); o != nil {
 			if err := w.change(ctx, o, lastmod(next)); err != nil {
 				return err
 			}
-			break
 		}
 	}
 	if right {

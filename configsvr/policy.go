@@ -43,9 +43,25 @@ type candidates struct {
 	shard    *cluster.Shard
 	draining *cluster.Chunk
 	zone     *cluster.Chunk
-	inZone   string // where draining, or else zone, belongs
+	offTo    string // where draining, or else zone, belongs
 	byZone   map[string]*cluster.Chunk
 	count    int64
+}
+
+// note takes a chunk in a zone for a candidate, where it is the first of its kind.
+func (l *candidates) note(chunk func() *cluster.Chunk, zone string) {
+	switch {
+	case l.shard.Draining:
+		if l.draining == nil {
+			l.draining, l.offTo = chunk(), zone
+		}
+	case !inZone(l.shard, zone):
+		if l.zone == nil {
+			l.zone, l.offTo = chunk(), zone
+		}
+	case l.byZone[zone] == nil:
+		l.byZone[zone] = chunk()
+	}
 }
 
 func inZone(s *cluster.Shard, zone string) bool { return zone == "" || slices.Contains(s.Tags, zone) }
@@ -77,8 +93,7 @@ func (w *zoneWalk) of(c *cluster.Chunk) (zone string, whole bool) {
 }
 
 // zoneSplits finds the chunks that a zone's bound lies within, and the keys to split them at.
-func (d *distribution) zoneSplits() (chunks []*cluster.Chunk, points map[*cluster.Chunk][][]byte) {
-	points = make(map[*cluster.Chunk][][]byte)
+func (d *distribution) zoneSplits() (out []zoneSplit) {
 	for _, z := range d.zones {
 		for _, bound := range [][]byte{z.min, z.max} {
 			at := value.Values(bound)
@@ -87,16 +102,21 @@ func (d *distribution) zoneSplits() (chunks []*cluster.Chunk, points map[*cluste
 			if cluster.CompareKeys(lo, at) >= 0 || cluster.CompareKeys(at, hi) >= 0 {
 				continue
 			}
-			have := points[c]
-			if len(have) == 0 {
-				chunks = append(chunks, c)
-			} else if cluster.CompareKeys(value.Values(have[len(have)-1]), at) >= 0 {
+			if n := len(out); n == 0 || string(out[n-1].chunk.Min) != string(c.Min) {
+				out = append(out, zoneSplit{chunk: c})
+			} else if have := out[n-1].points; cluster.CompareKeys(value.Values(have[len(have)-1]), at) >= 0 {
 				continue // two zones that meet
 			}
-			points[c] = append(have, bound)
+			out[len(out)-1].points = append(out[len(out)-1].points, bound)
 		}
 	}
-	return chunks, points
+	return out
+}
+
+// zoneSplit is a chunk that lies over the bounds of zones.
+type zoneSplit struct {
+	chunk  *cluster.Chunk
+	points [][]byte
 }
 
 // survey goes over the chunks once.
@@ -107,28 +127,23 @@ func (d *distribution) survey() map[string]*candidates {
 	}
 	walk := zoneWalk{zones: d.zones}
 	var last *candidates
-	for c := range d.table.All() {
-		if last == nil || last.shard.ID != c.Shard {
-			if last = out[c.Shard]; last == nil {
+	for at := range d.table.Places() {
+		if id := at.Shard(); last == nil || last.shard.ID != id {
+			if last = out[id]; last == nil {
 				continue // a shard that is gone
 			}
 		}
 		last.count++
-		zone, whole := walk.of(c)
-		if !whole || c.Jumbo && !d.jumbo {
+		if at.Jumbo() && !d.jumbo {
 			continue
 		}
-		switch {
-		case last.shard.Draining:
-			if last.draining == nil {
-				last.draining, last.inZone = c, zone
-			}
-		case !inZone(last.shard, zone):
-			if last.zone == nil {
-				last.zone, last.inZone = c, zone
-			}
-		case last.byZone[zone] == nil:
-			last.byZone[zone] = c
+		if len(d.zones) == 0 { // nothing of a chunk matters but whose it is
+			last.note(at.Chunk, "")
+			continue
+		}
+		c := at.Chunk()
+		if zone, whole := walk.of(c); whole {
+			last.note(func() *cluster.Chunk { return c }, zone)
 		}
 	}
 	return out
@@ -204,7 +219,7 @@ func (p *planner) off(l load, c *cluster.Chunk, why string) {
 		return
 	}
 	for _, to := range slices.Backward(p.shards) {
-		if to.shard.ID != l.shard.ID && !to.shard.Draining && !p.busy[to.shard.ID] && inZone(to.shard, l.inZone) {
+		if to.shard.ID != l.shard.ID && !to.shard.Draining && !p.busy[to.shard.ID] && inZone(to.shard, l.offTo) {
 			p.add(c, l.shard.ID, to.shard.ID, why)
 			return
 		}

@@ -67,7 +67,7 @@ func (r *Router) moveDocument(op *command.Op, info *cluster.CollectionInfo, d *m
 	if err := r.removeMoved(op, info, d); err != nil {
 		return err
 	}
-	if err := r.insertMoved(op, info, info.Map.Find(owner).Shard, d); err != nil {
+	if err := r.insertMoved(op, info, info.Map.ShardOf(owner), d); err != nil {
 		return err
 	}
 	id, err := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)

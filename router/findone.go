@@ -120,7 +120,7 @@ func (r *Router) findAndModifyOn(op *command.Op, info *cluster.CollectionInfo, d
 	q := op.Req.Doc("query")
 	collated := collatedBy(info, op.Req.Doc("collation"))
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
-		s := info.Map.Find(key).Shard
+		s := info.Map.ShardOf(key)
 		out, err = r.relay(op, s, nil, info.Suffix(s), dst)
 		return out, false, err
 	}

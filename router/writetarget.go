@@ -48,7 +48,7 @@ func aimInsert(info *cluster.CollectionInfo, doc []byte) (aim, error) {
 	if err != nil {
 		return aim{}, err
 	}
-	return aim{shards: []string{info.Map.Find(key).Shard}, doc: doc}, nil
+	return aim{shards: []string{info.Map.ShardOf(key)}, doc: doc}, nil
 }
 
 func withID(doc []byte) []byte {
@@ -62,7 +62,7 @@ func aimFilter(info *cluster.CollectionInfo, st []byte, multi, upsert bool) (aim
 	q := value.Lookup(st, "q").Doc()
 	collated := collatedBy(info, value.Lookup(st, "collation").Doc())
 	if key, ok := exactKey(info.Map.Key, q, collated); ok {
-		return aim{shards: []string{info.Map.Find(key).Shard}, doc: st}, nil
+		return aim{shards: []string{info.Map.ShardOf(key)}, doc: st}, nil
 	}
 	shards, err := target(info, q, collated)
 	if err != nil {
@@ -164,7 +164,7 @@ func upsertShard(info *cluster.CollectionInfo, q []byte) (string, error) {
 		key = append(key, v)
 	}
 	info.Map.Key.HashParts(key)
-	return info.Map.Find(key).Shard, nil
+	return info.Map.ShardOf(key), nil
 }
 
 // narrowed returns a statement with its filter and-ed with one document's _id, and without upsert and sort.

@@ -572,7 +572,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 		m.node.Warn("A document of "+coordinatorsNS+" names no range of "+d.ns, err)
 		return m.conclude(op, nothing)
 	}
-	committed := info.Map.Find(r.minV).Shard == d.to
+	committed := info.Map.ShardOf(r.minV) == d.to
 	left, err := m.leftBy(op, d.id, d.ns, d.uuid, r, committed)
 	if err != nil {
 		return err

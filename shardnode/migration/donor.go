@@ -576,7 +576,7 @@ func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version
 	if err != nil || info.Map == nil {
 		return false, err
 	}
-	return info.Map.Find(r.minV).Shard == to, nil
+	return info.Map.ShardOf(r.minV) == to, nil
 }
 
 // decide carries out a migration's outcome: on success the recipient keeps the range and this shard deletes it, on

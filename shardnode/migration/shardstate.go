@@ -390,7 +390,7 @@ func (s *ShardState) CheckUpdate(op *command.Op, c *catalog.Collection, old, nex
 		return mongoerr.New(mongoerr.InvalidOptions, "Multi-update operations are not allowed when updating the shard key field.")
 	case !op.Req.HasTxnNumber:
 		return mongoerr.New(mongoerr.IllegalOperation, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")
-	case info.Map.Find(is).Shard == s.ID:
+	case info.Map.ShardOf(is) == s.ID:
 		return nil
 	}
 	return s.changesOwner("This update would cause the doc to change owning shards", value.F("preImage", value.NewDocument(old)),
@@ -429,7 +429,7 @@ func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
 		return err
 	}
 	key, err := info.Map.Key.FromDocument(doc, nil)
-	if err != nil || info.Map.Find(key).Shard == s.ID {
+	if err != nil || info.Map.ShardOf(key) == s.ID {
 		return err
 	}
 	return s.changesOwner("The document we are inserting belongs on a different shard", value.F("postImage", value.NewDocument(doc)),
