@@ -3,6 +3,7 @@ package configsvr
 import (
 	"context"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -131,4 +132,44 @@ func (m *Manager) renamedEntry(raw []byte, to string) []byte {
 		out = append(out, f)
 	}
 	return value.Doc(out...)
+}
+
+// runCommitMovePrimary names a database's new primary shard. No shard is removed meanwhile.
+func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimary, dst []byte) ([]byte, error) {
+	was, err := cluster.ParseDatabaseVersion(value.NewDocument(req.Version))
+	if err != nil {
+		return dst, err
+	}
+	m.shards.Lock()
+	defer m.shards.Unlock()
+	db, err := m.database(op, req.DB)
+	if err != nil {
+		return dst, err
+	}
+	if db.Version.UUID == was.UUID && db.Version.LastMod == was.LastMod+1 && db.Primary == req.To {
+		return dst, nil // a repeated commit
+	}
+	if db.Version != was {
+		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "the database %s changed while it was moved", req.DB)
+	}
+	if err := m.registry.Reload(op); err != nil {
+		return dst, err
+	}
+	to, err := m.registry.Shard(op, req.To)
+	if err == nil && to.Draining {
+		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
+	}
+	if err != nil {
+		return dst, err
+	}
+	v := cluster.DatabaseVersion{UUID: was.UUID, Timestamp: m.tick(), LastMod: was.LastMod + 1}
+	n, err := m.update(op, "databases", doc(fld("_id", str(req.DB)), fld("version", value.NewDocument(was.Doc()))),
+		doc(fld("$set", doc(fld("primary", str(req.To)), fld("version", value.NewDocument(v.Doc()))))), false)
+	if err == nil && n == 0 {
+		err = mongoerr.Newf(mongoerr.WriteConflict, "the entry of %s changed meanwhile", req.DB)
+	}
+	if err == nil {
+		m.log(op, "movePrimary.commit", req.DB, doc(fld("from", str(db.Primary)), fld("to", str(req.To))))
+	}
+	return dst, err
 }

@@ -133,7 +133,6 @@ func TestShardingCommandsRefuse(t *testing.T) {
 		{`{"removeShard": "nowhere"}`, 70},
 		{`{"addShardToZone": "nowhere", "zone": "z"}`, 70},
 		{`{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 2}, "zone": "nozone"}`, 177},
-		{`{"movePrimary": "db", "to": "shard1"}`, 238},
 	} {
 		if m := c.raw("admin", x.cmd); m["code"] != x.code {
 			t.Errorf("%s: want code %d, got %v", x.cmd, x.code, m)

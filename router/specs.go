@@ -167,6 +167,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 		admin("addShardToZone", str, r.asks(addShardToZone), req("zone", str)),
 		admin("removeShardFromZone", str, r.asks(removeShardFromZone), req("zone", str)),
 		admin("updateZoneKeyRange", str, r.asks(updateZoneKeyRange), req("min", command.TObject), req("max", command.TObject), req("zone", any)),
+		admin("movePrimary", str, r.movePrimary, o("to", str), o("moveTo", str)),
 		admin("clearJumboFlag", str, r.clearJumboFlag, o("find", command.TObject), o("bounds", command.TArray)),
 		admin("netstat", any, r.netstat),
 		{
@@ -178,7 +179,7 @@ func (r *Router) shardingSpecs() []command.Spec {
 		},
 		{Name: "isdbgrid", Roles: command.Router, ArgTypes: any, Run: r.isdbgrid},
 	}
-	for _, name := range []string{"movePrimary", "refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {
+	for _, name := range []string{"refineCollectionShardKey", "reshardCollection", "unshardCollection", "moveCollection"} {
 		s := admin(name, any, notBuilt)
 		s.Lenient, s.NotBuilt = true, true
 		out = append(out, s)

@@ -34,7 +34,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	err := migration.Start(migration.Config{
 		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now,
 	}, shardNode{n}, n.txns, n.shard, state)
-	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn})
+	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Forget: n.forget})
 	n.Service.Table.Add(d.Specs()...)
 	n.admin.coordinators.Store(d)
 	if err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service())); err != nil {

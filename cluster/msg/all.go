@@ -5,7 +5,7 @@ func All() []Message {
 	return []Message{
 		new(CreateDatabase), new(CreateDatabaseReply), new(AddShard), new(RemoveShard),
 		new(ShardCollection), new(DropCollection), new(RenameMetadata), new(RemoveDatabase), new(ShardDropDatabase), new(DropDatabaseFound), new(ShardRename), new(RenameFound),
-		new(ShardShardCollection), new(Nothing),
+		new(ShardShardCollection), new(ShardMovePrimary), new(MovePrimaryFound), new(CommitMovePrimary), new(CloneCollection), new(AdoptSessions), new(Nothing),
 		new(CommitChunkSplit), new(CommitChunksMerge), new(CommitChunkMigration), new(EnsureChunkVersion), new(MoveRange), new(ClearJumboFlag),
 		new(BalancerStart), new(BalancerStop), new(BalancerStatus), new(BalancerCollectionStatus), new(ConfigureBalancing),
 		new(AddShardToZone), new(RemoveShardFromZone), new(UpdateZoneKeyRange),

@@ -103,3 +103,70 @@ func (m *ShardShardCollection) fields(c *codec) {
 type Nothing struct{}
 
 func (m *Nothing) fields(c *codec) { c.reply("nothing") }
+
+// ShardMovePrimary gives a database another primary shard.
+type ShardMovePrimary struct{ DB, To string }
+
+func (m *ShardMovePrimary) fields(c *codec) {
+	c.plain("_shardsvrMovePrimary")
+	c.sentTo(&m.DB)
+	c.str("toShardId", required, &m.To)
+}
+
+// MovedCollection is a collection of a database that is moved.
+type MovedCollection struct {
+	NS      string
+	UUID    [16]byte
+	Sharded bool // its documents stay where they are
+}
+
+// MovePrimaryFound is what a movePrimary found.
+type MovePrimaryFound struct {
+	Version     []byte // the database's
+	Collections []MovedCollection
+}
+
+func (m *MovePrimaryFound) fields(c *codec) {
+	c.reply("_shardsvrMovePrimary")
+	c.doc("databaseVersion", required, &m.Version)
+	subs(c, "collections", &m.Collections, func(c *codec, x *MovedCollection) {
+		c.str("ns", required, &x.NS)
+		c.uuid("uuid", &x.UUID)
+		c.flag("sharded", false, &x.Sharded)
+	})
+}
+
+// CommitMovePrimary names a database's new primary shard, where the database is still of a version. Sent again, it finds that done.
+type CommitMovePrimary struct {
+	DB, To  string
+	Version []byte // that the database had
+}
+
+func (m *CommitMovePrimary) fields(c *codec) {
+	c.on("_configsvrCommitMovePrimary", &m.DB)
+	c.doc("expectedDatabaseVersion", required, &m.Version)
+	c.str("to", required, &m.To)
+}
+
+// CloneCollection has a shard fetch the documents of a collection that it has made from another.
+type CloneCollection struct {
+	NS      string
+	UUID    [16]byte
+	From    string
+	Section [16]byte // of the run that must hold the database
+}
+
+func (m *CloneCollection) fields(c *codec) {
+	c.on("_shardsvrCloneCatalogData", &m.NS)
+	c.uuid("uuid", &m.UUID)
+	c.str("from", required, &m.From)
+	c.uuid("section", &m.Section)
+}
+
+// AdoptSessions tells a shard which retryable writes another one has executed.
+type AdoptSessions struct{ Sessions []byte }
+
+func (m *AdoptSessions) fields(c *codec) {
+	c.plain("_shardsvrAdoptSessions")
+	c.array("sessions", Documents, &m.Sessions)
+}

@@ -26,6 +26,7 @@ type CreateCollectionParticipant struct {
 	UUID    [16]byte
 	Options []byte
 	Indexes [][]byte
+	Section *[16]byte // of the run that must hold the name, or its database; nil for none
 }
 
 func (m *CreateCollectionParticipant) fields(c *codec) {
@@ -33,6 +34,7 @@ func (m *CreateCollectionParticipant) fields(c *codec) {
 	c.uuid("uuid", &m.UUID)
 	c.doc("options", optional, &m.Options)
 	c.docs("indexes", optional, &m.Indexes)
+	c.optionalUUID("section", &m.Section)
 }
 
 // DropCollectionParticipant drops what a shard has of a collection.
@@ -104,6 +106,8 @@ type ParticipantBlock struct {
 	Command string // the DDL
 	Owner   string // the shard that coordinates it
 	ID      [16]byte
+
+	AllCollections bool // a database's holds up its sharded collections, too
 }
 
 func (m *ParticipantBlock) fields(c *codec) {
@@ -113,6 +117,7 @@ func (m *ParticipantBlock) fields(c *codec) {
 		c.str("command", optional, &m.Command)
 		c.str("coordinator", required, &m.Owner)
 	})
+	c.flag("allCollections", false, &m.AllCollections)
 	c.uuid("id", &m.ID)
 }
 

@@ -207,6 +207,7 @@ var idempotent = words(`
 	_configsvrPauseMigrations _configsvrResumeMigrations
 	_flushRoutingTableCacheUpdates _shardsvrCreateCollectionParticipant
 	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock
+	_shardsvrMovePrimary _shardsvrCloneCatalogData _shardsvrAdoptSessions _configsvrCommitMovePrimary
 	_shardsvrDropCollection _shardsvrDropDatabase _shardsvrShardCollection _shardsvrRenameCollectionParticipant _configsvrRemoveCollection _configsvrSetAllowMigrations _holdsCriticalSection`)
 
 // decisions end a transaction for good: asking again returns its outcome.

@@ -54,6 +54,25 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
+		name: "movePrimary", phases: []string{"blockWrites", "clone", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"},
+		db: "admin", command: bson.D{{Key: "movePrimary", Value: "crash"}, {Key: "to", Value: "shard00"}},
+		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
+			for name, want := range map[string]int64{"c": 100, "plain": 100} {
+				if n, err := db.Collection(name).CountDocuments(ctx, bson.D{}); n != want || err != nil {
+					t.Errorf("%d documents are in %s, %v", n, name, err)
+				}
+			}
+			for i, want := range []int64{100, 0} {
+				if n, err := shards[i].Database("crash").Collection("plain").CountDocuments(ctx, bson.D{}); n != want || err != nil {
+					t.Errorf("shard %d has %d documents, %v", i, n, err)
+				}
+			}
+			if err := db.Drop(ctx); err != nil { // the next one begins on the other shard
+				t.Error(err)
+			}
+		},
+	},
+	{
 		name: "dropDatabase", phases: []string{"freezeCollections", "enterCriticalSection", "dropDatabase", "releaseCriticalSection", "done"},
 		db: "crash", command: bson.D{{Key: "dropDatabase", Value: 1}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
@@ -103,8 +122,14 @@ func (k *killedDDL) killAt(t *testing.T, ctx context.Context, p *process, dir st
 	for i := range all {
 		all[i] = bson.D{{Key: "_id", Value: i}}
 	}
-	if _, err := p.client.Database("crash").Collection("c").InsertMany(ctx, all); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"c", "plain"} {
+		coll := p.client.Database("crash").Collection(name)
+		if name == "plain" {
+			_ = coll.Drop(ctx)
+		}
+		if _, err := coll.InsertMany(ctx, all); err != nil {
+			t.Fatal(err)
+		}
 	}
 	coordinator := member(t, port+2).Database("admin")
 	point := bson.D{{Key: "configureFailPoint", Value: "hangBeforeRunningShardingDDLPhase"}, {Key: "mode", Value: "alwaysOn"},

@@ -26,6 +26,11 @@ type Config struct {
 	State  *migration.ShardState
 	Points *cluster.FailPoints         // nil for none
 	Warn   func(msg string, err error) // logs what goes wrong without a client to tell
+	Locks  *lock.Manager               // writers of a collection hold it in IX
+	// Sessions is the history of the node's sessions, which goes with a database.
+	Sessions migration.Sessions
+	// Forget drops what is compiled of a collection once the unit that drops it has committed.
+	Forget func(u *storage.UnitOfWork, c *catalog.Collection)
 }
 
 // Coordinators are the DDL operations that a shard coordinates.
@@ -103,7 +108,7 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
-	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), row(m.rename), row(m.shard)}
+	return []command.Spec{holds, onCollection(row(m.drop)), onDatabase(row(m.dropDatabase)), onDatabase(row(m.movePrimary)), row(m.rename), row(m.shard)}
 }
 
 // onCollection makes a row one about a collection of the database that it is sent to.

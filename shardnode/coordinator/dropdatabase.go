@@ -3,10 +3,8 @@ package coordinator
 import (
 	"context"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 )
 
 // dropDatabase removes a database with all that is in it from all shards and the catalog.
@@ -32,18 +30,11 @@ func (d *dropDatabase) check(ctx context.Context, r *run) (local bool, err error
 		return false, err
 	}
 	d.at.Version = db.Version.UUID
-	entries, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
-		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(
-			value.F("$gt", value.NewString(d.req.DB+".")), value.F("$lt", value.NewString(d.req.DB+"/")))))))),
-		value.F("$db", value.NewString("config"))))
+	entries, err := m.entriesOf(ctx, d.req.DB)
 	if err != nil {
 		return false, err
 	}
-	for _, doc := range entries {
-		e, err := cluster.ParseCollectionEntry(doc)
-		if err != nil {
-			return false, err
-		}
+	for _, e := range entries {
 		d.at.Collections = append(d.at.Collections, msg.Tracked{NS: e.NS, UUID: e.UUID})
 	}
 	d.at.Shards, err = r.shardIDs(ctx)
@@ -54,7 +45,7 @@ func (d *dropDatabase) phases() []phase {
 	return []phase{
 		{name: "freezeCollections", do: func(ctx context.Context, r *run) error { return d.allowMigrations(ctx, r, false) }},
 		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			return r.block(ctx, msg.BlockReadsAndWrites, d.at.Shards, d.req.DB)
+			return r.blockAll(ctx, d.at.Shards, d.req.DB)
 		}},
 		{name: "dropDatabase", final: true, do: d.remove},
 		{name: "releaseCriticalSection", do: func(ctx context.Context, r *run) error {

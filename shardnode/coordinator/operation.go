@@ -37,6 +37,7 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrDropCollection":   parseAs(func(m *msg.ShardDropCollection) operation { return &drop{req: m} }),
 	"_shardsvrDropDatabase":     parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
 	"_shardsvrRenameCollection": parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
+	"_shardsvrMovePrimary":      parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
 	"_shardsvrShardCollection":  parseAs(func(m *msg.ShardShardCollection) operation { return &shard{req: m} }),
 }
 

@@ -74,6 +74,13 @@ func (r *run) block(ctx context.Context, kind string, ids []string, names ...str
 	return errors.Join(errs...)
 }
 
+// blockAll begins the run's critical section of a database, and of all its collections, sharded ones too.
+func (r *run) blockAll(ctx context.Context, ids []string, db string) error {
+	return r.onEach(ctx, ids, func(string) msg.Message {
+		return &msg.ParticipantBlock{NS: db, Type: msg.BlockReadsAndWrites, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, AllCollections: true}
+	})
+}
+
 // shardIDs names all shards, this one last.
 func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	if err := r.m.State.Registry.Reload(ctx); err != nil {
@@ -100,6 +107,25 @@ func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.C
 	}
 	e, err := cluster.ParseCollectionEntry(docs[0])
 	return docs[0], e, err
+}
+
+// entriesOf reads the catalog's entries of a database's collections.
+func (m *Coordinators) entriesOf(ctx context.Context, db string) (out []*cluster.CollectionEntry, err error) {
+	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
+		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewDocument(value.Doc(
+			value.F("$gt", value.NewString(db+".")), value.F("$lt", value.NewString(db+"/")))))))),
+		value.F("$db", value.NewString("config"))))
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range docs {
+		e, err := cluster.ParseCollectionEntry(doc)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // checkUUID compares a collection's UUID with the one that a client expects; nil expects nothing.

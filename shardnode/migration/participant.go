@@ -20,7 +20,9 @@ func (m *Manager) shardSpecs() []command.Spec {
 	create.WriteConcern, block.WriteConcern, rename.WriteConcern = true, true, true
 	notify := command.Internal(m.runNotifyShardingEvent)
 	notify.WriteConcern = true
-	specs := []command.Spec{create, block, rename, notify}
+	clone, adopt := command.Internal(m.runCloneCollection), command.Internal(m.runAdoptSessions)
+	clone.PrimaryOnly, adopt.PrimaryOnly, clone.WriteConcern, adopt.WriteConcern = true, true, true, true
+	specs := []command.Spec{create, block, rename, notify, clone, adopt}
 	for i := range specs {
 		specs[i].Roles = command.Shard
 	}
@@ -34,6 +36,11 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		return dst, err
 	}
 	defer unlock()
+	if req.Section != nil {
+		if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
+			return dst, err
+		}
+	}
 	options := value.Doc()
 	if req.Options != nil {
 		options = bytes.Clone(req.Options)

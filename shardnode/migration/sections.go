@@ -34,6 +34,7 @@ type sectionDoc struct {
 	owner string
 	id    catalog.UUID
 	reads bool
+	all   bool // a database's holds up its sharded collections, too
 }
 
 func sectionDocs(store statedoc.Store) statedoc.Collection[*sectionDoc] {
@@ -47,14 +48,15 @@ func (d *sectionDoc) ID() value.Value { return value.NewString(d.name) }
 func (d *sectionDoc) Doc() []byte {
 	reason := value.Doc(value.F("command", value.NewString(d.why)), value.F("ns", value.NewString(d.name)),
 		value.F("coordinator", value.NewString(d.owner)), value.F("id", d.id.Value()))
-	return value.Doc(value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)))
+	return value.Doc(value.F("_id", d.ID()), value.F("reason", value.NewDocument(reason)), value.F("blockReads", value.NewBool(d.reads)),
+		value.F("allCollections", value.NewBool(d.all)))
 }
 
 func readSectionDoc(doc []byte) (*sectionDoc, error) {
 	reason := value.LookupDoc(doc, "reason")
 	d := &sectionDoc{
 		name: value.Lookup(doc, "_id").Str(), why: value.Lookup(reason, "command").Str(), owner: value.Lookup(reason, "coordinator").Str(),
-		reads: value.Lookup(doc, "blockReads").Truthy(),
+		reads: value.Lookup(doc, "blockReads").Truthy(), all: value.Lookup(doc, "allCollections").Truthy(),
 	}
 	id, ok := catalog.UUIDFrom(value.Lookup(reason, "id"))
 	if d.id = id; d.name == "" || d.owner == "" || !ok {
@@ -112,7 +114,7 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 	if c != nil {
 		close(c.ended)
 	}
-	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner}
+	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
 }
 
 // endDDL ends a DDL's critical section, where it still holds the name.
@@ -144,19 +146,22 @@ func (s *ShardState) migrating(name string) *criticalSection {
 	return s.mu.critical[name]
 }
 
-// HoldsSection tells whether the run of a DDL holds a name on this shard: what it asks for is no message that was overtaken.
+// HoldsSection tells whether the run of a DDL holds a name on this shard, or its database: what it asks for is no message that
+// was overtaken.
 func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.mu.ddl[name]; c == nil || c.ddl != id {
-		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the operation does not hold the critical section of %s", name)
+	for _, n := range []string{name, catalog.DBOf(name)} {
+		if c := s.mu.ddl[n]; c != nil && c.ddl == id {
+			return nil
+		}
 	}
-	return nil
+	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the operation does not hold the critical section of %s", name)
 }
 
 // runParticipantBlock enters or ends the critical section of a DDL. It may be repeated.
 func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock, dst []byte) ([]byte, error) {
-	d := &sectionDoc{name: req.NS, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites}
+	d := &sectionDoc{name: req.NS, why: req.Command, owner: req.Owner, id: req.ID, reads: req.Type == msg.BlockReadsAndWrites, all: req.AllCollections}
 	switch req.Type {
 	case msg.Unblock:
 		return dst, m.leaveSection(op, d)

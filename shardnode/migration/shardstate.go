@@ -46,6 +46,7 @@ type criticalSection struct {
 	// Of a DDL: where it is coordinated is asked, by one operation at a time, whether it still holds the section.
 	ddl    catalog.UUID
 	owner  string
+	all    bool // a database's holds up its sharded collections, too
 	asking sync.Mutex
 }
 
@@ -171,7 +172,9 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	write := op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL
 	c := s.section(ns, write)
 	if c == nil {
-		c = s.section(catalog.DBOf(ns), write) // that of a database holds its collections up, too
+		if c = s.section(catalog.DBOf(ns), write); c != nil && !c.all {
+			c = nil
+		}
 	}
 	if c != nil {
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}

@@ -1,0 +1,32 @@
+package router
+
+import (
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// movePrimary has the primary shard of a database hand it to another.
+func (r *Router) movePrimary(op *command.Op, dst []byte) ([]byte, error) {
+	db, to := op.Req.Cmd.Str(), op.Req.Str("to")
+	if to == "" {
+		to = op.Req.Str("moveTo")
+	}
+	switch err := command.CheckDBName(db); {
+	case err != nil:
+		return dst, err
+	case cluster.FixedDatabase(db) || db == "local":
+		return dst, mongoerr.Newf(mongoerr.InvalidOptions, "Can't move primary for %s database", db)
+	case to == "":
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "you have to specify where you want to move it")
+	}
+	from := len(dst)
+	err := r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
+		var err error
+		dst, err = r.coordinated(op, info, &msg.ShardMovePrimary{DB: db, To: to}, dst[:from])
+		return err
+	})
+	r.Catalog.PurgeDatabase(db)
+	return dst, err
+}

@@ -1,0 +1,186 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// fillDatabase makes a database on shard0 with collections of each kind.
+func (c *testCluster) fillDatabase() {
+	c.t.Helper()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("s", 1, 20)
+	c.insertKeys("plain", 1, 3000)
+	c.run("db", `{"createIndexes": "plain", "indexes": [{"key": {"k": 1}, "name": "k_1", "unique": true}]}`)
+	c.run("db", `{"create": "capped", "capped": true, "size": 100000, "max": 5}`)
+	c.insertKeys("capped", 1, 10)
+	c.run("db", `{"create": "v", "viewOn": "plain", "pipeline": [{"$match": {"k": {"$gte": 0}}}]}`)
+	c.run("db", `{"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	c.run("db", `{"insert": "ts", "documents": [{"t": {"$date": "2026-01-01T00:00:00Z"}, "m": 1, "x": 5}]}`)
+	c.run("db", `{"create": "empty", "validator": {"k": {"$exists": true}}}`)
+}
+
+// databaseIs fails the test where the database is not what fillDatabase made, with its primary on a shard.
+func (c *testCluster) databaseIs(primary string) {
+	c.t.Helper()
+	for coll, want := range map[string]int{"s": 20, "plain": 3000, "capped": 5, "v": 1500, "ts": 1, "empty": 0} {
+		if got := len(c.all("db", fmt.Sprintf(`{"find": %q, "maxTimeMS": 20000}`, coll))); got != want {
+			c.t.Errorf("%d documents in %s, want %d", got, coll, want)
+		}
+	}
+	c.expect(get(c.all("config", `{"find": "databases"}`)[0], "primary"), fmt.Sprintf("%q", primary))
+	c.expect(len(c.all("db", `{"listIndexes": "plain"}`)), `2`)
+	var names []string
+	for _, d := range c.all("db", `{"listCollections": 1, "nameOnly": true}`) {
+		names = append(names, get(d, "name").(string))
+	}
+	slices.Sort(names)
+	if got, want := fmt.Sprint(names), "[capped empty plain s system.buckets.ts system.views ts v]"; got != want {
+		c.t.Errorf("the collections are %s, want %s", got, want)
+	}
+	for id := range c.shards {
+		if id != primary {
+			for _, coll := range []string{"plain", "capped", "empty", "system.views", "system.buckets.ts"} {
+				if c.server[id].Node.Engine.Catalog().Lookup("db."+coll) != nil {
+					c.t.Errorf("%s is left on %s", coll, id)
+				}
+			}
+		}
+	}
+	if m := c.raw("db", `{"insert": "empty", "documents": [{"x": 1}]}`); m["writeErrors"] == nil {
+		c.t.Errorf("the validator did not come along: %v", m)
+	}
+}
+
+// A database moves to another shard with all that is not sharded, and back; routers that do not know find it. What was executed
+// as a retryable write before is known there.
+func TestMovePrimary(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.fillDatabase()
+	other := c.through()
+	other.expect(other.counted("plain", 1), `3000`)
+	const inc = `{"update": "plain", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"n": 1}}}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`
+	c.run("db", inc)
+	for _, to := range []string{"shard1", "shard2", "shard2", "shard0"} {
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to))
+		c.leftOver()
+		c.databaseIs(to)
+		other.run("db", `{"update": "plain", "updates": [{"q": {"_id": 8}, "u": {"$inc": {"n": 1}}}]}`)
+		c.run("db", inc)
+	}
+	c.expect(c.all("db", `{"find": "plain", "filter": {"_id": {"$in": [7, 8]}}, "projection": {"n": 1}, "sort": {"_id": 1}}`), `[{"_id":7,"n":1},{"_id":8,"n":4}]`)
+	for cmd, code := range map[string]int32{
+		`{"movePrimary": "db", "to": "nowhere"}`:   70,
+		`{"movePrimary": "db"}`:                    72,
+		`{"movePrimary": "admin", "to": "shard1"}`: 72,
+		`{"movePrimary": "none", "to": "shard1"}`:  26,
+	} {
+		if m := c.raw("admin", cmd); m["code"] != code {
+			t.Errorf("%s: %v", cmd, m)
+		}
+	}
+}
+
+// The primary that hands a database over is another one at each phase: the database is on the old shard or the new one, whole.
+func TestMovePrimaryAtEveryPhase(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fillDatabase()
+	at, to := "shard0", "shard1"
+	for _, phase := range []string{"blockWrites", "clone", "enterCriticalSection", "commit", "clean", "exitCriticalSection", "done"} {
+		m := c.atPhase(at, phase, "admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to))
+		if m["ok"] != 1.0 && m["code"] != int32(6) {
+			t.Errorf("%s: %v", phase, m)
+		}
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q, "maxTimeMS": 20000}`, to))
+		c.leftOver()
+		c.databaseIs(to)
+		at, to = to, at
+	}
+}
+
+// A move that fails leaves the database where it was, and nothing on the other shard.
+func TestFailedMovePrimaryIsUndone(t *testing.T) {
+	c := newTestCluster(t, 2)
+	var refused atomic.Value
+	refused.Store("")
+	to := c.shards["shard1"]
+	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+		if name := string(m.CommandName()); refused.CompareAndSwap(name, "") {
+			return dst, mongoerr.New(mongoerr.CannotCreateIndex, "refused")
+		}
+		return to.Call(ctx, m, dst)
+	})
+	c.fillDatabase()
+	for _, name := range []string{"_shardsvrParticipantBlock", "_shardsvrCreateCollectionParticipant", "_shardsvrCloneCatalogData", "_shardsvrAdoptSessions"} {
+		refused.Store(name)
+		if name == "_shardsvrAdoptSessions" {
+			c.run("db", `{"update": "plain", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"n": 1}}}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}}`)
+		}
+		if m := c.raw("admin", `{"movePrimary": "db", "to": "shard1"}`); m["code"] != int32(67) {
+			t.Errorf("%s: %v", name, m)
+		}
+		c.leftOver()
+		c.databaseIs("shard0")
+	}
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	c.databaseIs("shard1")
+}
+
+// A shard that is primary of databases is drained and removed, under writes: none is lost.
+func TestPrimaryShardIsRemoved(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fillDatabase()
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	written := 0
+	wg.Go(func() {
+		for ; ; written++ {
+			select {
+			case <-quit:
+				return
+			default:
+			}
+			for _, coll := range []string{"plain", "s"} {
+				if m := c.raw("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": %d, "k": %d, "late": true}]}`, coll, 10000+written, 10000+written)); m["ok"] != 1.0 || m["writeErrors"] != nil {
+					t.Errorf("a write is refused: %v", m)
+					return
+				}
+			}
+		}
+	})
+	m := c.run("admin", `{"removeShard": "shard0"}`)
+	c.expect(m["dbsToMove"], `["db"]`)
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	if m := c.raw("admin", `{"movePrimary": "db", "to": "shard0"}`); m["code"] != int32(20) {
+		t.Errorf("a move to a shard that is drained: %v", m)
+	}
+	end := time.Now().Add(30 * time.Second)
+	for m["state"] != "completed" {
+		for _, d := range c.all("config", `{"find": "chunks", "filter": {"shard": "shard0"}}`) {
+			min, _ := bson.MarshalExtJSON(get(d, "min"), true, false)
+			_ = c.raw("admin", fmt.Sprintf(`{"moveRange": "db.s", "min": %s, "toShard": "shard1"}`, min))
+		}
+		if m = c.run("admin", `{"removeShard": "shard0"}`); time.Now().After(end) {
+			t.Fatalf("it is not drained: %v", m)
+		}
+	}
+	close(quit)
+	wg.Wait()
+	for _, coll := range []string{"plain", "s"} {
+		if got := len(c.all("db", fmt.Sprintf(`{"find": %q, "filter": {"late": true}}`, coll))); got != written {
+			t.Errorf("%d of %d writes are in %s", got, written, coll)
+		}
+	}
+	t.Logf("%d writes", written)
+}
