@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -196,6 +197,18 @@ func (r *Router) coordinated(op *command.Op, info *cluster.CollectionInfo, m msg
 	return r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst)
 }
 
+// refuseUnknown refuses arguments that a command does not have: its coordinator is sent those alone that it has.
+func refuseUnknown(op *command.Op, known ...string) error {
+	first := true
+	for k := range value.Elements(op.Req.Body) {
+		if !first && !msg.Generic([]byte(k)) && !slices.Contains(known, k) {
+			return command.UnknownField(op.Req.Spec.Name + "." + k)
+		}
+		first = false
+	}
+	return nil
+}
+
 // drop removes a collection. What the config server keeps of its own stays with it.
 func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	ns, err := cmdNS(op)
@@ -204,6 +217,9 @@ func (r *Router) drop(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	op.Stats.NS = ns
 	if err := command.CheckClientWrite(op, ns); err != nil {
+		return dst, err
+	}
+	if err := refuseUnknown(op, "collectionUUID"); err != nil {
 		return dst, err
 	}
 	from := len(dst)
@@ -297,6 +313,9 @@ func (r *Router) dropDatabase(op *command.Op, dst []byte) ([]byte, error) {
 	if v := op.Req.Cmd; !v.T.Numeric() || value.SafeInt64(v) != 1 {
 		return r.relayAny(op, dst) // which reports the error
 	}
+	if err := refuseUnknown(op); err != nil {
+		return dst, err
+	}
 	from := len(dst)
 	err := r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
 		var err error
@@ -315,6 +334,13 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 	from, to := op.Req.Cmd.Str(), op.Req.Str("to")
 	if op.Req.Cmd.T != value.String {
 		return r.relayAny(op, dst)
+	}
+	if err := refuseUnknown(op, "to", "dropTarget", "stayTemp", "collectionUUID"); err != nil {
+		return dst, err
+	}
+	stay := value.Lookup(op.Req.Body, "stayTemp")
+	if !stay.IsNullish() && stay.T != value.Boolean {
+		return dst, command.WrongType("renameCollection.stayTemp", stay.T, command.TBool)
 	}
 	start := len(dst)
 	sdb, _ := cluster.SplitNS(from)
@@ -348,7 +374,7 @@ func (r *Router) renameCollection(op *command.Op, dst []byte) ([]byte, error) {
 		}
 		uuid, err := op.Req.UUID("collectionUUID")
 		if err == nil {
-			dst, err = r.coordinated(op, src, &msg.ShardRename{NS: from, To: to, DropTarget: op.Arg("dropTarget"), UUID: uuid}, dst[:start])
+			dst, err = r.coordinated(op, src, &msg.ShardRename{NS: from, To: to, DropTarget: op.Arg("dropTarget"), StayTemp: stay.Truthy(), UUID: uuid}, dst[:start])
 		}
 		return err
 	})

@@ -225,3 +225,24 @@ func TestFailedDropIsUndone(t *testing.T) {
 	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 3}, "to": "shard0"}`)
 	c.run("db", `{"drop": "c"}`)
 }
+
+// What a coordinated command does not have is refused by the client's name of the command: the coordinator is sent what it knows.
+func TestCoordinatedCommandsRefuseUnknownArguments(t *testing.T) {
+	c := newTestCluster(t, 1)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	for _, x := range []struct {
+		db, cmd, text string
+		code          int32
+	}{
+		{"db", `{"drop": "c", "odd": 1}`, "BSON field 'drop.odd' is an unknown field.", 40415},
+		{"db", `{"dropDatabase": 1, "odd": 1}`, "BSON field 'dropDatabase.odd' is an unknown field.", 40415},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "odd": 1}`, "BSON field 'renameCollection.odd' is an unknown field.", 40415},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "stayTemp": 1}`, "BSON field 'renameCollection.stayTemp' is the wrong type 'int', expected type 'bool'", 14},
+	} {
+		if m := c.raw(x.db, x.cmd); m["code"] != x.code || m["errmsg"] != x.text {
+			t.Errorf("%s: %v", x.cmd, m)
+		}
+	}
+	c.run("admin", `{"renameCollection": "db.c", "to": "db.d", "stayTemp": false, "comment": "known"}`)
+	c.expect(len(c.all("db", `{"find": "d"}`)), `1`)
+}

@@ -65,13 +65,15 @@ func (m *DropDatabaseFound) fields(c *codec) {
 type ShardRename struct {
 	NS, To     string
 	DropTarget value.Value // as the client sent it
-	UUID       *[16]byte   // that the client expects the source to have; nil where it names none
+	StayTemp   bool
+	UUID       *[16]byte // that the client expects the source to have; nil where it names none
 }
 
 func (m *ShardRename) fields(c *codec) {
 	c.on("_shardsvrRenameCollection", &m.NS)
 	c.str("to", required, &m.To)
 	c.any("dropTarget", &m.DropTarget)
+	c.boolean("stayTemp", optional, &m.StayTemp)
 	c.optionalUUID("collectionUUID", &m.UUID)
 }
 
