@@ -56,8 +56,8 @@ func New(c Config) *Coordinators {
 	return m
 }
 
-// Service are the coordinators as a primary-only service: the runs that an earlier primary left have their locks when it has
-// stepped up, and go on.
+// Service returns the coordinators as a primary-only service: the runs that an earlier primary left have their
+// locks when it has stepped up, and go on.
 func (m *Coordinators) Service() replication.Service {
 	return replication.Service{
 		Name: "ShardingDDLCoordinator", Vital: true, StepUp: m.stepUp,
@@ -91,7 +91,7 @@ func (m *Coordinators) stepUp(ctx context.Context, _ int64) error {
 	})
 }
 
-// start has a run go on in the background. m.mu is held.
+// start has a run go on in the background. m.mu must be held.
 func (m *Coordinators) start(ctx context.Context, r *run) {
 	if r.started {
 		return
@@ -104,7 +104,7 @@ func (m *Coordinators) start(ctx context.Context, r *run) {
 	}()
 }
 
-// Specs are the rows of the commands that coordinators carry out.
+// Specs returns the rows of the commands that coordinators carry out.
 func (m *Coordinators) Specs() []command.Spec {
 	holds := command.Internal(m.runHolds)
 	holds.Roles, holds.PrimaryOnly = command.Shard, true
@@ -133,7 +133,8 @@ func row[M any, P interface {
 	return s
 }
 
-// runHolds tells whether a run still holds its critical sections. No is said by a primary that is sure to be one.
+// runHolds reports whether a run still holds its critical sections. No is said by a primary that is sure to be
+// one.
 func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, dst []byte) ([]byte, error) {
 	held := m.holds(req.ID)
 	if !held {
@@ -220,7 +221,7 @@ func (m *Coordinators) begin(r *run) error {
 	return nil
 }
 
-// nameOf is what an operation is named by.
+// nameOf returns what an operation is named by.
 func nameOf(o operation) string {
 	db, colls := o.locks()
 	if len(colls) == 0 {
@@ -229,7 +230,8 @@ func nameOf(o operation) string {
 	return colls[0]
 }
 
-// running is a run that was asked for the same; one of the kind on the same name that was asked for something else is an error.
+// running returns a run that was asked for the same; one of the kind on the same name that was asked for something
+// else is an error.
 func (m *Coordinators) running(r *run) (*run, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -93,7 +93,7 @@ func phaseIndex(op operation, name string) int {
 	return -1
 }
 
-// fieldsOf is a message without a name as a document.
+// fieldsOf returns a message without a name as a document.
 func fieldsOf(m msg.Message) []byte {
 	dst, mark := value.Begin(nil)
 	return value.End(msg.AppendFields(dst, m), mark)

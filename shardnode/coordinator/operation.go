@@ -11,7 +11,8 @@ import (
 type operation interface {
 	// name is the operation's type, as documents and currentOp show it.
 	name() string
-	// locks are the collections that it locks, all of one database but for a rename's target; none locks the database.
+	// locks are the collections that it locks, all of one database except for a rename's target; none locks the
+	// database.
 	locks() (db string, colls []string)
 	// check looks at what is there, with the locks held, and changes nothing. local says that it is this shard's alone.
 	check(ctx context.Context, r *run) (local bool, err error)

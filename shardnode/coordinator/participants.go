@@ -97,7 +97,7 @@ func (r *run) shardIDs(ctx context.Context) ([]string, error) {
 	return append(ids, r.m.State.ID), err
 }
 
-// entry reads the catalog's entry of a collection, as the config server's primary has it; nil where there is none.
+// entry reads the catalog's entry of a collection, as the config server's primary has it; nil if there is none.
 func (m *Coordinators) entry(ctx context.Context, ns string) ([]byte, *cluster.CollectionEntry, error) {
 	docs, err := cluster.FindAll(ctx, m.State.Registry.Config(), "config", value.Doc(
 		value.F("find", value.NewString("collections")), value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(ns))))),

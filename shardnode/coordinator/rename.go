@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// rename gives a collection another name on all shards and in the catalog, in the place of a target that is dropped.
+// rename gives a collection another name on all shards and in the catalog, in place of a target that is dropped.
 type rename struct {
 	req *msg.ShardRename
 	at  msg.RenameFound

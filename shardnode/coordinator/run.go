@@ -40,7 +40,7 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	return r.doc.op.reply(dst), nil
 }
 
-// undone tells that the run has ended without effect.
+// undone reports whether the run has ended without effect.
 func (r *run) undone() bool {
 	select {
 	case <-r.done:
@@ -174,7 +174,7 @@ func (r *run) again(ctx context.Context, always bool, f func() error) error {
 	}
 }
 
-// passing tells that an error may be gone when the step is repeated.
+// passing reports whether an error may be gone when the step is repeated.
 func passing(err error) bool {
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.ConflictingOperationInProgress, mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.StaleConfig, mongoerr.FailedToSatisfyReadPreference,
@@ -190,7 +190,7 @@ func (r *run) warn(what string, err error) {
 	}
 }
 
-// message is a message of the run, with what its client wants to be forwarded.
+// message returns a message of the run, with what its client wants to be forwarded.
 func (r *run) message(m msg.Message) []byte {
 	if r.doc.comment.IsMissing() {
 		return msg.Doc(m)

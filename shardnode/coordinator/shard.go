@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shard makes a collection sharded. The config server lays out its chunks and writes its entry last; sent again, it begins anew where
-// the entry is not there, and finds it done where it is.
+// shard makes a collection sharded. The config server lays out its chunks and writes its entry last; sent again,
+// it begins again where the entry is not there, and finds it done where it is.
 type shard struct {
 	req  *msg.ShardShardCollection
 	none msg.Nothing

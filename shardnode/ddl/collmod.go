@@ -360,7 +360,7 @@ func (w *operation) retuneView(u *storage.UnitOfWork, s *storage.Snapshot, m *co
 	return w.PutView(u, s, next)
 }
 
-// oplogEntry is the command that the oplog keeps, and what was there before.
+// oplogEntry returns the command that the oplog keeps, and what was there before.
 func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byte) {
 	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
 	for _, field := range op.Req.Spec.Fields {
@@ -375,7 +375,7 @@ func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byt
 	return value.Doc(f...), value.Doc(value.F("collectionOptions_old", value.NewDocument(old)))
 }
 
-// modifiedOptions are the collection's options after the command.
+// modifiedOptions returns the collection's options after the command.
 func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte, error) {
 	o := namespace.OptionsOf(c.Options)
 	if v := op.Arg("validator"); !v.IsMissing() {
@@ -466,7 +466,7 @@ func (m *collMod) retune(t *namespace.SeriesOptions) error {
 	return nil
 }
 
-// modifiedIndex is the specification of the index after the command; nil where nothing changes.
+// modifiedIndex returns the specification of the index after the command; nil if nothing changes.
 func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m *collMod) (spec []byte, name string, err error) {
 	i := m.index
 	if c.Clustered && !namespace.IsBuckets(c.NS) && i.name.Str() == c.ClusteredName && !i.name.IsMissing() && !i.hidden.IsMissing() {

@@ -13,13 +13,13 @@ import (
 
 // Node is what catalog commands ask of the node that they run on.
 type Node interface {
-	// Lone tells whether the node is a member of no replica set.
+	// Lone reports whether the node is a member of no replica set.
 	Lone() bool
 	// CheckVersion compares the versions that came with a request with what this shard knows, and waits for a critical section.
 	CheckVersion(op *command.Op, ns string) error
 	// Forget has the node forget what it keeps of a collection, once a unit of work that drops or changes it is committed.
 	Forget(u *storage.UnitOfWork, c *catalog.Collection)
-	// HoldsSection tells whether the run of a DDL over shards holds a name here.
+	// HoldsSection reports whether the run of a DDL over shards holds a name here.
 	HoldsSection(name string, id catalog.UUID) error
 	// Background runs what outlives its command.
 	Background(f func(life context.Context))
@@ -82,7 +82,7 @@ func (cs *Commands) unlocked(run command.Handler) command.Handler {
 	}
 }
 
-// Specs are the rows of the commands that change the catalog.
+// Specs returns the rows of the commands that change the catalog.
 func (cs *Commands) Specs() []command.Spec {
 	specs := append([]command.Spec{
 		createSpec(cs), dropSpec(cs), dropDatabaseSpec(cs), renameSpec(cs), collModSpec(cs), createIndexesSpec(cs), dropIndexesSpec(cs),

@@ -456,8 +456,8 @@ func (w *operation) createNamespace(c *newNamespace) error {
 	})
 }
 
-// alreadyMade tells whether the namespace is there as asked for; it is an error where it is there otherwise, and in a
-// transaction where it is there at all.
+// alreadyMade reports whether the namespace is there as asked for; it is an error where it is there otherwise, and
+// in a transaction where it is there at all.
 func (cs *Commands) alreadyMade(s *storage.Snapshot, c *newNamespace, inTxn bool) (bool, error) {
 	cat := s.Catalog()
 	if err := namespace.CheckDBCase(cat, catalog.DBOf(c.ns)); err != nil {

@@ -112,7 +112,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 	return d, w.DropView(u, s, ns)
 }
 
-// countIndexes is the number of indexes as commands report it.
+// countIndexes returns the number of indexes as commands report it.
 func countIndexes(c *catalog.Collection) int { return len(c.Indexes) }
 
 func dropDatabaseSpec(cs *Commands) command.Spec {

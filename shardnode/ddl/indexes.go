@@ -157,8 +157,9 @@ func (w *operation) createIndexes(ci *newIndexes) error {
 	return err
 }
 
-// runBuild starts a build, lets go of the collection, and builds. The build goes on without the command where the set has no
-// majority to commit its steps and the client waits no longer; where the command is ended the build is given up.
+// runBuild starts a build, releases the collection, and builds. The build goes on without the command where the
+// set has no majority to commit its steps and the client waits no longer; where the command is ended the build is
+// given up.
 func (w *operation) runBuild(build *storage.IndexBuild, started func()) error {
 	type outcome struct {
 		ts  storage.Timestamp

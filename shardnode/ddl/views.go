@@ -126,7 +126,7 @@ type viewGraph struct {
 	deps    []string // of the changed view
 }
 
-// dependencies lists what a namespace reads; none where it is no view.
+// dependencies lists what a namespace reads; none if it is no view.
 func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
 	if ns == g.changed.NS {
 		return g.deps, g.changed, nil
@@ -148,7 +148,7 @@ func (g *viewGraph) dependencies(ns string) ([]string, *namespace.View, error) {
 	return deps, v, nil
 }
 
-// depth is the number of views on the longest way down from ns; coming back to the changed view is a cycle.
+// depth returns the number of views on the longest way down from ns; coming back to the changed view is a cycle.
 func (g *viewGraph) depth(ns string, level int) (int, error) {
 	deps, v, err := g.dependencies(ns)
 	if err != nil || v == nil {
@@ -171,7 +171,7 @@ func (g *viewGraph) depth(ns string, level int) (int, error) {
 	return longest + 1, nil
 }
 
-// above is the number of views on the longest chain that stands on ns.
+// above returns the number of views on the longest chain that stands on ns.
 func (g *viewGraph) above(ns string) (int, error) {
 	views, err := namespace.ViewsOf(g.snap, catalog.DBOf(ns))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Start gives a node that has become a shard its part in migrations, and registers the commands.
+// Start makes a node that has become a shard take part in migrations, and registers the commands.
 func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardState) error {
 	m := newManager(c, node, sessions, state)
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
@@ -41,7 +41,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	return errors.Join(c.Services.Add(m.service()), c.Services.Add(state.identityService(c.Docs)))
 }
 
-// newManager takes part in no migration before the node steps up.
+// newManager returns a manager that takes part in no migration before the node steps up.
 func newManager(c Config, node Node, sessions Sessions, state *ShardState) *Manager {
 	m := &Manager{Config: c, node: node, sessions: sessions, state: state, wake: make(chan struct{}, 1), deleting: make(chan struct{}, 1)}
 	ended, end := context.WithCancel(context.Background())
@@ -50,8 +50,8 @@ func newManager(c Config, node Node, sessions Sessions, state *ShardState) *Mana
 	return m
 }
 
-// service are migrations as a primary-only service: what an earlier primary left unfinished is decided, ranges that are
-// no longer owned are deleted, and migrations under way end with it.
+// service returns migrations as a primary-only service: it decides what an earlier primary left unfinished,
+// deletes ranges that are no longer owned, and ends migrations in progress with the role.
 func (m *Manager) service() replication.Service {
 	return replication.Service{
 		Name: "MigrationCoordinator",
@@ -70,7 +70,7 @@ func (m *Manager) service() replication.Service {
 		Run: func(ctx context.Context, _ int64) {
 			m.background(ctx)
 			m.releaseAll()
-			m.wg.Wait() // no recipient begins any more
+			m.wg.Wait() // no recipient starts any more
 		},
 	}
 }
@@ -82,7 +82,7 @@ func (m *Manager) life() context.Context {
 	return m.mu.ctx
 }
 
-// asked is the row of a command from the config server, or from the other shard of a migration.
+// asked returns the row of a command from the config server, or from the other shard of a migration.
 func asked(s command.Spec) command.Spec {
 	s.Roles, s.PrimaryOnly, s.WriteConcern = command.Shard|command.Config, true, true
 	return s
@@ -227,11 +227,11 @@ func (m *Manager) runRecvAbort(_ *command.Op, req *msg.RecvChunkAbort, dst []byt
 	return dst, nil
 }
 
-// maxTransfer is how much one answer to the recipient carries; a document that is larger goes alone. An answer is a document
-// itself, which must stay below 16 MB: small documents and a large one behind them do not always fit into one.
+// maxTransfer is how much one reply to the recipient carries; a larger document is sent alone. A reply is itself a
+// document, which must stay below 16 MB: small documents followed by a large one do not always fit.
 const maxTransfer = 4 << 20
 
-// runMigrateClone answers with the next documents of the range, as they stood when the migration began.
+// runMigrateClone returns the next documents of the range, as of the beginning of the migration.
 func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(req.ID)
 	if err != nil {
@@ -272,7 +272,7 @@ func (m *Manager) runMigrateClone(op *command.Op, req *msg.MigrateClone, dst []b
 	return msg.AppendFields(dst, &msg.MigrateCloneReply{Objects: value.End(list, mark)}), d.mu.scan.Err()
 }
 
-// runTransferMods answers with what was written to the range since the last answer, read from the oplog.
+// runTransferMods returns what was written to the range since the last reply, read from the oplog.
 func (m *Manager) runTransferMods(op *command.Op, req *msg.TransferMods, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(req.ID)
 	if err != nil {
@@ -315,8 +315,8 @@ func (m *Manager) runTransferMods(op *command.Op, req *msg.TransferMods, dst []b
 	return msg.AppendFields(dst, &reply), nil
 }
 
-// changedIDs reads on in the oplog and gives the _ids of the collection's documents that were written. An entry that was
-// deleted before it was read would be a write that is lost with the range.
+// changedIDs continues reading the oplog and returns the _ids of the collection's documents that were written. An
+// entry that was deleted before it was read would be a write lost with the range.
 func (d *donor) changedIDs(op *command.Op, s *storage.Snapshot) (ids []value.Value, more bool, err error) {
 	if d.mu.pin == nil {
 		return nil, false, mongoerr.New(mongoerr.IllegalOperation, "the migration has ended")
@@ -395,12 +395,12 @@ func (d *donor) collectID(e []byte, seen map[string]bool, ids *[]value.Value) (s
 	if !seen[key] {
 		seen[key] = true
 		*ids = append(*ids, id)
-		size = 1024 // what a document may weigh in the answer, about
+		size = 1024 // approximate size of a document in the reply
 	}
 	return size
 }
 
-// withKey gives {ns, _id} of an entry whose document key stands in field.
+// withKey returns {ns, _id} of an entry whose document key is in field.
 func withKey(e []byte, field string) []byte {
 	id := value.Lookup(value.Lookup(e, field).Doc(), "_id")
 	if id.IsMissing() {
@@ -409,8 +409,8 @@ func withKey(e []byte, field string) []byte {
 	return value.Doc(value.F("ns", value.Lookup(e, "ns")), value.F("_id", id))
 }
 
-// runDecision is the donor's word on how a migration ended: it settles this shard's range deletion. It may come again,
-// and after a restart.
+// runDecision receives the donor's decision about a migration and settles this shard's range deletion. It may be
+// repeated, and after a restart.
 func (m *Manager) runDecision(op *command.Op, req *msg.MigrationDecision, dst []byte) ([]byte, error) {
 	m.mu.Lock()
 	r := m.mu.in
@@ -501,14 +501,14 @@ func (m *Manager) wakeDeleter() {
 	}
 }
 
-// gone tells that a collection, or its database, is not there or not sharded any more.
+// gone reports whether a collection or its database does not exist or is no longer sharded.
 func gone(err error) bool {
 	c := mongoerr.CodeOf(err)
 	return c == mongoerr.NamespaceNotFound || c == mongoerr.NamespaceNotSharded
 }
 
-// recover decides the migrations whose coordinator documents were left behind. One that cannot be decided yet does not stand in
-// the way of the others.
+// recover decides the migrations whose coordinator documents were left behind. One that cannot be decided yet does
+// not block the others.
 func (m *Manager) recover(op *command.Op) error {
 	var errs []error
 	err := coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
@@ -540,7 +540,7 @@ func (m *Manager) releaseConcluded() error {
 }
 
 // recoverOne decides a migration that an earlier primary, or an interrupted run, left undecided. The coordinator
-// document says that it may have committed; only the placement says whether it did. A commit may still be in
+// document says that it may have committed; only the placement reports whether it did. A commit may still be in
 // flight to the config server, so it is fenced before the placement is read, and what is read then stays true.
 func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	m.mu.Lock()
@@ -562,7 +562,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
 	}
-	m.release(d.id) // from here on the placement says whose the range is
+	m.release(d.id) // from here on the placement determines the owner of the range
 	nothing := &rangeDeletion{id: d.ID(), ns: d.ns, pending: true}
 	if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != d.uuid {
 		return m.conclude(op, nothing) // the collection is gone: there is nothing to keep or delete
@@ -580,7 +580,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	return m.decide(op, left, d.to, committed)
 }
 
-// leftBy is the range deletion that a migration leaves whose donor has been replaced.
+// leftBy returns the range deletion that a migration leaves whose donor has been replaced.
 func (m *Manager) leftBy(op *command.Op, id [16]byte, ns string, uuid catalog.UUID, r *KeyRange, committed bool) (*rangeDeletion, error) {
 	left := &rangeDeletion{id: value.NewBinary(4, id[:]), ns: ns, uuid: uuid, donor: m.state.ID, rng: r, delayed: true}
 	stored, ok, err := m.rangeDeletions().Get(left.id)

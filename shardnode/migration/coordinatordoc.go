@@ -9,20 +9,21 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// coordinatorDoc is what is stored of a migration that leaves this shard, from before it begins until it is concluded.
+// coordinatorDoc is the stored state of a migration that leaves this shard, from before it begins until it is
+// concluded.
 type coordinatorDoc struct {
 	id       [16]byte
 	ns       string
 	uuid     catalog.UUID
 	from, to string
 	min, max []byte
-	// version is that of the chunk before the migration; versioned is false where it is not known.
+	// version is the chunk's version before the migration; versioned is false if it is unknown.
 	version   cluster.ChunkVersion
 	versioned bool
 	decision  string // committed, aborted, or empty while that is not known
 }
 
-// coordinatorDocs are the entries of config.migrationCoordinators.
+// coordinatorDocs returns the entries of config.migrationCoordinators.
 func coordinatorDocs(store statedoc.Store) statedoc.Collection[*coordinatorDoc] {
 	return statedoc.In(store, coordinatorsNS, readCoordinatorDoc)
 }

@@ -1,5 +1,5 @@
-// Package migration is a node's part in the placement of data: what it knows of its place in a cluster, the migrations that
-// leave and enter it, and the deletion of the ranges that have left.
+// Package migration is a node's part in the placement of data: its place in a cluster, migrations from and to it,
+// and the deletion of ranges that have left.
 //
 //	config server ── _shardsvrMoveRange ──► Manager.moveRange                        the donor
 //	                                          │ writeDonorState    config.migrationCoordinators, config.rangeDeletions
@@ -14,18 +14,19 @@
 // section waits for its end outside of its locks (WaitCritical). A read takes its ownership filter from ReadFilter and counts
 // itself by BeginRead, so that a delayed deletion waits for it.
 //
-// The path of a placement on a secondary: the units that announce and conclude a migration carry notices. Shard.OnCommitNotice takes them
-// in, and AskWherePlaced has a read in between ask the config server.
+// The path of a placement on a secondary: the units that announce and conclude a migration carry notices.
+// Shard.OnCommitNotice processes them, and AskWherePlaced makes a read in between ask the config server.
 //
-// What the package needs of the node is in Config, Node, Role and Sessions: it knows nothing of transactions, retries or
-// commands on documents. The state documents are statedoc collections (coordinatorDocs, rangeDeletions).
+// What the package needs from the node is in Config, Node, Role and Sessions: it does not depend on transactions,
+// retries or commands on documents. The state documents are statedoc collections (coordinatorDocs,
+// rangeDeletions).
 //
 // Invariants
 //
 //  1. Nothing of a migration happens before its coordinator document and both range deletions are durable.
-//  2. While a critical section stands no write begins on its collection, and from BlockReads on no read either: every write
+//  2. During a critical section no write begins on its collection, and from BlockReads on no read either: every write
 //     that began before has committed when the recipient fetches the last changes.
-//  3. A range is deleted on the loser only. Where the outcome is not known (errOutcomeUnknown) nothing is deleted, and the
+//  3. A range is deleted on the loser only. If the outcome is not known (errOutcomeUnknown) nothing is deleted, and the
 //     collection stays closed until recover knows it.
 //  4. The coordinator document and the range deletion change together when a migration is concluded: repeated, the conclusion
 //     finds no document and does nothing.

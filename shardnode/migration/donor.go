@@ -27,7 +27,7 @@ const (
 	rangeDeletionsNS = "config.rangeDeletions"
 )
 
-// Config is what migrations work with.
+// Config is what migrations depend on.
 type Config struct {
 	Engine   *storage.Engine
 	Docs     *statedoc.Docs
@@ -39,7 +39,7 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Node is what migrations ask of the node that they run on.
+// Node is what migrations need from the node that they run on.
 type Node interface {
 	// SetConfig is the configuration of the node's replica set; nil for none.
 	SetConfig() *replication.SetConfig
@@ -53,9 +53,9 @@ type Node interface {
 type Sessions interface {
 	// History lists the records of the sessions with retryable writes that wrote at a time or later.
 	History(since storage.Timestamp) [][]byte
-	// WithImage adds to a record what the session's findAndModify answered, where that is stored.
+	// WithImage adds to a record the reply of the session's findAndModify, if that is stored.
 	WithImage(rec []byte) ([]byte, error)
-	// Adopt takes up the records of another shard, durably.
+	// Adopt merges in the records of another shard, durably.
 	Adopt(ctx context.Context, records []value.Value) error
 }
 
@@ -65,7 +65,7 @@ type Manager struct {
 	node     Node
 	sessions Sessions
 	state    *ShardState
-	wg       sync.WaitGroup // recipients at work
+	wg       sync.WaitGroup // running recipients
 	wake     chan struct{}
 
 	deleting chan struct{} // full while a range is deleted
@@ -75,7 +75,7 @@ type Manager struct {
 		ctx       context.Context // ends when the node steps down
 		out       *donor
 		in        *recipient
-		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil where nobody waits for that
+		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if nobody waits for that
 		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
 		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
 	}
@@ -123,7 +123,7 @@ func readKeyRange(key *cluster.ShardKeyPattern, doc []byte) (*KeyRange, error) {
 	return r, nil
 }
 
-// Contains tells whether a document's shard key is in the range.
+// Contains reports whether a document's shard key is in the range.
 func (r *KeyRange) Contains(doc []byte) bool {
 	vals, err := r.key.FromDocument(doc, nil)
 	return err == nil && cluster.InRange(vals, r.minV, r.maxV)
@@ -143,7 +143,7 @@ type donor struct {
 	uuid catalog.UUID
 	to   string
 	rng  *KeyRange
-	// version is the chunk's when the migration began: the commit is refused where it has another by then.
+	// version is the chunk's version when the migration began: the commit is refused if it has changed by then.
 	version cluster.ChunkVersion
 
 	began storage.Timestamp
@@ -297,7 +297,7 @@ func (m *Manager) writeDonorState(ctx context.Context, d *donor) error {
 	return m.rangeDeletions().Put(ctx, left)
 }
 
-// deletion is the range deletion that this shard is left with if the migration is committed.
+// deletion returns the range deletion that this shard is left with if the migration is committed.
 func (d *donor) deletion() *rangeDeletion {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -313,7 +313,7 @@ func (d *donor) peer(ctx context.Context) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-// about says which migration a message is about.
+// about returns the header that identifies the migration in messages.
 func (d *donor) about() msg.Migration { return msg.Migration{NS: d.ns, ID: d.id} }
 
 // tell sends the recipient a command, whose reply is parsed where reply is not nil.
@@ -349,7 +349,7 @@ func (m *Manager) pause(ctx context.Context, name string) error {
 	return m.Points.Register(name).Pause(ctx)
 }
 
-// run clones, catches up, and commits. committed tells whether the config server took the new placement.
+// run clones, catches up, and commits. committed reports whether the config server accepted the new placement.
 func (d *donor) run(op *command.Op) (committed bool, err error) {
 	if err := d.m.hang(op, 2); err != nil {
 		return false, err
@@ -413,11 +413,12 @@ func (d *donor) waitSteady(ctx context.Context) error {
 	}
 }
 
-// migrationLockWait is how long a migration asks for its collection at a time; writers queue behind it meanwhile.
+// migrationLockWait is how long one attempt to lock the collection lasts; writers queue behind it meanwhile.
 const migrationLockWait = 500 * time.Millisecond
 
-// lockForCommit takes the collection exclusively: every write in flight has committed once it is held. It waits for the
-// transactions that have written, no longer than a transaction may live, and lets writers pass between two tries.
+// lockForCommit locks the collection exclusively: once it holds the lock, every write in flight has committed. It
+// waits for transactions that have written, no longer than a transaction may live, and lets writers through
+// between two attempts.
 func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 	m := d.m
 	end := m.Now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
@@ -438,7 +439,7 @@ func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
 	}
 }
 
-// announce tells the shard's secondaries that the placement is about to change.
+// announce informs the shard's secondaries that the placement is about to change.
 func (d *donor) announce(ctx context.Context) error {
 	id := value.NewBinary(4, d.id[:])
 	return d.m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
@@ -560,13 +561,13 @@ func readyIndexes(c *catalog.Collection) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// fence makes a commit that may still be on its way to the config server come too late.
+// fence makes a commit that may still be in flight to the config server fail.
 func (m *Manager) fence(ctx context.Context, ns string, min []byte, version cluster.ChunkVersion) error {
 	_, err := cluster.RunWrite(ctx, m.state.Registry.Config(), msg.Doc(&msg.EnsureChunkVersion{NS: ns, Min: min, Version: version}))
 	return err
 }
 
-// moved asks the config server whether a range belongs to the recipient now. What it says stays so.
+// moved asks the config server whether a range belongs to the recipient now. The answer is final.
 func (m *Manager) moved(ctx context.Context, ns, to string, r *KeyRange, version cluster.ChunkVersion) (bool, error) {
 	if err := m.fence(ctx, ns, r.min, version); err != nil && !gone(err) {
 		return false, err
@@ -602,7 +603,7 @@ func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, co
 		copy(about.ID[:], left.id.Bytes())
 		_, err = cluster.Run(ctx, shard.Peer, msg.Doc(&msg.MigrationDecision{Migration: about, Committed: committed}))
 	}
-	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a shard that was removed has nothing to decide any more
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.ShardNotFound { // a removed shard has nothing to decide any more
 		return err // the coordinator document stays: it is tried again
 	}
 	if !committed {
@@ -616,9 +617,9 @@ func (m *Manager) decide(ctx context.Context, left *rangeDeletion, to string, co
 	return nil
 }
 
-// conclude ends a migration here: its coordinator document goes, and its range deletion becomes ready, or, where what is left
-// is pending, goes too. Both at once: repeated once the range had been deleted and had come back, the deletion would be of
-// live documents.
+// conclude ends a migration here: it removes the coordinator document, and activates the range deletion or, if
+// left is pending, removes it. Both happen in one unit: if the conclusion were repeated after the range had been
+// deleted and had come back, it would delete live documents.
 func (m *Manager) conclude(ctx context.Context, left *rangeDeletion) error {
 	return m.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		u.Notice(placingNotice("concluded", left.id, left.ns))
@@ -643,7 +644,8 @@ func (m *Manager) conclude(ctx context.Context, left *rangeDeletion) error {
 	})
 }
 
-// hold keeps a critical section until the outcome of its migration is known; false where the node is no primary any more.
+// hold keeps a critical section until the outcome of its migration is known; it returns false if the node is no
+// longer primary.
 func (m *Manager) hold(d *donor, c *criticalSection) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -668,7 +670,7 @@ func (m *Manager) release(id [16]byte) {
 	}
 }
 
-// releaseAll ends the critical sections of migrations: the node is no primary any more.
+// releaseAll ends the critical sections of migrations because the node is no longer primary.
 func (m *Manager) releaseAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -676,9 +678,9 @@ func (m *Manager) releaseAll() {
 	m.state.EndMigrations()
 }
 
-// holdUndecided closes the collections of migrations that an earlier primary left without a decision: its commit may still
-// be on its way to the config server, or be done, and what is written here until that is known would be lost with the
-// range. m.mu is held.
+// holdUndecided closes the collections of migrations that an earlier primary left undecided: its commit may still
+// be in flight to the config server, or be done, and what is written here until that is known would be lost with
+// the range. m.mu must be held.
 func (m *Manager) holdUndecided() error {
 	return coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
 		if d.decision != "" {

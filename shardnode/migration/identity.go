@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Identity is what a shard knows of the cluster it belongs to: the document {_id: "shardIdentity"} of
+// Identity is a shard's knowledge of the cluster it belongs to: the document {_id: "shardIdentity"} of
 // admin.system.version.
 type Identity struct {
 	Shard     string
@@ -19,7 +19,7 @@ type Identity struct {
 	ConfigDB  string
 }
 
-// IdentityNS is where a shard keeps its identity.
+// IdentityNS is the namespace of a shard's identity.
 const IdentityNS = "admin.system.version"
 
 // ParseIdentity reads a shard identity.
@@ -31,22 +31,23 @@ func ParseIdentity(doc []byte) (id Identity, err error) {
 	return Identity{Shard: name.Str(), ClusterID: cluster.ObjectID(), ConfigDB: config.Str()}, nil
 }
 
-// Doc is the identity as it is stored.
+// Doc returns the identity as it is stored.
 func (id *Identity) Doc() []byte {
 	return value.Doc(value.F("_id", value.NewString("shardIdentity")), value.F("shardName", value.NewString(id.Shard)),
 		value.F("clusterId", value.NewObjectID(id.ClusterID)), value.F("configsvrConnectionString", value.NewString(id.ConfigDB)))
 }
 
-// ConfigSet is the name of the config server's set.
+// ConfigSet returns the name of the config server's set.
 func (id *Identity) ConfigSet() string {
 	set, _ := cluster.SplitHosts(id.ConfigDB)
 	return set
 }
 
-// What a shard knows of the config server's address has to outlive those that the config server had when the shard was
-// added: the stored identity follows the set's members, as its monitor sees them.
+// The shard must be able to find the config server even when none of the members remain that it had when the shard
+// was added: the stored identity follows the set's members, as its monitor sees them.
 
-// ConfigHosts is the config server's connection string: as its primary lists the members, else as it was stored.
+// ConfigHosts returns the config server's connection string: as its primary lists the members, or else as it was
+// stored.
 func (s *ShardState) ConfigHosts() string {
 	if f, ok := s.Registry.Config().(interface{ ConnString() string }); ok {
 		if conn := f.ConnString(); conn != "" {
@@ -56,7 +57,7 @@ func (s *ShardState) ConfigHosts() string {
 	return s.ConfigDB
 }
 
-// ConfigMoved tells that the config server may have other members. It does not block.
+// ConfigMoved reports that the config server may have other members. It does not block.
 func (s *ShardState) ConfigMoved() {
 	select {
 	case s.moved <- struct{}{}:

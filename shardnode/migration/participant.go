@@ -14,7 +14,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// shardSpecs are the commands that the config server's DDL sends to shards.
+// shardSpecs returns the commands that the config server's DDL sends to shards.
 func (m *Manager) shardSpecs() []command.Spec {
 	create, block, rename := command.Internal(m.runCreateParticipant), command.Internal(m.runParticipantBlock), command.Internal(m.runRenameParticipant)
 	create.WriteConcern, block.WriteConcern, rename.WriteConcern = true, true, true
@@ -49,8 +49,8 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		u.SetFromMigrate() // the shard that has had the collection tells change streams
 		c := s.Catalog().Lookup(req.NS)
 		if c != nil && c.UUID != req.UUID {
-			// What an interrupted drop left behind: this shard is not the database's primary, and no entry of the
-			// catalog names it.
+			// Left by an interrupted drop: this shard is not the database's primary, and no catalog entry names
+			// the collection.
 			if err := u.DropCollection(c); err != nil {
 				return err
 			}

@@ -74,14 +74,14 @@ func readRangeDeletion(doc []byte) (*rangeDeletion, error) {
 	}, nil
 }
 
-// rangeDeletions are the entries of config.rangeDeletions.
+// rangeDeletions returns the entries of config.rangeDeletions.
 func rangeDeletions(store statedoc.Store) statedoc.Collection[*rangeDeletion] {
 	return statedoc.In(store, rangeDeletionsNS, readRangeDeletion)
 }
 
 func (m *Manager) rangeDeletions() statedoc.Collection[*rangeDeletion] { return rangeDeletions(m.Docs) }
 
-// OrphanDocs is how many of a collection's documents on a node are known to be orphans.
+// OrphanDocs returns how many of a collection's documents on a node are known to be orphans.
 func OrphanDocs(docs *statedoc.Docs, c *catalog.Collection) (count int64) {
 	_ = rangeDeletions(docs).Each(func(d *rangeDeletion) error {
 		if !d.pending && d.uuid == c.UUID {
@@ -125,12 +125,12 @@ func (m *Manager) clearPending(ctx context.Context, id value.Value, orphans int6
 	})
 }
 
-// today is the time as range deletions note it.
+// today returns the time as range deletions note it.
 func (m *Manager) today() storage.Timestamp {
 	return storage.TimestampOf(uint32(m.Now().Unix()), 0)
 }
 
-// due is how long a range deletion has to wait yet.
+// due returns how long a range deletion still has to wait.
 func (m *Manager) due(d *rangeDeletion) time.Duration {
 	if !d.delayed {
 		return 0
@@ -139,9 +139,9 @@ func (m *Manager) due(d *rangeDeletion) time.Duration {
 	return max(0, end.Sub(m.Now()))
 }
 
-// sweep carries out the range deletions whose time has come, and says when to look again, 0 for not before it is woken. A
-// query keeps the snapshot that it began with, so that no deletion takes anything from it; those that are delayed wait for
-// the queries nevertheless, so that whoever looks at the shard itself finds what they read.
+// sweep executes the range deletions that are due, and returns when to check again, 0 for not before it is woken.
+// A query keeps the snapshot that it began with, so no deletion takes documents from it; delayed deletions wait
+// for queries nevertheless, so that whoever connects to the shard directly finds what they read.
 func (m *Manager) sweep(op *command.Op) (next time.Duration, err error) {
 	m.state.readers.waiting.Store(false)
 	err = m.rangeDeletions().Each(func(d *rangeDeletion) error {
@@ -162,7 +162,7 @@ func (m *Manager) sweep(op *command.Op) (next time.Duration, err error) {
 	return next, err
 }
 
-// paused is an error where the range deleter may not run.
+// paused returns an error if the range deleter must not run.
 func (m *Manager) paused() error {
 	if m.Params.Bool("disableResumableRangeDeleter") {
 		return mongoerr.Newf(mongoerr.ResumableRangeDeleterDisabled, "the server parameter disableResumableRangeDeleter is true on shard %s, so that no range is deleted there", m.state.ID)
@@ -178,8 +178,8 @@ func (m *Manager) deleteNow(op *command.Op, id value.Value) error {
 	return m.deleteRange(op, id)
 }
 
-// deleteRange carries out one range deletion, if it is still there: its reader may have it from a list that is old by
-// now. The range may have come back since, with documents that somebody else's deletion made way for.
+// deleteRange executes one range deletion, if it still exists: the caller may have it from an outdated list. The
+// range may have come back since, with documents that another deletion made way for.
 func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	select {
 	case m.deleting <- struct{}{}:
@@ -208,8 +208,8 @@ func (m *Manager) deleteRange(op *command.Op, id value.Value) error {
 	return m.rangeDeletions().Remove(op, id)
 }
 
-// ownsPart asks the config server whether this shard owns a part of a range that it is about to delete. No migration leaves
-// such a deletion behind, but its document may be somebody else's.
+// ownsPart asks the config server whether this shard owns a part of a range that it is about to delete. No
+// migration leaves such a deletion behind, but a client may have written the document.
 func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) {
 	c := m.Engine.Catalog().LookupUUID(d.uuid)
 	if c == nil {
@@ -235,7 +235,7 @@ func (m *Manager) ownsPart(ctx context.Context, d *rangeDeletion) (bool, error) 
 	return false, nil
 }
 
-// rangesChanged wakes those who wait for a range deletion to be decided or carried out.
+// rangesChanged wakes those who wait for a range deletion to be decided or executed.
 func (m *Manager) rangesChanged() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,7 +297,7 @@ func (m *Manager) removeRange(op *command.Op, uuid catalog.UUID, r *KeyRange, en
 	return scan.Err()
 }
 
-// rangeBatch is how many documents the range deleter removes without a pause.
+// rangeBatch returns how many documents the range deleter removes without a pause.
 func (m *Manager) rangeBatch() int64 {
 	if n := m.Params.Int("rangeDeleterBatchSize"); n > 0 {
 		return n
@@ -354,9 +354,9 @@ func (m *Manager) removeRecords(op *command.Op, uuid catalog.UUID, r *KeyRange, 
 	})
 }
 
-// deleteOverlapping removes what earlier migrations left in a range before it is received again, whether it is due or not:
-// the queries that may still read it have snapshots of their own. It waits for a migration of a part of the range that is
-// not decided yet (receiveChunkWaitForRangeDeleterTimeoutMS).
+// deleteOverlapping deletes what earlier migrations left in a range before it is received again, whether due or
+// not: queries that may still read it have their own snapshots. It waits for an undecided migration of a part of
+// the range (receiveChunkWaitForRangeDeleterTimeoutMS).
 func (m *Manager) deleteOverlapping(op *command.Op, ns string, uuid catalog.UUID, r *KeyRange) error {
 	limit := time.NewTimer(time.Duration(m.Params.Int("receiveChunkWaitForRangeDeleterTimeoutMS")) * time.Millisecond)
 	defer limit.Stop()

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// BeginRead counts a query among those that read by a version of the filtering metadata, and gives the function that takes it
-// out again.
+// BeginRead counts a query as a reader of a version of the filtering metadata, and returns the function that ends
+// that.
 func (s *ShardState) BeginRead(table *cluster.ChunkMap) (end func()) {
 	s.readers.begin(table)
 	return func() { s.readers.end(table) }
@@ -35,7 +35,7 @@ type readers struct {
 	}
 }
 
-// onEnd has f called when the last reader of a version ends while the range deleter waits for readers.
+// onEnd registers f to be called when the last reader of a version ends while the range deleter waits for readers.
 func (r *readers) onEnd(f func()) {
 	r.mu.Lock()
 	r.mu.ended = f
@@ -66,9 +66,9 @@ func (r *readers) end(m *cluster.ChunkMap) {
 	}
 }
 
-// readRange tells whether a query reads by metadata that gave a shard a part of a range.
+// readRange reports whether a query reads by metadata that gave a shard a part of a range.
 func (r *readers) readRange(uuid catalog.UUID, shard string, rng *KeyRange) bool {
-	r.waiting.Store(true) // before the look, so that a reader that ends behind it is heard
+	r.waiting.Store(true) // set before the check, so that a reader that ends after it is noticed
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for m := range r.mu.of {

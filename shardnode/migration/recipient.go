@@ -16,7 +16,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// States of a recipient, as _recvChunkStatus tells them.
+// States of a recipient, as reported by _recvChunkStatus.
 const (
 	recvReady  = "ready"
 	recvClone  = "clone"
@@ -67,7 +67,7 @@ func (r *recipient) status() (state string, err error, changed chan struct{}) {
 	return r.mu.state, r.mu.err, r.mu.changed
 }
 
-// beginRecipient answers _recvChunkStart.
+// beginRecipient handles _recvChunkStart.
 func (m *Manager) beginRecipient(op *command.Op, req *msg.RecvChunkStart) error {
 	key, err := cluster.ParseShardKey(bytes.Clone(req.ShardKey))
 	if err != nil {
@@ -131,18 +131,19 @@ func (m *Manager) throttle(t msg.Transfer) (replication.WriteConcern, error) {
 // throttleWait is how long a batch of a migration with secondaryThrottle waits for a secondary.
 const throttleWait = time.Minute
 
-// eagerRounds is how often a recipient asks for what changed before it is content with less than all of it.
+// eagerRounds is how often a recipient asks for changes before it accepts less than all of them.
 const eagerRounds = 10
 
-// fewLeft tells whether so little changed since the recipient asked before that the donor may stop writes for the rest
-// (maxCatchUpPercentageBeforeBlockingWrites): writers that never pause would never let it have everything.
+// fewLeft reports whether so little has changed since the last round that the donor may block writes for the rest
+// (maxCatchUpPercentageBeforeBlockingWrites): with writers that never pause, the recipient would otherwise never
+// catch up.
 func (r *recipient) fewLeft(changed int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return int64(changed)*100 <= r.mu.docs*r.m.Params.Int("maxCatchUpPercentageBeforeBlockingWrites")
 }
 
-// run clones the range and follows its changes until it is told to commit.
+// run clones the range and applies its changes until it is told to commit.
 func (r *recipient) run(ctx context.Context) error {
 	if err := r.makeRoom(ctx); err != nil {
 		return err
@@ -172,7 +173,7 @@ func (r *recipient) run(ctx context.Context) error {
 		commit, steady := r.mu.commit, r.mu.state == recvSteady
 		r.mu.Unlock()
 		if commit && steady {
-			// The donor takes no writes any more, so an empty answer after the word was given is the end.
+			// The donor accepts no more writes, so an empty reply after the commit request is the end.
 			if n, err = r.transferMods(ctx); err != nil {
 				return err
 			}
@@ -180,8 +181,8 @@ func (r *recipient) run(ctx context.Context) error {
 				if err := r.transferSessions(ctx, true); err != nil {
 					return err
 				}
-				// The clone was written without waiting for the journal. Once the donor hears "done" it may delete the
-				// range, so all of it has to be durable first.
+				// The clone was written without waiting for the journal. Once the recipient reports done the donor
+				// may delete the range, so all of it has to be durable first.
 				if err := r.m.Engine.Sync(ctx); err != nil {
 					return err
 				}
@@ -232,7 +233,7 @@ func (r *recipient) donor(ctx context.Context) (cluster.Peer, error) {
 	return s.Peer, nil
 }
 
-// about says which migration a message is about.
+// about returns the header that identifies the migration in messages.
 func (r *recipient) about() msg.Migration { return msg.Migration{NS: r.ns, ID: r.id} }
 
 // ask asks the donor. The reply is parsed from body, which it borrows from.
@@ -293,7 +294,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	})
 }
 
-// clone fetches the range as it stood when the migration began.
+// clone fetches the range as of the beginning of the migration.
 func (r *recipient) clone(ctx context.Context) error {
 	for {
 		var next msg.MigrateCloneReply
@@ -348,7 +349,7 @@ func (r *recipient) insertBatch(ctx context.Context, docs []value.Value) error {
 	return err
 }
 
-// put stores a document of the range: what is there under its _id is replaced. added is 1 where nothing was.
+// put stores a document of the range, replacing one with the same _id. added is 1 if there was none.
 func (r *recipient) put(s *storage.Snapshot, u *storage.UnitOfWork, doc []byte) (added int64, err error) {
 	c := s.Catalog().Lookup(r.ns)
 	if c == nil || c.UUID != r.uuid {
@@ -417,7 +418,7 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 	return len(mods.Deleted) + len(mods.Reload), err
 }
 
-// finish answers _recvChunkCommit: it returns once everything has arrived and is durable.
+// finish handles _recvChunkCommit: it returns once everything has arrived and is durable.
 func (r *recipient) finish(ctx context.Context) error {
 	r.mu.Lock()
 	r.mu.commit = true

@@ -14,20 +14,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Critical sections of DDL. Each is a document, so that it outlives the primary that entered it; the units that write and
-// remove the document carry notices, by which every member holds up and lets go the same operations.
+// Critical sections of DDL. Each is a document, so that it outlives the primary that entered it; the units that
+// write and remove the document carry notices, by which every member blocks and releases the same operations.
 //
 //	_shardsvrParticipantBlock ── lock, X ── document and notice in one unit ──► Shard.OnCommitNotice ──► ShardState.enterDDL
 //	                             a member that opens, or takes a snapshot ────► Shard.loadSections ─────┘
 //
-// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only that run's
-// message ends it. One that was overtaken by the end of its DDL is found by whoever waits for it: the owner says that the
-// run is over.
+// A section belongs to the run of a DDL (its id), which lives on a shard or the config server (its owner). Only
+// that run's message ends it. A section that was set after its DDL had ended is found by an operation that waits
+// for it, by asking the owner.
 
 // SectionsNS has the critical sections of DDL.
 const SectionsNS = "config.collection_critical_sections"
 
-// sectionDoc is what is stored of a section.
+// sectionDoc is the stored form of a section.
 type sectionDoc struct {
 	name  string // a namespace, or a database
 	why   string
@@ -69,7 +69,7 @@ func sectionNotice(state string, d *sectionDoc) []byte {
 	return value.Doc(value.F("section", value.NewString(state)), value.F("doc", value.NewDocument(d.Doc())))
 }
 
-// onSection takes in a notice of a section.
+// onSection processes a notice of a section.
 func (h *Shard) onSection(notice []byte) {
 	s := h.State()
 	d, err := readSectionDoc(value.LookupDoc(notice, "doc"))
@@ -102,7 +102,7 @@ func (h *Shard) loadSections() error {
 	return err
 }
 
-// enterDDL holds operations up for a DDL; it is no change where they are.
+// enterDDL blocks operations for a DDL; it changes nothing if they are blocked already.
 func (s *ShardState) enterDDL(d *sectionDoc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
 }
 
-// endDDL ends a DDL's critical section, where it still holds the name.
+// endDDL ends a DDL's critical section, if that still holds the name.
 func (s *ShardState) endDDL(name string, id catalog.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *ShardState) endDDLsBut(names map[string]bool) {
 	}
 }
 
-// migrating is the section of a migration on a name, nil for none.
+// migrating returns the section of a migration on a name, nil for none.
 func (s *ShardState) migrating(name string) *criticalSection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (m *Manager) enterSection(ctx context.Context, d *sectionDoc) error {
 	})
 }
 
-// endOther has nobody else hold a name: a section that was left behind ends here, one that is held stands in the way.
+// endOther ensures that nobody else holds a name: a section left behind is ended, one that is held is an error.
 func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	other, ok, err := sectionDocs(m.Docs).Get(d.ID())
 	if err != nil || !ok || other.id == d.id {
@@ -211,7 +211,7 @@ func (m *Manager) endOther(ctx context.Context, d *sectionDoc) error {
 	return m.leaveSection(ctx, other)
 }
 
-// leaveSection ends a section, where its run still holds the name.
+// leaveSection ends a section, if its run still holds the name.
 func (m *Manager) leaveSection(ctx context.Context, d *sectionDoc) error {
 	docs := sectionDocs(m.Docs)
 	if have, ok, err := docs.Get(d.ID()); err != nil || !ok || have.id != d.id {
@@ -232,7 +232,7 @@ func (m *Manager) leaveSection(ctx context.Context, d *sectionDoc) error {
 	})
 }
 
-// held asks whether the run of a DDL still holds its sections.
+// held asks the owner whether the run of a DDL still holds its sections.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
 	at := s.Registry.Config()
 	if owner != cluster.ConfigShardID {

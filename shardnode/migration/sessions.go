@@ -9,17 +9,17 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// The history of sessions goes with a chunk: a retryable write that was executed on the donor may be sent again to the
-// recipient. Which statement wrote to which chunk is not recorded, so all of the donor's history goes: a statement is
-// executed on one shard only, so that what is known of others does no harm.
+// The history of sessions moves with a chunk: a retryable write that was executed on the donor may be sent again
+// to the recipient. Which statement wrote to which chunk is not recorded, so all of the donor's history is sent: a
+// statement is executed on one shard only, so knowing of others does no harm.
 //
-// The recipient asks twice: after the clone for what was executed before the migration, and when the donor takes no writes
-// any more for the rest.
+// The recipient asks twice: after the clone for what was executed until then, and once the donor accepts no more
+// writes for the rest.
 
 // sessionsAgain is how far back the second part overlaps the first: a statement may be noted a moment after it is visible.
 const sessionsAgain = 10 // seconds
 
-// runSessionMods answers with the next part of the history.
+// runSessionMods returns the next part of the history.
 func (m *Manager) runSessionMods(_ *command.Op, req *msg.GetNextSessionMods, dst []byte) ([]byte, error) {
 	d, err := m.outgoing(req.ID)
 	if err != nil {

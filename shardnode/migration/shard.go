@@ -8,10 +8,11 @@ import (
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 )
 
-// A shard's primary holds operations up while the placement of a collection changes. Its secondaries cannot; they hear of
-// it by the notices of the units that announce a migration's commit, before the config server is asked for it, and that
-// conclude it, before the range may be deleted. In between they ask the config server at each read, so that a reader who
-// comes after a write to the new owner, or after the deletion, is not answered by the placement of before.
+// A shard's primary blocks operations while the placement of a collection changes. Its secondaries cannot; they
+// learn of it from the notices of the units that announce a migration's commit, before the config server is asked
+// for it, and that conclude it, before the range may be deleted. In between they ask the config server at each
+// read, so that a reader that comes after a write to the new owner, or after the deletion, does not get an answer
+// by the old placement.
 
 // Shard is a node's place in a cluster, from before it has one.
 type Shard struct {
@@ -21,16 +22,16 @@ type Shard struct {
 	placing placing
 }
 
-// Role is what Shard asks of the node about its role in the replica set.
+// Role is what Shard needs to know of the node's role in the replica set.
 type Role interface {
-	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error
 }
 
-// NewShard makes the place of a node that is no shard yet.
+// NewShard returns the state of a node that is not a shard yet.
 func NewShard(docs *statedoc.Docs, node Role) *Shard { return &Shard{docs: docs, node: node} }
 
-// State is what the node knows as a shard; nil on a node that is none.
+// State returns the node's state as a shard; nil if it is not one.
 func (h *Shard) State() *ShardState { return h.state.Load() }
 
 // Become makes the node a shard.
@@ -49,7 +50,7 @@ func placingNotice(state string, id value.Value, ns string) []byte {
 	return value.Doc(value.F("placing", value.NewString(state)), value.F("id", id), value.F("ns", value.NewString(ns)))
 }
 
-// Hear takes in a notice, before its unit is visible.
+// OnCommitNotice processes a notice, before its unit is visible.
 func (h *Shard) OnCommitNotice(notice []byte) {
 	if !value.Lookup(notice, "section").IsMissing() {
 		h.onSection(notice)
@@ -106,7 +107,7 @@ func (h *Shard) Load() error {
 	return nil
 }
 
-// placementMoves tells a secondary that what it knows of a collection's placement may be out of date.
+// placementMoves reports whether a secondary's knowledge of a collection's placement may be outdated.
 func (h *Shard) placementMoves(ns string) bool {
 	p := &h.placing
 	p.mu.Lock()

@@ -14,11 +14,11 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ShardState is what a shard knows of its place in the cluster: its id, the placement of databases and collections as
+// ShardState is a shard's view of its place in the cluster: its id, the placement of databases and collections as
 // last read from the config server, and the critical sections under way.
 type ShardState struct {
 	ID        string
-	ConfigDB  string // the config server's connection string as it was when the process started or joined
+	ConfigDB  string // the config server's connection string when the process started or joined
 	ClusterID [12]byte
 	Catalog   *cluster.Catalog
 	Registry  *cluster.Registry
@@ -26,7 +26,7 @@ type ShardState struct {
 	moved     chan struct{} // the config server's members may be others
 	readers   readers
 
-	// onLeftOver ends a DDL's section that nobody holds any more, durably; nil before the node takes part.
+	// onLeftOver ends, durably, a DDL's section that nobody holds any more; nil before the node takes part.
 	onLeftOver atomic.Pointer[func(context.Context, *sectionDoc) error]
 
 	mu struct {
@@ -43,7 +43,7 @@ type criticalSection struct {
 	ended chan struct{}
 	why   string
 
-	// Of a DDL: where it is coordinated is asked, by one operation at a time, whether it still holds the section.
+	// For a DDL: one operation at a time asks its coordinator whether it still holds the section.
 	ddl    catalog.UUID
 	owner  string
 	all    bool // a database's holds up its sharded collections, too
@@ -71,8 +71,8 @@ func (s *ShardState) EnterCritical(name, why string) (*criticalSection, error) {
 	return c, nil
 }
 
-// TakeCritical begins a critical section for reads and writes in the place of another migration's: who waited for that
-// finds this one.
+// TakeCritical begins a critical section for reads and writes, replacing another migration's: those who waited for
+// that one find this one.
 func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *ShardState) TakeCritical(name, why string) *criticalSection {
 // leftOverAfter is how long an operation waits for a DDL's critical section before it asks whether somebody holds it.
 const leftOverAfter = 200 * time.Millisecond
 
-// endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it was overtaken by the end of
-// its DDL, or the one that ends it was lost.
+// endLeftOver ends a DDL's critical section that nobody holds any more: the message that began it arrived after
+// the end of its DDL, or the one that ends it was lost.
 func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSection) {
 	end := s.onLeftOver.Load()
 	if end == nil || !c.asking.TryLock() {
@@ -96,7 +96,7 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 	}
 	defer c.asking.Unlock()
 	if held, err := s.held(ctx, c.owner, c.ddl); err != nil || held {
-		return // asked again by who still waits
+		return // those who still wait will ask again
 	}
 	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl})
 }
@@ -110,8 +110,8 @@ func (s *ShardState) forget(name string) {
 	s.Catalog.InvalidateCollection(name)
 }
 
-// EndMigrations ends the critical sections of migrations: the node is no primary any more, and who began them may ask another
-// to end them. Those of DDL are stored, and stand on every member.
+// EndMigrations ends the critical sections of migrations: the node is no longer primary, and another node may be
+// asked to end them. Those of DDL are stored, and persist on every member.
 func (s *ShardState) EndMigrations() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	}
 	if !received.IsIgnored() {
 		err = s.compare(op, ns, received)
-		// Who is older refreshes: where the sender knows more, this shard asks the config server before it says no.
+		// The older side refreshes: if the sender knows more, this shard asks the config server before it refuses.
 		if err != nil && s.senderIsNewer(op, ns, received) {
 			s.Catalog.InvalidateCollection(ns)
 			err = s.compare(op, ns, received)
@@ -193,17 +193,17 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	return s.checkMoment(op, ns) // by the placement that was agreed on
 }
 
-// transaction is what the checks of versions ask about the transaction that an operation is in.
+// transaction is what version checks need to know about the operation's transaction.
 type transaction interface {
-	// ReadTime is the time that its statements read at, 0 where it has ended.
+	// ReadTime returns the time that its statements read at, 0 if it has ended.
 	ReadTime() storage.Timestamp
 	// ReadConcern is the one that it was begun with.
 	ReadConcern() *command.ReadConcern
 }
 
-// pastOf is the time of all shards that a read is at, one that it was given or that of its transaction's snapshot: it goes by
-// the placement of then. 0 is for what goes by today's: reads of the newest, writes, and transactions of other levels, whose
-// participants each read at a time of their own.
+// pastOf returns the cluster time that a read is at, its own or that of its transaction's snapshot, whose
+// placement it uses. It is 0 for operations that use today's: reads of the newest data, writes, and transactions
+// of other levels, whose participants each read at a time of their own.
 func pastOf(op *command.Op) uint64 {
 	rc := op.Req.ReadConcern
 	if t, ok := op.Txn.(transaction); ok {
@@ -237,7 +237,7 @@ func (s *ShardState) compare(ctx context.Context, ns string, received cluster.Ch
 	return cluster.CheckShardVersion(ns, received, wanted, s.ID)
 }
 
-// version is what this shard holds of a collection.
+// version returns this shard's version of a collection.
 func (s *ShardState) version(ctx context.Context, ns string) (cluster.ChunkVersion, error) {
 	info, err := s.Catalog.Collection(ctx, ns)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
@@ -352,10 +352,10 @@ func (s *ShardState) Ownership(op *command.Op, c *catalog.Collection) func(doc [
 	return s.filter(info.At(pastOf(op)).Map)
 }
 
-// filter passes the documents that this shard owns by a placement; nil where that is all.
+// filter returns a filter for the documents that this shard owns by a placement; nil if it owns all.
 func (s *ShardState) filter(m *cluster.ChunkMap) func(doc []byte) (bool, error) {
 	if ids := m.Shards(); len(ids) == 1 && ids[0] == s.ID {
-		return nil // every chunk is here; a query keeps its snapshot where that changes (metadata.mayAdvance)
+		return nil // every chunk is here; a query keeps its snapshot if that changes (metadata.mayAdvance)
 	}
 	key := m.Key
 	var vals []value.Value
@@ -439,7 +439,7 @@ func (s *ShardState) CheckUpsert(op *command.Op, ns string, doc []byte) error {
 		value.F("shouldUpsert", value.NewBool(true)))
 }
 
-// changesOwner tells the router of a document that is to be on another shard.
+// changesOwner returns the error that tells the router that a document belongs to another shard.
 func (s *ShardState) changesOwner(text string, details ...value.Field) error {
 	details = append(details, value.F("shard", value.NewString(s.ID)))
 	return mongoerr.New(mongoerr.WouldChangeOwningShard, text).WithDetails(value.Doc(details...))

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// splitSpecs are the rows of the commands that look for places to split.
+// splitSpecs returns the rows of the commands that look for places to split.
 func (m *Manager) splitSpecs() []command.Spec {
 	flush := command.Internal(m.runFlushDatabase)
 	flush.Roles, flush.PrimaryOnly = command.Shard, true

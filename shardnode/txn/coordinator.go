@@ -23,7 +23,7 @@ import (
 //	                                             ├── commitTransaction or abortTransaction ──► every participant
 //	                                             └── its document is removed
 //
-// Each step may be repeated. A node that starts, or becomes primary, goes on where the stored document says: without a
+// Each step may be repeated. A node that starts, or becomes primary, continues from the stored document: without a
 // decision it asks for the votes again, and a participant that has lost its transaction votes to abort.
 
 const CoordinatorsNS = "config.transaction_coordinators"
@@ -40,7 +40,7 @@ type Coordinators struct {
 	*Manager
 	shard Shard
 	stats coordinatorStats
-	wg    sync.WaitGroup // those at work
+	wg    sync.WaitGroup // running coordinators
 
 	mu struct {
 		sync.Mutex
@@ -62,8 +62,8 @@ func NewCoordinators(t *Manager, shard Shard) *Coordinators {
 // recoverRetry is how long the recovery of commits waits that has failed.
 const recoverRetry = time.Second
 
-// PrimaryOnly are the coordinators as a primary-only service: the commits that an earlier primary left are led on, and those under
-// way end with it.
+// PrimaryOnly returns the coordinators as a primary-only service: it continues the commits that an earlier primary
+// left, and ends its own with the role.
 func (m *Coordinators) PrimaryOnly() replication.Service {
 	return replication.Service{
 		Name: "TransactionCoordinator",
@@ -83,7 +83,7 @@ func (m *Coordinators) PrimaryOnly() replication.Service {
 				break
 			}
 			<-ctx.Done()
-			m.wg.Wait() // none begins any more
+			m.wg.Wait() // none starts any more
 		},
 	}
 }
@@ -107,7 +107,7 @@ type coordinator struct {
 	why    error             // why it was aborted
 }
 
-// commitDoc is what is stored of a commit.
+// commitDoc is the stored state of a commit.
 type commitDoc struct {
 	lsid         []byte
 	number       int64
@@ -164,7 +164,7 @@ func readCommitDoc(doc []byte) (*commitDoc, error) {
 	return nil, odd("its decision is none")
 }
 
-// commits are the entries of config.transaction_coordinators.
+// commits returns the entries of config.transaction_coordinators.
 func (m *Coordinators) commits() statedoc.Collection[*commitDoc] {
 	return statedoc.In(m.Docs, CoordinatorsNS, readCommitDoc)
 }
@@ -175,7 +175,8 @@ func (m *Coordinators) Spec() command.Spec {
 	return s
 }
 
-// runCoordinate leads the commit of a transaction, or joins who does. Without participants it tells what became of one.
+// runCoordinate coordinates the commit of a transaction, or joins the coordinator that does. Without participants
+// it returns the transaction's outcome.
 func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, dst []byte) ([]byte, error) {
 	if err := m.node.NotPrimary(); err != nil {
 		return dst, err
@@ -207,12 +208,12 @@ func (m *Coordinators) runCoordinate(op *command.Op, req *msg.CoordinateCommit, 
 		}
 		select {
 		case <-c.done:
-		case <-m.answersAt(c): // whoever reads behind the commit's time waits for the participants
+		case <-m.answersAt(c): // readers after the commit's time wait for the participants
 			op.AdvanceOperationTime(uint64(c.ts))
 			return dst, m.awaitDecision(op, c.ts)
 		case <-op.Done():
 			return dst, op.Err()
-		case <-limit: // some shard has no majority, perhaps; who sends the commit again joins in
+		case <-limit: // perhaps a shard has no majority; a commit that is sent again joins this one
 			op.SetWriteConcernError(storage.ErrWaitTimeout)
 			return dst, nil
 		}
@@ -235,7 +236,7 @@ func (m *Coordinators) answersAt(c *coordinator) <-chan struct{} {
 	return c.decided
 }
 
-// untilWTimeout gives a channel that tells that the wtimeout of an operation has passed; nil for none.
+// untilWTimeout returns a channel that fires when an operation's wtimeout has passed; nil for none.
 func untilWTimeout(op *command.Op) (limit <-chan time.Time, stop func()) {
 	wc := op.Req.AskedConcern()
 	if wc.Timeout == 0 {
@@ -261,8 +262,9 @@ func (m *Coordinators) awaitDecision(op *command.Op, ts storage.Timestamp) error
 	return nil
 }
 
-// localOutcome is what this node knows of a transaction that it coordinates no more, or never did. A transaction that is
-// asked after and was never prepared is aborted; one that is prepared is decided elsewhere, and waited for.
+// localOutcome returns what this node knows of a transaction that it no longer coordinates, or never did. A
+// transaction that was never prepared is aborted by the question; one that is prepared is decided elsewhere, and
+// waited for.
 func (m *Coordinators) localOutcome(op *command.Op, recovery bool, limit <-chan time.Time) (State, storage.Timestamp, error) {
 	for {
 		state, ts, err := m.outcome(op, op.Req.TxnNumber)
@@ -296,7 +298,7 @@ func (m *Coordinators) coordinatorOf(lsid []byte, number int64) *coordinator {
 	return m.mu.running[string(coordinatorKey(lsid, number).Doc())]
 }
 
-// startCoordinator sets a coordinator to work, or gives the one that is.
+// startCoordinator starts a coordinator, or returns the one that is running.
 func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	key := string(coordinatorKey(c.lsid, c.number).Doc())
 	m.mu.Lock()
@@ -317,7 +319,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	go func() {
 		defer m.wg.Done()
 		if err := c.lead(storage.WithReserve(ctx)); err != nil && !c.commit {
-			c.why = err // the node stops, or is no primary any more: whoever is next goes on
+			c.why = err // the node stops or is no longer primary: the next primary continues
 		}
 		m.enter(c, noStep)
 		m.mu.Lock()
@@ -336,7 +338,7 @@ func (m *Coordinators) recoverCoordinators() error {
 	})
 }
 
-// read takes up what is stored of the commit; false where it is over.
+// read loads the stored state of the commit; it returns false if the commit is over.
 func (c *coordinator) read() (bool, error) {
 	d, ok, err := c.m.commits().Get(coordinatorKey(c.lsid, c.number))
 	if err != nil || !ok {
@@ -381,7 +383,7 @@ func (c *coordinator) lead(ctx context.Context) error {
 // two places could differ.
 func (c *coordinator) run(ctx context.Context) error {
 	docs := c.m.commits()
-	// A router that asks again may come before the recovery of what an earlier primary decided.
+	// A router's retry may arrive before the recovery of what an earlier primary decided.
 	if open, err := c.read(); err != nil || !open && c.recovered {
 		c.over = err == nil
 		return err
@@ -433,7 +435,7 @@ func (m *Coordinators) pause(ctx context.Context, name string) error {
 	return m.Points.Register(name).Pause(ctx)
 }
 
-// document is what is stored of the commit, with the decision or while there is none yet.
+// document returns the state to store for the commit, with the decision if there is one.
 func (c *coordinator) document(decision string) *commitDoc {
 	return &commitDoc{lsid: c.lsid, number: c.number, participants: c.participants, decision: decision, ts: c.ts}
 }
@@ -473,7 +475,7 @@ func (c *coordinator) votes(ctx context.Context) (ts storage.Timestamp, why erro
 	return ts, why, nil
 }
 
-// carryOut tells all participants the decision, until each has heard it.
+// carryOut sends the decision to all participants until each has acknowledged it.
 func (c *coordinator) carryOut(ctx context.Context) error {
 	var decision msg.Message = &msg.AbortTransaction{}
 	if c.commit {
@@ -487,9 +489,9 @@ func (c *coordinator) carryOut(ctx context.Context) error {
 			reply, err := c.ask(ctx, shard, cmd)
 			times[i] = value.Lookup(reply, "operationTime").TimestampU64()
 			switch mongoerr.CodeOf(err) {
-			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has heard before, and gone on
+			case mongoerr.NoSuchTransaction, mongoerr.TransactionTooOld, mongoerr.TransactionCommitted: // it has executed the decision already
 				err = nil
-			case mongoerr.ShardNotFound: // it was removed, and holds nothing any more
+			case mongoerr.ShardNotFound: // it was removed, and has nothing any more
 				err = nil
 			}
 			if errs[i] = err; err == nil || ctx.Err() != nil || cluster.Backoff(ctx, try) != nil {
@@ -520,8 +522,8 @@ func (c *coordinator) each(f func(i int, shard string)) {
 	wg.Wait()
 }
 
-// removed tells whether a shard that the registry does not know is none of the cluster's any more. The registry may have
-// asked a member of the config server that is behind.
+// removed reports whether a shard that the registry does not know is no longer part of the cluster. The registry
+// may have read from a config server member that lags.
 func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) {
 	docs, err := cluster.FindAll(ctx, m.shard.Registry.Config(), "config", value.Doc(value.F("find", value.NewString("shards")),
 		value.F("filter", value.NewDocument(value.Doc(value.F("_id", value.NewString(shard))))),
@@ -529,7 +531,7 @@ func (m *Coordinators) removed(ctx context.Context, shard string) (bool, error) 
 	return err == nil && len(docs) == 0, err
 }
 
-// inTransaction are the arguments that make a command one of the transaction.
+// inTransaction returns the arguments that make a command one of the transaction.
 func (c *coordinator) inTransaction() []value.Field {
 	return []value.Field{value.F("lsid", value.NewDocument(c.lsid)), value.F("txnNumber", value.NewInt64(c.number)), value.F("autocommit", value.NewBool(false))}
 }

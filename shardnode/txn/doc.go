@@ -1,5 +1,5 @@
-// Package txn keeps a node's sessions: their transactions, the part of the node in two-phase commits, and what is known of
-// retryable writes.
+// Package txn keeps a node's sessions: their transactions, the node's part in two-phase commits, and the history
+// of retryable writes.
 //
 //	a command of a transaction ──► Manager.Begin ── Txn: unit, snapshot, locks ──► commitTxn
 //	                                                       │                        ├── commitOpen       alone
@@ -16,20 +16,20 @@
 // coordinator collects the votes, stores the decision and carries it out. A unit whose client does not wait any longer is a
 // Pending commit: the session knows of it, and settles when it is decided.
 //
-// The path of a retry: CheckoutRetry takes the session of a write, Executed finds the statement in its Runs. NoteOnCommit has
-// the session learn of statements in the moment in which they become visible; FlushRetries writes the sessions down, and
-// LoadRetries reads what was written and the oplog behind it. A statement that a router carries out as an internal transaction
-// is noted by runNoteMovedWrite, and becomes the parent session's with the commit. With a chunk goes the History of the
-// donor's sessions, which the recipient Adopts.
+// The path of a retry: CheckoutRetry takes the session of a write, Executed finds the statement in its Runs.
+// NoteOnCommit records statements in the session at the moment they become visible; FlushRetries stores the
+// sessions, and LoadRetries reads what was stored and the later part of the oplog. A statement that a router
+// executes as an internal transaction is recorded by runNoteMovedWrite, and becomes the parent session's with the
+// commit. When a chunk moves, the recipient Adopts the History of the donor's sessions.
 //
-// What the package needs of the node is in Config and Node: it knows nothing of plans, cursors or versions.
+// What the package needs from the node is in Config and Node: it does not depend on plans, cursors or versions.
 //
 // Invariants
 //
-//  1. A session has one command at work at a time; who holds its busy may use its transaction.
-//  2. What was voted for is stored before it is said, and restored before anyone else writes.
+//  1. A session runs one command at a time; its transaction is guarded by busy.
+//  2. A vote is stored before it is given, and its transaction restored before anyone else writes.
 //  3. A prepared transaction ends by its coordinator's decision alone: neither time nor killSessions nor a newer number ends it.
-//  4. The table of retries is complete up to what the last flush but one saw: whoever loads it reads the oplog from there.
-//  5. A statement that may have been executed is never executed again: where the history was cut off, it is refused.
+//  4. The table of retries is complete up to what the last flush but one saw: loading it continues with the oplog from there.
+//  5. A statement that may have been executed is never executed again: if the history was cut off, it is refused.
 //  6. At most one transaction for a write of a session is open on a shard (joinParent, endChild).
 package txn

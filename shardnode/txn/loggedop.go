@@ -18,7 +18,7 @@ type LoggedOp struct {
 	NS    string
 	uuid  value.Value
 	O, o2 []byte
-	key   []byte // the document key of an insert, where the entry has it
+	key   []byte // the document key of an insert, if the entry has it
 }
 
 func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
@@ -55,8 +55,8 @@ func ParseLoggedOp(i int, v value.Value) (o LoggedOp, err error) {
 	return o, nil
 }
 
-// Apply does an operation on a document, which is logged as it was: an update by its diff, and by the document's key. Operations
-// are idempotent: an insert replaces what is there, a delete finds nothing to do.
+// Apply executes a logged operation on a document: an update by its diff and the document's key. Operations are
+// idempotent: an insert replaces an existing document, a delete may find none.
 func (o *LoggedOp) Apply(s *storage.Snapshot, u *storage.UnitOfWork) error {
 	c := s.Catalog().Lookup(o.NS)
 	if id, ok := catalog.UUIDFrom(o.uuid); ok {

@@ -8,22 +8,23 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// Transactions of routers that are gone. Who takes part in a transaction only its router knows, so nobody can go on with one
-// whose router has died: until it had been open for as long as any may be, its claims held up the writers of its documents.
-// A router that is there is always connected, by its monitors if by nothing else, and its monitors ask every node what it is
-// every other second. Where the last connection of one is closed, and it does not come back within a moment, or where its
-// connections stay and nothing comes, because its process is paused or its machine has no power, this node aborts what it
-// began. A transaction that has voted to commit is its coordinator's: it stays.
+// Transactions of routers that are gone. Only its router knows a transaction's participants, so nobody can
+// continue one whose router has died; until it had been open for the maximum lifetime, its claims would block the
+// writers of its documents. A live router always has a connection, if only from its monitors, which contact every
+// node every other second. If its last connection is closed and it does not come back within a moment, or if its
+// connections stay but are silent, because its process is paused or its machine has lost power, this node aborts
+// the transactions that it began. A transaction that has voted to commit belongs to its coordinator and stays.
 
 const (
 	// routerGrace is how long a router may be away: longer than its monitors take to connect again after a connection broke.
 	routerGrace = 3 * time.Second
-	// A router that is connected and has missed to be heard of so many times is taken to be gone. It is looked for so often.
+	// A connected router that has missed this many announced hellos is taken to be gone. Routers are checked at
+	// this interval.
 	routerMisses = 3
 	routerLook   = time.Second
 )
 
-// RouterLost is told when no connection of another process is left.
+// RouterLost is called when no connection of another process is left.
 func (m *Manager) RouterLost(process [16]byte) {
 	if m.counters.Open.Load() == 0 {
 		return
@@ -85,8 +86,8 @@ func (m *Manager) lookForRouters(life context.Context) {
 	}
 }
 
-// AbortTxnsOf ends the open transactions that a process began; false where some may be detached, because a command is at work in
-// their sessions.
+// AbortTxnsOf aborts the open transactions that a process began; it returns false if some may be detached because
+// a command is running in their sessions.
 func (m *Manager) AbortTxnsOf(process [16]byte) (all bool) {
 	seen := 0
 	m.EachIdle(func(_ cluster.LogicalSessionID, s *Session) {

@@ -16,24 +16,26 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Internal transactions. An update that gives a document a shard key of another shard is carried out by the router as a
-// transaction that deletes it here and inserts it there. Where the update is a retryable write, the transaction's session
-// is a child of the client's, and the transaction notes on the shard that the statement was sent to that it is executed:
-// the note commits with the transaction, and from then on the client's session knows the statement.
+// Internal transactions. An update that gives a document a shard key of another shard is carried out by the router
+// as a transaction that deletes it here and inserts it there. If the update is a retryable write, the
+// transaction's session is a child of the client's, and the transaction writes a note on the shard that the
+// statement was sent to. The note commits with the transaction, and from then on the client's session knows that
+// the statement was executed.
 //
-// At most one transaction for a write of a session is open on a shard: whoever comes with the same or a newer txnNumber
-// ends the one before, or, where that has voted to commit, waits for it. So a statement that is sent again while its
-// first execution hangs somewhere finds out what became of that.
+// At most one transaction for a write of a session is open on a shard: a request with the same or a newer
+// txnNumber aborts the previous one or, if that has voted to commit, waits for it. A statement that is retried
+// while its first execution hangs somewhere thus learns its outcome.
 
 // movedWrite is the note of a statement that was carried out by an internal transaction.
 type movedWrite struct {
 	stmt  int32
 	op    byte        // u or, for an upsert, i
 	id    value.Value // what the upsert inserted
-	image []byte      // what a findAndModify answers; nil for updates
+	image []byte      // the reply of a findAndModify; nil for updates
 }
 
-// outdated tells whether an internal transaction's session is of no more use: its client has gone on to other writes.
+// outdated reports whether an internal transaction's session is of no more use: its client has gone on to other
+// writes.
 func (s *Session) outdated() bool {
 	if s.parent == nil {
 		return false
@@ -43,7 +45,7 @@ func (s *Session) outdated() bool {
 	return s.parent.Number > s.of
 }
 
-// openChild is an open transaction for a write up to a txnNumber; nil where there is none.
+// openChild returns an open transaction for a write up to a txnNumber; nil if there is none.
 func (s *Session) openChild(number int64) *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +137,7 @@ func (s *Session) tellParent(moved []movedWrite, at storage.OpTime, used time.Ti
 	p.learn(s.of, moved, at, used)
 }
 
-// learn notes statements of a txnNumber; who calls it has the session to himself.
+// learn records statements of a txnNumber; the caller must hold the session.
 func (s *Session) learn(number int64, moved []movedWrite, at storage.OpTime, used time.Time) {
 	if number < s.Number || number == s.Number && s.Txn != nil {
 		return
@@ -219,8 +221,8 @@ func noteMovedWrites(snap *storage.Snapshot, sessions map[cluster.LogicalSession
 	return nil
 }
 
-// MovedWriteSpecs are the commands by which a router tells of a statement that it carries out as a transaction, and asks
-// whether one was executed.
+// MovedWriteSpecs returns the commands with which a router reports a statement that it executes as a transaction,
+// and asks whether one was executed.
 func (m *Manager) MovedWriteSpecs() []command.Spec {
 	note, executed := command.Internal(m.runNoteMovedWrite), command.Internal(m.runStatementExecuted)
 	note.Roles, executed.Roles = command.Shard|command.Config, command.Shard|command.Config
@@ -263,7 +265,7 @@ func (m *Manager) keepMovedImage(ctx context.Context, t *Txn, s *Session, kind s
 	return statedoc.PutIn(t.View, t.Unit, c, ImageRecord(t.View, s.parent, s.of, kind, image))
 }
 
-// hasRun tells whether a statement of a txnNumber was executed.
+// hasRun reports whether a statement of a txnNumber was executed.
 func (s *Session) hasRun(number int64, stmt int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +273,8 @@ func (s *Session) hasRun(number int64, stmt int32) bool {
 	return s.Number == number && ran
 }
 
-// runStatementExecuted tells whether this shard has executed a statement of a retryable write. It waits for one that is
-// being executed.
+// runStatementExecuted reports whether this shard has executed a statement of a retryable write. It waits for one
+// that is being executed.
 func (m *Manager) runStatementExecuted(op *command.Op, req *msg.StatementExecuted, dst []byte) ([]byte, error) {
 	if err := m.node.NotPrimary(); err != nil {
 		return dst, err

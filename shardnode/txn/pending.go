@@ -10,10 +10,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Pending is what a command leaves behind that answers before the set has decided about its commits: its wtimeout or
-// maxTimeMS has passed, or somebody has killed it. The units keep their claims by themselves; what else the command holds
-// stays until the decision, by then: the locks of its collections, so that no migration or catalog change passes the
-// writes, and what a retry of the same statements has to know.
+// Pending is what remains of a command that replies before the set has decided about its commits, because its
+// wtimeout or maxTimeMS has passed or it was killed. The units keep their claims themselves; everything else that
+// the command holds is kept until the decision: the locks of its collections, so that no migration or catalog
+// change overtakes the writes, and what a retry of the same statements has to know.
 type Pending struct {
 	Why  error
 	Runs []Run // of a retryable write: what is executed if its unit commits
@@ -67,7 +67,8 @@ func (l *Pending) Then(f func()) {
 	f()
 }
 
-// outcome is the time of the newest commit, and the error of one that failed; it is asked for by then or after decided.
+// outcome returns the time of the newest commit, and the error of one that failed; it is asked for by then or
+// after decided.
 func (l *Pending) outcome() (storage.Timestamp, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +103,7 @@ func (l *Pending) Await(op *command.Op, wtimeout time.Duration) (timedOut bool, 
 	}
 }
 
-// Refusal is the answer to a statement behind a detached commit, which is not executed.
+// Refusal returns the error for a statement after a detached commit; the statement is not executed.
 func (l *Pending) Refusal() error {
 	e := mongoerr.From(l.Why)
 	if e.Code != mongoerr.WriteConcernTimeout {
@@ -111,7 +112,7 @@ func (l *Pending) Refusal() error {
 	return mongoerr.New(e.Code, e.Message+", so that this statement was not executed")
 }
 
-// Follow makes l the session's unfinished write; false where it is already.
+// Follow makes l the session's unfinished write; it returns false if it already is.
 func (s *Session) Follow(l *Pending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *Session) Follow(l *Pending) bool {
 	return true
 }
 
-// Undecided is the session's unfinished write, nil for none.
+// Undecided returns the session's unfinished write, nil for none.
 func (s *Session) Undecided() *Pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,20 +26,20 @@ import (
 // preparedTxns is what readers at a time ask about prepared transactions: see AwaitPrepared. Every member keeps it, by the
 // notices of the units that prepare transactions, commit them and abort them.
 type preparedTxns struct {
-	count atomic.Int64 // 0 where nobody has to wait, whatever the time
+	count atomic.Int64 // 0 if nobody has to wait, whatever the time
 	mu    struct {
 		sync.Mutex
 		open    map[string]undecidedTxn // by preparedKey
 		settled []settledTxn            // in the order of their commits
 		lost    bool                    // nothing is known before the records are loaded
-		changed chan struct{}           // nil where nobody waits
+		changed chan struct{}           // nil if nobody waits
 	}
 }
 
 // undecidedTxn is a prepared transaction that is not decided.
 type undecidedTxn struct {
-	prepared storage.Timestamp // 0 where that is not known
-	touched  []catalog.UUID    // the collections that it writes to; nil where that is not known
+	prepared storage.Timestamp // 0 if unknown
+	touched  []catalog.UUID    // the collections that it writes to; nil if unknown
 }
 
 func (p *undecidedTxn) touches(c *catalog.Collection) bool {
@@ -69,7 +69,7 @@ func touchedField(collections []catalog.UUID) value.Field {
 
 func preparedKey(lsid []byte, number int64) string { return string(coordinatorKey(lsid, number).Doc()) }
 
-// hear takes in a notice, before the unit that it is of is visible.
+// onCommitNotice processes a notice, before its unit is visible.
 func (p *preparedTxns) onCommitNotice(ts storage.Timestamp, notice []byte, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,8 +136,9 @@ func (p *preparedTxns) open() int64 {
 // settledFor is how long readers at earlier times are still told: longer than any transaction lives.
 const settledFor = 5 * time.Minute
 
-// at tells a reader at a time, which is visible, whether it has to wait for a transaction that was prepared by then. What has
-// committed it sees once upTo is visible: a commit is heard of a moment before it is.
+// at reports whether a reader at a time, which is visible, has to wait for a transaction that was prepared by
+// then. It sees what has committed the transaction once upTo is visible: the notice of a commit precedes its
+// visibility.
 func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, upTo storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,9 +158,9 @@ func (p *preparedTxns) at(ts storage.Timestamp) (wait bool, upTo storage.Timesta
 	return false, 0
 }
 
-// causal tells a reader that comes after a time, and reads a collection or, for nil, several, whether it has to wait: a
-// transaction that was prepared by then may have been seen on another shard. What it waited for, it sees from upTo on: a
-// commit is heard of a moment before it is visible.
+// causal reports whether a reader after a time, which reads a collection (nil: several), has to wait: a
+// transaction that was prepared by then may have been seen on another shard. It sees what it waited for from upTo
+// on: the notice of a commit precedes its visibility.
 func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait bool, upTo storage.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,13 +178,15 @@ func (p *preparedTxns) causal(ts storage.Timestamp, c *catalog.Collection) (wait
 	return false, upTo
 }
 
-// Conceals tells whether what a write found in a snapshot may lack what a prepared transaction wrote; see preparedTxns.conceals.
+// Conceals reports whether what a write found in a snapshot may lack what a prepared transaction wrote; see
+// preparedTxns.conceals.
 func (m *Manager) Conceals(c *catalog.Collection, began storage.Timestamp, s *storage.Snapshot) bool {
 	return m.prepared.count.Load() > 0 && m.prepared.conceals(c, began, s)
 }
 
-// conceals tells whether what a write found in a snapshot may lack what a transaction wrote that its client has seen on another
-// shard: one that was prepared when the command began and is not decided, or whose commit is not in the snapshot.
+// conceals reports whether what a write found in a snapshot may lack what a transaction wrote that its client has
+// seen on another shard: one that was prepared when the command began and is not decided, or whose commit is not
+// in the snapshot.
 func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, s *storage.Snapshot) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +199,7 @@ func (p *preparedTxns) conceals(c *catalog.Collection, began storage.Timestamp, 
 	return p.mu.lost || n > 0 && p.mu.settled[n-1].committed > s.Timestamp()
 }
 
-// Hear takes in a notice of a unit of work, before the unit is visible.
+// OnCommitNotice processes a notice of a unit of work, before the unit is visible.
 func (m *Manager) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 	m.prepared.onCommitNotice(ts, notice, m.Now())
 }
@@ -233,8 +236,9 @@ func (m *Manager) AwaitPrepared(op *command.Op, ts storage.Timestamp) error {
 	return err
 }
 
-// AwaitPreparedUpTo holds a causal read, which comes after a time, until the transactions that had been prepared by then are
-// decided. sole tells the only collection that the read looks at, nil where there may be others. The metadata of the cluster is not written in transactions, and what decides one may have to read it.
+// AwaitPreparedUpTo delays a causal read after a time until the transactions that had been prepared by then are
+// decided. sole returns the only collection that the read uses, nil if there may be others. Reads of the cluster's
+// metadata do not wait: it is not written in transactions, and deciding a transaction may require reading it.
 func (m *Manager) AwaitPreparedUpTo(op *command.Op, after storage.Timestamp, sole func(*command.Op) *catalog.Collection) (upTo storage.Timestamp, err error) {
 	if m.prepared.count.Load() == 0 || command.CheckTxnDatabase(op.DB()) != nil {
 		return after, nil
@@ -437,7 +441,8 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	ts, err := m.node.CommitAt(ctx, t.Unit, decided, wc)
 	if ts == 0 && err != nil {
 		if c := mongoerr.CodeOf(err); c.In(mongoerr.CategoryNotPrimary | mongoerr.CategoryShutdown) {
-			// The log may commit it yet. Whoever is primary next, this node too, knows, and opens it anew if it did not.
+			// The log may still commit it. The next primary, which may be this node again, will know, and reopens
+			// it if it was not committed.
 			m.closeTxn(s, Aborted)
 			return err
 		}
@@ -453,9 +458,9 @@ func (m *Manager) commitPrepared(op *command.Op, s *Session, wc replication.Writ
 	return nil
 }
 
-// reopen makes the unit of a prepared transaction whose commit failed anew, so that it can be committed again. Its locks and
-// claims go over to the new unit, so that nobody writes what it writes in between. Until that has been done as a whole, the
-// transaction is torn, and not committed.
+// reopen recreates the unit of a prepared transaction whose commit failed, so that it can be committed again. Its
+// locks and claims move to the new unit, so that nobody writes its documents in between. Until that is complete
+// the transaction is torn, and cannot be committed.
 func (m *Manager) reopen(ctx context.Context, s *Session) error {
 	t := s.Txn
 	base := m.Engine.Snapshot()
@@ -488,7 +493,7 @@ func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	return nil
 }
 
-// outcome tells what became of a session's transaction, without waiting for its commands to end.
+// outcome returns what became of a session's transaction, without waiting for its commands to end.
 func (m *Manager) outcome(op *command.Op, number int64) (state State, ts storage.Timestamp, err error) {
 	s, release, err := m.retries.take(op)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// How far two-phase commits have come: rows of $currentOp, and the section twoPhaseCommitCoordinator of serverStatus.
+// Progress of two-phase commits: rows of $currentOp, and the section twoPhaseCommitCoordinator of serverStatus.
 
 // commitStep is what a coordinator is doing.
 type commitStep int
@@ -47,7 +47,7 @@ func (s commitStep) action(commit bool) string {
 	return stepNames[s]
 }
 
-// progress is what others may see of a coordinator at any time.
+// progress is the part of a coordinator's state that others may read at any time.
 type progress struct {
 	mu struct {
 		sync.Mutex
@@ -109,7 +109,7 @@ func (m *Coordinators) decide(c *coordinator) {
 	close(c.decided)
 }
 
-// CoordinatorStatus returns serverStatus.twoPhaseCommitCoordinator; nil where the node is no shard.
+// CoordinatorStatus returns serverStatus.twoPhaseCommitCoordinator; nil if the node is not a shard.
 func (t *Manager) CoordinatorStatus() []byte {
 	m := t.coordinators
 	if m == nil {
@@ -150,7 +150,7 @@ func (t *Manager) DescribeCommits(host string) (out [][]byte) {
 	return out
 }
 
-// describe returns what is told of a commit and of its step; nil before the first.
+// describe returns the description of a commit and of its step; nil before the first.
 func (c *coordinator) describe(now time.Time) (whole, action []byte) {
 	p := c.progress
 	p.mu.Lock()
@@ -178,7 +178,7 @@ func (c *coordinator) describe(now time.Time) (whole, action []byte) {
 		value.F("startTime", value.NewTime(p.mu.at)))...)
 }
 
-// decision describes what was decided. mu is held.
+// decision describes what was decided. mu must be held.
 func (p *progress) decision() []byte {
 	if p.mu.commit {
 		return value.Doc(value.F("decision", value.NewString("commit")), value.F("commitTimestamp", p.mu.ts))

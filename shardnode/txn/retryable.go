@@ -14,8 +14,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed, and
-// answers a statement that comes again with what it did the first time.
+// Retryable writes. For each session the node remembers which statements of its newest txnNumber were executed,
+// and answers a retried statement with the result of its first execution.
 //
 // The table is in memory. What makes it durable is the oplog: each entry of a retryable write carries lsid, txnNumber
 // and stmtId in the same unit of work as the write itself. So that a restart or an election need not read the whole oplog,
@@ -25,8 +25,8 @@ type retryTable struct {
 	mu struct {
 		sync.Mutex
 		sessions map[cluster.LogicalSessionID]*Session
-		// cut is when it was found that a part of the oplog which was not written down is gone, zero where none is. Sessions
-		// that are not known may have been in it, as long as those of before live.
+		// cut is when it was found that a part of the oplog which was not written down is gone, zero if none is.
+		// Sessions that are not known may have been in it, as long as those of before live.
 		cut time.Time
 	}
 	writes  int64             // how many statements there had been at the last flush
@@ -37,7 +37,7 @@ type retryTable struct {
 	written atomic.Int64      // records
 }
 
-// Session is a session's newest retryable write. Who holds busy may use the rest.
+// Session is a session's newest retryable write. The remaining fields are guarded by busy.
 type Session struct {
 	busy      chan struct{}
 	Number    int64
@@ -49,18 +49,18 @@ type Session struct {
 	used      time.Time
 	dirty     bool
 	committed bool // the transaction of that number has
-	// unsaved says that statements were executed, or a transaction has committed, and that is not written down.
+	// unsaved is set if statements were executed, or a transaction has committed, and that is not stored yet.
 	unsaved bool
-	// before is the history of an earlier number, as long as Number has none: its statements may still be sent again to whoever
-	// does not know of Number, which nothing durable tells of.
+	// before is the history of the previous number as long as Number has none: its statements may still be retried
+	// on a node that does not know of Number, since nothing durable records it.
 	before history
-	// Incomplete says that a part of the history was cut off the oplog before it was written down: a statement that is
-	// not known may have been executed.
+	// Incomplete is set if a part of the history was truncated from the oplog before it was stored: an unknown
+	// statement may have been executed.
 	Incomplete bool
-	// unknown says the same of whatever number comes first: the session is new, or its history is lost as a whole.
+	// unknown means the same for whatever number comes first: the session is new, or its whole history is lost.
 	unknown bool
 	pending *Pending   // of that number, whose outcome is not known
-	expired time.Time  // when the sessions collection was found to have no record of it, zero where it has
+	expired time.Time  // when the sessions collection was found to have no record of it; zero if it has
 	mu      sync.Mutex // held to change, and to read runs, last, number, committed, unsaved and pending, which may change without busy
 
 	parent   *Session              // of an internal transaction's session, nil for every other
@@ -68,7 +68,7 @@ type Session struct {
 	children map[*Session]struct{} // those with open transactions
 }
 
-// history is what a session's record tells of one number.
+// history is the stored history of one number of a session.
 type history struct {
 	number    int64
 	runs      []Run
@@ -76,7 +76,7 @@ type history struct {
 	committed bool
 }
 
-// empty tells whether nothing was executed under the number.
+// empty reports whether nothing was executed under the number.
 func (h *history) empty() bool { return len(h.runs) == 0 && !h.committed }
 
 func (h *history) has(stmt int32) bool {
@@ -92,7 +92,7 @@ func (s *Session) begin(number int64) {
 	s.committed = false
 }
 
-// newest is the history of the newest number that has any. mu is held.
+// newest returns the history of the newest number that has any. mu must be held.
 func (s *Session) newest() history {
 	if h := (history{s.Number, s.runs, s.last, s.committed}); !h.empty() {
 		return h
@@ -100,8 +100,8 @@ func (s *Session) newest() history {
 	return s.before
 }
 
-// late is the history of a number which the session has gone on from, for a commit of it that was detached; nil where a newer
-// number has one. mu is held.
+// late returns the history of a number that the session has moved on from, for a detached commit of that number;
+// nil if a newer number has a history. mu must be held.
 func (s *Session) late(number int64) *history {
 	if len(s.runs) > 0 || s.committed || s.Number < number || s.before.number > number && !s.before.empty() {
 		return nil
@@ -119,10 +119,10 @@ type Run struct {
 	ID       value.Value
 }
 
-// NoRun stands where a unit carries out no statement that is noted.
+// NoRun is the run of a unit without recorded statements.
 var NoRun = Run{From: 0, To: -1}
 
-// None tells whether it is NoRun.
+// None reports whether it is NoRun.
 func (r Run) None() bool { return r.From > r.To }
 
 const (
@@ -142,8 +142,8 @@ func newSession() *Session {
 	return s
 }
 
-// CheckoutRetry takes the session of a retryable write for one command, and gives the function that lets it go. A newer number
-// forgets the history of the one before; an older one is refused.
+// CheckoutRetry takes the session of a retryable write for one command, and returns the function that releases it.
+// A newer number discards the history of the previous one; an older one is refused.
 func (m *Manager) CheckoutRetry(op *command.Op) (s *Session, release func(), err error) {
 	number := op.Req.TxnNumber
 	for {
@@ -196,7 +196,7 @@ func tooOld(op *command.Op, s *Session) error {
 		op.Req.TxnNumber, value.ShowDoc(op.Req.LSID), s.Number)
 }
 
-// of is the session of an operation that has taken it.
+// of returns the session of an operation that has taken it.
 func (t *retryTable) of(op *command.Op) *Session {
 	id, _ := cluster.ParseLSID(op.Req.LSID, cluster.NoUser)
 	t.mu.Lock()
@@ -204,7 +204,7 @@ func (t *retryTable) of(op *command.Op) *Session {
 	return t.mu.sessions[id]
 }
 
-// Take takes an operation's session for itself and gives the function that lets it go.
+// Take acquires an operation's session and returns the function that releases it.
 func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error) {
 	if op.Req.LSID == nil {
 		return nil, nil, mongoerr.New(mongoerr.InvalidOptions, "Transaction number requires a session ID to also be specified")
@@ -227,7 +227,7 @@ func (t *retryTable) take(op *command.Op) (s *Session, release func(), err error
 	return s, release, err
 }
 
-// Take takes the session for its caller alone, and gives the function that lets it go.
+// Take acquires the session for its caller alone, and returns the function that releases it.
 func (s *Session) Take(ctx context.Context) (release func(), err error) {
 	select {
 	case <-s.busy:
@@ -263,7 +263,7 @@ func (s *Session) ran(r Run) {
 	s.note(r)
 }
 
-// note is ran for who holds mu.
+// note is ran for callers that hold mu.
 func (s *Session) note(r Run) {
 	s.dirty, s.unsaved, s.before = true, true, history{}
 	s.runs = withRun(s.runs, r)
@@ -279,8 +279,8 @@ func withRun(runs []Run, r Run) []Run {
 	return append(runs, r)
 }
 
-// NoteOnCommit has the session learn of a unit's statements in the moment in which they become visible. Its command may wait
-// for a write concern long after that, and by then the oplog's entries need no longer be read by whoever loads the table.
+// NoteOnCommit records a unit's statements in the session at the moment they become visible. Its command may wait
+// for a write concern long afterwards, and by then loading the table need no longer read the unit's oplog entries.
 func (s *Session) NoteOnCommit(u *storage.UnitOfWork, term int64, ran Run) {
 	number := s.Number
 	u.OnCommit(func(ts storage.Timestamp) {
@@ -336,7 +336,7 @@ func (s *Session) wrote(at storage.OpTime) {
 	s.mu.Unlock()
 }
 
-// LastEntry is the place of the session's newest entry.
+// LastEntry returns the place of the session's newest entry.
 func (s *Session) LastEntry() storage.OpTime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +350,7 @@ func (s *Session) Executed(stmt int32) (Run, bool) {
 	return s.ranBefore(stmt)
 }
 
-// ranBefore is executed for who holds mu.
+// ranBefore is Executed for callers that hold mu.
 func (s *Session) ranBefore(stmt int32) (Run, bool) {
 	for _, r := range s.runs {
 		if r.has(stmt) {
@@ -362,7 +362,7 @@ func (s *Session) ranBefore(stmt int32) (Run, bool) {
 
 func (r *Run) has(stmt int32) bool { return r.From <= stmt && stmt <= r.To }
 
-// ImageRecord is the stored form of what a session's findAndModify answered.
+// ImageRecord returns the stored form of what a session's findAndModify answered.
 func ImageRecord(s *storage.Snapshot, of *Session, number int64, kind string, image []byte) []byte {
 	return value.Doc(value.F("_id", value.NewDocument(of.LSID)), value.F("txnNum", value.NewInt64(number)),
 		value.F("ts", s.Timestamp().Value()), value.F("imageKind", value.NewString(kind)), value.F("image", value.NewDocument(image)),

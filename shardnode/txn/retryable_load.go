@@ -70,7 +70,7 @@ func (m *Manager) LoadRetries() error {
 	return nil
 }
 
-// known finds or makes a session by its stored id; nil where that is none.
+// known finds or creates a session by its stored id; nil if the id is invalid.
 func known(sessions map[cluster.LogicalSessionID]*Session, lsid []byte) *Session {
 	id, err := cluster.ParseLSID(lsid, cluster.NoUser)
 	if err != nil {
@@ -141,8 +141,9 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	if err := t.store(ctx, m.Docs, records); err != nil {
 		return err
 	}
-	// A statement that was being committed during this flush is in the table by the next one, so the table is complete up
-	// to what the flush before this one saw. With nothing new that is said once more, and then no more.
+	// A statement that was being committed during this flush is in the table by the next one, so the table is
+	// complete up to what the flush before this one saw. If nothing changes, the progress is stored once more, and
+	// then not again.
 	if writes := m.Writes(); writes != t.writes || written > 0 {
 		t.writes, t.quiet = writes, 0
 	} else {
@@ -155,7 +156,7 @@ func (m *Manager) FlushRetries(ctx context.Context) error {
 	return t.saveProgress(ctx, m.Docs)
 }
 
-// Reap forgets the sessions that nobody has used since limit and that the sessions collection does not know any more.
+// Reap forgets the sessions that nobody has used since limit and that the sessions collection no longer contains.
 func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 	idle := make(map[cluster.LogicalSessionID][]*Session)
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
@@ -177,7 +178,7 @@ func (m *Manager) Reap(ctx context.Context, limit time.Time) error {
 	return m.FlushRetries(ctx)
 }
 
-// dueRecord is a session whose record is to be written, or removed where the table does not know it any more.
+// dueRecord is a session whose record has to be written, or removed if the table no longer contains the session.
 type dueRecord struct {
 	id   cluster.LogicalSessionID
 	of   *Session
@@ -192,7 +193,7 @@ func (t *retryTable) changed(now time.Time) (records []dueRecord) {
 		select {
 		case <-s.busy:
 		default:
-			// It is at work, perhaps for longer than what is written below may wait for.
+			// A command is using it, perhaps for longer than the write below may wait.
 			s.mu.Lock()
 			if h := s.newest(); s.unsaved && !h.empty() {
 				records = append(records, dueRecord{id, s, now})
@@ -228,7 +229,7 @@ func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []d
 			return t.put(s, u, batch)
 		})
 		if err != nil {
-			for _, r := range records { // the next flush has them before it says that it is complete
+			for _, r := range records { // the next flush stores them before it declares itself complete
 				r.of.mu.Lock()
 				r.of.unsaved = true
 				r.of.mu.Unlock()
@@ -240,8 +241,8 @@ func (t *retryTable) store(ctx context.Context, docs *statedoc.Docs, records []d
 	return nil
 }
 
-// put writes the records of sessions as the table has them now: behind the unit's snapshot, so that no unit of a later snapshot
-// has an older record. One that was made before might replace what somebody else has written since.
+// put writes the current records of sessions, read after the unit's snapshot was taken, so that no unit with a
+// later snapshot has an older record. A record built earlier might overwrite a newer one.
 func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records []dueRecord) error {
 	c, err := statedoc.CollectionFor(snap, u, TransactionsNS)
 	for _, r := range records {
@@ -260,7 +261,7 @@ func (t *retryTable) put(snap *storage.Snapshot, u *storage.UnitOfWork, records 
 			}
 			s.mu.Unlock()
 			if h.empty() {
-				continue // its client has written nothing yet
+				continue // its client has not written anything yet
 			}
 		}
 		err = statedoc.PutRecord(snap, u, c, value.NewDocument(r.of.LSID), doc)
@@ -284,8 +285,8 @@ func (t *retryTable) saveProgress(ctx context.Context, docs *statedoc.Docs) erro
 	return err
 }
 
-// record is a session as config.transactions keeps it; its number is that of the newest retryable write that wrote, or of a
-// transaction that has committed. mu is held.
+// record returns a session as config.transactions keeps it; its number is that of the newest retryable write that
+// wrote, or of a transaction that has committed. mu must be held.
 func (s *Session) record(used time.Time) []byte {
 	h := s.newest()
 	runs := make([]value.Value, len(h.runs))
@@ -304,7 +305,8 @@ func (s *Session) record(used time.Time) []byte {
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// readRecord is the other way round. Of what is no record as much is taken as can be: its statements are not all known.
+// readRecord returns the other way round. Of what is no record as much is taken as can be: its statements are not
+// all known.
 func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
 	if !ok || number < 0 {
@@ -350,7 +352,7 @@ func readRun(v value.Value) (r Run, ok bool) {
 	return Run{From: int32(from), To: int32(to), Op: op[0], ID: value.Lookup(v.Doc(), "id").Clone()}, true
 }
 
-// maxRun bounds what one entry of a record can claim: no session has so many statements under one number.
+// maxRun bounds what one entry of a record can claim: no session has that many statements under one number.
 const maxRun = 10_000_000
 
 // RetryService keeps the table: it is read when the node becomes primary, and written down every so often from then on.
@@ -373,7 +375,7 @@ func (m *Manager) RetryService() replication.Service {
 			tick := time.NewTimer(retryFlushEvery)
 			defer tick.Stop()
 			ctx = storage.WithReserve(ctx) // what is not written down keeps the oplog from being cut
-			// What whoever loads the table next reads of the oplog stays there.
+			// Keeps the part of the oplog that the next load of the table needs.
 			pin, err := m.Engine.PinOplog(storage.Timestamp(m.retries.saved.Load()))
 			if err == nil {
 				defer pin.Release()

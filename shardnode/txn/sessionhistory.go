@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// History is the records of the sessions with retryable writes, of those that wrote after a time.
+// History returns the records of the sessions with retryable writes, of those that wrote after a time.
 func (m *Manager) History(since storage.Timestamp) [][]byte {
 	t := &m.retries
 	t.mu.Lock()
@@ -26,7 +26,7 @@ func (m *Manager) History(since storage.Timestamp) [][]byte {
 	return out
 }
 
-// WithImage adds to a record what the session's findAndModify answered, where that is stored.
+// WithImage adds to a record the reply of the session's findAndModify, if that is stored.
 func (m *Manager) WithImage(rec []byte) ([]byte, error) {
 	image, err := m.Docs.Get(ImagesNS, value.Lookup(rec, "_id"))
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *Manager) WithImage(rec []byte) ([]byte, error) {
 	return rec, nil
 }
 
-// Adopt takes up the history of another shard, durably.
+// Adopt merges in the history of another shard, durably.
 //
 // A client whose statement was executed on the donor may send it again after the range has moved, and the router
 // then sends it here. The history is therefore durable here before the migration commits. It is merged into what
@@ -57,15 +57,15 @@ func (m *Manager) Adopt(ctx context.Context, records []value.Value) error {
 	return m.retries.storeAdopted(ctx, m.Docs, adopted)
 }
 
-// adoptedSession is a session of which the table has taken up a history of another shard.
+// adoptedSession is a session into which the table has merged the history of another shard.
 type adoptedSession struct {
 	dueRecord
 	number int64
 	image  []byte // the record of what its findAndModify answered, nil for none
 }
 
-// storeAdopted makes durable what was taken up. Where a client has gone on meanwhile with another number, what that one wrote
-// stays.
+// storeAdopted makes adopted histories durable. If a client has meanwhile moved on to another number, its writes
+// under that number are kept.
 func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adopted []adoptedSession) error {
 	return docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		due := make([]dueRecord, len(adopted))
@@ -90,9 +90,9 @@ func (t *retryTable) storeAdopted(ctx context.Context, docs *statedoc.Docs, adop
 	})
 }
 
-// takeForHistory takes a session whose history of a txnNumber is to be taken up. What is newer wins: an open transaction of a
-// lower number will be aborted, as the client would abort it by going on here, and one that has voted to commit is waited
-// for. So are the internal transactions that carry out a write of the session.
+// takeForHistory acquires a session whose history of a txnNumber is to be merged. The newer number wins: an open
+// transaction of a lower number is aborted, as the client would abort it by continuing here, and one that has
+// voted to commit is waited for. So are the internal transactions that execute a write of the session.
 func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) (release func(), err error) {
 	for try := 0; ; try++ {
 		release, err := s.Take(ctx)
@@ -116,7 +116,8 @@ func (m *Manager) takeForHistory(ctx context.Context, s *Session, number int64) 
 	}
 }
 
-// adoptSession merges a record into the table and gives the session, which is to be stored; nil where this shard knows better.
+// adoptSession merges a record into the table and returns the session to be stored; nil if this shard's knowledge
+// is newer.
 func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession, error) {
 	id, err := cluster.ParseLSID(value.Lookup(rec, "_id").Doc(), cluster.NoUser)
 	if err != nil {
@@ -160,8 +161,8 @@ func (m *Manager) adoptSession(ctx context.Context, rec []byte) (*adoptedSession
 	return a, nil
 }
 
-// adoptLate merges the history of a number that the session has gone on from here without writing anything since; nil where it
-// has.
+// adoptLate merges the history of a number that the session has moved on from without writing anything since; nil
+// if it has written.
 func (s *Session) adoptLate(id cluster.LogicalSessionID, from *Session) *adoptedSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()

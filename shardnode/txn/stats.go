@@ -9,7 +9,7 @@ import (
 // Counters are the figures of serverStatus.transactions.
 type Counters struct {
 	Started, Committed, Aborted, Open atomic.Int64
-	active                            atomic.Int64 // transactions that a command is at work in
+	active                            atomic.Int64 // transactions in which a command is running
 	prepared                          struct{ all, committed, aborted atomic.Int64 }
 	// Retried counts commands with statements that had been executed before, and those statements.
 	Retried  struct{ Commands, Statements atomic.Int64 }

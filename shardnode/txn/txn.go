@@ -35,14 +35,14 @@ type Txn struct {
 	pending *Pending          // the commit that is not decided, while committing
 
 	readConcern *command.ReadConcern // nil for the default
-	By          command.Caller       // who began it
-	router      [16]byte             // the process that began it, zero where that is this one or a client
+	By          command.Caller       // the user who began it
+	router      [16]byte             // the process that began it, zero for this one or a client
 	Active      time.Duration        // spent in its commands
 
 	prepared storage.OpTime // of its vote to commit
 	torn     bool           // its commit failed, and its unit is not what it voted for
 
-	letGo func() // lets go of the session before the command ends, which does not look at the transaction any more
+	letGo func() // releases the session before the end of the command, which no longer uses the transaction
 
 	moved []movedWrite // the statements of the parent session that it carries out
 }
@@ -57,7 +57,7 @@ const (
 	Committing // the client was answered before the set has decided
 )
 
-// Config is what transactions and retries work with.
+// Config is what transactions and retries depend on.
 type Config struct {
 	Engine  *storage.Engine
 	Set     replication.Set
@@ -73,15 +73,16 @@ type Config struct {
 	Writes func() int64
 }
 
-// Node is what transactions ask of the node that they run on.
+// Node is what transactions need from the node that they run on.
 type Node interface {
-	// Lone tells whether the node is a member of no replica set: it has neither transactions nor retryable writes.
+	// Lone reports whether the node is a member of no replica set: it has neither transactions nor retryable
+	// writes.
 	Lone() bool
-	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error
 	// CheckConcern looks whether a write concern can be met.
 	CheckConcern(op *command.Op, wc command.WriteConcern) error
-	// ReadSnapshot opens the snapshot that an operation's read concern asks for.
+	// ReadSnapshot opens the snapshot for an operation's read concern.
 	ReadSnapshot(op *command.Op) (*storage.Snapshot, error)
 	// WaitVisible waits until a time is visible.
 	WaitVisible(ctx context.Context, ts storage.Timestamp) error
@@ -103,26 +104,26 @@ type Manager struct {
 	prepared preparedTxns
 	counters Counters
 
-	coordinators *Coordinators // nil where the node is no shard
+	coordinators *Coordinators // nil if the node is not a shard
 }
 
 func New(c Config, node Node) *Manager {
 	return &Manager{Config: c, node: node}
 }
 
-// Counters are what serverStatus tells of transactions.
+// Counters returns the transaction counters of serverStatus.
 func (m *Manager) Counters() *Counters { return &m.counters }
 
-// Of is the transaction that an operation belongs to; nil for none.
+// Of returns the transaction that an operation belongs to; nil for none.
 func Of(op *command.Op) *Txn {
 	t, _ := op.Txn.(*Txn)
 	return t
 }
 
-// ReadConcern is the one that the transaction was begun with.
+// ReadConcern returns the one that the transaction was begun with.
 func (t *Txn) ReadConcern() *command.ReadConcern { return t.readConcern }
 
-// ReadTime is the time that the transaction's statements read at, 0 where it has ended.
+// ReadTime returns the time that the transaction's statements read at, 0 if it has ended.
 func (t *Txn) ReadTime() storage.Timestamp {
 	if t.Base == nil {
 		return 0
@@ -130,7 +131,7 @@ func (t *Txn) ReadTime() storage.Timestamp {
 	return t.Base.Timestamp()
 }
 
-// Begin takes an operation of a transaction into it; end lets it go with the operation's outcome.
+// Begin attaches an operation to its transaction; end detaches it with the operation's outcome.
 func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	if m.node.Lone() {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos")
@@ -157,8 +158,8 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 		if gone {
 			return
 		}
-		// A view is no failure: the router goes on with the aggregate that it stands for.
-		// Nor is a document that has to move: the router carries that out.
+		// A view is not a failure: the router continues with the aggregate that it translates to. Nor is a
+		// document that has to move: the router moves it.
 		goesOn := mongoerr.CodeOf(err) == mongoerr.CommandOnShardedViewNotSupportedOnMongod || mongoerr.CodeOf(err) == mongoerr.WouldChangeOwningShard
 		if t.State == Open && (err != nil && !goesOn || t.Failed) {
 			m.abortTxn(s)
@@ -270,7 +271,7 @@ func (m *Manager) openTxn(op *command.Op, s *Session) (*Txn, error) {
 	return t, nil
 }
 
-// closeTxn lets go of what an open transaction holds.
+// closeTxn releases what an open transaction holds.
 func (m *Manager) closeTxn(s *Session, state State) {
 	t := s.Txn
 	m.node.KillCursors(t)
@@ -283,7 +284,7 @@ func (m *Manager) closeTxn(s *Session, state State) {
 	m.counters.Open.Add(-1)
 }
 
-// abortTxn ends a session's transaction without its writes, where one is open.
+// abortTxn ends a session's open transaction, if any, without its writes.
 func (m *Manager) abortTxn(s *Session) {
 	if s.Txn != nil && s.Txn.State == Open {
 		m.closeTxn(s, Aborted)
@@ -363,8 +364,8 @@ func (m *Manager) commitTxn(op *command.Op, t *Txn) error {
 	return nil
 }
 
-// awaitCommitted waits for what the write concern asks of a transaction that has committed. The session is free meanwhile: a
-// commit that is sent again with another concern does not wait for this one's.
+// awaitCommitted waits for a committed transaction to satisfy the write concern. The session is free meanwhile: a
+// retried commit with another concern does not wait for this one's.
 func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.WriteConcern) {
 	ts := t.ts
 	op.AdvanceOperationTime(uint64(ts))
@@ -374,7 +375,8 @@ func (m *Manager) awaitCommitted(op *command.Op, t *Txn, concern replication.Wri
 	}
 }
 
-// detachTxn answers a commit that is not decided. What the transaction holds is let go when it is; its session goes on.
+// detachTxn replies to a commit that is not decided. What the transaction holds is released when it is; its
+// session continues.
 func (m *Manager) detachTxn(op *command.Op, s *Session, t *Txn, u *storage.Detached) {
 	l := NewPending(u.Unwrap())
 	l.Add(u)
@@ -490,7 +492,8 @@ func (m *Manager) expireTxns() {
 	})
 }
 
-// AbortTxns aborts all open transactions: the node steps down. Commands at work in them have been interrupted.
+// AbortTxns aborts all open transactions because the node steps down. Commands running in them have been
+// interrupted.
 func (m *Manager) AbortTxns() {
 	if m.counters.Open.Load() == 0 {
 		return
@@ -500,7 +503,7 @@ func (m *Manager) AbortTxns() {
 	m.retries.mu.Unlock()
 	for _, s := range sessions {
 		<-s.busy
-		if s.Txn != nil && s.Txn.State == Prepared { // whoever becomes primary restores it
+		if s.Txn != nil && s.Txn.State == Prepared { // the next primary restores it
 			m.closeTxn(s, Aborted)
 		}
 		m.abortTxn(s)
@@ -520,11 +523,11 @@ func (m *Manager) AbortSession(id cluster.LogicalSessionID) {
 	case <-s.busy:
 		m.abortTxn(s)
 		s.busy <- struct{}{}
-	default: // a command is at work in it
+	default: // a command is running in it
 	}
 }
 
-// AbortWhere aborts the transactions of the sessions that f names; one that is at work ends with its operation.
+// AbortWhere aborts the transactions of the sessions that f selects; one with a running command ends with that.
 func (m *Manager) AbortWhere(f func(cluster.LogicalSessionID) bool) {
 	m.EachIdle(func(id cluster.LogicalSessionID, s *Session) {
 		if f(id.Parent()) {
@@ -533,7 +536,7 @@ func (m *Manager) AbortWhere(f func(cluster.LogicalSessionID) bool) {
 	})
 }
 
-// EachIdle calls f with every session that no command is at work in.
+// EachIdle calls f with every session in which no command is running.
 func (m *Manager) EachIdle(f func(id cluster.LogicalSessionID, s *Session)) {
 	t := &m.retries
 	t.mu.Lock()
@@ -548,7 +551,7 @@ func (m *Manager) EachIdle(f func(id cluster.LogicalSessionID, s *Session)) {
 	}
 }
 
-// findTransaction is the answer to a command that ends a transaction the operation is in none of.
+// findTransaction returns the error of a command that ends a transaction which the operation is not in.
 func (m *Manager) findTransaction(op *command.Op) error {
 	return mongoerr.Newf(mongoerr.NoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", op.Req.TxnNumber)
 }
