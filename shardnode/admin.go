@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/coordinator"
 )
 
-// adminState is what administration commands set on a node, by the file that keeps it.
+// adminState is the state that administration commands set on a node, grouped by source file.
 type adminState struct {
 	fsync        fsyncLock
 	coordinators atomic.Pointer[coordinator.Coordinators] // nil on a node that is no shard

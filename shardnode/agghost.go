@@ -15,10 +15,10 @@ import (
 	"github.com/shoaldb/shoal/storage/spill"
 )
 
-// aggHost is what a pipeline's stages ask of this node. All their reads are from the aggregate's own snapshot.
+// aggHost is what a pipeline's stages need from this node. All their reads use the aggregate's own snapshot.
 type aggHost struct {
 	n *Node
-	// versioned says that the aggregate came through a router, which can run what this shard cannot.
+	// versioned means that the aggregate came through a router, which can run what this shard cannot.
 	versioned bool
 	snap      *storage.Snapshot
 	lang      *exec.Lang

@@ -29,7 +29,7 @@ func aggregateSpec(n *Node) command.Spec {
 	}
 }
 
-// aggregation is an aggregate command on its way.
+// aggregation is an aggregate command in progress.
 type aggregation struct {
 	n          *Node
 	op         *command.Op
@@ -38,7 +38,7 @@ type aggregation struct {
 	snap       *storage.Snapshot
 	pipeline   *agg.Pipeline
 	host       *aggHost
-	viewStages int  // stages at the front that come from views
+	viewStages int  // number of leading stages that come from views
 	fromRouter bool // a router split the pipeline
 	explain    bool
 	readArgs
@@ -194,7 +194,7 @@ func viewAllowsPipeline(r *namespace.Resolved, op *command.Op, ns string) error 
 	return nil
 }
 
-// reportsOnView is true for a pipeline whose first stage tells of the namespace itself, be it a view.
+// reportsOnView reports whether a pipeline's first stage is about the namespace itself, even if that is a view.
 func reportsOnView(pipeline value.Value) bool {
 	it := value.Walk(pipeline.Doc())
 	_, first, _ := it.Next()
@@ -256,7 +256,7 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 	return nil
 }
 
-// unstableCollStats is true where $collStats asks for more than the count.
+// unstableCollStats reports whether $collStats asks for more than the count.
 func unstableCollStats(arg value.Value) bool {
 	for k := range value.Elements(arg.Doc()) {
 		if k != "count" {
@@ -274,8 +274,8 @@ func checkExchange(op *command.Op) error {
 	return mongoerr.New(mongoerr.NotImplemented, "aggregate's exchange is not implemented")
 }
 
-// fromRouter reports whether a pipeline is a shard's part of one that a router has split. Whoever is no member of
-// the cluster says so in vain: what a whole pipeline may not refer to, it may not either.
+// fromRouter reports whether a pipeline is a shard's part of one that a router has split. The claim of a client
+// that is not a member of the cluster is ignored: it may not refer to anything that a whole pipeline may not.
 func fromRouter(op *command.Op) bool {
 	return (op.Client.InProcess || op.Client.Internal) && (op.Req.Shared("fromMongos").Truthy() || op.Req.Shared("fromRouter").Truthy())
 }
@@ -370,7 +370,7 @@ func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
 	return nil
 }
 
-// aggStream gives a pipeline's documents to a cursor.
+// aggStream passes a pipeline's documents to a cursor.
 type aggStream struct {
 	src agg.Source
 }
@@ -388,7 +388,7 @@ func (s *aggStream) Stop() {
 
 func (s *aggStream) Close() { s.src.Close() }
 
-// aggregateOne runs a pipeline for a command that is no aggregate, and gives its last result; nil for none.
+// aggregateOne runs a pipeline for a command other than aggregate, and returns its last result; nil for none.
 func aggregateOne(a *aggregation, stages []value.Value, defaultCollation []byte) (doc []byte, err error) {
 	src, err := a.open(value.NewArray(value.ArrayOf(stages...)), defaultCollation)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// onCommitNotice takes in a notice of a unit of work.
+// onCommitNotice processes a notice of a unit of work.
 func (n *Node) onCommitNotice(ts storage.Timestamp, notice []byte) {
 	n.txns.OnCommitNotice(ts, notice)
 	n.shard.OnCommitNotice(notice)
@@ -27,7 +27,7 @@ func (n *Node) loadNoticed() error {
 	return n.shard.Load()
 }
 
-// BecomeShard gives the node its part in the sharding protocols and registers their commands.
+// BecomeShard makes the node take part in the sharding protocols and registers their commands.
 func (n *Node) BecomeShard(state *migration.ShardState) {
 	c := txn.NewCoordinators(n.txns, txn.Shard{ID: state.ID, Registry: state.Registry, Clock: state.Clock})
 	n.Service.Table.Add(c.Spec())

@@ -23,8 +23,8 @@ func watches(pipeline value.Value) bool {
 	return ok && first.T == value.Document && !value.Lookup(first.Doc(), "$changeStream").IsMissing()
 }
 
-// runChangeStream opens a change stream: a cursor over the node's feed (package streams) instead of over the snapshot, which
-// says only when it begins.
+// runChangeStream opens a change stream: a cursor over the node's feed (package streams) instead of the snapshot,
+// which only determines where it begins.
 func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s *storage.Snapshot) ([]byte, error) {
 	now := s.Timestamp()
 	p, err := args.over(n, op, s).prepareStream(args.pipeline)
@@ -67,15 +67,15 @@ func (a *aggregation) prepareStream(pipeline value.Value) (*agg.Pipeline, error)
 	return rest, nil
 }
 
-// eventStream gives the events of a change stream to its cursor, through the stages behind $changeStream.
+// eventStream passes the events of a change stream to its cursor, through the stages after $changeStream.
 type eventStream struct {
 	n      *Node
 	stream *streams.Stream
 	spec   *agg.ChangeStream
 	form   changestream.Form
 	src    agg.Source
-	merged bool              // by a router, which has the stream tell where it is when others wait for it
-	told   storage.Timestamp // where the last reply said that the stream is
+	merged bool              // by a router, which makes the stream report its position when others wait for it
+	told   storage.Timestamp // position of the stream according to the last reply
 
 	made, given, before *changestream.Token // of the last event that was made, of the last two that passed the stages
 	id                  []byte              // the _id of the last one made
@@ -152,7 +152,7 @@ func (e *eventStream) document(ctx context.Context, ev *changestream.Event) ([]b
 	return value.End(append(append(make([]byte, 0, len(doc)+len(more)), doc[:len(doc)-1]...), more...), 0), nil
 }
 
-// lookUp returns the document of an update as it is now; null where it is gone.
+// lookUp returns the current version of an updated document; null if it is gone.
 func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value.Value, error) {
 	id, ok := catalog.UUIDFrom(ev.UUID)
 	if !ok {
@@ -171,7 +171,7 @@ func (e *eventStream) lookUp(ctx context.Context, ev *changestream.Event) (value
 	return value.NewDocument(append([]byte(nil), doc...)), nil
 }
 
-// labelled returns an error of a cursor, with what drivers go by where it is a change stream's.
+// labelled adds to an error of a change stream's cursor the label that drivers look for.
 func (c *cursor) labelled(err error) error {
 	if _, ok := c.stream.(*eventStream); ok {
 		return mongoerr.ResumableStream(err)

@@ -95,7 +95,7 @@ func plainRead(op *command.Op) readArgs {
 	return readArgs{collation: op.Arg("collation"), hint: op.Arg("hint"), allowDiskUse: true}
 }
 
-// openQuery begins a query of a reading command that has no filter of its own kind yet: snapshot, collection, language.
+// openQuery prepares a query for a reading command that does not have one yet: snapshot, collection, language.
 func (n *Node) openQuery(op *command.Op, ns string) (*exec.Query, error) {
 	s, err := openRead(n, op, ns)
 	if err != nil {
@@ -124,7 +124,7 @@ func noHint(h value.Value) bool {
 	return h.IsMissing() || h.T == value.Document && value.Count(h.Doc()) == 0
 }
 
-// countQuery counts the documents of a query. Without a filter it is what the collection's own count says.
+// countQuery counts the documents of a query. Without a filter it returns the collection's own count.
 func (n *Node) countQuery(op *command.Op, q *exec.Query, skip, limit int64) (int64, error) {
 	var c int64
 	if q.Coll != nil && q.Matcher == nil && q.Owned == nil && noHint(q.Hint) {
@@ -273,7 +273,7 @@ func valueAt(doc []byte, path string) (v value.Value) {
 	return v
 }
 
-// holdsNull reports whether a null in an index stands for a null in some document, or for the missing field only.
+// holdsNull reports whether a null in an index represents a null in some document, or only missing fields.
 func (n *Node) holdsNull(op *command.Op, q *exec.Query) (bool, error) {
 	c := *q
 	isNull := value.NewDocument(value.Doc(value.F(q.Distinct, value.NewDocument(value.Doc(value.F("$type", value.NewInt32(int32(value.Null))))))))

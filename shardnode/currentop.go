@@ -16,7 +16,7 @@ func (n *Node) currentOpSpecs() []command.Spec {
 	return []command.Spec{cur}
 }
 
-// runCurrentOp is $currentOp behind a filter: the command's other fields.
+// runCurrentOp runs $currentOp with a filter: the command's other fields.
 func (n *Node) runCurrentOp(op *command.Op, dst []byte) ([]byte, error) {
 	dst, err := command.CurrentOp(op, dst, func(spec []byte) ([][]byte, error) { return n.currentOps(op, spec), nil })
 	if err == nil && n.admin.fsync.locked() {
@@ -26,8 +26,8 @@ func (n *Node) runCurrentOp(op *command.Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// currentOps describes the running operations, and the open cursors where spec asks for idle ones. Of a running operation
-// only what does not change while it runs is read: its request and its client.
+// currentOps describes the running operations, and open cursors if spec asks for idle ones. Of a running operation
+// it reads only what does not change while it runs: its request and its client.
 func (n *Node) currentOps(self *command.Op, spec []byte) [][]byte {
 	now := n.now()
 	out := command.DescribeOps(self, command.OpsView{Host: n.host(), Now: now, Locks: true, Own: command.OwnOps(self, spec), Cursor: n.appendBusyCursor, Threads: n.Services.AtWork(),
@@ -64,7 +64,7 @@ func (n *Node) idleCursors() (out [][]byte) {
 	return out
 }
 
-// idleSessions describes the open transactions that no command is at work in.
+// idleSessions describes the open transactions in which no command is running.
 func (n *Node) idleSessions(now time.Time) (out [][]byte) {
 	if n.txns.Counters().Open.Load() == 0 {
 		return nil
@@ -106,7 +106,7 @@ func lockSummary(l *lock.Locker) []byte {
 	return value.Doc(f...)
 }
 
-// described returns what others may tell of a cursor at any time.
+// described returns the description of a cursor, which others may read at any time.
 func (c *cursor) described() []value.Field {
 	return command.CursorView{ID: c.id, Created: c.created, Used: time.Unix(0, c.lastUse.Load()), Returned: c.returned.Load(), Batches: c.batches.Load(),
 		NoTimeout: c.noTimeout, Tailable: c.tailable, AwaitData: c.awaitData, Origin: c.origin}.Fields()

@@ -19,7 +19,7 @@ import (
 // cursorTimeout is how long a cursor lives without use (cursorTimeoutMillis).
 const cursorTimeout = 10 * time.Minute
 
-// docStream gives the documents of a command's cursor. A document is valid until the next call. stop releases the
+// docStream yields the documents of a command's cursor. A document is valid until the next call. stop releases the
 // store between batches.
 type docStream interface {
 	NextDoc(op *command.Op) (doc []byte, ok bool, err error)
@@ -36,7 +36,7 @@ type cursorSession struct {
 // cursor is an open query between two getMores. While a request works on it, it is pinned and belongs to that request.
 type cursor struct {
 	id      int64
-	during  string // whose execution errors of the first batch came up in
+	during  string // the execution that errors of the first batch are attributed to
 	ns      string
 	stream  docStream
 	work    *command.Work // of what was compiled for the stream
@@ -62,7 +62,7 @@ type cursor struct {
 	killed bool
 }
 
-// cursorPlan is what others may know of a cursor's plan.
+// cursorPlan is the part of a cursor's plan that others may read.
 type cursorPlan struct {
 	summary string
 	exec    command.ExecStats // nil if nobody asked for it when the cursor was opened
@@ -89,7 +89,7 @@ type cursorTable struct {
 
 func (t *cursorTable) init() { t.mu.byID = make(map[int64]*cursor) }
 
-// Add keeps a cursor and gives it an id that cannot be guessed.
+// add registers a cursor under an id that cannot be guessed.
 func (t *cursorTable) add(c *cursor) int64 {
 	c.created = time.Now()
 	c.lastUse.Store(c.created.UnixNano())
@@ -147,7 +147,7 @@ func (t *cursorTable) remove(c *cursor) {
 	c.close()
 }
 
-// kill ends a cursor, or marks it to end where a request works on it.
+// kill ends a cursor, or marks it to end if a request is using it.
 func (t *cursorTable) kill(id int64) (found bool) {
 	t.mu.Lock()
 	c := t.mu.byID[id]
@@ -167,7 +167,7 @@ func (t *cursorTable) kill(id int64) (found bool) {
 	return true
 }
 
-// killWhere ends all cursors that f says yes to.
+// killWhere ends all cursors for which f returns true.
 func (t *cursorTable) killWhere(f func(*cursor) bool) (n int) {
 	var ids []int64
 	t.mu.Lock()
@@ -210,7 +210,8 @@ func (t *cursorTable) open() (total, pinned, noTimeout int64) {
 	return total, pinned, noTimeout
 }
 
-// maxBatchBytes is what a batch may hold: a reply stays below the message limit, and one document always fits.
+// maxBatchBytes is the maximum size of a batch: a reply stays below the message limit, and one document always
+// fits.
 const maxBatchBytes = command.MaxBSONSize
 
 // fillBatch appends documents to an array that was begun at dst's end, until limit documents (< 0: no limit) or the size
@@ -246,8 +247,8 @@ func (c *cursor) fillBatch(op *command.Op, dst []byte, limit int64) (out []byte,
 	return dst, n, false, nil
 }
 
-// bigBatch is where a reply's buffer begins to grow in few large steps: append's small ones would copy a batch of 16 MB
-// five times over.
+// bigBatch is the size from which a reply's buffer grows in few large steps: append's small ones would copy a
+// batch of 16 MB five times.
 const bigBatch = 256 << 10
 
 func growBatch(dst []byte, start, need int) []byte {
@@ -443,8 +444,8 @@ func readsMoment(op *command.Op) bool {
 	return op.Req.ReadConcern.Is("snapshot")
 }
 
-// accepts checks that a getMore may continue the cursor: it has to come in the cursor's session, and a time limit is for
-// cursors that wait.
+// accepts checks that a getMore may continue the cursor: it must come in the cursor's session, and a time limit is
+// only for cursors that wait.
 func (c *cursor) accepts(op *command.Op) error {
 	if v := value.Lookup(op.Req.Body, "maxTimeMS"); v.T.Numeric() && !(c.tailable && c.awaitData) {
 		return mongoerr.New(mongoerr.BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor")

@@ -1,19 +1,19 @@
-// Package shardnode is the data-bearing node: its rooms, put together over one storage engine and its replica set, and the
-// commands that read.
+// Package shardnode is the data-bearing node: it assembles its rooms over one storage engine and its replica set,
+// and implements the commands that read.
 //
-// The life of a find: runFind parses the command into an exec.Query, Executor.Execute (package exec) plans and runs it
-// over a storage.Snapshot, firstBatch writes the reply, and what is left becomes a cursor (cursors.go) that getMore
-// continues.
+// The life of a find: runFind parses the command into an exec.Query, Executor.Execute (package exec) plans and
+// runs it over a storage.Snapshot, firstBatch writes the reply, and what remains becomes a cursor (cursors.go)
+// that getMore continues.
 //
-// Writes are package write's, the commands that change the catalog package ddl's; transactions, two-phase commits and the
-// history of retries are package txn's; versions, critical sections, migrations and the range deleter are package migration's.
-// What those ask of the node is in writernode.go, ddlnode.go and becomeshard.go.
+// Writes are in package write, the commands that change the catalog in ddl, transactions, two-phase commits and
+// the history of retries in txn, and versions, critical sections, migrations and the range deleter in migration.
+// The interfaces that they need from the node are implemented in writernode.go, ddlnode.go and becomeshard.go.
 //
 // Invariants
 //
 //  1. Reads hold no locks: a snapshot and its catalog agree with each other, and a cursor keeps its snapshot.
 //  2. A write reads and writes through one snapshot; what changed underneath is a WriteConflict, tried again from the start.
-//  3. Nothing is answered before the commit that it tells of is as durable as the write concern asks.
+//  3. No reply is sent before the commit that it reports is as durable as the write concern requires.
 //  4. In a cluster every operation on a namespace compares the versions that came with it before it reads (versions.go).
 //  5. What readers on any member have to know before they see a unit (promises, placements that change) is told by the
 //     unit's notices (onCommitNotice), and read from the store where those were missed (loadNoticed).

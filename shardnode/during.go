@@ -1,7 +1,7 @@
 package shardnode
 
-// duringFind, duringAggregate and duringGetMore say in whose execution an error came up: what is wrong with a request
-// itself is told without.
+// duringFind, duringAggregate and duringGetMore name the execution that an error is attributed to; errors in the
+// request itself are not attributed.
 func duringFind(ns string) string { return "Executor error during find command: " + ns }
 
 func duringAggregate(ns string) string {

@@ -32,8 +32,8 @@ func parseVerbosity(v value.Value) (exec.Verbosity, error) {
 	return 0, mongoerr.New(mongoerr.BadValue, "verbosity string must be one of {'queryPlanner', 'executionStats', 'allPlansExecution'}")
 }
 
-// explanation is the explain of one command. Its answer is written in two parts: head, by the command's explainer, and
-// the trailer all have.
+// explanation is the explain of one command. The reply has two parts: head, written by the command's explainer,
+// and the common trailer.
 type explanation struct {
 	n     *Node
 	op    *command.Op // the explained command's
@@ -41,7 +41,7 @@ type explanation struct {
 	shape string // queryShapeHash
 }
 
-// explainers write what explain tells of a command, by its name.
+// explainers write the explain output of a command, by its name.
 var explainers = map[string]func(x *explanation, dst []byte) ([]byte, error){
 	"find": (*explanation).find, "count": (*explanation).count, "distinct": (*explanation).distinct, "aggregate": (*explanation).aggregate,
 	"update": (*explanation).write, "delete": (*explanation).write, "findAndModify": (*explanation).write,
@@ -80,7 +80,7 @@ func (n *Node) runExplain(op *command.Op, dst []byte) ([]byte, error) {
 	return x.trailer(dst), nil
 }
 
-// trailer appends what stands at the end of every explain.
+// trailer appends the fields at the end of every explain.
 func (x *explanation) trailer(dst []byte) []byte {
 	if x.shape != "" {
 		dst = value.Append(dst, "queryShapeHash", value.NewString(x.shape))
@@ -117,7 +117,7 @@ func (n *Node) appendServer(dst []byte) []byte {
 	dst, m := value.BeginKey(dst, value.Document, "serverParameters")
 	for _, p := range []struct {
 		name string
-		v    int32 // where there is no such parameter here
+		v    int32 // if this server does not have the parameter
 	}{
 		{"internalQueryFacetBufferSizeBytes", limit}, {"internalQueryFacetMaxOutputDocSizeBytes", limit},
 		{"internalLookupStageIntermediateDocumentMaxSizeBytes", limit}, {"internalDocumentSourceGroupMaxMemoryBytes", limit},

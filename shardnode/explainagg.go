@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// explainOption answers aggregate's own explain argument: the plan, not run.
+// explainOption handles aggregate's own explain argument: the plan without running it.
 func (n *Node) explainOption(op *command.Op, dst []byte) ([]byte, error) {
 	x := &explanation{n: n, op: op, verb: exec.QueryPlanner}
 	dst, err := x.aggregate(dst)
@@ -56,7 +56,7 @@ func (x *explanation) aggregate(dst []byte) ([]byte, error) {
 	return x.pipeline(dst, a, value.NewArray(value.ArrayOf(all...)), r.Collation)
 }
 
-// pipeline explains a pipeline: as its query alone where the planner runs all of it, else as a list of stages.
+// pipeline explains a pipeline: as its query alone if the planner runs all of it, else as a list of stages.
 func (x *explanation) pipeline(dst []byte, a *aggregation, pipeline value.Value, defaultCollation []byte) ([]byte, error) {
 	rest, err := a.prepare(pipeline, defaultCollation)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *stageCount) append(dst []byte) []byte {
 	return value.Append(dst, "executionTimeMillisEstimate", value.NewInt64(s.took.Milliseconds()))
 }
 
-// appendMemory shows what a stage held and spilled, where it is one that may.
+// appendMemory shows the memory and spilling of a stage, if it is one that may spill.
 func (s *stageCount) appendMemory(dst []byte) []byte {
 	r, ok := s.in.(agg.SpillReporter)
 	if !ok {
@@ -185,7 +185,7 @@ func (s *stageCount) appendMemory(dst []byte) []byte {
 	return value.Append(dst, "spilledRecords", value.NewInt64(st.Records))
 }
 
-// explainedRun is a pipeline that explain shows, and what its stages did where it ran.
+// explainedRun is a pipeline that explain shows, with the figures of its stages if it ran.
 type explainedRun struct {
 	x      *explanation
 	p      *exec.Explained // the query below; nil if the pipeline makes its own documents
@@ -194,8 +194,8 @@ type explainedRun struct {
 	counts []*stageCount   // of the stages; nil for those that did not run
 }
 
-// append writes the query with the first groups stages on top of it, alone where nothing stands above, else as the first of
-// `stages`.
+// append writes the query with the first groups stages on top of it: alone if there are no further stages, else as
+// the first of `stages`.
 func (r *explainedRun) append(dst []byte, groups int) []byte {
 	if groups == 0 {
 		dst = append(dst, explainVersion...)

@@ -59,7 +59,7 @@ func (x *explanation) find(dst []byte) ([]byte, error) {
 // explainVersion is the format of what follows.
 var explainVersion = value.Append(nil, "explainVersion", value.NewString("1"))
 
-// slotVersion is the format where a plan has stages that the 8.2 line's slot-based engine runs.
+// slotVersion is the format for plans with stages that the 8.2 line's slot-based engine runs.
 var slotVersion = value.Append(nil, "explainVersion", value.NewString("2"))
 
 func (x *explanation) count(dst []byte) ([]byte, error) {
@@ -105,7 +105,7 @@ func (x *explanation) distinct(dst []byte) ([]byte, error) {
 	return x.n.exec.Explain(x.op, append(dst, explainVersion...), q, x.verb, nil)
 }
 
-// explainView explains a command on a view by the pipeline that answers it.
+// explainView explains a command on a view by the pipeline that it translates to.
 func (x *explanation) explainView(dst []byte, args readArgs, s *storage.Snapshot, r *namespace.Resolved, stages []value.Value) ([]byte, error) {
 	a := &aggregation{n: x.n, op: x.op, ns: r.NS, snap: s, readArgs: args, explain: true}
 	all := append(append([]value.Value(nil), r.Pipeline...), stages...)

@@ -35,8 +35,8 @@ func findSpec(n *Node) command.Spec {
 	}
 }
 
-// mergeKeyOption is how a router asks that each document brings what it was sorted by, in a last field of exec.MergeKeyField,
-// because only the shards know it: a distance, a text score.
+// mergeKeyOption is the option with which a router asks for each document's sort values in a last field named
+// exec.MergeKeyField, because only the shards know them: a distance, a text score.
 const mergeKeyOption = "_withMergeKey"
 
 // readArgs are the arguments that find, aggregate, count and distinct have in common, as far as each has them.
@@ -135,8 +135,8 @@ func (n *Node) runFind(op *command.Op, dst []byte) ([]byte, error) {
 	return n.firstBatch(op, dst, c, a.size, a.single)
 }
 
-// openRead returns the snapshot that a command reads a namespace from, once the versions that it came with are
-// found to be this shard's, and the UUID that it names to be the collection's.
+// openRead returns the snapshot for a command that reads a namespace, after checking that the command's versions
+// are this shard's, and that the UUID it names is the collection's.
 func openRead(n *Node, op *command.Op, ns string) (*storage.Snapshot, error) {
 	if err := n.checkVersion(op, ns); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (a *findArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, 
 	return &cursor{ns: a.ns, during: duringFind(a.ns), stream: stream, snap: s, noTimeout: a.noTimeout, tailable: a.tailable, awaitData: a.awaitData}, nil
 }
 
-// openOnView answers a find on a view by a pipeline.
+// openOnView runs a find on a view as a pipeline.
 func (a *findArgs) openOnView(n *Node, op *command.Op, s *storage.Snapshot, r *namespace.Resolved) (*cursor, error) {
 	stages, hint, err := viewquery.Find(op.Req.Body, a.skip, a.limit)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 )
 
 // What a node keeps in memory of its own documents (parameters, defaults, signing keys, its place in a cluster) is
-// changed by the commands that write them. On a member that is not primary the documents come with the replicated log:
-// follow notices, and the follower reads them anew.
+// changed by the commands that write them. On a member that is not primary the documents come with the replicated
+// log: follow notices that, and the follower reads them again.
 
-// Follow is told of every entry that another member committed, and of snapshots, once they are visible.
+// follow is called for every entry that another member committed, and for snapshots, once they are visible.
 func (s *Server) follow(info storage.ApplyInfo) {
 	if s.Clock != nil {
 		s.Clock.AdvanceCluster(uint64(info.TS))
@@ -33,7 +33,7 @@ func (s *Server) follow(info storage.ApplyInfo) {
 	}
 }
 
-// reread has the follower read everything anew, soon.
+// reread makes the follower reload everything, soon.
 func (s *Server) reread() {
 	select {
 	case s.again <- struct{}{}:
@@ -41,7 +41,7 @@ func (s *Server) reread() {
 	}
 }
 
-// runFollower reads the node's own documents whenever follow saw them change.
+// runFollower reloads the node's own documents whenever follow saw them change.
 func (s *Server) runFollower(ctx context.Context) {
 	for {
 		select {
@@ -76,7 +76,7 @@ func (s *Server) joinStored() error {
 	return s.becomeShard(id, *join)
 }
 
-// becomeShard gives the node its sharding state, once.
+// becomeShard initialises the node's sharding state, once.
 func (s *Server) becomeShard(id migration.Identity, join func(migration.Identity) (*migration.ShardState, error)) error {
 	s.joining.Lock()
 	defer s.joining.Unlock()

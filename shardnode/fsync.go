@@ -21,7 +21,7 @@ type fsyncLock struct {
 	count int64
 }
 
-// fsyncLockTimeout is how long fsync waits for running writers where the command does not say.
+// fsyncLockTimeout is how long fsync waits for running writers if the command does not say.
 const fsyncLockTimeout = 90 * time.Second
 
 func (n *Node) fsyncSpecs() []command.Spec {
@@ -77,7 +77,8 @@ func (f *fsyncLock) lock(ctx context.Context, n *Node, limit time.Duration) (cou
 		l.SetTimeout(limit)
 		err := l.LockGlobal(ctx, lock.S)
 		if err == nil {
-			// Writers that were at work when the command's first sync began are done: what they wrote belongs to the backup.
+			// Writers that were running when the command's first sync began are done: what they wrote belongs to
+			// the backup.
 			err = n.Engine.Sync(ctx)
 		}
 		if err != nil {

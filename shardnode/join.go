@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Identity reads the stored identity; ok is false on a node that belongs to no cluster. So does one whose document says
-// nothing of a shard: it serves no request that comes with versions until it is added again.
+// Identity reads the stored identity; ok is false on a node that does not belong to a cluster. A node whose
+// document does not name a shard is treated likewise: it serves no requests with versions until it is added again.
 func (s *Server) Identity() (id migration.Identity, ok bool, err error) {
 	doc, err := s.Node.Docs.Get(migration.IdentityNS, value.NewString("shardIdentity"))
 	if err != nil || doc == nil {

@@ -15,8 +15,8 @@ import (
 // clients may spell as many other names as they like.
 type latencyTable struct {
 	byNS    sync.Map     // string → *nsLatency
-	size    atomic.Int64 // how many names there are, about
-	sweepAt atomic.Int64 // with so many it is looked through for names that are gone
+	size    atomic.Int64 // approximate number of names
+	sweepAt atomic.Int64 // number of names that triggers a sweep for names that are gone
 }
 
 // leastSwept is the number of names that are not worth looking through.
@@ -78,7 +78,7 @@ func namespaceExists(n *Node, ns string) bool {
 	return err == nil && v != nil
 }
 
-// sweep drops the counts of namespaces that are gone: an operation may end behind the drop of what it was on.
+// sweep drops the counts of namespaces that are gone: an operation may end after its namespace was dropped.
 func (t *latencyTable) sweep(n *Node) {
 	left := int64(0)
 	t.byNS.Range(func(ns, _ any) bool {

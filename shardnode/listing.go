@@ -26,7 +26,7 @@ func (l *listStream) NextDoc(op *command.Op) ([]byte, bool, error) {
 func (l *listStream) Stop()  {}
 func (l *listStream) Close() {}
 
-// replyList answers with a cursor over docs. The cursor is closed where they all fit the first batch.
+// replyList replies with a cursor over docs. The cursor is closed if they all fit into the first batch.
 func (n *Node) replyList(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error) {
 	all := 0
 	for _, d := range docs {
@@ -45,7 +45,7 @@ func (n *Node) replyList(op *command.Op, dst []byte, ns string, docs [][]byte, s
 
 var cursorFields = []command.Field{command.Opt("batchSize", command.TNumber)}
 
-// batchSizeOf reads the cursor argument; -1 stands for no limit.
+// batchSizeOf reads the cursor argument; -1 means no limit.
 func batchSizeOf(op *command.Op) (int64, error) {
 	path := op.Req.Spec.Name + ".cursor"
 	f, err := command.ParseFields(path, op.Req.Doc("cursor"), cursorFields)
@@ -144,8 +144,8 @@ func listedSpec(idx *catalog.Index) []byte {
 	return value.End(dst, m)
 }
 
-// clusterCatalog returns the documents of $listClusterCatalog: what listCollections tells, of one database, or of
-// all where the database is admin.
+// clusterCatalog returns the documents of $listClusterCatalog: the output of listCollections for one database, or
+// for all if the database is admin.
 func (n *Node) clusterCatalog(op *command.Op, s *storage.Snapshot, db string, spec []byte) (docs [][]byte, err error) {
 	dbs := []string{db}
 	if db == "admin" {
@@ -320,7 +320,7 @@ func (n *Node) runListIndexes(op *command.Op, dst []byte) ([]byte, error) {
 	return n.replyList(op, dst, ns, indexList(c, ts, build), size)
 }
 
-// listBuilds says how listIndexes shows indexes that are being built.
+// listBuilds selects how listIndexes shows indexes that are being built.
 type listBuilds struct{ uuids, info bool }
 
 // indexList returns the documents of listIndexes.

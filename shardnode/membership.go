@@ -13,7 +13,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ReplOptions are what a member of a set needs of its process.
+// ReplOptions are what a member of a set needs from its process.
 type ReplOptions = replset.Options
 
 // RaftMessage returns the command that carries a payload to another member of a set.

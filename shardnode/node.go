@@ -44,10 +44,10 @@ type Node struct {
 	TempDir string
 	// Sessions are those in use, for $listLocalSessions; nil for none.
 	Sessions *cluster.SessionCache
-	// Services are what the node does as long as it is primary.
+	// Services are the primary-only services of the node.
 	Services *replication.Services
 	Reports
-	// Fatal is told when the node's store or its part in the set cannot go on; nil for nobody.
+	// Fatal is called when the node's store or its replication cannot continue; nil for none.
 	Fatal func(err error)
 	// Logger is for the parts that log for themselves; nil for none.
 	Logger *zerolog.Logger
@@ -71,7 +71,7 @@ type Node struct {
 	now      func() time.Time
 }
 
-// Options say how to make a node.
+// Options configure a node.
 type Options struct {
 	Engine  *storage.Engine
 	Set     replication.Set
@@ -114,7 +114,7 @@ func New(o Options) *Node {
 	return n
 }
 
-// Close ends the cursors that still stand.
+// Close ends the cursors that are still open.
 func (n *Node) Close() {
 	n.cursors.closeAll()
 	n.cursors.feed.Close()
@@ -124,7 +124,7 @@ func (n *Node) Close() {
 type Reports struct {
 	// Warn logs what went wrong without a client to tell.
 	Warn func(msg string, err error)
-	// Invalid logs a document that its collection's validator refuses, where the validation's action is to log.
+	// Invalid logs a document that its collection's validator rejects, if the validation action is to log.
 	Invalid func(ns string, doc, errInfo []byte)
 }
 
@@ -141,7 +141,7 @@ func (n *Node) warn(msg string, err error) {
 	}
 }
 
-// notPrimary returns what a write answers on a member that may not take it.
+// notPrimary returns the error of a write on a member that may not accept it.
 func (n *Node) notPrimary() error {
 	if n.Repl == nil {
 		return nil

@@ -2,7 +2,7 @@ package shardnode
 
 import "github.com/shoaldb/shoal/command"
 
-// opDone is told of every operation that ended: it counts it, and logs and profiles it where it was slow.
+// opDone is called for every operation that ended: it counts it, and logs and profiles it if it was slow.
 func (n *Node) opDone(op *command.Op, err error) {
 	if op.Req.Spec == nil {
 		return

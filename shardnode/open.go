@@ -22,7 +22,7 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Config says how to open a data-bearing server.
+// Config configures a data-bearing server.
 type Config struct {
 	Dir     string
 	Memory  bool
@@ -40,11 +40,12 @@ type Config struct {
 	Logger, StoreLogger *zerolog.Logger
 	// Stores is how many servers of the process keep their stores on the same disk; 0 is 1.
 	Stores int
-	// OnPrimary is told when the server accepts writes; nil for nobody.
+	// OnPrimary is called when the server accepts writes; nil for none.
 	OnPrimary func()
 	// Warn logs what went wrong without a client to tell; nil for nowhere.
 	Warn func(msg string, err error)
-	// Fatal is told when the store or the member of the set cannot go on, perhaps more than once; nil for nobody.
+	// Fatal is called when the store or the member of the set cannot continue, perhaps more than once; nil for
+	// none.
 	Fatal func(err error)
 	// Security reports whether requests need authorization, and how members prove who they are.
 	Security Security
@@ -52,21 +53,21 @@ type Config struct {
 	Repl ReplOptions
 	// SlowLog writes the line of a slow operation; nil for nowhere.
 	SlowLog func(conn int64, write bool, attrs []byte)
-	// Done is told of every operation; nil for nobody.
+	// Done is called for every operation that ended; nil for none.
 	Done func(op *command.Op, err error)
 }
 
-// Security says who may do what on a server.
+// Security configures access to a server.
 type Security struct {
-	// Enforced says that requests need authorization.
+	// Enforced means that requests need authorization.
 	Enforced bool
-	// Key is what members prove themselves by; nil for none.
+	// Key is the key with which members authenticate; nil for none.
 	Key *auth.Key
-	// OneProcess says that all members are in this process.
+	// OneProcess means that all members are in this process.
 	OneProcess bool
 }
 
-// install gives a server its knowledge of users, which it keeps itself.
+// install gives a server access to users, which it stores itself.
 func (c *Security) install(s *Server, params *cluster.Params) {
 	a := &command.Access{Enforced: c.Enforced, Key: c.Key, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
 	a.Install(s.Service)
@@ -100,7 +101,8 @@ type Server struct {
 	done    chan struct{}
 }
 
-// Open opens the store and makes a server of it. It serves nothing yet: a front (command.Front) or a peer does.
+// Open opens the store and returns a server on it. It serves no requests yet: a front (command.Front) or a peer
+// does.
 func Open(c Config) (*Server, error) {
 	eng, err := storage.Open(storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.StoreLogger, OnFailure: c.Fatal, Stores: c.Stores})
 	if err != nil {
@@ -194,7 +196,7 @@ func (s *Server) peer(c *command.Client) cluster.Peer {
 	})
 }
 
-// Initiate makes the server the one member of its set, where it is not yet, under the address it has now.
+// Initiate makes the server the only member of its set, unless it is already, under its current address.
 func (s *Server) Initiate(ctx context.Context) error {
 	if s.Repl.Initiated() {
 		return s.Repl.Rehost(ctx, s.Node.Host)
@@ -235,7 +237,7 @@ func (s *Server) Background(f func(life context.Context)) { s.work.Go(func() { f
 // MajorityTime returns the newest time that a majority of the set has.
 func (s *Server) MajorityTime() uint64 { return uint64(s.Repl.MajorityCommitted()) }
 
-// start adds what only a primary does, takes the node's place in its set, and runs the rest of its background work.
+// start adds the primary-only services, joins the node's set, and runs the rest of its background work.
 func (s *Server) start() error {
 	n := s.Node
 	ctx, cancel := context.WithCancel(context.Background())
@@ -290,8 +292,8 @@ func (s *Server) start() error {
 	return s.Repl.Start(ctx)
 }
 
-// buildService starts the index builds again that the last run, or an earlier primary, did not finish. One that fails
-// ends as it would have then: its indexes are taken out, and the oplog says so.
+// buildService starts the index builds again that the last run, or an earlier primary, did not finish. One that
+// fails ends as it would have then: its indexes are removed, and the oplog records that.
 func (s *Server) buildService() replication.Service {
 	return replication.Service{Name: "IndexBuildsCoordinator", Run: func(ctx context.Context, _ int64) {
 		builds, err := s.Engine.TakeUnfinishedBuilds()

@@ -223,7 +223,7 @@ func (n *Node) runClearFilters(op *command.Op, dst []byte) ([]byte, error) {
 // planCache returns a collection's cache of plans.
 func (n *Node) planCache(c *catalog.Collection) *plan.Cache { return n.metas.Of(c).Plans.Cache() }
 
-// clearPlans forgets the plans of a collection that drop says yes to, or all.
+// clearPlans forgets the cached plans of a collection for which drop returns true, or all.
 func (n *Node) clearPlans(c *catalog.Collection, drop func(*plan.Choice) bool) {
 	n.planCache(c).Clear(drop)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// images adds to an event what its stream asks for of the document's states before and after it, out of the stored pre-image.
+// images adds to an event the states of the document before and after it that its stream asks for, using the
+// stored pre-image.
 func (e *eventStream) images(dst []byte, ev *changestream.Event) ([]byte, error) {
 	before, after := e.spec.FullDocumentBeforeChange != "off", ev.Type == "update" && e.spec.ImagesAfter()
 	if !before && !after {
@@ -55,7 +56,7 @@ func (e *eventStream) imageMissing(required, what string, ev *changestream.Event
 		required, what, value.ShowDoc(ev.Document(e.form)))
 }
 
-// preImage returns the document as it was before an event; nil if it was not stored, or is not kept any longer.
+// preImage returns the document before an event; nil if it was not stored, or is no longer kept.
 func (e *eventStream) preImage(ev *changestream.Event) ([]byte, error) {
 	uuid, ok := catalog.UUIDFrom(ev.UUID)
 	if !ok {
@@ -83,7 +84,7 @@ func (r imageRemover) run(ctx context.Context, _ int64) {
 	})
 }
 
-// imageLimits say which pre-images have expired.
+// imageLimits determine which pre-images have expired.
 type imageLimits struct {
 	before storage.Timestamp // older than the oplog
 	age    int64             // milliseconds since the epoch, those up to then are too old; 0 if age does not matter
@@ -127,8 +128,8 @@ func (r imageRemover) pass(ctx context.Context) error {
 	return err
 }
 
-// removeImages deletes some expired images; more tells that there may be others. Those of a collection are in the order of
-// their time, so the first that has not expired is followed by none that has.
+// removeImages deletes some expired images; more reports that there may be others. A collection's images are
+// ordered by time, so none after the first unexpired one has expired.
 func removeImages(s *storage.Snapshot, u *storage.UnitOfWork, l imageLimits) (more bool, err error) {
 	c := s.Catalog().Lookup(storage.PreImagesNS)
 	if c == nil {
@@ -140,7 +141,7 @@ func removeImages(s *storage.Snapshot, u *storage.UnitOfWork, l imageLimits) (mo
 		if !l.expired(cur.Doc()) {
 			uuid, ok := catalog.UUIDFrom(value.Lookup(value.Lookup(cur.Doc(), "_id").Doc(), "nsUUID"))
 			if !ok {
-				continue // somebody else's document
+				continue // a document that a client wrote
 			}
 			cur.SeekTo(storage.ImageRecord(storage.ImageID(uuid, storage.MaxTimestamp, 0)))
 			continue

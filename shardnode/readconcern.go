@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// readSnapshot waits for what ReadConcern asks and gives the snapshot to read from. In a set of several members only what
-// a majority has becomes visible at all, so the levels differ in what they wait for alone.
+// readSnapshot waits as the read concern requires and returns the snapshot to read from. In a set of several
+// members only what a majority has becomes visible at all, so the levels differ only in what they wait for.
 func (n *Node) readSnapshot(op *command.Op) (*storage.Snapshot, error) {
 	if t := txn.Of(op); t != nil {
 		return t.View.Clone(), nil

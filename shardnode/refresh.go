@@ -36,7 +36,7 @@ func (n *Node) refresh(op *command.Op, c *cursor) error {
 		s.Release()
 		return collectionDropped(was)
 	}
-	if !qs.Unmoved(op, coll) { // asked behind the snapshot: nothing that moves later is missing from it
+	if !qs.Unmoved(op, coll) { // checked after the snapshot was taken: nothing that moves later is missing from it
 		s.Release()
 		return nil
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// sessionStore reaches the sessions collection: a replica set keeps its own, on its primary, where a TTL index takes out what
-// nobody used; in a cluster the shards keep it together.
+// sessionStore gives access to the sessions collection: a replica set keeps its own, on its primary, where a TTL
+// index removes unused sessions; in a cluster it is sharded.
 type sessionStore struct{ s *Server }
 
-// store returns where the collection is kept; nil on a lone server, which keeps none.
+// store returns the store of the collection; nil on a standalone server, which has none.
 func (k sessionStore) store() cluster.SessionStore {
 	n := k.s.Node
 	state := n.shard.State()
@@ -71,7 +71,7 @@ func (k sessionStore) RemoveSessions(ctx context.Context, ids []cluster.LogicalS
 	return to.RemoveSessions(ctx, ids)
 }
 
-// MissingSessions implements cluster.SessionStore. A lone server goes by what was used on it.
+// MissingSessions implements cluster.SessionStore. A standalone server considers only what was used on it.
 func (k sessionStore) MissingSessions(ctx context.Context, ids []cluster.LogicalSessionID) ([]cluster.LogicalSessionID, error) {
 	if to := k.store(); to != nil {
 		return to.MissingSessions(ctx, ids)
@@ -127,8 +127,8 @@ func (s *Server) keepSessions(ctx context.Context) {
 	_ = reapSessions(ctx, s.Node)
 }
 
-// reapSessions forgets the sessions that nobody used for TransactionRecordMinimumLifetimeMinutes and that the sessions
-// collection does not know any more.
+// reapSessions forgets the sessions that nobody has used for TransactionRecordMinimumLifetimeMinutes and that the
+// sessions collection no longer contains.
 func reapSessions(ctx context.Context, n *Node) error {
 	return n.txns.Reap(ctx, n.now().Add(-time.Duration(n.Params.Int("TransactionRecordMinimumLifetimeMinutes"))*time.Minute))
 }
@@ -138,7 +138,8 @@ func (n *Node) sessionsDue(since time.Duration) bool {
 	return since > time.Duration(n.Params.Int("logicalSessionRefreshMillis"))*time.Millisecond && !n.Params.Bool("disableLogicalSessionCacheRefresh")
 }
 
-// storedSessions returns what $listSessions shows, without the records that owned says are another shard's by now.
+// storedSessions returns the output of $listSessions, without the records that owned attributes to another shard
+// by now.
 func storedSessions(s *storage.Snapshot, owned exec.Ownership, shown func(owner [32]byte) bool) (docs [][]byte, err error) {
 	all, err := allDocs(s, cluster.SessionsNS)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// resolveFor is Resolve for a request. A view that reads a sharded collection cannot be run by one shard: the answer
-// then tells the router what the view stands for, and the router runs that.
+// resolveFor is Resolve for a request. A view on a sharded collection cannot be evaluated by one shard: the error
+// then contains the view's definition, and the router evaluates it.
 func (n *Node) resolveFor(op *command.Op, s *storage.Snapshot, ns string) (*namespace.Resolved, error) {
 	r, err := n.readView(op, s, ns)
 	if err != nil || r == nil || n.Sharding() == nil || op.Req.ShardVersion == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// snapshotTime returns the time that the reply of a read with level snapshot names, so that the session's next
-// reads can ask for the same; 0 for other reads.
+// snapshotTime returns the time in the reply of a read with level snapshot, which the session's next reads can
+// use; 0 for other reads.
 func snapshotTime(op *command.Op, s *storage.Snapshot) storage.Timestamp {
 	if s == nil || !op.Req.ReadConcern.Is("snapshot") {
 		return 0

@@ -48,8 +48,7 @@ func (n *Node) stageInfo(op *command.Op, s *storage.Snapshot, ns, stage string, 
 	return nil, command.NotImplemented("stage %s", stage)
 }
 
-// listCatalog returns the catalog's entries: of one collection, or of all where the stage stands on the database
-// admin.
+// listCatalog returns the catalog's entries: of one collection, or of all if the stage runs on the database admin.
 func (n *Node) listCatalog(s *storage.Snapshot, ns string) (docs [][]byte) {
 	dbs := []string{catalog.DBOf(ns)}
 	all := catalog.CollOf(ns) == agg.DatabaseAggregate
@@ -85,8 +84,8 @@ func catalogEntry(db string, c *catalog.Collection) []byte {
 		value.F("md", value.NewDocument(md)), value.F("ns", value.NewString(c.NS)))
 }
 
-// checkPlanCacheStats refuses $planCacheStats where there is no collection, and questions to all hosts of a cluster where
-// this node is in none.
+// checkPlanCacheStats refuses $planCacheStats if there is no collection, and allHosts if this node is not in a
+// cluster.
 func (n *Node) checkPlanCacheStats(s *storage.Snapshot, ns string, spec []byte) error {
 	if n.Sharding() == nil && value.Lookup(spec, "allHosts").Truthy() {
 		return mongoerr.New(4503200, "$planCacheStats stage supports allHosts parameter only for sharded clusters")
@@ -146,8 +145,8 @@ func (n *Node) indexStats(s *storage.Snapshot, ns string) ([][]byte, error) {
 
 func (n *Node) host() string { return n.Host }
 
-// appendShard adds the shard's name to a report of a node that is one: who reads through a router tells by it which
-// shard speaks.
+// appendShard adds the shard's name to a report if the node is a shard: it tells clients of a router which shard
+// reported.
 func (n *Node) appendShard(dst []byte) []byte {
 	if s := n.shard.State(); s != nil {
 		dst = value.Append(dst, "shard", value.NewString(s.ID))

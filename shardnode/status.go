@@ -113,7 +113,7 @@ func (n *Node) oplogStatus() []byte {
 		i64("truncateCount", 0))
 }
 
-// replStatus returns the section repl: what hello says, and the id of the last rollback.
+// replStatus returns the section repl: the content of hello, and the id of the last rollback.
 func (n *Node) replStatus() []byte {
 	if n.Repl == nil || n.Repl.Name == "" {
 		return nil
@@ -136,7 +136,7 @@ func (n *Node) storageStatus() []byte {
 		value.F("readOnly", value.NewBool(false)), value.F("persistent", value.NewBool(true)), value.F("backupCursorOpen", value.NewBool(false)))
 }
 
-// pebbleStatus tells of the store, under its own name: figures of another engine would be invented.
+// pebbleStatus returns the store's statistics under its own name: figures of another engine would be invented.
 func (n *Node) pebbleStatus() []byte {
 	s := n.Engine.Stats()
 	return value.Doc(
@@ -176,8 +176,8 @@ func (n *Node) lockInfoSpecs() []command.Spec {
 	return []command.Spec{command.AdminOnly("lockInfo", n.runLockInfo, command.Opt("includeStorageEngineDump", command.TSafeBool))}
 }
 
-// runLockInfo tells of the locks that are held or waited for. The table of this node keeps counts, not owners: what it
-// can tell are the lock of fsync and those of DDL.
+// runLockInfo reports the locks that are held or waited for. The lock table keeps counts, not owners, so it can
+// report only the lock of fsync and those of DDL.
 func (n *Node) runLockInfo(op *command.Op, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Array, "lockInfo")
 	i := 0

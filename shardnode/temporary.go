@@ -8,9 +8,9 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// temporaryService drops the temporary collections that are there when a member becomes primary, as servers do: those of
-// commands that nobody will finish ($out, convertToCapped, renameCollection between databases). Clients do not write yet
-// when they are looked for, so that none is of a command under way.
+// temporaryService drops the temporary collections that exist when a member becomes primary, like the real server:
+// those of commands that nobody will finish ($out, convertToCapped, renameCollection between databases). Clients
+// cannot write yet at that time, so none belongs to a running command.
 func (n *Node) temporaryService() replication.Service {
 	var found []*catalog.Collection
 	return replication.Service{

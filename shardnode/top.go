@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 )
 
-// The events that top counts for a namespace beside reads and writes as a whole.
+// The events that top counts for a namespace, in addition to total reads and writes.
 const (
 	topQueries = iota
 	topGetmore
@@ -72,7 +72,7 @@ func (n *Node) topSpecs() []command.Spec {
 	return []command.Spec{top}
 }
 
-// runTop tells of the use of every namespace that exists.
+// runTop reports the use of every namespace that exists.
 func (n *Node) runTop(op *command.Op, dst []byte) ([]byte, error) {
 	dst, m := value.BeginKey(dst, value.Document, "totals")
 	dst = value.Append(dst, "note", value.NewString("all times in microseconds"))

@@ -36,7 +36,7 @@ func (m *ttlMonitor) loop(ctx context.Context, _ int64) {
 	})
 }
 
-// everySeconds calls pass each time that so many seconds have passed, until ctx ends. The interval may change meanwhile.
+// everySeconds calls pass at an interval in seconds until ctx ends. The interval may change meanwhile.
 func everySeconds(ctx context.Context, seconds func() int64, pass func()) {
 	tick := time.NewTicker(ttlTick)
 	defer tick.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// checkVersion compares the versions that came with a request with what this shard knows.
+// checkVersion compares the versions in a request with this shard's.
 func (n *Node) checkVersion(op *command.Op, ns string) error {
 	if n.Sharding() == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
 		return nil
@@ -33,9 +33,9 @@ var selfChecked = map[string]bool{
 	"insert": true, "update": true, "delete": true, "findAndModify": true,
 }
 
-// checkAdmitted compares the versions that a command came with before it begins, whatever it does: a router that goes by
-// an old placement is told so, and no handler has to think of it. Those that change the catalog compare them again once they
-// have their locks (LockVersioned).
+// checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an old
+// placement learns of it, and handlers need not check. Commands that change the catalog compare them again under
+// their locks (LockVersioned).
 func (n *Node) checkAdmitted(op *command.Op) error {
 	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
 		return nil
@@ -45,7 +45,7 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 	case op.Req.Spec.Namespace:
 		coll, err := op.Req.Coll()
 		if err != nil {
-			return nil // which the command says
+			return nil // the command itself reports the error
 		}
 		ns = op.Req.NS(coll)
 	case name.T == value.String && catalog.CollOf(name.Str()) != "": // as of dataSize and renameCollection
@@ -54,8 +54,8 @@ func (n *Node) checkAdmitted(op *command.Op) error {
 	return migration.WaitCritical(op, n.versions(op, ns))
 }
 
-// viewForRouter answers a router's read of a view: not with results, since what the view stands on may be on other
-// shards, but with its definition, which the router then runs as an aggregate of its own.
+// viewForRouter answers a router's read of a view: not with results, since the view's collection may be on other
+// shards, but with its definition, which the router then runs as an aggregate.
 func (n *Node) viewForRouter(op *command.Op, ns string) error {
 	s := n.Engine.Snapshot()
 	defer s.Release()
@@ -99,7 +99,7 @@ func (n *Node) ownership(op *command.Op, c *catalog.Collection) exec.Ownership {
 	return n.Sharding().Ownership(op, c)
 }
 
-// Sharding is the node's part in the sharding protocols, where it has one.
+// Sharding is the node's part in the sharding protocols, if it has one.
 type Sharding interface {
 	write.Sharding
 	// Unmoved reports whether this shard owns of a collection what it owned by a routing table; nil for one that
