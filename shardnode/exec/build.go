@@ -50,7 +50,7 @@ func (b *builder) stage(p *plan.Node) (Node, error) {
 	case plan.IndexScan, plan.CountScan, plan.DistinctScan:
 		return b.indexScan(p)
 	case plan.FastCount:
-		return &collScan{snap: q.Snap, coll: q.Coll}, nil // who counts without a plan asks the collection itself
+		return &collScan{snap: q.Snap, coll: q.Coll}, nil // a count without a plan asks the collection itself
 	}
 	switch p.Stage {
 	case plan.Or, plan.SortMerge, plan.AndSorted, plan.AndHash:
@@ -152,11 +152,11 @@ func (b *builder) covered(p *plan.Node, in Node) Node {
 	return c
 }
 
-// newCoverKey says how documents are made of the keys that a scan gives.
+// newCoverKey determines how documents are made from the keys of a scan.
 func newCoverKey(paths []string, l *plan.Node) *coverKey {
 	k := &coverKey{index: l.Index.Handle, doc: indexscan.NewKeyDocOf(l.Bounds, paths)}
 	if l.Stage == plan.DistinctScan {
-		return k // one null stands for many documents: distinct asks what it means
+		return k // one null represents many documents: distinct asks what it means
 	}
 	for i := range l.Bounds {
 		if slices.Contains(paths, l.Bounds[i].Path) && l.Bounds[i].Path != "_id" {
@@ -190,7 +190,7 @@ func (b *builder) union(p *plan.Node) (Node, error) {
 	return &sortMergeNode{ins: ins, keys: k, snap: b.q.Snap, coll: b.q.Coll, seen: map[string]struct{}{}, due: -1, keepKeys: b.q.showsKeys()}, nil
 }
 
-// planQuery returns the query as the planner wants it.
+// planQuery returns the query in the planner's form.
 func (q *Query) planQuery() *plan.Query {
 	p := &plan.Query{
 		Filter: q.Matcher, Skip: q.Skip, Limit: q.Limit, Hint: q.Hint, Min: q.Min, Max: q.Max,

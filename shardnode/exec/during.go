@@ -2,7 +2,8 @@ package exec
 
 import "github.com/shoaldb/shoal/wire/mongoerr"
 
-// During puts in whose execution an error came up before the error's message; what a router or a retry acts on is left as it is.
+// During prefixes an error's message with the execution that it is attributed to; errors that a router or a retry
+// acts on are left unchanged.
 func During(during string, err error) error {
 	if err == nil || during == "" {
 		return err

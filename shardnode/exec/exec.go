@@ -9,7 +9,8 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// Row is one result on its way up an execution tree. Everything borrows from the node that made it, until its next.
+// Row is one result that passes up an execution tree. Everything borrows from the node that made it, until its
+// next.
 type Row struct {
 	RID storage.RecordID
 	Doc []byte // nil until fetched
@@ -17,9 +18,9 @@ type Row struct {
 	key      []byte // the index key it came from, nil for collection scans
 	typeBits []byte
 	index    *catalog.Index
-	sortKey  []byte             // what it was sorted by, for merging sorted streams
+	sortKey  []byte             // the values it was sorted by, for merging sorted streams
 	fields   []plan.FieldBounds // of key
-	Covered  bool               // doc was made of key
+	Covered  bool               // doc was made from key
 	peeked   bool               // doc was read to sort by, before any stage that fetches
 }
 
@@ -32,7 +33,7 @@ type Node interface {
 	stats() *nodeStats
 }
 
-// nodeStats are what explain prints of a stage.
+// nodeStats are a stage's statistics for explain.
 type nodeStats struct {
 	advanced              int64
 	eof                   bool
@@ -57,7 +58,7 @@ type collScan struct {
 	cur     *storage.RecordCursor
 	last    storage.RecordID // the record that was given last, noted by save; with follow the one that was read last
 	follow  bool             // last is noted of each record
-	resumed bool             // the scan goes on behind last
+	resumed bool             // the scan continues after last
 }
 
 func (c *collScan) Next(op *command.Op, r *Row) (bool, error) {
@@ -129,7 +130,7 @@ func (c *collScan) stats() *nodeStats { return &c.st }
 // mayAdvance reports whether a saved scan can go on in a newer snapshot.
 func (c *collScan) mayAdvance() bool { return !c.opts.Reverse && c.cur != nil && len(c.last) > 0 }
 
-// advance moves a saved scan to a newer snapshot, behind the record that it gave last.
+// advance moves a saved scan to a newer snapshot, after the record that it returned last.
 func (c *collScan) advance(s *storage.Snapshot, coll *catalog.Collection) {
 	c.Close()
 	c.snap, c.coll, c.opts.From = s, coll, after(c.last)
@@ -185,7 +186,7 @@ func (e *eofNode) Save()             {}
 func (e *eofNode) Close()            {}
 func (e *eofNode) stats() *nodeStats { return &e.st }
 
-// filterNode passes what keep says yes to: the filter above a fetch, or the shard filter.
+// filterNode passes the rows for which keep returns true: the filter above a fetch, or the shard filter.
 type filterNode struct {
 	st   nodeStats
 	in   Node

@@ -9,21 +9,21 @@ import (
 	"github.com/shoaldb/shoal/storage/extsort"
 )
 
-// Env is what the executor needs of the node that it runs on.
+// Env is what the executor needs from the node that it runs on.
 type Env interface {
 	// Planning returns what the executor keeps for a version of a collection: the same for every query on it.
 	Planning(c *catalog.Collection) *Planning
 	// Restrict applies the cluster's query settings to a query on a namespace that is about to be planned.
 	Restrict(op *command.Op, ns string, pq *plan.Query)
-	// QuerySettings returns the settings of the query that an operation runs, nil where it has none.
+	// QuerySettings returns the settings of an operation's query, nil if it has none.
 	QuerySettings(op *command.Op) []byte
-	// Observes reports whether somebody wants to know what each stage of an operation's plan does.
+	// Observes reports whether statistics of each stage of an operation's plan are wanted.
 	Observes(op *command.Op) bool
 	// Now is the time in milliseconds and the newest cluster time, as queries see them.
 	Now() (ms int64, cluster uint64)
 	// SortMemory is the number of bytes that a blocking sort may hold.
 	SortMemory() int64
-	// Spill is where a sort that may use the disk puts what outgrows its memory.
+	// Spill is the store for sorts that may use the disk and outgrow their memory.
 	Spill() extsort.Store
 }
 

@@ -38,7 +38,7 @@ func (p *Explained) CanGroup() bool {
 	return fits
 }
 
-// SetGroups tells of the $group stages that stand on the query, from the bottom.
+// SetGroups sets the $group stages on top of the query, from the bottom.
 func (p *Explained) SetGroups(groups []*StoreGroup) {
 	p.groups = groups
 	p.ids = map[*plan.Node]int32{}
@@ -55,7 +55,7 @@ func (p *Explained) grouped() *plan.Node {
 	return n
 }
 
-// number gives the stages of a plan their numbers, inputs first.
+// number numbers the stages of a plan, inputs first.
 func (p *Explained) number(n *plan.Node) {
 	for _, in := range n.Inputs {
 		p.number(in)

@@ -166,7 +166,7 @@ func (p *Explained) winning() []byte {
 	return p.stages(p.c.plan, nil)
 }
 
-// stages prints a plan with what stands above it.
+// stages prints a plan with the stages above it.
 func (p *Explained) stages(c *plan.Node, fig plan.Figures) []byte {
 	if c.Stage == plan.Count && c.Has(plan.FastCount) {
 		return p.fastCount(fig != nil)

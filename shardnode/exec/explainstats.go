@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// timedNode stands above each stage of an explained plan and measures the time that it and its inputs take.
+// timedNode wraps each stage of an explained plan and measures the time that it and its inputs take.
 type timedNode struct {
 	in   Node
 	took time.Duration
@@ -26,7 +26,7 @@ func (t *timedNode) Save()             { t.in.Save() }
 func (t *timedNode) Close()            { t.in.Close() }
 func (t *timedNode) stats() *nodeStats { return t.in.stats() }
 
-// figures are what every stage has in executionStats.
+// figures are the fields common to every stage in executionStats.
 type figures struct {
 	advanced, works int64
 	eof             bool
@@ -204,7 +204,7 @@ func (e *executed) inputs(p *plan.Node) (n int64) {
 	return n
 }
 
-// appendCount appends a number as an int where it fits, as explain has its counters.
+// appendCount appends a number as an int if it fits, like explain's counters.
 func appendCount(dst []byte, key string, n int64) []byte {
 	return value.Append(dst, key, value.NewInt(n))
 }

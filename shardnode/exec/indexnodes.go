@@ -147,7 +147,7 @@ func (x *ixScan) Close() {
 
 func (x *ixScan) stats() *nodeStats { return &x.st }
 
-// fetchNode reads the documents behind keys.
+// fetchNode reads the documents for keys.
 type fetchNode struct {
 	st      nodeStats
 	in      Node
@@ -198,7 +198,7 @@ func (f *fetchNode) Save()             { f.in.Save() }
 func (f *fetchNode) Close()            { f.in.Close() }
 func (f *fetchNode) stats() *nodeStats { return &f.st }
 
-// coverNode makes documents of keys. A null in a key may stand for a field that is missing: then the document tells.
+// coverNode makes documents from keys. A null in a key may represent a missing field: then the document is read.
 type coverNode struct {
 	st   nodeStats
 	in   Node
@@ -207,7 +207,7 @@ type coverNode struct {
 	coll *catalog.Collection
 }
 
-// coverKey is how documents are made of one index's keys.
+// coverKey determines how documents are made from one index's keys.
 type coverKey struct {
 	index any // *catalog.Index
 	doc   *indexscan.KeyDoc
@@ -260,7 +260,7 @@ func (c *coverNode) Save()             { c.in.Save() }
 func (c *coverNode) Close()            { c.in.Close() }
 func (c *coverNode) stats() *nodeStats { return &c.st }
 
-// orNode gives the union of its inputs, each record once.
+// orNode returns the union of its inputs, each record once.
 type orNode struct {
 	st   nodeStats
 	ins  []Node

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// andSorted gives the records that all of its inputs give, each of which gives them in order of RecordId. A pause in an
-// input loses nothing: heads keeps what was read.
+// andSorted returns the records that all of its inputs return, each in order of RecordId. A pause in an input
+// loses nothing: heads keeps what was read.
 type andSorted struct {
 	st     nodeStats
 	ins    []Node
@@ -48,7 +48,7 @@ func (a *andSorted) Next(op *command.Op, r *Row) (bool, error) {
 	return false, nil
 }
 
-// dropBelow moves the inputs that are behind the one at top; false if all are at the same record.
+// dropBelow advances the inputs that are behind the one at top; false if all are at the same record.
 func (a *andSorted) dropBelow(top int) (moved bool) {
 	high := a.heads[top]
 	for i, h := range a.heads {
@@ -81,7 +81,7 @@ func (a *andSorted) stats() *nodeStats {
 // maxHashed bounds what an intersection remembers.
 const maxHashed = 32 << 20
 
-// andHash gives the records that all of its inputs give. It remembers the records of all inputs but the last.
+// andHash returns the records that all of its inputs return. It remembers the records of all inputs but the last.
 type andHash struct {
 	st   nodeStats
 	ins  []Node
@@ -91,7 +91,7 @@ type andHash struct {
 	left []int64             // records left after each input
 }
 
-// hashedRecord is about what a remembered record costs beside its bytes.
+// hashedRecord is the approximate cost of a remembered record in addition to its bytes.
 const hashedRecord = 48
 
 func (a *andHash) Next(op *command.Op, r *Row) (bool, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/expr"
 )
 
-// Lang is what the query language needs to know of one operation: clock, variables, collation.
+// Lang is what the query language needs from one operation: clock, variables, collation.
 type Lang struct {
 	Env   *expr.Env
 	Scope *expr.Scope
@@ -22,12 +22,11 @@ func (e *Executor) NewLang(op *command.Op, spec *collation.Spec, let []byte) (*L
 	return l, l.Scope.DefineLet(let)
 }
 
-// Standing returns the language of filters that are kept for many operations: they ask for the time at each
+// Standing returns the language for filters that are kept for many operations: they read the clock at each
 // evaluation.
 func (e *Executor) Standing(spec *collation.Spec) *Lang { return timeless(spec, e.env.Now) }
 
-// Timeless returns the language of filters that are compiled to see whether they are right: the time is not yet of
-// interest.
+// Timeless returns the language for filters that are compiled only to validate them: the time does not matter yet.
 func Timeless(spec *collation.Spec) *Lang {
 	return timeless(spec, func() (int64, uint64) { return 0, 0 })
 }

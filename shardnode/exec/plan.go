@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 )
 
-// Plan chooses how to read what a query asks for and builds the execution tree.
+// Plan chooses how to read the result of a query and builds the execution tree.
 func (e *Executor) Plan(op *command.Op, q *Query) (Node, error) {
 	if q.Coll == nil {
 		op.Stats.PlanSummary = "EOF"
@@ -90,7 +90,7 @@ func idEquality(q *Query) (id value.Value, ok bool) {
 	return root.Value, q.Coll.Clustered || q.Coll.IDIndex() != nil
 }
 
-// Execute plans a query and gives its documents.
+// Execute plans a query and returns its documents.
 func (e *Executor) Execute(op *command.Op, q *Query) (*Stream, error) {
 	root, err := e.Plan(op, q)
 	if err != nil {

@@ -39,7 +39,7 @@ func (f *IndexFilters) Get(ns, shape string) *IndexFilter {
 	return f.mu.byNS[ns][shape]
 }
 
-// any reports whether a namespace has filters at all: queries need no shape where it has none.
+// any reports whether a namespace has filters at all: if not, its queries need no shape.
 func (f *IndexFilters) any(ns string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -88,7 +88,7 @@ func (e *Executor) applyFilters(q *Query, pq *plan.Query) {
 	}
 }
 
-// CompileShape compiles the parts of a query shape as the plan cache's commands give them, and returns the shape.
+// CompileShape compiles the parts of a query shape given by a plan cache command, and returns the shape.
 func (q *Query) CompileShape(projection []byte) (string, error) {
 	if err := q.Compile(projection); err != nil {
 		return "", err

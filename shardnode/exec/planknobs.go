@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// planKnobs are the server parameters that planning and trials go by.
+// planKnobs are the server parameters for planning and trials.
 type planKnobs struct {
 	plan.Knobs
 	works    int64   // internalQueryPlanEvaluationWorks
@@ -62,7 +62,7 @@ func (k *planKnobs) trialLimits(coll *catalog.Collection, limit int64) (works in
 	return works, results
 }
 
-// replanAt returns the work after which a cached plan that took so much in its trial is given up.
+// replanAt returns the work after which a cached plan whose trial took works is abandoned.
 func (k *planKnobs) replanAt(works int64) int64 {
 	return int64(math.Min(float64(max(works, 1))*k.replan, unboundedWork/2))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/storage/indexscan"
 )
 
-// Planning is what planning keeps for one version of a collection: its indexes as the planner sees them, and the plan
-// cache, which is therefore a new one whenever the set of indexes changes.
+// Planning is the planning state of one version of a collection: its indexes as the planner sees them, and the
+// plan cache, which is thus replaced whenever the set of indexes changes.
 type Planning struct {
 	coll      *catalog.Collection
 	collation *collation.Spec

@@ -15,10 +15,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Query is what any reading operation asks of a collection, compiled.
+// Query is a compiled read of a collection.
 type Query struct {
 	NS        string
-	Coll      *catalog.Collection // nil: there is no such collection, the answer is empty
+	Coll      *catalog.Collection // nil: the collection does not exist, and the result is empty
 	Snap      *storage.Snapshot
 	Collation *collation.Spec
 	Scope     *expr.Scope // of the variables that filter and projection may use
@@ -37,19 +37,19 @@ type Query struct {
 	Distinct     string // only the values of this path are wanted
 	ReturnKey    bool
 	ShowRecordID bool
-	MergeKey     bool // documents show what they were sorted by, for a router
+	MergeKey     bool // documents carry what they were sorted by, for a router
 	Tailable     bool
 	AllowDiskUse bool
 	Fields       []string  // aggregation: the top-level fields that are read; nil for all
 	ShapeSuffix  string    // what explain adds to the plan's shape
 	filtered     bool      // an index filter restricts the plans
 	Owned        Ownership // not nil: the shard filter, false for orphans
-	Placement    Placement // what owned was made of, nil for a query that no router sent
+	Placement    Placement // source of owned, nil for a query that no router sent
 	keys         planKeys  // once it is planned
 }
 
-// Ownership reports whether a document is its shard's to return, and not an orphan. It fails where nobody knows
-// any more whose the document was at the time that is read.
+// Ownership reports whether a document is its shard's to return, and not an orphan. It fails if the owner of the
+// document at the time of the read is no longer known.
 type Ownership func(doc []byte) (bool, error)
 
 // Has applies the filter; everything passes one that is nil.
@@ -68,8 +68,8 @@ type Placement interface {
 	Unmoved(op *command.Op, c *catalog.Collection) bool
 }
 
-// CompileFilter compiles a filter in an operation's language; nil stands for everything. scope is nil if the
-// filter has no expressions of an operation.
+// CompileFilter compiles a filter in an operation's language; nil matches everything. scope is nil if the filter
+// has no expressions.
 func CompileFilter(filter []byte, scope *expr.Scope, spec *collation.Spec) (*match.Matcher, error) {
 	if len(filter) <= 5 {
 		return nil, nil
@@ -117,7 +117,7 @@ func CheckHint(h value.Value) error {
 	return nil
 }
 
-// checkSort validates a sort specification. Metadata to sort by has to come from the filter.
+// checkSort validates a sort specification. Metadata to sort by must come from the filter.
 func checkSort(sort []byte, filter *match.Matcher) error {
 	if len(sort) <= 5 {
 		return nil

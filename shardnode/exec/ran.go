@@ -11,7 +11,7 @@ type Ran struct {
 	exec executed
 }
 
-// kept adds to a choice what the profiler shows of it, where that is wanted.
+// kept adds to a choice what the profiler shows of it, if wanted.
 func (c *chosen) kept(want bool) *chosen {
 	if want {
 		c.ran = &Ran{plan: c.plan, exec: executed{nodes: c.nodes}}
@@ -24,7 +24,7 @@ func (r *Ran) AppendExecStats(dst []byte) []byte {
 	return value.Append(dst, "execStats", value.NewDocument(r.plan.Explain(r.exec.append)))
 }
 
-// Wrote is what a write has done with what its plan found.
+// Wrote is what a write did with the documents that its plan found.
 type Wrote struct {
 	*Ran
 	Stage                      string // UPDATE or DELETE

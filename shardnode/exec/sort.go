@@ -61,7 +61,7 @@ type sorted struct {
 	rid storage.RecordID
 
 	peeked bool // the document was read for its key alone
-	from   Row  // the row it came with, where its index key is wanted
+	from   Row  // the row it came with, if its index key is wanted
 }
 
 // values returns a document's sort key as $meta shows it: what it was sorted by, field by field.
@@ -76,8 +76,8 @@ func (s *sortKeys) values(doc []byte) (value.Value, error) {
 	return value.NewArray(value.ArrayOf(s.show.Values()...)), nil
 }
 
-// sortNode reads all of its input and gives it back in order. Where it may use the disk, what does not fit into its
-// memory goes there.
+// sortNode reads all of its input and returns it in order. If it may use the disk, it spills what does not fit
+// into its memory.
 type sortNode struct {
 	st   nodeStats
 	in   Node
@@ -161,7 +161,7 @@ func (s *sortNode) fill(op *command.Op) error {
 	return err
 }
 
-// sortError names the limit where that is what a sort died of.
+// sortError names the limit if that is what a sort failed on.
 func sortError(err error, limit int64) error {
 	if err != extsort.ErrMemory {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/shoaldb/shoal/query/agg"
 )
 
-// Source gives a query's documents to a pipeline.
+// Source passes a query's documents to a pipeline.
 type Source struct {
 	stream *Stream
 	metas  []string

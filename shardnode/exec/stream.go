@@ -9,17 +9,17 @@ import (
 	"github.com/shoaldb/shoal/storage/indexkey"
 )
 
-// MergeKeyField is the last field of a document that shows what it was sorted by.
+// MergeKeyField is the last field of a document, with the values that it was sorted by.
 const MergeKeyField = "$sortKey"
 
-// Stream gives the projected documents of a query.
+// Stream returns the projected documents of a query.
 type Stream struct {
 	q    *Query
 	root Node
 	row  Row
 	buf  []byte
 	meta projection.Meta
-	keys *sortKeys // where the projection shows the sort key
+	keys *sortKeys // if the projection shows the sort key
 }
 
 func (s *Stream) NextDoc(op *command.Op) ([]byte, bool, error) {
@@ -127,7 +127,7 @@ func (s *Stream) Collection() *catalog.Collection { return s.q.Coll }
 func (s *Stream) Stop()  { s.root.Save() }
 func (s *Stream) Close() { s.root.Close() }
 
-// nearMetadata reads what a $near knows of a document.
+// nearMetadata reads the metadata that a $near provides for a document.
 func (s *Stream) nearMetadata() {
 	s.meta.GeoNearDistance, s.meta.GeoNearPoint = value.Value{}, value.Value{}
 	if s.q.Matcher == nil {

@@ -33,8 +33,8 @@ func (e *Executor) chooseBranches(op *command.Op, q *Query, observe bool) (*chos
 	return e.runOnly(op, q, &plan.Result{Candidates: []*plan.Node{whole}, Reached: reached}, observe)
 }
 
-// chooseBranch decides between the plans for one branch of an $or. What the trial of a branch finds is remembered only
-// where it found something and one plan was better than the rest.
+// chooseBranch decides between the plans for one branch of an $or. The result of a branch's trial is cached only
+// if it found something and one plan was better than the others.
 func (e *Executor) chooseBranch(op *command.Op, q *Query, k planKeys, r *plan.Result, observe bool) (*plan.Node, error) {
 	if len(r.Candidates) == 1 {
 		return r.Winner(), nil
@@ -67,7 +67,7 @@ func (e *Executor) chooseBranch(op *command.Op, q *Query, k planKeys, r *plan.Re
 	return all[0].plan, nil
 }
 
-// candidateOf finds the plan that an entry of the plan cache stands for; nil if it is none of the candidates.
+// candidateOf finds the plan that an entry of the plan cache denotes; nil if it is not among the candidates.
 func candidateOf(r *plan.Result, signature string) *plan.Node {
 	for _, p := range r.Candidates {
 		if plan.WithoutSubplan(p).Signature() == signature {

@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// tailNode reads a capped collection (or the oplog) in insertion order and does not end: asked again with a newer
-// snapshot, it goes on behind the last record that it read, whether the filter let it pass or not.
+// tailNode reads a capped collection (or the oplog) in insertion order and does not end: with a newer snapshot it
+// continues after the last record that it read, whether the filter let it pass or not.
 type tailNode struct {
 	collScan
 	dead error
@@ -40,8 +40,8 @@ func (t *tailNode) advance(s *storage.Snapshot, coll *catalog.Collection) error 
 	return nil
 }
 
-// stillThere returns an error where the record that a scan read last has been deleted from its capped collection,
-// and others behind it may be gone that the scan has not seen.
+// stillThere returns an error if the record that a scan read last has been deleted from its capped collection, so
+// that later unseen ones may be gone too.
 func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.RecordID) error {
 	_, ok, err := s.Get(coll, last)
 	if err == nil && !ok {
@@ -51,7 +51,7 @@ func stillThere(s *storage.Snapshot, coll *catalog.Collection, last storage.Reco
 	return err
 }
 
-// after returns the first RecordId behind another in byte order.
+// after returns the successor of a RecordId in byte order.
 func after(r storage.RecordID) storage.RecordID { return append(r.Clone(), 0) }
 
 // leafOf finds the node of type T that a plan consists of, below filters, limits and timers.

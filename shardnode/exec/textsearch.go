@@ -10,7 +10,7 @@ import (
 	"github.com/shoaldb/shoal/storage/catalog"
 )
 
-// bindText tells a query's $text of the collection's text index.
+// bindText passes the collection's text index to a query's $text.
 func bindText(q *Query, c *plan.Collection) {
 	if q.Matcher == nil {
 		return
@@ -35,8 +35,8 @@ func (q *Query) textScore(doc []byte) value.Value {
 	return value.NewDouble(score)
 }
 
-// scoreKeys sort by a pattern that has the text score among its fields, the best first. Each field of the pattern gives
-// its part of the key.
+// scoreKeys sorts by a pattern that has the text score among its fields, the best first. Each field of the pattern
+// gives its part of the key.
 type scoreKeys struct {
 	q     *Query
 	parts []*sortKeys // nil for the score

@@ -19,20 +19,21 @@ import (
 // The planner orders plans by guesses. Where it leaves several, they are run side by side for a while and the one that
 // gives most results for its work is kept; the collection's plan cache remembers it for queries of the same shape.
 const (
-	trialSlice    = 32 // the most works a plan does before it is the next one's turn: it begins with one
+	trialSlice    = 32 // the most works that a plan does per turn; it starts with one
 	trialBonus    = 1e-4
-	eofBonus      = 1 // for a plan that came to its end
+	eofBonus      = 1 // for a plan that reached its end
 	forcedBonus   = 3 // internalQueryForceIntersectionPlans
 	unboundedWork = math.MaxInt64
 )
 
-// errPaused is what a leaf answers when its share of work is done. Nothing is lost: the next call goes on from there.
+// errPaused is returned by a leaf whose share of work is used up. Nothing is lost: the next call continues from
+// there.
 var errPaused = errors.New("share of work is used up")
 
 // pace is the work that the leaves of a tree may still do; nil for as much as it takes.
 type pace struct{ left, done int64 }
 
-// step takes one unit of work, or tells that there is none left.
+// step consumes one unit of work, or reports that there is none left.
 func (p *pace) step() error {
 	if p.left <= 0 {
 		return errPaused

@@ -132,7 +132,7 @@ func (o *remoteOut) Commit(ctx context.Context) error {
 	return err
 }
 
-// Abort drops the temporary collection; where it cannot, the next primary does.
+// Abort drops the temporary collection; if it cannot, the next primary does.
 func (o *remoteOut) Abort(ctx context.Context) {
 	_, _ = o.run(context.WithoutCancel(ctx), o.db, value.F("drop", value.NewString(o.temp)))
 }

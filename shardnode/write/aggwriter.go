@@ -247,7 +247,8 @@ func sameFields(key []byte, want map[string]bool) bool {
 	return n == len(want)
 }
 
-// identify returns a document, with an _id where it needs one, and the filter for what it is merged into.
+// identify returns a document, with an _id if it needs one, and the filter for the document that it is merged
+// into.
 func (m *mergeWriter) identify(in []byte) (doc, filter []byte, err error) {
 	doc = append([]byte(nil), in...)
 	if m.spec.NeedsID(m.spec.On, doc) {
@@ -278,11 +279,11 @@ func collationValue(c *collation.Spec) value.Value {
 	return value.NewDocument(c.Document())
 }
 
-// write runs the statement that whenMatched and whenNotMatched stand for.
+// write runs the statement that whenMatched and whenNotMatched translate to.
 func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 	st := statement{filter: filter, u: m.spec.Change(doc), collation: collationValue(m.coll), upsert: m.spec.WhenNotMatched == "insert"}
 	if m.spec.WhenMatched == "pipeline" {
-		st.let = m.w.Op.Req.Doc("let") // the command's variables are seen too, behind the stage's own
+		st.let = m.w.Op.Req.Doc("let") // the command's variables are visible too, after the stage's own
 		c, mark := value.Begin(nil)
 		for i, name := range m.lets {
 			c = value.Append(c, name, let[i])
@@ -290,7 +291,7 @@ func (m *mergeWriter) write(filter, doc []byte, let []value.Value) error {
 		st.constants = value.End(c, mark)
 	}
 	if m.spec.WhenMatched == "pipeline" && st.upsert {
-		st.supplied = value.NewDocument(doc) // $merge inserts its document, not what the pipeline makes of nothing
+		st.supplied = value.NewDocument(doc) // $merge inserts its document, not what the pipeline produces from an empty one
 	}
 	r, err := m.w.runStatement(m.ns, &st, false)
 	if err != nil {

@@ -27,7 +27,7 @@ type bulkNS struct {
 	ns   string
 	uuid value.Value // which the client expects the collection to have, Missing for any
 
-	shardVersion, databaseVersion []byte // what a router knows of it, nil from anybody else
+	shardVersion, databaseVersion []byte // the versions sent by a router, nil from others
 }
 
 // bulkOp is one operation of a bulkWrite: an insert's document, or a statement.
@@ -40,17 +40,17 @@ type bulkOp struct {
 func (o *bulkOp) isInsert() bool { return o.stmt == nil }
 func (o *bulkOp) isUpdate() bool { return o.stmt != nil && !o.stmt.u.IsMissing() }
 
-// bulkWrite is a bulkWrite command on its way.
+// bulkWrite is a bulkWrite command in progress.
 type bulkWrite struct {
 	wr         *Writer
 	op         *command.Op
 	ops        []bulkOp
 	ordered    bool
 	errorsOnly bool
-	w          *Command // over all namespaces; it stands in that of the operation in work
+	w          *Command // over all namespaces; in is the one it currently works in
 	in         string   // that namespace
 	results    [][]byte
-	stale      *mongoerr.Error // why it stopped, where the router's placement is not this shard's
+	stale      *mongoerr.Error // why it stopped, if the router's placement differs from this shard's
 
 	errors, inserted, matched, modified, upserted, deleted int64
 }
@@ -192,7 +192,7 @@ func parseNSInfo(d []byte) (ns string, err error) {
 	return ns, nil
 }
 
-// parseBulkOp reads one operation: its first field says what it is and holds the place of its namespace.
+// parseBulkOp reads one operation: its first field is the kind, and holds the index of its namespace.
 func parseBulkOp(d, let []byte) (o bulkOp, at int64, err error) {
 	it := value.Walk(d)
 	kind, v, _ := it.Next()
@@ -339,7 +339,7 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	return nil
 }
 
-// Failed notes an operation's error; stop reports whether the rest is left.
+// failed records an operation's error; stop reports whether the remaining operations are skipped.
 func (b *bulkWrite) failed(i int, err error) (stop bool) {
 	ends := b.w.failed(0)
 	e := mongoerr.From(err)

@@ -19,7 +19,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Command is what the statements of one write command share: its concern, and what it has done so far.
+// Command is the state shared by the statements of one write command: its write concern, and what it has done so
+// far.
 type Command struct {
 	txnContext
 	writer  *Writer
@@ -28,7 +29,7 @@ type Command struct {
 	began   storage.Timestamp // what was visible then
 	storeOptions
 
-	FromMigrate bool // change streams pass over what it writes: another shard tells of it
+	FromMigrate bool // change streams skip what it writes, because another shard reports it
 	last        storage.Timestamp
 	stmt        int32 // the next statement's id in a retryable write
 	errs        []writeError
@@ -47,13 +48,13 @@ type Command struct {
 	retried  []value.Value // the ids of statements that had been executed before
 }
 
-// storeOptions say how a command's documents are stored.
+// storeOptions determine how a command's documents are stored.
 type storeOptions struct {
 	bypass bool // bypassDocumentValidation
 	keepTS bool // bypassEmptyTsReplacement
 }
 
-// ownedRanges are what a command's shard filter lets through, of the collection that it was made for.
+// ownedRanges is the command's shard filter and the collection that it was made for.
 type ownedRanges struct {
 	coll   catalog.UUID
 	filter exec.Ownership
@@ -99,7 +100,7 @@ type batchArgs struct {
 	ordered bool
 }
 
-// parseBatch reads them; field is where the documents or statements stand.
+// parseBatch reads them; field holds the documents or statements.
 func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 	coll, err := op.Req.Coll()
 	if err != nil {
@@ -157,8 +158,8 @@ func (w *Command) acquireCollection(ns string) error {
 	return migration.WaitCritical(w.Op, err)
 }
 
-// locked takes locks for the command. Where commits are held up, whose commands may hold some until the set decides, it waits
-// no longer for them than for the write concern.
+// locked takes locks for the command. If commits are held up, and their commands may hold locks until the set
+// decides, it waits for them no longer than for the write concern.
 func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err error) {
 	for limit := w.Concern.Timeout; ; limit *= 2 {
 		l := w.writer.Locks.NewLocker()
@@ -185,7 +186,7 @@ func (w *Command) LockDatabase(db string) (unlock func(), err error) {
 	return w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) })
 }
 
-// CommittedAt takes note of a commit that was not the command's own, but does what it was sent for.
+// CommittedAt records a commit that is not the command's own but does what the command was sent for.
 func (w *Command) CommittedAt(ts storage.Timestamp) {
 	w.last = ts
 	w.Op.AdvanceOperationTime(uint64(ts))
@@ -200,8 +201,8 @@ func (w *Command) lastConcern() replication.WriteConcern {
 	return w.Concern
 }
 
-// release ends what acquire began. Of a commit without a decision the session learns before the collection is let go: who
-// then moves its chunks moves the session's history, too.
+// release ends what acquire began. The session learns of an undecided commit before the collection is unlocked:
+// whoever then moves its chunks also moves the session's history.
 func (w *Command) release() {
 	w.followDetached()
 	w.unlockCollection()
@@ -253,9 +254,9 @@ type locksSince struct {
 // Stats implements command.LockStats.
 func (s *locksSince) Stats() lock.Stats { return s.l.Stats().Without(&s.before) }
 
-// failRetryable returns the fail point onPrimaryTransactionalWrite: it fails a retryable write before it commits,
-// where it has an error code, and hangs up on the client once the write is committed or has failed, unless told
-// not to.
+// failRetryable implements the fail point onPrimaryTransactionalWrite: it fails a retryable write before it
+// commits, if it has an error code, and closes the client's connection once the write is committed or has failed,
+// unless told not to.
 func (w *Command) failRetryable() (hangUp func(), err error) {
 	hangUp = func() {}
 	data, on := w.writer.Points.Hit("onPrimaryTransactionalWrite")
@@ -276,9 +277,9 @@ func (w *Command) Commit(u *storage.UnitOfWork, wc replication.WriteConcern) err
 	return w.commitRun(u, wc, txn.NoRun)
 }
 
-// Retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the operation.
-// Behind a detached commit it is run upon what that one writes, where that can be. (Not of txnContext: what f captures
-// would escape to the heap.)
+// Retry runs a statement until it meets no write conflict, with a growing pause between tries. It ends with the
+// operation. After a detached commit it runs on top of what that one writes, if possible. (Not of txnContext: what
+// f captures would escape to the heap.)
 func (w *Command) Retry(f func() error) error {
 	if err := w.mayFollow(); err != nil {
 		return err
@@ -326,7 +327,7 @@ func retryConflicts(op *command.Op, f func() error) error {
 	}
 }
 
-// Target finds the collection a write goes to. With create it is made where it does not exist, in the same unit.
+// Target finds the collection that a write goes to. With create, a missing collection is created in the same unit.
 func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
 	if c := s.Lookup(ns); c != nil {
 		return c, nil
@@ -360,7 +361,7 @@ func CheckWritable(op *command.Op, ns string) error {
 	return command.CheckClientWrite(op, ns)
 }
 
-// fail notes a statement's error; stop reports whether the rest of the command is not to be tried.
+// fail records a statement's error; stop reports whether the remaining statements of the command are skipped.
 func (w *Command) fail(i int, err error, ordered bool) (stop bool) {
 	e := mongoerr.From(err)
 	w.errs = append(w.errs, writeError{i, e})
@@ -378,8 +379,7 @@ func isFatal(c mongoerr.Code) bool {
 	return c.IsRetryableWrite() // the node is about to be no primary, or to stop
 }
 
-// commandError returns the error that the whole command answers because of a statement's: the operation was
-// stopped.
+// commandError returns the error of the whole command that a statement's error causes: the operation was stopped.
 func (w *Command) commandError() error {
 	for _, e := range w.errs {
 		if e.err.Code.IsRetryableWrite() || w.Transaction() != nil && isFatal(e.err.Code) {
@@ -394,7 +394,7 @@ func (w *Command) commandError() error {
 	return nil
 }
 
-// appendWriteErrors writes the writeErrors array where there are any.
+// appendWriteErrors writes the writeErrors array, if there are any.
 func appendWriteErrors(dst []byte, errs []writeError) []byte {
 	if len(errs) == 0 {
 		return dst

@@ -12,8 +12,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// mayFollow refuses to go on behind a detached commit where the client wants nothing more done (maxTimeMS, killOp), or
-// too much would pile up.
+// mayFollow refuses to continue after a detached commit if the client wants nothing more done (maxTimeMS, killOp),
+// or if too much would accumulate.
 func (w *Command) mayFollow() error {
 	if w.pending == nil || w.chain != nil && !w.chain.Full() && mongoerr.CodeOf(w.pending.Why) == mongoerr.WriteConcernTimeout {
 		return nil
@@ -29,7 +29,7 @@ var ErrBlocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 var ErrLocked = mongoerr.New(mongoerr.WriteConcernTimeout,
 	"waiting for replication timed out: another write to the same collection waits for it, so that this command was not executed")
 
-// detach takes note of a commit that the command was told to wait for no longer. The client learns why in writeConcernError.
+// detach records a commit that the command no longer waits for. writeConcernError gives the client the reason.
 func (w *Command) detach(u *storage.Detached) {
 	if w.pending == nil {
 		w.pending = txn.NewPending(u.Unwrap())
@@ -39,13 +39,13 @@ func (w *Command) detach(u *storage.Detached) {
 	w.Op.SetWriteConcernError(mongoerr.From(w.pending.Why))
 }
 
-// AfterCommit runs f now, or, where the command has left a commit behind, once that is decided.
+// AfterCommit runs f now or, if the command has a detached commit, once that is decided.
 func (w *Command) AfterCommit(f func()) {
 	if w.pending == nil {
 		f()
 		return
 	}
-	if w.Op.Stats.Locks != nil { // f gives them back while somebody may look at them
+	if w.Op.Stats.Locks != nil { // f releases them while somebody may look at them
 		frozen := command.FrozenLocks(w.Op.Stats.Locks.Stats())
 		w.Op.Stats.Locks = &frozen
 	}
@@ -64,8 +64,8 @@ func (w *Command) followDetached() {
 	})
 }
 
-// awaitDetached is for a command that is sent again while the set has not decided about its first run: it waits for the
-// decision. Where its wtimeout is too short for that it answers what the first run did.
+// awaitDetached waits, for a command that is retried while the set has not decided about its first run, for the
+// decision. If its wtimeout is too short for that, it returns the result of the first run.
 func (w *Command) awaitDetached() error {
 	l := w.session.Undecided()
 	if l == nil {
@@ -79,8 +79,8 @@ func (w *Command) awaitDetached() error {
 	return err
 }
 
-// Discard drops a collection that a command of several steps made for itself and will not finish. It is waited for no longer
-// than for a moment: without a majority the drop follows what was left of the command.
+// Discard drops a collection that a command of several steps created for itself and will not finish. It waits for
+// the drop only briefly: without a majority the drop follows the command's detached commits.
 func (w *Command) Discard(ctx context.Context, find func(*catalog.Snapshot) *catalog.Collection) {
 	_ = retryConflicts(w.Op, func() error {
 		c := find(w.Catalog())

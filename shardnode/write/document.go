@@ -15,9 +15,9 @@ const maxStoredSize = command.MaxBSONSize
 // maxDepth is the deepest nesting a stored document may have.
 const maxDepth = 180
 
-// prepareInsert makes a client's document the one to store: _id first, made where it is missing; empty timestamps at the
-// top level filled with the time given by now; and checks what storage refuses. The result is doc itself where nothing
-// had to change.
+// prepareInsert makes a client's document the one to store: _id first, generated if it is missing; empty
+// timestamps at the top level filled with the time given by now; and checks what storage refuses. The result is
+// doc itself if nothing had to change.
 func prepareInsert(doc []byte, keepEmptyTS bool, now func() uint64) ([]byte, error) {
 	if len(doc) > maxStoredSize {
 		return nil, mongoerr.Newf(mongoerr.BSONObjectTooLarge, "object to insert too large. size in bytes: %d, max size: %d", len(doc), maxStoredSize)

@@ -1,6 +1,6 @@
 package write
 
-// duringUpdate and duringFindAndModify say in whose execution an error came up.
+// duringUpdate and duringFindAndModify name the execution that an error is attributed to.
 const (
 	duringUpdate        = "Plan executor error during update"
 	duringFindAndModify = "Plan executor error during findAndModify"

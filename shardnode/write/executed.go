@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/exec"
 )
 
-// Executed is what the log and the profiler tell of a statement of update or delete.
+// Executed is what the log and the profiler record about a statement of update or delete.
 type Executed struct {
 	Name     string // of the command
 	NS       string
@@ -19,7 +19,7 @@ type Executed struct {
 	Took     time.Duration
 }
 
-// runNoted is runStatement for a statement that the log and the profiler tell of by itself, as of an operation.
+// runNoted is runStatement for a statement that the log and the profiler record as an operation of its own.
 func (w *Command) runNoted(ns string, st *statement, last bool) (result, error) {
 	before, began := w.Op.Stats, time.Now()
 	w.Op.Stats.Exec = nil // that of the statement before

@@ -57,7 +57,7 @@ func (wr *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 // endWrite appends what all write replies end with.
 func (w *Command) endWrite(dst []byte) []byte {
 	if w.Concern == (replication.WriteConcern{}) {
-		return dst // w: 0 asks for no word of errors
+		return dst // w: 0 requests no reply about errors
 	}
 	return w.appendRetried(appendWriteErrors(dst, w.errs))
 }
@@ -141,8 +141,8 @@ func (w *Command) now() uint64 {
 	}
 }
 
-// insert inserts the documents of a unit, or, where one fails, of several around it; stop tells that nothing of the batch is to
-// follow.
+// insert inserts the documents of a unit or, if one fails, of several units around it; stop means that nothing
+// more of the batch follows.
 func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 	if k := w.consecutive(unit.docs); k < len(unit.docs) {
 		head, tail := unit, unit
@@ -172,7 +172,7 @@ func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 			return err
 		})
 		inserted += int64(done)
-		if err != nil { // the unit itself failed: nothing of it is there
+		if err != nil { // the unit itself failed: nothing of it was written
 			for _, d := range docs[done:] {
 				if w.fail(d.index, err, unit.ordered) {
 					return inserted, true

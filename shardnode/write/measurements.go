@@ -29,8 +29,8 @@ type openBucket struct {
 	min int64
 }
 
-// openBuckets remembers the buckets last written to, by collection and meta value. A bucket that is not among them is
-// simply not added to any more.
+// openBuckets remembers the buckets last written to, by collection and meta value. No further measurements are
+// added to a bucket that is not among them.
 type openBuckets struct {
 	mu sync.Mutex
 	m  map[string][]openBucket
@@ -126,7 +126,7 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	return done, docErr, nil
 }
 
-// stmtList returns what an oplog entry says of several statements of a retryable write.
+// stmtList returns the field of an oplog entry that stands for several statements of a retryable write.
 func stmtList(first int32, n int) []byte {
 	all := make([]value.Value, n)
 	for i := range all {
@@ -190,7 +190,7 @@ func (w *Command) reopen(s *storage.Snapshot, t *namespace.Series, key string, m
 	return list, nil
 }
 
-// writeBucket stores a bucket's measurements, where there are new ones.
+// writeBucket stores a bucket's measurements, if there are new ones.
 func (w *Command) writeBucket(u *storage.UnitOfWork, t *namespace.Series, f *filling, info storage.OpInfo) error {
 	if f.old == nil {
 		head := timeseries.Bucket{ID: timeseries.NewID(f.min, cluster.NewObjectID()), MinTime: f.min, Meta: f.meta}

@@ -30,7 +30,7 @@ func findAndModifySpec(wr *Writer) command.Spec {
 type modifyArgs struct {
 	ns        string
 	statement        // what it does to one document
-	returnNew bool   // it answers with the document as it is then, not as it was
+	returnNew bool   // it returns the document after the change, not before
 	fields    []byte // the projection of that
 }
 
@@ -136,7 +136,7 @@ func parseFindAndModify(op *command.Op) (a modifyArgs, err error) {
 	return a, exec.CheckHint(st.hint)
 }
 
-// showMoved adds to the refusal of a document that has to move what the command answers once it has.
+// showMoved adds the command's reply to the refusal of a document that has to move, for use once it has moved.
 func (a *modifyArgs) showMoved(err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.WouldChangeOwningShard {
 		return err

@@ -106,8 +106,8 @@ func (w *Command) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, e
 	return rids, false, nil
 }
 
-// writeRIDs applies the statement to records in one unit, again from the start when it conflicts. A record that
-// has gone or no longer matches is skipped.
+// writeRIDs applies the statement to records in one unit, retrying on a conflict. A record that is gone or no
+// longer matches is skipped.
 func (w *Command) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
 	tries := 0

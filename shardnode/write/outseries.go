@@ -68,7 +68,7 @@ func parseOutSeries(doc []byte) (*namespace.SeriesOptions, error) {
 	return t, t.SetSpan(f[3], f[4])
 }
 
-// checkOutSeries compares what stands in the target's place with the options that $out gives.
+// checkOutSeries compares an existing target with the options that $out gives.
 func (wr *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, there *namespace.Series) error {
 	if there != nil {
 		if !bytes.Equal(there.Options.Doc(), given.Doc()) {
@@ -84,7 +84,8 @@ func (wr *Writer) checkOutSeries(ns string, given *namespace.SeriesOptions, ther
 	return err
 }
 
-// replaceSeries puts the temporary buckets in place of the target's, and the view on them where there is none.
+// replaceSeries replaces the target's buckets by the temporary ones, and creates the view on them if there is
+// none.
 func (o *outWriter) replaceSeries() error {
 	s := o.w.Snapshot()
 	defer s.Release()
@@ -136,7 +137,7 @@ func (o *outWriter) create(ns string) error {
 	})
 }
 
-// tempNS returns the namespace that holds what has been written.
+// tempNS returns the namespace of the temporary collection.
 func (o *outWriter) tempNS() string {
 	if o.series != nil {
 		return namespace.BucketsOf(o.temp)

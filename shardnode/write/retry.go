@@ -97,7 +97,8 @@ func (w *Command) runOf(r *result) txn.Run {
 	return txn.Run{From: id, To: id, Op: 'u'}
 }
 
-// refuseMulti refuses statements on many documents in a retryable write: they cannot be told apart when retried.
+// refuseMulti refuses statements on many documents in a retryable write, because their parts cannot be told apart
+// in a retry.
 func (w *Command) refuseMulti(st *statement, text string) error {
 	if st.multi && w.session != nil {
 		return mongoerr.New(mongoerr.InvalidOptions, text)
@@ -105,7 +106,7 @@ func (w *Command) refuseMulti(st *statement, text string) error {
 	return nil
 }
 
-// keepImage stores, in the unit of a findAndModify, the document that it answers, for when it is retried after a restart.
+// keepImage stores, in the unit of a findAndModify, the document that it returns, for a retry after a restart.
 func (w *Command) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []byte) error {
 	if w.session == nil || len(image) == 0 {
 		return nil
@@ -119,7 +120,7 @@ func (w *Command) keepImage(s *storage.Snapshot, u *storage.UnitOfWork, image []
 	return err
 }
 
-// appendRetried tells of the statements that had been executed before.
+// appendRetried lists the statements that had been executed before.
 func (w *Command) appendRetried(dst []byte) []byte {
 	if len(w.retried) == 0 {
 		return dst

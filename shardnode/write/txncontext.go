@@ -11,19 +11,20 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// txnContext is what a write command's statements read and write through: plainWrites commits each unit of work by itself,
-// transactionWrites is the transaction that the command belongs to, whose unit commitTransaction commits.
+// txnContext is what a write command's statements read and write through: plainWrites commits each unit of work by
+// itself, transactionWrites uses the unit of the command's transaction, which commitTransaction commits.
 type txnContext interface {
-	// lock takes collections for the command, or for the rest of the transaction.
+	// lock locks collections for the command, or for the rest of the transaction.
 	lock(mode lock.Mode, names ...string) (unlock func(), err error)
 	// lockDocuments is lock for the documents of one collection, which most commands wait for without a limit of time.
 	lockDocuments(ns string) (unlock func(), err error)
-	// admits refuses a collection, under its lock, that the command cannot write because of what it saw before.
+	// admits returns an error for a collection, under its lock, that the command cannot write because of what it
+	// has read.
 	admits(ns string) error
 
 	// Catalog is the newest catalog that the statements see, with what they changed themselves.
 	Catalog() *catalog.Snapshot
-	// Snapshot is what a statement reads from. The caller releases it.
+	// Snapshot returns the snapshot that a statement reads from. The caller releases it.
 	Snapshot() *storage.Snapshot
 	// Unit is the unit of work that a statement writes to, on top of a snapshot.
 	Unit(s *storage.Snapshot) *storage.UnitOfWork
@@ -36,14 +37,14 @@ type txnContext interface {
 	// Finish waits for the write concern of what was committed with a relaxed one.
 	Finish()
 
-	// foundAll is a conflict where a prepared transaction may have written more than what a statement finds in a snapshot. A
-	// document that such a transaction changes is claimed, so that a write to it waits; one that only the new version has is
-	// not found.
+	// foundAll returns a conflict if a prepared transaction may have written more than what a statement finds in a
+	// snapshot. A document that such a transaction changes is claimed, so a write to it waits; but a document
+	// whose old version does not match would not be found.
 	foundAll(c *catalog.Collection, s *storage.Snapshot) error
 	// readsOwn reports whether what a snapshot shows changes with what the command writes.
 	readsOwn() bool
-	// failed takes note of a statement's error; ends reports whether it is the command's and no other statement is
-	// tried.
+	// failed records a statement's error; ends reports whether it is the command's error, so that no other
+	// statement is tried.
 	failed(code mongoerr.Code) (ends bool)
 	// Transaction is nil for plain writes.
 	Transaction() *txn.Txn

@@ -47,7 +47,7 @@ type statement struct {
 	arrayFilters []value.Value
 	upsert       bool
 	multi        bool
-	during       string      // whose execution its errors came up in
+	during       string      // the execution that its errors are attributed to
 	supply       bool        // upsertSupplied: an upsert inserts the constant "new"
 	supplied     value.Value // that document
 
@@ -56,14 +56,14 @@ type statement struct {
 	lang *exec.Lang
 	upd  *update.Update
 
-	// onWrite, if not nil, is told of each document changed: old and new (nil for a delete, or for an insert's
+	// onWrite, if not nil, is called for each changed document: old and new (nil for a delete, or for an insert's
 	// old).
 	onWrite func(old, new []byte)
-	// Image, if not nil, writes what findAndModify answers into the unit of the change.
+	// image, if not nil, stores the reply of findAndModify in the unit of the change.
 	image func(s *storage.Snapshot, u *storage.UnitOfWork) error
 }
 
-// result is what a statement did.
+// result is the outcome of a statement.
 type result struct {
 	matched, modified int64
 	deleted           int64
@@ -127,14 +127,14 @@ func (w *Command) runBatch(a *batchArgs, stmts []statement, noMulti string, coun
 	return nil
 }
 
-// settle waits for the write concern where the last commit did not do it itself.
+// settle waits for the write concern if the last commit did not do so itself.
 func (w *Command) settle(several bool) {
 	if several || w.last == 0 || len(w.errs) > 0 || w.Concern.BeyondMajority() {
 		w.Finish()
 	}
 }
 
-// parseBatchOf reads the arguments of update or delete: the statements stand in field, and parse reads them.
+// parseBatchOf reads the arguments of update or delete: field holds the statements, and parse reads them.
 func parseBatchOf(op *command.Op, field string, parse func(list command.Docs, let []byte) ([]statement, error)) (a batchArgs, stmts []statement, err error) {
 	if a, err = parseBatch(op, field); err == nil {
 		stmts, err = parse(a.list, op.Req.Doc("let"))
@@ -177,8 +177,8 @@ func parseUpdates(list command.Docs, let []byte) ([]statement, error) {
 	return out, err
 }
 
-// checkStageNames refuses an update by a pipeline with a stage that no pipeline knows: that fails the command, where a stage
-// that updates may not use fails its statement.
+// checkStageNames refuses an update pipeline with an unknown stage. That fails the command, whereas a stage that
+// is not allowed in updates fails its statement.
 func checkStageNames(pipeline value.Value) error {
 	for _, stage := range value.Values(pipeline.Doc()) {
 		it := value.Walk(stage.Doc())
@@ -251,7 +251,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 	return nil
 }
 
-// compileStatement compiles a statement for a collection as it stands.
+// compileStatement compiles a statement for the current state of a collection.
 func (w *Command) compileStatement(st *statement, c *catalog.Collection) error {
 	var err error
 	if st.coll, err = w.writer.Compiled.CollationOf(st.collation, c); err != nil {
@@ -282,8 +282,8 @@ func (w *Command) compileStatement(st *statement, c *catalog.Collection) error {
 	return err
 }
 
-// runStatement runs one update or delete. last says that nothing follows it, so that its commit may wait for the write
-// concern itself.
+// runStatement runs one update or delete. last means that no statement follows, so its commit may wait for the
+// write concern itself.
 func (w *Command) runStatement(ns string, st *statement, last bool) (result, error) {
 	if t := namespace.SeriesOf(w.Catalog(), ns); t != nil {
 		return w.runOnSeries(t, st, last)
@@ -308,7 +308,7 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	collisions := int64(0)
 	err := w.Retry(func() error {
 		if st.onWrite != nil {
-			st.onWrite(nil, nil) // what an attempt before this one would have written is not written
+			st.onWrite(nil, nil) // what an earlier attempt would have written was not written
 		}
 		var err error
 		r, err = w.runOne(ns, st, wc)
@@ -440,7 +440,7 @@ func (w *Command) writeRow(u *storage.UnitOfWork, q *exec.Query, st *statement, 
 	return true, nil
 }
 
-// positional finds the array element that the $ operator stands for, where the update has one.
+// positional finds the array element that the $ operator refers to, if the update has one.
 func positional(q *exec.Query, st *statement, ctx *update.Context) error {
 	if !st.upd.NeedsPositional() || q.Matcher == nil {
 		return nil
@@ -453,7 +453,7 @@ func positional(q *exec.Query, st *statement, ctx *update.Context) error {
 	return nil
 }
 
-// info returns what a write tells the oplog.
+// info returns the oplog information of a write.
 func (w *Command) info(ns string, o []byte) storage.OpInfo {
 	info := storage.OpInfo{O: o, StmtID: -1, Key: w.documentKey(ns)}
 	if w.Op.Req.HasTxnNumber {
@@ -480,8 +480,8 @@ func (w *Command) documentKey(ns string) func(doc []byte) []byte {
 	return nil
 }
 
-// oplogUpdate returns the `o` of an update's entry: nil for the whole new document. What operators change is told
-// as a delta, however long; what a pipeline makes, only where that is shorter.
+// oplogUpdate returns the `o` of an update's entry: nil for the whole new document. Changes by operators are
+// logged as a delta, however long; those by a pipeline only if the delta is shorter.
 func oplogUpdate(u *update.Update, old, next []byte) []byte {
 	if u.IsReplacement() {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// LockVersioned takes collections exclusively for a command that changes the catalog, and compares the versions that it came
-// with for one of them: what moves or drops it waits from here on.
+// LockVersioned locks collections exclusively for a command that changes the catalog, and compares the command's
+// versions for one of them: whatever moves or drops it waits from here on.
 func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err error) {
 	if unlock, err = w.lock(lock.X, names...); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err 
 // under the version that it was sent with, as a whole, or refuses it.
 const writtenRanges = "alreadyWrittenRanges"
 
-// checkWrittenRanges refuses the field of anybody but a router.
+// checkWrittenRanges refuses the field from anyone except a router.
 func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 	router := wr.node.Sharding() != nil && op.Req.ShardVersion != nil && (op.Client.InProcess || op.Client.Internal)
 	if router || op.Req.Shared(writtenRanges).IsMissing() {
@@ -40,9 +40,9 @@ func (wr *Writer) checkWrittenRanges(op *command.Op) error {
 	return command.UnknownField(op.Req.Spec.Name + "." + writtenRanges)
 }
 
-// ownedBy returns the shard filter of the command's statements on a collection: by the version that the command
-// came with, and without what is written already. It is one for the whole command, which holds the collection:
-// what another shard gives to this one meanwhile was that shard's part of the statement.
+// ownedBy returns the shard filter of the command's statements on a collection: by the version in the command, and
+// without ranges that are already written. One filter serves the whole command, which holds the collection: what
+// another shard hands over meanwhile was that shard's part of the statement.
 func (w *Command) ownedBy(c *catalog.Collection) (exec.Ownership, error) {
 	if w.writer.node.Sharding() == nil || c == nil || w.Op.Req.ShardVersion == nil {
 		return nil, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/shoaldb/shoal/storage/lock"
 )
 
-// Config is what writes work with.
+// Config is what writes depend on.
 type Config struct {
 	Engine   *storage.Engine
 	Set      replication.Set
@@ -33,11 +33,11 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Node is what writes ask of the node that they run on.
+// Node is what writes need from the node that they run on.
 type Node interface {
 	// Lone reports whether the node is a member of no replica set: it has no retryable writes.
 	Lone() bool
-	// NotPrimary is the error that a write answers on a member that is not primary; nil on the primary.
+	// NotPrimary returns the error of a write on a member that is not primary; nil on the primary.
 	NotPrimary() error
 	// CheckConcern looks whether a write concern can be met.
 	CheckConcern(op *command.Op, wc command.WriteConcern) error
@@ -47,26 +47,26 @@ type Node interface {
 	Sharding() Sharding
 	// CheckBlocked refuses an operation's write to a namespace while users may not write.
 	CheckBlocked(op *command.Op, ns string) error
-	// Observes reports whether an operation on a database may come to have an entry of the profiler.
+	// Observes reports whether an operation on a database may be recorded by the profiler.
 	Observes(db string) bool
 	// Notes reports whether the log or the profiler takes a statement on a database that has taken so long.
 	Notes(db string, took time.Duration) bool
-	// NoteStatement tells the log and the profiler of a statement.
+	// NoteStatement reports a statement to the log and the profiler.
 	NoteStatement(op *command.Op, x *Executed)
-	// ReplyCursor answers with a cursor over documents, of which the first batch holds at most size.
+	// ReplyCursor replies with a cursor over documents, of which the first batch holds at most size.
 	ReplyCursor(op *command.Op, dst []byte, ns string, docs [][]byte, size int64) ([]byte, error)
 }
 
 // Sharding is the node's part in the sharding protocols as writes need it.
 type Sharding interface {
-	// CheckVersion answers StaleConfig or StaleDbVersion where the request's versions are not this shard's.
+	// CheckVersion returns StaleConfig or StaleDbVersion if the request's versions are not this shard's.
 	CheckVersion(op *command.Op, ns string) error
 	// Sharded reports whether a collection is sharded, as far as this shard knows.
 	Sharded(op *command.Op, ns string) bool
-	// Ownership gives a filter that refuses documents of other shards; nil if there is nothing to filter.
+	// Ownership returns a filter that rejects documents of other shards; nil if there is nothing to filter.
 	Ownership(op *command.Op, c *catalog.Collection) func(doc []byte) (bool, error)
-	// ReadFilter is Ownership for a command's own collection, with the routing table that the filter goes by, nil for none:
-	// StaleConfig where the request's version is not this shard's.
+	// ReadFilter is Ownership for a command's own collection, with the routing table of the filter, nil for none;
+	// it returns StaleConfig if the request's version is not this shard's.
 	ReadFilter(op *command.Op, c *catalog.Collection) (owned func(doc []byte) (bool, error), table *cluster.ChunkMap, err error)
 	// CheckUpdate refuses changes of a document's shard key that may not be made, and those that move it.
 	CheckUpdate(op *command.Op, c *catalog.Collection, old, next []byte, multi bool) error
@@ -108,7 +108,7 @@ func (wr *Writer) MayWrite(op *command.Op) error {
 	return wr.node.NotPrimary()
 }
 
-// checkVersions compares the versions that came with a request with what this shard knows.
+// checkVersions compares the versions in a request with this shard's.
 func (wr *Writer) checkVersions(op *command.Op, ns string) error {
 	s := wr.node.Sharding()
 	if s == nil || (op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil) {
