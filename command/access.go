@@ -12,14 +12,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Access is a service's knowledge of users and what they may do. A service has one whether or not it asks for
-// authorization: users can be made, and may log in, before it does.
+// Access gives a service its users and their privileges. A service has one whether or not it requires
+// authorization: users can be created, and may log in, before it does.
 type Access struct {
-	// Enforced says that requests need authorization. It does not change while the service runs.
+	// Enforced means that requests need authorization. It does not change while the service runs.
 	Enforced bool
-	// Key is what members prove themselves by; nil if there is no key file.
+	// Key is the key with which members authenticate; nil if there is no key file.
 	Key *auth.Key
-	// OneProcess says that all members are in this process: no connection becomes one by saying so.
+	// OneProcess means that all members are in this process: no connection becomes a member's by claiming so.
 	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
@@ -37,7 +37,7 @@ type Access struct {
 	}
 }
 
-// Install gives a service its knowledge of users, and the commands over them.
+// Install gives a service access to users, and the commands that manage them.
 func (a *Access) Install(s *Service) {
 	id := cluster.NewUUID()
 	copy(a.epoch[:], id[:])
@@ -65,7 +65,7 @@ func (a *Access) Invalidate() {
 	a.mu.Unlock()
 }
 
-// errNoUser says that a user does not exist.
+// errNoUser reports that a user does not exist.
 var errNoUser = mongoerr.New(mongoerr.UserNotFound, "Could not find user")
 
 // read finds a document of users or roles by its _id.
@@ -84,7 +84,7 @@ func (a *Access) find(ctx context.Context, coll string, filter []byte) ([][]byte
 		value.F("$db", value.NewString("admin"))))
 }
 
-// user reads a stored user; errNoUser where there is none.
+// user reads a stored user, or returns errNoUser.
 func (a *Access) user(ctx context.Context, name auth.UserName) (*auth.User, error) {
 	doc, err := a.read(ctx, "system.users", name.ID())
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *Access) roles(ctx context.Context) auth.Roles {
 	return func(name auth.RoleName) (*auth.Role, bool, error) { return a.role(ctx, name) }
 }
 
-// identity returns who a user is now, from memory where it is known.
+// identity returns a user's current identity, from the cache if known.
 func (a *Access) identity(ctx context.Context, name auth.UserName) (*auth.Identity, error) {
 	generation := a.generation.Load() // before reading: what changes meanwhile is read again
 	a.mu.Lock()
@@ -158,11 +158,11 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	return now, nil
 }
 
-// LoggedIn is who the client has authenticated as, nil for nobody.
+// LoggedIn returns the identity that the client has authenticated as, nil for none.
 func (c *Client) LoggedIn() *auth.Identity { return c.login.Load() }
 
-// authorize reports whether a request may run; it is the one place that asks. named is the collection that a
-// request names by its UUID, empty if it names none so.
+// authorize returns an error if a request may not run; it is the only place that checks. named is the collection
+// that a request names by its UUID, empty if it names none that way.
 func (a *Access) authorize(op *Op, named string) error {
 	req, c := &op.Req, op.Client
 	rule := req.Spec.made.rule
@@ -171,7 +171,7 @@ func (a *Access) authorize(op *Op, named string) error {
 		return err
 	}
 	if id == nil {
-		req.LSID = nil // a session belongs to somebody
+		req.LSID = nil // a session belongs to a user
 		switch {
 		case rule != nil && rule.Open, a.excepted(op):
 			return nil
@@ -218,7 +218,7 @@ func WithoutSecrets(body []byte) []byte {
 	return replaceField(body, secret, value.NewString("xxx"))
 }
 
-// memberFields reports whether a request carries what only members say: versions, sessions of internal
+// memberFields reports whether a request carries fields that only members send: versions, sessions of internal
 // transactions, and the arguments that a router adds.
 func memberFields(r *Request) bool {
 	if r.ShardVersion != nil || r.DatabaseVer != nil || r.LSID != nil && !value.Lookup(r.LSID, "txnUUID").IsMissing() {
@@ -287,8 +287,8 @@ func (op *Op) CheckOwner(cursor int64, owner [32]byte) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "cursor id %d was not created by the authenticated user", cursor)
 }
 
-// Allowed reports whether the operation's user may do something on a collection, with an empty database on the
-// cluster; where nobody is asked who they are, and for members, everything is allowed.
+// Allowed reports whether the operation's user may perform actions on a collection; an empty database means the
+// cluster. Without authorization, and for members, everything is allowed.
 func (op *Op) Allowed(actions, db, coll string) bool {
 	if !op.Service.enforces() || op.Client.InProcess {
 		return true
@@ -303,15 +303,15 @@ func (op *Op) Allowed(actions, db, coll string) bool {
 	return id.Grants.Allow(auth.Actions(actions), db, coll)
 }
 
-// Granted reports whether the operation's user has been given an action on the cluster, which nobody has where nobody is asked
-// who they are.
+// Granted reports whether the operation's user has an action on the cluster, which nobody has without
+// authorization.
 func (op *Op) Granted(action string) bool {
 	id := op.Client.login.Load()
 	return op.Service.enforces() && id != nil && id.Grants.AllowCluster(auth.Actions(action))
 }
 
-// servedFor returns the digest of the user whom an operation serves: its client's, or the one that the router says its session
-// is of.
+// servedFor returns the digest of the user whom an operation serves: its client's, or the owner of the session
+// according to the router.
 func (op *Op) servedFor() [32]byte {
 	if id := op.Client.login.Load(); id != nil && !id.System {
 		return id.Owner
@@ -332,7 +332,7 @@ func (op *Op) SessionsShown(spec []byte) func(owner [32]byte) bool {
 	return func(owner [32]byte) bool { return owner == self }
 }
 
-// UserRoles returns what $$USER_ROLES stands for: the roles of the user whom the operation serves.
+// UserRoles returns the value of $$USER_ROLES: the roles of the user whom the operation serves.
 func (op *Op) UserRoles() value.Value {
 	if served := op.servedUser(); served != nil {
 		return auth.ServedRoles(served)
@@ -363,8 +363,8 @@ func (op *Op) servedUser() []byte {
 	}
 }
 
-// narrow leaves of a listing what the user may know of, where the command asks for that or the user may see no more: it adds
-// a condition to the command's own filter.
+// narrow restricts a listing to what the user may see, if the command asks for that or the user may not see more:
+// it adds a condition to the command's own filter.
 func (a *Access) narrow(op *Op, id *auth.Identity) error {
 	req := &op.Req
 	var only []byte
@@ -409,10 +409,11 @@ func (a *Access) mayAdvance(c *Client) (known, trusted bool) {
 	return true, id.System || id.Grants.AllowCluster(auth.Actions("advanceClusterTime"))
 }
 
-// firstSteps are what the localhost exception allows: the first user or role, and what it takes to have a cluster for them.
+// firstSteps are the commands that the localhost exception allows: creating the first user or role, and setting up
+// a cluster for them.
 var firstSteps = map[string]bool{"createUser": true, "createRole": true, "replSetInitiate": true, "replSetReconfig": true, "replSetGetStatus": true, "addShard": true}
 
-// excepted reports whether the localhost exception allows a request: nobody has made a user or role, and it comes
+// excepted reports whether the localhost exception allows a request: there are no users or roles yet, and it comes
 // from this machine.
 func (a *Access) excepted(op *Op) bool {
 	if !op.Client.Loopback || !firstSteps[op.Req.Spec.Name] || a.claimed.Load() || !a.Params.Bool("enableLocalhostAuthBypass") {

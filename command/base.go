@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Base is what every role puts around its commands: server parameters, fail points, sessions, the stable API.
+// Base is what every role needs around its commands: server parameters, fail points, sessions, the stable API.
 type Base struct {
 	Service    *Service
 	Params     *cluster.Params
@@ -23,12 +23,12 @@ type Base struct {
 	// Reap forgets what is kept of sessions that have expired, as the sessions collection tells; nil if nothing is
 	// kept.
 	Reap func(ctx context.Context) error
-	// BeginTxn takes an operation into its multi-document transaction; end is told how it ended. nil if the role
+	// BeginTxn attaches an operation to its multi-document transaction; end receives its outcome. nil if the role
 	// has none.
 	BeginTxn func(op *Op) (end func(err error), err error)
 	// Admit is asked before a command runs, after all checks that need no node; nil admits everything.
 	Admit func(op *Op) error
-	// Done is told of every operation that ended, for logs, the profiler and counters; nil for none.
+	// Done is called for every operation that ended, for logs, the profiler and counters; nil for none.
 	Done func(op *Op, err error)
 }
 
@@ -212,13 +212,13 @@ func (op *Op) retryableWrite() bool {
 // InTransaction reports whether the operation is part of a multi-document transaction.
 func (op *Op) InTransaction() bool { return op.Req.HasTxnNumber && !op.Req.Autocommit.IsMissing() }
 
-// atSnapshot tells of an error of a read at a snapshot outside of transactions that it is about the snapshot's
-// time: no read at that time will be answered, and what the session has read is to be read again at another.
+// atSnapshot reports whether an error of a snapshot read outside of transactions concerns the snapshot's time: no
+// read at that time will succeed, and what the session has read must be read again at another time.
 func (op *Op) atSnapshot(err error) bool {
 	return op.Req.ReadConcern.Is("snapshot") && mongoerr.In(err, mongoerr.CategorySnapshot)
 }
 
-// after adds the error labels that the drivers' specifications ask of a server, and reports the operation.
+// after adds the error labels that the drivers' specifications require of a server, and reports the operation.
 func (b *Base) after(op *Op, err error) error {
 	if op.endTxn != nil {
 		op.endTxn(err)

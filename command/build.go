@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// What the Makefile sets with -ldflags "-X github.com/shoaldb/shoal/command.release=…". Without it the commit is what the Go
-// toolchain noted, which it does in a plain git checkout only.
+// Set by the Makefile with -ldflags "-X github.com/shoaldb/shoal/command.release=…". Without it the commit is the
+// one recorded by the Go toolchain, which records it only in a plain git checkout.
 var (
 	release = "0.1.0-dev"
 	commit  string
@@ -16,7 +16,7 @@ var (
 // Build tells what this binary was made from. Commit and Date are empty if it was built outside a git checkout.
 type Build struct {
 	Release string // Shoal's version, not that of the server line it is compatible with
-	Commit  string // 40 hexadecimal digits, with "-dirty" behind them where files had changed
+	Commit  string // 40 hexadecimal digits, followed by "-dirty" if files had changed
 	Date    string // of the commit, RFC 3339
 	Go      string
 }
@@ -49,7 +49,7 @@ var ThisBuild = sync.OnceValue(func() Build {
 	return b
 })
 
-// GitVersion returns the gitVersion of buildInfo: the commit's 40 digits, zeros where it is unknown.
+// GitVersion returns the gitVersion of buildInfo: the commit's 40 digits, or zeros if it is unknown.
 func (b Build) GitVersion() string {
 	if len(b.Commit) < 40 {
 		return "0000000000000000000000000000000000000000"

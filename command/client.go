@@ -11,7 +11,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 )
 
-// Client is who sends requests: a connection, or a router in the same process.
+// Client identifies the sender of a request: a connection, or a router in the same process.
 type Client struct {
 	ID        int64
 	Remote    string
@@ -22,19 +22,19 @@ type Client struct {
 	Own      bool
 	Loopback bool
 	Started  time.Time
-	// TLS describes the connection's encryption; nil, or answering nil, where there is none.
+	// TLS describes the connection's encryption; nil, or returning nil, if there is none.
 	TLS func() *tls.ConnectionState
 
-	// Compressors switches the connection to what of the client's list the server knows, and gives that back; nil
-	// if the client cannot be answered compressed.
+	// Compressors enables on the connection those of the client's list that the server knows, and returns them;
+	// nil if the client cannot receive compressed replies.
 	Compressors func(names []string) []string
 	// Close ends the connection; nil if there is none.
 	Close func()
 
 	gone           atomic.Bool
-	heard          atomic.Int64                  // when a node's last message came, in nanoseconds
-	login          atomic.Pointer[auth.Identity] // who it has authenticated as, nil for nobody
-	claimsInternal bool                          // its hello says that it is a member, which it has to prove
+	heard          atomic.Int64                  // when a node's last message arrived, in nanoseconds
+	login          atomic.Pointer[auth.Identity] // the authenticated identity, nil for none
+	claimsInternal bool                          // its hello claims that it is a member, which it has to prove
 	ctx            func() context.Context
 
 	mu struct {
@@ -42,15 +42,15 @@ type Client struct {
 		metadata []byte // the client document of its first hello
 		appName  string
 		uuid     [16]byte      // made when first asked for
-		process  [16]byte      // of a node: which it is; zero if it has not said so
-		every    time.Duration // of a node: how often it is to be heard of on this connection; 0 if it has not said
+		process  [16]byte      // of a node: its process; zero if it has not said so
+		every    time.Duration // of a node: its announced interval of messages on this connection; 0 if it has not announced one
 		// authenticating is the authentication that is under way, nil for none.
 		authenticating *login
 	}
 }
 
-// NewClient makes the client of a connection; ctx gives a context that ends with the connection and is only called by
-// operations that wait.
+// NewClient returns the client of a connection; ctx returns a context that ends with the connection and is only
+// called by operations that wait.
 func NewClient(id int64, remote, local string, ctx func() context.Context) *Client {
 	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}
 }
@@ -96,7 +96,7 @@ func (c *Client) Metadata() (doc []byte, app string) {
 	return c.mu.metadata, c.mu.appName
 }
 
-// setProcess takes in what a node says of itself: which process it is, and how often it will be heard of on this connection.
+// setProcess records what a node announces: its process, and how often it will send messages on this connection.
 func (c *Client) setProcess(id [16]byte, every time.Duration) {
 	c.hear(time.Now())
 	c.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// concerns is where a request keeps those that it came with.
+// concerns holds the concerns of a request.
 type concerns struct {
 	read  ReadConcern
 	write WriteConcern
@@ -35,7 +35,7 @@ type WriteConcern struct {
 	JSet     bool
 	Timeout  time.Duration
 	Given    bool
-	Doc      []byte // as it was sent
+	Doc      []byte // as sent
 }
 
 // ParseWriteConcern reads a writeConcern document; nil is the default, majority.
@@ -157,7 +157,7 @@ func (wc *WriteConcern) setW(v value.Value) error {
 	return nil
 }
 
-// Durable reports whether an acknowledgement has to wait for the journal: w: majority does unless j says otherwise,
+// Durable reports whether an acknowledgement has to wait for the journal: w: majority does unless j is false,
 // since writeConcernMajorityJournalDefault is true.
 func (wc WriteConcern) Durable() bool {
 	if wc.JSet {
@@ -186,11 +186,11 @@ type ReadConcern struct {
 	AfterClusterTime uint64
 	AtClusterTime    uint64
 	Given            bool   // a level was sent
-	ByDefault        bool   // it is the cluster's default, not the client's
-	Doc              []byte // as it was sent
+	ByDefault        bool   // the cluster's default, not the client's
+	Doc              []byte // as sent
 }
 
-// Is reports whether a request asks for a level; one without a read concern asks for none.
+// Is reports whether a request asks for a level; without a read concern it asks for none.
 func (rc *ReadConcern) Is(level string) bool { return rc != nil && rc.Level == level }
 
 // AsSent returns the document that a read concern was parsed from, nil for none.
@@ -297,10 +297,10 @@ var snapshotReads = map[string]bool{"find": true, "aggregate": true, "distinct":
 // malformed are the errors of parsing a request's concerns.
 type malformed struct{ read, write error }
 
-// parseConcerns parses the concerns that the request came with, before anyone else reads the request. Its errors are for
-// checkConcerns: what else is wrong with a request is said first.
+// parseConcerns parses the request's concerns before anything else reads the request. Its errors are left to
+// checkConcerns: other errors of a request are reported first.
 func (r *Request) parseConcerns() (bad malformed) {
-	if c := &r.concerns; r.ReadConcern == &c.read { // and not one of the command that this one stands in
+	if c := &r.concerns; r.ReadConcern == &c.read { // not those of the command that this one is nested in
 		c.read, bad.read = ParseReadConcern(c.read.Doc)
 	}
 	if c := &r.concerns; r.WriteConcern != nil {
@@ -327,7 +327,7 @@ func checkConcerns(req *Request, bad malformed) error {
 
 func checkReadConcern(req *Request, rc *ReadConcern) error {
 	if rc.Level == "snapshot" && req.Spec.Name == "getMore" {
-		return nil // drivers send it with all of a snapshot session's commands; the cursor has its snapshot
+		return nil // drivers send it with all commands of a snapshot session; the cursor has its snapshot
 	}
 	if rc.Given && rc.Level != "local" && !req.Spec.ReadConcern {
 		return mongoerr.Newf(mongoerr.InvalidOptions, "Command %s does not support read concern { level: \"%s\" }", req.Spec.Name, rc.Level)

@@ -12,7 +12,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// poolName is what connPoolStats calls the one pool of connections to other nodes.
+// poolName is the name in connPoolStats of the only pool of connections to other nodes.
 const poolName = "NetworkInterfaceTL-TaskExecutorPool-0"
 
 // poolTotals returns the counters of connPoolStats for one host, or summed up.
@@ -34,7 +34,7 @@ func prefixed(prefix string, f []value.Field) []value.Field {
 	return f
 }
 
-// runConnPoolStats tells of the connections to other nodes. The nodes of one process call each other without any.
+// runConnPoolStats reports the connections to other nodes. Nodes of one process call each other without any.
 func (s *Service) runConnPoolStats(_ *Op, dst []byte) ([]byte, error) {
 	for _, k := range []string{"numClientConnections", "numAScopedConnections"} {
 		dst = value.Append(dst, k, value.NewInt32(0))

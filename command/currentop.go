@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// CurrentOp runs the command: $currentOp (docs) behind a filter, the command's other fields. It shows long commands
-// shortened unless it is told not to.
+// CurrentOp runs the command: $currentOp (docs) with a filter, the command's other fields. Long commands are
+// shortened unless the command says otherwise.
 func CurrentOp(op *Op, dst []byte, docs func(spec []byte) ([][]byte, error)) ([]byte, error) {
 	filter, fm := value.Begin(nil)
 	first, all, own, truncate := true, false, false, true
@@ -50,7 +50,7 @@ func CurrentOp(op *Op, dst []byte, docs func(spec []byte) ([][]byte, error)) ([]
 	return value.End(dst, am), nil
 }
 
-// CursorView is what $currentOp tells of a cursor.
+// CursorView is a cursor as $currentOp shows it.
 type CursorView struct {
 	ID                             int64
 	Created, Used                  time.Time
@@ -82,7 +82,7 @@ func IdleCursor(host, ns string, lsid []byte, cursor []value.Field) []byte {
 	return value.End(d, m)
 }
 
-// TxnView is what $currentOp tells of an open transaction.
+// TxnView is an open transaction as $currentOp shows it.
 type TxnView struct {
 	Number      int64
 	ReadConcern []byte
@@ -106,7 +106,7 @@ func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 	}
 }
 
-// BeginIdleTxn begins the description of an open transaction that no command is at work in.
+// BeginIdleTxn begins the description of an open transaction in which no command is running.
 func BeginIdleTxn(host string, by Caller, lsid []byte) (d []byte, mark int) {
 	d, mark = value.Begin(nil)
 	d = value.Append(d, "type", value.NewString("idleSession"))

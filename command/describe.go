@@ -9,7 +9,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// OpsView is who asks for running operations, and what of them is wanted.
+// OpsView says who asks for running operations, and which of them.
 type OpsView struct {
 	Host     string
 	Now      time.Time
@@ -21,9 +21,9 @@ type OpsView struct {
 	Cursor   func(dst []byte, op *Op, cursor int64) []byte // appends the cursor of a getMore; nil for none
 }
 
-// DescribeOps describes the running operations of self's service as currentOp shows them, those of this process's own
-// making left out: what a router asks of a node of its process is the doing of the router's client. Of a running operation
-// only what does not change while it runs is read: its request and its client.
+// DescribeOps describes the running operations of self's service as currentOp shows them, without those that this
+// process caused itself: a request from a router to a node of its process is attributed to the router's client. Of
+// a running operation it reads only what does not change while it runs: its request and its client.
 func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	busy := map[*Client]bool{}
 	self.Service.EachOp(func(op *Op) {
@@ -49,20 +49,19 @@ func DescribeOps(self *Op, view OpsView) (out [][]byte) {
 	return out
 }
 
-// OwnOps reports whether $currentOp's specification asks for the user's own operations alone, where users are
-// known.
+// OwnOps reports whether $currentOp's specification asks for the user's own operations only, if users are known.
 func OwnOps(op *Op, spec []byte) bool {
 	return op.Service.enforces() && !value.Lookup(spec, "allUsers").Truthy()
 }
 
-// Caller is the connection that an operation serves, none if it is the process's own work.
+// Caller is the connection that an operation serves; none if it is the process's own work.
 type Caller struct {
 	Client *Client
 	Via    string // the address of the router in this process that it came through
 }
 
-// Caller follows an operation of a node to the router of the process that asked for it. What a node asks of itself is its
-// own work.
+// Caller follows an operation of a node to the router in the process that sent it. What a node sends to itself is
+// its own work.
 func (op *Op) Caller() Caller {
 	from := op
 	for from.Client.InProcess {
@@ -77,7 +76,7 @@ func (op *Op) Caller() Caller {
 	return by
 }
 
-// Describe appends what currentOp tells of a caller.
+// Describe appends the fields of currentOp about a caller.
 func (by Caller) Describe(d []byte) []byte {
 	c := by.Client
 	if c == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Info is what a node tells of the process it runs in.
+// Info is a node's information about the process it runs in.
 type Info struct {
 	Host    string // host:port, as the real server prints it
 	Argv    []string
@@ -26,7 +26,7 @@ type Info struct {
 	MayShutDown func(ctx context.Context, wait time.Duration, force bool) error
 	// RotateLog reopens the log files.
 	RotateLog func() error
-	// Log gives the lines of one of getLog's logs; ok is false for a name it does not know.
+	// Log returns the lines of one of getLog's logs; ok is false for an unknown name.
 	Log func(name string) (lines []string, total int64, ok bool)
 	// AppMessage writes a line that an application sent; nil for nowhere.
 	AppMessage func(text string)
@@ -36,7 +36,7 @@ type Info struct {
 	LogNames []string
 }
 
-// AddGeneric registers the commands that every role answers alike.
+// AddGeneric registers the commands that all roles share.
 func (s *Service) AddGeneric(info *Info) {
 	s.Status.Host, s.Status.Process = info.Host, "mongod"
 	if s.Role == Router {
@@ -261,7 +261,7 @@ func (info *Info) runLogRotate(op *Op, dst []byte) ([]byte, error) {
 
 func (info *Info) runRotateCertificates(op *Op, dst []byte) ([]byte, error) {
 	if info.RotateCertificates == nil {
-		return dst, nil // without TLS there is nothing to read, and the real server says so with ok
+		return dst, nil // without TLS there is nothing to read, and the real server reports ok
 	}
 	return dst, info.RotateCertificates()
 }
@@ -273,7 +273,7 @@ func (info *Info) runLogApplicationMessage(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// DefaultQuiesce is how long a shutdown lets operations go on where the command does not say.
+// DefaultQuiesce is how long a shutdown lets operations continue if the command does not say.
 const DefaultQuiesce = 15 * time.Second
 
 func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
@@ -298,7 +298,7 @@ func (info *Info) runShutdown(op *Op, dst []byte) ([]byte, error) {
 	}
 	info.Shutdown(quiesce)
 	if op.Client.Close != nil {
-		op.Client.Close() // the real server answers by closing the socket
+		op.Client.Close() // the real server closes the socket instead of replying
 	}
 	return dst, mongoerr.New(mongoerr.CloseConnectionForShutdownCommand, "server is shutting down")
 }
@@ -358,7 +358,7 @@ func KillOp(op *Op, dst []byte) ([]byte, error) {
 	return value.Append(dst, "info", value.NewString("attempting to kill op")), nil
 }
 
-// ownOp reports whether an operation is one of the same user; one that does not exist is nobody's.
+// ownOp reports whether an operation belongs to the same user; a missing one belongs to nobody.
 func (op *Op) ownOp(id int32) (own bool) {
 	op.Service.EachOp(func(other *Op) { own = own || other.ID == id && other.servedFor() == op.servedFor() })
 	return own

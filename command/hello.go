@@ -22,15 +22,16 @@ const (
 	Version        = "8.2.4"
 )
 
-// Topology is what a node says of itself in hello: a value that changes with its counter, and waiters on the change.
+// Topology is a node's self-description in hello: a value that changes with its counter, and waiters for the
+// change.
 type Topology struct {
 	ProcessID [12]byte
 	// Describe appends the role's own fields, those before the limits.
 	Describe func(op *Op, hello bool, dst []byte) []byte
-	// Tail appends the role's fields behind the limits.
+	// Tail appends the role's fields after the limits.
 	Tail func(dst []byte) []byte
-	// CatchUp raises the counter where the node knows that it is no longer primary and hello does not say so yet;
-	// nil for a node whose hello never lags.
+	// CatchUp raises the counter if the node knows that it is no longer primary and hello does not say so yet; nil
+	// for a node whose hello never lags.
 	CatchUp func()
 
 	mu struct {
@@ -49,7 +50,7 @@ func NewTopology(processID [12]byte, start int64) *Topology {
 	return t
 }
 
-// Changed raises the counter: every waiting hello answers.
+// Changed raises the counter: every waiting hello replies.
 func (t *Topology) Changed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +73,7 @@ func (t *Topology) Quiesce(until time.Time) {
 	}
 }
 
-// quiesced returns the error that hello answers in quiesce mode.
+// quiesced returns the error of hello in quiesce mode.
 func (t *Topology) quiesced() error {
 	t.mu.Lock()
 	until := t.mu.until
@@ -140,8 +141,8 @@ func (t *Topology) appendVersion(dst []byte) []byte {
 	return value.End(dst, m)
 }
 
-// appendErrorVersion adds topologyVersion to an error that says that the node is not primary. A client that has heard from a
-// hello of this version that it is one would take the error for old news, and stay.
+// appendErrorVersion adds topologyVersion to an error that reports that the node is not primary. A client that has
+// learnt from a hello of this version that it is primary would take the error for old news, and stay.
 func (t *Topology) appendErrorVersion(dst []byte) []byte {
 	if t.CatchUp != nil {
 		t.CatchUp()
@@ -229,13 +230,14 @@ func userName(v value.Value) (auth.UserName, error) {
 	return auth.UserName{User: user, DB: db}, nil
 }
 
-// AppendVersion adds topologyVersion where the role's Describe wants it.
+// AppendVersion appends topologyVersion, if the role's Describe wants it.
 func (t *Topology) AppendVersion(dst []byte) []byte { return t.appendVersion(dst) }
 
 // Bool returns the request's flag of that name.
 func (op *Op) Bool(name string) bool { return op.Req.Bool(name) }
 
-// negotiateCompression answers the client's list with what both sides know, and switches the connection.
+// negotiateCompression replies with what both sides support of the client's list, and enables it on the
+// connection.
 func (op *Op) negotiateCompression(dst []byte) []byte {
 	agreed := op.agreedCompressors()
 	if len(agreed) == 0 {

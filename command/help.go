@@ -22,7 +22,7 @@ var helpByName = sync.OnceValue(func() map[string]string {
 	return out
 })
 
-// Help says what a command does.
+// Help returns a command's help text.
 func (s *Spec) Help() string {
 	if text, ok := helpByName()[s.Name]; ok {
 		return text
@@ -33,8 +33,8 @@ func (s *Spec) Help() string {
 	return ""
 }
 
-// wantsHelp reports whether a request asks what its command does, instead of running it. What else the request
-// holds need not be right: err is what parsing it found.
+// wantsHelp reports whether a request asks for the command's help instead of running it. The remainder of the
+// request need not be valid: err is the result of parsing it.
 func wantsHelp(req *Request, err error) bool {
 	return req.Help || err != nil && value.Lookup(req.Body, "help").Truthy()
 }

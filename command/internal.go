@@ -2,8 +2,8 @@ package command
 
 import "github.com/shoaldb/shoal/cluster/msg"
 
-// Internal makes the row of a command that nodes send each other: its name, the type of its value and its fields are those
-// of the message M, which run gets parsed. The caller adds roles and what else the row says.
+// Internal makes the row of a command that nodes send each other: its name, the type of its value and its fields
+// are those of the message M, which run receives parsed. The caller adds roles and whatever else the row needs.
 func Internal[M any, P interface {
 	*M
 	msg.Message

@@ -6,8 +6,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// KillCursors answers killCursors; kill ends one cursor and reports whether it was there, owner tells whose it is.
-// Nobody ends the cursors of others without being allowed to, and then none of those that the command names ends.
+// KillCursors implements killCursors; kill ends one cursor and reports whether it existed, owner returns its
+// owner. If the client may not end one of the cursors, none of them ends.
 func KillCursors(op *Op, owner func(id int64) (of [32]byte, ok bool), kill func(id int64) bool, dst []byte) ([]byte, error) {
 	var ids, killed, missing []value.Value
 	for i, v := range value.Values(op.Req.Doc("cursors")) {

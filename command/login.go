@@ -14,10 +14,10 @@ import (
 type login struct {
 	conv *auth.Conversation
 	id   int32
-	user *auth.User // nil for members, and for who does not exist
+	user *auth.User // nil for members, and for unknown users
 }
 
-// loginSpecs returns the commands by which clients say who they are.
+// loginSpecs returns the commands with which clients authenticate.
 func (a *Access) loginSpecs() []Spec {
 	return []Spec{
 		{Name: "saslStart", Roles: All, NoAuth: true, API: true, Lenient: true, Run: a.runSASLStart,
@@ -57,7 +57,7 @@ func (a *Access) runSASLStart(op *Op, dst []byte) ([]byte, error) {
 	return append(dst, out...), nil
 }
 
-// start begins a conversation by a saslStart document and gives the reply's elements.
+// start begins a conversation with a saslStart document and returns the reply's elements.
 func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 	mech, payload := value.Lookup(cmd, "mechanism"), value.Lookup(cmd, "payload")
 	if mech.T != value.String {
@@ -114,7 +114,8 @@ func (a *Access) runSASLContinue(op *Op, dst []byte) ([]byte, error) {
 	return append(dst, out...), nil
 }
 
-// step takes the client's next message and gives the reply's elements; with the last the client is who it said to be.
+// step processes the client's next message and returns the reply's elements; after the last one the client is
+// authenticated.
 func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
 	var msg []byte
 	switch payload.T {
@@ -142,7 +143,7 @@ func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
 	return value.Append(out, "payload", value.NewBinary(0, answer)), nil
 }
 
-// finish makes the client who it has proved to be.
+// finish gives the client the identity that it has proved.
 func (a *Access) finish(op *Op, l *login) error {
 	name, c := l.conv.User(), op.Client
 	if !l.conv.Authenticated() {
@@ -196,7 +197,7 @@ func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
 	return dst, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
 }
 
-// runLogout forgets the user of the connection, where it is one of the database that the command is sent to.
+// runLogout removes the connection's user, if it belongs to the database that the command is sent to.
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
 		op.Client.login.Store(nil)
@@ -222,7 +223,7 @@ func (c *Client) takeLogin() *login {
 	return l
 }
 
-// appendHello answers hello's questions about authentication.
+// appendHello handles hello's fields about authentication.
 func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 	if v := op.Arg("saslSupportedMechs"); !v.IsMissing() {
 		name, err := userName(v)
@@ -240,7 +241,8 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 		if db.T != value.String {
 			return dst, nil
 		}
-		// One that does not work is left out: the client then begins in the ordinary way and is told.
+		// A speculative authentication that fails is omitted: the client then authenticates in the ordinary way
+		// and gets the error.
 		if out, err := a.start(op, db.Str(), v.Doc()); err == nil {
 			var m int
 			dst, m = value.BeginKey(dst, value.Document, "speculativeAuthenticate")
@@ -250,8 +252,8 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// supported lists the mechanisms that a user can use. For who does not exist it is all that are enabled: nobody is to learn
-// names so.
+// supported lists the mechanisms that a user can use. For an unknown user it is all enabled ones, so that nobody
+// can probe names.
 func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
 	u, err := a.user(ctx, name)
 	if err != nil && err != errNoUser {

@@ -5,8 +5,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// MapReduceSpec returns the mapReduce command: a node runs it as the aggregate it stands for, its own or, on a
-// router, the router's.
+// MapReduceSpec returns the mapReduce command: a node runs it as the aggregate that it translates to, its own or,
+// on a router, the router's.
 func MapReduceSpec() Spec {
 	return Spec{
 		Name: "mapReduce", Aliases: []string{"mapreduce"}, Roles: All, Kind: Read, Namespace: true, WriteConcern: true, ArgTypes: TString, Run: runMapReduce,
@@ -34,7 +34,7 @@ func runMapReduce(op *Op, dst []byte) ([]byte, error) {
 			extra = value.Append(extra, name, v)
 		}
 	}
-	for _, name := range []string{"readConcern", "$readPreference"} { // a router passes on what the aggregate says, not what this command does
+	for _, name := range []string{"readConcern", "$readPreference"} { // a router passes on what the aggregate carries, not what this command does
 		extra = value.Append(extra, name, value.Lookup(op.Req.Body, name))
 	}
 	if op.Req.WriteConcern != nil && !mr.Inline {

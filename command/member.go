@@ -12,9 +12,9 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Handshake begins a connection to another node: it says that the sender is a member, and proves it by the key, where there
-// is one. Of several keys each is tried in turn. With optional set, as in the time while a cluster goes over to having
-// a key, a node that takes none of them is spoken to all the same.
+// Handshake begins a connection to another node: the sender identifies itself as a member, and proves it with the
+// key if there is one. Several keys are tried in turn. With optional set, as while a cluster is changing over to a
+// key, a node that accepts none of them is used nevertheless.
 func Handshake(key *auth.Key, optional bool) func(ctx context.Context, cc *wire.ClientConn) error {
 	return func(ctx context.Context, cc *wire.ClientConn) error {
 		err := cluster.Handshake(ctx, cc)

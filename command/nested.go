@@ -8,8 +8,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Nested parses a command that stands inside this one (explain's) and gives an operation for it, which ends with its
-// parent. It runs in the parent's database, under the versions that came with the parent. End it with Close.
+// Nested parses a command inside this one (explain's) and returns an operation for it, which ends with its parent.
+// It runs in the parent's database, with the parent's versions. End it with Close.
 func (op *Op) Nested(body []byte) (*Op, error) {
 	it := value.Walk(body)
 	name, _, ok := it.Next()

@@ -38,14 +38,14 @@ type Op struct {
 
 	opTime atomic.Uint64 // the operationTime to report
 	labels []string
-	// IntOK makes the reply's ok an int, as the real server's replies that were made of another command's are.
+	// IntOK makes the reply's ok an int, as in replies that the real server builds from another command's.
 	IntOK     bool
 	failPoint bool
-	points    *cluster.FailPoints // the node's, where it has some
-	// fixedLabels says that a fail point named the labels itself.
+	points    *cluster.FailPoints // the node's, if it has some
+	// fixedLabels means that a fail point set the labels itself.
 	fixedLabels bool
 	wcError     *mongoerr.Error
-	wcDoc       []byte // a writeConcernError that a fail point asks for
+	wcDoc       []byte // a writeConcernError requested by a fail point
 	topLevel    []byte // elements that other layers add to the reply
 
 	work *Work // nil until Work or Resume
@@ -61,7 +61,7 @@ type Op struct {
 	next *Op
 }
 
-// Stats is what the slow-operation log, the profiler and currentOp tell of an operation.
+// Stats is what the slow-operation log, the profiler and currentOp show about an operation.
 type Stats struct {
 	NS           string
 	Type         string
@@ -79,13 +79,13 @@ type Stats struct {
 	FromMultiPlanner, FromPlanCache bool
 	ReplanReason                    string
 	Plan                            PlanKeys  // nil if nothing was planned
-	Exec                            ExecStats // of the plan that ran; nil if nobody asks for it
+	Exec                            ExecStats // of the plan that ran; nil if not wanted
 	CollScans, TailScans            int64     // scans of whole collections, and of those the ones that followed a capped one's end
 	ReplyLen                        int
-	Origin                          []byte // of a getMore: the command that its cursor came from
+	Origin                          []byte // of a getMore: the command that opened its cursor
 }
 
-// WriteStats are what an operation has written, and what it has held meanwhile.
+// WriteStats are what an operation has written, and the locks it has held.
 type WriteStats struct {
 	NMatched, NModified, NInserted, NDeleted int64
 	KeysInserted, KeysDeleted                int64 // of indexes
@@ -96,7 +96,7 @@ type WriteStats struct {
 // LockStats counts what an operation has locked.
 type LockStats interface{ Stats() lock.Stats }
 
-// FrozenLocks are counts that no longer change.
+// FrozenLocks are final counts.
 type FrozenLocks lock.Stats
 
 // Stats implements LockStats.
@@ -211,7 +211,7 @@ func (op *Op) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SetDeadline gives the operation a deadline of its own (a cursor's remaining maxTimeMS).
+// SetDeadline replaces the operation's deadline (a cursor's remaining maxTimeMS).
 func (op *Op) SetDeadline(t time.Time) {
 	if op.deadline.IsZero() || t.Before(op.deadline) {
 		op.deadline = t
@@ -219,7 +219,7 @@ func (op *Op) SetDeadline(t time.Time) {
 	}
 }
 
-// timePoints carries out the fail points that stand for the clock of an operation with a deadline.
+// timePoints applies the fail points that replace the clock of an operation with a deadline.
 func (op *Op) timePoints() {
 	if _, on := op.points.Hit("maxTimeNeverTimeOut"); on {
 		op.deadline = time.Time{}
@@ -327,8 +327,8 @@ func CheckResultSize(doc []byte) error {
 	return nil
 }
 
-// Work is what operations do one after the other for one cursor: whoever computes for it asks here whether the one that
-// runs now has to stop.
+// Work stands for the successive operations on one cursor: whoever computes for the cursor checks here whether the
+// current one has to stop.
 type Work struct{ op atomic.Pointer[Op] }
 
 // Check is CheckNow of the operation that runs now; between two of them there is nothing to stop.
@@ -403,8 +403,8 @@ func (op *Op) OperationTime() uint64 { return op.opTime.Load() }
 // AddLabel adds an error label to an error reply of this operation.
 func (op *Op) AddLabel(l string) { op.labels = append(op.labels, l) }
 
-// SetWriteConcernError makes the reply carry a writeConcernError; the command itself succeeded. Where the error does not
-// say which write concern was not met, errInfo does.
+// SetWriteConcernError makes the reply carry a writeConcernError; the command itself succeeded. If the error does
+// not say which write concern was not met, errInfo does.
 func (op *Op) SetWriteConcernError(e *mongoerr.Error) {
 	if op.wcError = e; e == nil || e.Details != nil || op.Service != nil && op.Service.Role == Router {
 		return

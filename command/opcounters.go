@@ -6,13 +6,13 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Opcounters are the operations since the process started, as serverStatus.opcounters tells them: writes by document or
-// statement, everything else by command.
+// Opcounters count the operations since the process started, as serverStatus.opcounters shows them: writes by
+// document or statement, everything else by command.
 type Opcounters struct {
 	Inserts, Queries, Updates, Deletes, Getmores, Commands atomic.Int64
 }
 
-// Note counts an operation that ended. Writes it leaves to those who run their statements.
+// Note counts an operation that ended. Writes are counted where their statements run.
 func (c *Opcounters) Note(op *Op) {
 	switch op.Req.Spec.Name {
 	case "find":

@@ -20,7 +20,7 @@ type QueryRun struct {
 		sync.Mutex
 		key     []byte
 		metrics querystats.Metrics
-		kind    string // the collection's, as the key says it
+		kind    string // the collection's kind, as in the key
 		held    bool   // a cursor holds it
 		busy    bool   // a command works on it
 		ended   bool   // its cursor is closed
@@ -33,7 +33,7 @@ func shapedCommand(name string) bool {
 	return name == "find" || name == "aggregate" || name == "distinct"
 }
 
-// useQueryStats makes the service keep statistics as the parameters say.
+// useQueryStats makes the service keep statistics as the parameters require.
 func (s *Service) useQueryStats(p *cluster.Params) {
 	s.Queries = querystats.New()
 	p.OnChange("internalQueryStatsRateLimit", func(v value.Value) { s.Queries.SetLimit(value.SafeInt64(v)) })
@@ -43,8 +43,8 @@ func (s *Service) useQueryStats(p *cluster.Params) {
 	})
 }
 
-// beginQuery begins to keep statistics of the operation's query, where that is asked for. What a node of the cluster asks
-// is a part of a query of which its router keeps them; what has to do with encrypted fields is nobody's to see.
+// beginQuery starts statistics for the operation's query, if they are wanted. A request from a node of the cluster
+// is part of a query that its router records; queries on encrypted fields are not recorded.
 func (s *Service) beginQuery(op *Op) {
 	if s.Queries == nil || !s.Queries.On() || !shapedCommand(op.Req.Spec.Name) || op.Client.InProcess || op.Client.Internal {
 		return
@@ -56,7 +56,7 @@ func (s *Service) beginQuery(op *Op) {
 	op.Query.mu.busy = true
 }
 
-// endQuery adds what the operation did, and records the execution where it is over.
+// endQuery adds what the operation did, and records the execution if it is over.
 func (op *Op) endQuery(err error) {
 	q := op.Query
 	q.mu.Lock()
@@ -112,7 +112,7 @@ func (op *Op) ResumeQuery(q *QueryRun) {
 	op.Query = q
 }
 
-// Close is told that the query's cursor is closed.
+// Close is called when the query's cursor is closed.
 func (q *QueryRun) Close() {
 	if q == nil {
 		return
@@ -127,8 +127,8 @@ func (q *QueryRun) Close() {
 	}
 }
 
-// On says what kind of collection the query reads: "collection", "view", "timeseries", "nonExistent". The first to say
-// something is right: what a view stands on is a collection.
+// On records what kind of collection the query reads: "collection", "view", "timeseries", "nonExistent". The first
+// call wins: a view reads a collection.
 func (q *QueryRun) On(kind string) {
 	if q == nil {
 		return
@@ -143,7 +143,7 @@ func (q *QueryRun) On(kind string) {
 // queryMetricsOption asks a member for the figures of a command.
 const queryMetricsOption = "includeQueryStatsMetrics"
 
-// QueryMetricsField is where a member's reply has them.
+// QueryMetricsField is the field of a member's reply that holds them.
 const QueryMetricsField = "$queryStatsMetrics"
 
 // reportQuery adds to the reply the figures that the router that asked for them sums up.
@@ -159,7 +159,7 @@ func (op *Op) reportQuery() {
 		value.F("collectionType", value.NewString(st.CollType)))))
 }
 
-// AskQueryMetrics returns the element that a router puts behind a command for a shard, nil if it wants no figures.
+// AskQueryMetrics returns the element that a router appends to a command for a shard, nil if it wants no figures.
 func (op *Op) AskQueryMetrics(body []byte) []byte {
 	if op == nil || op.Query == nil {
 		return nil
@@ -238,7 +238,7 @@ func (op *Op) queryKey(kind string) []byte {
 	return value.End(dst, m)
 }
 
-// appendType appends what kind of value an option has, where it is given.
+// appendType appends the type of an option's value, if it is given.
 func appendType(dst []byte, name string, v value.Value) []byte {
 	if v.IsMissing() {
 		return dst

@@ -36,7 +36,7 @@ type Request struct {
 	Comment        value.Value
 	Help           bool // only what the command does is asked for
 	ClusterTime    []byte
-	ConfigTime     uint64 // what other nodes know of the catalog, and of the shards
+	ConfigTime     uint64 // the sender's times of the catalog and of the shards
 	TopologyTime   uint64
 	ShardVersion   []byte
 	DatabaseVer    []byte
@@ -59,8 +59,8 @@ type arg struct {
 	v     value.Value
 }
 
-// StatementID returns the id of the command's statement at a place: the place itself, where the client does not
-// number its statements.
+// StatementID returns the id of the command's i-th statement: i itself, if the client does not number its
+// statements.
 func (r *Request) StatementID(i int) int32 {
 	if r.StmtIDs != nil {
 		if n, ok := value.Lookup(r.StmtIDs, itoa(i)).AsInt64(); ok {
@@ -100,7 +100,7 @@ func (r *Request) Doc(name string) []byte { return r.Arg(name).Doc() }
 // Bool is Arg for a flag; numbers count by truth.
 func (r *Request) Bool(name string) bool { return r.Arg(name).Truthy() }
 
-// BoolOr is Bool with a default where the field is not there.
+// BoolOr is Bool with a default for a missing field.
 func (r *Request) BoolOr(name string, def bool) bool {
 	if v := r.Arg(name); !v.IsMissing() {
 		return v.Truthy()
@@ -132,7 +132,7 @@ func (r *Request) UUID(name string) (*[16]byte, error) {
 	return id, nil
 }
 
-// Int is Arg for a number, truncated; def where it is not there.
+// Int is Arg for a number, converted to an integer; def if it is missing.
 func (r *Request) Int(name string, def int64) int64 {
 	v := r.Arg(name)
 	if v.IsMissing() {
@@ -153,7 +153,7 @@ func (r *Request) Coll() (string, error) {
 // NS joins database and collection.
 func (r *Request) NS(coll string) string { return r.DB + "." + coll }
 
-// CheckCollName returns the check every command makes of a collection's name.
+// CheckCollName is the check that every command makes of a collection's name.
 func CheckCollName(db, coll string) error {
 	bad := coll == "" || coll[0] == '.' || strings.IndexByte(coll, 0) >= 0
 	if bad {
@@ -170,7 +170,7 @@ func CheckDBName(db string) error {
 	return nil
 }
 
-// Docs is a list of documents that came as an array in the body or as a document sequence behind it.
+// Docs is a list of documents, from an array in the body or from a document sequence after it.
 type Docs struct {
 	raw   []byte
 	array bool
@@ -255,7 +255,7 @@ func MissingField(path string) error {
 	return mongoerr.MissingField(path)
 }
 
-// WrongType returns the error for a field of another type than its table says.
+// WrongType returns the error for a field whose type differs from its table's.
 func WrongType(path string, got value.Type, want Types) error { return wrongType(path, got, want) }
 
 // parse reads the body: the command's own fields against its table, the generic ones into place.
@@ -384,7 +384,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 			r.ReadPreference, err = cluster.ParseReadPreference(v.Doc())
 		}
 	case "$queryOptions":
-		// How drivers that spoke OP_QUERY say it.
+		// The form used by drivers that spoke OP_QUERY.
 		if p := value.Lookup(v.Doc(), "$readPreference"); v.T == value.Document && p.T == value.Document {
 			r.ReadPreference, err = cluster.ParseReadPreference(p.Doc())
 		}
@@ -411,7 +411,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	return true, err
 }
 
-// keepTime keeps what another node knows of the catalog and of the shards.
+// keepTime keeps another node's times of the catalog and of the shards.
 func (r *Request) keepTime(key string, v value.Value) {
 	switch {
 	case v.T != value.Timestamp:

@@ -105,7 +105,7 @@ func (a *Access) runCreateRole(op *Op, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// fillRole puts into a role what the command says of it.
+// fillRole copies into a role the fields of the command.
 func (a *Access) fillRole(op *Op, r *auth.Role) (err error) {
 	if !op.Arg("privileges").IsMissing() {
 		if r.Privileges, err = privilegesOf(op, r.Name.DB); err != nil {
@@ -205,7 +205,7 @@ func (a *Access) runDropRole(op *Op, dst []byte) ([]byte, error) {
 	return dst, a.dropRoles(op, []auth.RoleName{r.Name})
 }
 
-// dropRoles deletes roles; first they are taken from everybody who has them.
+// dropRoles deletes roles, after revoking them from everyone who has them.
 func (a *Access) dropRoles(op *Op, names []auth.RoleName) error {
 	list := make([]value.Value, len(names))
 	ids := make([]value.Value, len(names))
@@ -342,7 +342,7 @@ func (a *Access) shownRole(op *Op, r *auth.Role) ([]byte, error) {
 	return value.Doc(append(f, value.F("isBuiltin", value.NewBool(builtin)))...), nil
 }
 
-// asUserFragment shows what several roles come to together, as a user would have it.
+// asUserFragment shows the combination of several roles, in the form of a user.
 func (a *Access) asUserFragment(op *Op, list []*auth.Role, dst []byte) ([]byte, error) {
 	var names []auth.RoleName
 	for _, r := range list {

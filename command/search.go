@@ -2,8 +2,7 @@ package command
 
 import "github.com/shoaldb/shoal/wire/mongoerr"
 
-// searchSpecs returns the commands over search indexes, which belong to a service beside the server that is not
-// there.
+// searchSpecs returns the commands for search indexes, which need a separate service that does not exist here.
 func searchSpecs() []Spec {
 	none := func(_ *Op, dst []byte) ([]byte, error) {
 		return dst, mongoerr.New(mongoerr.SearchNotEnabled, mongoerr.SearchIndexesText)

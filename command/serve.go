@@ -17,7 +17,8 @@ type Front struct {
 	Service *Service
 	// Compressors are those that the server speaks, all of them where nil.
 	Compressors []string
-	// Connected and Disconnected are told of connections; Metadata of the client document of a first hello. Each may be nil.
+	// Connected and Disconnected are called for connections; Metadata for the client document of a first hello.
+	// Each may be nil.
 	Connected    func(c *Client)
 	Disconnected func(c *Client)
 }
@@ -113,7 +114,7 @@ func (f *Front) exhaust(c *wire.Conn, cl *Client, m *wire.Message, r *wire.Reply
 	}
 }
 
-// nextExhaust returns the request that the next reply of an exhausted command answers; nil if this reply is the
+// nextExhaust returns the request that the next reply of an exhausted command belongs to; nil if this reply is the
 // last.
 func nextExhaust(name string, body, reply []byte) []byte {
 	if !value.Lookup(reply, "ok").Truthy() {
@@ -150,7 +151,7 @@ func replaceField(doc []byte, name string, v value.Value) []byte {
 	}
 }
 
-// serverCompressors is what this server speaks, in order of preference.
+// serverCompressors are the compressors of this server, in order of preference.
 var serverCompressors = []string{"snappy", "zstd", "zlib"}
 
 func agreeCompressors(names, ours []string) []string {

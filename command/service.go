@@ -23,11 +23,12 @@ type Hooks struct {
 	Before func(op *Op) error
 	// After runs when the handler is done; it may change the error (labels) or record the operation.
 	After func(op *Op, err error) error
-	// Metadata is told of the client document in a connection's first hello, and of the compressors agreed upon with it.
+	// Metadata is called with the client document of a connection's first hello, and the compressors agreed upon
+	// with it.
 	Metadata func(c *Client, compressors []string, doc []byte)
 	// ByUUID finds the namespace of a collection, empty if there is none.
 	ByUUID func(id [16]byte) string
-	// Panic is told of a handler that panicked.
+	// Panic is called for a handler that panicked.
 	Panic func(op *Op, what any, stack []byte)
 }
 
@@ -41,16 +42,17 @@ type Service struct {
 	Status  Status
 	// Host is a router's address, as others show it.
 	Host string
-	// Topology is what the node says of itself in hello; errors that say "not primary" carry its version, so that
-	// clients can tell old news. nil if the service has none.
+	// Topology is the node's self-description in hello; "not primary" errors carry its version, so that clients
+	// recognise old news. nil if the service has none.
 	Topology *Topology
 	// Peers are the replica sets that the process follows and its connections to them; nil if it has none.
 	Peers *sdam.Monitors
 	// Queries keeps the statistics of $queryStats; nil if the service runs no queries.
 	Queries *querystats.Store
-	// ProcessLost is told when the last connection of a process of the cluster is closed; nil for nobody. It must not wait.
+	// ProcessLost is called when the last connection of a process of the cluster is closed; nil for none. It must
+	// not wait.
 	ProcessLost func(id [16]byte)
-	// Access is what the service knows of users; nil if it has none.
+	// Access holds the service's users; nil if it has none.
 	Access *Access
 
 	minutes  int32        // localLogicalSessionTimeoutMinutes, 0 for its default
@@ -126,8 +128,8 @@ func (s *Service) HasProcess(id [16]byte) (found bool) {
 	return found
 }
 
-// Silent returns which processes of the cluster are connected, said how often they would be heard of, and were not
-// on any connection for so many times as long, nor since that moment.
+// Silent returns the processes of the cluster that are connected and have announced an interval of messages, but
+// have sent none on any connection for times such intervals, nor since the given moment.
 func (s *Service) Silent(now, since time.Time, times int) map[[16]byte]bool {
 	type process struct{ heard, every int64 }
 	all := map[[16]byte]process{}
@@ -241,7 +243,8 @@ var okOne = value.Append(nil, "ok", value.NewDouble(1))
 
 func (s *Service) finish(op *Op) {
 	op.release()
-	// An operation that somebody may still hold (a cursor's context, a waiting goroutine) is left to the collector.
+	// An operation that may still be referenced (a cursor's context, a waiting goroutine) is left to the garbage
+	// collector.
 	if op.mu.done == nil {
 		*op = Op{}
 		opPool.Put(op)
@@ -298,16 +301,17 @@ func (s *Service) dispatch(op *Op, dst []byte) (out []byte, err error) {
 	return dst, err
 }
 
-// enforces reports whether the service asks who its clients are.
+// enforces reports whether the service requires authentication.
 func (s *Service) enforces() bool { return s.Access != nil && s.Access.Enforced }
 
-// believesMembers reports whether a connection is a member's because its hello says so: without authorization
-// nobody is asked for proof, and members may be in processes of their own.
+// believesMembers reports whether a connection is a member's because its hello says so: without authorization no
+// proof is required, and members may be in other processes.
 func (s *Service) believesMembers() bool {
 	return !s.enforces() && (s.Access == nil || !s.Access.OneProcess)
 }
 
-// openInternal are the commands of members that administrators send too, or that members send to whom they do not know yet.
+// openInternal are the commands of members that administrators send too, or that members send to nodes that do not
+// know them yet.
 var openInternal = map[string]bool{"_flushRoutingTableCacheUpdates": true, "_flushDatabaseCacheUpdates": true, "_isSelf": true}
 
 // forMembers refuses the commands by which members change each other's state to clients that are none. With authorization that
@@ -320,7 +324,8 @@ func (s *Service) forMembers(op *Op) error {
 	return mongoerr.Newf(mongoerr.Unauthorized, "Command %s is for the members of a cluster", spec.Name)
 }
 
-// authenticated refuses strangers before anything of their request is read, so that no error tells them about it.
+// authenticated refuses unauthenticated clients before anything of their request is read, so that no error reveals
+// anything.
 func (s *Service) authenticated(op *Op) error {
 	if !s.enforces() || op.Client.InProcess || op.Client.login.Load() != nil {
 		return nil
@@ -386,8 +391,8 @@ func (s *Service) prepare(op *Op) error {
 	return nil
 }
 
-// allow asks whether the client may do what it asks for. A collection that is named by its UUID is looked for first: who asks has to
-// have a right to it by name. From here on the request has the name.
+// allow checks whether the client may do what it asks for. A collection named by its UUID is looked up first: the
+// client needs a privilege on it by name. From here on the request has the name.
 func (s *Service) allow(op *Op) error {
 	named, byUUID := s.byUUID(op)
 	if byUUID && named == "" && (!s.enforces() || op.Client.InProcess || op.Granted("useUUID")) {
@@ -448,7 +453,7 @@ func appendLabels(dst []byte, labels []string) []byte {
 func appendError(dst []byte, e *mongoerr.Error, op *Op) []byte {
 	labels := append([]string(nil), e.Labels...)
 	for _, l := range op.labels {
-		if !e.HasLabel(l) { // a shard may have said so already
+		if !e.HasLabel(l) { // a shard may have set it already
 			labels = append(labels, l)
 		}
 	}
@@ -474,7 +479,7 @@ func elements(doc []byte) []byte {
 	return doc[4 : len(doc)-1]
 }
 
-// Errorf reports a command of the table that is not built: the only answer such a row may give.
+// NotImplemented reports a command of the table that is not built: the only reply that such a row may give.
 func NotImplemented(what string, args ...any) error {
 	return mongoerr.New(mongoerr.NotImplemented, fmt.Sprintf(what, args...)+" is not implemented")
 }

@@ -191,7 +191,7 @@ func (b *Base) runKillByPattern(op *Op, dst []byte) ([]byte, error) {
 						owners[sha256.Sum256([]byte(user))] = true
 					}
 				}
-			case k == "roles": // nobody's sessions are known by their roles
+			case k == "roles": // sessions cannot be selected by roles
 			case k == "lsid":
 				return dst, WrongType(path+".lsid", e.T, TObject)
 			case k == "uid":
@@ -228,7 +228,7 @@ func (b *Base) killBelow(op *Op) error {
 	return b.KillBelow(op)
 }
 
-// sessionMinutes returns what clients are told of how long an unused session lives.
+// sessionMinutes returns the session lifetime reported to clients.
 func (s *Service) sessionMinutes() int32 {
 	if s.minutes > 0 {
 		return s.minutes

@@ -23,7 +23,7 @@ const (
 	All = Shard | Router | Config
 )
 
-// Kind says what a command does to data: it decides locks, read preference checks and opcounters.
+// Kind is what a command does to data: it decides locks, read preference checks and opcounters.
 type Kind uint8
 
 const (
@@ -44,7 +44,7 @@ const (
 	TBool            // strictly bool
 	TSafeBool        // bool or any number
 	TInt             // int or long only, exact
-	TOther           // any other type: with the rest set, anything
+	TOther           // any other type: with all bits set, anything
 	TAny       Types = 0xFF
 	TObjOrArr        = TObject | TArray
 	TStringInt       = TString | TNumber
@@ -58,8 +58,8 @@ type Field struct {
 	NotNull  bool
 }
 
-// Opt makes an optional field, which counts as not sent where it is null; Req a required one; Strict an optional one that
-// must not be null.
+// Opt returns an optional field, for which null counts as not sent; Req a required one; Strict an optional one
+// that must not be null.
 func Opt(name string, t Types) Field    { return Field{Name: name, Types: t} }
 func Req(name string, t Types) Field    { return Field{Name: name, Types: t, Required: true} }
 func Strict(name string, t Types) Field { return Field{Name: name, Types: t, NotNull: true} }
@@ -89,13 +89,13 @@ type Spec struct {
 	Fields       []Field
 	Lenient      bool // tolerates unknown fields, as the real command does
 	TimeToWait   bool // its maxTimeMS is how long it may wait for data, and no deadline
-	NotBuilt     bool // answers NotImplemented by name
+	NotBuilt     bool // replies NotImplemented, by name
 
 	Run Handler
 
 	made struct {
 		index map[string]int // fields by name
-		rule  *auth.Rule     // what it asks of who runs it
+		rule  *auth.Rule     // the privileges that it requires
 	}
 }
 
@@ -226,7 +226,7 @@ func (t Types) String() string {
 	return "types '[" + strings.Join(n, ", ") + "]'"
 }
 
-// AdminOnly returns the row of a command of the admin database whose own value says nothing.
+// AdminOnly returns the row of a command of the admin database whose own value is ignored.
 func AdminOnly(name string, run Handler, fields ...Field) Spec {
 	return Spec{Name: name, Roles: All, AdminOnly: true, Fields: fields, Run: run}
 }

@@ -14,13 +14,13 @@ import (
 // StatusSection is one section of serverStatus.
 type StatusSection struct {
 	Name string
-	// OnDemand sections are shown only where the command names them.
+	// OnDemand sections are shown only if the command names them.
 	OnDemand bool
-	// Doc gives the section, nil if the server has nothing to say; arg is what the command gave for it.
+	// Doc returns the section, nil if there is nothing to report; arg is the command's value for it.
 	Doc func(op *Op, arg value.Value) []byte
 }
 
-// Status is what serverStatus is put together from: the sections that every role has, and what a role adds.
+// Status assembles serverStatus: the sections common to all roles, and those that a role adds.
 type Status struct {
 	Process  string // "mongod" or "mongos"
 	Host     string
@@ -56,10 +56,10 @@ func (h *helloStats) streaming(name string) *atomic.Int64 {
 	return nil
 }
 
-// SetNetwork says where the figures of the service's sockets come from.
+// SetNetwork sets the source of the figures of the service's sockets.
 func (s *Status) SetNetwork(f func() wire.Stats) { s.network.Store(&f) }
 
-// SetSecurity says what the section security tells of certificates.
+// SetSecurity sets the source of the certificate fields of the section security.
 func (s *Status) SetSecurity(f func() []value.Field) { s.security.Store(&f) }
 
 // Network reads the figures of the service's sockets; zeros without any.
@@ -197,7 +197,7 @@ func (s *Status) connectionsDoc() []byte {
 			i64("interruptedDueToClientDisconnect", st.Admission.Interrupted)))
 }
 
-// queuesDoc tells of the queues that requests wait in before they reach the server's own.
+// queuesDoc reports the queues that requests wait in before they reach the server's own.
 func (s *Status) queuesDoc() []byte {
 	a := s.Network().Admission
 	average := 0.0
@@ -250,7 +250,7 @@ func extraInfo() []byte {
 		i64("voluntary_context_switches", r.Nvcsw), i64("involuntary_context_switches", r.Nivcsw), i64("threads", int64(runtime.NumGoroutine())))
 }
 
-// goMemory tells of the allocator's figures under the real section's name.
+// goMemory reports the allocator's figures under the real section's name.
 func goMemory() []byte {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

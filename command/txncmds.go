@@ -7,8 +7,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// TxnSpecs are commitTransaction and abortTransaction as a node answers them that has no such transaction: find tells
-// what a named one is instead.
+// TxnSpecs are commitTransaction and abortTransaction on a node without such a transaction: find returns the error
+// for one that is named.
 func TxnSpecs(find func(op *Op) error) []Spec {
 	row := func(name string) Spec {
 		return Spec{

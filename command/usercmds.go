@@ -97,7 +97,7 @@ func (a *Access) remove(op *Op, coll string, filter []byte) (int, error) {
 // userOf returns the user that a command names, of the database that it is sent to.
 func userOf(op *Op) auth.UserName { return auth.UserName{User: op.Req.Cmd.Str(), DB: op.Req.DB} }
 
-// mechanisms reads a user's mechanisms, all that are enabled where it names none.
+// mechanisms reads a user's mechanisms, or all that are enabled if it names none.
 func (a *Access) mechanisms(op *Op) (list []string, err error) {
 	v := op.Arg("mechanisms")
 	if v.IsMissing() {
@@ -468,7 +468,7 @@ func limitsOf(list []auth.Restrictions) value.Value {
 	return value.NewArray(value.ArrayOf(out...))
 }
 
-// connectionStatus returns the client who it is.
+// connectionStatus reports the client's identity.
 func (a *Access) connectionStatus(op *Op, dst []byte) ([]byte, error) {
 	id, err := a.current(op, op.Client)
 	if err != nil {

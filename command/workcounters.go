@@ -8,7 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// WorkCounters is what serverStatus.metrics tells of the work that operations did.
+// WorkCounters are the counters of serverStatus.metrics for the work of operations.
 type WorkCounters struct {
 	returned, keys, docs, sorts, conflicts, scans, tailScans atomic.Int64
 	used                                                     *usage.Counters
