@@ -9,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ReadKeyFile reads the members' keys: one, or a YAML list of them. Nobody but the file's owner may read it, and others
-// not write it.
+// ReadKeyFile reads the members' keys: one, or a YAML list of them. Only the file's owner may have access to it.
 func ReadKeyFile(path string) (*Key, error) {
 	info, err := os.Stat(path)
 	if err != nil {

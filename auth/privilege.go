@@ -7,14 +7,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Resource is what a privilege is on. Its documents are those of the manual's page Resource Document.
+// Resource is what a privilege applies to. Its documents are those of the manual's page Resource Document.
 type Resource struct {
-	// Cluster is the cluster itself, Any everything there is.
+	// Cluster is the cluster itself, Any every resource.
 	Cluster, Any bool
-	// DB and Coll name a collection. An empty Coll stands for every collection of the database that is no system
-	// collection, an empty DB for every database.
+	// DB and Coll name a collection. An empty Coll stands for every non-system collection of the database, an
+	// empty DB for every database.
 	DB, Coll string
-	// Buckets says that Coll is a time series collection, and the resource the collection of its buckets.
+	// Buckets means that Coll is a time series collection, and the resource the collection of its buckets.
 	Buckets bool
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Restriction says from where, and at which address, a user may authenticate.
+// Restriction limits the addresses from which, and at which, a user may authenticate.
 type Restriction struct{ clientSource, serverAddress []netip.Prefix }
 
-// Restrictions are met where one of them is.
+// Restrictions are met if one of them is.
 type Restrictions []Restriction
 
 // ParseRestrictions reads the field authenticationRestrictions; nil if it is not there.

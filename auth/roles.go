@@ -21,7 +21,7 @@ type grantRow struct{ on, actions string }
 
 const (
 	readActions = `changeStream collStats dbHash dbStats find killCursors listCollections listIndexes listSearchIndexes planCacheRead`
-	// oldReadActions are those of reading that come without change streams.
+	// oldReadActions are the read actions without those for change streams.
 	oldReadActions = `collStats dbHash dbStats find killCursors listCollections listIndexes listSearchIndexes planCacheRead`
 	writeActions   = readActions + ` cleanupStructuredEncryptionData compactStructuredEncryptionData convertToCapped createCollection
 		createIndex createSearchIndexes dropCollection dropIndex dropSearchIndex insert performRawDataOperations remove

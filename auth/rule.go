@@ -7,24 +7,24 @@ import (
 	"github.com/shoaldb/shoal/wire"
 )
 
-// Request is what a rule sees of a request.
+// Request is a rule's view of a request.
 type Request struct {
 	Name string // the command's own, whatever the client spelt
 	DB   string
 	Msg  *wire.Message
 	Who  *Identity
-	// Named is the collection that the request names by its UUID, where that is known.
+	// Named is the collection that the request names by its UUID, if known.
 	Named string
 
-	// ambiguous says that something was looked for that the request says twice.
+	// ambiguous means that a field was looked up that the request contains twice.
 	ambiguous bool
 }
 
 // Arg returns an element of the command.
 func (r *Request) Arg(name string) value.Value { return r.lookup(r.Msg.Body, name) }
 
-// lookup finds an element of a document. Where there are two of the name the request is not allowed: which of them the
-// command goes by is not to be guessed here.
+// lookup finds an element of a document. If there are two of that name the request is not allowed: which of them
+// the command would use must not be guessed here.
 func (r *Request) lookup(doc []byte, name string) (found value.Value) {
 	for it := value.Walk(doc); ; {
 		k, v, ok := it.Next()
@@ -57,8 +57,8 @@ func (r *Request) coll() string {
 	return ""
 }
 
-// statements calls f with each document of a list, which stands in the body or behind it, as long as f says so; it gives
-// what f said last.
+// statements calls f with each document of a list in the body or in a document sequence, as long as f returns
+// true; it returns f's last result.
 func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 	for i := range r.Msg.Seqs {
 		if r.Msg.Seqs[i].ID != name {
@@ -80,17 +80,17 @@ func (r *Request) statements(name string, f func(doc []byte) bool) bool {
 	return true
 }
 
-// Rule says what a command asks for.
+// Rule is what a command requires.
 type Rule struct {
 	// Open commands are for everybody, before authentication too.
 	Open bool
 	on   scope
 	need ActionSet
-	// check stands for what a scope and a set of actions cannot say; where there are both, both must allow.
+	// check expresses what a scope and a set of actions cannot; if both are set, both must allow.
 	check func(g *Grants, r *Request) bool
 }
 
-// scope is what a rule's actions have to be allowed on.
+// scope is the resource that a rule's actions must be allowed on.
 type scope uint8
 
 const (
@@ -152,7 +152,7 @@ func RuleFor(command string) *Rule {
 // MayInternal reports whether an identity may do what only members do.
 func (id *Identity) MayInternal() bool { return id.System || id.Grants.AllowCluster(actInternal) }
 
-// bypasses reports whether the request wants documents to go unvalidated.
+// bypasses reports whether the request disables document validation.
 func (r *Request) bypasses() bool { return r.Arg("bypassDocumentValidation").Truthy() }
 
 func checkBypass(g *Grants, r *Request) bool {
@@ -181,7 +181,7 @@ func checkFindAndModify(g *Grants, r *Request) bool {
 	return g.Allow(need, r.DB, r.coll()) && checkBypass(g, r)
 }
 
-// checkBulkWrite asks for what each operation does to its namespace.
+// checkBulkWrite requires what each operation does to its namespace.
 func checkBulkWrite(g *Grants, r *Request) bool {
 	var names []string
 	r.statements("nsInfo", func(doc []byte) bool {
@@ -219,7 +219,7 @@ func checkBulkWrite(g *Grants, r *Request) bool {
 	return ok
 }
 
-// checkMapReduce asks for reading, and for writing to the collection that the result goes to.
+// checkMapReduce requires reading, and writing to the target collection.
 func checkMapReduce(g *Grants, r *Request) bool {
 	if !g.Allow(actFind, r.DB, r.coll()) {
 		return false
@@ -251,7 +251,7 @@ func checkMapReduce(g *Grants, r *Request) bool {
 	return coll == "" || g.Allow(need, db, coll)
 }
 
-// checkRename asks for renameCollectionSameDB within a database, and for what a copy takes between two.
+// checkRename requires renameCollectionSameDB within a database, and between two what a copy requires.
 func checkRename(g *Grants, r *Request) bool {
 	fromDB, from, _ := strings.Cut(r.coll(), ".")
 	toDB, to, _ := strings.Cut(r.Arg("to").Str(), ".")
@@ -266,8 +266,8 @@ func checkRename(g *Grants, r *Request) bool {
 	return g.Allow(Actions("find dropCollection"), fromDB, from) && g.Allow(Actions("insert createIndex"), toDB, to)
 }
 
-// checkCreate asks for createCollection, or for insert where no option of a capped collection is given; of a view also that
-// its creator may read what it shows.
+// checkCreate requires createCollection, or insert if no option of a capped collection is given; for a view also
+// that its creator may read what it shows.
 func checkCreate(g *Grants, r *Request) bool {
 	coll := r.coll()
 	if !g.Allow(Actions("createCollection"), r.DB, coll) && (r.Arg("capped").Truthy() || !g.Allow(actInsert, r.DB, coll)) {
@@ -290,7 +290,7 @@ func checkAggregate(g *Grants, r *Request) bool {
 	return pipelineAllowed(g, r, r.DB, r.coll(), r.Arg("pipeline").Doc())
 }
 
-// checkExplain asks for what the explained command does.
+// checkExplain requires what the explained command requires.
 func checkExplain(g *Grants, r *Request) bool {
 	v := r.first()
 	it := value.Walk(v.Doc())
@@ -303,7 +303,7 @@ func checkExplain(g *Grants, r *Request) bool {
 	return rule != nil && in.Name != "explain" && rule.Allows(&in)
 }
 
-// canonical returns the name that a spelling of a command stands for, of those that explain takes.
+// canonical returns the command for a spelling of its name, among those that explain accepts.
 func canonical(name string) string {
 	switch name {
 	case "findandmodify":
@@ -314,7 +314,8 @@ func canonical(name string) string {
 	return name
 }
 
-// checkListCollections allows who may, and who asks for no more than the names of what they may use anyway.
+// checkListCollections allows users with the privilege, and requests for only the names of what the user may
+// access anyway.
 func checkListCollections(g *Grants, r *Request) bool {
 	return g.Allow(Actions("listCollections"), r.DB, "") || r.Arg("nameOnly").Truthy() && r.Arg("authorizedCollections").Truthy()
 }
@@ -344,7 +345,7 @@ func checkKillSessionsByPattern(g *Grants, r *Request) bool {
 	return true
 }
 
-// checkZones: zones can be changed by who may do so on the cluster, or may write the documents that they are.
+// checkZones allows changing zones with the privilege on the cluster, or to write the underlying documents.
 func checkZones(needs string) func(g *Grants, r *Request) bool {
 	return func(g *Grants, r *Request) bool {
 		if g.AllowCluster(Actions("enableSharding")) {
@@ -381,7 +382,7 @@ func checkCloneCapped(g *Grants, r *Request) bool {
 	return g.Allow(actFind, r.DB, r.coll()) && g.Allow(Actions("insert createIndex convertToCapped"), r.DB, r.Arg("toCollection").Str())
 }
 
-// checkValidateDB asks for validate on one database, or on all where none is named.
+// checkValidateDB requires validate on one database, or on all if none is named.
 func checkValidateDB(g *Grants, r *Request) bool {
 	if name := r.Arg("db"); name.T == value.String {
 		return g.Allow(Actions("validate"), name.Str(), r.Arg("collection").Str())
@@ -395,7 +396,7 @@ func checkOplogStats(g *Grants, _ *Request) bool {
 
 func checkEncryptionCounts(g *Grants, r *Request) bool { return g.Allow(actFind, r.DB, r.coll()) }
 
-// checkOrCluster asks for an action on the cluster or on the collection that is named in full.
+// checkOrCluster requires an action on the cluster or on the collection named in full.
 func checkOrCluster(action string) func(g *Grants, r *Request) bool {
 	need := Actions(action)
 	return func(g *Grants, r *Request) bool {
@@ -404,7 +405,7 @@ func checkOrCluster(action string) func(g *Grants, r *Request) bool {
 	}
 }
 
-// checkAnalyzeShardKey: a shard key is looked for by who may shard the collection, too.
+// checkAnalyzeShardKey also allows users who may shard the collection.
 func checkAnalyzeShardKey(g *Grants, r *Request) bool {
 	db, c, _ := strings.Cut(r.coll(), ".")
 	return g.Allow(Actions("analyzeShardKey"), db, c) || g.Allow(Actions("enableSharding"), db, c)

@@ -24,7 +24,7 @@ const (
 // Mechanisms lists the mechanisms in the order in which users show them.
 var Mechanisms = []string{SHA1, SHA256}
 
-// Credentials are what is stored of a password.
+// Credentials are the stored form of a password.
 type Credentials struct {
 	Iterations                 int
 	Salt, StoredKey, ServerKey []byte
@@ -73,14 +73,15 @@ func derive(mech, password string, salt []byte, iterations int) (Credentials, er
 	return Credentials{Iterations: iterations, Salt: salt, StoredKey: s.StoredKey, ServerKey: s.ServerKey}, nil
 }
 
-// simulationSecret makes the salts of users that do not exist; it is the process's own.
+// simulationSecret derives the salts of users that do not exist; each process has its own.
 var simulationSecret = func() []byte {
 	b := make([]byte, 32)
 	rand.Read(b)
 	return b
 }()
 
-// Simulated are credentials for who does not exist: those of one name are the same at each try, and no password fits them.
+// Simulated returns credentials for an unknown user: the same for the same name at each attempt, and matching no
+// password.
 func Simulated(mech string, u UserName, iterations int) Credentials {
 	draw := func(what string, n int) []byte {
 		mac := hmac.New(sha256.New, simulationSecret)
@@ -117,7 +118,7 @@ func NewConversation(mech, db string, lookup Lookup) *Conversation {
 // maxPayload bounds a client's message: there is nothing long in one.
 const maxPayload = 16 << 10
 
-// Step takes a message of the client and gives the answer. done says that the conversation has ended well.
+// Step takes a message of the client and returns the reply. done reports that the conversation has succeeded.
 func (c *Conversation) Step(payload []byte) (answer []byte, done bool, err error) {
 	c.step++
 	if len(payload) > maxPayload {
@@ -136,13 +137,13 @@ func (c *Conversation) Step(payload []byte) (answer []byte, done bool, err error
 	return nil, false, errFailed
 }
 
-// errFailed stands for every reason why an authentication fails: the client is not told which.
+// errFailed stands for every reason of a failed authentication: the client is not told which.
 var errFailed = mongoerr.New(mongoerr.AuthenticationFailed, "Authentication failed.")
 
 // Failed returns the error of an authentication that failed, whatever the reason.
 func Failed() error { return errFailed }
 
-// User is who the client says to be, known after the first step.
+// User returns the user that the client claims to be, known after the first step.
 func (c *Conversation) User() UserName { return UserName{c.user, c.DB} }
 
 // Authenticated reports whether the client has proved it.
@@ -150,7 +151,7 @@ func (c *Conversation) Authenticated() bool { return c.won != nil }
 
 func (c *Conversation) first(msg string) ([]byte, error) {
 	var creds []Credentials
-	// The nonce is drawn once, so that the conversations of several keys give one and the same answer.
+	// The nonce is drawn once, so that the conversations of several keys give the same reply.
 	raw := make([]byte, 24)
 	rand.Read(raw)
 	nonce := base64.StdEncoding.EncodeToString(raw)

@@ -6,7 +6,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// StageRule says what a stage asks for.
+// StageRule is what a stage requires.
 type StageRule struct {
 	// source stages begin a pipeline without reading the collection that it is on.
 	source bool
@@ -30,7 +30,7 @@ var (
 	internalStage = &StageRule{check: func(p *pipeline, _ value.Value) bool { return p.g.AllowCluster(actInternal) }}
 )
 
-// onCollection returns the rule of a source that tells about the pipeline's collection.
+// onCollection returns the rule of a source that reports on the pipeline's collection.
 func onCollection(actions string) *StageRule {
 	need := Actions(actions)
 	return &StageRule{source: true, check: func(p *pipeline, _ value.Value) bool { return p.g.Allow(need, p.db, p.coll) }}
@@ -87,8 +87,8 @@ func (p *pipeline) allowed(stages []byte) bool {
 		}
 		rule := stageRules[string(name)]
 		if rule == nil {
-			// A name that is no stage's is for the command to refuse, by the error that says so; those that look like a stage
-			// between nodes are not for clients to find out about.
+			// An unknown stage name is left to the command, which reports it; names that look like stages between
+			// nodes must not be probed by clients.
 			if strings.HasPrefix(string(name), "$_") && !p.g.AllowCluster(actInternal) {
 				return false
 			}
@@ -110,7 +110,7 @@ func (p *pipeline) on(db, coll string, stages []byte) bool {
 	return sub.allowed(stages)
 }
 
-// target reads the name of a collection as stages give it: a name in this database, or a document of both.
+// target reads a collection name as stages give it: a name in this database, or a document with both.
 func (p *pipeline) target(v value.Value) (db, coll string) {
 	if v.T == value.Document {
 		name, of := p.r.lookup(v.Doc(), "coll"), p.r.lookup(v.Doc(), "db")

@@ -19,7 +19,7 @@ func (u UserName) String() string { return u.User + "@" + u.DB }
 // ID returns the _id of the user's document: database.user.
 func (u UserName) ID() string { return u.DB + "." + u.User }
 
-// Digest returns what a session says of its owner.
+// Digest returns the digest with which sessions identify their owner.
 func (u UserName) Digest() [32]byte { return sha256.Sum256([]byte(u.String())) }
 
 // ID returns the _id of the role's document: database.role.
@@ -178,7 +178,7 @@ func ParseRoleNames(arr []byte, db string) ([]RoleName, error) {
 // Roles finds role documents; false if there is none.
 type Roles func(RoleName) (*Role, bool, error)
 
-// Resolved is all that a list of roles comes to.
+// Resolved is the combination of a list of roles.
 type Resolved struct {
 	Roles      []RoleName // those of the list and those that they inherit
 	Missing    []RoleName
@@ -221,7 +221,7 @@ func Resolve(list []RoleName, find Roles) (Resolved, error) {
 	return out, nil
 }
 
-// Identity is who a connection's requests come from, at one generation of the users.
+// Identity is the user of a connection's requests, at one generation of the users.
 type Identity struct {
 	Name       UserName
 	UUID       value.Value
@@ -243,7 +243,7 @@ func NewIdentity(u *User, find Roles) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Everybody may change their own password where a role lets them; that is checked against the database resource.
+	// Users may change their own password if a role allows it, which is checked against the database resource.
 	id := &Identity{Name: u.Name, UUID: u.UUID, Roles: u.Roles, AllRoles: res.Roles, Grants: Compile(res.Privileges), Limits: res.Limits, Owner: u.Name.Digest()}
 	if u.Limits != nil {
 		id.Limits = append(id.Limits, u.Limits)
@@ -253,8 +253,8 @@ func NewIdentity(u *User, find Roles) (*Identity, error) {
 	return id, nil
 }
 
-// Served says for whom a member asks something of another, in the command's element $audit: the user, and the roles as
-// $$USER_ROLES shows them. It is made once for an identity: every query asks for the roles.
+// Served identifies the user for whom a member sends a request, in the command's element $audit: the user, and the
+// roles as $$USER_ROLES shows them. It is computed once per identity, because every query needs it.
 func (id *Identity) Served() []byte { return id.served }
 
 // ServedRoles returns the roles of a Served document.

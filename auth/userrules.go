@@ -2,14 +2,14 @@ package auth
 
 import "github.com/shoaldb/shoal/query/value"
 
-// The commands over users and roles ask for actions on the databases of what they name, which is not always the database that
-// they are sent to.
+// Commands on users and roles require actions on the databases of the users and roles they name, which need not be
+// the database that they are sent to.
 
 // roleDatabases reports whether an action is allowed on the database of each role that the command lists.
 func (r *Request) roleDatabases(g *Grants, action string) bool {
 	list, err := ParseRoleNames(r.Arg("roles").Doc(), r.DB)
 	if err != nil {
-		return true // the command refuses it, with the error that says why
+		return true // the command refuses it with the appropriate error
 	}
 	for _, role := range list {
 		if !g.Allow(Actions(action), role.DB, "") {

@@ -13,7 +13,7 @@ import (
 type Admission struct {
 	Enabled   bool
 	PerSecond float64
-	Burst     float64                  // how many seconds' worth of connections may come at once
+	Burst     float64                  // how many seconds' worth of connections may arrive at once
 	Queue     int                      // how many may wait for their turn; the next ones are closed
 	Exempt    func(addr net.Addr) bool // nil for nobody
 }
@@ -25,7 +25,7 @@ type admission struct {
 		sync.Mutex
 		tokens float64
 		last   time.Time
-		queue  list.List   // of *waiter, in the order in which they came
+		queue  list.List   // of *waiter, in order of arrival
 		timer  *time.Timer // for the first of the queue; nil for none
 	}
 	attempts, admitted, rejected, exempted, queued, dequeued, interrupted, queuedMicros atomic.Int64
@@ -33,7 +33,7 @@ type admission struct {
 
 // waiter is a connection in the queue.
 type waiter struct {
-	admit func() // called once, where it has not gone before
+	admit func() // called once, unless it has left before
 	since time.Time
 	place *list.Element // nil once it has left the queue; guarded by admission.mu
 }
@@ -41,8 +41,8 @@ type waiter struct {
 // maxHeld is how many bytes a connection may send before its turn: a handshake has fewer.
 const maxHeld = 256 << 10
 
-// set changes the rules. The bucket is full where there were none before. Whoever waits goes on by the new rules, at once
-// where there is no limit any more.
+// set changes the limits. The bucket is full if there were none before. Waiting connections continue under the new
+// limits, at once if there is no limit any more.
 func (a *admission) set(r Admission) {
 	now := time.Now()
 	a.mu.Lock()
@@ -111,7 +111,7 @@ func (a *admission) wait(r *Admission) {
 	})
 }
 
-// next takes those from the queue whose turn has come; a.mu must be held.
+// next removes from the queue those whose turn has come; a.mu must be held.
 func (a *admission) next(now time.Time) (out []*waiter) {
 	r := a.rules.Load()
 	if a.mu.timer != nil {
@@ -148,7 +148,7 @@ func admitAll(list []*waiter) {
 	}
 }
 
-// leave takes a connection that has ended from the queue, so that those behind it move up; false if it had had its
+// leave removes a connection that has ended from the queue, so that later ones move up; false if it had had its
 // turn.
 func (a *admission) leave(w *waiter) bool {
 	a.mu.Lock()

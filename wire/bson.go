@@ -85,7 +85,7 @@ func Validate(doc []byte) error {
 // validateElements checks the elements in b[p:end], where b[end] is known to be the terminator: a zero byte there stops
 // every search for the end of a key.
 func validateElements(b []byte, p, end, depth int) error {
-	if depth > MaxDepth+1 { // so many levels below the document itself
+	if depth > MaxDepth+1 { // that many levels below the document itself
 		return errDepth
 	}
 	for p < end {
@@ -130,7 +130,7 @@ func keyEnd(b []byte, p int) int {
 	return p
 }
 
-// validateVariable checks a payload that carries its own length and returns where it ends.
+// validateVariable checks a payload that carries its own length and returns its end.
 func validateVariable(b []byte, t byte, p, end, depth int) (int, error) {
 	if t == tBoolean {
 		if p < end && b[p] > 1 {

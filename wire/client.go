@@ -164,7 +164,7 @@ func (cc *ClientConn) watch(ctx context.Context) (func(), error) {
 	}, nil
 }
 
-// outcome spoils the connection after an error and says what it was.
+// outcome marks the connection as unusable after an error and returns the error to report.
 func (cc *ClientConn) outcome(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -188,7 +188,7 @@ func hostError(ctx context.Context, host string, err error) error {
 	return mongoerr.Newf(mongoerr.HostUnreachable, "Error connecting to %s :: caused by :: %v", host, err)
 }
 
-// contextError says why ctx ended: its cause when that is an error of ours, else deadline or interruption.
+// contextError returns why ctx ended: its cause if that is an error of ours, else deadline or interruption.
 func contextError(ctx context.Context) error {
 	var own *mongoerr.Error
 	if err := context.Cause(ctx); errors.As(err, &own) {
@@ -267,7 +267,7 @@ func (p *Pool) RoundTrip(ctx context.Context, host string, m *Message) (*Message
 	return reply, err
 }
 
-// Get takes an idle connection to host or makes one. Put gives it back, usable or not.
+// Get returns an idle connection to host, or opens one. Put returns it, usable or not.
 func (p *Pool) Get(ctx context.Context, host string) (*ClientConn, error) {
 	for {
 		cc, h, err := p.takeIdle(host)
@@ -339,7 +339,7 @@ func (p *Pool) Connect(ctx context.Context, host string) (*ClientConn, error) {
 	return cc, nil
 }
 
-// Put gives a connection back.
+// Put returns a connection to the pool.
 func (p *Pool) Put(cc *ClientConn) {
 	now := time.Now()
 	var stale []*ClientConn
@@ -380,7 +380,7 @@ func (p *Pool) Drop(host string) {
 	}
 }
 
-// Sever ends all connections to host: whoever waits for an answer on one learns that none will come.
+// Sever closes all connections to host: whoever waits for a reply on one learns that none will come.
 func (p *Pool) Sever(host string) {
 	p.Drop(host)
 	p.mu.Lock()

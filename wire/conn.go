@@ -15,7 +15,7 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// ErrClosed says that the client has gone.
+// ErrClosed reports that the client has disconnected.
 var ErrClosed = errors.New("connection is closed")
 
 const (
@@ -30,7 +30,7 @@ const (
 
 // Conn is one client connection.
 type Conn struct {
-	// State belongs to the handler: it may be read and written by the request in work, and by Opened and Closed.
+	// State belongs to the handler: the running request, Opened and Closed may read and write it.
 	State any
 
 	id            int64
@@ -54,7 +54,7 @@ type Conn struct {
 	}
 	queue struct {
 		mu    sync.Mutex
-		busy  bool // a request is in work; the next ones wait
+		busy  bool // a request is being handled; further ones wait
 		waits []*buffer
 		bytes int
 	}
@@ -62,7 +62,7 @@ type Conn struct {
 		mu      sync.Mutex
 		closing bool // Close was called
 		closed  bool
-		pending int  // writes on their way to the event loop, which come before any direct one
+		pending int  // writes queued for the event loop, which precede any direct one
 		backlog bool // the same as in.backlog, for writers
 	}
 }
@@ -82,13 +82,13 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // Done is closed when the client disconnects or the server stops.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Close ends the connection. It may be called from any goroutine; what has been written before is still sent, the reply
-// to a request in work is not: the event loop needs a moment to close the socket, and a client that got a reply meanwhile
-// would take the connection for a good one.
+// Close ends the connection. It may be called from any goroutine; what has been written before is still sent, but
+// not the reply to a running request: the event loop needs a moment to close the socket, and a client that
+// received a reply meanwhile would consider the connection usable.
 func (c *Conn) Close() {
 	c.cancel()
 	if t := c.tls.Load(); t != nil && t.up.Load() {
-		_ = t.conn.CloseWrite() // says that nothing is missing; a client that has gone does not mind
+		_ = t.conn.CloseWrite() // announces that nothing is missing; a client that has disconnected does not mind
 	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -105,8 +105,9 @@ func (c *Conn) stalled() bool {
 	return !c.out.closed && (c.out.pending > 0 || c.out.backlog)
 }
 
-// awaitReader returns when the client has taken what was written before, so that one who sends requests without reading
-// replies has at most one reply in memory. It blocks the worker: requests that follow queue up, within maxQueuedBytes.
+// awaitReader returns when the client has received what was written before, so that a client that sends requests
+// without reading replies has at most one reply in memory. It blocks the worker: later requests queue up, within
+// maxQueuedBytes.
 func (c *Conn) awaitReader() {
 	for pause := time.Millisecond; c.stalled() && !c.srv.stopping.Load(); pause = min(2*pause, maxStall) {
 		c.out.mu.Lock()
@@ -227,7 +228,7 @@ func (c *Conn) readDirect() error {
 	return nil
 }
 
-// accept takes a whole frame into work, or puts it behind the one in work.
+// accept starts handling a whole frame, or queues it after the one being handled.
 func (c *Conn) accept(frame *buffer) error {
 	if c.srv.stopping.Load() {
 		frame.free()
@@ -257,7 +258,7 @@ func (c *Conn) accept(frame *buffer) error {
 	return nil
 }
 
-// inline tries to answer a small request in the event loop.
+// inline tries to handle a small request in the event loop.
 func (c *Conn) inline(j *job) bool {
 	if j.parse() != nil {
 		return false
@@ -301,8 +302,8 @@ func (c *Conn) serve(j *job) {
 	}
 }
 
-// write sends a frame that borrows from r: at once as far as the socket takes it, the rest by the event loop, which then
-// owns the memory.
+// write sends a frame that borrows from r: immediately as far as the socket accepts it, the remainder through the
+// event loop, which then owns the memory.
 func (c *Conn) write(frame []byte, r *Reply) error {
 	st := &c.srv.stats
 	st.bytesOut.Add(int64(len(frame)))
@@ -345,7 +346,7 @@ func (c *Conn) asyncWritten(gc gnet.Conn, err error) error {
 	return nil
 }
 
-// writeSocket writes without blocking and reports how much the socket took.
+// writeSocket writes without blocking and returns how much the socket accepted.
 func writeSocket(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
 		k, err := unix.Write(fd, b[n:])
@@ -362,7 +363,7 @@ func writeSocket(fd int, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// closed is told by the event loop, before it closes the descriptor.
+// closed is called by the event loop before it closes the descriptor.
 func (c *Conn) closed() {
 	c.out.mu.Lock()
 	c.out.closed = true
@@ -372,7 +373,7 @@ func (c *Conn) closed() {
 	c.in.buf = nil
 }
 
-// job is one request on its way: its frame, message and reply, reused together.
+// job is one request being handled: its frame, message and reply, reused together.
 type job struct {
 	conn   *Conn
 	frame  *buffer
@@ -413,7 +414,7 @@ func (j *job) parse() error {
 	return j.err
 }
 
-// handle runs the request through the handler and answers it.
+// handle runs the request through the handler and sends the reply.
 func (j *job) handle() {
 	c := j.conn
 	if err := j.parse(); err != nil {
@@ -443,7 +444,7 @@ func (j *job) call() {
 	c.srv.handler.Handle(c, &j.msg, &j.reply)
 }
 
-// finish sends the reply and gives the job's memory back.
+// finish sends the reply and releases the job's memory.
 func (j *job) finish() {
 	if j.msg.WantsReply() {
 		frame := j.reply.seal(j.conn, &j.msg, 0)

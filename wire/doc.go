@@ -1,5 +1,6 @@
-// Package wire speaks MongoDB's wire protocol: it cuts frames from sockets, checks them, hands each request to a
-// Handler and writes the replies; and it is the client half that members of a cluster use between each other.
+// Package wire implements MongoDB's wire protocol: it reads frames from sockets, checks them, passes each request
+// to a Handler and writes the replies. It also has the client side, which members of a cluster use among
+// themselves.
 //
 // The path of one request, by function name:
 //

@@ -41,7 +41,7 @@ func (m *Message) CommandName() []byte {
 	return nil
 }
 
-// WantsReply reports whether the sender waits for an answer.
+// WantsReply reports whether the sender waits for a reply.
 func (m *Message) WantsReply() bool { return m.Flags&MoreToCome == 0 }
 
 // AllowsExhaust reports whether the sender takes several replies to this request.
@@ -76,7 +76,7 @@ func (m *Message) reset() {
 	*m = Message{Seqs: m.Seqs[:0]}
 }
 
-// release gives the frame back; Body and Seqs are invalid afterwards.
+// release releases the frame; Body and Seqs are invalid afterwards.
 func (m *Message) release() {
 	m.frame.free()
 	m.inflated.free()

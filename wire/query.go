@@ -16,8 +16,8 @@ const (
 const legacyHelp = " The client driver may require an upgrade. For more details see " +
 	"https://dochub.mongodb.org/core/legacy-opcode-removal"
 
-// queryCommands are the commands that may still come as OP_QUERY: the handshake, authentication before the protocol is
-// known, and shutdown, which embedding launchers send so.
+// queryCommands are the commands that may still come as OP_QUERY: the handshake, authentication before the
+// protocol is known, and shutdown, which embedding launchers send this way.
 var queryCommands = map[string]bool{
 	"hello": true, "ismaster": true, "isMaster": true, "_isSelf": true, "buildinfo": true, "buildInfo": true,
 	"saslStart": true, "saslContinue": true, "authenticate": true, "getnonce": true, "ping": true, "shutdown": true,

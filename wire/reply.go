@@ -14,8 +14,8 @@ const ReplyRoom = replyPrefix
 // maxKeptReply bounds the reply buffers that are kept for reuse.
 const maxKeptReply = 1 << 20
 
-// Reply is the answer under construction. The handler appends exactly one BSON document to Buf, with append and its
-// like, so that nothing is copied between building a reply and writing it to the socket.
+// Reply is the reply under construction. The handler appends exactly one BSON document to Buf, so that nothing is
+// copied between building a reply and writing it to the socket.
 type Reply struct {
 	Buf        []byte
 	NoCompress bool // set by commands whose replies are never compressed (hello, authentication)
@@ -53,7 +53,7 @@ func (r *Reply) recycle() {
 	r.Reset()
 }
 
-// seal turns the document into a frame that answers m and returns it; it borrows from r.
+// seal turns the document into a frame that replies to m and returns it; it borrows from r.
 func (r *Reply) seal(c *Conn, m *Message, flags uint32) []byte {
 	if n := len(r.Buf) - ReplyRoom; n < 5 || n > MaxMessageSize-msgPrefixLen-4 {
 		r.SetError(mongoerr.Newf(mongoerr.InternalError, "the reply to %q has %d bytes", m.CommandName(), n))

@@ -23,16 +23,16 @@ const readBuffer = 64 << 10 // what the event loop reads at a time; one such buf
 // DefaultMaxConnections is how many connections a server takes when nothing else is asked for.
 const DefaultMaxConnections = 1000000
 
-// Handler answers requests.
+// Handler handles requests.
 type Handler interface {
-	// Handle answers m by appending one document to r.Buf. It runs on a worker goroutine and may block. m and r are
-	// valid until it returns. For a message that wants no reply, r is dropped.
+	// Handle replies to m by appending one document to r.Buf. It runs on a worker goroutine and may block. m and r
+	// are valid until it returns. For a message that wants no reply, r is discarded.
 	Handle(c *Conn, m *Message, r *Reply)
-	// HandleInline may answer m in the event loop, as Handle would, and then returns true. It must not block. False
-	// sends m to Handle.
+	// HandleInline may handle m in the event loop, like Handle, and then returns true. It must not block. If it
+	// returns false, m is passed to Handle.
 	HandleInline(c *Conn, m *Message, r *Reply) bool
-	// Opened is told of a new connection before its first request, Closed when it has gone. Both run in the event loop;
-	// a request may still be in work when Closed runs.
+	// Opened is called for a new connection before its first request, Closed when it has ended. Both run in the
+	// event loop; a request may still be running when Closed is called.
 	Opened(c *Conn)
 	Closed(c *Conn)
 }
@@ -62,7 +62,7 @@ type Server struct {
 	addrs     []net.Addr
 
 	stopping   atomic.Bool
-	drained    chan struct{}  // while stopping: the last request in work has ended
+	drained    chan struct{}  // while stopping: closed when the last running request has ended
 	handshakes sync.WaitGroup // goroutines of TLS handshakes
 	ended      chan struct{}  // the engine has stopped
 	conns      struct {
@@ -172,7 +172,7 @@ func (s *Server) Each(f func(*Conn)) {
 	}
 }
 
-// Stop takes no more connections, lets requests in work finish for up to wait, then cuts all connections off.
+// Stop accepts no more connections, lets running requests finish for up to wait, then closes all connections.
 func (s *Server) Stop(wait time.Duration) {
 	if s.stopping.Swap(true) {
 		<-s.ended

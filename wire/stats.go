@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// counters are what serverStatus reports of the network.
+// counters are the network counters of serverStatus.
 type counters struct {
 	current  atomic.Int64
 	created  atomic.Int64
 	rejected atomic.Int64
-	active   atomic.Int64 // connections with a request in work
+	active   atomic.Int64 // connections with a running request
 
 	bytesIn, bytesOut   atomic.Int64 // as counted on the socket
 	logicalIn, logicOut atomic.Int64 // before compression

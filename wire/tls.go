@@ -21,7 +21,8 @@ const (
 // TLS is how a server takes encrypted connections. They share the port with plain ones: a connection that begins with a
 // ClientHello is encrypted (tls.Server over the event loop's bytes), every other is not.
 type TLS struct {
-	// Config gives the configuration for the next connection, so that certificates can change while the server runs.
+	// Config returns the configuration for the next connection, so that certificates can change while the server
+	// runs.
 	Config func() *tls.Config
 	// Require reports whether plain connections over TCP are refused. Those over UNIX sockets do not leave the
 	// machine.
@@ -30,8 +31,8 @@ type TLS struct {
 
 var errPlain = &ForeignError{mongoerr.New(mongoerr.SSLHandshakeFailed, "The server is configured to only allow SSL connections")}
 
-// errWouldBlock is what the transport answers in the event loop when no bytes are there. crypto/tls keeps what it has of a
-// record over an error that says Temporary, and goes on at the next call.
+// errWouldBlock is returned by the transport in the event loop when there are no bytes. crypto/tls keeps a partial
+// record across an error that is Temporary, and continues with the next call.
 var errWouldBlock net.Error = wouldBlock{}
 
 type wouldBlock struct{}
@@ -42,9 +43,9 @@ func (wouldBlock) Temporary() bool { return true }
 
 // tlsSession is the encrypted side of a connection, and the transport (net.Conn) beneath it.
 //
-// crypto/tls cannot leave a handshake in the middle, so a goroutine runs it, fed by the event loop through raw. From then on
-// (up) only the event loop reads: the transport takes bytes straight from gnet and answers errWouldBlock when there are
-// none. Writes come from any goroutine: crypto/tls puts them in order, and the transport never blocks.
+// crypto/tls cannot suspend a handshake, so a goroutine runs it, fed by the event loop through raw. From then on
+// (up) only the event loop reads: the transport takes bytes straight from gnet and returns errWouldBlock when
+// there are none. Writes come from any goroutine: crypto/tls puts them in order, and the transport never blocks.
 type tlsSession struct {
 	c    *Conn
 	conn *tls.Conn
@@ -58,7 +59,7 @@ type tlsSession struct {
 	mu struct {
 		sync.Mutex
 		arrived sync.Cond
-		raw     []byte // what arrived during the handshake and is not read yet
+		raw     []byte // what arrived during the handshake and has not been read yet
 		closed  bool
 	}
 }
@@ -90,7 +91,7 @@ func (t *tlsSession) handshake() {
 	t.c.out.mu.Lock()
 	defer t.c.out.mu.Unlock()
 	if !t.c.out.closed {
-		_ = t.c.gc.Wake(nil) // requests may have come with the last bytes of the handshake
+		_ = t.c.gc.Wake(nil) // requests may have arrived with the last bytes of the handshake
 	}
 }
 
