@@ -125,7 +125,7 @@ func (e *Engine) checkTables() (rest []table, err error) {
 		err = e.checkTable(all[0])
 		all = all[1:]
 	}
-	e.log.Info().Dur("took", time.Since(began)).Int("left", len(all)).Msg("store: tables were checked")
+	e.log.Info().Dur("took", time.Since(began)).Int("left", len(all)).Msg("store: checked tables")
 	return all, err
 }
 

@@ -33,7 +33,7 @@ func (e *Engine) PinOplog(from Timestamp) (*OplogPin, error) {
 }
 
 func positionLost(at Timestamp) error {
-	return mongoerr.Newf(mongoerr.CappedPositionLost, "the entries of the oplog behind %v have been deleted", at)
+	return mongoerr.Newf(mongoerr.CappedPositionLost, "oplog entries after %v have been deleted", at)
 }
 
 // Check returns an error if entries after the pin's time have been deleted. A reader calls it after each read.

@@ -42,7 +42,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 				e.fail(damaged(fmt.Sprintf("file %s: %v", i.Path, i.Details)))
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
-				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are held up")
+				e.log.Warn().Str("reason", i.Reason).Msg("store: writes are stalled")
 			},
 		},
 	}

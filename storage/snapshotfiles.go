@@ -303,9 +303,9 @@ func (e *Engine) installFiles(ctx context.Context, dir string, m SnapshotManifes
 	}
 	switch {
 	case r.mu.mode == modePrimary:
-		return mongoerr.New(mongoerr.InternalError, "a primary takes no snapshot")
+		return mongoerr.New(mongoerr.InternalError, "a primary cannot install a snapshot")
 	case m.Index <= r.applied().index && m.Term <= r.applied().term:
-		return mongoerr.Newf(mongoerr.InternalError, "the snapshot ends at entry %d, and %d is applied", m.Index, r.applied().index)
+		return mongoerr.Newf(mongoerr.InternalError, "the snapshot ends at entry %d, but entry %d is already applied", m.Index, r.applied().index)
 	}
 	paths := make([]string, len(m.Files))
 	for i, f := range m.Files {

@@ -365,7 +365,7 @@ func (c *coordinator) lead(ctx context.Context) error {
 			return err
 		}
 		if try == 0 {
-			c.m.node.Warn("A two-phase commit is held up", err)
+			c.m.node.Warn("A two-phase commit is delayed", err)
 		}
 		if cluster.Backoff(ctx, try) != nil {
 			return err
