@@ -32,7 +32,7 @@ func runChangeStream(n *Node, op *command.Op, dst []byte, args *aggregateArgs, s
 	if err != nil {
 		return dst, err
 	}
-	e, err := openEvents(n, p, now)
+	e, err := openEvents(n, p, args.pipeline, now)
 	if mongoerr.CodeOf(err) == mongoerr.ChangeStreamHistoryLost {
 		err = exec.During(duringAggregate(args.ns), err)
 	}
@@ -81,13 +81,16 @@ type eventStream struct {
 	id                  []byte              // the _id of the last one made
 }
 
-func openEvents(n *Node, p *agg.Pipeline, now storage.Timestamp) (*eventStream, error) {
+func openEvents(n *Node, p *agg.Pipeline, pipeline value.Value, now storage.Timestamp) (*eventStream, error) {
 	spec, _ := p.ChangeStream()
 	start := streams.Start{At: now}
 	if spec.HasStartAt {
 		start.At = storage.Timestamp(max(spec.StartAt, 1) - 1)
 	}
 	start.Token, start.After = spec.Token()
+	if p.Options().Collator == nil {
+		start.Selection = streams.SelectionOf(pipeline, spec.FullDocument != "" && spec.FullDocument != "default")
+	}
 	e := &eventStream{n: n, spec: spec, form: spec.Form()}
 	behind, err := p.BehindStream()
 	if err != nil {

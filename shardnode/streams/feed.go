@@ -77,7 +77,8 @@ type Feed struct {
 		stop    context.CancelFunc // of the reader; nil while there is none
 		waiting map[string]*waiters
 		asked   map[int64]*asked // by the cursors' ids
-		failed  error            // why the reader ended
+		sorted  map[sortKey]*sortedBy
+		failed  error // why the reader ended
 	}
 	readers sync.WaitGroup
 
@@ -89,6 +90,7 @@ type Feed struct {
 func NewFeed(e *storage.Engine) *Feed {
 	f := &Feed{engine: e}
 	f.mu.waiting, f.mu.asked = map[string]*waiters{}, map[int64]*asked{}
+	f.mu.sorted = map[sortKey]*sortedBy{}
 	return f
 }
 
@@ -105,15 +107,20 @@ func (f *Feed) Open() int {
 // Close waits for the reader to end; all streams have been closed.
 func (f *Feed) Close() { f.readers.Wait() }
 
-// enter counts one more stream of a key, and has the reader started.
-func (f *Feed) enter(key string) {
+// enter counts one more stream of a key, and has the reader started. It returns what wakes the stream.
+func (f *Feed) enter(key string, s *Selection) (wait string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.streams++
-	f.waitersOf(key).streams++
 	if f.mu.stop == nil {
 		f.begin()
 	}
+	wait = key
+	if s != nil {
+		wait = f.enterSelected(key, s)
+	}
+	f.waitersOf(wait).streams++
+	return wait
 }
 
 // begin starts the reader at what is visible now. f.mu must be held.
@@ -122,6 +129,9 @@ func (f *Feed) begin() {
 	at := s.Timestamp()
 	s.Release()
 	f.now.Store(&window{from: at, upTo: at})
+	for _, by := range f.mu.sorted {
+		by.cut(at)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.mu.stop, f.mu.failed = cancel, nil
 	f.readers.Add(1)
@@ -146,15 +156,18 @@ func (f *Feed) Replaced() {
 	}
 }
 
-func (f *Feed) leave(key string, cursor int64) {
+func (f *Feed) leave(s *Stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.mu.asked, cursor)
-	if w := f.waitersOf(key); w.streams > 1 {
+	delete(f.mu.asked, s.cursor)
+	if s.selection != nil {
+		f.leaveSelected(s.key, s.selection)
+	}
+	if w := f.waitersOf(s.wait); w.streams > 1 {
 		w.streams--
 	} else {
-		f.wake(key)
-		delete(f.mu.waiting, key)
+		f.wake(s.wait)
+		delete(f.mu.waiting, s.wait)
 	}
 	if f.mu.streams--; f.mu.streams == 0 {
 		f.mu.stop()
@@ -201,7 +214,9 @@ func (f *Feed) publish(ctx context.Context, w *window, items []item, upTo storag
 		return false
 	}
 	if upTo > w.upTo {
-		f.now.Store(w.add(items, upTo))
+		next := w.add(items, upTo)
+		f.now.Store(next)
+		f.sort(items, next.from)
 	}
 	for i := range items {
 		if a := f.mu.asked[items[i].note]; a != nil {

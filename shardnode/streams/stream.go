@@ -16,16 +16,20 @@ type Start struct {
 	At    storage.Timestamp   // behind it; ignored with a token
 	Token *changestream.Token // the event to go on after; nil for none
 	After bool                // the token was given as startAfter
+	// Selection is a condition that the stream's events meet behind the filter; nil for none.
+	Selection *Selection
 }
 
 // Stream is a position in the feed, with the events that pass a filter. One goroutine uses it at a time.
 type Stream struct {
-	feed   *Feed
-	era    uint64 // of the feed, when the stream began
-	filter changestream.Filter
-	key    string // what wakes it
-	asked  *asked // by a router; nil where none does
-	cursor int64  // the id that it asks by
+	feed      *Feed
+	era       uint64 // of the feed, when the stream began
+	filter    changestream.Filter
+	key       string     // the namespace, the database, or nothing for all
+	wait      string     // what wakes it
+	selection *Selection // of the events that it is to have; nil for none
+	asked     *asked     // by a router; nil where none does
+	cursor    int64      // the id that it asks by
 
 	done   storage.Timestamp // everything up to here has been given or skipped
 	items  []item            // what comes next, behind done
@@ -66,9 +70,10 @@ func (f *Feed) NewStream(filter changestream.Filter, start Start) (*Stream, erro
 			s.resume, s.within = t.Before(), t.Fragment >= 0
 		}
 	}
-	f.enter(s.key)
+	s.selection = start.Selection
+	s.wait = f.enter(s.key, s.selection)
 	if err := s.checkHistory(); err != nil {
-		f.leave(s.key, 0)
+		f.leave(s)
 		return nil, err
 	}
 	return s, nil
@@ -89,7 +94,7 @@ func (s *Stream) checkHistory() error {
 // Close ends the stream.
 func (s *Stream) Close() {
 	if s.feed != nil {
-		s.feed.leave(s.key, s.cursor)
+		s.feed.leave(s)
 		s.feed = nil
 	}
 }
@@ -224,6 +229,12 @@ func (s *Stream) fetch() (more bool, err error) {
 	if s.done >= w.upTo {
 		return false, nil
 	}
+	if s.selection != nil && s.resume == nil {
+		if items, upTo, ok := s.feed.selectedAfter(s.key, s.selection, s.done); ok {
+			s.items, s.reach = items, upTo
+			return true, nil
+		}
+	}
 	if items, ok := w.after(s.done); ok {
 		s.items, s.reach = items, w.upTo
 		return true, nil
@@ -245,7 +256,7 @@ func (s *Stream) Wait(ctx context.Context) error {
 	if s.asked != nil {
 		asks = s.asked.now
 	}
-	return s.feed.wait(ctx, s.key, s.feedSeen(), asks)
+	return s.feed.wait(ctx, s.wait, s.feedSeen(), asks)
 }
 
 // Listen has the stream told when a router asks where it is, by the id of its cursor. first is true the first time, before
