@@ -71,7 +71,8 @@ type streamLoad struct {
 	t     *testing.T
 	p     *process
 	next  atomic.Int64
-	every int // the number of streams, at least 1
+	every int  // the number of streams, at least 1
+	aside bool // its documents are of no stream
 }
 
 func (l *streamLoad) run(d time.Duration) (perSecond float64, cpu time.Duration) {
@@ -84,7 +85,11 @@ func (l *streamLoad) run(d time.Duration) (perSecond float64, cpu time.Duration)
 			defer wg.Done()
 			for time.Since(start) < d {
 				i := l.next.Add(1)
-				if _, err := coll.InsertOne(context.Background(), bson.D{{Key: "_id", Value: i}, {Key: "to", Value: i % int64(l.every)}, {Key: "pad", Value: strings.Repeat("x", 200)}}); err != nil {
+				to := i % int64(l.every)
+				if l.aside {
+					to = -1
+				}
+				if _, err := coll.InsertOne(context.Background(), bson.D{{Key: "_id", Value: i}, {Key: "to", Value: to}, {Key: "pad", Value: strings.Repeat("x", 200)}}); err != nil {
 					l.t.Error(err)
 					return
 				}
@@ -154,8 +159,12 @@ func streamCost(t *testing.T, topology string, n int) {
 	idle := cpuTime(t, p)
 	time.Sleep(4 * time.Second)
 	t.Logf("%d streams, nothing written: %.1f %% of a core", n, float64(cpuTime(t, p)-idle)/float64(4*time.Second)*100)
+	load.aside = true
+	beside, cpuBeside := load.run(4 * time.Second)
+	t.Logf("%d streams, inserts that are of none: %.0f inserts/s (%.0f %%), %v of CPU each", n, beside, 100*beside/alone, cpuBeside)
+	load.aside = false
 	first := load.next.Load()
-	beside, cpuBeside := load.run(5 * time.Second)
+	beside, cpuBeside = load.run(5 * time.Second)
 	written := load.next.Load() - first
 	end := time.Now()
 	for got.Load() < written && time.Since(end) < 30*time.Second {
