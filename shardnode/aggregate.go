@@ -241,6 +241,9 @@ func checkStages(op *command.Op, pipeline value.Value) error {
 		if op.Req.API.Strict && (unstableStages[name] || name == "$collStats" && unstableCollStats(arg)) {
 			return mongoerr.Newf(mongoerr.APIStrictError, "stage %s is not allowed with 'apiStrict: true' in API Version 1", name)
 		}
+		if op.Req.API.Strict && name == "$changeStream" && !value.Lookup(arg.Doc(), "showExpandedEvents").IsMissing() {
+			return mongoerr.New(mongoerr.APIStrictError, "BSON field '$changeStream.showExpandedEvents' is not allowed with apiStrict:true.")
+		}
 		if level == "" || level == "local" {
 			continue
 		}

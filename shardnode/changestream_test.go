@@ -465,3 +465,13 @@ func TestChangeStreamTellsOfUpdatesByPath(t *testing.T) {
 		t.Errorf("a collMod that changes nothing is %v", last)
 	}
 }
+
+// showExpandedEvents is no part of the stable API.
+func TestStreamsOfTheStableAPI(t *testing.T) {
+	n := newTestNode(t)
+	for spec, want := range map[string]int32{`{}`: 0, `{"showExpandedEvents": true}`: 323, `{"showExpandedEvents": false}`: 323} {
+		if got := n.code("d", `{"aggregate": "c", "pipeline": [{"$changeStream": `+spec+`}], "cursor": {}, "apiVersion": "1", "apiStrict": true}`); got != want {
+			t.Errorf("%s: %d, want %d", spec, got, want)
+		}
+	}
+}
