@@ -384,6 +384,9 @@ func (e *Engine) stamp(u *UnitOfWork, g *Group) {
 			if m := u.log.images; m.holds(kind, k, v) {
 				setImageTime(k, v, m.time(u.log.txn != nil, imageTime(v), ts, u.log.count()))
 			}
+			if p := &u.log.prepared; p.holds(kind, k) {
+				p.setTimes(v, ts, u.log.count())
+			}
 			binary.BigEndian.PutUint64(k[n-suffixLen:], uint64(ts))
 		}
 		if d, ok := lateEditOf(kind, k, ts); ok {

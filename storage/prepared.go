@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -31,7 +32,35 @@ import (
 type preparedLog struct {
 	vote    bool      // the unit's entries are one
 	decides Timestamp // the vote that the unit's entry decides about, 0 for none
+	record  catalog.Ident
 }
+
+// RecordIn says that the only document that the unit writes to a collection tells of its vote or decision. It is not logged:
+// the entries tell the same. Where it has the fields lastWriteOpTime and startOpTime with a ts, that gets the timestamp
+// of the unit and that of its first entry. It comes before the write.
+func (u *UnitOfWork) RecordIn(c *catalog.Collection) { u.log.prepared.record = c.Ident }
+
+// logs tells whether the unit's writes to a collection are in the oplog.
+func (u *UnitOfWork) logs(c *catalog.Collection) bool {
+	return c.Replicated && u.log.prepared.record != c.Ident
+}
+
+// holds tells whether a staged key is that of the record.
+func (l *preparedLog) holds(kind pebble.InternalKeyKind, k []byte) bool {
+	return l.record != 0 && kind == pebble.InternalKeyKindSet && identOf(k) == l.record
+}
+
+// setTimes puts the timestamps into the record, in place.
+func (l *preparedLog) setTimes(record []byte, at Timestamp, entries int) {
+	for field, ts := range map[string]Timestamp{"lastWriteOpTime": at, "startOpTime": at - Timestamp(entries) + 1} {
+		if t := value.LookupDoc(record, field); len(t) > opTimeTSAt+8 {
+			binary.LittleEndian.PutUint64(t[opTimeTSAt:], uint64(ts))
+		}
+	}
+}
+
+// opTimeTSAt is where an operation time's document has the timestamp: behind its length, and the type and name of the element.
+const opTimeTSAt = 4 + 1 + 3
 
 func preparedKey(vote Timestamp) []byte {
 	return metaKey(metaPrepared, binary.BigEndian.AppendUint64(nil, uint64(vote))...)

@@ -177,6 +177,8 @@ func (s *stager) versions() {
 			user = k[:len(user)]
 		}
 		switch {
+		case u.log.prepared.holds(kind, k):
+			_ = u.stage().Set(k, v, nil) // it gets its timestamps with the unit
 		case versioned && ts == pending && identOf(k) >= identFirst && kind == pebble.InternalKeyKindSet:
 			s.set(k, v)
 			s.list.keys = appendKey(s.list.keys, user)

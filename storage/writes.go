@@ -104,7 +104,7 @@ func (u *UnitOfWork) insert(c *catalog.Collection, doc []byte, info *OpInfo) (Re
 		u.putKeys(c, idx, &s.sets[i], rid)
 	}
 	u.addDelta(c.Ident, c.Counters, 1, int64(len(doc)))
-	if c.Replicated {
+	if u.logs(c) {
 		e := &OplogEntry{Op: 'i', NS: c.NS, UUID: c.UUID, O: doc, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O2 == nil && info.Key != nil {
 			e.O2 = info.Key(doc)
@@ -375,7 +375,7 @@ func (u *UnitOfWork) Update(c *catalog.Collection, rid RecordID, oldDoc, newDoc 
 	u.put(c.Ident, rid, newDoc)
 	u.supersede(c.Ident, rid)
 	u.addDelta(c.Ident, c.Counters, 0, int64(len(newDoc)-len(oldDoc)))
-	if c.Replicated {
+	if u.logs(c) {
 		e := &OplogEntry{Op: 'u', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O == nil {
 			e.O = newDoc
@@ -436,7 +436,7 @@ func (u *UnitOfWork) Delete(c *catalog.Collection, rid RecordID, oldDoc []byte, 
 	if err := u.remove(c, rid, oldDoc); err != nil {
 		return err
 	}
-	if c.Replicated {
+	if u.logs(c) {
 		e := &OplogEntry{Op: 'd', NS: c.NS, UUID: c.UUID, O: info.O, O2: info.O2, StmtID: info.StmtID, Extra: info.Extra}
 		if e.O == nil {
 			e.O = info.key(oldDoc)

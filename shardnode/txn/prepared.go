@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
+	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
@@ -303,18 +304,49 @@ func (m *Manager) prepare(op *command.Op, t *Txn) error {
 	s := m.retries.of(op)
 	m.node.KillCursors(t)
 	var at storage.Timestamp
-	err := m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := m.Docs.WriteWith(op, replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 		t.Unit.LogPrepare(u)
 		u.OnCommit(func(ts storage.Timestamp) { at = ts })
 		u.Notice(prepareNotice("prepared", s.LSID, t.Number, touchedField(t.Unit.Collections())))
-		return nil
+		return m.recordVote(snap, u, s, "prepared", value.F("startOpTime", m.now().Value()))
 	})
 	if at != 0 { // a vote that is not known to be durable has to be decided all the same
 		t.State, t.prepared = Prepared, storage.OpTime{TS: at, Term: m.Engine.Term()}
 		t.Unit.SetPrepared(t.prepared)
 		m.counters.prepared.all.Add(1)
+		s.forgetBefore()
 	}
 	return err
+}
+
+// now is an operation time whose timestamp the unit that it is written with puts in.
+func (m *Manager) now() storage.OpTime { return storage.OpTime{TS: 1, Term: m.Engine.Term()} }
+
+// recordVote writes what config.transactions tells of a vote, or of the decision to abort, with the unit that logs it. That a
+// transaction has committed is written down like a retryable write.
+func (m *Manager) recordVote(snap *storage.Snapshot, u *storage.UnitOfWork, s *Session, state string, more ...value.Field) error {
+	c := snap.Catalog().Lookup(TransactionsNS)
+	if c == nil { // it is made by a unit whose entries are not those of a vote
+		err := m.Docs.WriteWith(context.Background(), replication.Visible, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
+			_, err := statedoc.CollectionFor(snap, u, TransactionsNS)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return mongoerr.New(mongoerr.WriteConflict, TransactionsNS+" was created")
+	}
+	u.RecordIn(c)
+	id := value.NewDocument(s.LSID)
+	return statedoc.PutRecord(snap, u, c, id, value.Doc(append([]value.Field{value.F("_id", id), value.F("txnNum", value.NewInt64(s.Number)),
+		value.F("lastWriteOpTime", m.now().Value()), value.F("lastWriteDate", value.NewTime(m.Now())), value.F("state", value.NewString(state))}, more...)...))
+}
+
+// forgetBefore forgets the numbers before the session's: a vote for it is durable, and tells whoever comes with one of those.
+func (s *Session) forgetBefore() {
+	s.mu.Lock()
+	s.before = history{}
+	s.mu.Unlock()
 }
 
 // RestorePrepared reopens the transactions that the node has voted to commit. It runs before anyone else can
@@ -367,6 +399,7 @@ func (m *Manager) restore(ctx context.Context, s *Session, p *storage.PreparedTx
 	t := &Txn{Number: p.Number, State: Prepared, Started: m.Now(), prepared: p.At, Base: base,
 		Unit: m.Engine.NewUnitOfWork(base), Locks: m.Locks.NewLocker()}
 	s.Txn, s.used, s.dirty = t, m.Now(), true
+	s.forgetBefore()
 	s.enrol()
 	m.counters.Started.Add(1)
 	m.counters.Open.Add(1)
@@ -479,10 +512,10 @@ func (m *Manager) reopen(ctx context.Context, s *Session) error {
 // abortPrepared carries out the decision to abort: it is logged first, so that no restart takes the transaction up again.
 func (m *Manager) abortPrepared(op *command.Op, s *Session) error {
 	t := s.Txn
-	err := m.Docs.WriteWith(storage.WithReserve(context.WithoutCancel(op)), replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+	err := m.Docs.WriteWith(storage.WithReserve(context.WithoutCancel(op)), replication.Durable, func(snap *storage.Snapshot, u *storage.UnitOfWork) error {
 		t.Unit.LogAbort(u)
 		u.Notice(prepareNotice("forgotten", s.LSID, t.Number))
-		return nil
+		return m.recordVote(snap, u, s, "aborted")
 	})
 	if err != nil {
 		return err

@@ -42,7 +42,8 @@ func beginLarge(t *testing.T, m *Manager) *Session {
 	t.Helper()
 	err := m.Docs.WriteWith(t.Context(), replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		_, err := u.CreateCollection(storage.CollectionSpec{NS: "db.c"})
-		return err
+		_, again := u.CreateCollection(storage.CollectionSpec{NS: TransactionsNS})
+		return errors.Join(err, again)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func (m *Manager) restored(t *testing.T) (s *Session, release func()) {
 }
 
 // logged lists the commands of transactions in the oplog: how many operations an entry has, and its other fields.
-func (m *Manager) logged(t *testing.T) (entries []string) {
+func (m *Manager) logged(t *testing.T) (entries []string, first, last uint64) {
 	t.Helper()
 	var prev value.Value
 	if err := m.Docs.Each(storage.OplogNS, func(doc []byte) error {
@@ -108,11 +109,14 @@ func (m *Manager) logged(t *testing.T) (entries []string) {
 			t.Errorf("%s: prevOpTime %v", line, value.Show(before))
 		}
 		prev, entries = value.Lookup(doc, "ts"), append(entries, line[1:])
+		if last = prev.TimestampU64(); first == 0 {
+			first = last
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return entries
+	return entries, first, last
 }
 
 // The vote of a large transaction was a record of its own beside the oplog's entries, read from the store, written and removed
@@ -129,8 +133,23 @@ func TestVotesOfLargeTransactionsAreSmall(t *testing.T) {
 	if s.Txn.State != Prepared || w.units != 1 || w.bytes > 2*partBytes+largeBytes {
 		t.Errorf("a transaction of %d bytes is in state %d after %d units with %d bytes", largeDocs*largeBytes, s.Txn.State, w.units, w.bytes)
 	}
+	record := func(state string, starts bool) {
+		t.Helper()
+		_, began, wrote := m.logged(t)
+		if err := m.FlushRetries(t.Context()); err != nil {
+			t.Error(err)
+		}
+		doc, err := m.Docs.Get(TransactionsNS, value.NewDocument(s.LSID))
+		first, last := value.Lookup(doc, "startOpTime"), value.Lookup(value.LookupDoc(doc, "lastWriteOpTime"), "ts")
+		if err != nil || value.Lookup(doc, "state").Str() != state || last.TimestampU64() != wrote || first.IsMissing() == starts ||
+			starts && value.Lookup(first.Doc(), "ts").TimestampU64() != began || value.SafeInt64(value.Lookup(doc, "txnNum")) != s.Number {
+			t.Errorf("%s: %s, %v", state, value.ShowDoc(doc), err)
+		}
+	}
+	record("prepared", true)
 	again, release := m.restored(t)
 	defer release()
+	record("prepared", true)
 	op := m.op(t, 1, 5, false)
 	op.Req.Body = value.Doc(value.F("commitTransaction", value.NewInt32(1)), value.F("commitTimestamp", value.NewTimestamp(1, 1)))
 	w.units, w.bytes = 0, 0
@@ -143,7 +162,9 @@ func TestVotesOfLargeTransactionsAreSmall(t *testing.T) {
 	if list, err := m.Engine.Prepared(); len(list) > 0 || err != nil {
 		t.Errorf("%d transactions are prepared still: %v", len(list), err)
 	}
-	if got, want := fmt.Sprint(m.logged(t)), "[12 operations partialTxn true 12 operations partialTxn true 12 operations partialTxn true 12 operations prepare true count 48 commitTransaction 1 commitTimestamp Timestamp(1, 1)]"; got != want {
+	record("committed", false)
+	entries, _, _ := m.logged(t)
+	if got, want := fmt.Sprint(entries), "[12 operations partialTxn true 12 operations partialTxn true 12 operations partialTxn true 12 operations prepare true count 48 commitTransaction 1 commitTimestamp Timestamp(1, 1)]"; got != want {
 		t.Errorf("logged:\n%s, want\n%s", got, want)
 	}
 }
@@ -183,7 +204,12 @@ func TestVotesThatWereNotStored(t *testing.T) {
 	if err := m.abortPrepared(op, s); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(m.logged(t)), "[1 operations prepare true abortTransaction 1]"; got != want {
+	entries, _, last := m.logged(t)
+	doc, err := m.Docs.Get(TransactionsNS, value.NewDocument(s.LSID))
+	if err != nil || value.Lookup(doc, "state").Str() != "aborted" || value.Lookup(value.LookupDoc(doc, "lastWriteOpTime"), "ts").TimestampU64() != last {
+		t.Errorf("%s, %v", value.ShowDoc(doc), err)
+	}
+	if got, want := fmt.Sprint(entries), "[1 operations prepare true abortTransaction 1]"; got != want {
 		t.Errorf("logged %s, want %s", got, want)
 	}
 	none()
