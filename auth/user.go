@@ -233,6 +233,7 @@ type Identity struct {
 	Owner      [32]byte // what its sessions are owned by
 	System     bool     // a member of the cluster
 	Generation uint64
+	Lent       bool // its roles are those of a certificate: there need be no user
 
 	served []byte // see Served
 }

@@ -114,6 +114,15 @@ func (p *Params) Lookup(name string) (*Param, bool) {
 func (p *Params) Int(name string) int64 { return p.Get(name).Int() }
 func (p *Params) Bool(name string) bool { return p.Get(name).Bool() }
 
+// Checked has a parameter refuse or rewrite values by f, beyond type and range: for what the packages below do not know of. Call it
+// before any value is set.
+func (p *Params) Checked(name string, f func(old, v value.Value) (value.Value, error)) {
+	q := p.Get(name)
+	spec := *q.Spec
+	spec.Check = f
+	q.Spec = &spec
+}
+
 // OnChange calls f now and with every later value. Register hooks before serving.
 func (p *Params) OnChange(name string, f func(value.Value)) {
 	q := p.Get(name)

@@ -190,6 +190,17 @@ func checkMemory(_, v value.Value) (value.Value, error) {
 	return v, nil
 }
 
+// checkClusterAuthMode lets a cluster go from its key file to certificates while it runs (manual: Upgrade from Keyfile Authentication to
+// X.509), and nothing else.
+func checkClusterAuthMode(old, v value.Value) (value.Value, error) {
+	was, to := old.Str(), v.Str()
+	next := map[string]string{"sendKeyFile": "sendX509", "sendX509": "x509"}
+	if was != to && next[was] != to {
+		return v, mongoerr.Newf(mongoerr.BadValue, "Illegal state transition for clusterAuthMode, change from %s to %s", was, to)
+	}
+	return v, nil
+}
+
 // checkTLSMode allows a server that accepts TLS connections to require more of them at run time, as an upgrade
 // does (manual: Upgrade a Cluster to Use TLS/SSL), and nothing else: without certificates TLS cannot be enabled,
 // and it cannot be relaxed again.

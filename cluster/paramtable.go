@@ -29,7 +29,7 @@ var activeParams = []ParamSpec{
 	{Name: "scramSHA256IterationCount", Kind: ParamInt, Set: SetBoth, Default: pInt(15000), Min: 5000, Max: 2147483647},
 	{Name: "authFailedDelayMs", Kind: ParamInt, Set: SetStartup, Default: pInt(0), Min: 0, Max: 5000},
 	{Name: "enableLocalhostAuthBypass", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},
-	{Name: "clusterAuthMode", Kind: ParamString, Set: SetBoth, Default: pStr("undefined")},
+	{Name: "clusterAuthMode", Kind: ParamString, Set: SetBoth, Default: pStr("undefined"), Check: checkClusterAuthMode},
 	{Name: "tlsMode", Kind: ParamString, Set: SetBoth, Default: pStr("disabled"), Check: checkTLSMode},
 	{Name: "sslMode", Kind: ParamString, Set: SetBoth, Default: pStr("disabled"), Check: checkTLSMode},
 	{Name: "allowRolesFromX509Certificates", Kind: ParamBool, Set: SetStartup, Default: pBool(true)},

@@ -17,12 +17,15 @@ import (
 type Access struct {
 	// Enforced means that requests need authorization. It does not change while the service runs.
 	Enforced bool
-	// Key is the key with which members authenticate; nil if there is no key file.
-	Key *auth.Key
-	// OneProcess means that all members are in this process: no connection becomes a member's by claiming so.
+	// Members is how the members of the cluster know each other; nil if they say so and no more.
+	Members *Members
+	// OneProcess says that all members are in this process: no connection becomes one by saying so.
 	OneProcess bool
 	// Users is where users and roles are stored: the node itself, or the config server's primary.
 	Users cluster.Peer
+	// Told is told of each user who has authenticated, and of each attempt that failed (err); nil for nobody. A client may have said anything
+	// for a name.
+	Told func(c *Client, user auth.UserName, mech string, err error)
 	// Params are the node's parameters.
 	Params *cluster.Params
 
@@ -145,6 +148,9 @@ func (a *Access) current(ctx context.Context, c *Client) (*auth.Identity, error)
 	id := c.login.Load()
 	if id == nil || id.Generation == a.generation.Load() || id.Name == auth.System {
 		return id, nil
+	}
+	if id.Lent {
+		return a.renewLent(ctx, c, id)
 	}
 	now, err := a.identity(ctx, id.Name)
 	switch {

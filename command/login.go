@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/auth"
@@ -31,7 +32,7 @@ func (a *Access) loginSpecs() []Spec {
 
 // enabled reports whether a mechanism is among authenticationMechanisms. Members may always prove their key.
 func (a *Access) enabled(mech string) bool {
-	if !slices.Contains(auth.Mechanisms, mech) {
+	if mech != auth.X509 && !slices.Contains(auth.Mechanisms, mech) {
 		return false
 	}
 	for _, v := range value.Values(a.Params.Get("authenticationMechanisms").Value().Doc()) {
@@ -52,7 +53,7 @@ func (a *Access) iterations(mech string) int {
 func (a *Access) runSASLStart(op *Op, dst []byte) ([]byte, error) {
 	out, err := a.start(op, op.Req.DB, op.Req.Body)
 	if err != nil {
-		return dst, a.failed(op, err)
+		return dst, a.failed(op, auth.UserName{DB: op.Req.DB}, op.Req.Str("mechanism"), err)
 	}
 	return append(dst, out...), nil
 }
@@ -64,9 +65,15 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 		return nil, WrongType("saslStart.mechanism", mech.T, TString)
 	}
 	l := &login{id: 1}
-	member := a.Key != nil && db == auth.System.DB && mech.Str() == auth.SHA256
+	member := a.Members.takesKey() && db == auth.System.DB && mech.Str() == auth.SHA256
 	if !member && !a.enabled(mech.Str()) {
-		return nil, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech.Str())
+		return nil, unavailable(mech.Str())
+	}
+	if mech.Str() == auth.X509 {
+		if _, err := a.certificate(op, db, strings.Trim(string(payload.Bytes())+payload.Str(), "\x00")); err != nil {
+			return nil, err
+		}
+		return appendStep(nil, 1, true, nil), nil
 	}
 	lookup := func(user string) ([]auth.Credentials, error) {
 		return a.credentials(op, l, mech.Str(), auth.UserName{User: user, DB: db})
@@ -80,8 +87,8 @@ func (a *Access) start(op *Op, db string, cmd []byte) ([]byte, error) {
 // credentials finds what a user has to prove. Who does not exist, or cannot use the mechanism, gets credentials that nobody
 // can prove, read at the same cost.
 func (a *Access) credentials(ctx context.Context, l *login, mech string, name auth.UserName) ([]auth.Credentials, error) {
-	if a.Key != nil && name == auth.System {
-		return a.Key.Lookup(name.User)
+	if a.Members.takesKey() && name == auth.System {
+		return a.Members.Key.Lookup(name.User)
 	}
 	fake := auth.Simulated(mech, name, a.iterations(mech))
 	u, err := a.user(ctx, name)
@@ -109,7 +116,7 @@ func (a *Access) runSASLContinue(op *Op, dst []byte) ([]byte, error) {
 	out, err := a.step(op, l, op.Arg("payload"))
 	if err != nil {
 		op.Client.takeLogin()
-		return dst, a.failed(op, err)
+		return dst, a.failed(op, l.conv.User(), l.conv.Mechanism, err)
 	}
 	return append(dst, out...), nil
 }
@@ -138,9 +145,23 @@ func (a *Access) step(op *Op, l *login, payload value.Value) ([]byte, error) {
 			return nil, err
 		}
 	}
-	out := value.Append(nil, "conversationId", value.NewInt32(l.id))
-	out = value.Append(out, "done", value.NewBool(done))
-	return value.Append(out, "payload", value.NewBinary(0, answer)), nil
+	return appendStep(nil, l.id, done, answer), nil
+}
+
+// appendStep appends the elements of a conversation's answer.
+func appendStep(dst []byte, id int32, done bool, answer []byte) []byte {
+	dst = value.Append(dst, "conversationId", value.NewInt32(id))
+	dst = value.Append(dst, "done", value.NewBool(done))
+	return value.Append(dst, "payload", value.NewBinary(0, answer))
+}
+
+// unavailable is the error of a mechanism that is not enabled, or that this server does not have.
+func unavailable(mech string) error {
+	switch mech {
+	case "PLAIN", "GSSAPI", "MONGODB-AWS", "MONGODB-OIDC":
+		return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s, which this server does not have", mech)
+	}
+	return mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
 }
 
 // finish gives the client the identity that it has proved.
@@ -149,32 +170,48 @@ func (a *Access) finish(op *Op, l *login) error {
 	if !l.conv.Authenticated() {
 		return auth.Failed()
 	}
-	if a.Key != nil && name == auth.System {
-		c.login.Store(auth.NewSystem())
-		c.Internal = c.claimsInternal
+	if a.Members.takesKey() && name == auth.System {
+		c.becomeMember()
 		return nil
 	}
 	id, err := a.identity(op, name)
 	if err != nil || l.user == nil || value.Compare(id.UUID, l.user.UUID) != 0 {
 		return auth.Failed()
 	}
+	return a.enter(c, id, l.conv.Mechanism)
+}
+
+// becomeMember makes the client a member of the cluster, which it has proved to be.
+func (c *Client) becomeMember() {
+	c.login.Store(auth.NewSystem())
+	c.Internal = c.claimsInternal
+}
+
+// enter makes the client a user who has proved to be one.
+func (a *Access) enter(c *Client, id *auth.Identity, mech string) error {
 	for _, limits := range id.Limits {
 		if !limits.Met(c.Remote, c.Local) {
 			return auth.Failed()
 		}
 	}
-	if was := c.login.Load(); was != nil && was.Name != name {
+	if was := c.login.Load(); was != nil && was.Name != id.Name {
 		return mongoerr.New(mongoerr.ProtocolError, "Another user is already authenticated on this connection; log out first")
 	}
 	mine := *id
-	mine.Mechanism = l.conv.Mechanism
+	mine.Mechanism = mech
 	c.login.Store(&mine)
+	if a.Told != nil {
+		a.Told(c, id.Name, mech, nil)
+	}
 	return nil
 }
 
 // failed returns the error of an authentication that failed, after a delay that makes guessing slow. All reasons
 // that could tell something about the user are one.
-func (a *Access) failed(op *Op, err error) error {
+func (a *Access) failed(op *Op, user auth.UserName, mech string, err error) error {
+	if a.Told != nil {
+		a.Told(op.Client, user, mech, err)
+	}
 	if mongoerr.CodeOf(err) == mongoerr.AuthenticationFailed {
 		if ms := a.Params.Int("authFailedDelayMs"); ms > 0 {
 			t := time.NewTimer(time.Duration(ms) * time.Millisecond)
@@ -188,16 +225,7 @@ func (a *Access) failed(op *Op, err error) error {
 	return err
 }
 
-// runAuthenticate returns the command of certificates, which are not built; it proves nothing else.
-func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
-	mech := op.Req.Str("mechanism")
-	if mech != "MONGODB-X509" {
-		return dst, a.failed(op, auth.Failed())
-	}
-	return dst, mongoerr.Newf(mongoerr.MechanismUnavailable, "Received authentication for mechanism %s which is unknown or not enabled", mech)
-}
-
-// runLogout removes the connection's user, if it belongs to the database that the command is sent to.
+// runLogout forgets the user of the connection, where it is one of the database that the command is sent to.
 func (a *Access) runLogout(op *Op, dst []byte) ([]byte, error) {
 	if id := op.Client.login.Load(); id != nil && id.Name.DB == op.Req.DB {
 		op.Client.login.Store(nil)
@@ -236,14 +264,9 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 		}
 		dst = value.Append(dst, "saslSupportedMechs", stringArray(mechs))
 	}
-	if v := op.Arg("speculativeAuthenticate"); v.T == value.Document && !value.Lookup(v.Doc(), "saslStart").IsMissing() {
-		db := value.Lookup(v.Doc(), "db")
-		if db.T != value.String {
-			return dst, nil
-		}
-		// A speculative authentication that fails is omitted: the client then authenticates in the ordinary way
-		// and gets the error.
-		if out, err := a.start(op, db.Str(), v.Doc()); err == nil {
+	if v := op.Arg("speculativeAuthenticate"); v.T == value.Document {
+		// One that does not work is left out: the client then begins in the ordinary way and is told.
+		if out := a.speculate(op, v.Doc()); out != nil {
 			var m int
 			dst, m = value.BeginKey(dst, value.Document, "speculativeAuthenticate")
 			dst = value.End(append(dst, out...), m)
@@ -252,8 +275,28 @@ func (a *Access) appendHello(op *Op, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// supported lists the mechanisms that a user can use. For an unknown user it is all enabled ones, so that nobody
-// can probe names.
+// speculate begins an authentication that a client sends with its first hello; nil if it does not work.
+func (a *Access) speculate(op *Op, cmd []byte) []byte {
+	db := value.Lookup(cmd, "db")
+	if db.T != value.String {
+		return nil
+	}
+	it := value.Walk(cmd)
+	switch name, _, _ := it.Next(); string(name) {
+	case "saslStart":
+		if out, err := a.start(op, db.Str(), cmd); err == nil {
+			return out
+		}
+	case "authenticate":
+		if out, err := a.authenticate(op, db.Str(), cmd); err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// supported lists the mechanisms that a user can use. For who does not exist it is all that are enabled: nobody is to learn
+// names so.
 func (a *Access) supported(ctx context.Context, name auth.UserName) (out []string, err error) {
 	u, err := a.user(ctx, name)
 	if err != nil && err != errNoUser {

@@ -2,6 +2,9 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"sync/atomic"
 
 	"github.com/xdg-go/scram"
 
@@ -12,18 +15,62 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Handshake begins a connection to another node: the sender identifies itself as a member, and proves it with the
-// key if there is one. Several keys are tried in turn. With optional set, as while a cluster is changing over to a
-// key, a node that accepts none of them is used nevertheless.
-func Handshake(key *auth.Key, optional bool) func(ctx context.Context, cc *wire.ClientConn) error {
+// Certificates judges those that are shown in TLS handshakes.
+type Certificates interface {
+	// Verified returns the peer's certificate: one that an authority has signed, whatever else connections may come with.
+	Verified(state *tls.ConnectionState) (*x509.Certificate, error)
+	// Member reports whether a certificate is of a member of this process's cluster.
+	Member(subject auth.DN) bool
+}
+
+// MemberMode says by what members prove that they are (manual: security.clusterAuthMode).
+type MemberMode int32
+
+// The modes, in the order in which a cluster goes from a key file to certificates.
+const (
+	ByKey         MemberMode = iota
+	SendKey                  // both are taken, the key is shown
+	SendX509                 // both are taken, the certificate is shown
+	ByCertificate            // certificates alone
+)
+
+// MemberModes are the modes by name.
+var MemberModes = map[string]MemberMode{"keyFile": ByKey, "sendKeyFile": SendKey, "sendX509": SendX509, "x509": ByCertificate}
+
+// Members is how the members of a cluster know each other.
+type Members struct {
+	Key          *auth.Key    // nil without a key file
+	Certificates Certificates // nil without TLS
+	mode         atomic.Int32
+}
+
+// SetMode changes by what members prove who they are, for connections to come.
+func (m *Members) SetMode(mode MemberMode) { m.mode.Store(int32(mode)) }
+
+func (m *Members) by() MemberMode { return MemberMode(m.mode.Load()) }
+
+func (m *Members) takesKey() bool { return m != nil && m.Key != nil && m.by() != ByCertificate }
+
+func (m *Members) takesCertificates() bool {
+	return m != nil && m.Certificates != nil && m.by() != ByKey
+}
+
+// Handshake begins a connection to another node: it says that the sender is a member, and proves it by its certificate or by the key,
+// if there is one. Of several keys each is tried in turn. With optional set, as in the time while a cluster goes over to having
+// a key, a node that takes none of them is spoken to all the same.
+func Handshake(m *Members, optional bool) func(ctx context.Context, cc *wire.ClientConn) error {
 	return func(ctx context.Context, cc *wire.ClientConn) error {
 		err := cluster.Handshake(ctx, cc)
-		if err != nil || key == nil {
+		switch {
+		case err != nil || m == nil:
 			return err
-		}
-		for i := range key.Len() {
-			if err = proveMember(ctx, cc, key.Client(i)); mongoerr.CodeOf(err) != mongoerr.AuthenticationFailed {
-				break
+		case m.by() >= SendX509:
+			err = proveByCertificate(ctx, cc)
+		case m.Key != nil:
+			for i := range m.Key.Len() {
+				if err = proveMember(ctx, cc, m.Key.Client(i)); mongoerr.CodeOf(err) != mongoerr.AuthenticationFailed {
+					break
+				}
 			}
 		}
 		if optional && cc.Usable() {
@@ -31,6 +78,16 @@ func Handshake(key *auth.Key, optional bool) func(ctx context.Context, cc *wire.
 		}
 		return err
 	}
+}
+
+// proveByCertificate has the other side look at the certificate that it was shown.
+func proveByCertificate(ctx context.Context, cc *wire.ClientConn) error {
+	body := value.Doc(value.F("authenticate", value.NewInt32(1)), value.F("mechanism", value.NewString(auth.X509)), value.F("$db", value.NewString(auth.External)))
+	reply, err := cc.RoundTrip(ctx, &wire.Message{OpCode: wire.OpMsg, Body: body})
+	if err != nil {
+		return err
+	}
+	return cluster.ReplyError(reply.Body)
 }
 
 // proveMember runs one SCRAM conversation as the members' user.

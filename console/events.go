@@ -48,6 +48,18 @@ func (l *Log) ClientMetadata(remote net.Addr, id int64, compressors []string, do
 		Strs("negotiatedCompressors", compressors).Doc("doc", doc).Write()
 }
 
+// Authenticated logs that a client has proved to be a user, or why it has not (err).
+func (l *Log) Authenticated(remote string, id int64, user, db, mech string, err error) {
+	if err != nil {
+		l.Info(Access, 5286307, ConnCtx(id), "Failed to authenticate").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db).
+			Str("error", err.Error()).Write()
+		return
+	}
+	if !l.Quiet() {
+		l.Info(Access, 5286306, ConnCtx(id), "Successfully authenticated").Str("client", remote).Str("mechanism", mech).Str("user", user).Str("db", db).Write()
+	}
+}
+
 // Slow logs an operation past the slow threshold; attrs are its attributes in order, as in system.profile.
 func (l *Log) Slow(connID int64, c Component, attrs []byte) {
 	l.Info(c, 51803, ConnCtx(connID), "Slow query").Elements(attrs).Write()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -61,15 +60,15 @@ type Config struct {
 type Security struct {
 	// Enforced means that requests need authorization.
 	Enforced bool
-	// Key is the key with which members authenticate; nil for none.
-	Key *auth.Key
-	// OneProcess means that all members are in this process.
+	// Members is how members know each other; nil if they say so and no more.
+	Members *command.Members
+	// OneProcess says that all members are in this process.
 	OneProcess bool
 }
 
 // install gives a server access to users, which it stores itself.
 func (c *Security) install(s *Server, params *cluster.Params) {
-	a := &command.Access{Enforced: c.Enforced, Key: c.Key, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
+	a := &command.Access{Enforced: c.Enforced, Members: c.Members, OneProcess: c.OneProcess, Params: params, Users: s.OwnPeer()}
 	a.Install(s.Service)
 	s.Service.Hooks.ByUUID = func(id [16]byte) string {
 		if coll := s.Engine.Catalog().LookupUUID(id); coll != nil {

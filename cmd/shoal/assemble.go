@@ -35,7 +35,7 @@ type assembly struct {
 	keyring *keyring // nil without TLS
 	roles   *roles
 	peers   *directory // nil on a lone server
-	key     *auth.Key  // of the members; nil without a key file
+	members *command.Members
 	// services are the commands of each role, for those who list them.
 	services []*command.Service
 
@@ -45,6 +45,7 @@ type assembly struct {
 
 func newAssembly(c *config, h *host) (*assembly, error) {
 	a := &assembly{c: c, h: h, params: cluster.NewParams(), roles: &roles{}}
+	a.params.Checked("tlsX509ClusterAuthDNOverride", checkDN)
 	for _, p := range c.Parameters {
 		if err := a.params.SetStartup(p.Name, p.Value); err != nil {
 			return nil, err
@@ -54,11 +55,8 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	if c.NoTabScan {
 		a.params.Store("notablescan", value.NewBool(true))
 	}
-	if c.Security.KeyFile != "" {
-		var err error
-		if a.key, err = auth.ReadKeyFile(c.Security.KeyFile); err != nil {
-			return nil, fmt.Errorf("Location5579201: Unable to acquire security key[s]: %w", err)
-		}
+	if err := a.secure(); err != nil {
+		return nil, err
 	}
 	a.params.OnChange("maxLogSizeKB", func(v value.Value) { console.Std.SetMaxAttr(value.SafeInt64(v)) })
 	hostname, _ := os.Hostname()
@@ -75,6 +73,27 @@ func newAssembly(c *config, h *host) (*assembly, error) {
 	}
 	a.roles.Stop, a.roles.Quiesce = a.stop, a.quiesce
 	return a, a.encrypt()
+}
+
+// secure reads by what members know each other; certificates come with encrypt.
+func (a *assembly) secure() error {
+	s := &a.c.Security
+	a.members = &command.Members{}
+	if s.KeyFile != "" {
+		var err error
+		if a.members.Key, err = auth.ReadKeyFile(s.KeyFile); err != nil {
+			return fmt.Errorf("Location5579201: Unable to acquire security key[s]: %w", err)
+		}
+	}
+	if s.ClusterAuth == "" && s.KeyFile != "" {
+		s.ClusterAuth = "keyFile"
+	}
+	if s.ClusterAuth != "" {
+		a.members.SetMode(command.MemberModes[s.ClusterAuth])
+		a.params.Store("clusterAuthMode", value.NewString(s.ClusterAuth))
+		a.params.OnChange("clusterAuthMode", func(v value.Value) { a.members.SetMode(command.MemberModes[v.Str()]) })
+	}
+	return nil
 }
 
 // onStop registers how a part is taken down.
@@ -130,6 +149,11 @@ func (a *assembly) listen(s *command.Service, addrs []string) ([]net.Addr, error
 	s.Hooks.Metadata = func(c *command.Client, compressors []string, doc []byte) {
 		log.ClientMetadata(addrOf(c.Remote), c.ID, compressors, doc)
 	}
+	if s.Access != nil {
+		s.Access.Told = func(c *command.Client, user auth.UserName, mech string, err error) {
+			log.Authenticated(c.Remote, c.ID, user.User, user.DB, mech, err)
+		}
+	}
 	s.Hooks.Panic = func(op *command.Op, what any, stack []byte) {
 		console.Error(console.Command, 4757800, console.ConnCtx(op.Client.ID), "Command failed inside the server").
 			Str("command", op.Req.Name).Str("error", fmt.Sprint(what)).Str("stack", string(stack)).Write()
@@ -178,7 +202,7 @@ func (a addrOf) String() string  { return string(a) }
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
 	cfg.Params, cfg.Info, cfg.Stores = a.params, a.info, a.c.stores()
-	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Key: a.key, OneProcess: a.c.oneProcess()}
+	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess()}
 	cfg.OnPrimary = console.Std.PrimaryReady
 	cfg.SlowLog = func(conn int64, write bool, attrs []byte) {
 		c := console.Command

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
 )
 
@@ -81,10 +82,38 @@ type security struct {
 	Auth       bool   // requests need authorization
 	KeyFile    string // which members prove themselves by
 	Transition bool   // both sorts of connections are taken
+	// ClusterAuth is by what members prove who they are, one of command.MemberModes; empty if nothing says.
+	ClusterAuth string
 }
 
 // enforced reports whether requests need authorization: a key file says so too.
-func (s *security) enforced() bool { return (s.Auth || s.KeyFile != "") && !s.Transition }
+func (s *security) enforced() bool {
+	return (s.Auth || s.KeyFile != "" || s.byCertificate()) && !s.Transition
+}
+
+// byCertificate reports whether members may prove by certificates who they are.
+func (s *security) byCertificate() bool { return command.MemberModes[s.ClusterAuth] != command.ByKey }
+
+// checkMembers finds settings of members' authentication that do not fit together.
+func (c *config) checkMembers() error {
+	s := &c.Security
+	mode := command.MemberModes[s.ClusterAuth]
+	switch {
+	case s.ClusterAuth != "" && mode != command.ByCertificate && s.KeyFile == "":
+		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " needs a key file")
+	case mode != command.ByKey && c.TLS.Mode == tlsDisabled:
+		return errors.New("BadValue: need to enable TLS via the sslMode/tlsMode flag for clusterAuthMode " + s.ClusterAuth)
+	case mode >= command.SendX509 && (c.TLS.Mode == tlsAllow || c.TLS.Withhold):
+		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " has members show certificates: it needs tlsMode preferTLS or requireTLS, and no tlsWithholdClientCertificate")
+	case mode >= command.SendKey && c.TLS.CAFile == "" && c.TLS.ClusterCAFile == "":
+		return errors.New("BadValue: clusterAuthMode " + s.ClusterAuth + " needs a tlsCAFile that says whose certificates are believed")
+	case s.Transition && s.KeyFile == "" && mode == command.ByKey:
+		return errors.New("BadValue: --transitionToAuth must be used with keyFile or x509 authentication")
+	case s.Auth && c.ReplSet != "" && s.KeyFile == "" && mode == command.ByKey:
+		return errors.New("BadValue: security.keyFile is required when authorization is enabled with replica sets")
+	}
+	return nil
+}
 
 func newConfig(p program) *config {
 	c := &config{
@@ -131,11 +160,8 @@ func (c *config) finish() error {
 	case c.Fork && c.Log.Path == "" && !c.Log.Syslog:
 		return errors.New("BadValue: --fork has to be used with --logpath or --syslog")
 	}
-	switch {
-	case c.Security.Transition && c.Security.KeyFile == "":
-		return errors.New("BadValue: --transitionToAuth must be used with keyFile or x509 authentication")
-	case c.Security.Auth && c.ReplSet != "" && c.Security.KeyFile == "":
-		return errors.New("BadValue: security.keyFile is required when authorization is enabled with replica sets")
+	if err := c.checkMembers(); err != nil {
+		return err
 	}
 	if c.Program == isMongos && !strings.Contains(c.ConfigDB, "/") {
 		return errors.New("BadValue: configdb supports only replica set connection string")

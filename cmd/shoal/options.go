@@ -68,6 +68,11 @@ func setAuthorization(c *config, v string) error {
 	return usagef("Error parsing options: expected enabled or disabled for security.authorization, found '%s'", v)
 }
 
+func setClusterAuth(c *config, v string) error {
+	c.Security.ClusterAuth = v
+	return only("clusterAuthMode", "keyFile", "sendKeyFile", "sendX509", "x509")(c, v)
+}
+
 // setRepair refuses: a tool that has a directory repaired must not be told that it is.
 func setRepair(c *config, v string) error {
 	on := false
@@ -189,7 +194,7 @@ var processOptions = []option{
 	{name: "timeZoneInfo", path: "processManagement.timeZoneInfo", kind: textKind, on: isBoth, help: "Taken for compatibility: the time zone database is built in"},
 	{name: "setParameter", path: "setParameter", kind: listKind, on: isBoth, help: "Set a configurable parameter", set: setParameter},
 	{name: "keyFile", path: "security.keyFile", kind: textKind, on: isBoth | isStart, help: "Private key for cluster authentication", set: text(func(c *config) *string { return &c.Security.KeyFile })},
-	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile)", set: only("clusterAuthMode", "keyFile")},
+	{name: "clusterAuthMode", path: "security.clusterAuthMode", kind: textKind, on: isBoth, help: "Authentication mode used for cluster authentication (keyFile|sendKeyFile|sendX509|x509)", set: setClusterAuth},
 	{name: "auth", path: "security.authorization", yes: "enabled", kind: flagKind, on: isMongod | isStart, help: "Run with security", set: setAuthorization},
 	{name: "transitionToAuth", path: "security.transitionToAuth", kind: flagKind, on: isBoth, help: "For rolling access control upgrade: take authenticated connections and others, and ask for no authorization", set: truth(func(c *config, v bool) { c.Security.Transition = v })},
 	{name: "noauth", path: "security.authorization", yes: "disabled", kind: flagKind, on: isMongod | isStart, help: "Run without security", set: setAuthorization},

@@ -38,7 +38,7 @@ func (a *assembly) connect(clock *cluster.VectorClock) *directory {
 	if clock != nil {
 		clock.SetMaxDrift(a.params.Int("maxAcceptableLogicalClockDriftSecs"))
 	}
-	opts := wire.PoolOptions{Handshake: command.Handshake(a.key, a.c.Security.Transition)}
+	opts := wire.PoolOptions{Handshake: command.Handshake(a.members, a.c.Security.Transition)}
 	if a.keyring != nil {
 		opts.Dial = wire.DialTLS(a.keyring.outgoing)
 	}
@@ -280,7 +280,7 @@ func (a *assembly) router(config cluster.Peer, d *directory, clock *cluster.Vect
 	svc.AddGeneric(a.info)
 	r := router.New(svc, registry, clock, a.params, points)
 	r.Serve(base)
-	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Key: a.key, OneProcess: a.c.oneProcess(), Params: a.params})
+	r.UseAccess(&command.Access{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Params: a.params})
 	topo := command.NewTopology(cluster.NewObjectID(), 0)
 	topo.Describe = func(op *command.Op, hello bool, dst []byte) []byte { return describeRouter(topo, hello, dst) }
 	svc.Table.Add(command.HelloSpec(topo))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/youmark/pkcs8"
 
+	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/console"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -114,6 +115,8 @@ func (o *tlsOptions) versions() ([2]uint16, error) {
 type certificates struct {
 	server, client *tls.Config // of incoming and outgoing connections
 	trust          trust       // of outgoing ones
+	clients        trust       // of incoming ones
+	shown          auth.DN     // of the certificate shown to other members
 	own            *x509.Certificate
 	authority      bool // a CA file is given
 }
@@ -123,11 +126,14 @@ type keyring struct {
 	options tlsOptions
 	mode    atomic.Int32 // a tlsMode: parameter tlsMode moves it on
 	now     atomic.Pointer[certificates]
+	// override is a name that members may have besides that of this process (parameter tlsX509ClusterAuthDNOverride).
+	override atomic.Pointer[auth.DN]
 }
 
 func newKeyring(o tlsOptions) (*keyring, error) {
 	k := &keyring{options: o}
 	k.mode.Store(int32(o.Mode))
+	k.override.Store(&auth.DN{})
 	return k, k.rotate()
 }
 
@@ -161,6 +167,30 @@ func (k *keyring) outgoing(host string) *tls.Config {
 	// Not by the state's own name of the server: that is empty where host is an address.
 	c.VerifyConnection = func(state tls.ConnectionState) error { return now.trust.server(state, host) }
 	return c
+}
+
+// Verified implements command.Certificates. A certificate that is taken for the connection because invalid ones are is not proof of
+// anything.
+func (k *keyring) Verified(state *tls.ConnectionState) (*x509.Certificate, error) {
+	if len(state.PeerCertificates) == 0 {
+		return nil, errors.New("the client has shown no certificate")
+	}
+	strict := k.now.Load().clients
+	strict.lax = false
+	return state.PeerCertificates[0], strict.client(*state)
+}
+
+// Member implements command.Certificates.
+func (k *keyring) Member(subject auth.DN) bool {
+	return subject.MemberOf(k.now.Load().shown) || subject.MemberOf(*k.override.Load())
+}
+
+// checkDN checks a parameter that is a distinguished name, or empty.
+func checkDN(_, v value.Value) (value.Value, error) {
+	if _, err := auth.ParseDN(v.Str()); err != nil && v.Str() != "" {
+		return v, mongoerr.New(mongoerr.BadValue, err.Error())
+	}
+	return v, nil
 }
 
 // load reads all files.
@@ -203,7 +233,13 @@ func (o *tlsOptions) load() (*certificates, error) {
 		client.Certificates = []tls.Certificate{shown}
 	}
 	client.InsecureSkipVerify = true // trust.server verifies (outgoing), by rules that know of allowInvalidHostnames
-	return &certificates{server: server, client: client, trust: trust, own: own.Leaf, authority: o.CAFile != ""}, nil
+	subject, err := auth.SubjectOf(shown.Leaf)
+	if err != nil {
+		return nil, err
+	}
+	return &certificates{
+		server: server, client: client, trust: trust, clients: clients, shown: subject, own: own.Leaf, authority: o.CAFile != "",
+	}, nil
 }
 
 func (o *tlsOptions) clientAuth() tls.ClientAuthType {
@@ -418,6 +454,13 @@ func (a *assembly) encrypt() (err error) {
 	if a.keyring, err = newKeyring(o); err != nil {
 		return err
 	}
+	a.members.Certificates = a.keyring
+	rename := func(v value.Value) {
+		dn, _ := auth.ParseDN(v.Str()) // the parameter was checked
+		a.keyring.override.Store(&dn)
+	}
+	rename(a.params.Get("tlsX509ClusterAuthDNOverride").Value())
+	a.params.OnChange("tlsX509ClusterAuthDNOverride", rename)
 	a.info.RotateCertificates = a.keyring.rotate
 	a.keyring.expiring(a.c.Program.logCtx(), a.params.Int("tlsX509ExpirationWarningThresholdDays"))
 	for _, p := range [][2]string{{"tlsMode", "TLS"}, {"sslMode", "SSL"}} {

@@ -67,11 +67,17 @@ func (a *authority) write(name string, b []byte) string {
 // issue writes a certificate for hosts with its key, which password encrypts where it is not empty.
 func (a *authority) issue(name, password string, until time.Time, hosts ...string) string {
 	a.t.Helper()
+	return a.certify(name, password, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}}, NotAfter: until}, hosts...)
+}
+
+// certify is issue with what else the certificate says.
+func (a *authority) certify(name, password string, c *x509.Certificate, hosts ...string) string {
+	a.t.Helper()
 	a.next++
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+	c.SerialNumber, c.NotBefore = big.NewInt(a.next), time.Now().Add(-time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(24 * time.Hour)
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {

@@ -1,0 +1,226 @@
+package auth
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// X509 is the mechanism of certificates, and External the database of who is known elsewhere.
+const (
+	X509     = "MONGODB-X509"
+	External = "$external"
+)
+
+// Attribute is a part of a distinguished name: its type by the short name that RFC 2253 has for it, else by its number.
+type Attribute struct{ Type, Value string }
+
+// DN is a distinguished name, most significant part last, as RFC 2253 writes it. Attributes of one part stand together.
+type DN [][]Attribute
+
+// attributeNames are the types that a name is written with: those of RFC 2253, and those that certificates of old have besides.
+var attributeNames = map[string]string{
+	"2.5.4.3": "CN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O",
+	"2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.17": "postalCode", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
+	"1.2.840.113549.1.9.1": "emailAddress",
+}
+
+// typeNames finds a type by any spelling of its name.
+var typeNames = func() map[string]string {
+	m := map[string]string{}
+	for _, name := range attributeNames {
+		m[strings.ToLower(name)] = name
+	}
+	return m
+}()
+
+// SubjectOf reads the subject of a certificate.
+func SubjectOf(cert *x509.Certificate) (DN, error) {
+	var seq pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(cert.RawSubject, &seq); err != nil || len(rest) > 0 {
+		return nil, errors.New("the subject of the certificate cannot be read")
+	}
+	var dn DN
+	for _, part := range slices.Backward(seq) {
+		var list []Attribute
+		for _, a := range part {
+			name := attributeNames[a.Type.String()]
+			if name == "" {
+				name = a.Type.String()
+			}
+			text, ok := a.Value.(string)
+			if !ok {
+				return nil, fmt.Errorf("the subject of the certificate has a %s that is no text", name)
+			}
+			list = append(list, Attribute{name, text})
+		}
+		dn = append(dn, list)
+	}
+	return dn, nil
+}
+
+// String writes the name by RFC 2253.
+func (dn DN) String() string {
+	var b strings.Builder
+	for i, part := range dn {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		for j, a := range part {
+			if j > 0 {
+				b.WriteByte('+')
+			}
+			b.WriteString(a.Type + "=" + escapeValue(a.Value))
+		}
+	}
+	return b.String()
+}
+
+func escapeValue(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case strings.IndexByte(`,+"\<>;`, c) >= 0, c == '#' && i == 0, c == ' ' && (i == 0 || i == len(s)-1):
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c == 0x7f:
+			fmt.Fprintf(&b, `\%02X`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// ParseDN reads a name as RFC 2253 writes it.
+func ParseDN(s string) (DN, error) {
+	var dn DN
+	var part []Attribute
+	for {
+		name, rest, ok := strings.Cut(s, "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.ContainsAny(name, `,+"\<>;#`) {
+			return nil, fmt.Errorf("no type and value of a distinguished name: %q", s)
+		}
+		if known := typeNames[strings.ToLower(name)]; known != "" {
+			name = known
+		} else if known := attributeNames[strings.TrimPrefix(strings.ToLower(name), "oid.")]; known != "" {
+			name = known
+		}
+		text, rest, err := cutValue(rest)
+		if err != nil {
+			return nil, err
+		}
+		part = append(part, Attribute{name, text})
+		if rest == "" || rest[0] != '+' {
+			dn, part = append(dn, part), nil
+		}
+		if rest == "" {
+			return dn, nil
+		}
+		s = rest[1:]
+	}
+}
+
+// cutValue reads a value; what follows begins with the separator.
+func cutValue(s string) (text, rest string, err error) {
+	s = strings.TrimLeft(s, " ")
+	var b strings.Builder
+	quoted := strings.HasPrefix(s, `"`)
+	if quoted {
+		s = s[1:]
+	}
+	end := 0 // of what is no space that may be left away
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
+			raw, _ := hex.DecodeString(s[i+1 : i+3])
+			b.WriteByte(raw[0])
+			i += 2
+			end = b.Len()
+		case c == '\\' && i+1 < len(s):
+			b.WriteByte(s[i+1])
+			i++
+			end = b.Len()
+		case c == '\\', c == '"' && !quoted:
+			return "", "", errors.New("a value of a distinguished name has a sign that has to be escaped")
+		case c == '"':
+			rest = strings.TrimLeft(s[i+1:], " ")
+			if rest != "" && !strings.ContainsRune(",+;", rune(rest[0])) {
+				return "", "", errors.New("a distinguished name goes on behind a quoted value")
+			}
+			return b.String(), rest, nil
+		case !quoted && (c == ',' || c == '+' || c == ';'):
+			return b.String()[:end], s[i:], nil
+		default:
+			b.WriteByte(c)
+			if c != ' ' || quoted {
+				end = b.Len()
+			}
+		}
+	}
+	if quoted {
+		return "", "", errors.New("a quoted value of a distinguished name has no end")
+	}
+	return b.String()[:end], "", nil
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// MemberOf reports whether two names are of members of one cluster: their organizations, organizational units and domain
+// components are the same, and there is one (manual: X.509, Member Certificate Requirements).
+func (dn DN) MemberOf(other DN) bool {
+	a, b := dn.belongs(), other.belongs()
+	return len(a) > 0 && maps.Equal(a, b)
+}
+
+// belongs counts what says to whom the bearer of a name belongs.
+func (dn DN) belongs() map[Attribute]int {
+	m := map[Attribute]int{}
+	for _, part := range dn {
+		for _, a := range part {
+			if (a.Type == "O" || a.Type == "OU" || a.Type == "DC") && a.Value != "" {
+				m[a]++
+			}
+		}
+	}
+	return m
+}
+
+// rolesExtension is the extension of a certificate that names its bearer's roles: a set of pairs of role and database.
+var rolesExtension = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34601, 2, 1, 1}
+
+// CertificateRoles reads the roles that a certificate names; named is false where it names none.
+func CertificateRoles(cert *x509.Certificate) (roles []RoleName, named bool, err error) {
+	for _, ext := range cert.Extensions {
+		if !ext.Id.Equal(rolesExtension) {
+			continue
+		}
+		var list []struct {
+			Role string `asn1:"utf8"`
+			DB   string `asn1:"utf8"`
+		}
+		if rest, err := asn1.UnmarshalWithParams(ext.Value, &list, "set"); err != nil || len(rest) > 0 {
+			return nil, true, mongoerr.New(mongoerr.InvalidSSLConfiguration, "the roles of the certificate cannot be read")
+		}
+		for _, r := range list {
+			if r.Role == "" || strings.ContainsRune(r.Role+r.DB, 0) {
+				return nil, true, mongoerr.New(mongoerr.InvalidSSLConfiguration, "the roles of the certificate cannot be read")
+			}
+			roles = append(roles, RoleName{r.Role, r.DB})
+		}
+		return roles, true, nil
+	}
+	return nil, false, nil
+}

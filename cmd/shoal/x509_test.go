@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// certified connects with a certificate; user is the credential's, where the certificate is what proves it.
+func certified(t *testing.T, a *authority, at, cert string, credential *options.Credential) *mongo.Client {
+	t.Helper()
+	o := options.Client().ApplyURI("mongodb://" + at + "/?directConnection=true&tls=true&tlsCAFile=" + url.QueryEscape(a.path("ca.pem")) +
+		"&tlsCertificateKeyFile=" + url.QueryEscape(cert)).SetMaxPoolSize(1).SetServerSelectionTimeout(10 * time.Second)
+	if credential != nil {
+		o.SetAuth(*credential)
+	}
+	c, err := mongo.Connect(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Disconnect(context.Background()) })
+	return c
+}
+
+// encodedRoles is the extension of a certificate that names roles.
+func encodedRoles(t *testing.T, pairs ...[2]string) pkix.Extension {
+	t.Helper()
+	type pair struct {
+		Role string `asn1:"utf8"`
+		DB   string `asn1:"utf8"`
+	}
+	var list []pair
+	for _, p := range pairs {
+		list = append(list, pair{p[0], p[1]})
+	}
+	raw, err := asn1.MarshalWithParams(list, "set")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 34601, 2, 1, 1}, Value: raw}
+}
+
+// Whoever shows a certificate is the user named as its subject, by the command, by SASL and with the first hello, or has the roles
+// that it names; one of the cluster's own proves no user.
+func TestLoginByCertificate(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("client", "", time.Time{}) // of those who wait for a server
+	server := a.issue("server", "", time.Time{}, "127.0.0.1")
+	person := func(name string, unit string, ext ...pkix.Extension) string {
+		return a.certify(name, "", &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}, OrganizationalUnit: []string{unit}}, ExtraExtensions: ext})
+	}
+	ann, eve := person("ann, the first", "cooks"), person("eve", "cooks")
+	lent := person("temp", "cooks", encodedRoles(t, [2]string{"read", "shop"}))
+	o := newOutsider(t, "mongod", "--dbpath", t.TempDir(), "--auth", "--tlsMode", "requireTLS", "--tlsCertificateKeyFile", server, "--tlsCAFile", a.path("ca.pem"))
+	o.start()
+	o.listens()
+	g := &guarded{t: t}
+	first := certified(t, a, o.at(), ann, nil)
+	g.must(first, "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	root := certified(t, a, o.at(), ann, &options.Credential{Username: "root", Password: "secret", AuthSource: "admin"})
+	const name = `CN=ann\, the first,OU=cooks,O=Shoal`
+	read := bson.D{{Key: "role", Value: "read"}, {Key: "db", Value: "shop"}}
+	g.must(root, "$external", "createUser", name, "roles", bson.A{read})
+	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
+
+	x509 := func(user string) *options.Credential {
+		return &options.Credential{AuthMechanism: "MONGODB-X509", AuthSource: "$external", Username: user}
+	}
+	for _, c := range []*mongo.Client{certified(t, a, o.at(), ann, x509("")), certified(t, a, o.at(), ann, x509(name)), certified(t, a, o.at(), lent, x509(""))} {
+		g.must(c, "shop", "find", "c")
+		g.refused(c, "shop", "insert", "c", "documents", bson.A{bson.D{}})
+	}
+	if who := g.must(certified(t, a, o.at(), ann, x509("")), "admin", "connectionStatus", 1); !strings.Contains(mustJSON(t, who), `"user":"CN=ann\\, the first,OU=cooks,O=Shoal"`) {
+		t.Errorf("%s", mustJSON(t, who))
+	}
+	for what, c := range map[string]*mongo.Client{"no user": certified(t, a, o.at(), eve, x509("")), "another's name": certified(t, a, o.at(), eve, x509(name))} {
+		if _, code, text := run1(c, "shop", "find", "c"); !strings.Contains(text, "no x.509 client certificate matching the user") {
+			t.Errorf("%s: %d %s", what, code, text)
+		}
+	}
+	// By SASL, and what is refused by command.
+	bare := certified(t, a, o.at(), ann, nil)
+	start := []any{"saslStart", 1, "mechanism", "MONGODB-X509", "payload", []byte{}}
+	if _, code, text := run1(bare, "admin", start...); code != 17 {
+		t.Errorf("in another database: %d %s", code, text)
+	}
+	for _, user := range []string{"CN=eve,OU=cooks,O=Shoal", "ann"} {
+		if _, code, text := run1(bare, "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", user); code != 18 {
+			t.Errorf("a name not its own: %d %s", code, text)
+		}
+	}
+	g.must(bare, "$external", start...)
+	g.must(bare, "shop", "find", "c")
+	own := certified(t, a, o.at(), server, nil)
+	if _, code, text := run1(own, "$external", "authenticate", 1, "mechanism", "MONGODB-X509"); code != 18 || !strings.Contains(text, "check the --clusterAuthMode flag") {
+		t.Errorf("the server's own certificate: %d %s", code, text)
+	}
+	// Who came in and who did not is in the log, whatever the name does to it.
+	if _, code, _ := run1(certified(t, a, o.at(), ann, nil), "$external", "authenticate", 1, "mechanism", "MONGODB-X509", "user", "x\n{\"msg\":\"forged\"}"); code != 18 {
+		t.Errorf("a name of two lines: %d", code)
+	}
+	log, err := os.ReadFile(o.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for line := range strings.Lines(string(log)) {
+		var entry struct {
+			Msg  string
+			Attr struct{ User, Mechanism, Error string }
+		}
+		if json.Unmarshal([]byte(line), &entry) == nil {
+			found[entry.Msg+" "+entry.Attr.User] = true
+		}
+	}
+	for _, want := range []string{"Successfully authenticated " + name, "Successfully authenticated root", "Failed to authenticate x\n{\"msg\":\"forged\"}"} {
+		if !found[want] {
+			t.Errorf("the log does not say: %s", want)
+		}
+	}
+	if found["forged "] {
+		t.Error("a user's name is a line of the log")
+	}
+	// What is taken away is gone for those who are connected.
+	known, temp := certified(t, a, o.at(), ann, x509("")), certified(t, a, o.at(), lent, x509(""))
+	g.must(known, "shop", "find", "c")
+	g.must(temp, "shop", "find", "c")
+	g.must(root, "$external", "dropUser", name)
+	g.refused(known, "shop", "find", "c")
+	g.must(temp, "shop", "find", "c")
+}
+
+// A certificate that is taken for a connection because invalid ones are proves nobody.
+func TestInvalidCertificatesProveNobody(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	ring, err := newKeyring(tlsOptions{Mode: tlsRequire, KeyFile: a.issue("server", "", time.Time{}, "127.0.0.1"), CAFile: a.path("ca.pem"), InvalidCerts: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{a.issue("ann", "", time.Time{}): true, other.issue("ann", "", time.Time{}): false} {
+		pair, err := readKeyPair(file, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}}
+		if err := ring.now.Load().server.VerifyConnection(*state); err != nil {
+			t.Errorf("the connection is refused: %v", err)
+		}
+		if _, err := ring.Verified(state); (err == nil) != want {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if _, err := ring.Verified(&tls.ConnectionState{}); err == nil {
+		t.Error("no certificate is one")
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := bson.MarshalExtJSON(v, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// A cluster goes from a key file to certificates while it runs, and members are then those of the same organization and unit alone.
+func TestMembersByCertificate(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("client", "", time.Time{}) // of those who wait for a server
+	member := func(name, unit string) string {
+		return a.certify(name, "", &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Shoal"}, OrganizationalUnit: []string{unit}}}, "127.0.0.1")
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("onekeyonekeyonekey"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(cert string, more ...string) []string {
+		return append([]string{"--tlsMode", "requireTLS", "--tlsCertificateKeyFile", cert, "--tlsCAFile", a.path("ca.pem")}, more...)
+	}
+	both := []string{"--keyFile", key, "--clusterAuthMode"}
+	config := launchOutside(t, "config", "--configsvr", 1, with(member("a", "db"), append(both, "sendKeyFile")...)...)
+	shard := launchOutside(t, "shard", "--shardsvr", 1, with(member("b", "db"), append(both, "sendX509")...)...)
+	router := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, with(member("c", "db"), append(both, "sendX509")...)...)...)
+	router.start()
+	router.listens()
+	g := &guarded{t: t}
+	client := member("app", "web")
+	eventually(t, "the first user", func() bool {
+		_, code, _ := run1(certified(t, a, router.at(), client, nil), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+		return code == 0
+	})
+	login := &options.Credential{Username: "root", Password: "secret", AuthSource: "admin"}
+	root := certified(t, a, router.at(), client, login)
+	g.must(root, "admin", "addShard", shard.conn())
+	g.must(root, "shop", "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
+	if r := g.must(root, "admin", "getParameter", 1, "clusterAuthMode", 1); r["clusterAuthMode"] != "sendX509" {
+		t.Errorf("%v", r)
+	}
+	g.must(root, "admin", "setParameter", 1, "clusterAuthMode", "x509")
+	if _, code, _ := run1(root, "admin", "setParameter", 1, "clusterAuthMode", "sendKeyFile"); code != 2 {
+		t.Errorf("the way back: %d", code)
+	}
+	g.must(root, "shop", "find", "c")
+
+	// A router without the key is of the cluster by its certificate; one of another unit is not, unless the name is allowed.
+	late := func(cert string) *outsider {
+		o := newOutsider(t, append([]string{"mongos", "--configdb", config.conn()}, with(cert, "--clusterAuthMode", "x509")...)...)
+		o.start()
+		return o
+	}
+	same := late(member("d", "db"))
+	same.listens()
+	g.must(certified(t, a, same.at(), client, login), "shop", "find", "c")
+	foreign := member("e", "web")
+	ring, err := newKeyring(tlsOptions{Mode: tlsRequire, KeyFile: foreign, CAFile: a.path("ca.pem")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof := &command.Members{Certificates: ring}
+	proof.SetMode(command.ByCertificate)
+	d := newDirectory(nil, wire.PoolOptions{Handshake: command.Handshake(proof, false), Dial: wire.DialTLS(ring.outgoing)})
+	defer func() { _ = d.close(context.Background()) }()
+	_, err = d.ask(t.Context(), config.members[0].at(), mustDoc(t, bson.D{{Key: "_getUserCacheGeneration", Value: 1}, {Key: "$db", Value: "admin"}}))
+	if mongoerr.CodeOf(err) != mongoerr.AuthenticationFailed {
+		t.Errorf("a member of another unit: %v", err)
+	}
+	// The cluster's users are the config server's; the shard has users of its own.
+	g.must(certified(t, a, shard.members[0].at(), client, nil), "admin", "createUser", "root", "pwd", "secret", "roles", bson.A{"root"})
+	for _, m := range []*outsider{config.members[0], shard.members[0]} {
+		g.must(certified(t, a, m.at(), client, login), "admin", "setParameter", 1, "tlsX509ClusterAuthDNOverride", "OU=web,O=Shoal")
+	}
+	web := late(foreign)
+	web.listens()
+	eventually(t, "the other name is allowed", func() bool {
+		_, code, _ := run1(certified(t, a, web.at(), member("app2", "other"), login), "shop", "find", "c")
+		return code == 0
+	})
+}
+
+func TestMemberModesThatDoNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		s    security
+		tls  tlsOptions
+	}{
+		{"needs a key file", security{ClusterAuth: "sendKeyFile"}, tlsOptions{Mode: tlsRequire, CAFile: "x"}},
+		{"need to enable TLS", security{ClusterAuth: "x509"}, tlsOptions{}},
+		{"preferTLS or requireTLS", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsAllow, CAFile: "x"}},
+		{"no tlsWithholdClientCertificate", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, CAFile: "x", Withhold: true}},
+		{"whose certificates", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, SystemCA: true}},
+		{"", security{ClusterAuth: "x509"}, tlsOptions{Mode: tlsRequire, CAFile: "x"}},
+		{"", security{ClusterAuth: "sendKeyFile", KeyFile: "x"}, tlsOptions{Mode: tlsAllow, CAFile: "x"}},
+	} {
+		c := newConfig(isMongod)
+		c.Security, c.TLS = tc.s, tc.tls
+		if err := c.checkMembers(); err == nil && tc.text != "" || err != nil && (tc.text == "" || !strings.Contains(err.Error(), tc.text)) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}

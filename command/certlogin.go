@@ -1,0 +1,118 @@
+package command
+
+import (
+	"context"
+	"crypto/x509"
+
+	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// errNoCertificate is the one error of a certificate that fits no user: whoever shows it is not told which names exist.
+var errNoCertificate = mongoerr.New(mongoerr.AuthenticationFailed, "There is no x.509 client certificate matching the user.")
+
+// runAuthenticate runs the command of certificates; it proves nothing else.
+func (a *Access) runAuthenticate(op *Op, dst []byte) ([]byte, error) {
+	out, err := a.authenticate(op, op.Req.DB, op.Req.Body)
+	if err != nil {
+		return dst, a.failed(op, auth.UserName{User: op.Req.Str("user"), DB: op.Req.DB}, op.Req.Str("mechanism"), err)
+	}
+	return append(dst, out...), nil
+}
+
+// authenticate runs an authenticate document and returns the reply's elements.
+func (a *Access) authenticate(op *Op, db string, cmd []byte) ([]byte, error) {
+	mech, user := value.Lookup(cmd, "mechanism"), value.Lookup(cmd, "user")
+	if mech.T != value.String || mech.Str() != auth.X509 {
+		return nil, auth.Failed()
+	}
+	if !a.enabled(auth.X509) && !a.Members.takesCertificates() {
+		return nil, unavailable(auth.X509)
+	}
+	want := ""
+	if user.T == value.String {
+		want = user.Str()
+	}
+	name, err := a.certificate(op, db, want)
+	if err != nil {
+		return nil, err
+	}
+	return value.Append(value.Append(nil, "dbname", value.NewString(db)), "user", value.NewString(name)), nil
+}
+
+// certificate makes the client who its certificate says: a member of the cluster, or the user named as the subject. want is the name
+// that the client expects, empty for none.
+func (a *Access) certificate(op *Op, db, want string) (user string, err error) {
+	c := op.Client
+	if c.TLS == nil || c.TLS() == nil || a.Members == nil || a.Members.Certificates == nil {
+		return "", mongoerr.New(mongoerr.AuthenticationFailed, "SSL support is required for the MONGODB-X509 mechanism.")
+	}
+	if db != auth.External {
+		return "", mongoerr.New(mongoerr.ProtocolError, "X.509 authentication must always use the $external database.")
+	}
+	cert, err := a.Members.Certificates.Verified(c.TLS())
+	if err != nil {
+		return "", errNoCertificate
+	}
+	dn, err := auth.SubjectOf(cert)
+	if err != nil || len(dn) == 0 || want != "" && want != dn.String() {
+		return "", errNoCertificate
+	}
+	if a.Members.Certificates.Member(dn) {
+		if !a.Members.takesCertificates() {
+			return "", mongoerr.New(mongoerr.AuthenticationFailed, "The provided certificate can only be used for cluster authentication, not client authentication. "+
+				"The current configuration does not allow x.509 cluster authentication, check the --clusterAuthMode flag")
+		}
+		c.becomeMember()
+		return dn.String(), nil
+	}
+	if !a.enabled(auth.X509) {
+		return "", unavailable(auth.X509)
+	}
+	id, err := a.bearer(op, auth.UserName{User: dn.String(), DB: auth.External}, cert)
+	if err != nil {
+		return "", err
+	}
+	return dn.String(), a.enter(c, id, auth.X509)
+}
+
+// bearer returns the identity of a certificate's bearer: with the roles that the certificate names, else those of the user of the name.
+func (a *Access) bearer(ctx context.Context, name auth.UserName, cert *x509.Certificate) (*auth.Identity, error) {
+	if a.Params.Bool("allowRolesFromX509Certificates") {
+		roles, named, err := auth.CertificateRoles(cert)
+		if err != nil {
+			return nil, err
+		}
+		if named {
+			return a.lent(ctx, name, roles)
+		}
+	}
+	id, err := a.identity(ctx, name)
+	if err == errNoUser {
+		return nil, errNoCertificate
+	}
+	return id, err
+}
+
+// lent makes an identity of roles that are not a stored user's.
+func (a *Access) lent(ctx context.Context, name auth.UserName, roles []auth.RoleName) (*auth.Identity, error) {
+	generation := a.generation.Load()
+	id, err := auth.NewIdentity(&auth.User{Name: name, Roles: roles}, a.roles(ctx))
+	if err != nil {
+		return nil, err
+	}
+	id.Generation, id.Lent = generation, true
+	return id, nil
+}
+
+// renewLent reads the roles of such an identity anew: they may have changed.
+func (a *Access) renewLent(ctx context.Context, c *Client, id *auth.Identity) (*auth.Identity, error) {
+	now, err := a.lent(ctx, id.Name, id.Roles)
+	if err != nil {
+		return nil, err
+	}
+	now.Mechanism = id.Mechanism
+	c.login.CompareAndSwap(id, now)
+	return now, nil
+}
