@@ -72,11 +72,11 @@ func parseDeletes(list command.Docs, let []byte) ([]statement, error) {
 }
 
 func (st *statement) deleteField(k string, v value.Value) error {
-	typed := typedField("delete.deletes."+k, v)
+	field := fieldOf{"delete.deletes.", k, v}
 	switch k {
 	case "q":
 		st.filter = v.Doc()
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "limit":
 		n, ok := v.AsInt64()
 		if !ok || n < 0 || n > 1 {
@@ -88,7 +88,7 @@ func (st *statement) deleteField(k string, v value.Value) error {
 		return exec.CheckHint(v)
 	case "collation":
 		st.collation = v
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "sampleId", "includeQueryStatsMetrics":
 	default:
 		return command.UnknownField("delete.deletes." + k)

@@ -189,22 +189,26 @@ func checkStageNames(pipeline value.Value) error {
 	return nil
 }
 
-// typedField returns a check of a statement's field: the error of a value that is not of type t, unless ok.
-func typedField(path string, v value.Value) func(t command.Types, ok bool) error {
-	return func(t command.Types, ok bool) error {
-		if ok {
-			return nil
-		}
-		return command.WrongType(path, v.T, t)
+// fieldOf is a field of a statement whose type is checked.
+type fieldOf struct {
+	of, name string
+	v        value.Value
+}
+
+// is returns the error of a value that is not of type t, unless ok.
+func (f fieldOf) is(t command.Types, ok bool) error {
+	if ok {
+		return nil
 	}
+	return command.WrongType(f.of+f.name, f.v.T, t)
 }
 
 func (st *statement) updateField(k string, v value.Value) error {
-	typed := typedField("update.updates."+k, v)
+	field := fieldOf{"update.updates.", k, v}
 	switch k {
 	case "q":
 		st.filter = v.Doc()
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "u":
 		st.u = v
 		if v.T != value.Document && v.T != value.Array {
@@ -215,25 +219,25 @@ func (st *statement) updateField(k string, v value.Value) error {
 		}
 	case "c":
 		st.constants = v.Doc()
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "upsert":
 		st.upsert = v.Truthy()
-		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "multi":
 		st.multi = v.Truthy()
-		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "hint":
 		st.hint = v
 		return exec.CheckHint(v)
 	case "collation":
 		st.collation = v
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "sort":
 		st.sort = v.Doc()
-		return typed(command.TObject, v.T == value.Document)
+		return field.is(command.TObject, v.T == value.Document)
 	case "arrayFilters":
 		if v.T != value.Array {
-			return typed(command.TArray, false)
+			return field.is(command.TArray, false)
 		}
 		st.arrayFilters = value.Values(v.Doc())
 		for i, f := range st.arrayFilters {
@@ -243,7 +247,7 @@ func (st *statement) updateField(k string, v value.Value) error {
 		}
 	case "upsertSupplied":
 		st.supply = v.Truthy()
-		return typed(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
+		return field.is(command.TSafeBool, v.T == value.Boolean || v.T.Numeric())
 	case "collectionUUID", "sampleId", "allowShardKeyUpdatesWithoutFullShardKeyInQuery", "includeQueryStatsMetrics":
 	default:
 		return command.UnknownField("update.updates." + k)
