@@ -309,6 +309,9 @@ func (c *Catalog) readChunks(ctx context.Context, e *CollectionEntry, base *Chun
 	}
 	chunks := make([]*Chunk, 0, len(docs))
 	for _, d := range docs {
+		if value.Lookup(d, "lastmod").T != value.Timestamp {
+			continue // no chunk: a refresh does not find it either, and a client may have put it there
+		}
 		ch, err := ParseChunk(d, e.Generation)
 		if err != nil {
 			return nil, err

@@ -108,8 +108,7 @@ type stager struct {
 	at     timestamps // of the chunks that are stored
 	chunks uint32
 	pieces uint32
-	writes int        // number of keys taken from the unit
-	refs   []oplogRef // the oplog blocks, in order
+	writes int // number of keys taken from the unit
 
 	batch  *pebble.Batch // the chunk that is being filled
 	list   chunkKeys

@@ -173,7 +173,6 @@ func (k *keyScan) Close() {
 // keyWalk gives the shard keys of a range in order, out of the index alone: documents are not read.
 type keyWalk struct {
 	*keyScan
-	vals []value.Value
 }
 
 // nextKey moves to the next key and gives its bytes, which are equal for equal keys. Both are borrowed until the next call.
