@@ -273,7 +273,7 @@ func (r *Registry) Follow(ctx context.Context) {
 // Dial connects to a set that is not a shard yet.
 func (r *Registry) Dial(set string, hosts []string) (Peer, error) { return r.dial(set, hosts) }
 
-// AppendShardMap returns the reply of getShardMap: the config server and the shards by id, by host and by
+// AppendShardMap appends the reply of getShardMap: the config server and the shards by id, by host and by
 // connection string.
 func (r *Registry) AppendShardMap(ctx context.Context, dst []byte) ([]byte, error) {
 	all, err := r.All(ctx)

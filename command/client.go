@@ -49,7 +49,7 @@ type Client struct {
 	}
 }
 
-// NewClient returns the client of a connection; ctx returns a context that ends with the connection and is only
+// NewClient returns the client of a connection; ctx makes a context that ends with the connection and is only
 // called by operations that wait.
 func NewClient(id int64, remote, local string, ctx func() context.Context) *Client {
 	return &Client{ID: id, Remote: remote, Local: local, ctx: ctx, Started: time.Now()}

@@ -15,7 +15,7 @@ type metadata struct {
 	table    *cluster.ChunkMap // nil: the collection was not sharded
 }
 
-// bindMetadata returns a query the ownership filter of the version that was checked, and counts it among those
+// bindMetadata gives a query the ownership filter of the version that was checked, and counts it among those
 // that read by that version until its snapshot is released.
 func (n *Node) bindMetadata(op *command.Op, q *exec.Query) error {
 	if n.Sharding() == nil || q.Coll == nil || op.Req.ShardVersion == nil {

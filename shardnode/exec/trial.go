@@ -494,7 +494,7 @@ func (c *cachedNode) try(op *command.Op) error {
 	return nil
 }
 
-// again returns up what was found, and the plan.
+// again gives up what was found, and the plan.
 func (c *cachedNode) again() error {
 	c.in.Close()
 	c.rows, c.in = nil, &eofNode{}

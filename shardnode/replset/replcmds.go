@@ -158,7 +158,7 @@ func (r *Membership) runReplSetReconfig(op *command.Op, dst []byte) ([]byte, err
 	return dst, r.reconfigure(op, c, force)
 }
 
-// runStepDown returns up being primary for some seconds, to a member that has caught up. Without one only force
+// runStepDown gives up being primary for some seconds, to a member that has caught up. Without one only force
 // makes it happen.
 func (r *Membership) runStepDown(op *command.Op, dst []byte) ([]byte, error) {
 	if err := r.NeedConfig(); err != nil {

@@ -65,7 +65,7 @@ func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(o
 // CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
 func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
-// Apply returns an operation the concerns and the time limit that it names none of itself, and refuses a query
+// Apply gives an operation the default concerns and time limit where it names none itself, and refuses a query
 // that may not run.
 func (st *Settings) Apply(op *command.Op) error {
 	if err := st.queries.reject(op); err != nil {

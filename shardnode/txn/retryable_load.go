@@ -305,8 +305,8 @@ func (s *Session) record(used time.Time) []byte {
 	return value.Doc(append(fields, value.F("statements", value.NewArray(value.ArrayOf(runs...))))...)
 }
 
-// readRecord returns the other way round. Of what is no record as much is taken as can be: its statements are not
-// all known.
+// readRecord is the reverse. As much as possible is taken from a document that is no proper record: its statements
+// are not all known.
 func (s *Session) readRecord(doc []byte) error {
 	number, ok := value.Lookup(doc, "txnNum").AsInt64()
 	if !ok || number < 0 {
