@@ -105,6 +105,10 @@ func TestDropsAreJoined(t *testing.T) {
 	if err := c.points["shard0"].Register(hangBeforePhase).WaitEntered(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
+	c.until("both drops are at the shard", func() bool {
+		ops := c.admin(c.shards["shard0"], bson.D{{Key: "currentOp", Value: 1}, {Key: "command.comment", Value: "two of them"}, {Key: "command._shardsvrDropCollection", Value: bson.D{{Key: "$exists", Value: true}}}, {Key: "$db", Value: "admin"}})
+		return len(ops["inprog"].(bson.A)) == 2
+	})
 	m := c.raw("db", `{"drop": "c", "collectionUUID": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}`)
 	if m["code"] != int32(117) {
 		t.Errorf("another drop: %v", m)
