@@ -43,7 +43,9 @@ type Coordinators struct {
 		sync.Mutex
 		ctx  context.Context // ends when the node steps down
 		runs map[string]*run // by the key of their documents
-		held map[*held]struct{}
+		// asked are runs that wait for their locks, by the same key: whoever asks for the same meanwhile joins them.
+		asked map[string]*run
+		held  map[*held]struct{}
 	}
 }
 
@@ -52,7 +54,7 @@ func New(c Config) *Coordinators {
 	m := &Coordinators{Config: c, locks: lock.NewManager()}
 	ended, end := context.WithCancel(context.Background())
 	end()
-	m.mu.ctx, m.mu.runs, m.mu.held = ended, make(map[string]*run), make(map[*held]struct{})
+	m.mu.ctx, m.mu.runs, m.mu.asked, m.mu.held = ended, make(map[string]*run), make(map[string]*run), make(map[*held]struct{})
 	return m
 }
 
@@ -185,28 +187,52 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 		return dst, err
 	}
-	h, err := m.lock(op, o, lockWait)
-	if err != nil {
+	begun := false
+	defer func() {
+		if !begun {
+			m.giveUp(r)
+		}
+	}()
+	if begun, dst, err = m.lead(op, r, as, dst); !begun {
 		return dst, err
+	}
+	return r.wait(op, dst)
+}
+
+// lead takes a run's locks, looks at what is there, and begins the run unless this shard alone has something to do, which
+// is done then.
+func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begun bool, _ []byte, err error) {
+	h, err := m.lock(op, r.doc.op, lockWait)
+	if err != nil {
+		return false, dst, err
 	}
 	r.locks = h
-	if err := migration.WaitCritical(op, m.State.CheckVersion(op, ns)); err != nil { // the database may have moved while the locks were waited for
+	if err := migration.WaitCritical(op, m.State.CheckVersion(op, r.doc.ns)); err != nil { // the database may have moved while the locks were waited for
 		m.unlock(h)
-		return dst, err
+		return false, dst, err
 	}
-	local, err := o.check(op, r)
+	local, err := r.doc.op.check(op, r)
 	if err != nil || local {
 		defer m.unlock(h)
 		if err == nil {
 			dst, err = m.local(op, as, dst)
 		}
-		return dst, err
+		return false, dst, err
 	}
 	if err := m.begin(r); err != nil {
 		m.unlock(h)
-		return dst, err
+		return false, dst, err
 	}
-	return r.wait(op, dst)
+	return true, dst, nil
+}
+
+// giveUp has those who joined a run that does not begin look again.
+func (m *Coordinators) giveUp(r *run) {
+	m.mu.Lock()
+	delete(m.mu.asked, r.key())
+	m.mu.Unlock()
+	r.err = errNotBegun
+	close(r.done)
 }
 
 // begin starts a run, unless the node has stepped down since its locks were taken.
@@ -216,6 +242,7 @@ func (m *Coordinators) begin(r *run) error {
 	if _, ours := m.mu.held[r.locks]; m.mu.ctx.Err() != nil || !ours {
 		return errSteppedDown
 	}
+	delete(m.mu.asked, r.key())
 	m.mu.runs[r.key()] = r
 	m.start(m.mu.ctx, r)
 	return nil
@@ -231,16 +258,27 @@ func nameOf(o operation) string {
 }
 
 // running returns a run that was asked for the same; one of the kind on the same name that was asked for something
-// else is an error.
+// else is an error. If there is none, r is the one that others join from here on, until it has ended or giveUp: two that
+// come together would otherwise both wait for the locks, and the second find nothing left to do.
 func (m *Coordinators) running(r *run) (*run, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	other := m.mu.runs[r.key()]
-	if other == nil || bytes.Equal(other.doc.command, r.doc.command) {
+	if other == nil {
+		other = m.mu.asked[r.key()]
+	}
+	if other == nil {
+		m.mu.asked[r.key()] = r
+		return nil, nil
+	}
+	if bytes.Equal(other.doc.command, r.doc.command) {
 		return other, nil
 	}
 	return nil, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Another ShardingDDLCoordinator for namespace %s of type %s is already running with different options", r.doc.ns, r.doc.op.name())
 }
+
+// errNotBegun is why a run has ended whose client was told something else.
+var errNotBegun = mongoerr.New(mongoerr.ConflictingOperationInProgress, "the operation did not begin")
 
 var errSteppedDown = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted")
 
